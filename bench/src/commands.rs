@@ -12,13 +12,12 @@ use crate::report::{spread, table};
 
 /// Simulated seconds of a web server in one run of `slackline sim`.
 const SIMULATED: f64 = 60.0;
-/// Minimum ratio of simulated time to real time that meets the target.
+/// Target: minimum ratio of simulated time to real time.
 const FASTER: f64 = 200.0;
-/// Maximum duration in seconds of the full allocation error test of one policy, which meets the
-/// target. The test has 18 shares of 3 minutes each.
+/// Target: maximum duration in seconds of the full allocation error test of one policy. The test
+/// has 18 shares of 3 minutes each.
 const ALERT: f64 = 2.0;
-/// Maximum duration in seconds of all experiments of the papers with ten seeds, which meets the
-/// target.
+/// Target: maximum duration in seconds of all experiments of the papers with ten seeds.
 const PAPERS: f64 = 120.0;
 
 /// Measures every command `rounds` times. Slow commands run only once. Returns Markdown.

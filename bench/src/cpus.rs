@@ -20,7 +20,7 @@ const SIZES: [usize; 3] = [8, 64, 256];
 const A_CPU: usize = 32;
 
 /// Difference in length between the long and the short run, in milliseconds on a host with one CPU.
-/// It is divided by the number of CPUs.
+/// On a host with more CPUs, the difference is divided by the number of CPUs.
 const LONGER: u64 = 64_000;
 
 /// Length of the initial phase of a run in milliseconds. All vCPUs start at one time, and their

@@ -1,5 +1,5 @@
-//! Cost of each policy alone. The hardware of the benchmark costs nothing, and the host checks the
-//! contract.
+//! Cost of each policy alone. The hardware of the benchmark costs no time, and the host checks the
+//! contract between policy and host.
 //!
 //! Two operations are measured. In a *pass*, a time limit is reached or a timer expires. The
 //! running vCPU is then charged, its timeslice ends, and the next vCPU is picked. In a *pair*, the

@@ -74,9 +74,10 @@ struct CalibrationRow {
 /// Result of a calibration.
 #[derive(Clone, Debug)]
 pub struct CalibrationResult {
-    /// Costs that were found, by path, as users write them in the scenario.
+    /// Costs that were found. Each entry has the path in the scenario, and the value as users write
+    /// it.
     pub values: Vec<(String, String)>,
-    /// Rows that were fitted: id, published number and number with the found costs.
+    /// Rows that were fitted: id, published number, and number that results from the found costs.
     pub rows: Vec<(String, f64, f64)>,
     /// Sum of the squared relative errors.
     pub misfit: f64,

@@ -2,17 +2,17 @@
 //! measured values.
 //!
 //! The verdicts:
-//! - *reproduced*: our value is within the tolerance that the experiment declares. If it is wider,
-//!   the precision to which the published value can be read is the tolerance. A finding without a
+//! - *reproduced*: our value is within the tolerance that the experiment declares. If the published
+//!   value can be read only with a larger error, that error is the tolerance. A finding without a
 //!   number is reproduced if our results have it too. A finding about a direction only, and a
 //!   number that is off by more than 25 %, can at best have the *same shape*.
-//! - *same shape*: our value is not within the tolerance. If two published values of the group
-//!   differ by more than the tolerance, our values have the same order. If two points are compared,
-//!   the same point is higher. If the paper states their difference, our difference is between half
-//!   and twice that.
+//! - *same shape*: our value is not within the tolerance, but the order agrees. If two published
+//!   values of the group differ by more than the tolerance, our values have the same order. If two
+//!   points are compared, the same point is higher. If the paper states their difference, our
+//!   difference is between half and twice that.
 //! - *same shape* for a series of which only the order has a meaning: Spearman's rank correlation
 //!   is at least 0.8.
-//! - *differs*: neither.
+//! - *differs*: our value is neither reproduced nor of the same shape.
 //! - *nothing to compare*: agreement would prove nothing. Of the published plot only the range of
 //!   the axis is known, or the measure is zero at all points of a finding. Such a row does not
 //!   count for its group, and a summary lists it separately.
@@ -88,7 +88,8 @@ pub struct VerdictGroup {
     pub title: String,
     /// Tolerance of the comparisons, with its reason.
     pub tolerance: String,
-    /// Verdict of the group, which is the worst of its rows.
+    /// Verdict of the group: the worst of its rows, except rows with which costs were calibrated.
+    /// Rows that compare nothing count only if there are no other rows.
     pub verdict: Verdict,
     /// Comparisons of the group, in the order of the file.
     pub rows: Vec<ComparisonRow>,
@@ -115,15 +116,16 @@ impl Verdict {
         all.into_iter().find(|verdict| verdict.to_string() == text)
     }
 
-    /// Returns true if a comparison was made that the measured value could have failed.
+    /// Returns true for *reproduced*, *same shape* and *differs*: the verdicts of a comparison that
+    /// the measured value could have failed.
     #[must_use]
     pub fn is_comparison(self) -> bool {
         self <= Verdict::Differs
     }
 
-    /// Returns the worst verdict among the comparisons that could have failed. If there are none,
-    /// returns *nothing to compare* if some verdict is that, and otherwise *not attempted*. `None`
-    /// if there are no verdicts.
+    /// Returns the worst verdict among the comparisons that the measured values could have failed.
+    /// If there are none, returns *nothing to compare* if any verdict is *nothing to compare*, and
+    /// otherwise *not attempted*. `None` if there are no verdicts.
     pub(crate) fn worst(verdicts: impl Iterator<Item = Verdict> + Clone) -> Option<Verdict> {
         let compared = verdicts.clone().filter(|verdict| verdict.is_comparison()).max();
         compared.or_else(|| verdicts.min())
@@ -215,8 +217,9 @@ impl ComparisonContext<'_> {
         Ok(VerdictGroup { title: group.title.clone(), tolerance, verdict, rows })
     }
 
-    /// Returns the statistics at these points. The measure is `other` if given, and otherwise the
-    /// measure of the cell with which a point is compared.
+    /// Returns the statistics at the points `at`, which are compared with `cells` in order. Their
+    /// measure is `other`. If `other` is `None`, a point has the measure of the cell with which it
+    /// is compared.
     fn beside(
         &self,
         at: &Spanned<Names>,
@@ -230,8 +233,9 @@ impl ComparisonContext<'_> {
         Ok(self.stats(&self.moved(cells)))
     }
 
-    /// Returns one statistic for the points that each text selects. It is their mean, the largest
-    /// of them, or the limit up to which a value stays small.
+    /// Returns one statistic for the points that each text in `at` selects. If `spec` has a
+    /// `reach`, it is the limit up to which the measure stays small. Otherwise it is the largest
+    /// value or the mean, as `spec` states.
     fn made(
         &self,
         spec: &RowSpec,
@@ -373,7 +377,7 @@ impl ComparisonContext<'_> {
         }
     }
 
-    /// Tests if the measure that the paper names is the lowest of several at a point.
+    /// Tests if, of several measures at a point, the measure that the paper names is the lowest.
     fn lowest(&self, case: &Case<'_>, name: &str) -> Finding {
         let measures = &self.experiment.measures;
         let known = case.cells.iter().zip(&case.stats);
@@ -412,8 +416,9 @@ impl Case<'_> {
         Some(OverSeeds { median: made(one.median, other.median), lowest, highest })
     }
 
-    /// Returns the measured values as numbers, in order. Each value is a median, or a median
-    /// combined with the median of the point with which it is compared.
+    /// Returns the measured values as numbers, in order. Each value is a median. If the row has a
+    /// formula, the value is the formula applied to this median and to the median with which it is
+    /// compared.
     fn series(&self) -> Option<Vec<f64>> {
         let medians = |stats: &[Option<OverSeeds>]| -> Option<Vec<f64>> {
             stats.iter().map(|stat| stat.map(|stat| stat.median)).collect()

@@ -42,10 +42,12 @@ pub(crate) struct RowSpec {
     pub(crate) by: Option<Formula>,
     /// Measures of the row. `None` if the row has the measure of its group.
     pub(crate) measure: Option<Spanned<Names>>,
-    /// True if the mean over the points that a text of `at` or `against` selects is used.
+    /// True if each text of `at` and `against` gives one value: the mean over the points that the
+    /// text selects.
     #[serde(default)]
     pub(crate) averaged: bool,
-    /// True if the largest value of the points that a text of `at` or `against` selects is used.
+    /// True if each text of `at` and `against` gives one value: the largest value among the points
+    /// that the text selects.
     #[serde(default)]
     pub(crate) largest: bool,
     /// Search for the limit along an axis up to which the measure stays small. The limit is the
@@ -90,14 +92,14 @@ pub(crate) enum Names {
 /// Calculation of one number from two.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 pub(crate) enum Formula {
-    /// Percentage by which the first exceeds the second.
+    /// Percentage by which the first number exceeds the second.
     #[default]
     #[serde(rename = "percent above")]
     PercentAbove,
-    /// Percentage by which the first is below the second.
+    /// Percentage by which the first number is below the second.
     #[serde(rename = "percent below")]
     PercentBelow,
-    /// Ratio of the first to the second.
+    /// Ratio of the first number to the second.
     #[serde(rename = "ratio")]
     Ratio,
 }
@@ -128,7 +130,7 @@ pub(crate) enum Test {
     Negative,
     /// No measured number is negative.
     Kept,
-    /// Each measured number is like the number with which it is compared.
+    /// Each measured number equals, within the tolerance, the number with which it is compared.
     Same,
     /// Each measured number is higher than the number with which it is compared.
     Higher,

@@ -108,7 +108,7 @@ pub enum FileFault {
         what: &'static str,
         /// Name as it is in the file.
         name: String,
-        /// Names that would be valid there.
+        /// Valid names of this kind.
         known: Vec<String>,
     },
     /// Two things of the same kind have the same name.

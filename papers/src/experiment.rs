@@ -31,7 +31,7 @@ pub struct Experiment {
     pub explains: bool,
     /// True if the experiment runs with real processes on a live host.
     pub is_live: bool,
-    /// Number of seeds. They are 1, 2 and so on.
+    /// Number of seeds. The seeds are 1, 2 and so on.
     pub seeds: u64,
     /// Axes along which the scenario is varied. The points are all combinations of their values.
     pub axes: Vec<Axis>,
@@ -49,8 +49,8 @@ pub struct Experiment {
     pub(crate) may_decline: bool,
     pub(crate) again: Option<RepeatRule>,
     pub(crate) quick: Option<Quick>,
-    /// True if the experiment has its quick form. Comparisons can then refer to points that are
-    /// left out.
+    /// True if this is the quick form of the experiment. Comparisons can then refer to points that
+    /// the quick form leaves out.
     pub(crate) is_quick: bool,
     pub(crate) source: Source,
     pub(crate) base: Source,
@@ -60,15 +60,18 @@ pub struct Experiment {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Override {
-    /// Points to which the changes apply, in the notation of comparisons.
+    /// The changes apply to these points of the experiment. They are written as in a comparison
+    /// with published values, such as `bvt-50ms/1`.
     pub(crate) at: Spanned<String>,
-    /// Variables. In the values of `set`, a variable's name in braces is replaced by its text.
+    /// Variables. Wherever `set` contains the name of a variable in braces, that name is replaced
+    /// by the text of the variable.
     #[serde(default, rename = "let")]
     lets: toml::Table,
-    /// New values, by path.
+    /// New values in the scenario. The key is the path of the value.
     #[serde(default)]
     set: toml::Table,
-    /// Percentages to which numbers and durations are scaled, by path.
+    /// Percentages to which numbers and durations are scaled: 50% halves a value. The key is the
+    /// path of the value.
     #[serde(default)]
     scale: toml::Table,
     /// Paths of the values that are removed from the scenario.
@@ -97,7 +100,7 @@ pub(crate) struct Quick {
     /// Points that the quick form keeps, by axis. All points of other axes are kept.
     #[serde(default)]
     only: BTreeMap<Spanned<String>, Vec<Spanned<String>>>,
-    /// New values in the scenario of the quick form, by path.
+    /// New values in the scenario of the quick form. The key is the path of the value.
     #[serde(default)]
     set: toml::Table,
 }
@@ -111,15 +114,15 @@ pub struct Measure {
     /// file.
     #[serde(default)]
     pub label: String,
-    /// Metric on which the measure is based, in the notation of claims.
+    /// Metric on which the measure is based, written as in a claim, such as `delivered of dom2`.
     pub(crate) metric: Spanned<String>,
-    /// Metric or number that is subtracted from the metric.
+    /// Metric or number that is subtracted from the field `metric`.
     pub(crate) minus: Option<Spanned<String>>,
-    /// Factor by which the subtracted metric is multiplied.
+    /// Factor by which `minus` is multiplied before it is subtracted from `metric`.
     #[serde(default = "one")]
     pub(crate) each: f64,
-    /// Metric or number by which the difference is divided. `second` stands for the length of the
-    /// window.
+    /// Metric or number by which the difference of `metric` and `minus` is divided. `second` stands
+    /// for the length of the measured window in seconds.
     pub(crate) per: Option<Spanned<String>>,
     /// Number that is added after the division.
     #[serde(default)]

@@ -86,7 +86,7 @@ struct About {
     not_attempted: Vec<NotAttempted>,
 }
 
-/// Reads all papers of a folder, by name.
+/// Reads all papers of a folder, in the order of their names.
 ///
 /// # Errors
 /// If there are none, or a paper is faulty.
@@ -159,9 +159,9 @@ impl Paper {
         self.experiments.iter().map(read).collect()
     }
 
-    /// Reads the experiments that have one of these names, or a figure with one of these names. If
-    /// `asked` is empty, reads all except those about assumptions, which need many runs and are
-    /// rarely needed.
+    /// Reads the experiments that `asked` selects, by their own name or by the name of a figure. If
+    /// `asked` is empty, reads all experiments except those about assumptions. These need many runs
+    /// and are rarely needed.
     ///
     /// # Errors
     /// If no experiment matches one of the names, or a file is faulty.
@@ -185,8 +185,8 @@ impl Paper {
         Ok(all)
     }
 
-    /// Returns the reason why a published value is not attempted. `None` if the paper does not list
-    /// it as such.
+    /// Returns the reason why a published value is not attempted. `None` if `paper.toml` does not
+    /// list the value as not attempted.
     #[must_use]
     pub fn why_not(&self, id: &str) -> Option<&str> {
         let is_meant = |pattern: &String| match pattern.strip_suffix('*') {

@@ -254,8 +254,8 @@ impl<'a> PaperSection<'a> {
         self.published.value(plot.published.as_ref()?.get_ref())?.range()
     }
 
-    /// Returns the published numbers at single points of a plot, by the names of the lines with
-    /// measured values.
+    /// Returns the published numbers at single points of a plot. The key is the name of the line
+    /// that has the measured value of the point.
     fn theirs(
         &self,
         plot: &Plot,
@@ -526,8 +526,8 @@ fn has_many_names(plot: &Plot, experiment: &Experiment) -> bool {
     axis.is_some_and(|axis| axis.points.len() > 6 && axis.points.iter().any(|p| p.x.is_none()))
 }
 
-/// Returns how an assumption changes the verdicts: the ids of those that improve, and the number of
-/// those that get worse.
+/// Returns the effect of a changed assumption on the verdicts: the ids of the verdicts that
+/// improve, and the number of the verdicts that get worse.
 fn changed_verdicts(kept: &StoredResults, change: &str) -> String {
     let verdicts = |change: &str| {
         let rows = kept.rows.iter().filter(|row| row.change == change && !row.calibration);

@@ -19,7 +19,7 @@ pub struct Results {
     /// Statistics by point and measure, both in the order of the experiment. `None` if the value is
     /// unknown.
     pub measured: Vec<Vec<Option<OverSeeds>>>,
-    /// CPU time over time for each plot that needs it, by plot and point.
+    /// CPU time of each vCPU over time, for each plot over time and each of its points.
     pub over_time: Vec<Course>,
 }
 
@@ -27,7 +27,7 @@ pub struct Results {
 pub(crate) struct Batch<'a> {
     pub(crate) which: &'a [usize],
     pub(crate) seeds: u64,
-    /// Percentages to which costs are scaled, by path, as in a point of an axis.
+    /// Percentages to which costs are scaled: 50% halves a cost. The key is the path of the cost.
     pub(crate) scale: &'a toml::Table,
 }
 
@@ -233,8 +233,8 @@ impl Measure {
     }
 }
 
-/// Returns a metric of a run in seconds, as a fraction or as a count. If the text is a number,
-/// returns that number.
+/// Returns a metric of a run as a number: a duration in seconds, a percentage as a fraction, or a
+/// count. If the text `metric` is a number, returns that number.
 pub(crate) fn raw(summary: &Summary, metric: &str) -> Option<f64> {
     if let Ok(number) = metric.parse() {
         return Some(number);

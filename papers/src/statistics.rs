@@ -20,9 +20,9 @@ pub(crate) fn largest(stats: &[Option<OverSeeds>]) -> Option<OverSeeds> {
     known.into_iter().max_by(|a, b| a.median.total_cmp(&b.median))
 }
 
-/// Returns the limit up to which a number stays small. It is the last position before the first
-/// position at which the absolute number exceeds `at_most` or is unknown. At equal positions, the
-/// worst number counts.
+/// Returns the limit up to which a number stays small: the last position before the first position
+/// at which the absolute number exceeds `at_most` or is unknown. At equal positions, the worst
+/// number counts.
 pub(crate) fn reach(places: &[(f64, Option<f64>)], at_most: f64) -> Option<f64> {
     let small = |number: Option<f64>| number.is_some_and(|number| number.abs() <= at_most);
     let first_large = places.iter().find(|(_, number)| !small(*number)).map(|(place, _)| *place);

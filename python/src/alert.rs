@@ -18,7 +18,7 @@ use crate::error::{self, SlacklineError};
 use crate::interrupt::interruptible;
 use crate::value::{shown, span};
 
-/// Shortest and longest test of a target share.
+/// Minimum and maximum length of the test of one target share.
 const LENGTHS: (Span, Span) = (Span::from_secs(1), Span::from_secs(24 * 3600));
 
 /// Maximum number of tested seconds. Their errors take 800 MB.
@@ -33,10 +33,11 @@ pub(crate) struct Alert {
 
 #[pymethods]
 impl Alert {
-    /// A row for each policy and target share, with the names of `slackline alert --json`:
-    /// `case`, `target_ppm`, `seconds`, `error_least_ppm`, `error_median_ppm`, `error_most_ppm`,
-    /// `error_mean_size_ppm`, and `whole_time_error_percent` with `least`, `median` and `most` over
-    /// the seeds. Errors are `(used - target) / target`, in parts per million of the target.
+    /// A list with a row for each policy and target share. A row is a dictionary with the keys of
+    /// `slackline alert --json`: `case`, `target_ppm`, `seconds`, `error_least_ppm`,
+    /// `error_median_ppm`, `error_most_ppm`, `error_mean_size_ppm`, and `whole_time_error_percent`
+    /// with `least`, `median` and `most` over the seeds. Errors are `(used - target) / target`, in
+    /// parts per million of the target.
     #[getter]
     fn targets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let rows = PyList::empty(py);
@@ -112,12 +113,12 @@ fn over_seeds(py: Python<'_>, of: OverSeeds) -> PyResult<Bound<'_, PyDict>> {
 /// does (Cherkasova, Gupta, Vahdat 2007).
 ///
 /// `policies` are built-in policies that can limit a VM, such as "credit" or "sedf:period=20ms".
-/// The default is SEDF and Credit as published, and edf, or with `smp=True` only Credit. `set` has
-/// parameters for all policies, such as ["period=10ms"]. `targets` are shares in percent of a CPU.
-/// `length` is the time for which each share is tested, and `seeds` the number of runs of each.
-/// `smp=True` limits three VMs on two CPUs. The defaults are those of the paper: 3 minutes and 10
-/// seeds, or with `quick=True` 20 seconds and 3 seeds. The test uses all cores, and other Python
-/// threads can run.
+/// The default is SEDF as published, Credit as published, and edf. With `smp=True` the default is
+/// Credit only. `set` has parameters for all policies, such as ["period=10ms"]. `targets` are
+/// shares in percent of a CPU. `length` is the time for which each share is tested, and `seeds` is
+/// the number of runs of each test. `smp=True` limits three VMs on two CPUs. The defaults are those
+/// of the paper: 3 minutes and 10 seeds. With `quick=True` the defaults are 20 seconds and 3 seeds.
+/// The test uses all cores, and other Python threads can run.
 #[pyfunction]
 #[pyo3(signature = (
     policies=None, *, set=None, targets=None, length=None, seeds=None, smp=false, quick=false

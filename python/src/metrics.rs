@@ -51,7 +51,8 @@ impl Column {
         Ok(())
     }
 
-    /// Returns the column for a value, after some rows whose value is missing.
+    /// Creates a column for values of the type of `value`. The column begins with `missing` rows
+    /// without a value.
     fn of(value: &FieldValue, missing: usize) -> Column {
         match value {
             FieldValue::Missing => Column::Missing(missing),

@@ -28,9 +28,9 @@ thread_local! {
     static CURRENT: RefCell<Option<PythonRun>> = const { RefCell::new(None) };
 }
 
-/// Specifications of policies written in Python, by the built-in policy whose parameters they use.
-/// A specification exists until the program ends. So all policies with the same parameters share
-/// one specification.
+/// Specifications of policies written in Python. The key is the name of the built-in policy whose
+/// parameters they use. A specification exists until the program ends. So all policies with the
+/// same parameters share one specification.
 static SPECS: Mutex<BTreeMap<&str, &Spec>> = Mutex::new(BTreeMap::new());
 
 /// A run with a policy that is written in Python.
@@ -86,8 +86,8 @@ pub(crate) fn python_policy(
     Ok((scenario, PythonRun { name, class, raised: Arc::default() }))
 }
 
-/// Returns the specification with the parameters of a built-in policy that builds the policy of
-/// the current run.
+/// Returns a specification that has the parameters of a built-in policy, but builds the Python
+/// policy of the current run.
 fn spec(base: &'static Spec) -> &'static Spec {
     let mut specs = SPECS.lock().unwrap_or_else(PoisonError::into_inner);
     specs.entry(base.name).or_insert_with(|| {
@@ -115,7 +115,7 @@ fn build(values: &Values, topology: &Topology) -> Box<dyn Policy> {
     Box::new(PythonPolicy { run, methods, ids: Vec::new() })
 }
 
-/// Bound methods of a policy object. `None` if the class does not define the method.
+/// Bound methods of a policy object. A field is `None` if the class does not define the method.
 struct Methods {
     admit: Option<Py<PyAny>>,
     leave: Option<Py<PyAny>>,
@@ -224,8 +224,9 @@ impl PythonPolicy {
         known.ok_or_else(|| PyValueError::new_err(format!("there is no vCPU {slot}")))
     }
 
-    /// Reads a pick. It is None for an idle CPU, a vCPU, or a tuple. A tuple has a vCPU, the limit
-    /// of its timeslice in nanoseconds or None, and optionally whether the time is reserved.
+    /// Reads the answer of the method `pick`. None leaves the CPU idle. An integer is the slot of
+    /// the vCPU to run. A tuple has the slot, the limit of the timeslice in nanoseconds (or None),
+    /// and optionally a bool. The bool is true if the time is reserved, and false if it is slack.
     fn read_pick(&self, answer: &Bound<'_, PyAny>) -> PyResult<Pick> {
         if answer.is_none() {
             return Ok(Pick::Idle);

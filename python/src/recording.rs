@@ -16,7 +16,7 @@ use slackline_whatif::{
 
 use crate::error::{self, SlacklineError};
 
-/// Begin and end of a trace, and the effort of reading it.
+/// First and last time in a trace, and the amount of work of reading it ([`Effort`]).
 #[derive(Default)]
 struct Extent {
     began: Option<Time>,
@@ -41,11 +41,13 @@ impl Sink for Extent {
 /// to leave out. `cpus` has the numbers of the CPUs of the host. `move` confines a VM or vCPU to
 /// one CPU: {"web": 1}.
 ///
-/// Returns a dictionary: `gate` says if the simulation repeats the recording. `vcpus` has a row for
-/// each vCPU with the metrics `now` and `then`, for the forms `open` and `closed`. The prediction
-/// is the interval between both forms. `losses` lists the vCPUs that the change harms. Without a
-/// change, or if the gate does not pass, `vcpus` is empty. Times are nanoseconds, shares are parts
-/// per million of a CPU.
+/// Returns a dictionary: `gate` says if the simulation of the unchanged recording repeats the
+/// recording. `vcpus` has a row for each vCPU: its recorded metrics `now`, and its simulated
+/// metrics `then`. `then` has up to two forms of the simulation. In the form "open", each job
+/// becomes ready at its recorded time. In the form "closed", it becomes ready after its recorded
+/// think time. The prediction is the interval between the two forms. `losses` lists the vCPUs that
+/// the change harms. Without a change, or if the gate does not pass, `vcpus` is empty. Times are
+/// nanoseconds, shares are parts per million of a CPU.
 #[pyfunction]
 #[pyo3(signature = (
     recording, *, set=None, policy=None, add=None, remove=None, cpus=None, r#move=None

@@ -181,12 +181,13 @@ impl Scenario {
         admitted.map_err(NotAdmitted::new_err)
     }
 
-    /// Returns the largest slice that each CPU can still admit with this period. It is for a VM
-    /// that joins beside the others and stays until the end.
+    /// Returns the largest slice that each CPU can still admit with this period. The slice is for
+    /// one more VM, which stays until the end.
     ///
     /// The answer has the fields of `Service.room`: `period_ns`, and `cpus` with `cpu` and
     /// `slice_ns` for each CPU. `slice_ns` is 0 if the CPU admits nothing. `policy` is a built-in
-    /// policy as on the command line. Raises SlacklineError if its shares reserve no time.
+    /// policy as on the command line. Raises SlacklineError if the shares of that policy reserve no
+    /// time.
     #[pyo3(signature = (period="10ms", *, policy=None))]
     fn room<'py>(
         &self,
@@ -231,7 +232,8 @@ impl Scenario {
 ///
 /// Returns a dictionary: `title`, `policy`, the numbers of `cpus`, `domains`, `vcpus`, `changes`
 /// and `claims`, `length_ns`, `admitted`, and `refused` with the reason of a refusal or None.
-/// `scenario` is a Scenario or the path of a scenario file. `Scenario.check` raises NotAdmitted.
+/// `scenario` is a Scenario or the path of a scenario file. This function does not raise
+/// NotAdmitted, but the method `Scenario.check` does.
 #[pyfunction]
 pub(crate) fn check<'py>(
     py: Python<'py>,

@@ -15,8 +15,8 @@ use serde_json::Value;
 use crate::metadata::Metadata;
 use crate::step;
 
-/// Compilation target of the release. The agent is linked statically for it, so that it runs in any
-/// guest.
+/// Compilation target of the release. The agent is linked statically for this target, so that it
+/// runs in any guest.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Files that are installed as they are in the repository.

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Debian package that depends on the newest kernel of the release. In the cloud kernel everything
-/// that a guest needs is built in, and it is half as large as the general kernel.
+/// Debian package that depends on the newest kernel of the release. The cloud kernel has everything
+/// built in that a guest needs to boot, and is half as large as the general kernel.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 
 /// Debian package of the only program in the guest. The program is static, because the guest has no
@@ -137,7 +137,7 @@ pub struct Guest {
 pub enum Work {
     /// Computes forever in the shell.
     Spin,
-    /// Computes forever, and has an urgent task that answers.
+    /// Computes forever, and has an urgent task that echoes lines from a virtio-serial port.
     Serve,
     /// Sleeps forever in the shell.
     Idle,

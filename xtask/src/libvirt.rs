@@ -3,7 +3,7 @@
 //! On a kernel with `RT_GROUP_SCHED` these cgroups have no real-time budget. The task is run by
 //! hand, because it needs root, and Debian's libvirt and QEMU. If no libvirt daemon answers, the
 //! task starts one and ends it afterwards. Only in this case the service is tested too, with
-//! another VM, because only that libvirt has loaded Slackline's hook.
+//! another VM. A libvirt daemon that was running before has not loaded Slackline's hook.
 
 mod service;
 

@@ -9,7 +9,7 @@ use crate::step;
 /// Environment variable with the length of a test in seconds.
 const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
 
-/// Environment variable with the number of kills, one after another, with which a test starts.
+/// Environment variable with the number of kills in direct succession at the start of a test.
 const KILLS: &str = "SLACKLINE_SOAK_KILLS";
 
 /// Environment variable with the number of kills that a test makes for each mechanism.
@@ -30,7 +30,7 @@ pub fn session(minutes: &str) -> Result<ExitCode> {
     Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs a release build of the daemon while VMs start and end, and causes an incident every minute.
+/// Runs a release build of the daemon while VMs start and end, and causes a fault every minute.
 ///
 /// # Errors
 ///
@@ -56,8 +56,8 @@ pub fn service(options: &[&str]) -> Result<ExitCode> {
     Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Kills each process of each mechanism of `--enforce` in turn. Each process is killed `rounds`
-/// times per mechanism.
+/// For each mechanism of `--enforce`, kills processes of `hold` in turn, `rounds` times. Then does
+/// the same with processes of the daemon.
 ///
 /// # Errors
 ///

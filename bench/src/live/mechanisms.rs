@@ -103,8 +103,8 @@ fn cannot(why: String) -> Vec<String> {
 /// Shares of a CPU at which `auto` is compared with the best mechanism, in percent.
 const AUTO_SHARES: [u32; 5] = [1, 5, 20, 40, 90];
 
-/// Largest difference between `auto` and the best mechanism with which MECH-12 holds, in percent of
-/// a CPU.
+/// Target: maximum amount by which the error of `auto` may exceed the error of the best mechanism,
+/// in percentage points of a CPU. SPECIFICATION.md has this target under MECH-12.
 const AUTO_BEYOND: f64 = 0.02;
 
 /// Compares `auto` with each mechanism that guarantees CPU time, while one other process computes.

@@ -24,7 +24,8 @@ use crate::report::{Row, quantile};
 /// Number of changes of each kind.
 const CHANGES: usize = 300;
 
-/// Time between two changes. It keeps the rate limit, and is not a multiple of a period.
+/// Time between two changes. The changes stay below the daemon's rate limit, and the time is not a
+/// multiple of a period.
 const REST: Duration = Duration::from_millis(47);
 
 const PERIOD: Span = Span::from_ms(10);
@@ -244,8 +245,8 @@ fn until_done(
     Ok(took)
 }
 
-/// Histogram of the time from the arrival of a request in the core until its change took effect. It
-/// is read from the daemon's metrics.
+/// Histogram of the time from the arrival of a request in the daemon's core process until its
+/// change took effect. The core schedules the VMs. The histogram is read from the daemon's metrics.
 struct Effect {
     sum: f64,
     /// Buckets of the histogram: the upper bound in seconds, and the number of changes up to that

@@ -34,8 +34,8 @@ const FILL: Duration = Duration::from_millis(10_500);
 /// Time limit for the daemon to measure the result of a change.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Maximum number of recordings for one prediction. The gate may refuse a recording in which the
-/// machine stalled.
+/// Maximum number of recordings for one prediction. The gate of `whatif` checks that a simulation
+/// repeats a recording, and may refuse a recording in which the test machine stalled.
 const TRIES: usize = 3;
 
 /// Maximum CPU time that is reserved in total, in thousandths of a CPU.

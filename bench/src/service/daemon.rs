@@ -146,7 +146,8 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Returns the process ids of the daemon's core, front and keeper.
+    /// Returns the process ids of the daemon's core, front and keeper. The core schedules VMs, the
+    /// front parses requests, and the keeper restores threads if the core dies.
     pub(super) fn processes(&self) -> Result<[u32; 3]> {
         let core = self.child.id();
         let is_child = |process: &Path| {

@@ -22,7 +22,7 @@ const CONNECTIONS: usize = 4;
 const SUBJECTS: [&str; 3] = ["a", "b", "c"];
 
 /// Measures deadline misses of three processes that always compute under a hard limit. They run on
-/// another CPU than the front of the daemon.
+/// another CPU than the daemon's front process, which parses the requests.
 pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let daemon = setting.daemon(&[setting.last_cpu()], &[])?;
     let mut client = daemon.client()?;

@@ -22,9 +22,9 @@ const MANY: usize = 500;
 /// Number of measured requests of each kind.
 const TIMES: usize = 200;
 
-/// Pause between two requests, which keeps the rate limit. It is also the pause after which another
-/// burst is allowed.
+/// Pause between two requests, which keeps their rate below the daemon's limit.
 const REST: Duration = Duration::from_millis(35);
+/// Pause after which the daemon allows another burst of requests.
 const LULL: Duration = Duration::from_secs(5);
 
 /// Numbers of requests and of changes that are allowed in a burst.

@@ -18,7 +18,8 @@ use crate::report::Row;
 /// deadline in every period.
 const VCPUS: usize = 100;
 
-/// Slice of each reservation. With the period below, the reservations together are 40 % of the CPU.
+/// Slice of each reservation. With a period of 100 ms, the 100 reservations together are 40 % of
+/// the CPU.
 const SLICE: Span = Span::from_us(400);
 const PERIOD: Span = Span::from_ms(100);
 

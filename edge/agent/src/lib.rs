@@ -293,7 +293,7 @@ fn first_sequence() -> u32 {
     u32::try_from(ms & i64::from(u32::MAX)).unwrap_or(0)
 }
 
-/// Returns the entries of a folder whose names are numbers.
+/// Returns the names in a folder that are numbers.
 fn numbers(folder: &str) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())

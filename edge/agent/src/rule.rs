@@ -64,8 +64,8 @@ impl Rule {
         }
     }
 
-    /// Returns the urgency of a task in the class of this rule, from its scheduling class and
-    /// priority. A task that a name or cgroup selects is at least as urgent as a task with nice
+    /// Returns the urgency of a task in the class of this rule, from the task's scheduling class
+    /// and priority. A task that a name or cgroup selects is at least as urgent as a task with nice
     /// -20.
     pub(crate) fn urgency(&self, task: &Stat) -> Urgency {
         const LEAST_NICE: Urgency = Urgency(100);

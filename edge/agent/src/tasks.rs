@@ -56,8 +56,8 @@ impl Tasks {
         }
     }
 
-    /// Returns the report for a vCPU. Each class has the urgency of its most urgent task. It is
-    /// lowered if needed, so that it is below the urgency of every earlier class.
+    /// Returns the report for a vCPU. Each class has the urgency of its most urgent task. That
+    /// urgency is lowered if needed, so that it is below the urgency of every earlier class.
     pub(crate) fn of(&self, vcpu: u16) -> Says {
         let mut classes = [None; TASKS];
         let mut last = None;

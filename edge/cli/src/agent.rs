@@ -16,8 +16,8 @@ pub(crate) struct Agent {
     /// Listen on this Unix socket instead of a port.
     #[arg(long, value_name = "PATH", conflicts_with = "port")]
     socket: Option<PathBuf>,
-    /// Urgent tasks, most urgent first, up to 4: name=NAME, cgroup=/PATH, real-time, nice=N
-    /// [default: real-time, nice=-1].
+    /// Rule for urgent tasks; repeatable, up to 4 rules, the most urgent first: name=NAME,
+    /// cgroup=/PATH, real-time or nice=N [default: real-time, nice=-1].
     #[arg(long = "urgent", value_name = "RULE")]
     rules: Vec<Rule>,
 }

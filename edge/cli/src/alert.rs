@@ -92,8 +92,8 @@ struct TestReport {
     /// Number of seeds. `None` for live tests, which use no random numbers.
     seeds: Option<u64>,
     results: Vec<CaseResult>,
-    /// For each case, its result, and its results with one rule of the policy changed. Empty
-    /// without `--ablate`.
+    /// For each case, its result with unchanged rules, and a result for each change of a single
+    /// rule of the policy. Empty without `--ablate`.
     ablations: Vec<(CaseResult, Vec<CaseResult>)>,
 }
 
@@ -168,7 +168,8 @@ fn of_case(error: &CaseError) -> Problem {
     Problem::BadOption { message: error.to_string(), hint: Some(error.hint()) }
 }
 
-/// Converts an error of the trials. A violated contract between policy and host is a bug.
+/// Converts an error of the trials to a problem. If policy and host have violated the contract
+/// between them, the problem is a bug of this program.
 fn of_grid(error: GridError<TrialError>) -> Problem {
     let GridError::Run { error, .. } = error else { return Problem::Interrupted };
     if let TrialFault::Run(RunError::Broken(_)) = &*error.why {
@@ -178,7 +179,8 @@ fn of_grid(error: GridError<TrialError>) -> Problem {
     Problem::BadOption { message: error.to_string(), hint: Some(error.hint()) }
 }
 
-/// Returns the command line that reproduces these results.
+/// Returns the origin of the results: the command line that reproduces them, the version and commit
+/// of the program, and the seeds.
 fn made(args: &Alert, seeds: Option<u64>) -> FigureOrigin {
     // `--commit` is left out, because `FigureOrigin` has a separate field for the commit.
     let mut words = Vec::new();

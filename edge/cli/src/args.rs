@@ -86,9 +86,9 @@ pub(crate) enum Command {
     /// Show or change what users may do. Administrators only.
     Access(AccessArgs),
     Top(TopArgs),
-    /// Print the address of the page with a code that logs a browser in once.
+    /// Print the address of the web page, with a code that logs a browser in once.
     Page(PageArgs),
-    /// Show a daemon with four guests and a page.
+    /// Run a demo: a daemon with four guests and a web page.
     Demo(crate::demo::Demo),
     /// Compare a scenario under several policies, or simulated and live.
     Compare(Compare),
@@ -127,10 +127,12 @@ pub(crate) enum Command {
     Completions(Completions),
     /// Print a manual page, e.g. `slackline man sim | man -l -`.
     Man(Manual),
-    /// Run the keeper. Started by commands that schedule live threads.
+    /// Run the keeper, which restores threads if a live command is killed. Started by such
+    /// commands.
     #[command(hide = true)]
     Keep,
-    /// Run the front of the daemon. Started by `serve`.
+    /// Run the front: the unprivileged process that parses requests for the daemon. Started by
+    /// `serve`.
     #[command(hide = true)]
     ServeFront(ServeFront),
     /// Predict from a recording on standard input. Started by `serve`.
@@ -207,7 +209,7 @@ pub(crate) struct RunArgs {
     /// CPUs of this host, as many as the scenario has [default: the last CPUs].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
-    /// Mechanism: auto or dispatcher. The others run no scheduler policy [default: dispatcher].
+    /// Mechanism: auto or dispatcher. Other mechanisms run no policy [default: dispatcher].
     #[arg(long, value_name = "NAME")]
     pub(crate) enforce: Option<Enforce>,
     #[command(flatten)]
@@ -267,11 +269,11 @@ pub(crate) struct Compare {
 /// Columns: the axes, cpus, policy and seed, then
 ///   outcome                   `done`, or `refused` if admission refused the run
 ///   vcpus                     number of vCPUs
-///   share_error_percent       mean over vCPUs of the distance from the share, in % of it; the
-///                             share is the reservation or, in a family, the weighted max-min
+///   share_error_percent       mean deviation of vCPUs' CPU time from the share, in % of the share;
+///                             the share is the reservation or, in a family, the weighted max-min
 ///                             fair share over all CPUs at every instant
-///   worst_error_percent       distance from the share of the worst vCPU, in % of the share
-///   second_error_p95_percent  95th percentile of the distance in single seconds; families only
+///   worst_error_percent       deviation of the vCPU that deviates most, in % of its share
+///   second_error_p95_percent  95th percentile of the deviation in single seconds; families only
 ///   moves_per_cpu_second      migrations per CPU and second
 ///   switches_per_cpu_second   context switches per CPU and second
 ///   deadlines, misses         deadlines of reservations, and those missed
@@ -475,7 +477,7 @@ pub(crate) enum PaperCommand {
     List,
     /// Run experiments, compare, and write the results to the paper's folder.
     Run(PaperRun),
-    /// Fit costs that a paper does not state to the paper's calibration rows.
+    /// Find costs that a paper does not state, by a fit to the paper's calibration rows.
     Calibrate {
         /// Name of the paper.
         paper: String,

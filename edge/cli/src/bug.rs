@@ -10,7 +10,8 @@ use crate::outputs::Files;
 use crate::problem::Problem;
 
 /// Converts the error of a simulation to a problem. If policy and host have violated their
-/// contract, the run is repeated to save its trace. Runs are deterministic, so it fails again.
+/// contract, the run is repeated to save its trace. Runs are deterministic, so the repeated run
+/// fails too.
 pub(crate) fn explain(file: &Path, scenario: &Scenario, error: slackline_sim::RunError) -> Problem {
     let problem = Problem::of_sim(file, scenario, error);
     let Problem::Bug { message, .. } = problem else { return problem };

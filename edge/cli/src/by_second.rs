@@ -100,7 +100,8 @@ fn line(
     text.push('\n');
 }
 
-/// Returns the cell of XenMon's value `wanted`. `None` if there is no such number.
+/// Returns the cell for the XenMon value named `wanted`. `None` if there is no such number, or no
+/// name is given.
 fn number(fields: &[Field], wanted: Option<&str>) -> Option<String> {
     match fields.iter().find(|(name, _)| Some(*name) == wanted)?.1 {
         FieldValue::Count(count) => Some(count.to_string()),

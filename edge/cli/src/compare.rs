@@ -100,8 +100,9 @@ fn table(cases: &[Case], seeds: &[u64]) -> String {
     side_by_side(&runs.collect::<Vec<_>>(), terminal::columns())
 }
 
-/// Runs the scenarios on this host, if requested. If this host cannot run a scenario, the result is
-/// an error with `--live`, and the runs so far with `--live-if-possible`.
+/// Runs the scenarios on this host, if the user requested that. With `--live`, a scenario that this
+/// host cannot run is an error. With `--live-if-possible`, such a scenario ends the live runs, and
+/// the results so far are returned.
 fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec<Live>>, Problem> {
     let mut lives = Vec::new();
     for scenario in scenarios.iter().filter(|_| args.live || args.live_if_possible) {

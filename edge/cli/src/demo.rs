@@ -22,7 +22,7 @@ use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal;
 
-/// Time that one hour of the guests takes.
+/// Real time that an hour of the guests' simulated day takes.
 const HOUR: Span = Span::from_secs(5);
 
 /// Number of days for which the guests have work. Then the demo ends.
@@ -34,7 +34,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 /// Folder in which the demo creates its own folder.
 const FOLDERS: &str = "/run";
 
-/// Show a daemon with four guests and a page. Needs root.
+/// Run a demo: a daemon with four guests and a web page. Needs root.
 ///
 /// The guests are processes. Their load changes as in the course of a day, but a day lasts two
 /// minutes. The demo prints the address of the page and what to look at. Ctrl-C ends everything
@@ -44,7 +44,7 @@ pub(crate) struct Demo {
     /// CPU to schedule [default: the last CPU].
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
-    /// Address of the page [default: a free port of 127.0.0.1].
+    /// Address of the web page [default: a free port of 127.0.0.1].
     #[arg(long, value_name = "LOOPBACK:PORT", default_value = "127.0.0.1:0")]
     pub(crate) page: std::net::SocketAddr,
 }

@@ -38,7 +38,8 @@ fn schedule(file: &Path) -> Result<Schedule, Problem> {
     Ok(meter.finish())
 }
 
-/// Returns true if a metric is certainly larger in B, and larger values are worse.
+/// Returns true if a metric is larger in run B than in run A by more than noise, and larger values
+/// are worse.
 fn is_worse(it: &Difference) -> bool {
     it.change == Change::More && it.metric.is_worse_if_larger()
 }
@@ -103,7 +104,7 @@ fn verdict(it: &Difference) -> String {
     }
 }
 
-/// Returns the difference of B from A with its sign and unit.
+/// Returns the value in run B minus the value in run A, with sign and unit.
 fn change(it: &Difference) -> String {
     let [Some(before), Some(after)] = it.values else { return "-".into() };
     let by = written(Some(after.abs_diff(before)), it.metric.unit());

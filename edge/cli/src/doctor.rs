@@ -55,7 +55,8 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     }
 }
 
-/// Maximum wait for the keeper processes of killed runs to end.
+/// Maximum wait until the keepers of killed runs have ended. A keeper restores the threads of its
+/// run.
 const KEEPERS: Duration = Duration::from_secs(2);
 
 /// Returns a line for each thread that a killed run left changed, and for each journal that cannot

@@ -64,7 +64,8 @@ fn tasks_of(file: &Path, text: &str) -> Result<NamedTasks, Problem> {
     })
 }
 
-/// Returns the kind of reservation that the options ask for: a slice, a period or the most VMs.
+/// Returns the kind of reservation that the options ask for: the smallest slice, the largest
+/// period, or the period with which most VMs fit.
 fn asked(args: &FitArgs) -> AskedReservation {
     match args.share {
         _ if args.most_vms => AskedReservation::MostVms,
@@ -116,7 +117,7 @@ fn problem(args: &FitArgs, error: FitError) -> Problem {
     }
 }
 
-/// Converts the refusal of a question to a problem.
+/// Converts the refusal to answer a question to a problem.
 fn refused(refusal: FitRefusal) -> Problem {
     let FitRefusal { message, hint, is_bad_question } = refusal;
     match is_bad_question {

@@ -151,7 +151,7 @@ impl VariedPoint {
 
 impl VariedScenario {
     /// Parses a scenario with axes. `None` if it has no axes. Also `None` if the text is not TOML,
-    /// an error that the parser of scenarios reports.
+    /// because the parser of scenarios reports that error.
     pub(crate) fn read(file: &Path, text: &str) -> Result<Option<VariedScenario>, Problem> {
         if !text.contains("axis") {
             return Ok(None);
@@ -198,7 +198,7 @@ impl VariedScenario {
 
 impl Grid {
     /// Parses a scenario with axes. `None` if it has no axes. Also `None` if the text is not TOML,
-    /// an error that the parser of scenarios reports.
+    /// because the parser of scenarios reports that error.
     pub(crate) fn read(source: &Source<'_>, text: &str) -> Result<Option<Grid>, Problem> {
         let Some(VariedScenario { axes, points }) = VariedScenario::read(source.file, text)? else {
             return Ok(None);

@@ -39,7 +39,8 @@ pub(crate) use show::percent;
 /// Default period of the reservation. It applies if the user gives a share and no period.
 const PERIOD: Span = Span::from_ms(10);
 
-/// Maximum sleep of the main loop, which then takes records and checks processes.
+/// Maximum sleep of the main loop. After each sleep, the loop reads the session's records and
+/// checks if the target still exists.
 const ROUND: Span = Span::from_ms(100);
 
 /// Largest reservation of a process tree on one CPU, in millionths. A tree that reserves more gets
@@ -105,7 +106,8 @@ pub(crate) fn hold(args: &HoldArgs) -> Result<(), Problem> {
     conclude(end, command, &started, finished)
 }
 
-/// Ends the command, and returns its exit code or the result of holding it.
+/// Ends the command if it still runs, and returns the result of `hold`. If the command has exited
+/// by itself, the result is its exit code.
 fn conclude(
     end: Result<End, Problem>,
     command: Option<HeldCommand>,
@@ -274,8 +276,8 @@ impl Target {
         needed.clamp(1, online)
     }
 
-    /// Returns as many CPUs as the target needs, the last CPUs that its cpuset allows. `None` if
-    /// the cpuset allows all CPUs, or fewer than needed.
+    /// Returns the last CPUs that the target's cpuset allows, as many as the target needs. `None`
+    /// if the cpuset allows all CPUs, or fewer than the target needs.
     fn granted_cpus(&self, amount: Amount) -> Option<Vec<CpuId>> {
         let (pid, tid) = match self.who.first()? {
             JoinTarget::Tree(pid) | JoinTarget::Process(pid) | JoinTarget::Wide(pid, _) => {
@@ -337,8 +339,8 @@ impl Target {
         if self.width() > 1 { cpus[..1].to_vec() } else { cpus.to_vec() }
     }
 
-    /// Returns the reason for the limit on the target's CPU time, and advice about it, for an error
-    /// message.
+    /// Returns two phrases for an error message: the thing that limits the target's CPU time, and
+    /// advice.
     fn most(&self) -> (&'static str, &'static str) {
         match &self.who[..] {
             [JoinTarget::Thread(_), ..] => ("the vCPUs of the VM together", "reserve less"),

@@ -1,4 +1,5 @@
-//! `slackline import`, and recordings of other programs in place of traces.
+//! `slackline import`, which converts files of other programs. Also lets other commands read
+//! recordings of other programs in place of traces.
 
 mod workloads;
 

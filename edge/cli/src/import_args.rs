@@ -106,16 +106,16 @@ pub(crate) struct WorkloadArgs {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct DiffArgs {
-    /// Trace or recording to compare with.
+    /// Trace or recording of the run to compare with, e.g. before a change.
     #[arg(value_name = "A")]
     pub(crate) first: PathBuf,
-    /// Trace or recording that is compared.
+    /// Trace or recording of the run that is compared, e.g. after the change.
     #[arg(value_name = "B")]
     pub(crate) second: PathBuf,
     /// Print the differences as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// End with exit code 1 if a wait or imbalance of B is worse by more than noise.
+    /// End with exit code 1 if B has a worse wait or imbalance than A, by more than noise.
     #[arg(long)]
     pub(crate) check: bool,
 }

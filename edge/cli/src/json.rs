@@ -216,8 +216,8 @@ impl<'a> Stretches<'a> {
         })
     }
 
-    /// Adds to the number of run intervals outside the window, for intervals that the caller has
-    /// skipped.
+    /// Adds `count` to the number of run intervals outside the window. The caller has skipped these
+    /// intervals.
     pub(crate) fn skip(&mut self, count: u64) {
         self.left_out += count;
     }

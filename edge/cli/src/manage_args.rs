@@ -16,9 +16,10 @@ const POLICIES: [&str; 3] = ["edf", "sedf", "credit"];
 const SIMULATED: [&str; 8] =
     ["file", "rule", "window", "seeds", "noise", "policy", "limited", "csv"];
 
-/// Arguments that choose another use of the command. Options of `--live` are declared to conflict
-/// with them. `requires = "live"` is not enough: `--live` conflicts with these arguments, and clap
-/// ignores a missing requirement that conflicts with a given argument.
+/// Arguments that choose a use of `manage` other than `--live`. The options of `--live` are
+/// declared to conflict with these arguments. `requires = "live"` is not enough: `--live` conflicts
+/// with these arguments, and clap ignores a missing requirement that conflicts with a given
+/// argument.
 const NOT_LIVE: [&str; 2] = ["file", "replay"];
 
 /// Help of `--json`, which a simulation and a live manager have.
@@ -27,8 +28,8 @@ const JSON_HELP: &str = "Print JSON: the results of every rule; with --live the 
 /// Change reservations as demand changes, in a simulation or for a daemon.
 ///
 /// At the end of each round the manager proposes one change, and simulates the last rounds again
-/// with that change. It makes the change only if the prediction is better. If the next round is
-/// worse than predicted, the manager undoes the change.
+/// with and without that change. It makes the change only if the prediction with the change is
+/// better. If the next round is worse than predicted, the manager undoes the change.
 ///
 /// With FILE, the manager is simulated and compared with other rules. FILE is a scenario or a
 /// series of demand. A series is a CSV file whose first line names the VMs. Each other line has the

@@ -25,14 +25,14 @@ use columns::Columns;
 /// Name of a live host in the header of a trace.
 const LIVE: &str = "live";
 
-/// Number of points of a share over time.
+/// Number of points of each curve in the figure of shares over time.
 const POINTS: u64 = 60;
 
 /// Number of equal parts of a run at whose ends missed deadlines are marked.
 const MARKS: u64 = 100;
 
-/// Writes the report of a trace of a scenario. The flag of the scenario is true if the run reached
-/// its end, so that claims are checked.
+/// Writes the report of a trace. `checked` has the scenario, and a flag that is true if the run
+/// reached its end. Only then are the claims of the scenario checked.
 pub(crate) fn write(trace: &Path, to: &Path, checked: (&Scenario, bool)) -> Result<(), Problem> {
     let html = page(trace, checked)?;
     let (pending, mut out) = Pending::new(to)?;
@@ -82,7 +82,7 @@ struct RunSinks {
     meter: Meter,
     over_time: OverTime,
     columns: Columns,
-    /// Number of missed deadlines of each vCPU that are marked in the timeline.
+    /// For each vCPU, the number of missed deadlines that the timeline already marks.
     marked: BTreeMap<String, u64>,
     /// Time between two marks, and time of the next mark.
     marks: (Span, Time),

@@ -27,7 +27,8 @@ use crate::tls::Tls;
 #[derive(Debug, Args)]
 #[command(after_help = crate::notes::notes("serve"))]
 pub(crate) struct Serve {
-    /// CPUs to schedule [default: all but the first]. If all, 5 % of one is reserved for requests.
+    /// CPUs to schedule [default: all but the first]. If all CPUs are named, 5 % of one CPU is
+    /// reserved to answer requests.
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Folder of the ledger, which stores reservations and events.
@@ -59,7 +60,7 @@ pub(crate) struct Serve {
     /// Also serve /metrics without TLS, to all users of this host, e.g. `127.0.0.1:9391`.
     #[arg(long, value_name = "LOOPBACK:PORT")]
     pub(crate) metrics: Option<SocketAddr>,
-    /// Serve the page to browsers of this host, at 127.0.0.1:9392 or this address.
+    /// Serve the web page to browsers of this host, at 127.0.0.1:9392 or this address.
     #[arg(long, value_name = "LOOPBACK:PORT", num_args = 0..=1)]
     #[arg(default_missing_value = "127.0.0.1:9392")]
     pub(crate) page: Option<SocketAddr>,
@@ -74,7 +75,7 @@ pub(crate) enum OnDeath {
     Keep,
 }
 
-/// Returns the command that starts the keeper.
+/// Returns the command that starts the keeper, which restores threads if the daemon dies.
 fn keeper(args: &Serve) -> KeeperCommand {
     let keep_for = std::time::Duration::from_nanos(args.keep_for.ns());
     let keep_for = (args.on_death == OnDeath::Keep).then_some(keep_for);

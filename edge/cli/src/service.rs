@@ -137,7 +137,7 @@ pub(crate) fn pause(args: &Pause) -> Result<(), Problem> {
     each(&args.at, &args.name, args.if_revision, Client::pause)
 }
 
-/// Asks the user to confirm a release. Returns true for yes.
+/// Asks the user to confirm a pause. Returns true for yes.
 fn is_meant(name: &str) -> Result<bool, Problem> {
     terminal::tell(&format!(
         "{name} stops until it is resumed; its users see it hang. Pause? [y/N] "
@@ -178,8 +178,8 @@ pub(crate) fn release(args: &NamedArgs) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Sends a request for one reservation, or one request after the other for all reservations that
-/// match a pattern. Stops at the first refusal.
+/// Sends a request for one reservation. If `name` is a pattern, sends one request after the other,
+/// for all reservations that match. Stops at the first refusal.
 fn each(
     at: &DaemonArgs,
     name: &str,
@@ -339,7 +339,8 @@ pub(crate) fn record_of_predictions(socket: &Path) -> Option<String> {
     (!all.is_empty()).then(|| predictions::record(&all))
 }
 
-/// Returns the revision of a daemon's host.
+/// Returns the revision of a daemon's host: the number of the event that last changed a
+/// reservation.
 pub(crate) fn revision(socket: &Path) -> Result<u64, Problem> {
     let (host, _) = Client::connect(socket)?.host()?;
     Ok(host.revision)
@@ -463,7 +464,8 @@ struct ReceivedEvents<'a> {
 }
 
 impl ReceivedEvents<'_> {
-    /// Prints a message of the daemon as JSON, or shows its reservations and keeps its events.
+    /// Prints a message of the daemon as JSON if the user requested that. Otherwise draws its table
+    /// of reservations, or keeps its event for the next table.
     fn hear(&mut self, frame: &Frame) -> Result<(), Problem> {
         let Frame { kind, data, .. } = frame;
         if self.json {

@@ -20,7 +20,7 @@ use crate::signals::stop_flag;
 use crate::terminal::{self, Progress};
 use crate::{bug, claims, input, json, points, report, seeds};
 
-/// Maximum number of vCPUs for which the time when their work was done is printed.
+/// Maximum number of vCPUs for which the completion time of their work is printed.
 const MOST_DONE: usize = 10;
 
 pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {

@@ -17,9 +17,9 @@ pub(crate) fn width() -> usize {
     columns().unwrap_or(100)
 }
 
-/// Returns the width of standard output, limited to the range of tables. The width is the value of
-/// the environment variable `COLUMNS`, or else that of the terminal. `None` if the variable is not
-/// set and standard output is not a terminal.
+/// Returns the width of standard output, limited to the widths that tables can have. The width is
+/// the value of the environment variable `COLUMNS`, or else that of the terminal. `None` if the
+/// variable is not set and standard output is not a terminal.
 pub(crate) fn columns() -> Option<usize> {
     Some(columns_of(io::stdout())?.clamp(NARROWEST, 140))
 }

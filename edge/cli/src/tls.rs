@@ -1,18 +1,19 @@
-//! Options of the front, and files of its TLS server.
+//! Options of the daemon's front process, and files of its TLS server. The front parses requests
+//! and has no privileges.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Options of the front.
+/// Options of the daemon's front process, which parses requests and has no privileges.
 #[derive(Debug, Args)]
 pub(crate) struct ServeFront {
     #[command(flatten)]
     pub(crate) tls: Tls,
-    /// Also serve metrics, on a socket that is passed.
+    /// Also serve metrics, on a socket that `serve` passes.
     #[arg(long)]
     pub(crate) metrics: bool,
-    /// Also serve the page, on a socket that is passed.
+    /// Also serve the web page, on a socket that `serve` passes.
     #[arg(long)]
     pub(crate) page: bool,
 }

@@ -77,7 +77,8 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
 /// Source of the recording from which `whatif` predicts.
 enum RecordingSource {
     File(PathBuf),
-    /// Copy of the daemon's recording, and the revision of its host. The copy is removed after use.
+    /// Copy of the daemon's recording, and the revision of its host: the number of the event that
+    /// last changed a reservation. The copy is removed after use.
     Daemon(PathBuf, u64),
 }
 
@@ -99,7 +100,8 @@ impl RecordingSource {
         file
     }
 
-    /// Returns the revision of the recorded host. `None` for a file.
+    /// Returns the revision of the recorded host: the number of the event that last changed a
+    /// reservation. `None` for a file.
     fn revision(&self) -> Option<u64> {
         match self {
             RecordingSource::File(_) => None,
@@ -140,7 +142,7 @@ fn record(file: &Path) -> Result<Recording, Problem> {
     RecordingReader { file, names: &names }.read(trace)
 }
 
-/// Reads the recording of a trace whose names are known.
+/// Reader of the recording in a trace whose index (vCPUs, start and end) is known.
 struct RecordingReader<'a> {
     file: &'a Path,
     names: &'a Names,

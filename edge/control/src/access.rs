@@ -15,7 +15,8 @@ pub enum Role {
     /// May make and change its own reservations. Reservations of other owners are shown as "another
     /// VM".
     Tenant,
-    /// May also read the log, and make, change, pause and release reservations.
+    /// May make reservations, change, pause and release the reservations of all owners, and read
+    /// the log.
     Operator,
     /// May do everything, including granting access.
     Administrator,
@@ -75,7 +76,7 @@ impl From<service::Role> for Role {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
-    /// Role of the user or client. It replaces the role of a local user's groups.
+    /// Role of the user or client. It replaces the role that a local user has through groups.
     pub role: Role,
     /// Limit on the total CPU of all reservations of this user or client. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]

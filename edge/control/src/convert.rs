@@ -1,4 +1,4 @@
-//! Conversion between the types of the wire format and those of the service.
+//! Conversion between the types of the wire format and the types of the service.
 
 mod change;
 
@@ -104,8 +104,8 @@ fn apply(list: Apply) -> Result<service::Request, Problem> {
     Ok(service::Request::Canary { targets, prune, watch, revision, predictions })
 }
 
-/// Adds up the predictions for the vCPUs of each VM. The length of the sum is the shortest of their
-/// lengths.
+/// Adds up the predictions for the vCPUs of each VM. The sum covers the shortest of the times that
+/// these predictions cover.
 fn vm_predictions(all: &[Prediction]) -> Result<Vec<VmPrediction>, Problem> {
     let mut vms: Vec<VmPrediction> = Vec::new();
     for one in all {

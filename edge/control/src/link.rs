@@ -1,5 +1,5 @@
-//! Protocol between the front and the core of the daemon. Both directions carry one JSON message
-//! per line.
+//! Protocol between the front process and the core process of the daemon. Both directions carry one
+//! JSON message per line.
 //!
 //! The front parses untrusted requests and identifies the caller. The core trusts the front's
 //! identification of the caller, and checks everything else again.
@@ -19,15 +19,15 @@ use crate::timeline::Timeline;
 use crate::times::Length;
 use crate::whatif::{WhatIf, WhatIfAnswer};
 
-/// Maximum length of a line from the front to the core, in bytes. It is enough for a list of
-/// reservations and the fields that the front adds.
+/// Maximum length of a line from the daemon's front process to its core process, in bytes. It is
+/// enough for a list of reservations and the fields that the front adds.
 pub const LONGEST_ASKED: usize = crate::LONGEST_LIST + 64 * 1024;
 
-/// Maximum length of a line from the core to the front, in bytes. It is enough for a page of
-/// reservations with all their metrics.
+/// Maximum length of a line from the daemon's core process to its front process, in bytes. It is
+/// enough for a page of reservations with all their metrics.
 pub const LONGEST_SAID: usize = 4 * 1024 * 1024;
 
-/// Message from the front to the core: a request of a caller.
+/// Message from the daemon's front process to its core process: a request of a caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
@@ -43,7 +43,7 @@ pub struct Ask {
     pub request: Request,
 }
 
-/// Identity of the caller, as the front determined it.
+/// Identity of the caller, as the daemon's front process determined it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum CallerIdentity {
@@ -67,7 +67,8 @@ pub enum CallerIdentity {
 /// Maximum length of an idempotency key, in characters.
 pub const LONGEST_KEY: usize = 64;
 
-/// Request of a caller to the core. The text of each variant names the answer to that request.
+/// Request of a caller to the daemon's core process. The text of each variant names the answer to
+/// that request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Request {
@@ -129,7 +130,7 @@ pub enum Request {
         /// Revision that the reservation must have. `None` accepts any revision.
         if_revision: Option<u64>,
     },
-    /// Lists reservations by name: [`Answer::Reservations`].
+    /// Lists reservations in the order of their names: [`Answer::Reservations`].
     List {
         /// Name of a reservation, which must exist. Only this reservation is listed. `None` lists
         /// all reservations.
@@ -169,8 +170,8 @@ pub enum Request {
     Grant {
         /// Id of a user, or name of a remote client.
         whom: String,
-        /// Role and limits. If the grant contains a certificate, the front replaces the certificate
-        /// by its SHA-256.
+        /// Role and limits. If the grant contains a certificate, the daemon's front process
+        /// replaces the certificate by its SHA-256.
         grant: Grant,
     },
     /// Cancels the request that has the ticket of this message, because its caller has
@@ -223,7 +224,7 @@ pub enum Request {
     },
 }
 
-/// Answer to a request that the core has carried out.
+/// Answer to a request that the daemon's core process has carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Answer {
@@ -231,7 +232,7 @@ pub enum Answer {
     Host(Host),
     /// Health of the daemon.
     Health(Health),
-    /// Metrics of the core.
+    /// Metrics of the daemon's core process.
     Numbers(Box<Numbers>),
     /// VMs of this host.
     Machines(Vec<Machine>),
@@ -272,11 +273,11 @@ pub enum Answer {
     Whatif(Box<WhatIfAnswer>),
 }
 
-/// Message from the core to the front.
+/// Message from the daemon's core process to its front process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum CoreMessage {
-    /// Answer to a request that the core has carried out.
+    /// Answer to a request that the core process has carried out.
     Answer {
         /// Ticket of the request.
         ticket: u64,
@@ -290,8 +291,8 @@ pub enum CoreMessage {
         /// Reason for the refusal.
         problem: Box<Problem>,
     },
-    /// An event that was written to the ledger. The core sends each event once, in the order of
-    /// event numbers.
+    /// An event that was written to the ledger. The core process sends each event once, in the
+    /// order of event numbers.
     Event(Event),
 }
 

@@ -1,4 +1,4 @@
-//! Metrics of the core, which the front formats as the page `/metrics`.
+//! Metrics of the daemon's core process, which the front process formats as the page `/metrics`.
 
 use serde::{Deserialize, Serialize};
 use slackline_units::Span;
@@ -19,7 +19,7 @@ pub const BOUNDS: [Span; 9] = [
     Span::from_secs(1),
 ];
 
-/// Histogram of durations that were observed since the start of the core.
+/// Histogram of durations that were observed since the start of the daemon's core process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Histogram {
@@ -45,7 +45,7 @@ impl Histogram {
     }
 }
 
-/// All metrics of the core. Counters only increase while the core runs.
+/// All metrics of the daemon's core process. Counters only increase while that process runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Numbers {
@@ -55,24 +55,25 @@ pub struct Numbers {
     pub cpus: Vec<CpuNumbers>,
     /// Lateness of the dispatchers' timers.
     pub timer_late: Histogram,
-    /// Time from the arrival of a change in the core until the change is in force.
+    /// Time from the arrival of a change in the core process until the change is in force.
     pub change_effect: Histogram,
-    /// Duration of commits to the ledger.
+    /// Duration of commits to the ledger, the database file of the daemon.
     pub commit: Histogram,
     /// Number of times that another program changed the scheduling of threads with reservations.
     pub meddled: u64,
-    /// Number of keeper processes that died and were replaced.
+    /// Number of times a keeper process died and was replaced. A keeper restores the scheduling of
+    /// the threads if the core process dies.
     pub keeper_restarts: u64,
-    /// Number of times the core was restarted since the host booted.
+    /// Number of times the core process was restarted since the host booted.
     pub restarts: u64,
     /// Number of front processes that ended and were replaced.
     pub front_restarts: u64,
-    /// Number of commits that failed.
+    /// Number of commits to the ledger that failed.
     pub ledger_errors: u64,
     /// Number of incidents that the flight recorder has saved since the daemon started.
     #[serde(default)]
     pub incidents: u64,
-    /// Method by which the core learns of context switches: `perf` or `polling`.
+    /// Method by which the core process learns of context switches: `perf` or `polling`.
     pub sight: String,
     /// Resources that the core process uses.
     pub process: ProcessNumbers,
@@ -120,8 +121,8 @@ pub struct VcpuNumbers {
     pub late_ns: u64,
     /// Time in which the vCPU was runnable but did not run.
     pub waited_ns: u64,
-    /// Time before the start of this core in which the reservation was not enforced, because no
-    /// core was running.
+    /// Time before the start of this core process in which the reservation was not enforced,
+    /// because no core process was running.
     pub lapsed_ns: u64,
 }
 
@@ -133,7 +134,7 @@ pub struct CpuNumbers {
     pub cpu: u32,
     /// Reserved share of the CPU, including dispatch overhead, in millionths of the CPU.
     pub promised_ppm: u32,
-    /// Share of the CPU that can be reserved in total, in millionths of the CPU.
+    /// Total share of the CPU for reservations, in millionths of the CPU.
     pub capacity_ppm: u32,
     /// Sum of the reservations on the CPU without dispatch overhead, in millionths of the CPU.
     #[serde(default)]

@@ -15,7 +15,7 @@ pub struct RecordedPeriods {
     pub refused: Option<String>,
 }
 
-/// Periods of one VM. If the VM has several vCPUs, all values are those of the most demanding vCPU.
+/// Periods of one VM. If the VM has several vCPUs, each value is the largest among the vCPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct VmPeriods {
@@ -37,7 +37,8 @@ pub struct VmPeriods {
     pub predicted: Option<PredictedPeriods>,
 }
 
-/// Predicted periods of one VM. All values are those of its most demanding vCPU.
+/// Predicted periods of one VM. If the VM has several vCPUs, each value is the largest among the
+/// vCPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PredictedPeriods {

@@ -31,7 +31,7 @@ pub enum Kind {
     Exists,
     /// There is not enough available capacity.
     NoRoom,
-    /// The request would exceed a limit in the grant of its owner.
+    /// The request would exceed a limit in the grant of the reservation's owner.
     OverBudget,
     /// The reservation has changed since the revision that the request names.
     Stale,
@@ -43,7 +43,8 @@ pub enum Kind {
     TooMany,
     /// The request cannot be carried out now. It can succeed later.
     NotNow,
-    /// The core did not answer in time. It is unknown whether the request was carried out.
+    /// The daemon's core process did not answer in time. It is unknown whether the request was
+    /// carried out.
     NotAnswered,
     /// The ledger could not be written, so the change was undone.
     NotDurable,
@@ -134,9 +135,11 @@ pub struct NoRoom {
     pub asked_period: Length,
     /// The requested period in nanoseconds.
     pub asked_period_ns: u64,
-    /// Capacity of the CPU that is already reserved, in millionths of a CPU.
+    /// Share that is already reserved on the CPU with the most available capacity, in millionths of
+    /// a CPU.
     pub promised_ppm: u32,
-    /// Capacity of the CPU that can be reserved in total, in millionths of a CPU.
+    /// Share that can be reserved in total on the CPU with the most available capacity, in
+    /// millionths of a CPU.
     pub capacity_ppm: u32,
     /// Largest slice that fits in the requested period. `0s` if none fits.
     pub largest: Length,

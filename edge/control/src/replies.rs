@@ -23,7 +23,8 @@ pub enum State {
     Contested,
     /// The VM's monitor has suspended the guest. The capacity stays reserved.
     Suspended,
-    /// Capacity is reserved for a gang that has not begun.
+    /// Capacity is reserved for a member of a gang that has not begun. A gang is a set of VMs on
+    /// several hosts that start together.
     Held,
     /// The reservation has ended.
     Ended,
@@ -283,9 +284,9 @@ pub struct Clock {
 pub struct Cpu {
     /// Number of the CPU.
     pub cpu: u32,
-    /// Capacity of the CPU that is reserved, dispatch overhead included, in millionths of a CPU.
+    /// Reserved capacity of the CPU, dispatch overhead included, in millionths of a CPU.
     pub promised_ppm: u32,
-    /// Capacity of the CPU that can be reserved in total, in millionths of a CPU.
+    /// Total capacity of the CPU for reservations, in millionths of a CPU.
     pub capacity_ppm: u32,
     /// Sum of all reservations on the CPU without dispatch overhead, in millionths of a CPU.
     #[serde(default)]
@@ -376,8 +377,8 @@ pub struct Account {
     pub length_ns: u64,
     /// Part of the hour or day for which the reservation existed.
     pub existed_ns: u64,
-    /// Time for which nothing was counted, because no daemon ran or the host was suspended. The
-    /// fields below do not cover this time.
+    /// Time for which nothing was counted, because no daemon ran or the host was suspended.
+    /// `contested_ns` and all later fields do not cover this time.
     pub unknown_ns: u64,
     /// Time for which another program had changed threads of the VM, so that the reservation was
     /// not enforced.

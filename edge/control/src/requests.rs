@@ -172,8 +172,8 @@ impl From<Mechanism> for Enforcement {
 }
 
 impl From<Enforcement> for Mechanism {
-    /// Converts the mechanism of a reservation to the wire format. Reservations use only these two
-    /// mechanisms.
+    /// Converts the mechanism of a reservation to the wire format. Reservations use only the
+    /// dispatcher and `SCHED_DEADLINE`.
     fn from(enforcement: Enforcement) -> Mechanism {
         match enforcement {
             Enforcement::Deadline => Mechanism::Deadline,

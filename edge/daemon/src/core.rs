@@ -1,10 +1,10 @@
-//! The core: one thread that owns the live session and makes all decisions. Slow work (the disk,
-//! discovery of VMs, input from clients) is done by other threads and processes. The core sends
-//! orders to them and never waits for one particular answer.
+//! The core: the main thread of the daemon, which owns the live session and makes all decisions.
+//! Slow work (the disk, discovery of VMs, input from clients) is done by other threads and
+//! processes. The core sends orders to them and never waits for one particular answer.
 //!
 //! The core is real-time, one priority below the dispatchers. So a change takes effect within a
 //! millisecond even if all CPUs of the host are reserved. If a CPU is left unmanaged, the core runs
-//! there, as do the ledger, the keeper and the front.
+//! there, as do the ledger thread, the keeper process and the front process.
 
 mod access;
 mod alive;
@@ -90,11 +90,12 @@ const POLICY: &str = "edf";
 /// dispatching.
 const RESERVE: &str = "10%";
 
-/// Longest sleep of the core. The core reads records and checks scheduled threads at least this
-/// often.
+/// Longest sleep of the core (the daemon's main thread). The core reads records and checks
+/// scheduled threads at least this often.
 const ROUND: Span = Span::from_ms(100);
 
-/// Sleep of the core while the front is not running or has not read all that was sent to it.
+/// Longest sleep of the core (the daemon's main thread) while the front process is not running, or
+/// has not read all messages of the core.
 const BEHIND: Span = Span::from_ms(10);
 
 /// Interval of discovery passes, which look for VMs that reservations wait for and check VMs that
@@ -104,7 +105,8 @@ const AROUND: Span = Span::from_secs(2);
 /// Interval at which costs are counted, the load of CPUs is checked and the status is reported.
 const SECOND: Span = Span::from_secs(1);
 
-/// Longest time since a dispatcher's last pass for which the daemon counts as healthy.
+/// Longest allowed time since the last pass of a dispatcher. If more time has passed, the daemon
+/// counts as unhealthy.
 const LOOKED: Span = Span::from_ms(200);
 
 /// Longest time that a commit may take before the daemon counts as unhealthy.
@@ -113,7 +115,7 @@ const WRITTEN: Span = Span::from_secs(10);
 /// Options with which the daemon is started.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// CPUs of this host to schedule. `None` for all but the first.
+    /// CPUs of this host to schedule. If `None`, all CPUs but the first are scheduled.
     pub cpus: Option<Vec<CpuId>>,
     /// Folder that contains the ledger.
     pub state: PathBuf,
@@ -124,7 +126,8 @@ pub struct ServeOptions {
     /// Loopback address at which metrics are served without TLS. `None` if no such address serves
     /// metrics.
     pub metrics: Option<SocketAddr>,
-    /// Loopback address at which the page is served to browsers. `None` if no socket serves it.
+    /// Loopback address at which the web page is served to browsers. `None` if no socket serves the
+    /// page.
     pub page: Option<SocketAddr>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
@@ -234,7 +237,7 @@ fn helpers(options: &ServeOptions) -> Result<(Scout, Lookups, Whatifs), ServeErr
     Ok((scout, lookups, whatifs))
 }
 
-/// State of the core's event loop.
+/// State of the event loop that runs in the daemon's main thread.
 struct Core {
     service: Service,
     host: Host,

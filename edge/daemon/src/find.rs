@@ -141,7 +141,8 @@ pub struct FoundMachine {
     /// Descriptor of the process or cgroup, opened before the properties in `machine` were read. As
     /// long as it reports no end, all ids in `machine` refer to this machine.
     pub ending: Ending,
-    /// Place of the cgroup. `None` if the machine is a process.
+    /// Cgroup of the machine, with the cgroup to which its processes return. `None` if the machine
+    /// is a process.
     place: Option<TreePlace>,
 }
 

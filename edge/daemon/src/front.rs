@@ -1,11 +1,10 @@
-//! The front: parses untrusted requests, and passes valid requests to the core with the identity of
-//! the caller.
+//! The front: the process that parses untrusted requests. It passes valid requests to the core (the
+//! daemon's main process) with the identity of the caller.
 //!
-//! The front is a separate process that runs as an unprivileged user, without capabilities and
-//! without a way to get any. At its start it receives its listening sockets and a link to the core.
-//! It also reads the users and groups of the host and the TLS files. It opens no files after it has
-//! dropped its rights. All its state may be lost: when the front dies, its connections end, and the
-//! core starts another front.
+//! The front runs as an unprivileged user, without capabilities and without a way to get any. At
+//! its start it receives its listening sockets and a link to the core. It also reads the users and
+//! groups of the host and the TLS files. It opens no files after it has dropped its rights. All its
+//! state may be lost: when the front dies, its connections end, and the core starts another front.
 
 mod accept;
 mod accounts;
@@ -55,9 +54,9 @@ pub use pages::STORED;
 pub use sessions::SessionTimes;
 pub use tls::{TlsError, TlsFiles};
 
-/// Runs the front process. Its standard input is the link to the core, and its standard output the
-/// listening socket. If `tls` is given, the link first delivers a TCP socket for other hosts. The
-/// sockets of `others` follow. Returns when the core has ended.
+/// Runs the front process. Its standard input is the link to the core (the daemon's main process),
+/// and its standard output the listening socket. If `tls` is given, the link first delivers a TCP
+/// socket for other hosts. The sockets of `others` follow. Returns when the core has ended.
 #[must_use]
 pub fn main(tls: Option<&TlsFiles>, others: OtherSockets) -> ExitCode {
     match begin(tls, others) {
@@ -73,7 +72,7 @@ pub fn main(tls: Option<&TlsFiles>, others: OtherSockets) -> ExitCode {
     }
 }
 
-/// Loopback sockets that are passed to the front, in this order.
+/// Kinds of loopback sockets that are passed to the front process. They are passed in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtherSockets {
     /// True if there is a socket for metrics.
@@ -104,7 +103,7 @@ fn begin(tls: Option<&TlsFiles>, others: OtherSockets) -> io::Result<()> {
     serve(link, FrontSockets { listener, remote, metrics, page }, people)
 }
 
-/// Sockets on which the front listens.
+/// Sockets on which the front process listens.
 #[derive(Debug)]
 pub struct FrontSockets {
     /// Socket for local clients.
@@ -113,7 +112,7 @@ pub struct FrontSockets {
     pub remote: Option<Remote>,
     /// Loopback socket for metrics. `None` if they are served on the other sockets only.
     pub metrics: Option<TcpListener>,
-    /// Loopback socket for browsers. `None` if no socket serves the page.
+    /// Loopback socket for browsers. `None` if no socket serves the web page.
     pub page: Option<PageSite>,
 }
 
@@ -126,8 +125,8 @@ pub struct Remote {
     pub tls: Arc<ServerConfig>,
 }
 
-/// Drops all rights as the front does, before untrusted input is parsed. The process must be
-/// single-threaded.
+/// Drops all rights as the front process does, before untrusted input is parsed. The calling
+/// process must be single-threaded.
 ///
 /// # Errors
 /// If a right remains, there is no unprivileged user to become, or the user file cannot be read.
@@ -135,7 +134,7 @@ pub fn give_up_rights() -> io::Result<()> {
     rights::give_up(front_user()?)
 }
 
-/// Serves all connections until the core closes the link.
+/// Serves all connections until the core (the daemon's main process) closes the link.
 ///
 /// # Errors
 /// If a descriptor is of the wrong kind, or a message from the core cannot be parsed.
@@ -176,7 +175,7 @@ struct Front {
     limits: Arc<Mutex<Limits>>,
     served: Mutex<RequestMetrics>,
     has_page: bool,
-    /// Loopback address of the page.
+    /// Loopback address of the web page. `None` if no socket serves the page.
     page: Option<SocketAddr>,
     sessions: Mutex<Sessions>,
 }

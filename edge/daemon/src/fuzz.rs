@@ -206,7 +206,7 @@ fn qemu_monitor_answers_with_random_changes_are_parsed_or_refused() {
     });
 }
 
-/// The test runs the real front, with a core that reads requests and never answers.
+/// The test runs the real front server, with a daemon core that reads requests and never answers.
 #[test]
 fn randomly_changed_http_requests_do_not_stop_the_front_process() {
     let folder = tempfile::tempdir().unwrap();

@@ -147,8 +147,9 @@ pub enum NotHandedOver {
 }
 
 impl Ledger {
-    /// Opens the ledger in a folder, and locks it for this process. Creates both if they do not
-    /// exist. Identities of VMs are loaded if they were stored since the host was booted.
+    /// Opens the ledger in a folder, and locks it for this process. Creates the folder and the
+    /// ledger if they do not exist. Identities of VMs are loaded if they were stored since the host
+    /// was booted.
     ///
     /// Waits for the disk, and up to five seconds for other programs. A thread of a real-time class
     /// can call this, because another thread of an ordinary class accesses the disk.
@@ -269,8 +270,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns the number of orders without a reply, or whose reply has not been returned by
-    /// [`Ledger::replies`] yet.
+    /// Returns the number of orders whose reply was not yet returned by [`Ledger::replies`].
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.under_way

@@ -1,17 +1,17 @@
-//! Roles of users, derived from their groups, and the user as which the front runs.
+//! Roles of users, derived from their groups, and the user as which the front process runs.
 
 use std::io;
 use std::path::Path;
 
 use slackline_service::Role;
 
-/// Name of the group whose members are operators, and of the user as which the front runs.
+/// Name of the group whose members are operators, and of the user as which the front process runs.
 pub const OPERATORS: &str = "slackline";
 
 /// Group whose members are administrators.
 pub const ADMINISTRATORS: &str = "slackline-admin";
 
-/// User as which the front runs if the host has no user [`OPERATORS`].
+/// User as which the front process runs if the host has no user [`OPERATORS`].
 const NOBODY: &str = "nobody";
 
 /// Ids of the groups that give a role on this host.
@@ -82,7 +82,7 @@ fn members_of(groups: &str, users: &str) -> Vec<(String, Option<u32>)> {
     all.into_iter().map(|name| (name.to_owned(), uid(name))).collect()
 }
 
-/// Returns the user and group ids as which the front runs: the ids of the front's own user, or of
+/// Returns the user and group ids as which the front process runs: those of its own user, or of
 /// `nobody`. `None` if the host has neither.
 ///
 /// # Errors

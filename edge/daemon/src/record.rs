@@ -46,7 +46,7 @@ pub struct Targets {
     /// Processes whose new threads are recorded as vCPUs too: process id, domain, VM name, and
     /// number of the next vCPU.
     pub growing: Vec<(Tid, DomId, String, u16)>,
-    /// Names by process id of all VMs of the host and all recorded processes. VMs that are not
+    /// Names of all VMs of the host and of all recorded processes, by process id. VMs that are not
     /// recorded are included.
     pub vms: BTreeMap<i32, String>,
     slots: u32,
@@ -145,8 +145,8 @@ fn called(machine: &Machine) -> String {
     name.unwrap_or_else(|| machine.binding.to_string())
 }
 
-/// Returns the culprits of a VM as JSON data for a caller. If `own` is given, the caller is a
-/// tenant and sees only the names of these VMs.
+/// Returns the causes of a VM's waiting time (culprits) as JSON data for a caller. If `own` is
+/// given, the caller is a tenant and sees only the names of these VMs.
 pub(crate) fn culprits_for(
     name: &str,
     mut answer: Answer,

@@ -1,10 +1,10 @@
 //! The worker: a process without rights that predicts from a recording.
 //!
 //! A recording contains whatever the host did, and a simulation of it can take any amount of time
-//! and memory. So the daemon does neither itself. The worker is another process of this program,
-//! with an unprivileged user, no capabilities, no files, `SCHED_IDLE`, and at most 256 MiB of
-//! memory. It reads a recording and then questions from its standard input, and writes answers to
-//! its standard output. It ends when its input ends.
+//! and memory. So the daemon itself neither parses the recording for a prediction nor simulates it.
+//! The worker is another process of this program, with an unprivileged user, no capabilities, no
+//! files, `SCHED_IDLE`, and at most 256 MiB of memory. It reads a recording and then questions from
+//! its standard input, and writes answers to its standard output. It ends when its input ends.
 //!
 //! Each message is a frame: its length as eight bytes, lowest first, and then its bytes.
 

@@ -14,7 +14,7 @@ pub use vary::{PathError, value_at, vary};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Axis {
-    /// Name in the file, with its position there.
+    /// Name of the axis, with its position in the file.
     pub name: Spanned<String>,
     /// Label of the axis in plots.
     #[serde(default)]
@@ -28,21 +28,22 @@ pub struct Axis {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AxisPoint {
-    /// Name in the file, with its position there.
+    /// Name of the point, with its position in the file.
     pub name: Spanned<String>,
     /// Label of the point in plots. If empty, the name is the label.
     #[serde(default)]
     pub label: String,
     /// Position of the point along the axis in plots. If `None`, the index of the point is used.
     pub x: Option<f64>,
-    /// Variables of this point. In a value that is set, the name of a variable in braces is
-    /// replaced by the text of the variable.
+    /// Variables of this point. Wherever `set` contains the name of a variable in braces, that name
+    /// is replaced by the text of the variable.
     #[serde(default, rename = "let")]
     lets: Table,
     /// New values in the scenario. The key is the path of the value.
     #[serde(default)]
     set: Table,
-    /// Percentages by which numbers and durations are scaled. The key is the path of the value.
+    /// Percentages to which numbers and durations are scaled: 50% halves a value. The key is the
+    /// path of the value.
     #[serde(default)]
     scale: Table,
     /// Paths of the values that are removed from the scenario.
@@ -53,12 +54,13 @@ pub struct AxisPoint {
 /// Changes to a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Edit<'a> {
-    /// Variables of this edit. In a value that is set, the name of a variable in braces is replaced
-    /// by the text of the variable.
+    /// Variables of this edit. Wherever `set` contains the name of a variable in braces, that name
+    /// is replaced by the text of the variable.
     pub lets: &'a Table,
     /// New values in the scenario. The key is the path of the value.
     pub set: &'a Table,
-    /// Percentages by which numbers and durations are scaled. The key is the path of the value.
+    /// Percentages to which numbers and durations are scaled: 50% halves a value. The key is the
+    /// path of the value.
     pub scale: &'a Table,
     /// Paths of the values that are removed from the scenario.
     pub unset: &'a [String],

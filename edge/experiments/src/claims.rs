@@ -215,8 +215,8 @@ fn holds(claim: &Claim, measured: Measure, summary: &Summary) -> Option<bool> {
     })
 }
 
-/// Returns the value of a metric that has no row: the task has had no job, or the client has not
-/// started. A count is then zero, and any other value is unknown.
+/// Returns the value of a metric that the summary lacks because the task had no job or the client
+/// did not start. A count is then zero, and any other value is unknown.
 fn of_no_row(claim: &Claim, scenario: &Scenario, unknown: BadClaim) -> Result<Measure, BadClaim> {
     match of_nothing(scenario).unit(&claim.metric, claim.of.as_deref()) {
         Ok(Unit::Things) => Ok(Measure::Count(0)),

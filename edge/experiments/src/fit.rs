@@ -1,5 +1,6 @@
 //! Reservations that fit a task set, with two witnesses. The first is a proof that the reservation
-//! suffices. The second is a simulated run in which the next smaller reservation misses a deadline.
+//! suffices. The second is a simulated run in which a slightly smaller reservation misses a
+//! deadline.
 
 mod answer;
 mod phase;
@@ -34,9 +35,9 @@ pub struct MissWitness {
     pub miss: DeadlineMiss,
 }
 
-/// Returns a run in which a slightly smaller reservation than the answer misses a deadline. This is
-/// the reservation one step below the answer, or the answer with a slice that is 1 % shorter.
-/// `None` if there is no smaller reservation, or if none of the two is known to miss a deadline.
+/// Returns a run in which a slightly smaller reservation than the answer misses a deadline. The
+/// reservation one step below the answer is tried first, then the answer with a slice that is 1 %
+/// shorter. `None` if no missed deadline is known for either of these reservations.
 ///
 /// # Errors
 /// If a simulation fails, which is a bug.

@@ -1,9 +1,9 @@
 //! Simulated run in which a rule changes shares between rounds, with scores.
 //!
 //! A rule gets only what a live host can measure: the demand of the last rounds, and the misses.
-//! The score is computed from the true demand, which is known from the jobs that each VM has on a
-//! CPU of its own. So the workload must be open: its jobs must not depend on the end of earlier
-//! jobs.
+//! The score is computed from the true demand. The true demand is found by a run in which each VM
+//! has a CPU of its own. So the workload must be open: its jobs must not depend on the end of
+//! earlier jobs.
 
 mod draw;
 mod goals;
@@ -57,7 +57,7 @@ pub enum RuleKind {
     Neon,
     /// Rule of the Vertical Pod Autoscaler: a decaying histogram of the use.
     Vpa,
-    /// Rule of Proxmox VE: changes need a margin and must be wanted for several rounds.
+    /// Rule of Proxmox VE: a change must exceed a margin and must be wanted for several rounds.
     Proxmox,
 }
 
@@ -134,7 +134,7 @@ pub struct ManagedRound {
     pub misses: Vec<u64>,
     /// Number of each VM's jobs that became ready in the round.
     pub jobs: Vec<u64>,
-    /// Share of each VM that would have covered its demand in the round.
+    /// Share of each VM with which its demand in the round would have been covered.
     pub needs: Vec<CpuShare>,
 }
 
@@ -183,7 +183,8 @@ impl ManagePlan {
     }
 
     /// Simulates the scenario under each rule in [`RuleKind::ALL`]. The sum of the fixed shares is
-    /// the mean sum of the manager's shares. It is divided among the VMs by their mean demand.
+    /// the mean sum of the manager's shares. This sum is divided among the VMs by their mean
+    /// demand.
     ///
     /// # Errors
     /// If no VM can be managed, or if a run did not complete.

@@ -20,7 +20,7 @@ const FEW_SETS: u64 = 40;
 /// Step of the slices in the search.
 const STEP: Span = Span::from_us(1);
 
-/// Longest run of the answer that checks that all deadlines are met.
+/// Maximum length of the run that checks that the answer meets all deadlines.
 const LONGEST_CHECK: Span = Span::from_secs(10);
 
 /// A random task set with the period of its reservation.
@@ -53,8 +53,8 @@ fn case(seed: u64) -> (Case, Fit, u64) {
     }
 }
 
-/// Checks that a replay of the trace makes equal decisions, and that a job in the trace misses its
-/// deadline.
+/// Checks that a replay of the trace makes the recorded decisions, and that a job in the trace
+/// misses its deadline.
 fn check_replay(witness: &MissWitness) {
     let mut bytes = Vec::new();
     let run = witness.phase.run(Some(&mut bytes)).expect("the run completes");

@@ -272,8 +272,9 @@ impl<W: Write> Perfetto<W> {
     }
 
     /// Writes the kept wake-ups of a CPU up to the time `at`. A wake-up at exactly `at` is written
-    /// before a switch at that time, because it may have caused the switch. It is written after the
-    /// switch with which its own thread blocks (`leaving`).
+    /// before a switch at that time, because it may have caused the switch. The wake-up of the
+    /// thread `leaving` is an exception. That thread blocks in the switch, so its wake-up is
+    /// written after the switch.
     fn wakings(&mut self, cpu: CpuId, at: Time, leaving: Option<ThreadKey>) {
         let comes_first = |&mut (woke, thread): &mut (Time, ThreadKey)| {
             woke < at || woke == at && leaving != Some(thread)

@@ -63,8 +63,8 @@ pub enum BudgetError {
     Group(#[from] CgroupError),
 }
 
-/// Real-time budgets of cgroups that were raised for threads that the fence holds (keeps recorded
-/// to restore them).
+/// Cgroups whose real-time budgets the fence has raised. It raises budgets for held threads, which
+/// are the threads that it has recorded and will restore.
 #[derive(Debug)]
 pub(super) struct Budgets {
     journal: PathBuf,
@@ -94,8 +94,8 @@ impl Budgets {
     /// gets the largest budget that one CPU allows.
     ///
     /// # Errors
-    /// If the cgroups above have too little budget. Cgroups that were raised before the
-    /// failing cgroup stay raised.
+    /// If the cgroups above one of these cgroups have too little budget. Budgets that were raised
+    /// before this failure stay raised.
     pub(super) fn grant(
         &mut self,
         threads: &[ThreadRef],
@@ -124,7 +124,7 @@ impl Budgets {
     /// for each reservation in `promises`.
     ///
     /// # Errors
-    /// If the cgroups above have too little budget. The budget of the failing cgroup is unchanged.
+    /// If cgroups above a thread's cgroup have too little budget. The thread's cgroup is unchanged.
     pub(super) fn regrant(
         &mut self,
         tids: &[Tid],
@@ -246,8 +246,9 @@ fn path_of_journal(budgets: &Path) -> PathBuf {
 }
 
 /// Returns the budget that a reservation needs in one period of the cgroup, in microseconds. It is
-/// its share of that period, one more slice and a margin for overruns, but at most `most`. The
-/// slice is added because the periods of reservation and cgroup start at different times.
+/// the reservation's share of that period, plus one slice and a margin for overruns. The slice is
+/// added because the periods of reservation and cgroup start at different times. The result is
+/// limited to `most`, and is `most` without a reservation.
 fn needed(promise: Option<Reservation>, period: u64, most: u64) -> u64 {
     let Some(promise) = promise else { return most };
     let share = u128::from(period) * u128::from(promise.slice().ns());
@@ -305,8 +306,9 @@ pub struct BudgetLimit {
     pub period: u64,
 }
 
-/// Returns the largest budget that the cgroup `leaf` could have. Each cgroup above it limits it to
-/// that cgroup's own budget, less the budgets of its other children.
+/// Returns the largest budget that the cgroup `leaf` could have. A cgroup above it can provide its
+/// budget, less the budgets of all cgroups beside the path down to `leaf`. The result is
+/// the largest of these amounts, or the present budget of `leaf` if that is larger.
 fn room(root: &Path, leaf: &Path) -> Result<u64, BudgetError> {
     let mut most = read(&leaf.join(RUNTIME))?;
     let (mut group, mut beside) = (leaf, 0);

@@ -79,7 +79,7 @@ pub(super) struct Entry {
 }
 
 /// Sorts entries into the order in which threads are restored. Process trees come first. An entry
-/// for a single thread of the tree comes later and so takes precedence.
+/// for a single thread of a tree comes later and so takes precedence over the tree's entry.
 pub(super) fn trees_first(entries: &mut [Entry]) {
     entries.sort_by_key(|entry| !matches!(entry.way, HoldMethod::Tree(_)));
 }

@@ -41,7 +41,7 @@ pub enum JournalError {
     },
 }
 
-/// Error of restoring a thread of a dead owner.
+/// Error of restoring a thread that its owner, a dead Slackline process, has not restored.
 #[derive(Debug, Error)]
 pub enum LeftoverError {
     /// The thread could not be restored.
@@ -52,7 +52,7 @@ pub enum LeftoverError {
     Journal(#[from] JournalError),
 }
 
-/// A thread that was not restored by its owner, and whose owner is dead.
+/// A thread that a Slackline process (the owner) had recorded and did not restore before it died.
 #[derive(Clone, Debug)]
 pub struct Leftover {
     owner: Tid,

@@ -6,7 +6,7 @@
 //! ```text
 //! owner PID START DIRECTORY   the owner, and the directory of the journal; the first line
 //! keep MILLISECONDS           how long kept threads stay as they are after the owner's end
-//! hold ...                    entry of a thread; the owner changes it only after the answer
+//! hold ...                    entry of a thread that the owner may change after the answer
 //! all                         the list is complete; from now on it replaces an older journal
 //! free TID                    a thread that the owner has restored
 //! ```
@@ -107,8 +107,8 @@ struct Keeper {
     older: Vec<Entry>,
     /// Lock that shows other programs that this keeper is running.
     at_work: Option<KeeperLock>,
-    /// Time for which kept threads stay as they are after the owner's end. `None` restores them at
-    /// once.
+    /// Time for which threads stay as they are after the owner's end if their entries are marked as
+    /// kept. `None` restores them at once.
     keep_for: Option<Duration>,
 }
 
@@ -531,8 +531,8 @@ mod tests {
         assert_eq!(heard(&mut keeper, "free 10"), UNWRITTEN);
     }
 
-    /// The keeper restores a kept thread when its time has passed. It does not restore the thread
-    /// if a later owner has taken the thread out of the journal.
+    /// The thread's entry is marked as kept. The keeper restores such a thread some time after the
+    /// owner's end. It does not if a later owner has taken the thread out of the journal by then.
     #[test]
     fn keeper_restores_thread_after_delay_unless_new_scheduler_takes_over() {
         for is_adopted in [false, true] {

@@ -1,4 +1,4 @@
-//! The fence: restores each thread that a process has changed when the process ends or is killed.
+//! The fence: when a process ends or is killed, restores each thread that the process has changed.
 //!
 //! The process that holds threads is the *owner*. A thread that the owner may change is *held*.
 //! Before the owner changes a thread for the first time, it reports the thread's original state to
@@ -20,7 +20,7 @@
 //! there is none).
 //!
 //! Limit: threads and processes that a *pinned* thread starts inherit its affinity, and keep it
-//! afterwards. The fence cannot tell it from an affinity that they chose themselves.
+//! afterwards. The fence cannot tell an inherited affinity from one that they chose themselves.
 
 mod at_work;
 mod budget;
@@ -91,13 +91,13 @@ pub enum FenceError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// The journal of another owner lists the thread, so its current state may not be its original
-    /// state.
+    /// The journal of another fence lists the thread, so the thread's current state may not be its
+    /// original state.
     #[error("cannot schedule thread {tid}: process {owner} schedules it, or was killed doing so")]
     HeldElsewhere {
         /// Id of the thread.
         tid: Tid,
-        /// Process id of the owner that already schedules the thread.
+        /// Id of the Slackline process that already schedules the thread.
         owner: Tid,
     },
     /// The fence already stops this process by signals, so it cannot stop another of its threads
@@ -353,7 +353,7 @@ impl Fence {
     /// budgets are restored once all threads are restored.
     ///
     /// # Errors
-    /// If the cgroups above have too little budget.
+    /// If the cgroups above one of these cgroups have too little budget.
     pub fn grant(
         &mut self,
         threads: &[ThreadRef],
@@ -367,7 +367,7 @@ impl Fence {
     /// suffice for each reservation in `promises`.
     ///
     /// # Errors
-    /// If the cgroups above have too little budget. The budget of the failing cgroup is unchanged.
+    /// If cgroups above a thread's cgroup have too little budget. The thread's cgroup is unchanged.
     pub fn regrant(
         &mut self,
         threads: &[ThreadRef],

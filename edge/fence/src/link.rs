@@ -1,4 +1,5 @@
-//! Owner's end of the socket between owner and keeper.
+//! The connection between owner and keeper, as seen by the owner. The owner is the process that
+//! changes threads. The keeper restores them if the owner dies.
 
 use std::ffi::OsString;
 use std::io::{self, Read};

@@ -1,14 +1,14 @@
-//! Audits that are skipped while a process tree is idle.
+//! Skipping of audits of a process tree while the tree is idle.
 
 use slackline_units::Span;
 
-/// Record of an audit of a process tree. That audit found every thread of the tree blocked, and in
-/// the class and on the CPUs that were ordered.
+/// Record of an audit that found every thread of a process tree blocked, and with the class and the
+/// CPUs that were ordered.
 #[derive(Debug)]
 pub(super) struct QuietRecord {
-    /// CPU time that the tree had used at the time of that audit.
+    /// CPU time that the tree had used at the time of the recorded audit.
     used: Span,
-    /// Number of audits that were skipped since that audit.
+    /// Number of audits that were skipped since the recorded audit.
     passed_over: u32,
 }
 

@@ -65,7 +65,7 @@ struct TreeOrders {
     /// Threads that run for a whole timeslice without taking turns.
     alone: Vec<Tid>,
     given_back: bool,
-    /// Last audit that found all threads blocked, with ordered class and CPUs. `None` if none did.
+    /// Latest audit that found all threads blocked and as ordered. `None` if no audit found that.
     rest: Option<QuietRecord>,
 }
 
@@ -305,8 +305,8 @@ impl HeldTree {
     }
 
     /// Compares all threads in the tree's cgroup with the orders, and applies the orders to threads
-    /// that are new there. Returns the threads that are present, that differ from the orders, and
-    /// that have left. `known` has additional threads that were in the tree.
+    /// that are new in it. Returns which threads are present, which differ from the orders, and
+    /// which have left. `known` has additional threads that were in the tree before.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.

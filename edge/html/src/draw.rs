@@ -467,9 +467,9 @@ impl Canvas<'_> {
         self.svg.rect(area, Paint::fill(Ink::Text).faint(0.08));
     }
 
-    /// Returns a position for the name of a region at which no line crosses the text. Corners are
-    /// tried first, and then all other positions in the region. If every position is crossed,
-    /// returns the upper right corner.
+    /// Returns a position for the name of a region, so that no line crosses the text of the name.
+    /// Corners are tried first, and then all other positions in the region. If every position is
+    /// crossed, returns the upper right corner.
     fn corner(&self, [top, bottom]: [f64; 2], width: f64) -> (Spot, Anchor) {
         let Area { left, .. } = self.area;
         let right = self.area.right();

@@ -5,7 +5,8 @@
 pub struct Layer {
     pub(crate) name: String,
     pub(crate) shape: Shape,
-    /// True if the layer shows published values. They are drawn hollow, in the colour of the text.
+    /// True if the layer shows published values, such as those of a paper. They are drawn hollow,
+    /// in the colour of the text.
     pub(crate) is_published: bool,
     /// On an axis of names: name of the layer over which this layer is drawn. `None` if the layer
     /// is drawn beside the other layers.

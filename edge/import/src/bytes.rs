@@ -31,7 +31,7 @@ impl<'a> Part<'a> {
         Ok(Part { bytes, begin: offset, what })
     }
 
-    /// Returns a part of this part. `at` is the offset within this part.
+    /// Returns `size` bytes from the offset `from` of this part.
     pub(crate) fn part(
         &self,
         from: usize,

@@ -61,7 +61,7 @@ pub enum ImportError {
         /// Text of the field as found.
         found: String,
     },
-    /// Recording that perf has compressed.
+    /// The recording was compressed by perf.
     #[error("{place}: the recording is compressed")]
     Compressed {
         /// Position in the file.

@@ -10,8 +10,8 @@ use crate::Kind;
 use crate::error::ImportError;
 use crate::place::Place;
 
-/// Maximum time by which an event can be older than the previous event of its CPU. Such events
-/// occur because an interrupt can come between reading the clock and writing the event.
+/// Maximum time in nanoseconds by which an event can be older than the previous event of its CPU.
+/// Such events occur because an interrupt can come between reading the clock and writing the event.
 const MOST_BACK: u64 = 1_000_000;
 
 /// Maximum time between two events, in seconds. Even an idle host has several events a second.
@@ -67,7 +67,8 @@ pub(crate) struct ForeignEvent {
 pub(crate) enum ForeignEventKind {
     /// The CPU switches from one thread to another.
     Switch { from: i32, is_ready: bool, to: i32 },
-    /// A thread wakes. `target` is the CPU on which the event expects it to run.
+    /// A thread wakes. `target` is the CPU on which the thread is expected to run, according to the
+    /// event.
     Woke { tid: i32, target: CpuId },
     /// A thread starts another thread.
     Forked { parent: i32, child: i32 },

@@ -18,7 +18,7 @@ const OTHER_ORDER: &[u8] = b"2ELIFREP";
 /// Length of the header of a file. The header of a recording that was written to a pipe is shorter.
 const HEAD: u64 = 104;
 
-/// Numbers of the features that are read from the file.
+/// Number of a feature (optional section of the file): the formats of the tracepoints.
 const TRACING_DATA: usize = 1;
 const OS_RELEASE: usize = 4;
 const VERSION: usize = 5;
@@ -26,7 +26,7 @@ const CPUS: usize = 7;
 /// Maximum number of features that a header can name.
 const FEATURES: usize = 256;
 
-/// Types of records that are read.
+/// Type of a record that reports lost events (`PERF_RECORD_LOST`).
 const LOST: u32 = 2;
 const COMM: u32 = 3;
 const EXIT: u32 = 4;
@@ -39,8 +39,8 @@ const COMPRESSED: [u32; 2] = [81, 83];
 /// Id of the process that is the parent of all kernel threads.
 const KTHREADD: i32 = 2;
 
-/// Bits of a thread's saved state that mean that it is blocked. If none of them is set, the thread
-/// is runnable.
+/// Bits in the saved state of a thread. If any of them is set, the thread is blocked. If none is
+/// set, the thread is runnable.
 const STATES: i64 = 0xff;
 
 pub(crate) fn is_perf(begin: &[u8]) -> bool {

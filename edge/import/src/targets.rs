@@ -172,8 +172,8 @@ fn asked(
     Ok((name, pid, threads))
 }
 
-/// Returns the threads of a process whose names are names of vCPU threads, in the order of the
-/// numbers in the names.
+/// Returns the vCPU threads of a process, which are recognised by their names. They are in the
+/// order of the numbers in the names.
 fn vcpu_threads(foreign: &Foreign, process: &Process) -> Vec<i32> {
     let number = |tid: &i32| vcpu_number(&foreign.threads[tid].name);
     let mut threads: Vec<(u32, i32)> =

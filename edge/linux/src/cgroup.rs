@@ -1,8 +1,9 @@
-//! Cgroups that Slackline makes: this module finds a place for a cgroup, makes it and dissolves it.
+//! Cgroups that Slackline makes: this module finds a place for a cgroup, makes the cgroup and
+//! dissolves it.
 //!
-//! Such a cgroup is for one thread or one process, which is moved into it. When the cgroup is
-//! dissolved, all its members are moved back to the former cgroup. They include threads and
-//! processes that the first member has started.
+//! Such a cgroup is for one thread or one process, which is moved into the cgroup. Threads and
+//! processes that this first member starts are also members. Dissolving the cgroup moves all
+//! members back to their former cgroup and removes the cgroup.
 
 mod around;
 mod cpuset;
@@ -99,7 +100,8 @@ pub enum CgroupError {
         /// Controller of the hierarchy.
         controller: Controller,
     },
-    /// The thread's cgroup is not visible below any mount of a hierarchy in this process.
+    /// The thread's cgroup is not visible: it is outside of all cgroup hierarchies that are mounted
+    /// for this process.
     #[error("thread {tid} is in cgroup {group}, which is outside of the mounted hierarchy")]
     OutOfSight {
         /// Id of the thread.
@@ -169,9 +171,9 @@ pub enum CgroupError {
          process in {origin}"
     )]
     Elsewhere {
-        /// Id of the process.
+        /// Id of a process that is in another cgroup than the first process of the tree.
         pid: Tid,
-        /// Path of the cgroup that contains the process.
+        /// Path of the cgroup that contains process `pid`.
         group: PathBuf,
         /// Cgroup of the first process of the tree.
         origin: PathBuf,
@@ -265,8 +267,8 @@ impl Place {
     }
 
     /// Finds a place for a new cgroup of a thread in a hierarchy of one version. The place is below
-    /// the thread's cgroup. If the rules of version 2 do not allow that, it is below the nearest
-    /// cgroup above that allows it.
+    /// the thread's cgroup. If version 2 does not allow a new cgroup there, the place is below the
+    /// nearest ancestor that allows one.
     ///
     /// # Errors
     /// If no hierarchy with the controller is mounted, no cgroup enables the controller, or the
@@ -323,7 +325,7 @@ impl Place {
     /// start in the cgroup.
     ///
     /// # Errors
-    /// If a process is in another cgroup than the first process, is this process itself, or cannot
+    /// If one of the processes is in another cgroup than `root`, is the calling process, or cannot
     /// be moved.
     pub fn gather(&self, root: Tid) -> Result<(), CgroupError> {
         let members = self.group.join(self.controller.members(self.version));
@@ -388,7 +390,8 @@ impl CgroupError {
         }
     }
 
-    /// Returns the error for a file of a cgroup that the kernel refused to read or write.
+    /// Creates the error for a file of a cgroup after the kernel has refused to read or write the
+    /// file.
     #[must_use]
     pub fn refused(step: Step, path: &Path, source: io::Error) -> CgroupError {
         CgroupError::Refused { step, path: path.to_path_buf(), source }
@@ -490,8 +493,8 @@ fn dissolve(
     last
 }
 
-/// Moves a thread or process by writing its id to a cgroup's list of members. Succeeds if the
-/// thread has exited, since that may happen after it was listed.
+/// Moves a thread or process by writing its id to a cgroup's list of members. Also succeeds if the
+/// thread or process has exited, since it may exit after the caller listed it.
 fn move_to(members: &Path, id: &str) -> Result<(), CgroupError> {
     match write(members, id, Step::Move) {
         Err(error) if error.is(Errno::SRCH) => Ok(()),

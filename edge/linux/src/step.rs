@@ -6,7 +6,8 @@
 //!
 //! A step remembers the last state that it set, and makes no system call that would change nothing.
 //! A call that the kernel refused is made again at the next request. Dropping a step does not
-//! restore the thread. The fence does that, independently of the step.
+//! restore the thread. The fence (keeper process and journal) restores the thread, independently of
+//! the step.
 
 pub mod freezer;
 pub mod priority;
@@ -150,9 +151,12 @@ impl ActError {
         matches!(self, ActError::Gone { .. } | ActError::GivenBack { .. })
     }
 
-    /// Returns true if the caller can continue: it leaves the vCPU blocked and tries the order
-    /// again later. Returns false if the refused order would have resumed or restored the thread. A
-    /// thread that stays real-time would keep all other threads from running.
+    /// Returns true if the caller can continue after this error. The caller then treats the vCPU as
+    /// blocked and repeats the order later.
+    ///
+    /// Returns false if the refused order would have lowered the priority of the thread, resumed it
+    /// or restored it. A thread that stays real-time would keep all other threads from running.
+    /// Also false if the thread has exited or was restored.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {

@@ -280,8 +280,8 @@ fn no_attr() -> libc::sched_attr {
 /// Returns the CPUs on which a thread may run.
 ///
 /// # Errors
-/// `ESRCH` if there is no such thread. `Unsupported` if it may run on a CPU whose number is not
-/// below [`CpuId::LIMIT`], because an affinity without that CPU could not be restored.
+/// `ESRCH` if there is no such thread. `Unsupported` if the thread may run on a CPU with a number
+/// of [`CpuId::LIMIT`] or above. An affinity without that CPU could not be restored.
 pub fn get_affinity(tid: Tid) -> io::Result<CpuSet> {
     let kernel = thread::sched_getaffinity(Some(tid.pid()))?;
     if (CpuId::LIMIT..thread::CpuSet::MAX_CPU).any(|cpu| kernel.is_set(cpu)) {
@@ -324,7 +324,7 @@ fn time_on(clock: rustix::time::ClockId) -> Time {
 /// Returns the CPUs that are online now.
 ///
 /// # Errors
-/// If sysfs cannot be read. `Unsupported` if the number of a CPU is not below [`CpuId::LIMIT`].
+/// If sysfs cannot be read. `Unsupported` if a CPU has a number of [`CpuId::LIMIT`] or above.
 pub fn online_cpus() -> io::Result<CpuSet> {
     let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
     let mut online = CpuSet::NONE;
@@ -353,9 +353,9 @@ pub fn cpu_list(text: &str) -> Option<Vec<usize>> {
 ///
 /// For a thread of the calling process the result is exact at the call, even if the thread is
 /// running. For a thread of another process the time is read from procfs, since the kernel refuses
-/// the exact clock. That time is exact while the thread is not running, and so always if the caller
-/// runs on the same CPU. While the thread runs, the time is behind by up to one tick of the kernel
-/// (4 ms at 250 Hz). [`TaskClock`] is exact in all cases.
+/// the exact clock. That time is exact while the thread is not running. So it is always exact if
+/// the caller runs on the thread's CPU. While the thread runs, the time is behind by up to one tick
+/// of the kernel (4 ms at 250 Hz). [`TaskClock`] is exact in all cases.
 ///
 /// # Errors
 /// `ESRCH` or `NotFound` if there is no such thread.
@@ -386,10 +386,11 @@ pub fn clock_tick() -> Span {
     Span::from_secs(1) / u64::try_from(a_second).ok().filter(|&ticks| ticks > 0).unwrap_or(100)
 }
 
-/// Low bits of a CPU clock's id for the scheduler's count. An id has three low bits for the kind of
-/// clock, and above them the complement of the thread's or process's id.
+/// Low bits of a CPU clock's id that select the CPU time as the scheduler counts it
+/// (`CPUCLOCK_SCHED`). An id has three low bits for the kind of clock, and above them the
+/// complement of the thread's or process's id.
 const BY_SCHEDULER: libc::clockid_t = 2;
-/// Low bit of a CPU clock's id for the count of one thread instead of a process.
+/// Bit of a CPU clock's id that selects the clock of a thread instead of a process.
 const PER_THREAD: libc::clockid_t = 4;
 
 fn cpu_clock(of: Tid, which: libc::clockid_t) -> libc::clockid_t {

@@ -120,8 +120,9 @@ impl ThreadRef {
     /// Opens a reference to thread `tid` of process `pid`.
     ///
     /// # Errors
-    /// If there is no such thread, or if it must not be scheduled. That is the case for kernel
-    /// threads and for threads of process 1, of this process and of other users.
+    /// If there is no such thread, or if it must not be scheduled. Threads that must not be
+    /// scheduled are kernel threads and the threads of process 1, of this process and of other
+    /// users.
     pub fn open(pid: Tid, tid: Tid) -> Result<ThreadRef, ThreadError> {
         if pid.raw() == 1 {
             return Err(ThreadError::Init);

@@ -14,7 +14,8 @@ use crate::sys::{monotonic, wall};
 /// another thread may run between the readings of the two clocks.
 const READINGS: usize = 5;
 
-/// Minimum uncertainty of an offset, even if both readings show no difference.
+/// Smallest error that is assumed for an offset, even if the monotonic clock shows the same time
+/// before and after the wall clock is read.
 const LEAST: Span = Span::from_us(1);
 
 /// The wall clock `CLOCK_REALTIME`. For tests of hosts whose clocks differ, an offset can be added.
@@ -74,8 +75,8 @@ impl WallClock {
 }
 
 impl Offset {
-    /// Returns the step by which the clock was set since an earlier offset. `None` if the
-    /// difference is within the error of the readings.
+    /// Returns the step by which the wall clock was set after `before` was measured. `None` if the
+    /// two offsets differ by at most the sum of their errors.
     #[must_use]
     pub fn step_since(self, before: Offset) -> Option<ClockStep> {
         let is_ahead = self.ahead > before.ahead;

@@ -50,10 +50,10 @@ pub struct AgentStatistics {
     pub path: PathBuf,
     /// Time when the session first connected to the agent. `None` if it has not connected yet.
     pub connected: Option<Time>,
-    /// Time of the latest loss: a claim (report of urgent work) lapsed, the agent counted as
-    /// silent, or it closed the channel. `None` if there was no loss.
+    /// Time of the latest loss: a claim (report of urgent tasks or pending I/O) lapsed, the agent
+    /// counted as silent, or the agent closed the channel. `None` if there was no loss.
     pub lost: Option<Time>,
-    /// Counts of frames and losses.
+    /// Counts of frames, and of losses such as lapsed claims and closed channels.
     pub counts: Counts,
 }
 
@@ -183,7 +183,7 @@ impl Agent {
     }
 
     /// Reads once from the agent's socket, if the rate limit permits another report. Then drops
-    /// claims that have lapsed.
+    /// lapsed claims (reports of urgent tasks or of pending I/O).
     fn take(&mut self, (now, host): (Time, &LiveHost), news: &mut Vec<News>) {
         let before = self.hearing.counts;
         let mut bytes = [0; READ];
@@ -211,7 +211,7 @@ impl Agent {
         }
     }
 
-    /// Converts a report to a hint. `None` if the guest has no vCPU with the report's number.
+    /// Converts a report to a hint. `None` if the guest has no vCPU with the number in the report.
     fn told(&self, one: &News) -> Option<Tell> {
         let vcpu = *self.vcpus.get(usize::from(one.vcpu))?;
         Some((vcpu, one.says.told(vcpu.domain())))

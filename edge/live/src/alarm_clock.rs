@@ -8,18 +8,21 @@ use slackline_units::{Span, Time};
 /// context switches around it take as long.
 const LEAST: Span = Span::from_us(10);
 
-/// Upper limit of the minimum wait and of the margin. If the running vCPU has more than this left
-/// of its slice when the timer expires, the host stalled. The clock does not learn from that timer.
+/// Upper limit of the minimum wait, and of the margin by which the timer is set later than the end
+/// of the slice. If the running vCPU has more than this left of its slice when the timer expires,
+/// the host stalled. The clock does not adjust the margin after that timer.
 const MOST: Span = Span::from_us(100);
 
-/// Increase of the margin after a timer that expired before the slice was used up. With this value
-/// and [`EARLIER`], one timer in nine expires before the slice is used up.
+/// Amount by which later timers are set later, after a timer that expired before the slice was used
+/// up. With this value and [`EARLIER`], one timer in nine expires before the slice is used up.
 const LATER: Span = Span::from_us(4);
-/// Decrease of the margin after a timer that expired when the slice was used up.
+/// Amount by which later timers are set earlier, after a timer that expired when the slice was used
+/// up.
 const EARLIER: Span = Span::from_ns(500);
 
-/// Divisor for the maximum margin, which is the rest of the slice / 16. So a late stop lets a vCPU
-/// exceed its CPU time by at most 1/16. For a short slice, an additional pass then costs little.
+/// Divisor that limits how late the timer is set: at most 1/16 of the remaining slice after its
+/// end. So the late timer lets a vCPU exceed its slice by at most 1/16. With a short slice the
+/// timer may then expire before the slice is used up, which costs an additional pass.
 const PART: u64 = 16;
 
 /// Times at which a CPU needs a dispatcher pass. Each field is one reason, and is `None` if that

@@ -43,7 +43,8 @@ const AT_ONCE: usize = 8;
 
 /// Measures the time of a dispatcher pass on each of the CPUs. Returns the longest.
 ///
-/// Takes about ten milliseconds, in which each of the CPUs runs nothing else.
+/// Takes at least 20 ms for every group of up to eight CPUs, which are measured at the same time.
+/// While a CPU is measured, it runs nothing else.
 ///
 /// # Errors
 /// If the kernel refuses a thread, real-time priority or the affinity.

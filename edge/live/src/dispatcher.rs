@@ -28,7 +28,7 @@ const BREATH: Span = Span::from_us(50);
 /// Number of dispatcher passes over which the average CPU time of a pass is measured and reported.
 const LOOKS: u64 = 64;
 
-/// Reason why a CPU could not get a dispatcher, or why its dispatcher ended before the run.
+/// Reason why a CPU could not get a dispatcher, or why its dispatcher ended before the run ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DispatcherError {
     #[error("cannot use real-time scheduling: {source}")]
@@ -67,8 +67,8 @@ pub(crate) struct Dispatcher {
 type DispatcherThread = JoinHandle<Result<(), DispatcherError>>;
 
 impl Dispatcher {
-    /// Starts the dispatcher of the managed CPU `cpu` of the run, whose number in the kernel is
-    /// `real`.
+    /// Starts the dispatcher of a managed CPU. `cpu` is the number of the CPU in the run, and
+    /// `real` its number in the kernel.
     pub(crate) fn start(
         cpu: CpuId,
         real: CpuId,

@@ -133,7 +133,7 @@ impl Report {
     }
 
     /// Adds one line for each thread whose scheduling is still changed because a run of Slackline
-    /// was killed before it could restore the thread. The report prints these lines at its end.
+    /// was killed before it could restore the thread. The lines follow the findings in the report.
     #[must_use]
     pub fn with_leftovers(mut self, lines: Vec<String>) -> Report {
         self.leftovers = lines;

@@ -25,9 +25,9 @@ const MOST: Span = Span::from_ms(5);
 /// Maximum debt. Further debt is forgotten.
 const EVER: Span = Span::from_ms(50);
 
-/// Debt at which a CPU starts to pay while several vCPUs are entitled to the CPU. The others wait
-/// while one vCPU pays, so payment is deferred as long as the kernel allows. 7 % of a second less
-/// this debt is 55 ms, still more than the kernel's 5 %.
+/// Debt at which a CPU starts to pay while several vCPUs are entitled to the CPU. While one vCPU
+/// pays, the other entitled vCPUs wait, so payment is deferred as long as the kernel allows. 7 % of
+/// a second less this debt is 55 ms, still more than the kernel's 5 %.
 const URGENT: Span = Span::from_ms(15);
 
 /// CPU time that one CPU owes to ordinary threads.

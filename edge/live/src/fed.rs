@@ -32,7 +32,8 @@ pub struct FedHost {
 /// Scheduling class that an order gives to a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderedClass {
-    /// Real-time. The vCPU is the chosen vCPU, or runs after the vCPU that was ordered before it.
+    /// Real-time, with a lower priority than the previous vCPU that was ordered in this class. The
+    /// first such order is for the chosen vCPU.
     InLine,
     /// Ordinary class with the highest priority.
     First,
@@ -53,8 +54,8 @@ struct RecordingEnforcement {
     orders: AtomicU64,
     /// Orders since they were last taken: each vCPU with the class that it was given.
     told: std::sync::Mutex<Vec<(VcpuId, OrderedClass)>>,
-    /// Threads of a process tree that should run first, in order, according to the latest order for
-    /// a tree.
+    /// Threads that run before the other threads of their process tree, the first one first. They
+    /// are named by the latest order for a real-time vCPU.
     front: std::sync::Mutex<Vec<Tid>>,
     /// vCPUs for which the enforcement refuses orders to run, as a test requested.
     refuses: std::sync::Mutex<Vec<VcpuId>>,
@@ -101,8 +102,8 @@ fn tid_of(vcpu: VcpuId) -> Tid {
 }
 
 impl FedHost {
-    /// Creates a host with these CPUs, whose numbers are the same in the run and in the kernel, at
-    /// time zero and without vCPUs.
+    /// Creates a host with the CPUs of `topology`, at time zero and without vCPUs. The CPUs have
+    /// the same numbers in the run and in the kernel.
     ///
     /// # Errors
     /// If this process cannot open more descriptors.
@@ -167,8 +168,8 @@ impl FedHost {
         (self.promise)(share).ok().flatten().map(|promise| promise.reservation)
     }
 
-    /// Returns the threads of a process tree that should run first, in order, according to the
-    /// latest order for a tree.
+    /// Returns the threads that run before the other threads of their process tree, the first one
+    /// first. They are named by the latest order for a real-time vCPU.
     #[must_use]
     pub fn front(&self) -> Vec<i32> {
         locked(&self.way.front).iter().map(|tid| tid.raw()).collect()
@@ -182,7 +183,7 @@ impl FedHost {
         self.host.leave(vcpu)
     }
 
-    /// Adds an event of a vCPU, which happens on CPU `on` at time `at`. A vCPU whose home is
+    /// Adds an event of a vCPU, which happens on CPU `on` at time `at`. A vCPU that is pinned to
     /// another CPU can also wake on `on`.
     pub fn note(&self, on: CpuId, at: Time, vcpu: VcpuId, what: ThreadEventKind) {
         self.events[on.index()].put(Event { at, tid: tid_of(vcpu), cpu: on, what });
@@ -247,8 +248,8 @@ impl FedHost {
         std::mem::take(&mut locked(&self.way.told))
     }
 
-    /// Records from now on also the calls between hardware and host, so that the run can be
-    /// replayed.
+    /// Also records, from now on, each call to and from the [`Host`](slackline_host::Host) that
+    /// drives the policy. The run can then be replayed.
     pub fn keep_exchanges(&self) {
         self.host.keep_exchanges();
     }

@@ -1,4 +1,5 @@
-//! The live host as hardware: it receives events from the kernel and gives orders to the kernel.
+//! The live host: the hardware that a policy schedules, made of a real Linux kernel. It receives
+//! events from the kernel and gives orders to the kernel.
 //!
 //! An event that is read late is reported with the time at which it happened. Of the vCPUs that are
 //! entitled to a CPU, the chosen vCPU has the highest real-time priority. The next vCPUs in line
@@ -8,10 +9,11 @@
 //! A dispatcher pass over a CPU has three steps. Only the second step excludes passes over other
 //! CPUs:
 //! 1. It reads the events of the CPU and the CPU time of its threads (`view`, one lock per CPU).
-//! 2. It reports both to the host, which decides (`decider`). A policy may decide for all CPUs at
-//!    once, so there is one lock. The result is the orders to the kernel (`enact`).
+//! 2. It reports events and CPU time to [`Host`], which asks the policy for a decision (`decider`).
+//!    A policy may decide for all CPUs at once, so there is one lock. The result is the orders to
+//!    the kernel (`enact`).
 //! 3. It carries out the orders ([`way`](crate::way), one lock per vCPU). A refusal by the kernel
-//!    is reported to the host as an event.
+//!    is reported to [`Host`] as an event.
 //!
 //! If an order concerns another CPU, the dispatcher of that CPU is woken and carries it out.
 
@@ -164,8 +166,8 @@ pub(crate) struct LiveHost {
 }
 
 impl LiveHost {
-    /// Creates a host for the CPUs `real`, in the kernel's numbers, that enforces with
-    /// `SCHED_FIFO`. Admission adds `dispatch` to reservations for each dispatcher pass.
+    /// Creates a host that enforces with `SCHED_FIFO`, for the CPUs `real` (numbers of the kernel).
+    /// Admission adds `dispatch` to reservations for each dispatcher pass.
     ///
     /// # Errors
     /// If the descriptors with which dispatchers are woken cannot be created.
@@ -267,8 +269,8 @@ impl LiveHost {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Records from now on also the calls between hardware and host, so that the run can be
-    /// replayed.
+    /// Also records, from now on, each call to and from the [`Host`](slackline_host::Host) that
+    /// drives the policy. The run can then be replayed.
     pub(crate) fn keep_exchanges(&self) {
         self.decider().records.keep_exchanges();
     }
@@ -405,8 +407,9 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Returns the longest time since the latest pass of any dispatcher. A dispatcher that has not
-    /// made its first pass does not count. Zero if no dispatcher has made a pass.
+    /// Returns the time since the latest pass of the dispatcher that has been without a pass
+    /// longest. A dispatcher that has not made its first pass does not count. Zero if no dispatcher
+    /// has made a pass.
     pub(crate) fn unlooked(&self) -> Span {
         let now = self.clock.now();
         let looked = self.looked.iter().map(|at| Time::from_ns(at.load(Ordering::Relaxed)));
@@ -542,9 +545,8 @@ pub(crate) enum NotDone {
     /// There is not enough capacity available.
     #[error("{0}")]
     Declined(AdmitError),
-    /// A hard limit cannot be enforced, because no event would report in time that a vCPU that
-    /// counts as blocked runs. `slice` is the vCPU's slice, `look` the CPU time of a dispatcher
-    /// pass.
+    /// A hard limit cannot be enforced: if the vCPU runs while it counts as blocked, no event
+    /// reports that in time. `slice` is the vCPU's slice, `look` the CPU time of a dispatcher pass.
     #[error("no kernel event would report in time that a blocked vCPU runs again: {why}")]
     Unnoticed { slice: Span, look: Span, why: io::Error },
     /// The kernel refused the request. Nothing has changed.

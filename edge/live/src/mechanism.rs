@@ -5,7 +5,7 @@
 //! before it is changed, and undoes the change in whatever way this process ends.
 //!
 //! Slackline's own dispatcher is a mechanism too. It needs a [session](crate::session), so it has
-//! no `apply` here. The kernel can offer two more mechanisms that are not built: loadable
+//! no `apply` here. Slackline does not use two other mechanisms that kernels can have: loadable
 //! schedulers (`sched_ext`) and hierarchical real-time budgets (`cpu.rt.max`).
 
 mod bandwidth;
@@ -35,7 +35,7 @@ pub use weight::CpuWeight;
 /// Threads on which a mechanism acts.
 #[derive(Clone, Debug)]
 pub enum EnforceTarget {
-    /// Threads of a VM's vCPUs. Each gets the demand by itself.
+    /// Threads of a VM's vCPUs. The demand applies to each thread separately.
     Vcpus(Vec<ThreadRef>),
     /// A process with all its descendants, and all processes that they start.
     Tree(ThreadRef),
@@ -159,7 +159,8 @@ pub trait KernelMechanism: Mechanism {
 /// Enforcement of a demand by the kernel, as applied to threads and cgroups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelEnforcement {
-    /// Threads by which the fence undoes the enforcement. Releasing them ends the enforcement.
+    /// Threads that the fence has recorded for this enforcement. When the fence releases (restores)
+    /// them, the enforcement ends.
     pub tids: Vec<Tid>,
     /// Folders of the cgroups that were made, one for each vCPU or one for a process tree. Empty if
     /// the mechanism needs none.

@@ -25,8 +25,7 @@ pub(crate) struct Pcpu {
     pub(crate) running: Option<(VcpuId, Time)>,
     /// Time up to which CPU use was reported to the host.
     pub(crate) reported: Time,
-    /// Debt of the CPU to ordinary threads, which must receive some of the time that real-time
-    /// threads have used.
+    /// CPU time that the CPU owes to ordinary threads because real-time threads have used it.
     pub(crate) fair_server: FairServerDebt,
     /// True if the chosen vCPU runs as an ordinary thread to pay the CPU's debt to ordinary
     /// threads, although it could be real-time.
@@ -56,7 +55,8 @@ pub(crate) struct Pcpus {
     /// the vCPU.
     pub(crate) unreported: Vec<Span>,
     /// Total length of each vCPU's run intervals that events have shown and that were not reported
-    /// yet, by slot. The kernel's count in `unreported` is the sum for all these intervals.
+    /// yet, by slot. The CPU time of all these intervals together is in
+    /// [`unreported`](Pcpus::unreported).
     pub(crate) ahead: Vec<Span>,
     /// vCPUs for which the kernel refused an order. Each has the CPU on which the order is tried
     /// again, and the time of the next attempt.

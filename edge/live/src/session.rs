@@ -281,8 +281,8 @@ impl Session {
         fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect()
     }
 
-    /// Includes the calls between hardware and host in the records from now on. A trace with all
-    /// calls since the first join can be replayed.
+    /// Also records, from now on, each call to and from the [`Host`](slackline_host::Host) that
+    /// drives the policy. A trace with all calls since the first join can be replayed.
     pub fn keep_exchanges(&mut self) {
         self.host.keep_exchanges();
     }
@@ -339,8 +339,9 @@ impl Session {
         Ok(step)
     }
 
-    /// Returns the longest time since the latest pass of any dispatcher. A dispatcher sleeps for at
-    /// most 20 ms. So up to 20 ms is normal, and a little more on a host whose hypervisor is busy.
+    /// Returns the time since the latest pass of the dispatcher that has been without a pass
+    /// longest. A dispatcher sleeps for at most 20 ms. So up to 20 ms is normal, and a little more
+    /// on a host whose hypervisor is busy.
     #[must_use]
     pub fn unlooked(&self) -> Span {
         self.host.unlooked()

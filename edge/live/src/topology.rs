@@ -1,8 +1,8 @@
 //! Topology of the host's CPUs, read from `/sys`.
 //!
-//! Levels can be missing there: containers hide directories, and virtual machines report no caches.
-//! A missing level counts as equal to the next wider level. If the core level is missing, each CPU
-//! counts as a core.
+//! Levels (core, cache, node, socket) can be missing in `/sys`: containers hide directories, and
+//! virtual machines report no caches. A missing level counts as equal to the next wider level. If
+//! the core level is missing, each CPU counts as a core.
 //!
 //! On some hosts the levels are not nested. One node may span two sockets if memory is interleaved,
 //! and a virtual machine may report one cache for all of its sockets. Policies need nested groups.

@@ -24,7 +24,7 @@ use slackline_linux::sys::Tid;
 pub(crate) trait Way: Send + Sync {
     /// Carries out orders for one CPU in the given sequence. vCPUs that lose the CPU come first,
     /// then the chosen vCPU, then the vCPUs in line after it. Appends orders that the kernel
-    /// refused to `failed`. All other vCPUs are then in the ordered state.
+    /// refused to `failed`. vCPUs whose orders were not refused are then in the ordered state.
     fn enforce_orders(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>);
 }
 
@@ -38,8 +38,8 @@ pub(crate) struct Assignment {
     /// CPU to which the vCPU is pinned, by the kernel's number. `None` if it is not pinned.
     pub(crate) cpu: Option<CpuId>,
     pub(crate) place: Place,
-    /// Threads of a process tree that should run first in a timeslice, in this order. Only used if
-    /// this order begins a timeslice.
+    /// Threads that should run before the other threads of their process tree, the first one first.
+    /// Only used if this order begins a timeslice.
     pub(crate) front: Vec<Tid>,
     /// Use of the timeslice: either the first thread runs for all of it, or the threads divide it.
     pub(crate) timeslice: Timeslice,
@@ -48,8 +48,8 @@ pub(crate) struct Assignment {
 /// Class in which a vCPU is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Real-time class. The vCPU is the chosen vCPU, or is next in line after the vCPU of the order
-    /// before this order.
+    /// Real-time class, with a lower priority than the previous vCPU that was ordered in this
+    /// class. The first such order is for the chosen vCPU.
     InLine,
     /// Ordinary class with the highest priority. It is used while the vCPU pays the CPU's debt to
     /// ordinary threads.

@@ -39,7 +39,7 @@ pub struct ClientTask {
     pub count: Option<u64>,
 }
 
-/// Time after the last request for which a client without a timeout waits for missing answers.
+/// Time for which a client without a timeout waits for missing answers after its last request.
 const PATIENCE: Span = Span::from_secs(5);
 
 /// Returns the port to which a client of this kind connects or sends.

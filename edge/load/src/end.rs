@@ -10,8 +10,8 @@ use slackline_units::Time;
 use crate::LoadError;
 use crate::clock::{monotonic, sleep_until};
 
-/// Condition that ends all threads of a load: a time, a request from outside, or a thread that ends
-/// the load.
+/// Condition that ends all threads of a load. The load ends at a time, at a request from outside,
+/// or when one of its threads ends it.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) at: Time,

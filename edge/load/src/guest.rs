@@ -42,13 +42,14 @@ pub struct Guest {
 const VCPU: &str = "vcpu0";
 /// Time for which the busy task computes between two checks of the packet ring.
 const LOOK: Span = Span::from_us(20);
-/// Interval at which an unchanged report that the server is runnable is repeated.
+/// Interval at which the report "the server is runnable" is repeated while it does not change.
 const AGAIN: Span = Span::from_ms(40);
 /// Urgency that the guest reports for its server. It is the urgency of a task with `SCHED_FIFO` and
 /// priority 50.
 const SERVER: Urgency = Urgency(49);
 
-/// Runs the guest to its end. `ready` is called once with the port on which it receives packets.
+/// Runs the guest to its end. `ready` is called once with the port on which the guest receives
+/// packets.
 ///
 /// # Errors
 /// If a socket or a thread is refused, or the kernel refuses to wait.
@@ -103,7 +104,8 @@ struct GuestState {
     taken: AtomicU32,
     answered: AtomicU32,
     is_over: AtomicBool,
-    /// Connection to the host. The next field counts the hosts that have connected so far.
+    /// Connection to the host that connected last. The field `hosts` counts all hosts that have
+    /// connected so far.
     host: Mutex<Option<Arc<UnixStream>>>,
     hosts: AtomicU32,
 }

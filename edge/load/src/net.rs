@@ -87,9 +87,9 @@ pub(crate) fn connecting(to: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Makes a TCP connection. Its reads and writes return at intervals, so that the caller can check
-/// whether the load is over. `window` is the approximate number of bytes in flight, within the
-/// limits of the kernel.
+/// Makes a TCP connection. Its reads and writes return at intervals even without progress, so that
+/// the caller can check whether the load is over. `window` is the approximate number of bytes in
+/// flight, within the limits of the kernel.
 pub(crate) fn connected(to: SocketAddr, window: Option<u64>) -> Result<TcpStream, LoadError> {
     let none = |source: io::Error| LoadError::NoServer { to, source };
     let cannot = |error: rustix::io::Errno| none(error.into());
@@ -132,7 +132,8 @@ fn is_waiting(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// Sends `bytes` bytes of data and counts them. Stops if the load ends.
+/// Sends `bytes` bytes of data and adds their number to `sent`. Stops if the load ends, or if the
+/// peer accepts no data after the time `until`.
 pub(crate) fn send_data(
     mut stream: &TcpStream,
     bytes: u64,
@@ -166,7 +167,8 @@ pub(crate) fn send_header(mut stream: &TcpStream, header: &[u8]) -> ExchangeOutc
     if stream.write_all(header).is_ok() { ExchangeOutcome::Whole } else { ExchangeOutcome::Gone }
 }
 
-/// Receives data until `is_whole` returns true for a received piece. Stops if the load ends.
+/// Receives data until `is_whole` returns true for a received piece. Stops if the load ends, or if
+/// the peer sends no data after the time `until`.
 pub(crate) fn receive(
     mut stream: &TcpStream,
     (until, end): (Time, &End),

@@ -15,8 +15,8 @@ use crate::{LoadError, Options};
 /// Maximum number of connections that wait to be accepted.
 const WAITING: usize = 1_000;
 
-/// Runs the file server until it is requested to end. It reports its port in the field for
-/// requests.
+/// Runs the file server until it is requested to end. The server reports its port in the field
+/// [`Ports::requests`] of its ready note.
 ///
 /// # Errors
 /// If a port or a thread is refused.

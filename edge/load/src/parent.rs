@@ -4,12 +4,12 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::LoadError;
 
-/// Makes the kernel kill this process when the process that started it ends. `parent` is the
-/// process id of that process, which must pass it on.
+/// Makes the kernel kill this process when its parent, the process that started it, ends. `parent`
+/// is the process id of the parent. The parent must pass its id to this process.
 ///
 /// More exactly, the kernel kills this process when the *thread* that started it ends. So that
-/// thread should live as long as its process. `parent` makes it possible to detect that the
-/// starting process ended before this call.
+/// thread should live as long as the parent. `parent` makes it possible to detect that the parent
+/// ended before this call.
 ///
 /// # Errors
 /// If the current parent of this process is not `parent`, or the kernel refuses.

@@ -22,7 +22,7 @@ const TELLING: Span = Span::from_us(5);
 /// Number of picoseconds in a nanosecond.
 const PS: u64 = 1_000;
 
-/// User of CPU time that learns how fast the CPU computes.
+/// Consumer of CPU time, which measures the speed of the CPU while it computes.
 #[derive(Debug)]
 pub(crate) struct Spinner {
     /// Time of one iteration of the arithmetic loop, in picoseconds. Never zero.

@@ -42,7 +42,8 @@ pub struct SystemParameters {
     pub folder: PathBuf,
 }
 
-/// Kinds of clients that connect to a system, apart from requests that a task waits for.
+/// Kinds of clients that connect to a system, so that the system must listen for them. For the
+/// steps of its own tasks that accept requests or send streams, a system listens in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SystemClients {
     /// True if clients send HTTP requests or pings. Pings that no task waits for are answered at
@@ -107,7 +108,8 @@ pub fn serve(
     Ok(done)
 }
 
-/// Sockets that a background thread serves: pings that no task waits for, and incoming streams.
+/// Sockets that background threads serve: pings that no task waits for, incoming streams, and
+/// requests for files.
 struct BackgroundSockets<'a> {
     pings: Option<&'a UdpSocket>,
     inward: Option<&'a TcpListener>,

@@ -28,7 +28,8 @@ pub(crate) struct Work<'a> {
     /// Time at which the program started.
     origin: Time,
     end: &'a End,
-    /// Value that the thread's CPU clock has when all computing so far is done.
+    /// CPU time of the thread at which all computing steps so far are complete, on the thread's CPU
+    /// clock.
     due: Span,
     spinner: Spinner,
     current: Current,
@@ -37,7 +38,8 @@ pub(crate) struct Work<'a> {
     exchange: Option<Exchange>,
 }
 
-/// The current job. It was released last, or began when the previous job was done.
+/// The current job: the job that was released last, or the job that began when the previous job was
+/// done.
 #[derive(Clone, Copy)]
 struct Current {
     released: Time,

@@ -204,7 +204,8 @@ pub struct LimitedProcess(Kind);
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // There is only one value.
 enum Kind {
-    /// The kernel limits the CPU time, until the fence restores the process.
+    /// The kernel limits the CPU time until the fence (keeper process and journal) restores the
+    /// process.
     Kernel {
         fence: Fence,
     },
@@ -213,8 +214,8 @@ enum Kind {
 }
 
 impl LimitedProcess {
-    /// Limits a process to a share of a CPU. Threads that the process starts later are limited only
-    /// by a quota.
+    /// Limits a process to a share of a CPU. Only a quota also limits threads that the process
+    /// starts later.
     ///
     /// # Errors
     /// If this host or the process does not allow the limit. All changes are undone then.

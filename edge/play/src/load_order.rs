@@ -28,8 +28,8 @@ pub enum LoadRole<'a> {
         program: &'a Program,
         /// vCPU that the program stands for, which selects its random draws.
         vcpu: VcpuId,
-        /// Addresses of the other nodes, if the program is a node of a parallel program. The socket
-        /// of its own node is then its standard input.
+        /// Addresses of the other nodes, if the program is a node of a parallel program. The load
+        /// process then gets the socket of its node as its standard input.
         others: &'a [SocketAddr],
     },
     /// A domain with tasks that need devices.

@@ -55,8 +55,8 @@ pub struct LostRequests {
 }
 
 impl ExternalProcesses {
-    /// Creates an empty set. Its processes will not run on the CPUs in `scheduled`, if there are
-    /// other CPUs.
+    /// Creates an empty set. Processes that are added to the set will not run on the CPUs in
+    /// `scheduled`, if the host has other CPUs.
     pub(crate) fn new(scheduled: &[CpuId]) -> ExternalProcesses {
         let ours = get_affinity(own_tid()).and_then(|ours| Ok(ours.and(&online_cpus()?)));
         let mut cpus = ours.unwrap_or_default();

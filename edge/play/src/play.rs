@@ -76,7 +76,7 @@ pub enum LiveError {
     /// The threads of a domain cannot be found or started.
     #[error("`{domain}`: {source}")]
     Process {
-        /// Name of the domain that users see.
+        /// Name of the domain, as users see it.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
@@ -86,7 +86,7 @@ pub enum LiveError {
     /// A domain's vCPUs cannot be scheduled with the scenario's parameters.
     #[error("`{domain}`: {source}")]
     Request {
-        /// Name of the domain that users see.
+        /// Name of the domain, as users see it.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
@@ -96,7 +96,7 @@ pub enum LiveError {
     /// Not all domains can be admitted, since their reservations exceed the capacity.
     #[error("cannot admit `{domain}`: {error}")]
     Declined {
-        /// Name of the domain that users see.
+        /// Name of the domain, as users see it.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
@@ -106,7 +106,7 @@ pub enum LiveError {
     /// The connection to the agent of a domain cannot be opened.
     #[error("`{domain}`: {source}")]
     Agent {
-        /// Name of the domain that users see.
+        /// Name of the domain, as users see it.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
@@ -116,7 +116,7 @@ pub enum LiveError {
     /// The relay to the guest of a domain cannot be opened.
     #[error("`{domain}`: {source}")]
     Relay {
-        /// Name of the domain that users see.
+        /// Name of the domain, as users see it.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
@@ -232,7 +232,7 @@ struct Play<'a> {
     origin: Time,
     outcome: PlayResults,
     records: Vec<Entry>,
-    /// Recorder of other threads. `None` if the trace is not saved.
+    /// Recorder of host threads besides the vCPUs. `None` if the trace is not saved.
     host_threads: Option<HostThreads>,
 }
 
@@ -310,7 +310,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Restores the full affinity of vCPUs that joined on a start CPU.
+    /// Removes the restriction to a start CPU from vCPUs that have joined on it.
     fn let_go_on(&mut self, domain: &Domain, at: Time) -> Result<(), LiveError> {
         for &vcpu in &domain.vcpus {
             if let (Some(_), Some(&id)) = (domain.starts_on(vcpu), self.ids.get(&vcpu)) {

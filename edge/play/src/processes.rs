@@ -124,7 +124,7 @@ struct Process {
     complaints: Option<ErrorOutput>,
 }
 
-/// Process, threads or cgroup whose threads are scheduled.
+/// Part of the host whose threads are scheduled: a process, given by its id, or a cgroup.
 #[derive(Clone, Debug)]
 enum Target {
     Process(i32),
@@ -285,8 +285,8 @@ impl ManagedProcesses {
         Ok(found)
     }
 
-    /// Returns the error of a program of these vCPUs that ended before its threads could be
-    /// scheduled. The error has the exit code or signal. `None` if all programs run.
+    /// Returns an error if a program of these vCPUs ended before its threads could be scheduled.
+    /// The error has the exit code or signal. `None` if all programs run.
     pub(crate) fn explain(&mut self, vcpus: &[VcpuId]) -> Option<ProcessError> {
         let mut processes = self.processes.iter_mut();
         let is_theirs = |vcpu: &VcpuId| vcpus.contains(vcpu);
@@ -400,7 +400,8 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
 }
 
 impl Process {
-    /// Returns one vCPU that consists of all threads of the process.
+    /// Returns the only vCPU of the domain. The vCPU consists of all threads in the cgroup, or of
+    /// all threads of the process and, unless it is a load process, its descendants.
     fn as_one(&mut self) -> Result<Vec<(VcpuId, JoinTarget)>, ProcessError> {
         let [vcpu] = self.vcpus[..] else {
             return Err(ProcessError::OneProcess { pid: self.pid(), wanted: self.vcpus.len() });
@@ -414,7 +415,7 @@ impl Process {
         Ok(vec![(vcpu, who(self.tid()?))])
     }
 
-    /// Returns each vCPU with its thread.
+    /// Returns each vCPU of the domain with the thread of the process that runs it.
     fn by_vcpu(&mut self) -> Result<Vec<(VcpuId, JoinTarget)>, ProcessError> {
         let tids = self.wait_for_vcpus()?;
         let pid = self.tid()?;

@@ -22,7 +22,7 @@ pub struct MetricValues {
 /// Explanation below a table of runs with several seeds.
 const LEGEND: &str = "mean and its 95 % confidence interval\n";
 
-/// Footnote for a dash in the table, which means that a value is missing.
+/// Footnote for a dash in the table. A dash means that a value is missing.
 const NOT_KNOWN: &str = "some runs do not have this metric";
 
 /// Returns a table of metrics with a row for each case.

@@ -14,7 +14,8 @@ pub enum Cell {
     Met(String),
     /// A value that misses its target, such as a number of deadline misses. It is shown in red.
     Missed(String),
-    /// A missing value, shown as a dash. A footnote below the table gives this reason.
+    /// A missing value, shown as a dash. The text is the reason, which a footnote below the table
+    /// gives.
     Dash(&'static str),
     /// A cell without text.
     Blank,
@@ -33,7 +34,7 @@ pub(crate) struct Column {
     keeps_dashes: bool,
 }
 
-/// Columns that are not separated into different tables.
+/// Columns that stay together in one table, unless they are too wide for a table.
 pub(crate) type Group = Vec<Column>;
 
 /// Tables, one below the other, with footnotes that explain their dashes.
@@ -43,13 +44,14 @@ pub(crate) struct Sheet {
     pub(crate) groups: Vec<Group>,
 }
 
-/// Marks for colours, which have no width, so that cells are laid out like plain text. At the very
-/// end they are replaced by escape sequences, which would have a width.
+/// Character that marks green text. Marks for colours have no width, so that cells are laid out
+/// like plain text. At the very end the marks are replaced by escape sequences, which would have a
+/// width.
 const GREEN: char = '\u{2061}';
 const RED: char = '\u{2062}';
 const PLAIN: char = '\u{2063}';
 
-/// Number of blanks on both sides of a column's text together.
+/// Total number of blanks beside the text of a column: one blank on each side.
 const PADDING: usize = 2;
 
 const MARKS: [char; 9] = ['¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];

@@ -191,7 +191,8 @@ pub enum RunListError {
 }
 
 /// Writes run and block times of a vCPU as CSV, `run_ns,block_ns`. There is one line for each block
-/// of the vCPU: the CPU time that the vCPU used since its wake, and the time until its next wake.
+/// of the vCPU. The line has the CPU time that the vCPU used since its wake, and the time until its
+/// next wake.
 ///
 /// If the vCPU wakes and blocks again without using CPU time, the whole time counts as one block.
 /// An incomplete line at the end of the run is left out.

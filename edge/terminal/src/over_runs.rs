@@ -24,8 +24,9 @@ pub fn over_runs(cases: &[Case<'_>], width: usize, paint: Paint) -> String {
     table(("", &[""]), &cases.collect::<Vec<_>>(), width, paint)
 }
 
-/// Returns a table of cases side by side at several points of axes. `points` has the heading and
-/// the names of the points. Each case has its runs at each point, in the order of the points.
+/// Returns a table of cases side by side, at several points of a scenario's axes. A point is a
+/// combination of values that are varied. `points` has the heading of all points and their names.
+/// Each case has its runs at each point, in the order of the points.
 #[must_use]
 pub fn over_points(
     points: (&str, &[&str]),

@@ -11,7 +11,7 @@ use crate::layout::{Cell, Column, Group, Sheet};
 use crate::numbers::{Unit, count, fine_percent, megabits, part_percent, percent, signed_percent};
 use crate::paint::Paint;
 
-/// Reasons for missing values, which appear in footnotes for dashes.
+/// Reason for a missing value. A footnote gives the reason for the dash that stands for the value.
 const NO_PROMISE: &str = "nothing was reserved";
 const SLEPT: &str = "blocked, so less CPU time than reserved is no error: see its deadlines";
 const TOO_SHORT: &str = "no whole period or second of its reservation was measured";
@@ -28,7 +28,8 @@ const SECONDS: &str = "error in 1 s, %";
 /// Shared heading of the columns with dispatch overhead by kind.
 const OVERHEAD: &str = "overhead, %";
 
-/// Maximum width of a comparison, except if a single group of columns is wider.
+/// Maximum width of a table that compares runs, in columns of text. The table is wider if a single
+/// group of its columns is wider.
 const SIDE_BY_SIDE_WIDTH: usize = 110;
 
 /// Returns a run as tables. They have at most `width` columns if that is possible.

@@ -51,7 +51,8 @@ pub enum WindowError {
 pub struct Timeline {
     pub(crate) about: String,
     pub(crate) window: Window,
-    /// Clock to whose multiples the phases of periods refer.
+    /// Clock for the phases of periods. A period with a phase begins at a multiple of the period on
+    /// this clock, plus the phase.
     clock: GridClock,
     pub(crate) knows: Knowledge,
     pub(crate) rows: Vec<Row>,
@@ -94,9 +95,9 @@ pub(crate) struct Period {
 }
 
 impl Period {
-    /// Returns true if a vCPU was runnable for the whole period and received less than its slice. A
-    /// shortfall of up to a hundredth does not count. It would not be visible in a column, and
-    /// timers of a live host are not exact.
+    /// Returns true if the vCPU was runnable for the whole period and received less than its slice.
+    /// A shortfall of up to a hundredth of the slice does not count. Such a shortfall would not be
+    /// visible in a column, and timers of a live host are not exact.
     pub(crate) fn is_short(&self) -> bool {
         self.awake == self.end - self.from && self.used < part(self.slice, (99, 100))
     }
@@ -232,8 +233,8 @@ impl Timeline {
         }
     }
 
-    /// Adds a time until `at` to the time in which the vCPU was runnable. It begins when the vCPU
-    /// woke or at the last call, whichever is later.
+    /// Counts the vCPU as runnable up to the time `at`. The counted time begins when the vCPU woke
+    /// or at the last call, whichever is later.
     fn settle(&mut self, vcpu: VcpuId, at: Time) {
         let window = self.window;
         let Some(row) = self.row(vcpu) else { return };

@@ -60,9 +60,9 @@ pub struct VmRow {
     pub blocked_ppm: Option<u64>,
     /// Dispatches per second, in thousandths. XenMon calls them *execution count*.
     pub dispatches_milli: Option<u64>,
-    /// Number of periods in which the VM received less CPU time than was due.
+    /// Number of periods in which the VM received less CPU time than it was entitled to.
     pub missed: Option<u64>,
-    /// Number of periods at whose end CPU time was due.
+    /// Number of periods at whose end the VM was entitled to CPU time.
     pub deadlines: Option<u64>,
     /// Largest culprit of the waiting time: the cause that took the most.
     pub culprit: Option<String>,

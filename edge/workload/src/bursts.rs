@@ -57,14 +57,15 @@ impl FromStr for BurstModel {
 /// A job: the time from the start of the run at which it is ready, and its CPU time.
 pub(crate) type Job = (Span, Span);
 
-/// Writes the jobs of one vCPU, interval by interval.
+/// Writes the jobs of one vCPU, one interval after another.
 #[derive(Debug)]
 pub(crate) struct Bursts {
     model: BurstModel,
     interval: Span,
     burst: Span,
     stream: Stream,
-    /// Delay of the jobs of `even`, in thousandths of the time that is left in each burst.
+    /// Delay of each job of the model `even` after the start of its burst, in thousandths of the
+    /// burst's idle time.
     delay: u64,
     /// Number of intervals so far.
     count: u64,

@@ -53,7 +53,7 @@ pub enum Kind {
     Uunifast,
 }
 
-/// Unit of the times in a file that does not state it.
+/// Unit of the times in a file that states no unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeUnit {
     /// Times are in milliseconds.
@@ -142,8 +142,8 @@ pub struct SourceFile<'a> {
 /// Choices of a conversion that the files do not determine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Burst models of CPU series. The first is used by `sim`. With several, the scenario has an
-    /// axis with a point for each.
+    /// Burst models of CPU series. `sim` uses the first model. With several models, the scenario
+    /// has an `[[axis]]` with a point for each model.
     pub bursts: Vec<BurstModel>,
     /// Distance of jobs in the model `even`, and mean length of a job in `random`.
     pub burst: Span,

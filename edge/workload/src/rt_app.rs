@@ -118,7 +118,8 @@ fn is_mixed(tasks: &[Task]) -> bool {
     tasks.iter().any(has_deadline) && !tasks.iter().all(has_deadline)
 }
 
-/// Returns the number of CPUs of the host: the option, or one more than the largest in the file.
+/// Returns the number of CPUs of the host: the option, or one more than the largest CPU number in
+/// the file.
 fn cpus(tasks: &[Task], options: &Options) -> u16 {
     let named = tasks.iter().filter_map(|task| task.cpus.iter().max()).max();
     options.cpus.unwrap_or_else(|| named.map_or(1, |largest| largest + 1))
@@ -182,8 +183,8 @@ fn share(task: &Task, is_edf: bool) -> String {
     }
 }
 
-/// Returns the weight of a nice value. Each step down is a quarter more weight, each step up a
-/// fifth less.
+/// Returns the weight of a nice value. Each lower nice value has a quarter more weight, and each
+/// higher nice value a fifth less.
 fn weight(nice: i64) -> u64 {
     let step = |weight: u64| if nice < 0 { weight * 5 / 4 } else { weight * 4 / 5 };
     // The weight is scaled, so that rounding errors do not add up.

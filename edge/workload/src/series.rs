@@ -16,7 +16,8 @@ use crate::{BurstModel, Kind, Options, SourceFile};
 pub(crate) const CPU: u64 = 1_000_000;
 /// Length of an interval of all known series, in seconds.
 const INTERVAL: u64 = 300;
-/// Distance from the start of an interval in seconds beyond which a reading is counted as repaired.
+/// Maximum distance in seconds between a reading and the start of its interval. A reading that is
+/// further away is counted as repaired.
 const FAR: u64 = 60;
 /// Maximum number of VMs in a scenario.
 const MOST_VMS: usize = 1_000;
@@ -40,10 +41,10 @@ pub(crate) struct Reading {
     pub(crate) ppm: u64,
 }
 
-/// Readings of one VM, as read from a file.
+/// Readings of one VM, as a file contains them.
 #[derive(Debug)]
 pub(crate) struct Readings {
-    /// Name in the file, or name of the file.
+    /// Name of the VM in the file. If the file does not name the VM, the name of the file.
     pub(crate) vm: String,
     pub(crate) readings: Vec<Reading>,
 }
@@ -57,24 +58,25 @@ struct Series {
     uses: Vec<u64>,
 }
 
-/// Repairs of all series together.
+/// Number of repairs of each kind, for all series together.
 #[derive(Debug, Default)]
 struct Repairs {
-    /// Time of the first reading of all VMs, in seconds.
+    /// Time of the earliest reading of any VM, in seconds.
     start: u64,
-    /// VMs that have no reading in the first interval of all VMs.
+    /// Number of VMs whose first reading is at least an interval later than the earliest reading of
+    /// any VM.
     late: usize,
-    /// Readings that are more than [`FAR`] away from the start of their interval.
+    /// Number of readings that are more than [`FAR`] seconds away from the start of their interval.
     off: usize,
-    /// Readings above the capacity.
+    /// Number of readings above the capacity.
     above: usize,
-    /// Intervals without a reading, after the first reading of their VM.
+    /// Number of intervals without a reading, after the first reading of their VM.
     missing: usize,
-    /// Readings that are replaced by a later reading in the same interval.
+    /// Number of readings that are replaced by a later reading in the same interval.
     doubled: usize,
-    /// Readings with 0 cores.
+    /// Number of readings with 0 cores.
     coreless: usize,
-    /// Readings with fewer cores than the largest number of their VM.
+    /// Number of readings with fewer cores than the largest number of their VM.
     changed: usize,
 }
 
@@ -267,8 +269,8 @@ fn check_jobs(all: &[Series], length: usize, options: &Options) -> Result<(), Wo
     Err(WorkloadError::Options { why, hint: "take some of the intervals: --intervals 0-287" })
 }
 
-/// Returns the number of CPUs of the host: as many as the largest total use needs, and as many as
-/// the largest VM has.
+/// Returns the number of CPUs of the host. It is the number that the largest total use needs, or
+/// the number of cores of the largest VM if that is larger.
 fn cpus(all: &[Series], length: usize, options: &Options) -> Result<u64, WorkloadError> {
     if let Some(cpus) = options.cpus {
         return Ok(u64::from(cpus));
@@ -314,7 +316,7 @@ fn file_name(stem: &str, series: &Series, model: BurstModel) -> String {
     format!("{stem}-{}-{}.jobs", series.name, model.name())
 }
 
-/// Returns an axis with a point for each burst model.
+/// Returns an `[[axis]]` of a scenario with a point for each burst model.
 fn axis(all: &[Series], models: &[BurstModel], stem: &str) -> String {
     let mut text = String::from("\n[[axis]]\nname = \"bursts\"\n");
     for &model in models {

@@ -10,9 +10,10 @@ use crate::bursts::Job;
 /// A scenario as text, with the files that it names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenScenario {
-    /// Text of the scenario, in TOML, without the axis.
+    /// Text of the scenario, in TOML, without its `[[axis]]`.
     pub text: String,
-    /// Text of the axis, in TOML. Empty if there is only one burst model.
+    /// Text of the `[[axis]]` that varies the burst model, in TOML. Empty if there is only one
+    /// burst model.
     pub axis: String,
     /// Names and texts of the files of jobs. They must be in the folder of the scenario.
     pub files: Vec<(String, String)>,

@@ -89,8 +89,8 @@ fn difference(unit: &str, ours: f64, theirs: f64) -> String {
     format!("{} % {which} than published", digits(error.abs()))
 }
 
-/// Returns true if `times`, the ratio of the measured to the published difference between two
-/// points, is within a factor of two. Beyond that only the sign of the difference agrees.
+/// Returns true if `times` is from 0.5 to 2. `times` is the ratio of the measured to the published
+/// difference between two points. Outside this range, only the sign of the difference agrees.
 fn is_like_size(times: f64) -> bool {
     (0.5..=2.0).contains(&times)
 }
@@ -219,8 +219,8 @@ pub(super) fn finding(case: &Case<'_>, test: Test) -> Finding {
     }
 }
 
-/// Tests for each measured number if it is nearer to the first of two other numbers than to the
-/// second.
+/// Tests how many measured numbers are nearer to one of the two numbers in `against` than to the
+/// other. `test` states if that is the first or the second number.
 fn nearer(ours: &[f64], against: &[f64], test: Test) -> Finding {
     let &[first, second] = against else { return unknown() };
     if first == second {

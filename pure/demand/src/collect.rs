@@ -18,7 +18,7 @@ pub struct Collector {
     /// End of the first part of the trace, from which scheduling costs are fitted.
     fit_until: Time,
     demand: Demand,
-    /// State of the stay of each vCPU that is on the host.
+    /// State of each vCPU that is on the host, from its join until it leaves.
     here: BTreeMap<VcpuId, Stay>,
     names: BTreeMap<VcpuId, (String, String)>,
     /// Parameters that were recorded before their vCPU joined.
@@ -29,7 +29,7 @@ pub struct Collector {
     others: ThreadCollector,
     /// Kind and end of the last recorded overhead of each CPU.
     spent: BTreeMap<CpuId, (OverheadKind, Time)>,
-    /// Time of the last block of each CPU after which no vCPU has run there.
+    /// Time of the last block on each CPU on which no vCPU has run since that block.
     blocked: BTreeMap<CpuId, Time>,
 }
 
@@ -37,8 +37,8 @@ pub struct Collector {
 /// rest of a slice whose timer expired early.
 const REST: u64 = 8;
 
-/// Longest time from a block to the next run interval of the same CPU in which the kernel alone has
-/// chosen the next vCPU. A dispatcher pass takes longer.
+/// Time from a block to the next run interval on the same CPU. Below this time, the kernel alone
+/// has chosen the next vCPU, since a dispatcher pass takes longer.
 const KERNEL_SWITCH: Span = Span::from_us(5);
 
 /// Minimum length of a job that continues after a brief block.
@@ -64,11 +64,12 @@ struct Stay {
     index: usize,
     is_runnable: bool,
     is_paused: bool,
-    /// Recorded overhead of a run interval of the vCPU that is not recorded yet.
+    /// Overhead of the vCPU that was recorded before its run interval. It is subtracted once the
+    /// run interval is recorded.
     overhead: Span,
-    /// CPU time that the vCPU has used past the limit of its last reserved timeslice that reached
-    /// its limit. Timeslices that continued that timeslice are included. `None` if there is no such
-    /// timeslice.
+    /// Overrun so far of the last reserved timeslice that reached its limit: CPU time used beyond
+    /// the limit. Run intervals that belong to that timeslice are included. `None` if no timeslice
+    /// has an overrun that is still counted.
     overrun: Option<Span>,
 }
 
@@ -264,9 +265,12 @@ impl Collector {
     /// Counts the CPU time that a vCPU uses beyond a reserved timeslice that reaches its `limit`.
     ///
     /// Two kinds of later run intervals of a live vCPU with a hard limit belong to the same
-    /// timeslice. First, a vCPU that is to stop runs once more, outside its slice, because it stops
-    /// itself. It may run outside its slice again when another vCPU blocks. That is no late stop.
-    /// Second, a vCPU whose timer expired early receives the small rest of its slice.
+    /// timeslice:
+    ///
+    /// - The next run interval outside the slice. The vCPU needs this time to stop itself. A
+    ///   further run interval outside the slice is not counted: it can follow a block of another
+    ///   vCPU, and is no late stop.
+    /// - A timeslice with the small rest of the slice, if the timer of the slice expired early.
     fn overran(&mut self, vcpu: VcpuId, used: Span, due: bool, limit: Option<Span>) {
         let Some((stay, demand)) = self.stay(vcpu) else { return };
         let slice =
@@ -287,9 +291,9 @@ impl Collector {
         ended.into_iter().for_each(|overrun| demand.overruns.add(overrun));
     }
 
-    /// Does not count the overrun of the timeslice that has reached its limit. The kernel began the
-    /// timeslice when another vCPU blocked, and the dispatcher noticed the block later. So the
-    /// overrun is not the lateness of a stop.
+    /// Skips the timeslice that has just reached its limit: its overrun is not counted. The kernel
+    /// began that timeslice when another vCPU blocked, and the dispatcher noticed the block later.
+    /// So the overrun is not the lateness of a stop.
     fn drop_overrun(&mut self, vcpu: VcpuId) {
         if let Some((stay, _)) = self.stay(vcpu) {
             stay.overrun = None;
@@ -309,8 +313,8 @@ impl Collector {
 }
 
 /// Returns true if a job continues when its vCPU wakes at `woken`, because the job was long and the
-/// block was brief. As a job of its own, the rest would not be ready before `woken`, even in a
-/// simulation in which the vCPU receives its CPU time earlier.
+/// block was brief. If the rest were a separate job, it would be ready only at `woken`. That would
+/// be wrong in a simulation in which the vCPU receives its CPU time earlier.
 fn continues(job: &Job, woken: Time) -> bool {
     job.blocked.since(job.ready) >= LONG_JOB && woken.since(job.blocked) <= BRIEF_BLOCK
 }

@@ -32,7 +32,7 @@ use slackline_units::Span;
 pub struct Demand {
     /// Length of the recording.
     pub length: Span,
-    /// One entry per stay of a vCPU, in order of joining.
+    /// One entry for each stay of a vCPU (from its join until it leaves), in order of joining.
     pub vcpus: Vec<VcpuDemand>,
     /// Costs of scheduling in the first part of the recording, from which costs are fitted.
     pub costs: Costs,

@@ -110,8 +110,8 @@ struct CpuRow {
     cut: Option<(VcpuId, Time)>,
     /// Recent run intervals of other programs.
     ran: Vec<(Time, Time, HostThreadId)>,
-    /// Recent intervals in which a vCPU with budget left waited. They are compared with `ran`: the
-    /// trace can record the wait or the run interval first.
+    /// Recent intervals in which a vCPU with budget left waited. They are kept for comparison with
+    /// the run intervals in `ran`, since the trace can record either of them first.
     waits: Vec<(Time, Time)>,
     /// Thread that ran last on this CPU if it was preempted, with the time of the preemption.
     lost: Option<(HostThreadId, Time)>,

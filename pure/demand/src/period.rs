@@ -9,9 +9,10 @@ use crate::VcpuDemand;
 /// Number of periods for each amount of CPU time demanded in a period, without rounding.
 pub type DemandCounts = BTreeMap<Span, u64>;
 
-/// Counts whole periods from joining by the CPU time that the vCPU would use in each on a CPU of
-/// its own. So a job longer than a period counts in several periods. An endless job demands all of
-/// each period up to `end`. The result is empty for a period of zero.
+/// Counts the whole periods of a vCPU, from its join on, by their demand. The demand of a period is
+/// the CPU time that the vCPU would use in it on a CPU of its own. So a job longer than a period
+/// counts in several periods. An endless job demands all of each period up to `end`. The result is
+/// empty for a period of zero.
 #[must_use]
 pub fn demand_per_period(vcpu: &VcpuDemand, period: Span, end: Time) -> DemandCounts {
     let mut counts = DemandCounts::new();

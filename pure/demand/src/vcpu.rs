@@ -5,7 +5,7 @@ use slackline_units::{CpuId, Enforcement, Reservation, Span, Time, VcpuId};
 
 use crate::cost::Samples;
 
-/// Demand of a vCPU during one stay on the host.
+/// Demand of a vCPU during one stay on the host, from its join until it leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VcpuDemand {
     /// Identity of the vCPU in the trace.

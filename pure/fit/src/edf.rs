@@ -19,10 +19,10 @@ const FIRST_DEADLINES: usize = 500;
 /// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DemandPoint {
-    /// Shortest interval that always supplies `demand`.
+    /// Length of the shortest interval that always supplies the CPU time `demand`.
     pub from: Span,
-    /// Length of the interval for which `demand` was computed. It starts at a common release of all
-    /// tasks and ends at a deadline.
+    /// Length of the interval for which `demand` was computed. The interval starts at a common
+    /// release of all tasks and ends at a deadline.
     pub until: Span,
     /// CPU time of all jobs that are released and due in an interval of length `until`.
     pub demand: Span,

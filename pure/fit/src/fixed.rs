@@ -49,8 +49,8 @@ pub(crate) fn prove(
     tasks.tasks().iter().enumerate().map(one).collect()
 }
 
-/// Returns the CPU time of one job of a task, plus that of jobs of higher priority. The latter are
-/// all jobs that are released in an interval of length `length`.
+/// Returns the CPU time of one job of a task and of the jobs of higher priority. Jobs of higher
+/// priority count if they are released in an interval of length `length`.
 fn requested(tasks: &TaskSet, task: usize, length: Span) -> Span {
     let (higher, from) = tasks.tasks().split_at(task);
     higher.iter().map(|task| task.requested_in(length)).sum::<Span>() + from[0].work()

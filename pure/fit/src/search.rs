@@ -156,8 +156,8 @@ pub fn smallest_slice(tasks: &TaskSet, period: Span, step: Span) -> Result<Fit, 
 }
 
 /// Returns the largest period with which a share suffices. It is exact to a thousandth of the
-/// longest possible period. With a longer period, the time without CPU time would be too long for a
-/// task.
+/// longest possible period. With a period above the longest possible one, a task would be too long
+/// without CPU time.
 ///
 /// # Errors
 /// If no period fits the share.

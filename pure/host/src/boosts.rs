@@ -1,4 +1,4 @@
-//! Boosts: intervals in which vCPUs run while their last wake-up lets them precede others.
+//! Boosts: intervals in which vCPUs run with precedence over others because of their last wake-up.
 //!
 //! A policy reports only whether a vCPU is boosted now. The recorded boost begins when the vCPU is
 //! dispatched. It ends when the vCPU stops running, or earlier if the policy ends the boost when it
@@ -8,12 +8,13 @@ use slackline_policy::Policy;
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 
-/// Running vCPUs that are boosted: their last wake-up lets them precede others.
+/// Running vCPUs that are boosted: because of their last wake-up they have precedence over other
+/// vCPUs.
 pub(crate) struct Boosts {
     /// CPUs on which a boosted vCPU runs. Always empty under a policy without boosts.
     cpus: CpuSet,
-    /// For each CPU, the boosted vCPU that runs there, and the time since which it runs there with
-    /// its boost.
+    /// Boosted vCPU that runs on each CPU, with the time at which its recorded boost began. `None`
+    /// if no boosted vCPU runs on the CPU.
     running: Vec<Option<(VcpuId, Time)>>,
 }
 
@@ -31,7 +32,7 @@ impl Boosts {
         }
     }
 
-    /// Ends the boost on a CPU, since the vCPU no longer runs there.
+    /// Ends the boost on a CPU, since the boosted vCPU no longer runs on this CPU.
     #[inline]
     pub(crate) fn stop<S: Sink>(&mut self, cpu: CpuId, now: Time, sink: &mut S) {
         if !self.cpus.is_empty() {
@@ -46,7 +47,7 @@ impl Boosts {
         }
     }
 
-    /// Ends the boosts that the policy has ended on these CPUs.
+    /// Records the end of each boost on the CPUs in `among` that the policy has ended.
     #[inline]
     pub(crate) fn check<S: Sink>(
         &mut self,

@@ -9,8 +9,9 @@ use crate::CpuUse;
 /// Reason why [`Host::step`](crate::Host::step) failed.
 #[derive(Debug, Error)]
 pub enum Fault {
-    /// The policy declined the parameters of a vCPU because it cannot honour them. The old
-    /// parameters stay in force.
+    /// The policy declined the parameters of a vCPU because it cannot honour them. A vCPU that
+    /// wanted to join has not joined. A vCPU that wanted to change its parameters keeps the old
+    /// ones.
     #[error("cannot admit {vcpu}: {error}")]
     Declined {
         /// vCPU whose parameters were declined.
@@ -107,7 +108,7 @@ pub enum Broken {
         /// Number of CPUs of the host.
         cpus: usize,
     },
-    /// The policy returned a CPU, to be rescheduled or charged, that the host does not have.
+    /// The policy returned a CPU that the host does not have, for rescheduling or for charging.
     #[error("the policy named {cpu}, but only {cpus} CPUs are scheduled, numbered from 0")]
     NoSuchCpu {
         /// CPU that the policy returned.
@@ -135,7 +136,8 @@ pub enum Broken {
         /// Time at which the livelock occurs.
         now: Time,
     },
-    /// The policy left the timer of a CPU, after it expired, at a time that is not in the future.
+    /// After the timer of a CPU expired, the policy set this timer to a time that is not in the
+    /// future.
     #[error("the policy set the timer of {cpu} to {alarm}, which is not after {now}")]
     AlarmPassed {
         /// CPU of the timer.
@@ -153,7 +155,7 @@ pub enum NotEligible {
     /// The vCPU has not joined, or has left.
     #[error("the vCPU has not joined")]
     Unknown,
-    /// The vCPU is blocked.
+    /// The vCPU is blocked or paused.
     #[error("the vCPU is blocked or paused")]
     Asleep,
     /// The vCPU is running on this other CPU.
@@ -167,8 +169,8 @@ pub enum NotEligible {
     Barred,
 }
 
-/// Checks that a report of CPU time names a known vCPU and CPU. The CPU time must exceed neither
-/// its interval nor the current time.
+/// Checks that a report of CPU time names a known vCPU and CPU. The CPU time must not exceed the
+/// length of its interval, and the interval must not end in the future.
 #[inline]
 pub(crate) fn used(used: &CpuUse, moment: &Moment) -> Result<(), Box<Fault>> {
     member(used.vcpu, moment)?;
@@ -209,7 +211,7 @@ pub(crate) fn somewhere(vcpu: VcpuId, cpus: CpuSet, moment: &Moment) -> Result<(
     }
 }
 
-/// Checks that a vCPU has joined and is blocked.
+/// Checks that a vCPU has joined and is not runnable.
 #[inline]
 pub(crate) fn asleep(vcpu: VcpuId, moment: &Moment) -> Result<(), Box<Fault>> {
     member(vcpu, moment)?;

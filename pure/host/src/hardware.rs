@@ -8,14 +8,14 @@ use slackline_units::{CpuId, CpuSet, Time, VcpuHint};
 /// Event reported by the hardware, with the vCPU's parameters in the form that policies read.
 pub type Fact<'a> = slackline_trace::Fact<VcpuTerms<'a>, &'a VcpuHint>;
 
-/// Report by the hardware of one event. Reports are made in the order of their events.
+/// Report of one event by the hardware. Reports are made in the order of their events.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
     /// Time of the event.
     pub now: Time,
-    /// CPU time that the hardware reports of its own accord: of vCPUs that occupied no CPU, or
-    /// whose run intervals have ended. The host queries the CPU time of running vCPUs with
-    /// [`Hardware::measure`].
+    /// CPU time that the hardware reports without a request from the host. These are run intervals
+    /// that have ended, and CPU time of vCPUs that occupied no CPU. The host queries the CPU time
+    /// of running vCPUs with [`Hardware::measure`].
     pub used: &'a [CpuUse],
     /// Event that the hardware reports.
     pub fact: Fact<'a>,
@@ -26,12 +26,14 @@ pub struct Report<'a> {
 pub struct VcpuTerms<'a> {
     /// Parameters that the policy reads, such as slice and period.
     pub share: &'a Values,
-    /// Affinity: CPUs on which the vCPU may run. `None` allows all CPUs.
+    /// Affinity: CPUs on which the vCPU may run. `None` allows all CPUs at a join, and keeps the
+    /// affinity at a change of parameters.
     pub cpus: Option<CpuSet>,
 }
 
 impl<'a> From<&'a Values> for VcpuTerms<'a> {
-    /// Returns these parameters with an affinity for all CPUs.
+    /// Returns these parameters without an affinity: all CPUs at a join, no change of affinity
+    /// later.
     fn from(share: &'a Values) -> VcpuTerms<'a> {
         VcpuTerms { share, cpus: None }
     }
@@ -39,8 +41,8 @@ impl<'a> From<&'a Values> for VcpuTerms<'a> {
 
 /// Hardware that measures CPU time and carries out orders.
 pub trait Hardware {
-    /// Returns the CPU time, as measured, that the vCPU occupying `cpu` has used since the last
-    /// call. `None` if that is zero or the CPU is idle.
+    /// Measures the CPU time that the vCPU occupying `cpu` has used since the last call for `cpu`.
+    /// `None` if the CPU time is zero or the CPU is idle.
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse>;
 
     /// Carries out an order at once, or refuses it.

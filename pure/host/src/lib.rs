@@ -79,8 +79,8 @@ impl Host {
         Host::with((spec.build)(values, topology), spec.promise, topology.cpus())
     }
 
-    /// Creates a host under a policy that need not be one of `ALL`, such as a policy that is broken
-    /// on purpose for a test.
+    /// Creates a host under any policy, such as a policy that is broken on purpose for a test. The
+    /// policy need not be one of the policies that users can choose.
     #[must_use]
     pub fn with(policy: Box<dyn Policy>, promise: PromiseOf, cpus: usize) -> Host {
         let (moment, turns, boosts) = (Moment::at_start(cpus), Turns::new(cpus), Boosts::new(cpus));
@@ -121,9 +121,9 @@ impl Host {
     /// [settled](Fact::Settled). The CPU of a vCPU that blocks or yields is rescheduled at once.
     ///
     /// # Errors
-    /// [`Fault::Declined`] if the policy cannot honour the parameters of a vCPU. The old parameters
-    /// then stay in force. [`Fault::Broken`] if the hardware or the policy broke the contract. The
-    /// host must not be used any more.
+    /// [`Fault::Declined`] if the policy cannot honour the parameters of a vCPU. The vCPU then has
+    /// not joined, or keeps its old parameters. [`Fault::Broken`] if the hardware or the policy
+    /// broke the contract. The host must not be used after that.
     #[inline(always)]
     pub fn step<M: Hardware, S: Sink>(
         &mut self,
@@ -182,7 +182,7 @@ impl Host {
     }
 
     /// Returns true if no CPU has to be rescheduled at the current instant. The hardware may then
-    /// omit the report that the instant is settled.
+    /// omit the report of [`Fact::Settled`].
     #[must_use]
     #[inline]
     pub fn is_settled(&self) -> bool {
@@ -216,8 +216,8 @@ impl Host {
     }
 
     /// Lists up to `most` vCPUs in the order in which they would be picked for `cpu`. Ends before
-    /// the first pick whose entitlement does not satisfy `counts`. Each listed vCPU is barred while
-    /// the next vCPU is picked.
+    /// the first pick whose entitlement does not satisfy `counts`. Each listed vCPU is ineligible
+    /// while the next vCPU is picked.
     fn line(
         &mut self,
         cpu: CpuId,
@@ -241,7 +241,7 @@ impl Host {
         }
     }
 
-    /// Sets the current time. Time may not run backwards.
+    /// Sets the current time. Returns an error if `now` is before the current time.
     #[inline]
     fn pass_time(&mut self, now: Time) -> Result<(), Box<Fault>> {
         let before = self.moment.now();
@@ -325,7 +325,7 @@ impl Host {
     }
 
     /// Handles new parameters and a new affinity of a vCPU. If the policy declines them, the old
-    /// ones stay in force.
+    /// parameters and the old affinity stay in force.
     fn change_terms<M: Hardware, S: Sink>(
         &mut self,
         vcpu: VcpuId,
@@ -496,8 +496,8 @@ impl Host {
         Ok(())
     }
 
-    /// Makes a vCPU that the hardware refused eligible again. Only the policy knows on which CPU
-    /// the vCPU would run, so all CPUs are rescheduled. This happens rarely.
+    /// Makes a vCPU eligible again after the hardware refused to run it. Only the policy knows on
+    /// which CPU the vCPU would run, so all CPUs are rescheduled. This happens rarely.
     fn allow(&mut self, vcpu: VcpuId) -> Result<(), Box<Fault>> {
         check::member(vcpu, &self.moment)?;
         self.moment.set_barred(vcpu, false);

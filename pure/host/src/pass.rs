@@ -13,8 +13,8 @@ use crate::{Hardware, Host};
 const EMPTY_TURNS: usize = 16 * CpuId::LIMIT;
 
 impl Host {
-    /// Reschedules all CPUs in `to_ask`, in order of their number, until none is left. A vCPU that
-    /// woke and still waits is then offered to one idle CPU.
+    /// Reschedules all CPUs in `to_ask`, in order of their number, until none is left. Then one
+    /// idle CPU is rescheduled for each vCPU in `to_offer` that still waits.
     pub(crate) fn decide<M: Hardware, S: Sink>(
         &mut self,
         hardware: &mut M,
@@ -42,7 +42,7 @@ impl Host {
         }
     }
 
-    /// Returns the next CPU to reschedule at this instant. `None` if there is none.
+    /// Returns the next CPU to reschedule at this instant. `None` if no CPU is left.
     #[inline]
     fn next_to_ask(&mut self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
         if self.to_ask.is_empty() && !self.moved.is_empty() {
@@ -63,9 +63,10 @@ impl Host {
         }
     }
 
-    /// Returns the idle CPU to reschedule for the next vCPU in `to_offer` that still waits. This is
-    /// the CPU on which the vCPU ran last. If that CPU is not idle, it is the first idle CPU that
-    /// was not rescheduled at this instant. `None` if no vCPU in the list has such a CPU.
+    /// Returns the idle CPU to reschedule for the next vCPU in `to_offer` that still waits. The CPU
+    /// on which the vCPU ran last comes first, if it is idle. Otherwise the result is the first
+    /// allowed idle CPU that was not rescheduled at this instant. `None` if no vCPU in the list has
+    /// such a CPU.
     fn offer(&self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
         if self.moment.idle().is_empty() {
             return None;

@@ -15,15 +15,15 @@ pub(crate) struct Turn {
     pub(crate) entitlement: Entitlement,
 }
 
-/// Run interval that has no trace record yet: an uninterrupted interval in which a vCPU runs on a
-/// CPU.
+/// Run interval that has not been written to the trace yet. In a run interval, a vCPU runs on a CPU
+/// without interruption.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     vcpu: VcpuId,
     from: Time,
     to: Time,
     used: Span,
-    /// Length limit of the timeslice. `None` if it had no limit.
+    /// Maximum length of the timeslice. `None` if the timeslice had no limit.
     granted: Option<Span>,
     /// CPU time that the vCPU used after the end of its timeslice.
     late: Span,
@@ -35,7 +35,7 @@ struct Stretch {
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
     turn: Option<Turn>,
-    /// Length limit of the timeslice when it was ordered. `None` if it had no limit.
+    /// Maximum length of the timeslice, when it was ordered. `None` if the timeslice had no limit.
     granted: Option<Span>,
     /// Time at which the timeslice was ordered.
     ordered: Time,
@@ -68,7 +68,7 @@ impl Turns {
         self.cpus[cpu.index()].reported
     }
 
-    /// Begins the timeslice `turn` on a CPU, with the length limit `granted`.
+    /// Begins the timeslice `turn` on a CPU. `granted` is the maximum length of the timeslice.
     #[inline]
     pub(crate) fn begin(&mut self, cpu: CpuId, turn: Turn, granted: Option<Span>, now: Time) {
         let cpu = &mut self.cpus[cpu.index()];
@@ -84,10 +84,11 @@ impl Turns {
         self.cpus[cpu.index()].is_over = true;
     }
 
-    /// Limits the end of `turn` if the CPU time of the current timeslice is not measured up to
-    /// `now`. The policy has then computed the end without the unmeasured time. So a timeslice that
-    /// continues the current one, with the same vCPU and entitlement, ends no later than that one.
-    /// Live hardware can report an event of one CPU before it has measured another.
+    /// Returns `turn`, which ends earlier if the current timeslice has not been measured up to
+    /// `now`. In that case the policy has computed the end without the unmeasured CPU time. If
+    /// `turn` continues the current timeslice, with the same vCPU and entitlement, it must not end
+    /// after the current timeslice. Live hardware can report an event of one CPU before it has
+    /// measured another CPU.
     #[inline]
     pub(crate) fn until_it_is_measured(&self, cpu: CpuId, turn: Turn, now: Time) -> Turn {
         let cpu = &self.cpus[cpu.index()];
@@ -106,7 +107,7 @@ impl Turns {
         self.cpus[cpu.index()].turn.take()
     }
 
-    /// Adds CPU time that the hardware measured to the run interval of the CPU.
+    /// Adds measured CPU time to the run interval of its CPU.
     #[inline(always)]
     pub(crate) fn add<S: Sink>(&mut self, used: CpuUse, sink: &mut S) -> Result<(), Box<Fault>> {
         let cpu = &mut self.cpus[used.cpu.index()];

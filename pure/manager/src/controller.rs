@@ -145,9 +145,14 @@ fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
     is_allowed.then_some(Decision { round: round.number, name, from, to, why })
 }
 
-/// Returns true if the prediction with the change is better than the prediction without it. A VM
-/// may miss at most what its goal allows, or what it would miss without the change. In return, the
-/// changed VM must have a smaller reservation, fewer misses, or an unmet goal or floor.
+/// Returns true if the prediction with the change is better than the prediction without it. No VM
+/// may miss more periods than its goal allows, unless the VM would miss at least as many without
+/// the change. Exempt is a VM that gives up capacity to a VM with a higher priority.
+///
+/// A rise has a further condition. The VM must miss fewer periods than without the change, or must
+/// need a larger share now. A VM needs a larger share if it missed more periods than its goal
+/// allows, or if its share is below its smallest share. A VM with a goal for its use counts as
+/// needing a larger share.
 fn is_better(round: &Round, it: &Proposal, before: &[PredictedVm], after: &[PredictedVm]) -> bool {
     let allowed = |index: usize, said: &PredictedVm| {
         let goal = u64::from(round.vms[index].goals.misses_ppm.unwrap_or(0));

@@ -34,7 +34,7 @@ pub enum ChangeReason {
         seconds: u64,
         /// Predicted number of missed periods with the new share.
         predicted: u64,
-        /// Number of periods of the last round whose demand exceeded the reservation.
+        /// Number of periods in the last round in which the demand exceeded the reservation.
         uncovered: u64,
         /// VM whose reservation was reduced in the round before to make room, and the share it gave
         /// up.
@@ -42,7 +42,7 @@ pub enum ChangeReason {
     },
     /// The VM needs a smaller reservation.
     Fall {
-        /// Part of its reservation that the VM demands, in percent.
+        /// Demand of the VM in percent of its reservation.
         used: u64,
         /// Predicted number of missed periods with the new share.
         predicted: u64,

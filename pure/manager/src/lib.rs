@@ -5,7 +5,8 @@
 //! period, as exact counts, and proposes one change. A [`Predictor`] simulates the last seconds
 //! with the change and without. The change is made only if the prediction is better by a margin.
 //! The next round tests the change. If the VM does not do as predicted, the manager undoes the
-//! change, by the same rule as the canaries of the service.
+//! change. The service uses the same rule for a canary, the change of a plan that is tested before
+//! all others.
 //!
 //! After every round the following holds, also with wrong measurements and predictions. No change
 //! sets a reservation below its floor or above its ceiling. No change makes the sum of the

@@ -28,10 +28,11 @@ pub fn quantile(demand: &DemandCounts, allowed: u64) -> Span {
     Span::ZERO
 }
 
-/// Returns the share that suits the goals of a VM. The target is at least 1.5 times the share, up
-/// to the VM's ceiling, if the VM demands more than can be measured. This is so if the VM missed
-/// more than half of its periods, or more than a third of its periods although no measured demand
-/// exceeds its reservation.
+/// Returns the share that suits the goals of a VM.
+///
+/// In two cases the VM demands more than can be measured. Either it missed more than half of its
+/// periods. Or it missed more than a third of them, although no measured demand exceeds its
+/// reservation. The target is then at least 1.5 times the present share, up to the VM's ceiling.
 #[must_use]
 pub fn target(vm: &VmRound) -> CpuShare {
     let goals = vm.goals;

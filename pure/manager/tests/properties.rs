@@ -111,7 +111,7 @@ fn vms(draws: &mut Draws) -> Vec<VmRound> {
     (0..count).map(vm).collect()
 }
 
-/// Measures a round. Metrics lie in one round of eight.
+/// Measures a round. In one of eight rounds, the measured numbers are random and wrong.
 fn measure(vm: &mut VmRound, demand: u64, draws: &mut Draws) {
     let lies = draws.below(8) == 0;
     let amount = vm.period * demand / 1_000_000;

@@ -135,29 +135,29 @@ impl AllocationErrors {
         &self.errors
     }
 
-    /// Returns the fraction of the seconds whose allocation error is below `error`, in millionths.
-    /// `None` without errors.
+    /// Returns the number of seconds with an allocation error below `error`, in millionths of all
+    /// seconds. `None` if no second was measured.
     #[must_use]
     pub fn below(&self, error: i64) -> Option<u64> {
         self.part(self.errors.partition_point(|&other| other < error))
     }
 
-    /// Returns the fraction of the seconds whose allocation error is above `error`, in millionths.
-    /// `None` without errors.
+    /// Returns the number of seconds with an allocation error above `error`, in millionths of all
+    /// seconds. `None` if no second was measured.
     #[must_use]
     pub fn above(&self, error: i64) -> Option<u64> {
         self.part(self.errors.len() - self.errors.partition_point(|&other| other <= error))
     }
 
-    /// Returns the smallest allocation error. A negative value is the largest shortfall. `None`
-    /// without errors.
+    /// Returns the smallest allocation error of a second. A negative value is the largest
+    /// shortfall. `None` if no second was measured.
     #[must_use]
     pub fn smallest(&self) -> Option<i64> {
         self.errors.first().copied()
     }
 
-    /// Returns the largest allocation error. A positive value is the largest excess. `None` without
-    /// errors.
+    /// Returns the largest allocation error of a second. A positive value is the largest excess.
+    /// `None` if no second was measured.
     #[must_use]
     pub fn largest(&self) -> Option<i64> {
         self.errors.last().copied()
@@ -171,7 +171,8 @@ impl AllocationErrors {
         self.errors.get(middle).copied()
     }
 
-    /// Returns the mean of the absolute allocation errors, in millionths. `None` without errors.
+    /// Returns the mean of the absolute allocation errors of all seconds, in millionths of the
+    /// share. `None` if no second was measured.
     #[must_use]
     pub fn mean_size(&self) -> Option<u64> {
         let sum: u128 = self.errors.iter().map(|error| u128::from(error.unsigned_abs())).sum();

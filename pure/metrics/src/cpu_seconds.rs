@@ -11,7 +11,7 @@ use crate::stray::{StrayRecord, Strays, Unknown};
 const SECOND: Span = Span::from_secs(1);
 
 /// Minimum part of a second that kernel accounting must cover for the second to count. The first
-/// second is never covered whole, because accounting starts shortly after the run.
+/// second is never covered whole, because accounting starts shortly after the start of the run.
 const MIN_COVERED: Span = Span::from_ms(900);
 
 /// Use of a CPU in one second.

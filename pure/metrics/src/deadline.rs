@@ -31,8 +31,8 @@ use slackline_units::{Reservation, Span, Time};
 use crate::distribution::{Distribution, PartDistribution, Tally};
 use crate::split::{Stretch, ppm};
 
-/// Maximum number of shortfalls that are waiting to be made up. One more shortfall gives up the
-/// oldest one. Consecutive periods in which a vCPU received nothing share one shortfall.
+/// Maximum number of shortfalls that are waiting to be made up. If one more is added, the oldest is
+/// given up. Consecutive periods in which a vCPU received nothing share one shortfall.
 const WAITING: usize = 64;
 
 /// State that judges the deadlines of one vCPU.
@@ -69,7 +69,7 @@ pub(crate) struct Deadlines {
 /// Shortfalls of consecutive periods that will be made up at the same moment.
 #[derive(Clone, Copy, Debug)]
 struct Shortfalls {
-    /// Value of `total` at which these shortfalls are made up.
+    /// CPU time since the join (the value of `total`) at which these shortfalls are made up.
     target: Span,
     /// Deadline of the first period in which the vCPU received too little CPU time.
     first: Time,
@@ -85,7 +85,7 @@ pub(crate) struct ReceivedTime {
     pub(crate) late: Span,
     /// True if the CPU time was received by reservation, false if it was slack.
     pub(crate) due: bool,
-    /// True if the reservation is a hard limit.
+    /// True if the vCPU's reservation is a hard limit.
     pub(crate) exact: bool,
 }
 

@@ -15,7 +15,7 @@ pub struct Distribution {
     pub p90: Option<Span>,
     /// 99th percentile. `None` for a single value.
     pub p99: Option<Span>,
-    /// The longest of all values.
+    /// Longest of all values, exact.
     pub worst: Span,
     /// Mean of all values.
     pub mean: Span,
@@ -63,7 +63,7 @@ pub(crate) enum Tally {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Many {
-    /// Histogram in which the count of a bucket saturates at 2^32 - 1 values.
+    /// Histogram of the values. The count of each bucket saturates at 2^32 - 1 values.
     histogram: Histogram<u32>,
     count: u64,
     worst: u64,
@@ -131,7 +131,8 @@ impl Tally {
         Some(ErrorDistribution { p99_ppm: p99, worst_ppm: worst, seconds: count })
     }
 
-    /// Returns the different values in ascending order, each with the number of values up to it.
+    /// Returns the different values in ascending order. Each comes with the number of values that
+    /// are not larger.
     pub(crate) fn steps(&self) -> Vec<(Span, u64)> {
         let mut steps: Vec<(Span, u64)> = Vec::new();
         let mut add = |value: u64, count: u64| match steps.last_mut() {
@@ -157,8 +158,9 @@ impl Tally {
         steps
     }
 
-    /// Returns the interval in which the 99th percentile lies with about 95 % confidence. It depends
-    /// on few values: of 250 values, only two are larger. `None` with fewer than two values.
+    /// Returns the interval in which the 99th percentile lies with about 95 % confidence. The 99th
+    /// percentile depends on few values: of 250 values, only two are larger than it. `None` with
+    /// fewer than two values.
     ///
     /// The number of values up to the true percentile has a binomial distribution, with a variance
     /// of 0.0099 per value. The interval is 1.96 standard deviations wide on each side.

@@ -22,7 +22,7 @@ pub enum FieldValue {
     Signed(i64),
     /// Truth value: yes or no.
     Flag(bool),
-    /// No value: it is unknown, or does not exist.
+    /// No value: the value is unknown, or does not exist.
     Missing,
 }
 
@@ -54,8 +54,10 @@ const CHANGE_DELAY: Names = names!("change_delay");
 
 impl Summary {
     /// Returns the fields of the run itself, in this order: `title`, `machine`, `policy`, `seed`,
-    /// `length_ns`, `knows_sleep`, `knows_stretches`, `declined`, `refused`, then `_count`,
-    /// `_p50_ns`, `_p90_ns`, `_p99_ns` and `_worst_ns` of `timer_lateness` and of `change_delay`.
+    /// `length_ns`, `knows_sleep`, `knows_stretches`, `declined`, `refused`, `timer_lateness_*`,
+    /// `change_delay_*`.
+    ///
+    /// `a_*` stands for five fields: `a_count`, `a_p50_ns`, `a_p90_ns`, `a_p99_ns`, `a_worst_ns`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let mut fields = vec![
@@ -112,18 +114,20 @@ impl Summary {
 }
 
 impl VcpuSummary {
-    /// The fields of a vCPU, in this order: `name`, `vcpu`, `exact`, `promised_slice_ns`,
+    /// Returns the fields of a vCPU, in this order: `name`, `vcpu`, `exact`, `promised_slice_ns`,
     /// `promised_period_ns`, `promised_ppm`, `delivered_ns`, `delivered_ppm`, `present_ns`,
-    /// `work_ppm`, `work_ns`, `slowed_ns`, `spun_ns`, `overhead_ns` and one for each kind of it
-    /// (`switch_overhead_ns` and so on), `second_least_ppm`, `second_most_ppm`,
-    /// `ten_seconds_least_ppm`, `ten_seconds_most_ppm`, `error_ppm`, `second_error_p99_ppm`,
-    /// `second_error_worst_ppm`, `seconds`, `deadlines`, `misses`, `miss_time` (`_count`,
-    /// `_p50_ns`, `_p90_ns`, `_p99_ns`, `_worst_ns`), `miss_time_p50_of_slice_ppm`,
-    /// `miss_time_p99_of_slice_ppm`, `miss_time_worst_of_slice_ppm`, `wake_to_run` (likewise),
-    /// `switches`, `migrations`, `boosts`, `false_boosts`, `boosted_ns`, `waiting_ns`,
-    /// `wait_worst_ns`, `stopped_ns`, `asleep_ns`, `overrun_ns`, `jobs`, `jobs_late`, `jobs_done`,
-    /// `moved_bytes`, `job_lateness` and `response` (likewise), `response_mean_ns`,
-    /// `response_worst_tenth_ns`.
+    /// `work_ppm`, `work_ns`, `slowed_ns`, `spun_ns`, `overhead_ns`, `*_overhead_ns`,
+    /// `second_least_ppm`, `second_most_ppm`, `ten_seconds_least_ppm`, `ten_seconds_most_ppm`,
+    /// `error_ppm`, `second_error_p99_ppm`, `second_error_worst_ppm`, `seconds`, `deadlines`,
+    /// `misses`, `miss_time_*`, `miss_time_p50_of_slice_ppm`, `miss_time_p99_of_slice_ppm`,
+    /// `miss_time_worst_of_slice_ppm`, `wake_to_run_*`, `switches`, `migrations`, `boosts`,
+    /// `false_boosts`, `boosted_ns`, `waiting_ns`, `wait_worst_ns`, `stopped_ns`, `asleep_ns`,
+    /// `overrun_ns`, `jobs`, `jobs_late`, `jobs_done`, `moved_bytes`, `job_lateness_*`,
+    /// `response_*`, `response_mean_ns`, `response_worst_tenth_ns`.
+    ///
+    /// `a_*` stands for five fields: `a_count`, `a_p50_ns`, `a_p90_ns`, `a_p99_ns`, `a_worst_ns`.
+    /// `*_overhead_ns` stands for one field for each kind of overhead, such as
+    /// `switch_overhead_ns`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let second = self.second_error;
@@ -192,9 +196,10 @@ impl VcpuSummary {
 }
 
 impl TaskSummary {
-    /// The fields of a named task, in this order: `domain`, `task`, `jobs`, `jobs_late`,
-    /// `jobs_done`, `job_lateness` and `response` (`_count`, `_p50_ns`, `_p90_ns`, `_p99_ns`,
-    /// `_worst_ns`), `response_mean_ns`.
+    /// Returns the fields of a named task, in this order: `domain`, `task`, `jobs`, `jobs_late`,
+    /// `jobs_done`, `job_lateness_*`, `response_*`, `response_mean_ns`.
+    ///
+    /// `a_*` stands for five fields: `a_count`, `a_p50_ns`, `a_p90_ns`, `a_p99_ns`, `a_worst_ns`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let mut fields = vec![
@@ -212,8 +217,11 @@ impl TaskSummary {
 }
 
 impl ClientSummary {
-    /// The fields of a client, in this order: `client`, `domain`, `answered`, `response` (`_count`,
-    /// `_p50_ns`, `_p90_ns`, `_p99_ns`, `_worst_ns`), `response_mean_ns`.
+    /// Returns the fields of a client, in this order: `client`, `domain`, `answered`, `response_*`,
+    /// `response_mean_ns`.
+    ///
+    /// `response_*` stands for five fields: `response_count`, `response_p50_ns`, `response_p90_ns`,
+    /// `response_p99_ns`, `response_worst_ns`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let mut fields = vec![
@@ -228,9 +236,12 @@ impl ClientSummary {
 }
 
 impl CpuSummary {
-    /// The fields of a CPU, in this order: `cpu`, `busy_ns`, `due_ns`, `spare_ns`, `idle_ns`,
-    /// `program_ns`, `others_ppm`, `stolen_ppm`, `unused_ppm`, `overhead_ns` and one for each kind
-    /// of it (`switch_overhead_ns` and so on), `switches`.
+    /// Returns the fields of a CPU, in this order: `cpu`, `busy_ns`, `due_ns`, `spare_ns`,
+    /// `idle_ns`, `program_ns`, `others_ppm`, `stolen_ppm`, `unused_ppm`, `overhead_ns`,
+    /// `*_overhead_ns`, `switches`.
+    ///
+    /// `*_overhead_ns` stands for one field for each kind of overhead, such as
+    /// `switch_overhead_ns`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let mut fields = vec![
@@ -251,7 +262,7 @@ impl CpuSummary {
     }
 }
 
-/// Returns the field of each kind of overhead.
+/// Returns one field for each kind of overhead.
 fn overheads(times: Option<OverheadTimes>) -> [Field; OverheadKind::ALL.len()] {
     OverheadKind::ALL.map(|kind| {
         let name = match kind {

@@ -5,7 +5,7 @@ use crate::Unit;
 /// Meaning of a field of a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Name of the field in JSON. A distribution has one entry, named by the common start of its
+    /// Name of the field in JSON. A distribution has one entry. Its name is the common start of its
     /// field names: `wake_to_run` stands for `wake_to_run_p50_ns` and others.
     pub field: &'static str,
     /// Heading of the metric in tables. Empty if tables do not show the metric.
@@ -20,9 +20,9 @@ pub struct Term {
 enum Kind {
     /// Text or flag. No claim can refer to it.
     Text,
-    /// Number in the unit that ends the field's name.
+    /// Number in the unit in which the name of the field ends.
     Number,
-    /// Distribution: the count and four times.
+    /// Distribution of lengths of time: the count and four lengths of time.
     Spread,
 }
 

@@ -11,7 +11,7 @@ pub(crate) struct Jobs {
     /// Number of jobs that were released in the measured window, and were finished or due in that
     /// window.
     pub(crate) count: u64,
-    /// Number of jobs finished in the measured window, including those released before the window.
+    /// Number of jobs finished in the measured window, including jobs released before the window.
     pub(crate) done: u64,
     /// Number of jobs counted in `count` that have a deadline.
     pub(crate) due: u64,
@@ -74,23 +74,23 @@ impl Jobs {
 pub struct TaskSummary {
     /// First vCPU of the domain.
     pub vcpu: VcpuId,
-    /// Number of the task in its domain. If several tasks have the same name, the number of the
-    /// first.
+    /// Number of the task in its domain. If several tasks have the same name, this is the number of
+    /// the first of them.
     pub task: TaskId,
     /// Name of the domain.
     pub domain: String,
-    /// Number of jobs, released in the measured window, that the task finished or whose deadline
-    /// has passed.
+    /// Number of jobs that were released in the measured window, and were finished or due in that
+    /// window.
     pub jobs: u64,
     /// Number of jobs counted in `jobs` that were not finished by their deadline.
     pub jobs_late: u64,
-    /// Number of jobs that the task finished in the measured window, including those released
-    /// before.
+    /// Number of jobs that the task finished in the measured window, including jobs released before
+    /// the window.
     pub jobs_done: u64,
     /// Lateness of the jobs that missed their deadline. `None` if no job missed its deadline.
     pub job_lateness: Option<Distribution>,
-    /// Response time: from the release of a job, or the arrival of a request, until it is done.
-    /// `None` if no job or request is done.
+    /// Response time: from the release of a job, or the arrival of a request, until the job or
+    /// request is done. `None` if no job or request is done.
     pub response: Option<Distribution>,
 }
 
@@ -101,9 +101,10 @@ pub struct ClientSummary {
     pub client: ClientId,
     /// Name of the domain to which the client sends requests.
     pub domain: String,
-    /// Number of requests answered in the measured window, including requests sent before it.
+    /// Number of requests answered in the measured window, including requests sent before the
+    /// window.
     pub answered: u64,
-    /// Response time: from a request to its answer.
+    /// Response time: from a request to its answer. `None` if no request was answered.
     pub response: Option<Distribution>,
 }
 

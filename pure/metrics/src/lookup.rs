@@ -40,7 +40,7 @@ pub enum Unit {
 /// Error for a metric that does not exist, or for an unknown vCPU, domain, CPU, client or task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownMetric {
-    /// Name of the metric as the claim states it: `mises of web`.
+    /// Name of the metric as the claim states it, such as the misspelled `mises of web`.
     pub metric: String,
     /// Similar metric that may have been meant: `misses of web`. `None` if nothing is similar.
     pub nearest: Option<String>,
@@ -133,8 +133,8 @@ impl Summary {
         self.find(metric, of).map(|(field, _)| Unit::of(field))
     }
 
-    /// Returns a duration of one CPU, or of all CPUs, as a part of the time measured on those CPUs.
-    /// `None` if the metric is not a duration of a CPU.
+    /// Returns a metric of a CPU that is a duration, as a part of the time measured on that CPU.
+    /// Without `of`, sums over all CPUs are used. `None` if the metric is not a duration of a CPU.
     #[must_use]
     pub fn part_of_cpu(&self, metric: &str, of: Option<&str>) -> Option<Measure> {
         let is_called =
@@ -335,7 +335,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Returns the sum of two values. Unknown if either of them is unknown.
+/// Returns the sum of two values. Unknown if at least one of the values is unknown.
 fn sum(a: Measure, b: Measure) -> Measure {
     match (a, b) {
         (Measure::Span(a), Measure::Span(b)) => Measure::Span(a + b),

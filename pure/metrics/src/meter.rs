@@ -31,8 +31,8 @@ pub struct Meter {
     clock: GridClock,
     /// Current vCPU of each slot, with its sums.
     vcpus: Vec<Option<Row>>,
-    /// vCPUs whose slots were reassigned to other vCPUs. Each has the time of the reassignment, and
-    /// the list is in order of time.
+    /// vCPUs whose slots were reassigned to other vCPUs, each with the time of the reassignment.
+    /// The list is in order of time.
     gone: Vec<(Time, Row)>,
     cpus: Vec<CpuMeter>,
     timer_lateness: Tally,
@@ -42,8 +42,8 @@ pub struct Meter {
     strays: Strays,
     /// Jobs of named tasks. The key is the first vCPU of the domain, and the task.
     tasks: BTreeMap<(VcpuId, TaskId), Jobs>,
-    /// Answers to each client. The value starts with the first vCPU of the domain to which the
-    /// client sends requests.
+    /// Answers to each client, with the first vCPU of the domain to which the client sends
+    /// requests.
     clients: BTreeMap<ClientId, (VcpuId, Jobs)>,
 }
 
@@ -67,7 +67,7 @@ struct CpuMeter {
     /// Overhead of this CPU for which no vCPU was charged.
     unpaid: Span,
     switches: u64,
-    /// The vCPU that ran last on this CPU, and the end of its last run interval there.
+    /// The vCPU that ran last on this CPU, and the end of its last run interval on this CPU.
     last: Option<(VcpuId, Time)>,
     books: CpuAccounting,
 }
@@ -227,7 +227,7 @@ impl Meter {
         row.map_or_else(|| vcpu.domain().to_string(), |row| row.domain.clone())
     }
 
-    /// Adds a job of a named task, or an answer to a client, to its counts.
+    /// Adds a job to the counts of its named task, and an answer to the counts of its client.
     fn job_of_task(&mut self, record: &Record) {
         match *record {
             Record::Job { vcpu, task, client, released, deadline, done } if done >= self.warmup => {

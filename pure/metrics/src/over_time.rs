@@ -7,8 +7,9 @@ use slackline_units::{Span, Time, VcpuId};
 
 use crate::stray::{StrayRecord, Strays, Unknown};
 
-/// Sink that sums up the CPU time of each vCPU in each window. The CPU time of a run interval over
-/// several windows is divided in proportion. The size of the sink grows with the run.
+/// Sink that sums up the CPU time of each vCPU in each window. If a run interval spans several
+/// windows, its CPU time is divided among them in proportion. The size of the sink grows with the
+/// run.
 #[derive(Clone, Debug)]
 pub struct OverTime {
     window: Span,
@@ -25,7 +26,7 @@ struct Curve {
 }
 
 impl OverTime {
-    /// Creates sums over windows of the length `window`, which must not be zero.
+    /// Creates a sink with windows of the length `window`, which must not be zero.
     #[must_use]
     pub fn new(window: Span) -> OverTime {
         assert!(!window.is_zero(), "a window of no time");

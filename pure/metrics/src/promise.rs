@@ -1,11 +1,11 @@
 //! Reservations of one vCPU, period by period.
 //!
 //! The first period of a reservation begins when the reservation is made. If the reservation has a
-//! phase, its periods lie on a grid instead. A run interval is recorded when it ends, so the state
-//! of a vCPU is not known between records. A period is closed when a record of the vCPU at the end
-//! of the period or later is read. If a reservation changes while the vCPU runs, the change is
-//! recorded before the run interval. The change is pending until the run interval is recorded, and
-//! divides that interval.
+//! phase, its later periods begin at points of a grid. A run interval is recorded when it ends, so
+//! the state of a vCPU is not known between records. A period is closed when the first record of
+//! the vCPU after the period is read. A record at the end of the period counts as after it. If a
+//! reservation changes while the vCPU runs, the change is recorded before the run interval. The
+//! change is pending until the run interval is recorded, and divides that interval.
 
 use slackline_trace::Knowledge;
 use slackline_units::{GridClock, Periods, Reservation, Span, Time};
@@ -42,7 +42,7 @@ impl ReservedRun {
     }
 }
 
-/// Reservations of one vCPU and the CPU time it received.
+/// Reservations of one vCPU, compared with the CPU time that the vCPU received.
 #[derive(Clone, Debug)]
 pub(crate) struct Deliveries {
     /// End of the warm-up. Periods that begin earlier do not count.
@@ -53,8 +53,8 @@ pub(crate) struct Deliveries {
     current: Option<Current>,
     /// Reservations made within a run interval that has not been recorded yet, in order of time.
     pending: Vec<TimedReservation>,
-    /// Excess of ended reservations, not yet deducted from a period: CPU time that the vCPU
-    /// received beyond the prorated slice.
+    /// Excess of ended reservations that is not deducted from a period yet. Excess is CPU time that
+    /// the vCPU received beyond the prorated slice.
     advance: Span,
     /// Reservation that the vCPU had when it left, with the time at which it left.
     left: Option<(Reservation, Time)>,
@@ -118,8 +118,8 @@ impl Deliveries {
         self.clock.set(at, ahead);
     }
 
-    /// Records that the vCPU joined. If it was absent, its excess is reduced by the entitlement
-    /// that it would have accrued meanwhile.
+    /// Records that the vCPU joined. If it was absent, its excess is reduced by
+    /// `slice × absence / period` of the reservation with which it left.
     pub(crate) fn joined(&mut self, at: Time, is_asleep: bool) {
         self.is_asleep = is_asleep;
         let earned = self.left.take().map(|(reservation, left)| reservation.over(at.since(left)));

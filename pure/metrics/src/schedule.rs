@@ -86,7 +86,7 @@ pub struct ScheduleMeter {
     vcpus: BTreeMap<VcpuId, VcpuRow>,
     /// True if the trace has host threads, which show when a CPU was busy.
     has_threads: bool,
-    /// Busy intervals of CPUs. The first list is by vCPUs, and the second list is by host threads.
+    /// Intervals in which vCPUs had CPUs, each with the CPU.
     by_vcpus: Vec<(CpuId, Time, Time)>,
     by_threads: Vec<(CpuId, Time, Time)>,
     waits: Vec<(CpuId, Time, Time)>,

@@ -48,7 +48,7 @@ struct PeriodSums {
     slept: bool,
 }
 
-/// CPU time received and reserved over the same time.
+/// CPU time that a vCPU received, and CPU time that it had reserved, over the same length of time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Account {
     pub(crate) received: Span,
@@ -59,7 +59,8 @@ pub(crate) struct Account {
 /// Share error of one vCPU over the whole run, and in single seconds, with the sums behind it.
 #[derive(Debug, Default)]
 pub(crate) struct LongRun {
-    /// Error of the long run, in millionths of the reservation.
+    /// Error of the long run, in millionths of the reservation. `None` without a whole period, or
+    /// if the vCPU received less than reserved but blocked.
     pub(crate) error_ppm: Option<i64>,
     pub(crate) second_error: Option<ErrorDistribution>,
     /// CPU time received and reserved over all whole periods. `None` without a whole period.

@@ -26,7 +26,8 @@ pub struct Summary {
     pub cpus: Vec<CpuSummary>,
     /// Lateness of the timers of all CPUs. `None` if no timer expired.
     pub timer_lateness: Option<Distribution>,
-    /// Time from when a change of parameters was due until it took effect. `None` without changes.
+    /// Delay from the time at which a change of parameters was due until the change took effect.
+    /// `None` without changes.
     pub changes: Option<Distribution>,
     /// Events that the host could observe in this run.
     pub knows: Knowledge,
@@ -48,12 +49,12 @@ pub struct VcpuSummary {
     /// Display name of the vCPU: the name of its domain, with a number if the domain has several
     /// vCPUs.
     pub name: String,
-    /// Last reservation of the vCPU. `None` if the vCPU has no reservation.
+    /// Last reservation of the vCPU. `None` if the vCPU never had a reservation.
     pub promised: Option<Reservation>,
     /// Average reserved share in millionths of one CPU, over the time that `delivered_ppm` covers.
     /// `None` if the vCPU never had a reservation.
     pub promised_share_ppm: Option<u64>,
-    /// True if the reservation is a hard limit.
+    /// True if the last reservation is a hard limit.
     pub exact: bool,
     /// CPU time received in the measured window.
     pub delivered: Span,
@@ -74,22 +75,24 @@ pub struct VcpuSummary {
     pub deadlines: Option<u64>,
     /// Number of deadlines that the vCPU missed. `None` if the host cannot judge deadlines.
     pub misses: Option<u64>,
-    /// Tardiness: time from a missed deadline until the slice was complete.
+    /// Tardiness: time from a missed deadline until the slice was complete. `None` if no deadline
+    /// was missed, or if the host cannot judge deadlines.
     pub miss_time: Option<Distribution>,
-    /// Sum of the tardiness over all missed deadlines whose shortfall was later made up or given
-    /// up.
+    /// Sum of the tardiness over all missed deadlines. `None` if the host cannot judge deadlines.
     pub late: Option<Span>,
-    /// Tardiness in millionths of the slice.
+    /// Tardiness in millionths of the slice. `None` if no deadline was missed, or if the host
+    /// cannot judge deadlines.
     pub miss_time_of_slice: Option<PartDistribution>,
-    /// Time from a wake of the vCPU until it ran. `None` without wakes.
+    /// Time from a wake of the vCPU until it ran. `None` without wakes, or if the host does not
+    /// know wakes and run intervals.
     pub wake_to_run: Option<Distribution>,
-    /// Interval in which the 99th percentile of `wake_to_run` lies with about 95 % confidence. `None`
-    /// with fewer than two wakes.
+    /// Interval in which the 99th percentile of `wake_to_run` lies with about 95 % confidence.
+    /// `None` with fewer than two wakes, or if `wake_to_run` is `None`.
     pub wake_to_run_p99: Option<(Span, Span)>,
     /// Number of times the vCPU was dispatched on a CPU. Meaningless if the host does not know run
     /// intervals.
     pub switches: u64,
-    /// Number of times the vCPU was dispatched on another CPU than the one where it ran last.
+    /// Number of times the vCPU was dispatched on another CPU than the CPU on which it ran last.
     /// Meaningless if the host does not know run intervals.
     pub migrations: u64,
     /// Number of boosts with which the vCPU ran. A boost lets a vCPU that has just woken run before
@@ -99,28 +102,30 @@ pub struct VcpuSummary {
     pub false_boosts: u64,
     /// Time for which the vCPU ran with a boost.
     pub boosted: Span,
-    /// Time in which the vCPU was runnable and did not run. On a live host, time in which it was
-    /// kept stopped counts in `stopped` instead.
+    /// Time in which the vCPU was runnable and did not run. On a live host, `stopped` counts the
+    /// time in which the vCPU was kept stopped, and this field does not. `None` if the host does
+    /// not know blocks and wakes.
     pub waiting: Option<Span>,
     /// Longest time in which the vCPU was runnable and did not run. A wait that is still going on
-    /// ends with the run. Meaningless if the host does not know run intervals.
+    /// ends with the run. `None` if the host does not know blocks, wakes and run intervals.
     pub wait_worst: Option<Span>,
     /// Time in which the vCPU was kept stopped although it had work. `None` on a simulated host,
     /// where `waiting` includes this time.
     pub stopped: Option<Span>,
-    /// Time in which the vCPU was blocked.
+    /// Time in which the vCPU was blocked. `None` if the host does not know blocks and wakes.
     pub asleep: Option<Span>,
-    /// Number of jobs, released in the measured window, that the vCPU finished or whose deadline
-    /// has passed.
+    /// Number of jobs that were released in the measured window, and were finished or due in that
+    /// window.
     pub jobs: u64,
     /// Number of jobs counted in `jobs` that have a deadline.
     pub jobs_due: u64,
     /// Number of jobs counted in `jobs` that were not finished by their deadline.
     pub jobs_late: u64,
-    /// Number of jobs that the vCPU finished in the measured window, including those released
-    /// before. For a server these are the requests answered.
+    /// Number of jobs that the vCPU finished in the measured window, including jobs released before
+    /// the window. For a server these are the requests answered.
     pub jobs_done: u64,
-    /// Bytes that the vCPU received, or bytes sent by the vCPU that reached the other side.
+    /// Number of bytes that arrived at the vCPU, or that the vCPU sent and that arrived at the
+    /// other side.
     pub moved: u64,
     /// Lateness of the vCPU's jobs that missed their deadline. `None` if no job missed its
     /// deadline.

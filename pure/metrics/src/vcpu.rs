@@ -40,8 +40,8 @@ pub(crate) struct VcpuMeter {
     /// Time of the vCPU's last wake. `None` if the vCPU has run since that wake.
     woken: Option<Time>,
     last_cpu: Option<CpuId>,
-    /// Time at which the vCPU's current wait began: it is runnable and not running, according to
-    /// the records so far. `None` if it does not wait.
+    /// Time at which the vCPU's current wait began. The vCPU waits if it is runnable and not
+    /// running, according to the records so far. `None` if it does not wait.
     waits_since: Option<Time>,
     wait_worst: Span,
     delivered: Span,
@@ -53,8 +53,9 @@ pub(crate) struct VcpuMeter {
     wake_to_run: Tally,
     /// Reservation in force, with the time at which it took effect.
     promised: Option<TimedReservation>,
-    /// Last recorded reservation. `None` before any record, and `Some(None)` if the vCPU then had
-    /// no reservation. `has_changed` is true if it changed after the warm-up.
+    /// Last recorded reservation. `None` before any record, and `Some(None)` if the last record
+    /// took the reservation away. The field `has_changed` is true if the reservation changed after
+    /// the warm-up.
     terms: Option<Option<Reservation>>,
     has_changed: bool,
     /// Entitlement of all reservations so far: the sum of slice / period × time in force.
@@ -80,7 +81,7 @@ struct Boosts {
     count: u64,
     used_up: u64,
     time: Span,
-    /// True while the vCPU runs with a boost that is counted.
+    /// True while the vCPU runs with a boost that was counted already.
     is_counted: bool,
 }
 
@@ -188,7 +189,8 @@ impl VcpuMeter {
     }
 
     /// Adds a run interval of the vCPU on `cpu`. `is_switch` is true if the run interval does not
-    /// continue the previous one on that CPU. Returns the CPU time used in it after the warm-up.
+    /// continue the previous run interval on that CPU. Returns the CPU time that the run interval
+    /// used after the warm-up.
     pub(crate) fn ran(&mut self, ran: ReservedRun, cpu: CpuId, is_switch: bool) -> Span {
         let Stretch { from, to, used } = ran.stretch;
         let mut measured = used;
@@ -218,8 +220,8 @@ impl VcpuMeter {
         measured
     }
 
-    /// Adds CPU time that the vCPU received while another program controlled its threads. It counts
-    /// as delivered, but is no run interval.
+    /// Adds CPU time that the vCPU received while another program controlled its threads. This CPU
+    /// time counts as delivered, but is no run interval.
     pub(crate) fn elsewhere(&mut self, stretch: Stretch) {
         self.delivered += stretch.used_from(self.warmup);
         self.second.ran(stretch);
@@ -259,8 +261,8 @@ impl VcpuMeter {
         self.boosts.is_counted = !used_up;
     }
 
-    /// Adds an interval in which the vCPU ran at less than full speed. `work` is the work done in
-    /// it, as time at full speed.
+    /// Adds an interval in which the vCPU ran at less than full speed. `work` is the time that the
+    /// work of the interval would have taken at full speed.
     pub(crate) fn slowed(&mut self, from: Time, to: Time, work: Span) {
         let stretch = Stretch { from, to, used: (to - from).left_after(work) };
         self.slowed += stretch.used_from(self.warmup);
@@ -304,7 +306,7 @@ impl VcpuMeter {
         }
     }
 
-    /// Returns the results, if the vCPU ever joined.
+    /// Returns the results. `None` if the vCPU never joined.
     pub(crate) fn finish(self, id: VcpuId, name: &str) -> Option<VcpuSummary> {
         if !self.was_present {
             return None;
@@ -390,7 +392,7 @@ impl VcpuMeter {
         }
     }
 
-    /// Adds the entitlement that the reservation in force has accrued up to `at`.
+    /// Adds the entitlement from the reservation in force, `slice × elapsed / period`, up to `at`.
     fn entitle_until(&mut self, at: Time) {
         let Some(promised) = self.promised else { return };
         let in_force = measured(Some(promised.at), at, self.warmup);

@@ -57,7 +57,7 @@ pub struct CulpritFinder {
     threads: BTreeMap<HostThreadId, HostThread>,
     targets: BTreeMap<HostThreadId, Target>,
     cpus: BTreeMap<CpuId, Cpu>,
-    /// Intervals in which each vCPU of another VM ran within its reservation, without overrun.
+    /// Intervals in which each vCPU ran within its reservation, without overrun.
     reserved: BTreeMap<VcpuId, Intervals>,
     paused_since: BTreeMap<VcpuId, Time>,
     gaps: Vec<Gap>,
@@ -87,7 +87,7 @@ struct Target {
     /// Intervals in which the dispatcher kept the vCPU from running, with the thread that had the
     /// CPU.
     stops: Vec<Wait>,
-    /// Waits that the kernel counts as ended. Each has the time at which the thread got a CPU, and
+    /// Waits that the kernel counts as ended, each as the time at which the thread got a CPU and
     /// the length of the wait.
     closed: Vec<(Time, Span)>,
     paused: Intervals,
@@ -195,7 +195,7 @@ impl CulpritFinder {
         self.names.get(&vcpu).is_some_and(|(name, domain)| name == asked || domain == asked)
     }
 
-    /// Calls `act` with the thread of a vCPU. Does nothing if the waits of that vCPU are not
+    /// Calls `act` with the latest thread of a vCPU. Does nothing if the waits of that vCPU are not
     /// explained.
     fn of_vcpu(&mut self, vcpu: VcpuId, act: impl FnOnce(&mut Target)) {
         let latest = self.targets.values_mut().rfind(|target| target.vcpu == vcpu);

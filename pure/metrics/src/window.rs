@@ -33,7 +33,7 @@ enum WindowEntry {
 }
 
 impl MovingWindow {
-    /// Starts a window over the last `span` of a run, without its warm-up.
+    /// Starts a window over the last `span` of a run. The window leaves out the warm-up of the run.
     #[must_use]
     pub fn new(header: &Header, span: Span) -> MovingWindow {
         let mut before = Meter::new(header);

@@ -65,8 +65,8 @@ pub struct Point {
     /// Number of the domain's switch-ins that granted a slice. The other switch-ins started a run
     /// interval without a limit.
     pub sliced: u64,
-    /// Number of pages exchanged with packets: pages that the domain received, or handed over to a
-    /// domain that it serves.
+    /// Number of memory pages exchanged for network packets that the domain received, or that it
+    /// handed over to a domain that it serves.
     pub io: u64,
 }
 
@@ -101,7 +101,7 @@ pub struct XenMon {
     now: Time,
     knows: Knowledge,
     knows_io: bool,
-    /// The vCPU that ran last on each CPU, and the end of its run interval.
+    /// The vCPU that ran last on each CPU, and the end of that run interval.
     last: Vec<Option<(VcpuId, Time)>>,
     vcpus: BTreeMap<VcpuId, VcpuState>,
     domains: Vec<Domain>,
@@ -126,7 +126,7 @@ struct Domain {
 }
 
 impl XenMon {
-    /// Creates the sums for the run that this header describes.
+    /// Creates a sink for the run that this header describes.
     #[must_use]
     pub fn new(header: &Header) -> XenMon {
         XenMon {

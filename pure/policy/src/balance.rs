@@ -1,5 +1,5 @@
-//! Balancing of best-effort vCPUs over CPUs, where each CPU divides by itself the time that its
-//! reservations leave.
+//! Balancing of best-effort vCPUs over CPUs. Each CPU has a scheduler of its own, which divides the
+//! time that the reservations on the CPU leave.
 //!
 //! Sources: Diestelhorst, Scheduling in the Xen hypervisor, 2007, chapter 4, cited as
 //! [Diestelhorst]. Where the thesis leaves something open or contradicts its own examples: our
@@ -31,14 +31,16 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 /// product of a CPU's time and two sums of such weights fits in 128 bits.
 const PLACES: u32 = 16;
 
-/// Interval of balancer calls. Every second call takes a sample. [Diestelhorst §4.4.3]
+/// Interval at which the balancer is called. Every second call takes a sample. [Diestelhorst
+/// §4.4.3]
 pub(crate) const CALL: Span = Span::from_ms(50);
 
 /// Nominal length of a sample. The values of a longer or shorter sample are scaled to this length.
 /// [Diestelhorst §4.4.3]
 pub(crate) const SAMPLE: Span = Span::from_ms(100);
 
-/// Interval of balancer runs, and the period of a plan. [Diestelhorst §4.4.3]
+/// Interval of the balancer calls that decide migrations (runs), and the period of a plan.
+/// [Diestelhorst §4.4.3]
 pub(crate) const RUN: Span = Span::from_ms(500);
 
 /// Weight of a vCPU, or that weight times the fraction of time for which the vCPU was runnable.
@@ -58,7 +60,7 @@ impl Weight {
         self.0
     }
 
-    /// Returns the CPU time, in ns, that is the same part of a sample as the weight is of `full`.
+    /// Converts a weight to CPU time: returns `SAMPLE × self / full` in ns, at most `SAMPLE`.
     pub(crate) fn of_sample(self, full: Weight) -> u64 {
         SAMPLE.ns().min(Weight(SAMPLE.ns()).part(Span::from_ns(self.0), Span::from_ns(full.0)).0)
     }
@@ -73,7 +75,7 @@ impl Weight {
     }
 }
 
-/// CPU time in a sample per weight, as a fraction. With a weight of zero it is infinite.
+/// CPU time per weight in a sample, as a fraction. Infinite if the weight is zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tau {
     /// CPU time: the numerator of the fraction.
@@ -132,7 +134,7 @@ pub(crate) struct Member {
 #[derive(Clone, Debug)]
 pub(crate) struct BalancerCpu {
     pub(crate) cpu: CpuId,
-    /// Time of the sample that reservations left to best-effort vCPUs, in ns.
+    /// Part of the sample that reservations left to best-effort vCPUs, in ns.
     pub(crate) available: u64,
     /// Total weight of all vCPUs that share the available time, including those that may not
     /// migrate.
@@ -144,7 +146,7 @@ pub(crate) struct BalancerCpu {
 }
 
 impl BalancerCpu {
-    /// Creates the load of a CPU without vCPUs. `available` is the time of a sample that
+    /// Creates the load of a CPU without vCPUs. `available` is the part of a sample that
     /// reservations left.
     pub(crate) fn empty(cpu: CpuId, available: Span) -> BalancerCpu {
         let (reach, members) = (CpuSet::one(cpu), Vec::new());
@@ -168,8 +170,8 @@ impl BalancerCpu {
         Tau { time: self.available, weight: self.weight }
     }
 
-    /// Returns true if the CPU takes part in balancing: it has weight on it or available time.
-    /// [balancer A7]
+    /// Returns true if the CPU takes part in balancing: it has vCPUs with weight, or more than 1/50
+    /// of the sample available. [balancer A7]
     fn counts(&self) -> bool {
         self.weight > 0 || self.available > SAMPLE.ns() / 50
     }

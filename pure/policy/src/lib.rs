@@ -1,7 +1,7 @@
 //! Scheduling policies and the trait that they implement, [`Policy`].
 //!
 //! A policy is a value. The host reports events to it and asks it one question: which vCPU runs on
-//! this CPU, and for how long? Events change the policy (`&mut self`); the question does not
+//! a given CPU, and for how long? Events change the policy (`&mut self`); the question does not
 //! (`&self`). A policy has no access to clocks, threads, random numbers, VM names, logs, floats or
 //! the operating system.
 
@@ -47,10 +47,10 @@ pub use slackline_units::{Entitlement, VcpuHint};
 /// The caller guarantees:
 /// - `at.now()` never decreases from one call to the next.
 /// - `at` describes the host after the event that is being reported.
-/// - The occupant of a CPU is charged up to `at.now()` before a call that concerns the CPU. It is
-///   also charged before the `on_wake` of a vCPU that last ran there, and before an `on_timer` that
-///   lists the CPU in `timer_charges`. Before the `on_wake` of a vCPU that has not run yet, the
-///   occupants of all CPUs that its affinity allows are charged.
+/// - The occupant of a CPU is charged up to `at.now()` before a call that concerns the CPU. The
+///   same holds before an `on_timer` that lists the CPU in `timer_charges`, and before the
+///   `on_wake` of a vCPU that last ran on the CPU. Before the `on_wake` of a vCPU that has not run
+///   yet, the occupants of all CPUs that its affinity allows are charged.
 /// - The CPU of the event and the CPUs that a handler returned are rescheduled after all events of
 ///   the instant. They are rescheduled in order of CPU number. If the running vCPU blocks or
 ///   yields, its CPU is rescheduled at once.
@@ -116,8 +116,8 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
-    /// Returns the vCPU to run on `cpu` from now on, and the length limit of its timeslice, which
-    /// may be zero.
+    /// Returns the vCPU to run on `cpu` from now on, and the limit of its timeslice. The limit may
+    /// be zero.
     fn pick(&self, at: &Moment, cpu: CpuId) -> Pick;
 
     /// Returns the time at which `on_timer` must be called for `cpu`. `None` if no timer is set.
@@ -135,14 +135,15 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
-    /// Returns true if a vCPU is boosted: because of its last wake-up it precedes others now. While
-    /// the vCPU runs, a boost ends only in `charge` or `on_timer`.
+    /// Returns true if a vCPU is boosted: it precedes other vCPUs now because of its last wake-up.
+    /// While the vCPU runs, a boost ends only in `charge` or `on_timer`.
     fn is_boosted(&self, _vcpu: VcpuId) -> bool {
         false
     }
 
-    /// Sets the clock that defines phases: from now on it is ahead of the host's time by `ahead`.
-    /// Periods that have begun are not changed, so no CPU has to be rescheduled.
+    /// Sets the clock to which periods with a fixed phase are aligned. From now on that clock is
+    /// ahead of the host's time by `ahead`. Periods that have begun are not changed, so no CPU has
+    /// to be rescheduled.
     fn set_clock(&mut self, _at: &Moment, _ahead: Span) {}
 
     /// Returns the longest slice per `period` that admission control would grant now to one more
@@ -159,9 +160,9 @@ pub trait Policy: Send {
         None
     }
 
-    /// Returns true if the policy divides slack by weight, false if equally. If true, only the
-    /// picked vCPU of a CPU can receive slack on a shared host. The other vCPUs of that CPU receive
-    /// none until they are picked.
+    /// Returns true if the policy divides slack by weight, false if equally. If true, a vCPU on a
+    /// shared host can receive slack only while it is the picked vCPU of a CPU. The other vCPUs of
+    /// that CPU receive none until they are picked.
     fn weighs_slack(&self) -> bool {
         false
     }
@@ -190,7 +191,7 @@ pub enum Pick {
 /// Cause of the end of a timeslice after which the vCPU is still runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimesliceEnd {
-    /// The vCPU has run for the length limit of its `Pick`.
+    /// The vCPU has run for as long as its `Pick` allows.
     Limit,
     /// The vCPU yielded the rest of its timeslice.
     Yield,

@@ -165,7 +165,8 @@ pub(crate) fn dispatches_told(
 
 struct PictureLine<'a> {
     name: &'a str,
-    /// Name of the VM, if the VM has several vCPUs.
+    /// Name that all lines of a VM have in common (`of=NAME`). `None` if the vCPU is a VM of its
+    /// own.
     of: Option<&'a str>,
     share: Vec<&'a str>,
     timeline: &'a str,
@@ -258,8 +259,8 @@ impl Hardware for State {
     }
 }
 
-/// Returns the ids of the vCPUs. Lines of one VM have the domain of its first line, and are
-/// numbered in order.
+/// Returns the vCPU id of each line. Lines with the same `of` get the domain of the first of these
+/// lines, and vCPU numbers that count up from zero.
 fn ids(lines: &[PictureLine<'_>]) -> Vec<VcpuId> {
     let id = |(index, line): (usize, &PictureLine<'_>)| {
         let before = &lines[..index];
@@ -331,8 +332,8 @@ impl Model {
         }
     }
 
-    /// Runs the host up to `end`. Events exactly at `end` are left to the next column of the
-    /// drawing, whose blocks come first.
+    /// Runs the host up to `end`. Events exactly at `end` are handled with the next column of the
+    /// drawing, after the vCPUs that block in that column.
     fn run_until(&mut self, end: Time) {
         loop {
             let limits = self.state.running.iter();

@@ -73,14 +73,14 @@ pub struct ReplayResult {
 pub struct Difference {
     /// Time of the event that caused the difference.
     pub at: Time,
-    /// Index in the trace, from zero, of the recorded exchange that differs. If no exchange was
-    /// recorded there, index of the event that caused the difference.
+    /// Index in the trace, from zero, of the recorded order, timer or refusal that differs. If
+    /// nothing was recorded at that point, index of the event that caused the difference.
     pub entry: u64,
-    /// Recorded order, timer or refusal. `None` if the replay produced an exchange that is not in
-    /// the trace.
+    /// Recorded order, timer or refusal. `None` if the trace has none where the replay produced
+    /// one.
     pub expected: Option<Exchange>,
-    /// Order, timer or refusal that the replay produced. `None` if the trace has an exchange that
-    /// the replay did not produce.
+    /// Order, timer or refusal that the replay produced. `None` if the replay produced none where
+    /// the trace has one.
     pub got: Option<Exchange>,
     /// Breach of the contract between host and policy that occurs in the replay and not in the
     /// recorded run. `None` if no such breach occurred.

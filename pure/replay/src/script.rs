@@ -7,7 +7,8 @@ use slackline_host::Hardware;
 use slackline_trace::{CpuUse, Exchange, KeptFact, Order, Outcome};
 use slackline_units::{CpuId, Time};
 
-/// One step of the recorded run: an event, and the exchanges that followed from it.
+/// One step of the recorded run: an event, and the orders, timers, refusals and measurements that
+/// followed from it.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) now: Time,

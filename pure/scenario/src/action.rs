@@ -63,12 +63,12 @@ pub fn actions(scenario: &Scenario) -> Vec<Action> {
     actions
 }
 
-/// Parameters of all vCPUs that are in force at a point of the run.
+/// Parameters of every vCPU at one point of the run, with all changes up to that point.
 #[derive(Clone, Debug)]
 pub struct SharesInForce<'a> {
     scenario: &'a Scenario,
-    /// Current parameters of each vCPU whose parameters changed after the vCPU joined, by vCPU
-    /// slot.
+    /// Current parameters of each vCPU whose parameters changed after the vCPU joined. The key is
+    /// the slot of the vCPU: its index among all vCPUs of the scenario.
     changed: BTreeMap<usize, Values>,
 }
 

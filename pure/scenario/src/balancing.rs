@@ -25,8 +25,8 @@ pub(crate) fn read(item: &Item<'_>) -> Result<Balancing, Mistake> {
 }
 
 impl Balancing {
-    /// Returns the CPU time of a balancer call on a host with `cpus` CPUs and `vcpus` vCPUs, at
-    /// most [`LONGEST`]. A call that is longer than the run never ends.
+    /// Returns the CPU time of a balancer call on a host with `cpus` CPUs and `vcpus` vCPUs. The
+    /// time is at most [`LONGEST`], because a longer call could not end within a run.
     fn cost(&self, cpus: usize, vcpus: usize) -> Span {
         let of = |each: Span, count: usize| u128::from(each.ns()) * count as u128;
         let ns = of(self.call, 1) + of(self.cpu, cpus) + of(self.vcpu, vcpus);
@@ -57,8 +57,8 @@ impl Scenario {
         domain.map(|domain| domain.vcpus[0])
     }
 
-    /// Returns the domain that is charged for balancer calls. Its vCPU is in `slot` and computes
-    /// `cost` for each call.
+    /// Returns the domain that is charged for balancer calls. Its only vCPU has the slot `slot`
+    /// (its index among all vCPUs), and computes for `cost` at each call.
     fn payer(
         &self,
         BalancerVcpu { every, cpu, share }: BalancerVcpu,

@@ -140,7 +140,7 @@ impl fmt::Display for Test {
     }
 }
 
-/// Number in millionths, printed in percent with up to four decimal places.
+/// Part of a whole in millionths, printed in percent with up to four decimal places.
 struct Hundredths(u64);
 
 impl fmt::Display for Hundredths {
@@ -200,7 +200,7 @@ impl Claim {
 }
 
 /// Returns true if `name` has the form of a CPU (`cpu0`), a client (`client0`) or a task (`web/0`).
-/// Only the checker of claims knows if that row exists.
+/// Only the checker of claims knows if that CPU, client or task exists.
 fn is_row(name: &str, names: &Names) -> bool {
     let task = name.split_once('/').filter(|(domain, _)| names.is_domain(domain));
     let number = match task {

@@ -49,7 +49,8 @@ struct DomainReader<'a> {
     domains: Vec<Domain>,
     names: Names,
     size: Size,
-    /// Nodes that the domains have of each parallel program, by the name of the program.
+    /// Nodes of each parallel program in the domains read so far. The key is the name of the
+    /// program.
     nodes: BTreeMap<String, Nodes>,
 }
 
@@ -173,9 +174,9 @@ impl DomainReader<'_> {
         Ok(())
     }
 
-    /// Returns the index of a domain whose name conflicts with `name`. Either that domain has a
-    /// vCPU with this name, or its name could belong to a vCPU of the new domain. For example,
-    /// `web.1` is the second vCPU of `web`.
+    /// Returns the index of a domain whose name conflicts with `name`. In a conflict, one of the
+    /// two names is a possible name of a vCPU in the other domain. For example, `web.1` is the
+    /// second vCPU of `web`.
     fn called_so(&self, name: &str, vcpus: usize) -> Option<usize> {
         let number = |text: &str| text.parse().ok().filter(|n: &usize| n.to_string() == text);
         let of = name.rsplit_once('.').and_then(|(domain, text)| {
@@ -192,7 +193,7 @@ impl DomainReader<'_> {
         of.or(one_of.map(|(_, &index)| index))
     }
 
-    /// Gives a domain its ids and adds it to the domains read.
+    /// Gives a domain its ids and adds it to the domains read so far.
     fn push(&mut self, mut domain: Domain, vcpus: usize, table: &Table<'_>) -> Result<(), Mistake> {
         let index = self.domains.len();
         if let Some(&first) = self.names.domains.get(&domain.name) {

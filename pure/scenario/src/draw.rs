@@ -188,7 +188,8 @@ pub enum Purpose {
     Work,
     /// Lateness of a CPU's timers.
     Timer,
-    /// Choice of the orders of a CPU that the host refuses on purpose.
+    /// Choice of the orders (instructions to the hardware) that the host refuses on purpose, per
+    /// CPU.
     Refusal,
     /// Durations of the steps of a domain's tasks.
     Task,
@@ -249,8 +250,7 @@ impl Stream {
     }
 
     /// Creates the stream of a vCPU for one purpose. The stream depends on the domain of the vCPU
-    /// and on its number in the domain. It does not depend on the numbers of vCPUs in other
-    /// domains.
+    /// and on its number in the domain. It does not depend on how many vCPUs other domains have.
     #[must_use]
     pub fn of_vcpu(seed: u64, vcpu: VcpuId, purpose: Purpose) -> Stream {
         let entity = u64::from(vcpu.domain().number()) << 16 | u64::from(vcpu.number());

@@ -7,8 +7,8 @@ use thiserror::Error;
 use crate::limits::{MOST_SYSTEMS, MOST_TASKS};
 use crate::{MOST_STEPS, MOST_VCPUS, ParseDrawError};
 
-/// A fault of a scenario with its position. The message does not name the file, because the reader
-/// does not know its name.
+/// A fault of a scenario with its position. The message does not name the file, because this crate
+/// gets only the text of the scenario.
 #[derive(Clone, Debug, Error)]
 #[error("{kind}")]
 pub struct ScenarioError {
@@ -106,7 +106,7 @@ pub enum ErrorKind {
         /// Highest number that is allowed.
         most: u64,
     },
-    /// A duration is not less than the duration that limits it.
+    /// A duration is at or above its limit, but must be below it.
     #[error("`{written}` is not less than {limit}")]
     NotBelow {
         /// Key and value as written in the scenario file.
@@ -199,7 +199,7 @@ pub enum ErrorKind {
         /// Name as written by the user.
         name: String,
     },
-    /// A policy has no parameter of this name, neither for itself nor for vCPUs.
+    /// A policy has no parameter of this name among the parameters of the kind `part`.
     #[error("{} has no parameter `{name}`", what(.spec, *.part))]
     UnknownField {
         /// Name as written by the user.
@@ -425,7 +425,7 @@ pub enum ErrorKind {
     /// A recording cannot be read.
     #[error("cannot read `{path}`: {reason}")]
     NoFile {
-        /// Path as it is in the file.
+        /// Path of the recording as written in the scenario file.
         path: String,
         /// Reason why the recording cannot be read.
         reason: String,
@@ -456,9 +456,9 @@ pub enum ErrorKind {
          `{written}`"
     )]
     BadJobsTitle {
-        /// Path of the file.
+        /// Path of the file of jobs.
         path: String,
-        /// Line in that file, counted from 1.
+        /// Line in the file of jobs, counted from 1.
         line: usize,
         /// Header line as written in the file of jobs.
         written: String,
@@ -466,9 +466,9 @@ pub enum ErrorKind {
     /// A line of a file of jobs is not a job.
     #[error("`{path}`, line {line}: cannot read `{written}`: a job is two numbers of nanoseconds")]
     BadJob {
-        /// Path of the file.
+        /// Path of the file of jobs.
         path: String,
-        /// Line in that file, counted from 1.
+        /// Line in the file of jobs, counted from 1.
         line: usize,
         /// Line as written in the file of jobs.
         written: String,
@@ -518,7 +518,7 @@ pub enum ErrorKind {
         /// Length of the run.
         length: Span,
     },
-    /// A time that must be before the end of the run is not before it.
+    /// A time is at or after the end of the run, but must be before it.
     #[error("`{written}` must be before the end of the run at {length}")]
     AfterTheEnd {
         /// Key and value as written in the scenario file.
@@ -526,7 +526,7 @@ pub enum ErrorKind {
         /// Length of the run.
         length: Span,
     },
-    /// A time that must be after the join of the domain is not after it.
+    /// A time is at or before the join of the domain, but must be after it.
     #[error("`{written}` must be after the domain joins at {}", at(*.joins))]
     BeforeJoining {
         /// Key and value as written in the scenario file.
@@ -534,7 +534,7 @@ pub enum ErrorKind {
         /// Time at which the domain joins.
         joins: Time,
     },
-    /// A time that must be before the domain leaves is not before it.
+    /// A time is at or after the time at which the domain leaves, but must be before it.
     #[error("`{written}` must be before the domain leaves at {}", at(*.leaves))]
     AfterLeaving {
         /// Key and value as written in the scenario file.

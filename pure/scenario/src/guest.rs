@@ -28,14 +28,15 @@ pub struct System {
     pub connections: usize,
     /// Rule by which the system chooses the task that runs.
     pub scheduler: GuestScheduler,
-    /// Longest timeslice of a task while another task of the same urgency waits.
+    /// Longest timeslice of a task while another task with the same priority (under `edf`, with the
+    /// same deadline) waits.
     pub quantum: Span,
     /// Tasks that run in the system.
     pub tasks: Vec<Task>,
     /// Names of the tasks that have one, in the order of the file.
     pub names: Vec<TaskName>,
-    /// Reports about tasks that the operating system sends to the host. In the driver domain, they
-    /// are about pending I/O of other domains.
+    /// Reports that the operating system sends to the host about its tasks. In the driver domain,
+    /// they are about pending I/O of other domains.
     pub tells: GuestReports,
 }
 
@@ -208,7 +209,7 @@ enum Workload {
 }
 
 impl Work {
-    /// Adds the work `more` with the priority `priority`. Does nothing if there is no work.
+    /// Adds the work `more` with the priority `priority`. Does nothing if `more` is `None`.
     fn add(&mut self, more: Option<Workload>, priority: u8, of: &Table<'_>) -> Result<(), Mistake> {
         let more = match more {
             None => return Ok(()),
@@ -264,7 +265,8 @@ fn tells(item: &Item<'_>) -> Result<GuestReports, Mistake> {
     Ok(GuestReports::Lie { at, priority })
 }
 
-/// Reads the work of a single vCPU: a program that needs no devices, locks or other nodes.
+/// Reads the work of a single vCPU: a program that needs no devices, no locks and no other nodes of
+/// a parallel program.
 pub(crate) fn program(run: &RunContext<'_>, item: &Item<'_>) -> Result<Program, Mistake> {
     match work(run, item)? {
         Workload::Program(program) if !program.locks() => Ok(program),

@@ -216,8 +216,8 @@ fn did_you_mean(written: &str, known: &[&str]) -> Option<String> {
     Some(format!("did you mean `{}`?", nearest(written, known.iter().copied())?))
 }
 
-/// Returns a hint about an unknown parameter. If the name is a parameter of the policy that was set
-/// for a vCPU, or the reverse, the hint says so.
+/// Returns a hint about an unknown parameter. The hint says so if the name is a parameter of the
+/// policy itself but was set for a vCPU, or the reverse.
 fn unknown_field(name: &str, spec: &Spec, part: Part) -> String {
     let policy = spec.name;
     let has = |fields: &[Field]| fields.iter().any(|field| field.name == name);

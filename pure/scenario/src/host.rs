@@ -146,7 +146,7 @@ fn migrate(item: &Item<'_>) -> Result<MigrationCost, Mistake> {
     Ok(MigrationCost { core: said(0), cache: said(1), node: said(2), host: said(3) })
 }
 
-/// Reads slice, tick and phase of ordinary scheduling.
+/// Reads the key `fair`: slice, tick and phase of the kernel's ordinary scheduling.
 fn fair(item: &Item<'_>) -> Result<FairSlack, Mistake> {
     let table = item.table("`fair`")?.allow(FAIR)?;
     let slice = table.need("slice", "slice = \"2.8ms\"")?.some_span()?;
@@ -237,7 +237,8 @@ fn numbered_cores(table: &Table<'_>, cpus: usize) -> Result<Vec<CpuSet>, Mistake
     Ok((0..cores).map(core).collect())
 }
 
-/// Returns the sockets of a host whose sockets are not listed.
+/// Returns the sockets of a host whose sockets are not listed. All sockets have the same number of
+/// cores, and the cores of a socket are neighbours in `cores`.
 fn neighbouring_cores(table: &Table<'_>, cores: &[CpuSet]) -> Result<Vec<CpuSet>, Mistake> {
     let of_socket = table.maybe(CORES_PER_SOCKET, |item| divisor(&item, cores.len()))?;
     let sockets = cores.chunks(of_socket.unwrap_or(cores.len()).max(1));

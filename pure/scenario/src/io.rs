@@ -32,7 +32,8 @@ pub struct Driver {
     pub domain: usize,
     /// Costs of the driver domain's work for devices.
     pub costs: Costs,
-    /// Number of packets that the driver domain hands over at one time, at least one.
+    /// Number of incoming packets that the driver domain hands to the guests at one time. At least
+    /// one.
     pub batch: usize,
 }
 

@@ -73,7 +73,7 @@ pub struct Scenario {
     pub text: String,
     /// Length of the run, warm-up included.
     pub length: Span,
-    /// Time at the start of the run that metrics leave out. It is shorter than the run.
+    /// Time from the start of the run that does not count in metrics. It is shorter than the run.
     pub warmup: Span,
     /// Seed of all random draws.
     pub seed: u64,
@@ -150,14 +150,15 @@ pub struct HostSpec {
     pub tick_cost: Span,
     /// CPU time of balancer calls, which is charged to a service vCPU.
     pub balancing: Balancing,
-    /// Slices and ticks of the kernel's ordinary scheduling. It then divides slack, as on a live
-    /// host. `None` if the policy divides slack.
+    /// Slices and ticks of the kernel's ordinary scheduling, if that scheduling divides slack, as
+    /// on a live host. `None` if the policy divides slack.
     pub fair: Option<FairSlack>,
     /// CPU time that the scheduler takes when a timer expires. No vCPU is charged for it.
     pub timer_pass: Draw,
     /// CPU time that the scheduler takes when a vCPU wakes. No vCPU is charged for it.
     pub wake_pass: Draw,
-    /// Part of all orders that the host refuses on purpose, in millionths.
+    /// Part of all orders (instructions to the hardware) that the host refuses on purpose, in
+    /// millionths.
     pub refuse: u32,
 }
 
@@ -186,7 +187,7 @@ pub struct Interference {
 /// See [`Scenario::simulated`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Balancing {
-    /// Cost of a call that does not depend on the host.
+    /// Fixed part of the cost of a call.
     pub call: Span,
     /// Cost for each CPU of the host.
     pub cpu: Span,
@@ -317,21 +318,21 @@ pub enum Hold {
     Release,
 }
 
-/// Target that a domain schedules on a live host.
+/// Program, processes or threads that are scheduled as a domain on a live host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LiveTarget {
     /// A program that the run starts.
     Command {
         /// The program and its arguments. The program is not empty.
         argv: Vec<String>,
-        /// Threads of the process that are scheduled.
+        /// Choice of the threads that are scheduled, out of all threads of the process.
         threads: Threads,
     },
     /// A process that already exists when the run starts.
     Pid {
         /// Process id, which is greater than zero.
         pid: i32,
-        /// Threads of the process that are scheduled.
+        /// Choice of the threads that are scheduled, out of all threads of the process.
         threads: Threads,
     },
     /// All processes of an existing cgroup, as one vCPU.
@@ -346,7 +347,7 @@ pub enum LiveTarget {
     },
 }
 
-/// Threads of a process that are scheduled.
+/// Choice of the threads that are scheduled, out of all threads of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
     /// All threads and children of the process, as one vCPU.

@@ -1,6 +1,6 @@
 //! Maximum numbers of domains, tasks and waiting packets in a scenario.
 
-/// Maximum number of domains in a scenario that have an operating system.
+/// Maximum number of domains with an operating system in a scenario.
 pub(crate) const MOST_SYSTEMS: usize = 10_000;
 /// Maximum number of tasks of one operating system.
 pub(crate) const MOST_TASKS: usize = 10_000;

@@ -14,8 +14,8 @@ use crate::table::shown;
 
 /// Contents of a file that a scenario names.
 pub trait FileBytes: Send + Sync {
-    /// Reads bytes from `offset` into the front of `into`. Returns their number, which is zero at
-    /// the end of the file only.
+    /// Reads bytes from `offset` into the start of `into`. Returns the number of bytes read, which
+    /// is zero at the end of the file only.
     ///
     /// # Errors
     /// If the file cannot be read. The error is the reason, without the name of the file.
@@ -145,7 +145,7 @@ pub enum RecordedSpan {
     Block(Span),
 }
 
-/// Position in a recording.
+/// Reader of a recording, which keeps its position in the file.
 #[derive(Debug)]
 pub struct RecordingReader {
     recording: Recording,

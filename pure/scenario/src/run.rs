@@ -23,7 +23,8 @@ pub(crate) struct RunContext<'a> {
 }
 
 impl RunContext<'_> {
-    /// Reads a time before the end of the run, as a duration from the start.
+    /// Reads a time of the run, written as a duration from the start. The time must be before the
+    /// end of the run.
     pub(crate) fn time(&self, item: &Item<'_>) -> Result<Time, Mistake> {
         let span = item.span()?;
         if span >= self.length {

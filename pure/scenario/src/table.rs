@@ -131,7 +131,7 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Returns the table if the list in `table` has all its keys. Otherwise the error names the
+    /// Returns the table if each of its keys is in the list `table`. Otherwise the error names the
     /// first unknown key.
     pub(crate) fn taught(self, table: &'static KeyTable) -> Result<Table<'a>, Mistake> {
         let knows = |key: &str| table.keys.iter().any(|known| known.name == key);
@@ -306,7 +306,7 @@ impl<'a> Item<'a> {
         })
     }
 
-    /// Reads a whole number within `range` that counts something in memory.
+    /// Reads a whole number within `range`, as a `usize`.
     pub(crate) fn count(&self, range: RangeInclusive<usize>) -> Result<usize, Mistake> {
         let number = self.number(*range.start() as u64..=*range.end() as u64)?;
         Ok(usize::try_from(number).expect("a number within a range of usize"))

@@ -5,8 +5,9 @@ use crate::name::Name;
 use crate::plan::Plan;
 use crate::row::{Reason, Row, State};
 
-/// Answer to a successful request. The [`World`](crate::World), and not the service, answers
-/// [`Request::Log`](crate::Request::Log) and [`Request::Find`](crate::Request::Find).
+/// Answer of the service to a successful request. The [`World`](crate::World) answers
+/// [`Request::Log`](crate::Request::Log), [`Request::History`](crate::Request::History) and
+/// [`Request::Find`](crate::Request::Find) instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The requested change was made, or the reservation was already as requested.
@@ -18,10 +19,11 @@ pub enum Answer {
         /// Warning about the change, if there is one.
         warning: Option<Warning>,
     },
-    /// A list of reservations was applied. The changes are sorted by name. They are in force, or
-    /// only planned in a dry run.
+    /// A list of reservations was applied. After a dry run, the changes are only planned and not
+    /// made. The changes are sorted by name.
     Applied {
-        /// One change for each reservation that the list names or that is released.
+        /// One change for each reservation that the applied list names, and for each one that it
+        /// releases.
         changes: Vec<AppliedChange>,
     },
     /// The requested reservations, sorted by name.
@@ -84,7 +86,7 @@ impl AppliedChange {
 /// A reservation with its current state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedReservation {
-    /// The reservation as in the ledger.
+    /// The reservation as the ledger stores it.
     pub row: Row,
     /// Current state of the reservation.
     pub state: State,

@@ -1,11 +1,11 @@
-//! Bindings: persistent references to VMs.
+//! Bindings: references from reservations to VMs.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Persistent reference to a VM: a kind and a name of that kind, such as `libvirt:web`,
-/// `unit:db.service`, `cgroup:/machine.slice/a` or `pid:4711`. A binding is never an index, and
-/// never a path that another user chose.
+/// Reference to a VM: a kind and a name of that kind, such as `libvirt:web`, `unit:db.service`,
+/// `cgroup:/machine.slice/a` or `pid:4711`. Every kind but `pid` stays valid when the VM restarts.
+/// A binding is never an index, and never a path that another user chose.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Binding {
     kind: BindingKind,
@@ -57,7 +57,7 @@ pub enum BindingError {
     /// The name after the colon is empty.
     #[error("`{0}:` needs a name")]
     Empty(BindingKind),
-    /// The name exceeds the maximum length of its kind.
+    /// The name is longer than its kind of binding allows.
     #[error("the name after `{kind}:` has {is} bytes; at most {most} are allowed")]
     TooLong {
         /// Kind of the binding.
@@ -90,7 +90,7 @@ impl BindingKind {
         BindingKind::Pid,
     ];
 
-    /// Returns the word before the colon, such as `qemu`.
+    /// Returns the word before the colon of a binding, such as `qemu` in `qemu:web`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -197,7 +197,7 @@ impl Binding {
         self.kind
     }
 
-    /// Returns the name after the colon.
+    /// Returns the name after the colon of the binding, such as `web` in `qemu:web`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -34,7 +34,8 @@ pub(crate) struct Entry {
     /// Mechanism that the service chose for `auto`, with the reason. `None` if a request named the
     /// mechanism, or if the daemon has restarted since the choice.
     pub(crate) chosen: Option<MechanismChoice>,
-    /// Time of the last event which reported that changes to the VM's threads were undone.
+    /// Time of the last event which reported that changes to the VM's threads were undone. `None`
+    /// before the first such event.
     meddled: Option<Time>,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
     /// Time at which the member ends if it has not received the order to begin. The ledger has no
-    /// row for it.
+    /// row for the member.
     Ends(Time),
     /// Time at which the member begins.
     Begins(Time),
@@ -108,7 +109,8 @@ impl Entry {
         self.machine().is_some()
     }
 
-    /// Returns true if the reservation waits for its VM and will be given the VM when it appears.
+    /// Returns true if no VM is scheduled for the reservation, and its VM is to be looked for.
+    /// False if the reservation is held for a gang that has not begun.
     pub(crate) const fn is_waiting(&self) -> bool {
         match &self.standing {
             Standing::Seated { .. } => false,
@@ -142,8 +144,8 @@ impl Entry {
         is_news
     }
 
-    /// Returns the reason for the state partial, with the vCPUs that have no place. `None` if every
-    /// place has a vCPU and every vCPU has a place.
+    /// Returns the reason for [`State::Partial`]: places without a vCPU, or vCPUs without a place.
+    /// `None` if every place has a vCPU and every vCPU has a place.
     fn unserved(&self, machine: &Machine, seats: &Seats) -> Option<Reason> {
         let is_seated = |vcpu: &u16| seats.vcpus.contains(&Some(*vcpu));
         let unseated = machine.vcpus.iter().copied().filter(|vcpu| !is_seated(vcpu)).collect();
@@ -241,7 +243,7 @@ impl Book {
     }
 
     /// Returns the reservation for which this VM is scheduled. The reservation `beside` is ignored.
-    /// `None` if there is no other one.
+    /// `None` if no other reservation has the VM.
     pub(crate) fn holder(&self, identity: Identity, beside: Option<&Name>) -> Option<&Name> {
         let has = |entry: &&Entry| entry.machine().is_some_and(|one| one.identity == identity);
         let others = self.iter().filter(|entry| Some(&entry.row.name) != beside);

@@ -19,7 +19,7 @@ pub struct Budget {
     pub machines: Option<u16>,
 }
 
-/// Maximum number of reservations of an owner without a budget of its own.
+/// Maximum number of reservations of one owner, unless the owner's budget sets another number.
 pub const RESERVATIONS_OF_ONE: u16 = 1_000;
 
 /// Budgets by owner. An owner without an entry has the default budget.
@@ -42,7 +42,7 @@ impl Budget {
     }
 
     /// Checks that new terms stay within a principal's budget. `rows` are the reservations that
-    /// count against the budget, whoever owns them.
+    /// count against the budget. Their owners do not matter.
     ///
     /// # Errors
     /// If the budget would be exceeded.
@@ -73,8 +73,8 @@ impl Budget {
     }
 }
 
-/// Number of parts into which a CPU is divided for adding shares. It is so large that rounding a
-/// reservation changes the sum by far less than a millionth of a CPU.
+/// Number of parts into which a CPU is divided when shares are added. The number is so large that
+/// rounding a reservation changes the sum by far less than a millionth of a CPU.
 const PARTS: u128 = 1_000_000_000_000;
 
 fn parts(terms: Terms) -> u128 {

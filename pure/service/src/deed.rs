@@ -71,8 +71,8 @@ impl Kind {
     /// written again.
     ///
     /// Returns true if the change stays in force without the ledger. It does if it takes CPU time
-    /// from no other reservation. A change that needs more capacity than at the last commit does
-    /// not stay, because other reservations may have got that capacity.
+    /// from no other reservation. A change that needs more capacity than the row in `slot` does not
+    /// stay, because other reservations may have got the additional capacity.
     pub(crate) fn remains_in(&self, slot: &mut Option<Row>, after: &Row) -> bool {
         if let Kind::Ended = self {
             *slot = None;

@@ -25,8 +25,8 @@ pub struct Event {
     pub before: Option<Row>,
     /// The reservation after the change. `None` if it has ended.
     pub after: Option<Row>,
-    /// True if the ledger could not be written at that time. No caller was informed then that the
-    /// change is durable.
+    /// True if the ledger could not be written when the event happened. No answer to a request
+    /// could confirm at that time that the change is durable.
     pub was_late: bool,
 }
 
@@ -79,10 +79,10 @@ pub enum EventKind {
     /// and the reason. This event follows the event of the change, and has neither `before` nor
     /// `after`.
     Chosen(String),
-    /// The keeper died and was replaced.
+    /// The keeper process, which restores threads if the daemon dies, has died and was replaced.
     KeeperReplaced,
-    /// The wall clock was set. The text says by how much, and names the reservations with a longer
-    /// or shorter period.
+    /// The wall clock was set. The text says by how much, and names the oldest reservation with a
+    /// longer or shorter period. Other such reservations are only counted.
     ClockStepped(String),
     /// A CPU cannot deliver its reservations. The text names the CPU, the reserved share and the
     /// overhead.

@@ -18,8 +18,8 @@ pub const HOUR_NS: u64 = 3_600_000_000_000;
 /// Number of hours of a day.
 pub const DAY: u32 = 24;
 
-/// Largest difference between the service's clock and the wall clock over an interval that counts
-/// as jitter and slew. A larger difference counts as a step of the wall clock.
+/// Largest time by which the wall clock may advance more than the service's clock between two
+/// counts. A larger difference counts as a step of the wall clock, and not as jitter or slew.
 const JITTER_NS: u64 = 5_000_000_000;
 
 /// Maximum number of rows that are kept while the ledger cannot be written. If there are more, the
@@ -31,7 +31,7 @@ const MOST_UNWRITTEN: usize = 50_000;
 pub struct HourSums {
     /// Time for which the reservation existed.
     pub existed: Span,
-    /// Part of `existed` that was counted. The fields below cover only this part.
+    /// Part of `existed` that was counted. All other sums cover only this part.
     pub known: Span,
     /// Time in which another program had changed threads of the VM, so that nothing was enforced.
     pub contested: Span,
@@ -156,9 +156,9 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Returns the growth since `before`, and raises `before` to the present values. A value that
-    /// has fallen does not lower `before`, so a miss that is withdrawn and comes back is not
-    /// counted twice.
+    /// Returns the growth since `before`, and raises `before` to the values of `self`. A value of
+    /// `self` that has fallen does not lower `before`. So a miss that is withdrawn and comes back
+    /// is not counted twice.
     fn grown(self, before: &mut Counters) -> Counters {
         let grown = Counters {
             runnable: self.runnable.left_after(before.runnable),
@@ -320,9 +320,9 @@ impl Open {
         ((self.hour.name.clone(), self.hour.start), self.hour.clone())
     }
 
-    /// Advances the row to a time of the wall clock, and returns the rows of the hours that have
-    /// ended. `account` covers the last `elapsed` before that time, and earlier time is unknown. If
-    /// `account` is `None`, all the time is unknown.
+    /// Advances the row to the time `wall_ns` of the wall clock, and returns the rows of the hours
+    /// that have ended. `sums` covers the last `elapsed` before that time, and earlier time is
+    /// unknown. If `elapsed` is `None`, all the time is unknown.
     fn advance(
         &mut self,
         elapsed: Option<Span>,
@@ -372,8 +372,8 @@ fn portion_of_rate(time: u64, slice: u64, period: u64) -> u64 {
 }
 
 /// Fills the gaps between the rows of one reservation, which are sorted oldest first. Time between
-/// rows in which the reservation existed is unknown. Hours without a row get a row. Returns at most
-/// `most` rows.
+/// two rows is unknown if the reservation existed in that time. Each hour of that time without a
+/// row gets a row. Returns at most `most` rows.
 #[must_use]
 pub fn fill(rows: Vec<Hour>, most: usize) -> Vec<Hour> {
     let mut filled: Vec<Hour> = Vec::new();

@@ -33,8 +33,8 @@ pub enum Input {
         fault: LedgerFault,
     },
     /// A VM for which a reservation [waits](crate::Service::waiting) may have started. The input is
-    /// repeated as long as the VM exists. For a `pid:` binding it is always repeated, because the
-    /// process may have ended.
+    /// repeated as long as the VM exists. For a `pid:` binding the input is repeated even if the
+    /// process has ended, so that the service can end the reservation.
     Appeared {
         /// Binding by which the VM was found.
         binding: Binding,
@@ -104,16 +104,18 @@ pub enum Input {
         /// [`EventKind::Revoked`](crate::EventKind::Revoked).
         what: EventKind,
     },
-    /// The keeper died and was replaced. No reservation was affected.
+    /// The keeper process, which restores threads if the daemon dies, has died and was replaced. No
+    /// reservation was affected.
     KeeperReplaced,
-    /// The wall clock was set, so the grid of periods with a phase has moved.
+    /// The wall clock was set. Periods with a phase are aligned on the wall clock, so they now
+    /// begin at other times.
     ClockStepped {
         /// Amount by which the wall clock was set.
         by: Span,
         /// True if the clock was set ahead, false if back.
         is_ahead: bool,
     },
-    /// A measurement of a CPU that is scheduled, made about once a second.
+    /// Load of a CPU that the daemon schedules, measured about once a second.
     Load {
         /// Number of the CPU on this host.
         cpu: CpuId,

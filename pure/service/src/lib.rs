@@ -9,7 +9,7 @@
 //! Three rules always hold:
 //! - Only the policy decides about admission. The service keeps no sum of shares of its own.
 //! - A command takes effect before it is committed, and its reply is sent after the commit. If the
-//!   service dies in between, the keeper restores the threads.
+//!   service dies in between, the keeper process restores the threads.
 //! - A change that cannot be committed is reverted, unless reverting it would take CPU time from
 //!   another reservation.
 

@@ -42,8 +42,9 @@ const PRINCIPALS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Limits {
     rates: Option<Rates>,
-    /// For each principal, two times: when its requests so far, and its changes so far, would have
-    /// been sent at the sustained rate. A time in the past means that the principal is idle.
+    /// Two times by principal: the first for its requests, the second for its changes. Each is the
+    /// time by which all of them so far would have been sent at the sustained rate. A time in the
+    /// past means that the principal is idle.
     asked: BTreeMap<Principal, (Time, Time)>,
 }
 
@@ -83,7 +84,8 @@ impl Limits {
 }
 
 impl Rate {
-    /// Returns the counter `counted` after one more request at the sustained rate.
+    /// Returns the time `counted`, or `now` if that is later, plus the time between two requests at
+    /// the sustained rate.
     ///
     /// # Errors
     /// If the request exceeds the burst.

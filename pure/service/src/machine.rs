@@ -33,8 +33,8 @@ pub struct Machine {
     pub identity: Identity,
     /// User who owns the VM.
     pub user: u32,
-    /// True if only root can have given the VM its name, as for libvirt domains and system units. A
-    /// VM for which this is false chooses its own name.
+    /// True if only root can have given the VM its name, as for libvirt domains and system units.
+    /// False if the owner of the VM can choose the name.
     pub is_vouched: bool,
     /// Binding of a libvirt domain by its UUID, which does not change when the domain is renamed.
     /// `None` for other kinds of VMs.
@@ -93,14 +93,15 @@ pub enum LookError {
     },
 }
 
-/// Reason why the world declined a call. A declined call has no effect.
+/// Reason why the [`World`](crate::World), which is the service's interface to the host, declined a
+/// call. A declined call has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorldError {
     /// The policy has too little capacity, or does not support the terms.
     #[error("{0}")]
     Admission(AdmitError),
-    /// Reservations that the kernel enforces could make reservations of the dispatcher miss
-    /// deadlines.
+    /// Because of `SCHED_DEADLINE` threads, reservations that the dispatcher enforces could miss
+    /// their deadlines.
     #[error("{says}")]
     Interference {
         /// Share of the CPU that is already reserved.

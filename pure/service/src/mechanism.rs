@@ -43,14 +43,14 @@ impl WantedMechanism {
 }
 
 impl fmt::Display for WantedMechanism {
-    /// Writes `auto` even if a mechanism was already chosen, so that a repeated request has equal
-    /// text.
+    /// Writes `auto` even if a mechanism was already chosen, so that a repeated request has the
+    /// same text as the first one.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_auto { out.write_str("auto") } else { self.by.fmt(out) }
     }
 }
 
-/// Mechanism that works better on this host, with the reason.
+/// Mechanism that is tried first on this host if a request has `auto`, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MechanismChoice {
     /// Mechanism that is tried first for `auto`.

@@ -33,7 +33,7 @@ pub enum NameError {
 }
 
 impl Name {
-    /// Maximum length in characters.
+    /// Maximum length of the name of a reservation, in characters.
     pub const LONGEST: usize = 63;
 
     /// Returns the name as text.
@@ -70,7 +70,7 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Maximum length in characters.
+    /// Maximum length of the name of a client on another host, in characters.
     pub const LONGEST: usize = 32;
 
     /// Returns the name as text.
@@ -116,7 +116,7 @@ impl fmt::Debug for Holder {
 pub struct Key(String);
 
 impl Key {
-    /// Maximum length in characters.
+    /// Maximum length of an idempotency key, in characters.
     pub const LONGEST: usize = 64;
 
     /// Returns the key as text.

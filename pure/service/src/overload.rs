@@ -6,7 +6,7 @@
 //! [`OVERHEAD_WINDOW`]. A CPU is overloaded if `reserved + overhead > limit`. The begin and the end
 //! of each overload are reported once. An overload ends in two cases:
 //! - The sum has stayed within the limit for a whole window.
-//! - Reservations were reduced, and now fit together with the last overhead that was too high.
+//! - Reservations were reduced, and their sum plus the last excessive overhead is within the limit.
 //!
 //! So an overhead that varies around the limit causes at most one event per window.
 
@@ -53,7 +53,7 @@ impl OverheadWindow {
     }
 }
 
-/// Load of a CPU against its limit.
+/// Reserved share and measured overhead of a CPU, with the limit for their sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuLoad {
     /// Sum of all reservations on the CPU, without overhead.
@@ -95,7 +95,8 @@ pub(crate) enum OverloadChange {
 /// Overloaded CPUs, by number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overloads {
-    /// Last load above the limit of each overloaded CPU, with its time.
+    /// Last load of each overloaded CPU that exceeded the CPU's limit, with the time of that
+    /// measurement.
     excess: BTreeMap<CpuId, (CpuLoad, Time)>,
 }
 

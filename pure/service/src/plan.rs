@@ -23,12 +23,13 @@ pub(crate) const SETTLING: Span = Span::from_ms(500);
 /// Largest allowed difference between a canary's share and its prediction, in millionths of a CPU.
 pub const SHARE_LIMIT_PPM: u64 = 20_000;
 
-/// Prediction for a VM. Both ends of each interval are included.
+/// Prediction of the share and the missed deadlines of a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmPrediction {
     /// Name of the reservation.
     pub name: Name,
-    /// Smallest and largest predicted share of all vCPUs together, in millionths of a CPU.
+    /// Smallest and largest predicted share of all vCPUs together, in millionths of a CPU. The
+    /// interval includes both values.
     pub share_ppm: (u64, u64),
     /// Largest predicted number of missed deadlines within `length`. `None` if misses are not
     /// predicted.
@@ -126,8 +127,9 @@ impl PlanStep {
         self.after.as_ref().or(self.before.as_ref()).map(|row| &row.name)
     }
 
-    /// Updates the step after the service itself changed its reservation, for instance for another
-    /// VM of the same name. Returns true if the change belongs to the step.
+    /// Updates the step after the service itself changed the reservation, for instance for another
+    /// VM of the same name. Returns true if `before` is the row that the step has for this
+    /// reservation.
     fn follow(&mut self, before: &Row, after: &Row) -> bool {
         let known = if self.is_done { &mut self.after } else { &mut self.before };
         let Some(known) = known.as_mut().filter(|known| known.revision == before.revision) else {
@@ -142,8 +144,8 @@ impl PlanStep {
 }
 
 impl Plan {
-    /// Updates the plan after the service itself changed a reservation. Returns true if the change
-    /// belongs to the plan.
+    /// Updates the plan after the service itself changed a reservation from `before` to `after`.
+    /// Returns true if a step of the plan has the row `before`.
     pub(crate) fn follow(&mut self, before: &Row, after: &Row) -> bool {
         self.steps.iter_mut().any(|step| step.follow(before, after))
     }

@@ -18,7 +18,7 @@ pub enum Refusal {
         /// Share that is already reserved on the CPU with the most available capacity.
         promised: CpuShare,
         /// Share that can be reserved on the CPU with the most available capacity. This is the
-        /// whole CPU less the reserve.
+        /// whole CPU less the part that the policy keeps free.
         capacity: CpuShare,
         /// Longest slice that now fits in the requested period. Zero if no slice fits.
         largest: Span,
@@ -83,10 +83,10 @@ pub enum Refusal {
         /// Current revision. `None` if the reservation has ended.
         is: Option<u64>,
     },
-    /// The host has changed since the plan was made.
+    /// Reservations of the host have changed since the plan was made.
     #[error("the host is at revision {is}, and the plan is for revision {asked}")]
     HostMoved {
-        /// Revision of the host for which the plan was made.
+        /// Revision that the host had when the plan was made.
         asked: u64,
         /// Current revision of the host.
         is: u64,
@@ -351,7 +351,7 @@ impl Refusal {
     }
 }
 
-/// Returns the command line options for the same share with a period of one second.
+/// Returns advice with the command line options for the share of `terms` in a period of one second.
 fn same_share(terms: &Terms) -> String {
     let (slice, period) = (terms.each().slice(), terms.each().period());
     let share = u128::from(slice.ns()) * 1_000_000 / u128::from(period.ns().max(1));

@@ -35,8 +35,9 @@ pub enum Request {
         vcpus: Option<u16>,
         /// Binding of the VM. If `None`, the VM is the one called `name`, which must exist.
         binding: Option<Binding>,
-        /// User who owns the VM. If `None`, the owner of the VM that is found. If the VM does not
-        /// exist yet, the caller, or the first user for whom a named caller may reserve.
+        /// User who owns the VM. If `None`, the owner of the VM that is found. For a VM that does
+        /// not exist yet, `None` means the caller. A caller on another host owns no VMs, so `None`
+        /// then means the first user for whose VMs this caller may reserve.
         user: Option<u32>,
         /// End of the reservation, in the future. If `None`, the reservation lasts until it is
         /// released.
@@ -78,7 +79,7 @@ pub enum Request {
         name: Name,
         /// New amount of CPU time.
         amount: Option<Amount>,
-        /// True if the reservation is a hard limit.
+        /// True for a hard limit, and false for a work-conserving reservation.
         exact: Option<bool>,
         /// New offset of the periods from whole periods of the wall clock. With `Some(None)`,
         /// periods begin at the time of the change.

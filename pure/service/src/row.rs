@@ -41,9 +41,9 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns true if a VM with this binding belongs to this reservation. It must be the VM that
-    /// was scheduled before, or a VM of the same user. A reservation for root also accepts a VM
-    /// whose name only root can give.
+    /// Returns true if a VM that was found by the binding of this reservation belongs to the
+    /// reservation. The VM must be the one that was scheduled before, or a VM of the same user. A
+    /// reservation for root also accepts a VM whose name only root can give.
     #[must_use]
     pub fn means(&self, machine: &Machine) -> bool {
         let is_named = machine.is_vouched && self.user == 0;

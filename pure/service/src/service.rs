@@ -80,14 +80,14 @@ pub struct Service {
     /// Principal that last raised the terms of each reservation, if that principal is not the
     /// owner. The key is the name of the reservation.
     raised: BTreeMap<Name, Principal>,
-    /// Answers to requests with a list, which wait for their commit.
+    /// Answers to requests that apply a list. Each answer waits for the commit of its changes.
     applied: BTreeMap<Ticket, Vec<AppliedChange>>,
     overloads: Overloads,
     /// Last plan of each principal.
     plans: BTreeMap<Principal, Plan>,
     /// Plans as they are in the ledger.
     stored_plans: BTreeMap<Principal, Plan>,
-    /// Watch of a canary, by the principal that owns its plan.
+    /// Watches of canaries, by the principal that owns the plan of the canary.
     watches: BTreeMap<Principal, Watch>,
     /// Number of the event that last ended a reservation, since the service started.
     last_end: u64,
@@ -98,7 +98,7 @@ pub struct Service {
 }
 
 /// Result of a request. `None` in place of an answer means that the answer comes later: after the
-/// commit, or from the world.
+/// commit, or from the [`World`].
 type Replied = Result<Option<Answer>, Refusal>;
 
 impl Service {

@@ -88,7 +88,7 @@ pub enum MechanismLimit {
     /// The terms guarantee CPU time, but the mechanism only limits or divides it.
     #[error("it guarantees no CPU time; use dispatcher or deadline")]
     Guarantee,
-    /// The terms allow slack, but the kernel throttles a thread after each slice.
+    /// The terms let the VM use slack, but the kernel throttles a thread after each slice.
     #[error("it sets a hard limit; add --exact")]
     Slack,
     /// The periods of the terms are aligned on the wall clock.
@@ -119,7 +119,8 @@ impl Terms {
     /// dispatching would take most of the CPU time.
     pub const LEAST: Span = Span::from_us(50);
 
-    /// Longest uninterrupted run of a vCPU that users other than administrators can reserve.
+    /// Longest slice that may run without a break, except in reservations that an administrator
+    /// makes.
     pub const LONGEST_RUN: Span = Span::from_secs(1);
 
     /// Maximum number of vCPUs of a VM.
@@ -178,8 +179,8 @@ impl Terms {
         Terms { each, phase, ..self }
     }
 
-    /// Returns the terms with borrowing of unused budget between the vCPUs allowed or not. A single
-    /// vCPU never borrows.
+    /// Returns the terms with `by_use` as the permission of the vCPUs to borrow unused budget from
+    /// each other. A single vCPU never borrows.
     #[must_use]
     pub const fn spread_by_use(self, by_use: bool) -> Terms {
         // A single vCPU has no other vCPU to which it could lend.

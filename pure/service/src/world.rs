@@ -27,7 +27,7 @@ use crate::terms::Terms;
 /// force, like the reservation of a vCPU that never wakes.
 ///
 /// The scheduler has no persistent state. If the service dies in or between calls, the keeper
-/// undoes all changes that the calls made to threads.
+/// process undoes all changes that the calls made to threads.
 pub trait World {
     /// Looks up the VM to which a binding refers. If several VMs match, only VMs of `user` count. A
     /// VM of another user is returned only if no other VM matches.
@@ -36,7 +36,7 @@ pub trait World {
     /// If the VM is absent, must not be scheduled, or cannot be identified.
     fn look(&mut self, binding: &Binding, user: u32) -> Result<Machine, LookError>;
 
-    /// Returns one binding for each VM on the host with this name. The kind of binding is the one
+    /// Returns one binding for each VM of this name on the host. The kind of binding is the one
     /// that users would choose.
     fn named(&mut self, name: &Name) -> Vec<Binding>;
 
@@ -91,14 +91,14 @@ pub trait World {
     /// of the wall clock is reported as [`Input::ClockStepped`](crate::Input::ClockStepped).
     fn wall_ahead(&mut self) -> Span;
 
-    /// Returns the mechanism that enforces slices more exactly on this host, with the reason.
+    /// Returns the mechanism that the service tries first if a request has `auto`, with the reason.
     fn best_mechanism(&mut self) -> MechanismChoice;
 
     /// Returns the available capacity of each CPU for reservations with the period `period`.
     fn room(&mut self, period: Span) -> Vec<CpuCapacity>;
 
-    /// Returns the CPU time that a domain has received since the service started. Zero if the
-    /// domain is not in the scheduler.
+    /// Returns the CPU time that a domain has received since the service started. All values are
+    /// zero if the domain is not in the scheduler.
     fn measured(&mut self, domain: DomId) -> MeasuredVm;
 
     /// Begins to write a commit to the ledger. The commit is written as a whole or not at all.

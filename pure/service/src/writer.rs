@@ -50,7 +50,7 @@ pub(crate) struct Batch {
     plans: BTreeSet<Principal>,
     /// Changes whose callers wait for the commit.
     pub(crate) deeds: Vec<UncommittedChange>,
-    /// Events from the time in which the ledger could not be written. The next field has the
+    /// Events from the time in which the ledger could not be written. The field `kept` has the
     /// answers of that time.
     events: VecDeque<Event>,
     kept: Vec<KeptAnswer>,
@@ -90,13 +90,13 @@ impl Writer {
         Writer { seq, remains, ..Writer::default() }
     }
 
-    /// Returns a new number, which is higher than all earlier numbers.
+    /// Returns a new number for an event or a commit. The number is higher than all earlier ones.
     pub(crate) const fn number(&mut self) -> u64 {
         self.seq += 1;
         self.seq
     }
 
-    /// Returns the highest number that the writer has assigned.
+    /// Returns the highest number that the writer has given to an event or a commit.
     pub(crate) const fn last_number(&self) -> u64 {
         self.seq
     }

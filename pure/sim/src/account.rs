@@ -1,4 +1,5 @@
-//! Accounting of the CPU time of vCPUs: work, and records of time that was not work at full speed.
+//! Accounting of the CPU time of vCPUs: the work that they do in it, and records of overhead and
+//! slowdown.
 
 use slackline_scenario::Scenario;
 use slackline_trace::{OverheadKind, Record};
@@ -6,11 +7,12 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::speed::Speeds;
 
-/// Conversion of CPU time into work, with records of all time that was not work at full speed.
+/// Conversion of CPU time into work. Also collects records of the time that was overhead or was
+/// spent at less than full speed.
 pub(crate) struct Account {
-    /// Speeds of the CPUs. `None` if all CPUs always have full speed: then work is CPU time.
+    /// Speeds of the CPUs. `None` if all CPUs always have full speed, so that work equals CPU time.
     pub(crate) speeds: Option<Box<Speeds>>,
-    /// The vCPU whose work is overhead, because it makes the calls of the policy's balancer.
+    /// The vCPU that makes the calls of the policy's balancer. All its CPU time is overhead.
     balancer: Option<VcpuId>,
     /// Records that are not yet in the trace.
     pub(crate) records: Vec<Record>,
@@ -39,7 +41,7 @@ impl Account {
     }
 
     /// Returns the work that a vCPU has done on a CPU between two times. Also records the time that
-    /// was overhead or not at full speed.
+    /// was overhead or was spent at less than full speed.
     #[inline(always)]
     pub(crate) fn work(&mut self, (cpu, vcpu): (CpuId, VcpuId), (from, to): (Time, Time)) -> Span {
         if self.balancer == Some(vcpu) && from < to {

@@ -1,12 +1,12 @@
-//! Costs of dispatching a domain on a CPU after other domains ran there. They are the context
-//! switch, and the refill of the cache content that those domains evicted.
+//! Costs of dispatching a domain on a CPU after other domains ran on this CPU. The costs are the
+//! context switch, and the refill of the cache content that those domains evicted.
 //!
-//! The model assumes that other vCPUs evict cache content as fast as a cache can be filled. So the
-//! refill of a vCPU that returns to its CPU takes as long as other vCPUs have run there since. It
-//! takes at most as long as filling its whole working set. A vCPU that moves to another CPU finds
-//! its content in a cache that both CPUs share (of a core, or a last-level cache). Content that
-//! other vCPUs have evicted from that cache is missing. All run intervals that have ended on any
-//! CPU that shares the cache count as eviction.
+//! The model assumes that other vCPUs evict cache content as fast as a cache can be filled. If a
+//! vCPU returns to its CPU, its refill takes as long as other vCPUs have run on the CPU since. The
+//! refill takes at most as long as filling the whole working set of the vCPU. A vCPU that moves to
+//! another CPU finds its content in a cache that both CPUs share (of a core, or a last-level
+//! cache). Content that other vCPUs have evicted from that cache is missing. All run intervals that
+//! have ended on any CPU that shares the cache count as eviction.
 
 use slackline_host::policy::Level;
 use slackline_scenario::{Scenario, WarmCache};
@@ -18,7 +18,7 @@ pub(crate) struct CacheModel {
     prices: Vec<CachePrice>,
     /// Total CPU time used on each CPU.
     used: Vec<Span>,
-    /// Value of `used` for the CPU on which the vCPU ran last, read when the vCPU stopped there.
+    /// CPU time in `used` of the CPU on which each vCPU ran last, as it was when the vCPU stopped.
     /// Indexed by vCPU slot.
     left_at: Vec<Span>,
     /// Caches shared by the CPUs of a core and by the CPUs of a last-level group. `None` if CPUs
@@ -33,10 +33,10 @@ struct SharedCache {
     warm: u32,
     /// CPUs that share the cache with each CPU, by index of the CPU.
     groups: Vec<CpuSet>,
-    /// Total CPU time used on a group, at the index of its first CPU.
+    /// Total CPU time used on each group of CPUs. The index is the number of the group's first CPU.
     used: Vec<Span>,
-    /// Value of `used` for the group in which the vCPU ran last, read when the vCPU stopped there.
-    /// Indexed by vCPU slot.
+    /// CPU time in `used` of the group in which each vCPU ran last, as it was when the vCPU
+    /// stopped. Indexed by vCPU slot.
     left_at: Vec<Span>,
 }
 
@@ -99,15 +99,15 @@ impl CacheModel {
         self.prices.is_empty()
     }
 
-    /// Returns the dispatch cost of starting a vCPU on a CPU. `before` is the vCPU that ran there
-    /// directly before, `None` if the CPU was idle.
+    /// Returns the dispatch cost of starting a vCPU on a CPU. `before` is the vCPU that ran on this
+    /// CPU directly before. `None` if the CPU was idle.
     #[inline(never)] // Most scenarios have no such cost.
     pub(crate) fn dispatch(&self, vcpu: VcpuId, before: Option<VcpuId>) -> Span {
         if before == Some(vcpu) { Span::ZERO } else { self.price(vcpu).dispatch }
     }
 
     /// Returns the cost of filling the cache for a vCPU that ran last on CPU `home`. `owing` is the
-    /// remaining cost of an earlier refill that was not complete when the vCPU stopped there.
+    /// remaining cost of an earlier refill that was not complete when the vCPU stopped on `home`.
     #[inline(never)] // Most scenarios have no such cost.
     pub(crate) fn refill(
         &self,

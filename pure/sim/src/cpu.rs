@@ -34,8 +34,8 @@ struct Cpu {
     began: Time,
     /// Time up to which the running vCPU's CPU time has been measured.
     measured: Time,
-    /// Time up to which the running vCPU's work has been counted. It lies in the future while the
-    /// vCPU pays overhead.
+    /// Time up to which the running vCPU's work has been counted. This time lies in the future
+    /// while the vCPU pays overhead.
     worked: Time,
     unpaid: PendingOverhead,
     taken: TakenTime,
@@ -54,8 +54,8 @@ pub(crate) struct Cpus {
     firsts: Tournament,
     moves: DispatchCosts,
     timers: Timers,
-    /// Distribution of the time by which each vCPU stops late, by slot. Empty if all vCPUs stop by
-    /// the host's timers.
+    /// Distribution of the delay with which each vCPU stops, by slot. Empty if no vCPU has its own
+    /// distribution, so that the lateness of the host's timers applies.
     stop_lateness: Vec<Option<Draw>>,
     refuse_ppm: u32,
     account: Account,
@@ -225,8 +225,7 @@ impl Cpus {
         self.account.speeds.is_some()
     }
 
-    /// Returns the records of CPU time that was not work at full speed. They are not in the trace
-    /// yet.
+    /// Returns the records of overhead and slowdown that are not in the trace yet.
     #[inline]
     pub(crate) fn untold(&mut self) -> &mut Vec<Record> {
         &mut self.account.records
@@ -242,8 +241,8 @@ impl Cpus {
         }
     }
 
-    /// Updates the speed of all CPUs that this CPU slows down while it is busy. Called after the
-    /// CPU started or stopped running a vCPU.
+    /// Updates the speed of all CPUs that are slower while this CPU is busy. Called after this CPU
+    /// started or stopped running a vCPU.
     #[inline(never)] // Most hosts have one speed.
     fn busy_changed(&mut self, cpu: CpuId, now: Time, guests: &mut Guests<'_>) {
         let is_busy = self.cpus[cpu.index()].occupant.is_some();
@@ -258,8 +257,8 @@ impl Cpus {
     }
 
     /// Takes the time of an interrupt or of a timer tick from a CPU. The running vCPU pays for it,
-    /// or else the vCPU that runs there next. An interrupt of an idle CPU is free, because the cost
-    /// of dispatching the woken vCPU includes the interrupt.
+    /// or else the vCPU that runs on the CPU next. An interrupt of an idle CPU is free, because the
+    /// cost of dispatching the woken vCPU includes the interrupt.
     pub(crate) fn steal(
         &mut self,
         cpu: CpuId,
@@ -318,7 +317,7 @@ impl Cpus {
         now - from - taken
     }
 
-    /// Returns the vCPU that runs on a CPU. `None` if no vCPU runs there.
+    /// Returns the vCPU that runs on a CPU. `None` if the CPU is idle.
     pub(crate) fn occupant_of(&self, cpu: CpuId) -> Option<VcpuId> {
         self.cpus[cpu.index()].occupant
     }
@@ -535,7 +534,7 @@ impl Hardware for VirtualHardware<'_> {
     }
 }
 
-/// Returns the distribution of the time by which each vCPU stops late, by slot. Empty if no domain
+/// Returns the distribution of the delay with which each vCPU stops, by slot. Empty if no domain
 /// has such a distribution.
 fn stop_lateness(scenario: &Scenario) -> Vec<Option<Draw>> {
     let of_vcpus = |domain: &Domain| vec![domain.stop_lateness; domain.vcpus.len()];

@@ -12,7 +12,7 @@
 
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-/// Slices and ticks of ordinary scheduling.
+/// Model of the kernel's ordinary scheduling class, which divides slack among vCPUs.
 pub(crate) struct FairClass {
     slice: i64,
     tick: Span,
@@ -112,8 +112,8 @@ impl FairClass {
         self.cpus[cpu.index()].queue.push(vcpu);
     }
 
-    /// Removes a vCPU that blocked or became real-time. A vCPU ahead of the average is removed
-    /// later.
+    /// Removes a vCPU that blocked or begins to run on reserved time. If its virtual time is ahead
+    /// of the average, the vCPU is removed later.
     pub(crate) fn leave(&mut self, vcpu: VcpuId) {
         let Entity { is_queued, is_delayed, runtime, .. } = self.entities[vcpu.slot()];
         if !is_queued || is_delayed {

@@ -42,11 +42,11 @@ pub(crate) struct Guests<'a> {
 #[repr(align(64))]
 struct Guest {
     id: VcpuId,
-    /// Time at which the guest's sleep ends, or its computing until a fixed time. `NEVER` if the
-    /// guest does neither.
+    /// Time at which the guest's sleep ends, or until which the guest computes. `NEVER` if the
+    /// guest neither sleeps nor computes until a fixed time.
     wakes: Time,
-    /// Position in the guest's program. For a vCPU of a simulated operating system, only the CPU
-    /// time that its work item still needs is used.
+    /// Position in the guest's program. For a vCPU of a simulated operating system, this holds only
+    /// the CPU time that the current work item still needs.
     progress: Progress,
 }
 
@@ -89,8 +89,8 @@ impl<'a> Guests<'a> {
         self.guests[vcpu.slot()].wakes = Time::NEVER;
     }
 
-    /// Removes a guest that left the host. Returns the guests that waited at a barrier for it and
-    /// continue now, with the times at which they do.
+    /// Removes a guest that left the host. If other guests waited at a barrier for it alone, they
+    /// continue now. Returns each of them with the time at which it continues.
     pub(crate) fn leave(&mut self, vcpu: VcpuId, now: Time) -> Vec<(Time, VcpuId)> {
         self.end(vcpu);
         self.locks.leave(vcpu);
@@ -98,9 +98,9 @@ impl<'a> Guests<'a> {
         self.let_go(released, now)
     }
 
-    /// Records that a guest has reached the barrier of its parallel program. If no other guest is
-    /// still missing there, returns the guests that continue, with the times at which they do.
-    /// Otherwise returns an empty list.
+    /// Records that a guest has reached the barrier of its parallel program. If all other guests
+    /// have reached it too, returns each guest with the time at which it continues. Otherwise
+    /// returns an empty list.
     pub(crate) fn come(&mut self, vcpu: VcpuId, latency: Span, now: Time) -> Vec<(Time, VcpuId)> {
         let released = self.barriers.come(vcpu, latency);
         self.let_go(released, now)

@@ -36,7 +36,7 @@ pub(crate) use frontend::DeviceWork;
 
 /// Simulated operating systems that may have work for devices.
 pub(crate) type Systems<'a> = guest::Systems<'a, DeviceWork>;
-/// State that handlers of events of devices read and change.
+/// State that handlers of device events read and change.
 type Context<'c, 'a> = guest::Context<'c, 'a, DeviceWork>;
 
 /// State of all devices and of the clients outside.
@@ -182,7 +182,7 @@ impl Devices for Io<'_> {
     }
 
     /// Returns the next work for devices. Only the first vCPU of a system has such work, since
-    /// interrupts, events and packets go there.
+    /// interrupts, events and packets go to this vCPU.
     #[inline(always)]
     fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<(DeviceWork, Span)> {
         if seat.number != 0 {

@@ -121,7 +121,7 @@ struct Sim<'a> {
     /// Actions of the scenario that have not been carried out yet, latest first.
     actions: Vec<Action>,
     end: Time,
-    /// Time at which parameters can be changed from outside. `NEVER` if they cannot.
+    /// Next time at which steering can change parameters. `NEVER` without steering.
     next_steering: Time,
     steering_interval: Span,
     /// Time of the scenario's next action, of the next steering or of the end of the run, whichever
@@ -242,8 +242,8 @@ impl<'a> Sim<'a> {
     /// Returns the next event before the end of the run. At one instant, actions of the scenario
     /// come first. Then CPUs finish work, timers of policies expire, guests wake, and timeslices
     /// end. Events of a kind are ordered by CPU number, guests by the order in which they blocked.
-    /// Last, the host reschedules CPUs. Early versions of Xen have the same order, since the timer
-    /// that ends a timeslice only requests a scheduling pass there.
+    /// Last, the host reschedules CPUs. In early versions of Xen the order is the same, since the
+    /// timer that ends a timeslice only requests a scheduling pass.
     #[inline(always)]
     fn next(&mut self) -> Option<(Time, NextStep)> {
         let event = self.hardware.queue.first();
@@ -295,7 +295,7 @@ impl<'a> Sim<'a> {
         stepped
     }
 
-    /// Moves the records of CPU time that was not work at full speed to the trace.
+    /// Moves the collected records of overhead and slowdown to the trace.
     #[inline(always)]
     fn tell_account<S: Sink>(&mut self, sink: &mut S) {
         self.hardware.cpus.untold().drain(..).for_each(|record| sink.record(&record));
@@ -421,8 +421,8 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Ends the computing of a vCPU that was to compute until now. The vCPU takes its next step at
-    /// once if it runs, otherwise when it next runs.
+    /// Ends the computing of a vCPU that was to compute until now. If the vCPU runs, it takes its
+    /// next step at once, otherwise when it next runs.
     fn stop_at_instant(&mut self, now: Time, vcpu: VcpuId) {
         let cpu = self.host.moment().cpu_of(vcpu);
         if let Some(cpu) = cpu {

@@ -47,7 +47,8 @@ impl VirtualHardware<'_> {
         }
     }
 
-    /// Adds the run of the vCPU that ordinary scheduling runs on a CPU to its virtual time.
+    /// Adds the latest run time of a vCPU under ordinary scheduling to the virtual time of that
+    /// vCPU.
     fn count_fair(&mut self, cpu: CpuId) {
         let (now, Some(mut fair)) = (self.now(), self.cpus.fair.take()) else { return };
         fair.count(cpu, now, |since| self.cpus.ran_since(cpu, since, now));

@@ -2,10 +2,10 @@
 //!
 //! Overhead takes time of the CPU, as an interrupt does. The running vCPU pays it, or else the vCPU
 //! that runs next. On an idle CPU, overhead passes while no vCPU runs. The costs of a migration and
-//! of a cold cache belong to one vCPU instead. The amount that is unpaid when that vCPU stops waits
-//! until the vCPU is back on that CPU. An unpaid refill waits only up to the cost of filling the
-//! cache with the domain's whole working set. The cost of a dispatch does not wait: the next
-//! dispatch is paid in full.
+//! of a cold cache belong to one vCPU instead. If that vCPU stops before it has paid them, it pays
+//! the remainder when it runs on that CPU again. The remainder of a refill is limited to the cost
+//! of filling the cache with the domain's whole working set. The cost of a dispatch has no
+//! remainder: the next dispatch is paid in full.
 
 use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};
@@ -100,7 +100,7 @@ impl PendingOverhead {
     }
 }
 
-/// Overhead that belongs to one vCPU and waits for it while other vCPUs run.
+/// Overhead that belongs to one vCPU and stays unpaid while other vCPUs run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct VcpuOverhead {
     pub(crate) migration: Span,

@@ -16,9 +16,10 @@ pub(crate) enum Event {
     Wake,
     /// The vCPU in this slot may run again, some time after an order to run it was refused.
     Allow,
-    /// The timer tick of this CPU, or of all CPUs, occurs.
+    /// The timer tick of this CPU occurs, or the tick of all CPUs if their ticks coincide.
     Tick,
-    /// The kernel's tick on this CPU, which checks if the slice of the ordinary thread is used.
+    /// The kernel's tick on this CPU, which checks if the vCPU that runs on slack has used its
+    /// slice.
     FairTick,
     /// The next job of this interference is ready.
     Interfere,
@@ -73,8 +74,9 @@ const REFILL: usize = 4;
 /// Queue of future events, earliest first.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// The next few events in order, at the indices from `head` to before `end`. Each word has the
-    /// time above serial number, event and subject, so that a single comparison orders two events.
+    /// The next few events in order, at the indices from `head` up to `end` (exclusive). Each word
+    /// has the time above serial number, event and subject, so that a single comparison orders two
+    /// events.
     line: [u128; ROOM],
     head: usize,
     end: usize,
@@ -129,7 +131,8 @@ impl Queue {
         self.line[place] = word;
     }
 
-    /// Inserts an event into the heap, or into the sorted line after making room there.
+    /// Inserts an event into the sorted line, after making room in the line, or into the heap if a
+    /// heap event precedes it.
     #[inline(never)] // Keeps the fast path short.
     fn push_elsewhere(&mut self, word: u128) {
         if self.end == ROOM {
@@ -153,7 +156,7 @@ impl Queue {
         }
     }
 
-    /// Inserts an event if `at` is a time. Does nothing if it is `None`.
+    /// Inserts an event at the time `at`. Does nothing if `at` is `None`.
     pub(crate) fn extend(&mut self, at: Option<Time>, event: Event) {
         if let Some(at) = at {
             self.push(at, event, 0);
@@ -243,7 +246,8 @@ impl Heap {
     }
 }
 
-/// Returns the index of the least child of an event in the heap. `None` if it has no children.
+/// Returns the index of the least child of an event in the heap. `None` if the event has no
+/// children.
 #[inline]
 fn least_below(heap: &[u128], place: usize) -> Option<usize> {
     let first = place * ARITY + 1;

@@ -135,8 +135,8 @@ impl Sim<'_> {
     }
 
     /// Handles the end of a work item on a vCPU with a simulated operating system. If the item
-    /// wakes another vCPU, that vCPU can preempt this vCPU before this vCPU's next item. Otherwise
-    /// all further items that end before any other event are done at once.
+    /// wakes another vCPU, that vCPU can preempt this vCPU before its next item. Otherwise all
+    /// further items that end before any other event are done at once.
     #[inline(always)]
     pub(crate) fn item_done<S: Sink>(
         &mut self,

@@ -18,8 +18,8 @@ pub(crate) enum Timer {
 pub(crate) struct ArmedTimer {
     /// Time for which the timer was armed. `NEVER` if it is off.
     pub(crate) due: Time,
-    /// Time at which the timer expires: `due` rounded up to the resolution, plus the lateness. It
-    /// can be earlier by up to the slop.
+    /// Time at which the timer expires: `due` rounded up to the resolution, plus the lateness. A
+    /// timer that expires together with another timer can be earlier, by up to [`Timers::slop`].
     pub(crate) rings: Time,
 }
 

@@ -26,8 +26,8 @@ impl Tournament {
         self.tree[1].1
     }
 
-    /// Returns the earliest event of all CPUs except this CPU. It compares only the losers on this
-    /// CPU's path to the root.
+    /// Returns the time of the earliest event of all CPUs except this CPU. Compares only the
+    /// entries beside this CPU's path to the root.
     pub(crate) fn first_but(&self, cpu: CpuId) -> Time {
         let up = |&place: &usize| Some(place / 2);
         let path = std::iter::successors(Some(self.leaves + cpu.index()), up);

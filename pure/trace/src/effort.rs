@@ -22,8 +22,8 @@ const STEPS_OF_ENTRY: u64 = 10_000;
 /// Longest duration that a record may contain. Sums of many such durations still fit in 64 bits.
 const LONGEST: Span = Span::from_secs(365 * 24 * 3600);
 
-/// Number of steps for each vCPU in a second, in addition to the steps for its periods. They
-/// account for the data points that a vCPU has for each tenth of a second.
+/// Number of steps that each vCPU causes per second of the trace, in addition to the steps for its
+/// periods. They account for the data points that a vCPU has for each tenth of a second.
 const STEPS_A_SECOND: u64 = 100;
 
 /// One step per nanosecond in fixed point, so that slower rates are whole numbers too.
@@ -54,7 +54,7 @@ pub struct Effort {
     now: Time,
     /// Number of steps that processing the trace has taken so far, times [`ONE`].
     steps: u128,
-    /// Number of steps that processing the trace takes per simulated nanosecond, times [`ONE`].
+    /// Number of steps that processing the trace takes per nanosecond of the run, times [`ONE`].
     rate: u128,
     vcpus: BTreeMap<VcpuId, Rate>,
 }

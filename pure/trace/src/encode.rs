@@ -14,12 +14,12 @@ pub(crate) const NOTHING: u64 = u64::MAX;
 /// Tag that follows the last entry.
 pub(crate) const END: u8 = 0;
 
-/// Number of bits of the kind of overhead in a [`Record::Spent`]. The bit above them is set if a
-/// vCPU follows.
+/// Number of bits that encode the kind of overhead of a [`Record::Spent`]. The next higher bit is
+/// set if a vCPU follows.
 pub(crate) const KIND_BITS: u32 = 3;
 
-/// Number of bits below the mechanism in the flags of a [`Record::Promised`]. The mechanism is its
-/// position in [`Enforcement::ALL`]: zero for the dispatcher.
+/// Number of bits below the enforcement mechanism in the flags of a [`Record::Promised`]. The
+/// mechanism is stored as its index in [`Enforcement::ALL`]: zero for the dispatcher.
 pub(crate) const MECHANISM_SHIFT: u32 = 2;
 
 /// Flag of an order that was refused.
@@ -144,7 +144,8 @@ impl Encoder {
         }
     }
 
-    /// Writes rare records of a vCPU, and records of a whole CPU or its speed.
+    /// Writes records that are rare. They are about a vCPU, a CPU, the speed of a CPU or the clock
+    /// of phases.
     fn seldom(&mut self, record: &Record) {
         match *record {
             Record::Boosted { vcpu, from, to, used_up } => {
@@ -208,7 +209,7 @@ impl Encoder {
         }
     }
 
-    /// Writes records of host threads, and the overhead of a CPU.
+    /// Writes records of host threads, and the total scheduling overhead of a CPU.
     fn of_host(&mut self, record: &Record) {
         match *record {
             Record::Overhead { cpu, used } => {
@@ -506,8 +507,8 @@ fn record_tag(record: &Record) -> u8 {
     }
 }
 
-/// Tags, the first bytes of encoded entries: of names and exchanges, and of records of clients and
-/// boosts.
+/// Tags: the first byte of an encoded entry gives its kind. These are the tags of names, exchanges,
+/// host threads, notes and checkpoints, and of the records of clients and boosts.
 pub(crate) mod tag {
     pub(crate) const NAMED: u8 = 31;
     pub(crate) const JOINED: u8 = 32;

@@ -16,7 +16,7 @@ pub struct CpuUse {
     /// Start of the interval. The start is not earlier than the end of the last interval reported
     /// for this CPU.
     pub from: Time,
-    /// End of the interval, at the time of the report or before.
+    /// End of the interval. The end is not later than the time of the report.
     pub to: Time,
     /// CPU time used in the interval, at most its length.
     pub ran: Span,
@@ -47,7 +47,7 @@ pub enum Fact<T, W> {
     /// A vCPU gives a hint to the scheduler: about its guest's tasks, or about I/O that it does for
     /// other VMs.
     Told(VcpuId, W),
-    /// A vCPU that the hardware refused to run earlier can run again.
+    /// The hardware can again run a vCPU for which it refused an order.
     Allowed(VcpuId),
     /// From now on, the clock to which phases refer is ahead of the host's time by this much.
     ClockSet(Span),
@@ -125,15 +125,16 @@ pub type KeptFact = Fact<Box<WrittenTerms>, Box<VcpuHint>>;
 pub struct WrittenTerms {
     /// Parameters with all their fields, such as `slice=6ms period=10ms exact=true`.
     pub share: String,
-    /// CPUs that the affinity of the vCPU allows. `None` allows all CPUs.
+    /// CPUs that the affinity of the vCPU allows. `None` allows all CPUs at a join, and keeps the
+    /// affinity at a change of parameters.
     pub cpus: Option<CpuSet>,
 }
 
 /// One exchange between the hardware and its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// Before it reports an event, the hardware reports CPU time of a vCPU that the host did not
-    /// ask for.
+    /// The hardware reports CPU time of a vCPU without a request from the host, and before it
+    /// reports an event.
     Noticed(CpuUse),
     /// The hardware reports an event.
     Reported {
@@ -142,8 +143,8 @@ pub enum Exchange {
         /// Event that the hardware reported.
         fact: KeptFact,
     },
-    /// The host measured the CPU time of the vCPU that occupies a CPU. Recorded only if it is not
-    /// zero.
+    /// The host measured the CPU time of the vCPU that occupies a CPU. Recorded only if the CPU
+    /// time is not zero.
     Measured(CpuUse),
     /// The host gave an order.
     Ordered {

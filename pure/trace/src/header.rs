@@ -22,19 +22,20 @@ pub struct Header {
     /// CPU topology: groups of CPUs by level, the narrowest level first. Empty if CPUs share
     /// nothing.
     pub groups: Vec<Vec<CpuSet>>,
-    /// CPU time of a dispatch that admission counts. Zero on a simulated host.
+    /// CPU time that admission reserves for each dispatch. Zero on a simulated host.
     pub dispatch: Span,
     /// End of the warm-up: metrics count from this time on.
     pub warmup: Span,
-    /// Facts about a run that the host can observe.
+    /// Facts that the host can observe about the run.
     pub knows: Knowledge,
     /// Text of the scenario file, so that the trace is self-contained.
     pub scenario: String,
 }
 
 impl Header {
-    /// Returns the header of a recording of a host that no run has scheduled. Such a recording has
-    /// no seed, no warm-up and no scenario. Its times are exact to a few microseconds.
+    /// Returns the header of a recording: a trace of a host whose vCPUs Slackline observed and did
+    /// not schedule. A recording has no seed, no warm-up and no scenario. The times in it are exact
+    /// to a few microseconds.
     #[must_use]
     pub fn of_recording(
         title: &str,

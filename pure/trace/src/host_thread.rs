@@ -1,4 +1,4 @@
-//! Identities of host threads: vCPU threads, and the threads that ran beside them.
+//! Identities of host threads: threads of vCPUs, and all other threads that ran on the same host.
 
 use slackline_units::{Time, VcpuId};
 
@@ -26,7 +26,7 @@ impl HostThreadId {
 pub enum HostThreadKind {
     /// Thread of a vCPU.
     Vcpu,
-    /// Thread of a VM's process that is no vCPU, such as emulation or I/O.
+    /// Thread of a VM's process that does not run a vCPU, such as a thread for emulation or I/O.
     Monitor,
     /// Thread of Slackline itself.
     Slackline,
@@ -59,11 +59,11 @@ pub struct HostThread {
     pub kind: HostThreadKind,
     /// vCPU to which the thread belongs. `None` if the thread is no vCPU thread.
     pub vcpu: Option<VcpuId>,
-    /// Thread id on the host; 0 in an anonymised trace.
+    /// Thread id on the host. 0 in an anonymised trace.
     pub tid: u32,
-    /// Process id on the host; 0 in an anonymised trace.
+    /// Process id on the host. 0 in an anonymised trace.
     pub process: u32,
-    /// User of the process; 0 in an anonymised trace.
+    /// User id of the process. 0 in an anonymised trace.
     pub user: u32,
     /// Name of the thread.
     pub name: String,

@@ -45,7 +45,7 @@ pub enum ReadError {
         /// Number of entries that could be read: records, names and exchanges.
         entries: u64,
     },
-    /// The file goes on after the checksum.
+    /// The file goes on after the end of the trace, which is the checksum or the index.
     #[error("the file has more data after the end of the trace, which has {entries} entries")]
     Trailing {
         /// Number of entries that could be read: records, names and exchanges.

@@ -54,14 +54,14 @@ pub enum Record {
     },
     /// A vCPU blocked: it has no more work.
     Blocked {
-        /// Time of the block.
+        /// Time at which the vCPU blocked.
         at: Time,
         /// vCPU that became blocked.
         vcpu: VcpuId,
     },
     /// A runnable vCPU was paused. A record of its wake follows when it is resumed.
     Paused {
-        /// Time of the pause.
+        /// Time at which the vCPU was paused.
         at: Time,
         /// vCPU that was paused.
         vcpu: VcpuId,
@@ -78,7 +78,8 @@ pub enum Record {
         to: Time,
         /// CPU time used in the run interval, as measured.
         used: Span,
-        /// Length limit of the timeslice when it was granted. `None` if it had no limit.
+        /// Maximum length of the timeslice, as set when the timeslice was granted. `None` if it had
+        /// no limit.
         granted: Option<Span>,
         /// CPU time used beyond the limit of the timeslice.
         late: Span,
@@ -87,8 +88,8 @@ pub enum Record {
         /// True if the CPU time was reserved, false if it was slack.
         due: bool,
     },
-    /// A vCPU ran with a boost: because of its last wake-up it ran before others, as in Xen's
-    /// Credit scheduler.
+    /// A vCPU ran with a boost: because of its last wake-up it had precedence over other vCPUs, as
+    /// in Xen's Credit scheduler.
     Boosted {
         /// vCPU with the boost.
         vcpu: VcpuId,
@@ -96,7 +97,7 @@ pub enum Record {
         from: Time,
         /// Time at which the boost ended or the vCPU lost the CPU.
         to: Time,
-        /// True if the boost ended while the vCPU ran on.
+        /// True if the boost ended while the vCPU kept running.
         used_up: bool,
     },
     /// A vCPU worked on a CPU that was slowed by other threads of its core or by other CPUs on the
@@ -106,19 +107,20 @@ pub enum Record {
         vcpu: VcpuId,
         /// Start of the interval in which the vCPU was slowed.
         from: Time,
-        /// End of the interval, within which the speed was constant.
+        /// End of the interval in which the vCPU was slowed. The speed was constant in the
+        /// interval.
         to: Time,
         /// CPU time that the same work would have taken at full speed.
         work: Span,
     },
-    /// A live host kept a runnable vCPU from running, since it has a hard limit and its budget was
-    /// exhausted.
+    /// A live host kept a runnable vCPU from running, since the vCPU had a hard limit and its
+    /// budget was exhausted.
     Stopped {
         /// vCPU that was stopped.
         vcpu: VcpuId,
         /// Time at which the vCPU was stopped.
         from: Time,
-        /// Time at which the vCPU was resumed or left, or the run ended.
+        /// Time at which the vCPU was resumed or left the host, or the run ended.
         to: Time,
     },
     /// CPU time that a vCPU received while another program controlled its threads. The time is
@@ -144,7 +146,7 @@ pub enum Record {
     },
     /// The hardware could not carry out an order.
     Refused {
-        /// Time of the order.
+        /// Time at which the order was refused.
         at: Time,
         /// vCPU that should have run.
         vcpu: VcpuId,
@@ -182,7 +184,7 @@ pub enum Record {
         vcpu: VcpuId,
         /// Task that did the work. `None` if the domain does not distinguish tasks.
         task: Option<TaskId>,
-        /// Client whose request the job answered. `None` for work of the domain's own.
+        /// Client whose request the job answered. `None` if no client asked for the work.
         client: Option<ClientId>,
         /// Time at which the work was released.
         released: Time,
@@ -191,8 +193,8 @@ pub enum Record {
         /// Time at which the work was complete.
         done: Time,
     },
-    /// A piece of work whose deadline has passed was not finished when its vCPU left or the run
-    /// ended.
+    /// A piece of work was not finished when its vCPU left or the run ended, although its deadline
+    /// had passed.
     Unfinished {
         /// Time when the vCPU left or the run ended.
         at: Time,
@@ -216,8 +218,8 @@ pub enum Record {
         /// CPU time spent spinning, at full speed.
         used: Span,
     },
-    /// A driver domain did I/O for another domain. Covers the work since the last such record of
-    /// the two domains.
+    /// A driver domain did I/O for another domain. Covers the work since the previous such record
+    /// of this pair of domains.
     Served {
         /// Time of the record: the end of the work.
         at: Time,
@@ -228,8 +230,8 @@ pub enum Record {
         /// Work that the driver domain did.
         service: Service,
     },
-    /// Data of a workload arrived at its destination: in the domain, or at the peer to which the
-    /// domain sent it.
+    /// Data of a workload arrived: in the domain, or at the network peer to which the domain sent
+    /// it.
     Moved {
         /// Time at which the data arrived.
         at: Time,
@@ -247,9 +249,9 @@ pub enum Record {
         vcpu: Option<VcpuId>,
         /// Kind of the overhead.
         kind: OverheadKind,
-        /// Start of the overhead.
+        /// Time at which the overhead began.
         from: Time,
-        /// End of the overhead.
+        /// Time at which the overhead ended.
         to: Time,
     },
     /// Total CPU time that scheduling took on a live CPU over the whole run.
@@ -296,8 +298,8 @@ pub enum Record {
         at: Time,
         /// Thread that became runnable.
         thread: HostThreadId,
-        /// CPU of the event. For [`WakeMark::Waking`] the CPU on which the thread ran last, for
-        /// [`WakeMark::Wakeup`] the CPU on which it waits after the wake.
+        /// CPU of the event. For [`WakeMark::Waking`] this is the CPU on which the thread ran last.
+        /// For [`WakeMark::Wakeup`] it is the CPU on which the thread waits after the wake.
         cpu: CpuId,
         /// Kernel event that marks the wake.
         mark: WakeMark,
@@ -311,7 +313,8 @@ pub enum Record {
         /// Time at which the thread was continued, or the recording ended.
         to: Time,
     },
-    /// The recorder lost events of a CPU. Which threads ran on the CPU in that interval is unknown.
+    /// The recorder lost events of a CPU. The threads that ran on the CPU in that interval are
+    /// unknown.
     Lost {
         /// CPU whose events were lost.
         cpu: CpuId,
@@ -319,7 +322,7 @@ pub enum Record {
         from: Time,
         /// Time of the first event after the gap.
         to: Time,
-        /// Number of events lost, at least.
+        /// Number of lost events, as a lower bound.
         events: u64,
     },
     /// Kernel accounting of a host thread. The recording can be checked against it.
@@ -342,7 +345,7 @@ pub enum Record {
     },
 }
 
-/// Kind of time that a simulated CPU spends outside the programs of vCPUs.
+/// Kind of overhead: CPU time that a simulated CPU does not spend on the programs of vCPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OverheadKind {
     /// Switch to another vCPU.
@@ -355,7 +358,7 @@ pub enum OverheadKind {
     Tick,
     /// Interrupts of devices and of other CPUs.
     Interrupt,
-    /// Calls of the policy's balancer, for which a service vCPU runs.
+    /// Calls of the policy's balancer. They are charged to a service vCPU, which does nothing else.
     Balancing,
 }
 
@@ -382,13 +385,13 @@ pub struct Service {
     pub sent: u32,
     /// Completed requests to a disk.
     pub requests: u32,
-    /// Event notifications that one of the two domains sent to the other.
+    /// Event notifications between the driver domain and the other domain, in either direction.
     pub events: u32,
 }
 
 impl Record {
-    /// Returns the times at which the event began and ended. For a record about the whole run, both
-    /// are the start of the run.
+    /// Returns the times at which the event began and ended. For a job, both are the time of its
+    /// completion. For a record about the whole run, both are the start of the run.
     #[must_use]
     pub fn when(&self) -> (Time, Time) {
         match *self {
@@ -452,13 +455,13 @@ pub enum WakeMark {
 pub enum RanEnd {
     /// The vCPU had no more work.
     Blocked,
-    /// The limit of its timeslice was reached.
+    /// The vCPU reached the limit of its timeslice.
     Limit,
-    /// Another vCPU was picked.
+    /// The policy picked another vCPU for the CPU.
     Preempted,
     /// The vCPU gave up the rest of its timeslice.
     Yielded,
-    /// The vCPU left, or the run ended.
+    /// The vCPU left the host, or the run ended.
     Over,
 }
 

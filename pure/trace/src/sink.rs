@@ -7,7 +7,7 @@ use crate::host_thread::{HostThread, Note};
 use crate::record::Record;
 
 /// Name of a vCPU from a given time on. The name precedes all other entries of the vCPU. If another
-/// vCPU gets the same slot, its name follows.
+/// vCPU gets the same slot later, an entry with the name of that vCPU follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VcpuName {
     /// Time from which the name holds.
@@ -34,7 +34,7 @@ pub trait Sink {
     /// Receives a fact about the recording.
     fn note(&mut self, _note: &Note) {}
 
-    /// Returns true if this sink uses exchanges. If not, the caller need not produce them.
+    /// Returns true if this sink uses exchanges. If false, the caller need not produce exchanges.
     fn wants_exchanges(&self) -> bool {
         false
     }

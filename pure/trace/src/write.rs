@@ -54,8 +54,8 @@ pub struct Writer<W: Write> {
     out: W,
     sum: u64,
     encoder: Encoder,
-    /// Timer that was recorded last for each CPU. The host also reports timers that have not
-    /// changed, which are not recorded again.
+    /// Timer setting that was recorded last for each CPU. The host also reports settings that have
+    /// not changed, which are not recorded again.
     alarms: Vec<Option<Time>>,
     failed: Option<io::Error>,
     /// True if the trace is a recording, which stays readable if its end is missing.

@@ -35,8 +35,8 @@ fn header() -> Header {
     }
 }
 
-/// Returns entries in which CPU 0 has a run interval every 10 us, alternately of two vCPUs. CPU 1
-/// has one interval that lasts from 1 s to 3 s.
+/// Returns entries in which CPU 0 has a run interval every 10 us, of two vCPUs in turn. CPU 1 has
+/// one interval that lasts from 1 s to 3 s.
 fn entries() -> Vec<Entry> {
     let name =
         |slot| VcpuName { at: at(0), vcpu: vcpu(slot), name: slot.to_string(), domain: "d".into() };

@@ -10,11 +10,11 @@ pub enum Enforcement {
     /// kernel.
     #[default]
     Dispatcher,
-    /// `SCHED_DEADLINE` of the kernel: a guaranteed and hard share for single threads.
+    /// `SCHED_DEADLINE` of the kernel: guarantees and limits the share of a single thread.
     Deadline,
     /// CFS quota of the kernel: a limit for a cgroup, without a guarantee.
     Quota,
-    /// Weight of a cgroup: a share in proportion to the weights of its sibling cgroups.
+    /// Weight of a cgroup: divides CPU time among sibling cgroups in proportion to their weights.
     Weight,
 }
 

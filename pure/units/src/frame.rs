@@ -5,7 +5,7 @@
 //! - bytes 0 to 3: `SLGT`;
 //! - 4: the version, 2;
 //! - 5: the length, 36;
-//! - 6 and 7: number of the vCPU, within its guest, that sends the frame;
+//! - 6 and 7: the sending vCPU, by its number within the guest;
 //! - 8 to 11: sequence number. It grows with each frame of the same kind and wraps to zero;
 //! - 12 to 31: four bytes for each of five classes, most urgent first. They are the urgency, the
 //!   number of runnable tasks, and the number of blocked tasks (255 means 255 or more). The last
@@ -14,16 +14,18 @@
 //! - 32 to 35: the CRC-32 of IEEE 802.3 over all bytes before.
 //!
 //! A frame of pending I/O is sent by the domain that does I/O for the guest, and begins with
-//! `SLGP`. Bytes 4 to 11 are as above, and bytes 12 to 15 are the number of pending items. Bytes 16
-//! to 19 count the guest's own requests since it started, 20 to 31 are zeros, and the CRC follows.
-//! The encoding is canonical: each frame has exactly one valid encoding.
+//! `SLGP`. Its bytes 4 to 11 and 32 to 35 have the same meaning as in a frame of tasks. Bytes 12 to
+//! 15 are the number of pending items. Bytes 16 to 19 count the guest's own requests since it
+//! started, and bytes 20 to 31 are zeros. The encoding is canonical: each frame has exactly one
+//! valid encoding.
 //!
 //! A stream may be full after part of a frame; the rest of that frame is then never sent. The CRC
 //! keeps such a fragment and the bytes after it from being read as a frame. The CRC does not
 //! protect against forgery. Version 1 had no CRC and was 32 bytes long.
 //!
-//! Source: the classes are those of Kim, Kim, Jeon, Seo and Lee, 2008, section 3.4. There, guest
-//! and host share memory that has five tasks of each kind. The wire format is ours.
+//! Source: the classes are those of Kim, Kim, Jeon, Seo and Lee, 2008, section 3.4. In their
+//! design, guest and host share memory that lists five runnable, five blocked and five woken tasks.
+//! The wire format is ours.
 
 use crate::{DomId, Pending, TASKS, Task, TaskId, Tasks, Urgency, VcpuHint};
 
@@ -34,11 +36,11 @@ pub const FRAME: usize = 36;
 pub const MAGIC: [u8; 3] = *b"SLG";
 /// Version of the frames that are written and accepted.
 pub const VERSION: u8 = 2;
-/// Length of a class in bytes.
+/// Length of the encoding of one class of tasks, in bytes.
 const CLASS: usize = 4;
-/// Offset of the first class in bytes.
+/// Offset of the first class of tasks in a frame, in bytes.
 const CLASSES_AT: usize = 12;
-/// Offset of the checksum in bytes.
+/// Offset of the checksum in a frame, in bytes.
 const SUM_AT: usize = CLASSES_AT + TASKS * CLASS;
 
 /// Frame of a guest's message, decoded.
@@ -56,7 +58,8 @@ pub struct Frame {
 /// Content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
-    /// State of a guest's tasks by class, most urgent first.
+    /// State of a guest's tasks in up to five classes, most urgent class first. `None` for a class
+    /// without a task.
     Classes([Option<Class>; TASKS]),
     /// I/O that is pending for the guest.
     Pending {
@@ -67,10 +70,11 @@ pub enum Says {
     },
 }
 
-/// State of the tasks of one class.
+/// State of one class of tasks. The guest sorts its tasks into classes and reports one urgency for
+/// each class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Urgency of the tasks. A class is less urgent than the classes listed before it.
+    /// Urgency of the class. A class is less urgent than the classes listed before it.
     pub urgency: Urgency,
     /// Number of runnable tasks, including the running task.
     pub runnable: u8,
@@ -89,10 +93,10 @@ pub enum NoFrame {
     Version(u8),
     /// The length field or the number of bytes is wrong.
     Length,
-    /// A class is invalid: without tasks, not less urgent than the class listed before it, or with
-    /// a `woken` byte other than 0 and 1.
+    /// A class of tasks is invalid. It has no tasks, or a `woken` byte other than 0 and 1, or it is
+    /// at least as urgent as the class listed before it.
     Class,
-    /// A byte that must be zero is not.
+    /// A byte that must be zero has another value.
     Rest,
     /// The checksum in the frame does not match its bytes.
     Sum,
@@ -154,8 +158,8 @@ impl Frame {
         Ok(Frame { vcpu, sequence: word(8), says })
     }
 
-    /// Returns true if `sequence` is later than `before`, by less than half the range of numbers.
-    /// Sequence numbers wrap, so a larger difference counts as earlier.
+    /// Returns true if `sequence` was assigned after `before`. Sequence numbers wrap, so a number
+    /// counts as later if it is ahead by less than half of the range, and otherwise as earlier.
     #[must_use]
     pub const fn is_after(sequence: u32, before: u32) -> bool {
         let later = sequence.wrapping_sub(before);
@@ -188,8 +192,8 @@ impl Says {
     }
 }
 
-/// Computes the CRC-32 of IEEE 802.3. It detects all errors confined to 32 bits, and misses one in
-/// 2^32 of all other errors.
+/// Computes the CRC-32 of IEEE 802.3. It detects every error confined to 32 consecutive bits, and
+/// misses one in 2^32 of all other errors.
 fn checksum(bytes: &[u8]) -> u32 {
     let next = |sum: u32, &byte: &u8| {
         let [low, ..] = sum.to_le_bytes();
@@ -226,7 +230,7 @@ fn tasks(classes: &[Option<Class>; TASKS]) -> Tasks {
     tasks
 }
 
-/// Stores the first items of `all` in `places`.
+/// Stores the items of `all` in `places`, up to the number of places.
 fn fill<T>(places: &mut [Option<T>; TASKS], all: impl Iterator<Item = T>) {
     places.iter_mut().zip(all).for_each(|(place, one)| *place = Some(one));
 }

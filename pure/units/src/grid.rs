@@ -44,7 +44,7 @@ impl GridClock {
         self.ahead = ahead;
     }
 
-    /// Returns the time from the last grid point up to `at` until `at`.
+    /// Returns the time that has passed at `at` since the last grid point at or before `at`.
     fn since_point(&self, at: Time, period: Span, phase: Span) -> Span {
         // A setting holds for periods that begin later than its instant, so that the order of
         // events within the instant does not matter.

@@ -27,7 +27,7 @@ impl CpuShare {
         self.0
     }
 
-    /// Returns the share less `other`. Zero if `other` is larger.
+    /// Returns this share minus `other`. Zero if `other` is larger.
     #[must_use]
     pub const fn less(self, other: CpuShare) -> CpuShare {
         CpuShare(self.0.saturating_sub(other.0))
@@ -191,8 +191,8 @@ impl Reservation {
         Span::from_ns(u64::try_from(ns).expect("a slice is at most its period"))
     }
 
-    /// Returns the time in which `used` accrues: `used × period / slice`, rounded up. At most
-    /// [`Span::MAX`].
+    /// Returns the time in which this reservation grants `used` of CPU time:
+    /// `used × period / slice`, rounded up. At most [`Span::MAX`].
     #[must_use]
     pub fn time_for(self, used: Span) -> Span {
         let ns = u128::from(used.ns()) * u128::from(self.period.ns());

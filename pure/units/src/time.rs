@@ -17,17 +17,17 @@ const OVERFLOW: &str = "time overflowed 584 years";
 impl Time {
     /// Start of the host, time zero.
     pub const START: Time = Time(0);
-    /// Latest time, 584 years after the start. It stands for "never".
+    /// Latest time, 584 years after the start of the host. It stands for "never".
     pub const NEVER: Time = Time(u64::MAX);
 
-    /// Creates the time `ns` nanoseconds after the start.
+    /// Creates the time `ns` nanoseconds after the start of the host.
     #[must_use]
     #[inline]
     pub const fn from_ns(ns: u64) -> Time {
         Time(ns)
     }
 
-    /// Returns the nanoseconds since the start.
+    /// Returns the nanoseconds since the start of the host.
     #[must_use]
     #[inline]
     pub const fn ns(self) -> u64 {
@@ -97,7 +97,7 @@ impl Span {
         self.0 == 0
     }
 
-    /// Returns the rest of this span after `used`. Zero if `used` is longer.
+    /// Returns this span minus `used`. Zero if `used` is longer.
     #[must_use]
     #[inline]
     pub const fn left_after(self, used: Span) -> Span {

@@ -1,9 +1,9 @@
 //! Hints that a guest gives about its tasks, and hints that a driver domain gives about I/O pending
 //! for other domains.
 //!
-//! Source: Kim, Kim, Jeon, Seo and Lee, 2008, section 3. There, a guest lists some of its tasks in
-//! memory that the host reads. These are a few tasks of its run queue, a few of its wait queue, and
-//! the tasks that I/O woke recently.
+//! Source: Kim, Kim, Jeon, Seo and Lee, 2008, section 3. In their design, a guest lists some of its
+//! tasks in memory that the host reads. These are a few tasks of its run queue, a few of its wait
+//! queue, and the tasks that I/O woke recently.
 
 use crate::{DomId, TaskId, Urgency};
 

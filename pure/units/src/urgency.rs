@@ -59,9 +59,9 @@ impl Urgency {
         Urgency(from + spread(priority - first, count, to - from))
     }
 
-    /// Converts the priority of a thread of Windows XP, 0 to 31, where higher is more urgent.
-    /// Real-time threads have 16 or more, variable ones 1 or more, and 0 is the thread that zeroes
-    /// pages. `None` for other values.
+    /// Converts the priority of a thread of Windows XP, where a higher priority is more urgent.
+    /// Real-time threads have priority 16 to 31, and variable-priority threads 1 to 15. The thread
+    /// that zeroes pages has priority 0. `None` for values above 31.
     #[must_use]
     pub fn of_windows(priority: u8) -> Option<Urgency> {
         let urgency = match priority {
@@ -112,8 +112,8 @@ mod tests {
         assert_eq!([32, 255].map(urgency), [None; 2]);
     }
 
-    /// If a task's own system considers the task more urgent than another task, the task is not
-    /// less urgent on the scale.
+    /// If an operating system considers task A more urgent than task B, then A is at least as
+    /// urgent as B on the common scale.
     #[test]
     fn urgencies_preserve_the_order_of_priorities_of_each_operating_system() {
         let freebsd: Vec<Urgency> = (0..=255).map(Urgency::of_freebsd).collect();

@@ -3,8 +3,8 @@
 //! The virtual clock of a vCPU of weight `w` advances by `span / w` while the vCPU runs for `span`.
 //! A clock with a pace of `u` units in `e` advances by `span * u / e`. Internally, a virtual unit
 //! (a nanosecond at weight one) has 32 binary places in an `i128`. A century of real time at weight
-//! one is 2^94 of the smallest steps, so clocks never wrap and need no rebase. Rounding is below
-//! 2^-32 of a unit per charge.
+//! one is 2^94 of the smallest steps, so clocks never wrap and need no rebase. Each conversion of a
+//! run interval is rounded by less than 2^-32 of a unit.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Neg, Sub, SubAssign};
@@ -33,7 +33,8 @@ impl Pace {
         if units == 0 || every.is_zero() { None } else { Some(Pace { units, every }) }
     }
 
-    /// Returns the number of virtual units in the span of real time by which this pace is defined.
+    /// Returns the number of virtual units by which the clock advances in one `every`, the span of
+    /// real time given to [`Pace::new`].
     #[must_use]
     #[inline]
     pub const fn units(self) -> u32 {
@@ -81,8 +82,8 @@ impl VirtualSpan {
         self.0 >> PLACES
     }
 
-    /// Returns the real time in which a clock at this pace advances by this distance, rounded up.
-    /// Zero if the distance is zero or negative.
+    /// Returns the real time in which a clock at `pace` advances by this distance, rounded up. Zero
+    /// if the distance is zero or negative.
     #[must_use]
     #[inline]
     pub fn real(self, pace: Pace) -> Span {
@@ -116,7 +117,7 @@ fn quotient(above: u128, below: u128) -> u128 {
 }
 
 impl Span {
-    /// Returns the distance by which a clock at this pace advances in this span of real time,
+    /// Returns the virtual distance by which a clock at `pace` advances in this span of real time,
     /// rounded down.
     #[must_use]
     #[inline]

@@ -55,10 +55,16 @@ pub struct SharesOfHalves {
 }
 
 impl Cause {
-    /// Returns the cause with the largest effect. Changed overhead precedes halves that differ, and
-    /// these precede all other measured parts of CPU time. If no part reaches half of the
-    /// difference of the shares, returns the most frequent behaviour that the model does not
-    /// contain.
+    /// Returns the cause with the largest effect. The first of these causes that applies is
+    /// returned:
+    ///
+    /// - Changed overhead, if it is the largest measured part of a CPU.
+    /// - Different shares of a vCPU in the two halves of the recording.
+    /// - The largest measured part of a CPU.
+    /// - The most frequent behaviour that the model does not contain.
+    ///
+    /// A measured part of a CPU must be at least half of the largest error of a share, in the form
+    /// with the smaller error. If no cause applies, returns [`Cause::Unexplained`].
     pub(crate) fn largest(recording: &Recording, forms: &[FormGate; 2]) -> Cause {
         let demand = &recording.demand;
         let parts = parts_of(demand, recording);
@@ -108,10 +114,10 @@ impl Cause {
 }
 
 impl SharesOfHalves {
-    /// Finds the vCPU with the largest error in this form. `None` unless the vCPU is CPU-bound, has
-    /// a hard limit and kept its parameters. Its shares in the halves must also differ by at least
-    /// half of the error. The share of a vCPU without a hard limit may also change with other
-    /// vCPUs.
+    /// Finds the vCPU whose share has the largest error in this form, and returns its shares in the
+    /// two halves. `None` unless the vCPU is CPU-bound, has a hard limit and kept its parameters.
+    /// `None` also if the shares in the halves differ by less than half of the error. Without a
+    /// hard limit, a share may also change because the demand of other vCPUs changes.
     fn find(recording: &Recording, form: &FormGate) -> Option<SharesOfHalves> {
         let failed = form.rows.iter().filter(|row| !row.has_share());
         let row = failed.max_by_key(|row| row.share_error_ppm())?;

@@ -14,7 +14,7 @@ use crate::verdict::Tolerance;
 pub struct Forecast {
     /// One row for each vCPU of the recording or of the edited model.
     pub rows: Vec<Row>,
-    /// Changes during the run that admission would refuse: time, vCPU and reason.
+    /// Changes of parameters during the run that admission would refuse: time, vCPU and reason.
     pub declined: Vec<(Time, String, String)>,
     /// vCPUs that lose by the edits: they get less CPU time, miss more deadlines or wait longer.
     /// The largest loss of share comes first.
@@ -28,8 +28,8 @@ pub struct Row {
     pub name: String,
     /// Recorded results. `None` if the edits added the vCPU.
     pub now: Option<Measures>,
-    /// Simulated results, one for each form that passed the gate. Empty if the edits removed the
-    /// vCPU.
+    /// Simulated results, one for each [form](crate::Form) of the simulation that passed the gate.
+    /// Empty if the edits removed the vCPU.
     pub then: Vec<Measures>,
 }
 
@@ -38,17 +38,18 @@ pub struct Row {
 pub struct Loss {
     /// Display name of the vCPU.
     pub name: String,
-    /// Smallest loss of share in all simulated forms, in millionths of a CPU. Zero if the vCPU
-    /// loses no share.
+    /// Smallest loss of share in all simulated forms, in millionths of a CPU. Zero if the loss is
+    /// within the tolerance of the gate.
     pub share_ppm: u64,
     /// Smallest number of additional deadline misses in all simulated forms.
     pub misses: u64,
     /// Recorded p99 wait and shortest simulated p99 wait. `None` unless the simulated wait is
-    /// longer by more than a fifth.
+    /// longer by more than a fifth and by more than 50 us.
     pub wait_p99: Option<(Span, Span)>,
 }
 
-/// Predicts the results of the edited model, in the forms that passed the gate.
+/// Predicts the results of the edited model, in the [forms](crate::Form) of the simulation that
+/// passed the gate.
 ///
 /// # Errors
 /// If the model cannot be simulated, for instance because admission refuses it.
@@ -99,8 +100,8 @@ impl Row {
         Some((values.iter().copied().min()?, values.iter().copied().max()?))
     }
 
-    /// Returns the loss of a vCPU that exists before and after the edits. `None` if there is a form
-    /// in which the vCPU loses nothing. Waits count only if the gate judges them.
+    /// Returns the loss of a vCPU that exists before and after the edits. `None` if the vCPU loses
+    /// nothing in at least one form. Waits count only if the gate judges them.
     fn loss(&self, tolerance: Tolerance) -> Option<Loss> {
         let now = self.now.as_ref()?;
         let share = self.interval(|it| Some(it.share_ppm))?;

@@ -31,7 +31,8 @@ impl Gate {
     }
 }
 
-/// Simulates the unchanged model in both forms and compares the second half with the recording.
+/// Simulates the unchanged model in both forms. Compares the second half of each simulation with
+/// the second half of the recording.
 ///
 /// # Errors
 /// If the model cannot be simulated.

@@ -13,9 +13,11 @@ pub struct Measures {
     pub reserved: Option<Reservation>,
     /// CPU time received, in millionths of one CPU over the window.
     pub share_ppm: u64,
-    /// Number of deadlines that counted. `None` without a reservation.
+    /// Number of deadlines in the window that count. A deadline is the end of a period. It does not
+    /// count if the vCPU blocked before it had received its budget. `None` without a reservation.
     pub deadlines: Option<u64>,
-    /// Number of missed deadlines among those counted. `None` without a reservation.
+    /// Number of deadlines counted in `deadlines` that the vCPU missed. `None` without a
+    /// reservation.
     pub misses: Option<u64>,
     /// Number of wakes in the window.
     pub wakes: u64,

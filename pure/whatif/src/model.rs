@@ -130,10 +130,11 @@ pub(crate) struct ModelDomain {
     pub(crate) name: String,
     pub(crate) joined: Time,
     pub(crate) left: Option<Time>,
-    /// Distribution of the time by which a vCPU stops later than its timeslice ends. `None` for the
-    /// lateness of the host's timers.
+    /// Distribution of the time by which a vCPU stops later than its timeslice ends. If `None`, the
+    /// lateness of the host's timers is used.
     pub(crate) stop_lateness: Option<Draw>,
-    /// Distribution of the dispatcher's CPU time at each wake of a vCPU. `None` for the host's.
+    /// Distribution of the dispatcher's CPU time at each wake of a vCPU. If `None`, the
+    /// distribution of the whole host is used ([`HostCosts::passes`]).
     pub(crate) wake_pass: Option<Draw>,
     pub(crate) vcpus: Vec<ModelVcpu>,
 }
@@ -205,8 +206,8 @@ impl Model {
         })
     }
 
-    /// Returns the largest differences from the recording that the gate accepts. Edits do not
-    /// change them.
+    /// Returns the largest differences between recording and simulation that the
+    /// [gate](crate::Gate) accepts. Edits do not change them.
     #[must_use]
     pub fn tolerance(&self) -> Tolerance {
         self.tolerance
@@ -245,7 +246,7 @@ impl Model {
     }
 }
 
-/// One reservation for all vCPUs of a VM.
+/// Reservation of a VM whose vCPUs all have the same parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedReservation {
     /// Name of the VM.
@@ -310,8 +311,8 @@ impl HostCosts {
     }
 }
 
-/// Returns true if Linux's ordinary scheduling scheduled all of the recorded host, and not only
-/// slack.
+/// Returns true if Linux's ordinary scheduling scheduled the vCPUs of the recorded host. On other
+/// hosts ordinary scheduling distributes only slack.
 fn is_ordinary(recording: &Recording) -> bool {
     let name = recording.header.policy.split_whitespace().next().unwrap_or_default();
     find(name).is_some_and(is_simulated_only)

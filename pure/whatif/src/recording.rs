@@ -25,8 +25,8 @@ pub struct Recording {
     pub header: Header,
     /// Time at which the recording begins.
     pub begin: Time,
-    /// Time that divides the recording into two parts. Costs are fitted to the first part, and the
-    /// gate compares the second part.
+    /// Time that divides the recording into two parts. Costs are fitted to the first part. The
+    /// [gate](crate::Gate) compares the second part with a simulation.
     pub split: Time,
     /// Demand of all vCPUs.
     pub demand: Demand,
@@ -34,7 +34,8 @@ pub struct Recording {
     pub summary: Summary,
     /// Results of each vCPU, from the end of the warm-up to the end of the recording.
     pub whole: Vec<Measures>,
-    /// Results of each vCPU after `split`. The gate compares these results.
+    /// Results of each vCPU after `split`. The [gate](crate::Gate) compares these results with a
+    /// simulation.
     pub judged: Vec<Measures>,
 }
 
@@ -91,7 +92,8 @@ impl Recording {
         (Time::START + self.demand.length).since(self.begin)
     }
 
-    /// Returns the length of the part of the recording that the gate compares.
+    /// Returns the length of the part of the recording that the [gate](crate::Gate) compares with a
+    /// simulation.
     pub(crate) fn judged_length(&self) -> Span {
         self.length().left_after(self.unjudged())
     }

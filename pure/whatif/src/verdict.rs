@@ -21,11 +21,11 @@ const WAIT_FLOOR: Span = Span::from_us(50);
 /// longest wait.
 const WAKES: u64 = 100;
 
-/// Divisor of the period: a difference of the p99 waits up to this part of the period does not
-/// change the number of missed periods.
+/// Divisor of a period. A difference of the p99 waits up to the period divided by this number does
+/// not change the number of missed periods.
 const WAIT_OF_PERIOD: u64 = 20;
-/// Divisor of the recorded share: a difference of the shares up to this part of the recorded share
-/// is accepted for counting missed periods.
+/// Divisor of the recorded share. For counting missed periods, shares may differ by the recorded
+/// share divided by this number.
 const SHARE_OF_RECORDED: u64 = 50;
 
 /// Comparison of a recording with its simulation in one form.
@@ -39,7 +39,7 @@ pub struct FormGate {
     pub whole: Vec<Measures>,
 }
 
-/// Differences of a simulation from its recording that the gate accepts.
+/// Largest differences between a recording and its simulation that the [gate](crate::Gate) accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tolerance {
     /// A scheduler with reservations. The gate judges shares and waits.
@@ -59,7 +59,7 @@ impl Tolerance {
         }
     }
 
-    /// Returns true if the gate judges waits.
+    /// Returns true if the [gate](crate::Gate) judges waits as well as shares.
     #[must_use]
     pub const fn judges_waits(self) -> bool {
         matches!(self, Tolerance::Reserved)
@@ -73,7 +73,7 @@ pub struct GateRow {
     pub recorded: Measures,
     /// Simulated results in the second half of the recording. `None` if the vCPU is not simulated.
     pub simulated: Option<Measures>,
-    /// Differences that the gate accepts.
+    /// Largest differences that the [gate](crate::Gate) accepts for this vCPU.
     pub tolerance: Tolerance,
 }
 
@@ -92,17 +92,17 @@ impl GateRow {
         self.simulated.is_some() && self.share_error_ppm() <= self.tolerance.share_ppm()
     }
 
-    /// Returns true if the recorded and the simulated p99 wait differ by at most 20 % or 50 us more
-    /// than by chance. The p99 of a few hundred wakes depends on the few longest ones, so each p99
-    /// is known only as an interval, and the nearest ends of the intervals are compared. Also true
-    /// if the waits cannot be compared.
+    /// Returns true if the recorded and the simulated p99 wait are close enough. The p99 of a few
+    /// hundred wakes depends on the few longest waits, so each p99 is known only as an interval.
+    /// The distance between the two intervals may be 20 % of the recorded wait or 50 us, whichever
+    /// is larger. Also true if the recording has too few wakes for a comparison.
     #[must_use]
     pub fn has_wait(&self) -> bool {
         self.has_wait_within(WAIT_FLOOR)
     }
 
-    /// Returns true if the interval of the simulated p99 wait is at most 20 % away from that of the
-    /// recorded one, or at most `ignored`.
+    /// Returns true if the intervals of the recorded and the simulated p99 wait are close enough.
+    /// Their distance may be 20 % of the recorded wait or `ignored`, whichever is larger.
     fn has_wait_within(&self, ignored: Span) -> bool {
         let Some(simulated) = &self.simulated else { return false };
         let recorded = self.recorded.wait_p99_interval.filter(|_| self.recorded.wakes >= WAKES);
@@ -122,8 +122,9 @@ impl GateRow {
     }
 
     /// Returns true if the simulation is close enough to count missed periods. The shares may
-    /// differ by 0.1 percentage points or by a fiftieth of the recorded share. The p99 waits may
-    /// differ by 20 % or by a twentieth of the period. This is true for every row that
+    /// differ by a fiftieth of the recorded share, or by the tolerance of [`GateRow::has_share`] if
+    /// that is larger. The p99 waits may differ by 20 % of the recorded wait, a twentieth of the
+    /// period or 50 us, whichever is largest. This is true for every row that
     /// [passes](Self::passes).
     #[must_use]
     pub fn repeats_periods(&self) -> bool {

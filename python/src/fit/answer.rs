@@ -90,7 +90,7 @@ pub(crate) struct FitTrace {
     pub(crate) scenario: Scenario,
 }
 
-/// Smallest slice for another period. Times are nanoseconds.
+/// Smallest slice for another period than the answer's. Times are nanoseconds.
 #[pyclass(frozen, get_all, module = "slackline")]
 #[derive(Clone)]
 pub(crate) struct FitPeriod {
@@ -126,9 +126,10 @@ pub(crate) struct Fit {
     pub(crate) utilisation_ppm: Option<u64>,
     /// Number of equal VMs that fit on a CPU. None for a scenario.
     pub(crate) vms_per_cpu: Option<u64>,
-    /// Smallest slices for other periods. Empty for a scenario and for a delay.
+    /// Smallest slices for other periods. Empty for a scenario, and for a question with `delay`.
     pub(crate) periods: Vec<FitPeriod>,
-    /// Number of jobs in the simulated worst phase, all in time. None for a scenario.
+    /// Number of jobs that a simulation of the worst phase of the reservation completed, all before
+    /// their deadlines. None for a scenario.
     pub(crate) simulated_jobs: Option<u64>,
     /// Name of the VM in the scenario. None for a task set.
     pub(crate) vm: Option<String>,

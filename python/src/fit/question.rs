@@ -27,7 +27,7 @@ const TRACE: &[u8] = b"slackline-trace-";
 /// Smallest valid value of the argument `share`.
 const LEAST: CpuShare = CpuShare::from_ppm(1);
 
-/// Subject of a question.
+/// Argument `source` of `fit`: a task set, a scenario, or the path of a file.
 #[derive(FromPyObject)]
 pub(crate) enum FitSource<'py> {
     Tasks(PyRef<'py, TaskSet>),
@@ -55,21 +55,22 @@ pub(crate) struct FitArguments {
 ///
 /// - For a task set the answer has two witnesses. One is a proof that the reservation suffices, the
 ///   other a trace of a run in which a slightly smaller reservation misses a deadline. `period`
-///   ("5ms") asks for the smallest slice, `share` ("30%") for the largest period, and
-///   `most_vms=True` for the period with most equal VMs on a CPU. The default is the smallest slice
-///   for half of the shortest task period.
+///   ("5ms") asks for the smallest slice, and `share` ("30%") for the largest period.
+///   `most_vms=True` asks for the period with which the most equal VMs fit on a CPU. The default is
+///   the smallest slice for half of the shortest task period.
 /// - Without a source, `share` and `delay` give a reservation with this share that never waits
 ///   longer than `delay` for CPU time.
 /// - For the VM `vm` of a scenario, the simulator searches the smallest slice with which all claims
 ///   hold. They must hold with each of `seeds` seeds (default 60), and then with as many fresh
 ///   seeds. `vm` can be left out if the scenario has one VM.
 /// - For a recording (a trace of `slackline record`, `run` or `sim`), `claims` are pairs of a
-///   metric and a test. An example is [("waiting of web", "below 2s")]. By default the VM must
-///   receive 99 % of the CPU time that it received in the recording. One seed is used, since
-///   recorded work is not random.
+///   metric and a test. An example is [("waiting of web", "below 2s")]. The default claim is that
+///   the VM receives 99 % of the CPU time that it receives in a simulation of the unchanged
+///   recording. One seed is used, since recorded work is not random.
 ///
-/// `step` is the step of the slice: 1 us, or 1 % of the period for a scenario. `reserve` is the
-/// part of a CPU that is never reserved. `save` is the path to which the trace is written.
+/// `step` is the step of the slice. The default is 1 us, or 1 % of the period for a scenario.
+/// `reserve` is the part of a CPU that is never reserved. `save` is the path to which the trace is
+/// written.
 ///
 /// Raises NotAdmitted if no reservation suffices, and SlacklineError for wrong arguments.
 #[pyfunction]
@@ -165,7 +166,7 @@ impl FitArguments {
         Ok(())
     }
 
-    /// Refuses arguments that only scenarios have.
+    /// Refuses arguments that are possible only with a scenario or a recording.
     fn check_tasks(&self, what: &str) -> PyResult<()> {
         let given = [
             ("vm", self.vm.is_some()),

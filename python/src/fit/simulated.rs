@@ -22,7 +22,7 @@ use crate::interrupt::interruptible;
 use crate::recording;
 use crate::scenario::{NamedFiles, Scenario};
 
-/// Name of the searched input in messages, and the number of seeds that each slice must pass.
+/// Source of a question as messages name it, and the number of seeds that each slice must pass.
 pub(super) struct SimulatedQuestion<'a> {
     pub(super) what: &'a str,
     pub(super) seeds: u64,
@@ -88,7 +88,8 @@ pub(super) fn of_recording(py: Python<'_>, path: &str, arguments: &FitArguments)
     })
 }
 
-/// Returns the claim that a VM receives 99 % of the CPU time that it received in the recording.
+/// Returns the claim that a VM receives at least 99 % of the CPU time that it receives in a
+/// simulation of the unchanged recording.
 fn as_recorded(py: Python<'_>, unchanged: &Scenario, vm: &str) -> PyResult<(String, String)> {
     let metric = format!("delivered of {vm}");
     let results = py.detach(|| simulate(&unchanged.inner));

@@ -11,7 +11,7 @@ pub struct Tally {
     pub skipped: Vec<String>,
     /// Tests that failed and then passed when they were repeated alone.
     pub flaky: Vec<String>,
-    /// True while the section of the output is read that repeats the output of passing tests.
+    /// True while the lines that are read repeat the output of tests that passed.
     in_successes: bool,
 }
 

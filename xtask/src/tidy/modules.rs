@@ -120,7 +120,7 @@ fn test_modules(at: &Module, source: &Source) -> Vec<Module> {
     named.map(|name| at.iter().cloned().chain([name.to_owned()]).collect()).collect()
 }
 
-/// Returns the module to which a path leads, if the path is used in the module `at`.
+/// Returns the module to which a path leads, if the path is used in the module `from`.
 fn resolved(
     from: &Module,
     path: Vec<String>,

@@ -17,10 +17,11 @@ pub(super) struct VcpuResult {
     name: String,
     /// Share before the change. `None` for a VM that the change added.
     before: Option<f64>,
-    /// Interval between the shares in the two simulations.
+    /// Interval between the shares in the two simulations of a prediction, its open and its closed
+    /// form.
     simulated: Interval,
     /// Interval of the prediction: the interval of the simulations, widened by the tolerance of the
-    /// gate.
+    /// gate. The gate is the check that a simulation repeats the recording.
     stated: Interval,
     came: f64,
     wait: Option<Wait>,

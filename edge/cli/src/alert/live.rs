@@ -26,14 +26,14 @@ use crate::terminal::{self, Progress};
 /// Time after a limit is applied that is left out of the results.
 const WARMUP: Span = Span::from_secs(1);
 
-/// Interval of the samples.
+/// Interval at which the CPU time of the tested process is sampled.
 const SECOND: Span = Span::from_secs(1);
 
 /// Mechanisms, target shares and length of a live test.
 #[derive(Debug)]
 pub(super) struct LivePlan {
     ways: Vec<LimitInterface>,
-    /// Origin of the list `ways`.
+    /// Origin of the mechanisms to test: named by the user, or all that are known.
     demand: Demand,
     targets: Vec<CpuShare>,
     length: Span,
@@ -151,8 +151,8 @@ impl LivePlan {
         Ok(results)
     }
 
-    /// Returns true if the test can go on without this mechanism after the error. Either the share
-    /// is too small for the mechanism, or the user did not name the mechanism.
+    /// Returns true if the whole test continues after this error of one mechanism. That is so if
+    /// the share is too small for the mechanism, or if the user named no mechanisms.
     fn skips(&self, error: &LimitError) -> bool {
         is_too_fine(error) || self.demand == Demand::AllThereAre
     }
@@ -222,7 +222,7 @@ impl From<Problem> for Stop {
     }
 }
 
-/// Receiver of signals during a test, which also reports the progress.
+/// Receives signals during a live test, and reports the progress of the test.
 struct Watch {
     stop: UnixStream,
     progress: Progress,
@@ -241,7 +241,7 @@ impl Watch {
         }
     }
 
-    /// Counts a length of time as done in the progress.
+    /// Advances the displayed progress by the length of a test that has passed or is left out.
     fn skip(&mut self, length: Span) {
         self.done += length;
         self.progress.at(self.done);

@@ -14,7 +14,7 @@ pub(super) fn fixed(value: f64) -> String {
     if matches!(&*text, "+0.00" | "-0.00") { "0.00".into() } else { text }
 }
 
-/// Formats the median over the seeds, with the range if the seeds differ.
+/// Formats the median of a value over the seeds, with the range if the values differ.
 pub(super) fn ranged(of: OverSeeds) -> String {
     let OverSeeds { lowest, median, highest } = of;
     let [least, median, most] = [lowest, median, highest].map(fixed);

@@ -1,10 +1,11 @@
-//! Comparison of test results with the paper's published values. Only this module reads both.
+//! Comparison of the results of `slackline alert` with the values published in the ALERT paper.
+//! Only this module reads both the results and the published values.
 //!
-//! The verdicts are those of all papers:
+//! The verdicts are the same as for the experiments of all papers (`slackline paper`):
 //!
 //! - *reproduced*: the published value lies in the measured range over the seeds. The range is
 //!   widened by the precision with which the value can be read in the paper. A finding in words is
-//!   reproduced if the measured one is the same.
+//!   reproduced if the measured finding is the same.
 //! - *same shape*: the values differ, but have the same sign or the order that the paper states.
 //!   For a statement about an order, this is the best verdict.
 //! - *differs*: neither reproduced nor of the same shape.
@@ -141,7 +142,8 @@ fn number(published: &'static Value, ours: OverSeeds) -> PublishedComparison {
     PublishedComparison { published, ours, verdict, sentence }
 }
 
-/// Compares the paper's statements about both schedulers with the measured results.
+/// Compares the paper's statements that relate means of SEDF and Credit, and the published range of
+/// the averages of both schedulers, with the measured results.
 fn between(results: &[&CaseResult]) -> Vec<PublishedComparison> {
     let find = |case: &str| results.iter().copied().find(|result| result.name == case);
     let (Some(sedf), Some(credit)) = (find(AS_PUBLISHED[0]), find(AS_PUBLISHED[1])) else {
@@ -184,7 +186,8 @@ fn order(published: &'static Value, a: OverSeeds, b: OverSeeds) -> PublishedComp
     PublishedComparison { published, ours, verdict, sentence }
 }
 
-/// Compares the range of both schedulers' measured averages with the range of the published axis.
+/// Compares the range of the measured averages of SEDF and Credit with the range of the axis of the
+/// published plot.
 fn both_in_axis(sedf: &CaseResult, credit: &CaseResult) -> Option<PublishedComparison> {
     let averages = |of: &CaseResult| -> Vec<OverSeeds> {
         of.targets().into_iter().filter_map(|target| of.averages(target)).collect()
@@ -195,15 +198,15 @@ fn both_in_axis(sedf: &CaseResult, credit: &CaseResult) -> Option<PublishedCompa
     Some(axis(published("alert.average.axis")?, (least, most)))
 }
 
-/// Compares the range of one scheduler's measured errors per second with the range of the published
-/// axis.
+/// Compares the range of one scheduler's measured errors per second with the range of the axis of
+/// the published plot.
 fn in_axis(id: &str, result: &CaseResult) -> Option<PublishedComparison> {
     let errors = result.errors(None, |_| true);
     let range = (percent(errors.smallest()?), percent(errors.largest()?));
     Some(axis(published(id)?, range))
 }
 
-/// Compares a measured range with the range of a published axis.
+/// Compares a measured range with the range of the axis of a published plot.
 fn axis(published: &'static Value, (least, most): (f64, f64)) -> PublishedComparison {
     let (low, high) = published.range().unwrap_or((f64::NAN, f64::NAN));
     let inside = low - published.give <= least && most <= high + published.give;

@@ -18,7 +18,8 @@ pub(super) struct Contents<'a> {
     pub(super) how: &'a str,
     pub(super) results: &'a [CaseResult],
     pub(super) compared: &'a [PublishedComparison],
-    /// For each case, its result, and its results with one rule of the policy changed.
+    /// For each case, its result with unchanged rules, and a result for each change of a single
+    /// rule of the policy.
     pub(super) ablations: &'a [(CaseResult, Vec<CaseResult>)],
 }
 
@@ -39,7 +40,8 @@ const PAPER: &str = "Cherkasova, Gupta, Vahdat (2007)";
 /// Axis label for the target share.
 const TARGET: &str = "target, % of a CPU";
 
-/// Explanation of a figure whose distribution is cumulated separately on both sides of zero.
+/// Caption of figures that show the distribution of errors, cumulated from each end of the axis
+/// toward an error of zero.
 const OUTWARDS: &str = "Left of zero: part of all seconds with at most this error. Right of zero: \
                         with at least this error.";
 
@@ -130,8 +132,8 @@ fn points(contents: &Contents<'_>) -> Figure {
     ))
 }
 
-/// Draws figures 8 and 11 of the paper: the part of all seconds with larger errors, on either side
-/// of zero.
+/// Draws figures 8 and 11 of the paper: the distribution of errors. A curve shows the part of all
+/// seconds with an error at least as far from zero on the same side.
 fn tails(contents: &Contents<'_>) -> Figure {
     if contents.results.iter().all(|result| result.limiter == Limiter::Host) {
         return live_tails(contents);
@@ -198,8 +200,8 @@ fn tail_range(contents: &Contents<'_>) -> (f64, f64) {
     ((low - margin).max(bounds.0).floor(), (high + margin).min(bounds.1).ceil())
 }
 
-/// Draws figures like 8 and 11 for mechanisms on this host, over the whole range of errors. They
-/// have no published values.
+/// Draws figures like 8 and 11 of the paper for mechanisms on this host, over the whole range of
+/// errors. The paper has no values for these mechanisms.
 fn live_tails(contents: &Contents<'_>) -> Figure {
     let x = Axis::symlog(ERROR, "%", 0.1);
     let seconds = |result: &CaseResult| result.errors(None, |_| true).sorted().len();
@@ -218,14 +220,16 @@ fn live_tails(contents: &Contents<'_>) -> Figure {
     Figure::new("Distribution of errors", plot).caption(&caption).height(340)
 }
 
-/// Returns the indexes of the target shares after which the distance to the next one changes.
+/// Returns the index of each target share whose distance to the next target share differs from its
+/// distance to the previous one.
 fn breaks(targets: &[CpuShare]) -> Vec<usize> {
     let steps: Vec<u32> = targets.windows(2).map(|pair| pair[1].ppm() - pair[0].ppm()).collect();
     (1..steps.len()).filter(|&nth| steps[nth] != steps[nth - 1]).collect()
 }
 
-/// Returns the distribution of errors: cumulated from the left up to zero, and from the right down
-/// to zero.
+/// Returns the curve of the distribution of errors: pairs of an error and a percentage of all
+/// seconds. Below zero, the percentage is of seconds whose error is at most the error of the pair.
+/// From zero on, the percentage is of seconds whose error is larger than the error of the pair.
 fn tail(sorted: &[i64]) -> Vec<(f64, f64)> {
     let all = sorted.len().max(1) as f64;
     let part = |count: usize| count as f64 * 100.0 / all;
@@ -248,7 +252,8 @@ fn tail(sorted: &[i64]) -> Vec<(f64, f64)> {
     spots
 }
 
-/// Returns the points of the distribution that the paper's text states for both schedulers.
+/// Returns the points of the distributions of errors of Credit and SEDF that the paper's text
+/// states.
 fn printed_tails() -> Vec<Layer> {
     let printed = |policy: &str| {
         let value =
@@ -361,7 +366,8 @@ fn ablation_figure(base: &CaseResult, moving: &[&CaseResult]) -> Figure {
         .caption("Bars are medians over the seeds with their range.")
 }
 
-/// Returns the settings in the name of a case that the name of the base case does not have.
+/// Returns the settings in the name of the case `result` that are not in the name of the case
+/// `base`.
 fn changed(base: &CaseResult, result: &CaseResult) -> String {
     let known: Vec<&str> = base.name.split(':').collect();
     result.name.split(':').filter(|part| !known.contains(part)).collect::<Vec<_>>().join(" ")

@@ -30,7 +30,7 @@ use crate::problem::Problem;
 use crate::signals::{cannot_set_up, stop_signal};
 use crate::terminal;
 
-/// Share of a CPU that each mechanism is to deliver, and its period.
+/// Share of a CPU that each mechanism is to deliver to the target.
 const SHARE: CpuShare = CpuShare::from_ppm(200_000);
 const PERIOD: Span = Span::from_ms(10);
 

@@ -57,7 +57,10 @@ pub(super) fn fit(args: &FitArgs, file: &Path, places: &Places) -> Result<(), Pr
     if let Some(name) = [&args.save, &args.save_scenario].into_iter().flatten().next()
         && found.below.is_none()
     {
-        let message = format!("cannot write {}: no slice breaks a claim", name.display());
+        let message = format!(
+            "cannot save {}: every tested slice keeps all claims, so no run breaks a claim",
+            name.display()
+        );
         let hint = Some("use a smaller --step".into());
         return Err(Problem::NotAdmitted { message, hint });
     }

@@ -7,15 +7,15 @@ use slackline_scenario::keys::{CLAIM, Key, KeyTable, LIVE, RELAY, TABLES, TESTS,
 
 use crate::entries::{entries, wrapped};
 
-/// Headings of the tables of a scenario that are on the page `domain`.
+/// Headings of the scenario tables that the help page `domain` explains.
 const DOMAIN_TABLES: [&str; 4] =
     ["[[domain]]", "[[domain.vcpu]]", "[[domain.task]]", "tells = { ... }"];
 
-/// Default of a parameter whose value follows from the parameter `rules`.
+/// Default of parameters whose actual default value follows from the parameter `rules`.
 const AS_RULES: &str = "as-rules";
 
-/// Policies that also take the parameters of another policy, with that policy. Help pages of the
-/// former list only the names of these parameters.
+/// Pairs of policies. The first also takes the parameters of the second. The help page of the first
+/// lists only the names of these parameters.
 const BASES: [(&str, &str); 1] = [("gaps", "credit")];
 
 const SCENARIO: &str = "\

@@ -27,7 +27,7 @@ use crate::hold_args::HoldArgs;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Mechanism of the kernel for a `hold`, with the target as mechanisms see it.
+/// Mechanism of the kernel that holds a target, and the target in the form that mechanisms take.
 pub(super) struct KernelChoice {
     mechanism: &'static dyn KernelMechanism,
     target: EnforceTarget,
@@ -90,7 +90,7 @@ fn chosen(args: &HoldArgs, target: &EnforceTarget, demand: Demand) -> Result<Enf
     Ok(chosen.enforcement)
 }
 
-/// Returns the target as mechanisms see it.
+/// Converts the target of `hold` to the form that mechanisms take.
 fn target_of(target: &Target, is_command: bool) -> Result<EnforceTarget, Problem> {
     let threads = target.who.iter().filter_map(|who| match who {
         JoinTarget::Thread(thread) => Some(thread.clone()),
@@ -107,7 +107,8 @@ fn target_of(target: &Target, is_command: bool) -> Result<EnforceTarget, Problem
     }
 }
 
-/// Holds a target by the kernel until it ends or the user stops the program.
+/// Holds a target by a mechanism of the kernel, until the target ends or the user stops the
+/// program.
 pub(super) fn hold(
     args: &HoldArgs,
     selected: &KernelChoice,
@@ -199,7 +200,8 @@ impl KernelHolding {
         }
     }
 
-    /// Starts a new keeper if the keeper has died.
+    /// Starts a new keeper if the keeper has died. The keeper restores all threads if this program
+    /// dies.
     fn keep_keeper(&mut self) -> Result<(), Problem> {
         let mut keeper = [PollFd::from_borrowed_fd(self.fence.keeper_fd(), PollFlags::IN)];
         let _ = poll(&mut keeper, Some(&rustix::event::Timespec::default()));
@@ -250,7 +252,8 @@ impl PartMeter {
         Ok(PartMeter::Thread(thread.clone(), sampler, Span::ZERO))
     }
 
-    /// Returns the CPU time since the start, and true if the thread or a process still exists.
+    /// Returns the CPU time used since this meter started, and true if the metered thread, or a
+    /// process of the metered tree, still exists.
     fn read(&mut self) -> (Span, bool) {
         match self {
             PartMeter::Thread(thread, sampler, used) => {

@@ -38,7 +38,8 @@ pub(super) struct Part {
     /// Name of the part in the output.
     pub(super) name: String,
     id: Option<VcpuId>,
-    /// CPU time that the part received, as counted for one CPU.
+    /// CPU time that the part received, divided by the number of CPUs on which the part runs at
+    /// once.
     used: Span,
     slept: Span,
     stopped: Span,
@@ -83,8 +84,8 @@ impl Parts {
         self.all.iter().fold(Span::ZERO, |all, part| all + part.used * self.width)
     }
 
-    /// Returns each part with its times until `end`, divided by activity. These times add up to at
-    /// most the time since counting began.
+    /// Returns each part with the time that it spent in each activity until `end`. For a part on
+    /// one CPU, these times add up to at most the time since counting began.
     pub(super) fn each(&self, end: Time) -> impl Iterator<Item = (&Part, Times)> {
         let passed = end.since(self.began);
         self.all.iter().map(move |part| {

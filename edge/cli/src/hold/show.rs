@@ -48,9 +48,9 @@ pub(super) struct HoldOutput {
     contested: BTreeMap<JoinId, String>,
     /// Time at which the vCPUs of the guest were last counted.
     counted: Span,
-    /// Number of changes by other programs that were undone. The next field is the time at which
-    /// the number was last printed.
+    /// Number of changes by other programs that were undone.
     undone: u64,
+    /// Time at which `undone` was last printed. `None` if it was never printed.
     told_undone: Option<Span>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct KernelHeading<'a> {
     pub(super) mechanism: Enforcement,
     /// Demand of each part of the target.
     pub(super) demand: Demand,
-    /// Number of vCPUs, or 1.
+    /// Number of vCPUs of a VM. 1 for other targets.
     pub(super) parts: usize,
 }
 
@@ -177,7 +177,8 @@ impl HoldOutput {
         }
     }
 
-    /// Returns the promise in words, with the word before it. Empty if the target has a weight.
+    /// Formats the reservation `of` with the word before it and the text `after` behind it, such as
+    /// `promised 30.00 %`. Empty if the target has a weight.
     fn promise(&self, of: Option<u64>, after: &str) -> String {
         of.map_or_else(String::new, |of| format!("{} {}{after}", self.word, percent(of)))
     }

@@ -1,4 +1,4 @@
-//! CPU series and task sets of other programs as scenarios.
+//! Import of CPU series and task sets of other programs, as scenarios or task sets.
 
 use std::fmt::Write as _;
 use std::io::Write as _;

@@ -33,7 +33,7 @@ pub(crate) struct LoadArgs {
     pub(crate) report_jobs: bool,
 }
 
-/// Kinds of workload. Times can be random: `4ms`, `uniform 1ms 3ms`, `exponential 4ms`.
+/// Kinds of workload. Times can be fixed or random: `4ms`, `uniform 1ms 3ms`, `exponential 4ms`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Kind {
     /// Compute all the time, without blocking.
@@ -110,10 +110,10 @@ pub(crate) enum Kind {
         #[arg(long, value_parser = file)]
         file: PathBuf,
     },
-    /// Play a guest with an agent, for policies such as `gaps`.
+    /// Act as a guest with an agent, for policies such as `gaps`.
     ///
     /// The thread `vcpu0` has two tasks: an urgent server, which answers pings, and a task that
-    /// computes forever. A second thread plays the guest's devices. The agent reports both tasks
+    /// computes forever. A second thread acts as the guest's devices. The agent reports both tasks
     /// and the number of waiting pings to the host (`slackline help agent`).
     Guest {
         /// CPU time of each answer, e.g. `200us`.
@@ -200,7 +200,7 @@ pub(crate) enum Serving {
         #[command(flatten)]
         port: Port,
     },
-    /// Answer pings, and requests with one byte, on a loopback port.
+    /// Answer pings on a loopback port, and answer requests with one byte.
     Echo {
         /// CPU time of each answer, e.g. `200us`.
         #[arg(long)]

@@ -62,7 +62,7 @@ pub(crate) fn json(done: &LoadResults) -> String {
     format!("{whole:#}\n")
 }
 
-/// Returns the results of a load program that uses no device as JSON.
+/// Returns as JSON the results of a load program that uses no device.
 pub(crate) fn program_json(report: &Report) -> String {
     let whole = json!({
         "format": "slackline-load-1",

@@ -37,9 +37,9 @@ pub(super) struct MeasuredRound {
     pub(super) round: Round,
     /// Reservations of the measured VMs, in the same order.
     pub(super) reservations: Vec<Reservation>,
-    /// Largest share of each vCPU of each VM that admission would accept.
+    /// For each measured VM, the largest share that admission would accept for each of its vCPUs.
     largest: Vec<CpuShare>,
-    /// Prediction without a change.
+    /// Prediction for each measured VM without a change. `None` if a VM has no prediction.
     unchanged: Option<Vec<PredictedVm>>,
     /// Reason why this recording allows no predictions. `None` if it allows them.
     pub(super) refused: Option<String>,

@@ -133,7 +133,7 @@ impl LiveManager<'_> {
         Ok(())
     }
 
-    /// Prints how to undo a last change whose effect no round has measured.
+    /// Prints how to undo the last change, if no round has measured its effect.
     fn tell_how_to_undo(&self) {
         if let Some((before, ..)) = &self.last {
             let (name, slice, at) = (&before.name, before.slice.0, self.daemon_options());

@@ -25,8 +25,8 @@ pub(crate) fn shares(vcpus: &[(String, Vec<Span>)], window: Span) -> Figure {
     Figure::new("CPU time received", plot).caption(&caption)
 }
 
-/// Draws one figure for each metric: the part of all values of a vCPU that are at most as long as a
-/// time.
+/// Draws one figure for each metric. A curve shows the part of all values of a vCPU that are at
+/// most as long as the time on the x axis.
 pub(crate) fn distributions(all: &[Cumulative]) -> Vec<Figure> {
     let mut metrics: Vec<&str> = all.iter().map(|it| it.metric).collect();
     metrics.sort_unstable_by(|one, other| other.cmp(one));

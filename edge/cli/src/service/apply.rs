@@ -1,5 +1,5 @@
-//! Changes to many reservations at once. A file lists the changes, and all or none of them are
-//! made. Or a pattern selects reservations by name.
+//! Changes to many reservations at once. Either a file lists the changes, and all or none of them
+//! are made. Or a pattern of names selects the reservations to change.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -155,7 +155,8 @@ struct ReservationPredictions {
     predicted: Vec<Prediction>,
 }
 
-/// Key of a plan with the revision of the host for which it was made. No reservation has this name.
+/// Key, in a plan file, of the revision of the host for which the plan was made. No reservation has
+/// this name.
 pub(crate) const REVISION: &str = "_revision";
 
 /// Contents of a file of reservations.

@@ -223,7 +223,7 @@ pub(crate) struct Change {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: AmountArgs,
-    /// Give the reservation to this VM, or name its present VM by another binding.
+    /// New binding of the reservation: another VM, or another name for its present VM.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
     /// Do nothing unless N is the current revision of the reservation, as in `list`.

@@ -28,8 +28,8 @@ use crate::terminal;
 /// reserves capacity for a gang member that has not begun.
 const WITHIN: Duration = Duration::from_secs(3);
 
-/// Time between the request to begin and the time [`LEAD`] before the common start. It is long
-/// enough for the request to reach all hosts.
+/// Minimum time from the request to begin until the VMs are first scheduled, [`LEAD`] before the
+/// common start. It is long enough for the request to reach all hosts.
 const NOTICE: Span = Span::from_secs(1);
 
 /// Time before the common start of a gang at which its VMs are first scheduled. Until the common
@@ -88,8 +88,8 @@ struct Calls<'a> {
     /// ahead.
     begins_ns: u64,
     answers: Vec<Answer>,
-    /// For each member, the reason why it could not be reserved or did not begin. `None` if it
-    /// could.
+    /// For each member, the reason why it could not be reserved or did not begin. `None` if there
+    /// is no such reason.
     refusals: Vec<Option<(Kind, String)>>,
 }
 
@@ -223,7 +223,7 @@ impl<'a> Calls<'a> {
         least.saturating_sub(phase).div_ceil(period) * period + phase
     }
 
-    /// Returns a message as the request to the host of a member.
+    /// Returns the request that carries a message to the host of a member.
     fn word(&self, word: GangMessage, member: usize) -> GangWord {
         let (gang, name) = (self.file.name.clone(), self.file.name_of(member));
         match word {

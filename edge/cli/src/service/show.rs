@@ -15,9 +15,9 @@ use crate::headings::*;
 
 /// Text in place of an amount that is not known.
 const NOTHING_YET: &str = "not known yet";
-/// Text in place of a percentage of deadlines if no deadline passed.
+/// Text in place of the percentage of missed deadlines if no deadline passed.
 const NO_DEADLINES: &str = "no deadline passed in this time";
-/// Text in place of a percentage of deadlines of a VM that the kernel enforces.
+/// Text in place of the percentage of missed deadlines if the kernel enforces the reservation.
 const NOT_COUNTED: &str = "deadline misses are counted under the dispatcher only";
 
 pub(super) fn reservations(all: &[Reservation]) -> Table {

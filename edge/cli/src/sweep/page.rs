@@ -117,7 +117,7 @@ struct PointHosts<'a> {
 }
 
 impl PointHosts<'_> {
-    /// Returns the number and the size of each host at the point.
+    /// Returns the hosts at the point: the index of each host in the sweep, and its number of CPUs.
     fn hosts(&self) -> Vec<(usize, usize)> {
         let hosts = self.jobs.hosts.iter().enumerate();
         let here = hosts.filter(|(_, host)| self.jobs.point(host) == self.point);

@@ -13,11 +13,11 @@ use crate::problem::Problem;
 use crate::service::args::DaemonArgs;
 use crate::service::{all, connect};
 
-/// Interval of checks of the user's choices.
+/// Interval at which the thread reads which VM the user has selected, and if the user has quit.
 const STEP: Duration = Duration::from_millis(50);
 
 /// Interval of queries for the culprits of the selected VM's waiting time. An answer covers a
-/// minute, and costs the daemon more than a list.
+/// minute, and costs the daemon more than a list of reservations.
 const CULPRITS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Maximum number of lines of culprits.

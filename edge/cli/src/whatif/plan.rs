@@ -68,8 +68,8 @@ fn key(name: &str) -> String {
 }
 
 /// Formats the prediction for one vCPU, which the service will compare with what happens. The
-/// interval is widened on both sides by the tolerance of the gate, since the simulation is not
-/// known to be more exact than that.
+/// interval is widened on both sides by the tolerance of the gate, the check that a simulation
+/// repeats the recording. The simulation is not known to be more exact than that.
 fn predicted(key: &str, row: &Row, length: Span) -> String {
     let Some((least, most)) = row.interval(|it| Some(it.share_ppm)) else { return String::new() };
     let mut text = format!("\n[[{key}.predicted]]\nvcpu = \"{}\"\n", row.name);

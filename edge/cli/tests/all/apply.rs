@@ -1,4 +1,5 @@
-//! Tests of `apply`, `list --toml` and patterns of names, with a real front and a simulated core.
+//! Tests of `apply`, `list --toml` and patterns of names. The daemon's front process is real, and
+//! the tests answer in place of its core process.
 
 use slackline_control::link::{Answer, Request};
 use slackline_control::{AppliedChange, Event, Kind, Machine, Problem, Thread};
@@ -20,7 +21,8 @@ fn machine(name: &str, vcpus: u16) -> Machine {
     }
 }
 
-/// Plays a core that answers lists of reservations. The VM `new` has two vCPUs.
+/// Answers requests in place of the daemon's core process, and accepts lists of reservations
+/// without the name `big`. The VM `new` has two vCPUs.
 fn applies(request: &Request) -> Outcome {
     match request {
         Request::Find { .. } => Ok(Answer::Machines(vec![machine("new", 2), machine("x", 1)])),
@@ -146,7 +148,7 @@ fn apply_command_accepts_a_file_that_list_printed_as_toml() {
     assert_eq!(web, expected);
 }
 
-/// Plays a core with two reservations, of which one has an end.
+/// Answers requests in place of the daemon's core process. One of the two reservations has an end.
 fn ends(request: &Request) -> Outcome {
     let mut answer = applies(request)?;
     if let Answer::Reservations(all) = &mut answer {
@@ -188,7 +190,8 @@ fn command_with_name_pattern_sends_one_request_per_matching_reservation() {
     daemon.run(&both).refused(2).says("--if-revision cannot be combined with the pattern `*`");
 }
 
-/// Plays a core that refuses every other change, as if the rate limit was exceeded.
+/// Answers requests in place of the daemon's core process, and refuses every second change, as if
+/// the rate limit was exceeded.
 fn limits(request: &Request) -> Outcome {
     static CHANGES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let is_change = matches!(request, Request::Change { .. });

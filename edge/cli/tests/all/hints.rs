@@ -7,7 +7,8 @@ use slackline_units::{CpuShare, Span};
 use crate::common::Place;
 use crate::service::{Daemon, Outcome, fine};
 
-/// Plays a core that refuses reservations for two vCPUs because of a lack of capacity.
+/// Answers requests in place of the daemon's core process. Refuses a reservation that requests a
+/// share for two vCPUs, because of a lack of capacity.
 fn full(request: &Request) -> Outcome {
     let Request::Reserve { wanted, .. } = request else { return fine(request) };
     let Some(Share(share)) = wanted.cpu else { return fine(request) };

@@ -1,4 +1,5 @@
-//! Tests of `slackline history` with a real front and a simulated core.
+//! Tests of `slackline history`. The daemon's front process is real, and the tests answer in place
+//! of its core process.
 
 use slackline_control::link::{Answer, Request};
 use slackline_control::{Account, MOST_ACCOUNTS};
@@ -7,7 +8,7 @@ use crate::service::{Daemon, Outcome, fine};
 
 const HOUR: u64 = 3_600_000_000_000;
 
-/// Plays a core that has a history of 1,500 hours.
+/// Answers requests in place of the daemon's core process, which has a history of 1,500 hours.
 fn remembers(request: &Request) -> Outcome {
     let Request::History { name, since_ns, by_day } = request else { return fine(request) };
     if name != "web" {

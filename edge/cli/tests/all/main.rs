@@ -1,4 +1,4 @@
-//! Tests of the program that do not need a CPU for themselves.
+//! Tests of the program that schedule no CPU of this host, so several tests can run at a time.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::common::Place;
 
-/// Two VMs, of which `web` needs twice as much from the seventh round on.
+/// Returns a folder with a series of demand for two VMs. From the seventh round on, `web` needs
+/// twice as much.
 fn place() -> Place {
     let place = Place::with("");
     let line = |round| if round < 6 { "15.0,20.0\n" } else { "30.0,20.0\n" };
@@ -54,7 +55,8 @@ fn manage_command_refuses_goals_of_unknown_vm_and_impossible_demand() {
     assert!(told.contains("line 3") && told.contains("`120`"), "{told}");
 }
 
-/// A file of `--save` with one round, in which one VM missed 90 of 100 periods.
+/// Returns the header and one round of a file of `--save`. In that round a VM missed 90 of 100
+/// periods.
 fn saved_rounds() -> (Value, Value) {
     let predicted = |share: u32| {
         serde_json::json!({

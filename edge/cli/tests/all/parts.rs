@@ -91,7 +91,7 @@ fn join_command_refuses_missing_duplicate_and_damaged_sweep_parts() {
 }
 
 #[test]
-fn join_command_refuses_parts_of_another_sweep_division_or_build() {
+fn join_refuses_parts_that_differ_in_sweep_count_or_build() {
     let place = with_parts();
     let other = [&SWEEP[..], &["--seed", "9", "--csv", "other.csv", "--part", "3/3"]].concat();
     place.run(&other).ended_with(0);

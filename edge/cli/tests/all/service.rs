@@ -1,5 +1,5 @@
-//! Tests of commands for the daemon, with a real front and a simulated core. The test chooses the
-//! core's answers.
+//! Tests of commands for the daemon. The daemon's front process, which parses requests, is real.
+//! The tests act as the core process, and choose its answers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -26,7 +26,8 @@ use tempfile::TempDir;
 
 pub(crate) type Outcome = Result<Answer, Problem>;
 
-/// A real front, for which the test acts as the core.
+/// The daemon's front process, which parses requests. The test acts as the core process, which
+/// answers them.
 pub(crate) struct Daemon {
     folder: TempDir,
     front: Child,
@@ -34,8 +35,8 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a front. `None` if the test does not run as root, since the front would then refuse
-    /// the test's user.
+    /// Starts the daemon's front process. `None` if the test does not run as root, since the front
+    /// would then refuse the test's user.
     pub(crate) fn new(says: fn(&Request) -> Outcome) -> Option<Daemon> {
         if !rustix::process::geteuid().is_root() {
             return None;

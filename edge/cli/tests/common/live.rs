@@ -35,7 +35,7 @@ pub const TAG: &str = "SLACKLINE_TEST_TAG";
 /// Environment variable with the role of a child process. It is not set in the test process itself.
 pub const PART: &str = "SLACKLINE_TEST_PART";
 
-/// Name of the victim's computing thread, which looks like the name of a QEMU vCPU thread.
+/// Name of the computing thread of a [`Victim`], which looks like the name of a QEMU vCPU thread.
 const VCPU: &str = "CPU 0/TCG";
 
 /// Scenario with two VMs. One joins, is paused, resumes and leaves. The other changes its share.
@@ -373,7 +373,7 @@ impl Victim {
         i32::try_from(self.child.id()).expect("a process id")
     }
 
-    /// Ends the thread of the victim that does nothing.
+    /// Ends the idle thread of the victim. The computing thread continues.
     pub fn end_a_thread(&mut self) {
         let before = self.threads().len();
         self.child

@@ -118,8 +118,8 @@ impl<'a> Daemon<'a> {
         ask(&self.live.place.path("socket"), method, path, body)
     }
 
-    /// Sends a request until the daemon answers it. Before that, the front may be replaced, or the
-    /// rate limit exceeded.
+    /// Sends a request until the daemon answers it. Requests can fail while the daemon replaces its
+    /// front process, which parses requests, or while the rate limit is exceeded.
     #[track_caller]
     pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
         let mut answer = None;

@@ -42,8 +42,8 @@ fn scenario(policy: &str, length: &str, hogs: usize, others: &str) -> String {
     )
 }
 
-/// Starts a client that sends pings to a guest, beginning 2.5 s after its own start. Returns the
-/// thread that returns the client's report.
+/// Starts a thread that waits 2.5 s and then runs a client that pings a guest. The thread returns
+/// the client's report.
 fn client(live: &Live, port: u16) -> JoinHandle<Value> {
     let mut command = live.command(&["load", "ping", "--rate", "20", "--json", "--length", "3s"]);
     command.args(["--to", &port.to_string()]);
@@ -144,8 +144,8 @@ fn claims(told: &[(Time, VcpuId, bool)]) -> Vec<Span> {
     claims
 }
 
-/// Runs two VMs that always compute, and a VM whose agent `acts` plays. Returns the notes of the
-/// run, and the shares of all VMs.
+/// Runs two VMs that always compute, and a VM whose agent is simulated by `acts`. Returns the notes
+/// of the run, and the shares of all VMs.
 fn beside(live: &Live, acts: impl FnOnce(UnixStream) + Send) -> (String, Vec<u64>) {
     let socket = live.place.path("bad.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -380,8 +380,8 @@ fn is_up(log: &Path) -> bool {
     std::fs::read_to_string(log).is_ok_and(|text| text.contains("guest ready"))
 }
 
-/// Starts a client that sends 20 pings per second to a guest after it has booted. Returns the
-/// thread that returns the client's report.
+/// Starts a thread that waits until a guest has booted, and then runs a client. The client sends 20
+/// pings per second to the guest. The thread returns the client's report.
 fn asks(live: &Live, name: &str) -> JoinHandle<Value> {
     let log = live.place.path(&format!("{name}.log"));
     let outside = live.place.path(&format!("{name}.outside"));

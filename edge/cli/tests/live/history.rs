@@ -7,7 +7,7 @@ use crate::common::live::{self, Victim, let_pass, wait_until};
 use crate::common::service::{Daemon, Machine};
 use serde_json::Value;
 
-/// Hours of a reservation's history, of which sums are taken in seconds.
+/// Hours of a reservation's history. Sums over these hours are computed in seconds.
 struct Sums(Vec<Value>);
 
 impl Sums {

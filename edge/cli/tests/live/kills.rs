@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::live::{self, Kernel, Live, Runner, Victim, let_pass, wait_until};
 use rustix::process::Signal;
 
-/// Returns the keeper processes of the test's runs.
+/// Returns the keepers of the test's runs: processes that restore threads if a run is killed.
 fn keepers(live: &Live) -> Vec<i32> {
     live.processes_of("keep")
 }
@@ -97,7 +97,8 @@ fn live_run_that_is_stopped_by_sigstop_continues_after_sigcont() {
     live.nothing_is_left();
 }
 
-/// Process that the test kills: the runner, its keeper, or both.
+/// Process that the test kills: the program that runs the scenario, its keeper, or both. A keeper
+/// restores threads if its run is killed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Whom {
     Runner,

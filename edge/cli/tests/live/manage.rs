@@ -187,7 +187,8 @@ fn live_manager_changes_nothing_after_another_client_made_a_change() {
     live.nothing_is_left();
 }
 
-/// Group of the viewers. Only the daemon sees a host with this group.
+/// Id of the group `slackline` in a group file that only the daemon reads. The client of the test
+/// runs in this group.
 const VIEWERS: u32 = 54_324;
 
 #[test]

@@ -1,4 +1,5 @@
-//! Tests of plans with a canary, and of `slackline undo`, with a real daemon. Needs root.
+//! Tests of plans that first change one VM as a canary, and of `slackline undo`, with a real
+//! daemon. Needs root.
 
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use serde_json::{Value, json};
 use crate::common::live::{self, Live, Victim, let_pass, wait_until};
 use crate::common::service::Daemon;
 
-/// Writes a plan that halves `web` and enlarges `db`, with a prediction for `web`.
-/// Writes a plan that predicts a share and so many misses that only the share decides. On a loaded
-/// machine, deadlines are missed.
+/// Writes a plan that halves the slice of `web` and enlarges the slice of `db`. It predicts the
+/// share of `web`, and so many misses that only the share decides if the prediction holds. On a
+/// loaded test machine, deadlines are missed.
 fn write_plan(live: &Live, revision: u64, share_ppm: u64) {
     let plan = format!(
         "_revision = {revision}\n\

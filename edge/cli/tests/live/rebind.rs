@@ -51,7 +51,8 @@ fn reservation_rebound_from_process_id_to_vm_name_stays_active() {
     assert_eq!((status, &problem["type"]), (400, &json!("bad")), "{problem}");
 }
 
-/// A fake libvirt domain: a VM process in a cgroup whose name only libvirt gives.
+/// A fake libvirt domain: a VM process in a cgroup that is named as libvirt names the cgroups of
+/// its domains.
 struct Domain {
     machine: Option<Machine>,
     group: PathBuf,

@@ -28,7 +28,8 @@ const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
 const KILLS: &str = "SLACKLINE_SOAK_KILLS";
 
 /// Lengths of time in seconds for which the daemon runs, with the faults in each. Growth can be
-/// detected only if a process lives long, so in the long runs no fault kills the core.
+/// detected only if a process lives long, so in the long runs no fault kills the daemon's core
+/// process.
 const LIVES: [(u64, &[Fault]); 6] = [
     (130, &Fault::ALL),
     (130, &Fault::ALL),

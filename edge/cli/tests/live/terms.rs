@@ -112,8 +112,9 @@ fn vcpu_in_live_run_is_blocked_until_configured_wake_time() {
 }
 
 /// Two vCPUs have 0.4 CPU together, and one of them is paused. With `spread = "even"`, the other
-/// receives its equal share, and at most a quarter more. With `spread = "use"`, it also receives
-/// the unused budget of the first, which is more. Replaying the trace gives the same decisions.
+/// vCPU receives its equal share, and at most a quarter more. With `spread = "use"`, it receives
+/// more, because it also receives the unused budget of the paused vCPU. Replaying the trace gives
+/// the same decisions.
 #[test]
 fn busy_vcpu_in_live_run_receives_unused_budget_of_sibling() {
     let Some(live) = live::begin() else { return };

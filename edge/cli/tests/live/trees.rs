@@ -416,8 +416,9 @@ fn process_tree_is_restored_if_live_run_or_keeper_dies() {
     }
 }
 
-/// A process is started during the run, and its parent ends. It is then moved to another cgroup, so
-/// that only the keeper's list or the journal shows that it must be restored.
+/// A process is started during the run, and its parent ends. The process is then moved to another
+/// cgroup. After that, only Slackline's journal and the list of its keeper process show that the
+/// moved process must be restored.
 #[test]
 fn process_moved_from_cgroup_is_restored_after_killed_live_run() {
     let Some(live) = live::begin() else { return };

@@ -91,7 +91,8 @@ fn workers(daemon: &Daemon<'_>) -> Vec<i32> {
     ids.filter(is_worker).collect()
 }
 
-/// Returns the id of the process that has the last recording.
+/// Returns the id of the process that predicts for this daemon. Asserts that the daemon has exactly
+/// one such process.
 #[track_caller]
 fn worker(daemon: &Daemon<'_>) -> i32 {
     let all = workers(daemon);

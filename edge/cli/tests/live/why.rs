@@ -90,8 +90,8 @@ fn ask(live: &Live, file: &Path) -> Value {
     serde_json::from_str(&live.run(&["why", "web", file, "--json"]).good()).expect("JSON")
 }
 
-/// Returns the waiting time of all vCPUs that the answer blames on culprits whose field `key` is
-/// `name`.
+/// Returns the total waiting time of all vCPUs in the answer, counting only waits that are blamed
+/// on culprits whose field `key` is `name`.
 fn blamed(answer: &Value, key: &str, name: &str) -> Span {
     let vcpus = answer["vcpus"].as_array().expect("vCPUs");
     let culprits = vcpus.iter().flat_map(|vcpu| vcpu["culprits"].as_array().expect("culprits"));

@@ -32,7 +32,7 @@ pub enum ServeError {
     FewDescriptors {
         /// Hard limit of open files per process.
         most: u64,
-        /// Number of descriptors that the front needs.
+        /// Number of descriptors that the front process needs.
         needed: u64,
     },
     /// The ledger cannot be opened or written.
@@ -52,7 +52,7 @@ pub enum ServeError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The address for metrics or the page can be reached from other hosts.
+    /// The address for metrics or the web page can be reached from other hosts.
     #[error("cannot serve {what} without TLS on {address}: it is not a loopback address")]
     NotLoopback {
         /// Name of the option: `metrics` or `page`.
@@ -97,7 +97,7 @@ impl ServeError {
         }
     }
 
-    /// Returns true if the options given to the daemon are wrong, and not the host.
+    /// Returns true if wrong options of the daemon caused the error, and not the host.
     #[must_use]
     pub const fn is_about_the_input(&self) -> bool {
         matches!(

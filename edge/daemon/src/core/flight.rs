@@ -1,9 +1,9 @@
 //! The flight recorder: keeps the last minute of all managed CPUs, and saves a recording of each
 //! missed deadline.
 //!
-//! The core passes the scheduling events of its session to the recorder, a separate thread that
-//! keeps them and answers queries. The recorder does not take part in scheduling. If it falls
-//! behind, the core drops events, which are then missing in recordings.
+//! The core (the daemon's main thread) passes the scheduling events of its session to the recorder,
+//! a separate thread that keeps them and answers queries. The recorder does not take part in
+//! scheduling. If it falls behind, the core drops events, which are then missing in recordings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write};
@@ -61,26 +61,27 @@ const PAUSE: Span = Span::from_secs(60);
 /// Maximum number of incidents (recordings of missed deadlines) that are not complete yet.
 const MOST_OPEN: usize = 16;
 
-/// Maximum number of messages queued for the recorder: the number that the core sends in 3 s.
+/// Maximum number of messages queued for the recorder. The daemon's main thread sends this number
+/// in 3 s.
 const QUEUE: usize = 32;
 
-/// Time after which a vCPU that has left is dropped from the counts of missed deadlines, if another
-/// vCPU uses its slot.
+/// Time after which the missed deadlines of a departed vCPU are no longer counted, if another vCPU
+/// now has its slot (index in the session).
 const LATE: Span = Span::from_secs(60);
 
-/// Handle with which the core uses the flight recorder.
+/// Handle with which the daemon's main thread uses the flight recorder.
 pub(super) struct Flight {
     orders: SyncSender<FlightOrder>,
     replies: Receiver<FlightReply>,
     tap: Arc<Tap>,
     threads: Vec<(VcpuId, Tid)>,
-    /// True if the core has dropped events because the recorder's queue was full.
+    /// True if events were dropped because the recorder's queue was full.
     has_gap: bool,
     /// Number of incidents that were saved.
     pub(super) incidents: u64,
 }
 
-/// Message from the core to the recorder thread.
+/// Message from the daemon's main thread to the recorder thread.
 enum FlightOrder {
     Batch(Box<Batch>),
     Ask(Ticket, Question, Own),
@@ -95,31 +96,32 @@ pub(super) type Own = Option<BTreeSet<String>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     Why(String),
-    /// Culprits in the recording of a saved incident, by its number.
+    /// Causes of the waiting time (culprits) in the recording of a saved incident, by its number.
     Incident(u64),
     Incidents,
     Record(Span),
     Predict(Vec<Prediction>),
     Predictions,
-    /// Requests the complete columns of the timeline that have this number or a higher one.
+    /// Timeline columns whose number is at least this one. Only columns that are complete are
+    /// returned.
     Timeline(u64),
 }
 
-/// Message from the recorder thread to the core.
+/// Message from the recorder thread to the daemon's main thread.
 pub(super) enum FlightReply {
     Answer(Ticket, Result<Answer, Problem>),
     /// The recording of an incident was saved, or saving it failed.
     Incident(Result<Incident, String>),
 }
 
-/// Events of the time since the last message from the core.
+/// Message with the events since the previous message to the recorder thread.
 struct Batch {
     entries: Vec<Entry>,
     events: Vec<Event>,
     losses: Vec<Loss>,
     /// Thread id of every vCPU. `None` if no thread id has changed since the last message.
     threads: Option<Vec<(VcpuId, Tid)>>,
-    /// Time at which the core sent the message, on the monotonic clock.
+    /// Time at which the message was sent to the recorder thread, on the monotonic clock.
     at: Time,
     has_gap: bool,
 }
@@ -489,8 +491,8 @@ impl FlightThread {
         }
     }
 
-    /// Returns a recording of the most recent time, whose length is `since`. If `own` is given, the
-    /// recording leaves out the names of all other VMs.
+    /// Returns a recording of the last `since`. If `own` is given, the recording leaves out the
+    /// names of all other VMs.
     fn window(&self, since: Span, own: Option<&BTreeSet<String>>) -> Result<Vec<u8>, Problem> {
         let now = Time::START + self.settled.since(self.origin);
         let from = Time::START + now.since(Time::START + since);

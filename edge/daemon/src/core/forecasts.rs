@@ -1,4 +1,5 @@
-//! What-if questions: the core checks them, passes them to a worker process, and sends the answer.
+//! What-if questions: they are checked and passed to a worker process, whose answer is sent to the
+//! client.
 
 mod largest;
 

@@ -1,5 +1,5 @@
-//! The front process: started with the listening socket and a link to the core, and restarted when
-//! it ends.
+//! The front process, which serves clients. It is started with the listening socket and a link to
+//! the core (the daemon's main thread), and restarted when it ends.
 
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
@@ -14,42 +14,43 @@ use slackline_control::link::{Ask, CoreMessage, LONGEST_ASKED, Lines, line, mess
 
 use crate::front::handed::hand_over;
 
-/// Maximum number of bytes that may wait for the front to read them: twice the longest answer. A
-/// front with more unread bytes is replaced.
+/// Maximum number of bytes that may wait for the front process to read them: twice the longest
+/// answer. A front process with more unread bytes is replaced.
 const MOST_UNREAD: usize = 8 * 1024 * 1024;
 
-/// Maximum number of requests that the core reads at once, before it returns to its other work.
+/// Maximum number of requests that the daemon's main thread reads from the front process at once,
+/// before it returns to its other work.
 const MOST_AT_ONCE: usize = 64;
 
-/// Delay before a front that ended is replaced. Without it, a front that cannot start would keep
-/// the host busy.
+/// Delay before a front process that ended is replaced. Without the delay, a front process that
+/// cannot start would keep the host busy.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Nice value of the front process. A negative value lets the front answer administrators even
-/// while processes of local users keep the CPUs busy.
+/// Nice value of the front process. A negative value lets it answer administrators even while
+/// processes of local users keep the CPUs busy.
 const NICE: i32 = -10;
 
-/// Command that starts a helper process: the front or a worker.
+/// Command that starts a helper process: the front process, which serves clients, or a worker.
 #[derive(Clone, Debug)]
 pub struct FrontCommand {
     /// Path of the executable file.
     pub program: std::path::PathBuf,
-    /// Arguments of the program. The front receives the link to the core as standard input, and the
-    /// listening socket as standard output.
+    /// Arguments of the program. The front process receives its link to the daemon as standard
+    /// input, and the listening socket as standard output.
     pub arguments: Vec<std::ffi::OsString>,
 }
 
-/// Process of the front, if it is running, and the command and sockets for starting it again.
+/// The front process, if it is running, and the command and sockets for starting it again.
 pub(super) struct FrontProcess {
     command: FrontCommand,
     listener: UnixListener,
-    /// Listening sockets for remote clients, metrics and the page. They stay open while
-    /// the front is replaced, so that no client is refused.
+    /// Listening sockets for remote clients, metrics and the web page. They stay open while the
+    /// front process is replaced, so that no client is refused.
     others: [Option<TcpListener>; 3],
     running: Option<Running>,
-    /// Earliest time at which the front is started again.
+    /// Earliest time at which the front process is started again.
     next: Instant,
-    /// Number of times that the front was replaced.
+    /// Number of times that the front process was replaced.
     pub(super) restarts: u64,
 }
 
@@ -57,12 +58,12 @@ struct Running {
     child: Child,
     link: UnixStream,
     lines: Lines,
-    /// Bytes for the front that the link has not accepted yet.
+    /// Bytes that are to be sent to the front process, and that the link has not accepted yet.
     unread: Vec<u8>,
 }
 
 impl FrontProcess {
-    /// Starts the first front.
+    /// Starts the first front process.
     pub(super) fn start(
         command: FrontCommand,
         listener: UnixListener,
@@ -73,20 +74,20 @@ impl FrontProcess {
         Ok(FrontProcess { command, listener, others, running, next, restarts })
     }
 
-    /// Returns the id of the front's process, if it is running.
+    /// Returns the id of the front process, if it is running.
     pub(super) fn pid(&self) -> Option<Tid> {
         let id = self.running.as_ref()?.child.id();
         i32::try_from(id).ok().and_then(Tid::new)
     }
 
-    /// Returns the descriptor of the link to the front, to wait for its messages. `None` if the
-    /// front is not running.
+    /// Returns the descriptor of the link to the front process, to wait for its messages. `None` if
+    /// the process is not running.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.running.as_ref().map(|running| running.link.as_fd())
     }
 
-    /// Replaces the front if it has ended at least [`PAUSE`] ago. Returns true if a new front was
-    /// started.
+    /// Starts a new front process if none is running, and the last one ended at least [`PAUSE`]
+    /// ago. Returns true if a new process was started.
     pub(super) fn look_after(&mut self) -> bool {
         let has_ended = |running: &mut Running| !matches!(running.child.try_wait(), Ok(None));
         if self.running.as_mut().is_some_and(has_ended) {
@@ -116,8 +117,8 @@ impl FrontProcess {
         self.next = Instant::now() + PAUSE;
     }
 
-    /// Returns the requests that the front has sent. A front that sends an invalid message is
-    /// broken or compromised, and is replaced.
+    /// Returns the requests that the front process has sent. If the process sends an invalid
+    /// message, it is broken or compromised, and is replaced.
     pub(super) fn heard(&mut self) -> Vec<Ask> {
         let Some(running) = &mut self.running else { return Vec::new() };
         match running.read() {
@@ -129,8 +130,8 @@ impl FrontProcess {
         }
     }
 
-    /// Sends a message to the front without blocking. Bytes that the front does not accept yet are
-    /// kept for later.
+    /// Sends a message to the front process without blocking. Bytes that the process does not
+    /// accept yet are kept for later.
     pub(super) fn say(&mut self, said: &CoreMessage) {
         let Some(running) = &mut self.running else { return };
         running.unread.extend_from_slice(&line(said));
@@ -139,14 +140,14 @@ impl FrontProcess {
         }
     }
 
-    /// Sends the bytes that the front did not accept earlier.
+    /// Sends the bytes that the front process did not accept earlier.
     pub(super) fn flush(&mut self) {
         if self.running.as_mut().is_some_and(|running| running.flush().is_err()) {
             self.drop_it();
         }
     }
 
-    /// Returns true if bytes for the front still wait to be sent.
+    /// Returns true if bytes for the front process still wait to be sent.
     pub(super) fn is_behind(&self) -> bool {
         self.running.as_ref().is_some_and(|running| !running.unread.is_empty())
     }

@@ -1,9 +1,10 @@
-//! Reservation of the front on a host where all CPUs are scheduled.
+//! Reservation of the front process on a host where all CPUs are scheduled.
 //!
-//! If the daemon leaves a CPU unmanaged, the front runs there as an ordinary process. If the daemon
-//! schedules all CPUs, an ordinary front would run only after all reservations, in competition with
-//! all ordinary threads. A real-time front would be dangerous, since clients decide how much work
-//! it has. So the front gets a reservation with a hard limit, which admission counts.
+//! If the daemon leaves a CPU unmanaged, the front process runs there as an ordinary process. If
+//! the daemon schedules all CPUs, an ordinary front process would run only after all reservations,
+//! in competition with all ordinary threads. A real-time front process would be dangerous, since
+//! clients decide how much work it has. So it gets a reservation with a hard limit, which admission
+//! counts.
 
 use slackline_linux::sys::Tid;
 use slackline_live::session::{JoinTarget, Request, RequestedId};
@@ -13,7 +14,8 @@ use slackline_units::Span;
 use super::scheduler::{Scheduler, declined};
 use super::shares::{FRONT_PERIOD, slice_in};
 
-/// Slice of the front's reservation. It is about the CPU time of two requests over the socket.
+/// Slice of the reservation of the front process. The slice is about the CPU time of two requests
+/// over the socket.
 const SLICE: Span = Span::from_us(100);
 
 impl Scheduler {
@@ -21,7 +23,7 @@ impl Scheduler {
     /// front process.
     ///
     /// # Errors
-    /// If the reservation is refused. The front then runs as an ordinary process.
+    /// If the reservation is refused. The front process then runs as an ordinary process.
     pub(super) fn seat_front(&mut self, pid: Tid) -> Result<(), WorldError> {
         if let Some(before) = self.front.take() {
             // The front before it may have ended, and have left the session by itself.

@@ -20,7 +20,8 @@ const COUNT_INTERVAL: Span = Span::from_secs(10);
 /// history of this interval is lost.
 const WRITE_INTERVAL: Span = Span::from_secs(60);
 
-/// Age of the last write above which a query first causes another write.
+/// Age up to which the written history is used for a query. If the last write is older, the newest
+/// rows are written before the query.
 const FRESH: Span = Span::from_secs(1);
 
 impl Host {

@@ -35,17 +35,18 @@ use crate::find::{self, Absent, FoundMachine};
 use crate::ledger::{EventQuery, HoursQuery, Ledger};
 
 /// Maximum number of requests whose details are kept until they are answered. It is far above the
-/// number of connections of the front. Beyond it, the oldest details are dropped.
+/// number of connections of the front process. Beyond it, the oldest details are dropped.
 const MOST_RESTS: usize = 4_096;
 
-/// This host as the service sees it: scheduler, ledger, look-ups and the front.
+/// This host as the service sees it: scheduler, ledger, look-ups and the front process.
 pub(super) struct Host {
     pub(super) scheduler: Scheduler,
     pub(super) ledger: Ledger,
     /// Boot id of the host.
     boot: String,
     pub(super) scout: Scout,
-    /// Look-ups of VMs for requests. They run independently of discovery passes.
+    /// Look-ups of VMs for requests. They run independently of the periodic discovery passes, which
+    /// look for awaited VMs.
     pub(super) lookups: Lookups,
     pub(super) tally: Tally,
     pub(super) front: Option<FrontProcess>,
@@ -54,8 +55,8 @@ pub(super) struct Host {
     /// Commits that could not be queued for the ledger's writer thread, each with its number and
     /// the error.
     pub(super) not_handed_over: Vec<(u64, LedgerFault)>,
-    /// Details of each unanswered request that only its answer needs. If a tenant made the request,
-    /// the request is kept too.
+    /// Details of each unanswered request, which are needed only for its answer. The request itself
+    /// is kept too if a tenant made it.
     rests: BTreeMap<Ticket, (Rest, Option<ClientRequest>)>,
     /// All VMs that have a name, listed once while many VMs are looked up. `None` at other times.
     around: Option<Vec<find::Machine>>,
@@ -63,8 +64,8 @@ pub(super) struct Host {
     fresh: BTreeMap<Binding, FoundMachine>,
     /// Result of the look-up for the request that is currently executed.
     looked: LookupResult,
-    /// Time at which the core started the commit that is being written. `None` if no commit is
-    /// being written.
+    /// Time at which the commit that is being written was started. `None` if no commit is being
+    /// written.
     committing: Option<Time>,
     pub(super) began: SystemTime,
     pub(super) change_effect: Histogram,
@@ -76,7 +77,8 @@ pub(super) struct Host {
     pub(super) ledger_errors: u64,
     /// Number of daemon restarts since the host was booted.
     pub(super) restarts: u64,
-    /// Time without enforcement before this daemon started, for each domain whose VM existed then.
+    /// Time without enforcement before this daemon started, for each domain whose VM existed in
+    /// that time.
     pub(super) lapsed: BTreeMap<DomId, Span>,
     /// Accumulated costs of reservations. `None` if the daemon has no table of prices.
     pub(super) costs: Option<Costs>,
@@ -135,7 +137,7 @@ impl Host {
         self.scheduler.session.now()
     }
 
-    /// Sends a message to the front, if the front is running.
+    /// Sends a message to the front process, if it is running.
     pub(super) fn say(&mut self, said: &CoreMessage) {
         if let Some(front) = &mut self.front {
             front.say(said);
@@ -252,7 +254,8 @@ impl Host {
         self.fresh.clear();
     }
 
-    /// Starts a discovery pass for the VMs in `waiting` and for those that are being scheduled.
+    /// Starts a discovery pass: a search for the VMs in `waiting`, and a check of those that are
+    /// being scheduled.
     pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>) {
         let held = self.scheduler.held().filter_map(|(domain, identity)| {
             let machine = self.scheduler.found.get(&identity)?.machine.clone();

@@ -59,8 +59,8 @@ impl Incidents {
         self.all.iter().rev()
     }
 
-    /// Returns the culprits in the recording of an incident. If `own` is given, the caller is a
-    /// tenant with these VMs.
+    /// Returns the causes of the waiting time (culprits) in the recording of an incident. If `own`
+    /// is given, the caller is a tenant, who may see only the names of these VMs.
     pub(super) fn why(&self, id: u64, own: Option<&BTreeSet<String>>) -> Result<Answer, Problem> {
         let may_see = |name: &String| own.is_none_or(|own| own.contains(name));
         let incident = self.all.iter().find(|it| it.id == id && may_see(&it.name));

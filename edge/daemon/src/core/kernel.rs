@@ -14,12 +14,14 @@ use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
 use super::shares::empty_place;
 
-/// Name of the domain of reservations that keep time for deadline threads on further CPUs.
+/// Domain name of reservations that have no threads. They keep CPU time free for deadline threads
+/// on all CPUs but the first.
 const SHADOW: &str = "deadline";
 
 /// Enforcement of a domain by the kernel.
 pub(super) struct KernelDomain {
-    /// Reservations without threads on the CPUs after the first.
+    /// Reservations of the domain on all CPUs but the first. They have no threads, and keep CPU
+    /// time free for the deadline threads of the domain.
     pub(super) shadows: Vec<JoinId>,
     /// Thread in each place. `None` for an empty place.
     pub(super) seated: Vec<Option<SeatedThread>>,
@@ -30,7 +32,7 @@ pub(super) struct SeatedThread {
     pub(super) thread: ThreadRef,
     pub(super) enforced: KernelEnforcement,
     pub(super) clock: ThreadClock,
-    /// CPU time of the thread at the last reading, and the time of that reading.
+    /// CPU time of the thread at its last reading, which was at the time `at`.
     pub(super) used: Span,
     pub(super) at: Time,
 }
@@ -42,8 +44,9 @@ impl KernelDomain {
     }
 }
 
-/// Returns the requests with which a domain of the kernel joins the session. They are its places on
-/// the first CPU, and then the same reservations on each further CPU.
+/// Returns the requests with which a domain that the kernel enforces joins the session. They are
+/// its places (reserved vCPUs) on the first CPU, and then the same reservations on each further
+/// CPU.
 pub(super) fn requests(as_what: (DomId, &str, &Terms), cpus: usize) -> Vec<Request> {
     let on = |cpu: usize| Some(CpuSet::one(CpuId::new(cpu)));
     let places = 0..as_what.2.vcpus();

@@ -1,5 +1,5 @@
-//! Threads of VMs that the kernel enforces: putting them into places of the scheduler, and removing
-//! them.
+//! Threads of VMs whose reservations the kernel enforces. They are put into places (reserved vCPUs)
+//! of the scheduler, and removed.
 //!
 //! Before a domain begins, [`check_interference`] checks that the dispatchers' reservations meet
 //! their deadlines beside the bursts of deadline threads. The CPU time of deadline threads is read
@@ -64,8 +64,8 @@ impl Scheduler {
         })
     }
 
-    /// Checks the interference if `domain` had the reservation `each` for each vCPU. The error has
-    /// the first CPU with too little time, by its number in the session.
+    /// Checks the interference as it would be if `domain` had the reservation `each` for each vCPU.
+    /// The error has the first CPU with too little time, by its number in the session.
     fn interference(
         &self,
         (domain, each): (DomId, Reservation),
@@ -100,9 +100,10 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Lets the kernel enforce for the threads of a VM. Threads that keep their place are not
-    /// disturbed. All threads that lose their place are restored first. Then the new threads get
-    /// their places in order. If a thread is refused, its place and the later places stay empty.
+    /// Lets the kernel enforce the reservation of a domain for the threads of its VM. Threads that
+    /// keep their place are not disturbed. All threads that lose their place are restored first.
+    /// Then the new threads get their places in order. If a thread is refused, its place and the
+    /// later places stay empty.
     pub(super) fn seat_by_kernel(
         &mut self,
         domain: DomId,
@@ -258,7 +259,7 @@ impl Scheduler {
     }
 
     /// Writes the mechanism into the records of new reservations, since the session does not know
-    /// it. The search below is slow, but such records are rare.
+    /// it. Finding the reservation of a record is slow, but such records are rare.
     pub(super) fn name_mechanisms(&self, records: &mut [Entry]) {
         for entry in records {
             let Entry::Record(Record::Promised { vcpu, by, .. }) = entry else { continue };
@@ -311,7 +312,8 @@ fn longest_slice(refused: Span, fits: impl Fn(Span) -> bool) -> Span {
     Span::from_us(good)
 }
 
-/// Returns the parameters of a domain as a demand on the kernel, for each vCPU.
+/// Returns the slice and period of each vCPU of a domain, as a hard limit for the kernel to
+/// enforce.
 fn exact(terms: Terms) -> Demand {
     Demand::Time(terms.each(), Bound::Exact)
 }

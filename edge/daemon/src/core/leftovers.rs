@@ -8,8 +8,8 @@ use slackline_fence::{
 };
 
 /// Maximum wait for the keeper processes of killed runs. A keeper restores the threads of its run,
-/// and must have finished before a thread is scheduled again. It takes a third of a second for 500
-/// threads.
+/// and must have finished before a thread is scheduled again. A keeper takes a third of a second
+/// for 500 threads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Restores the threads and budgets that killed runs left changed, and reports each restored thread

@@ -128,7 +128,8 @@ fn private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     options.create(true).mode(0o600).open(path)
 }
 
-/// Returns what a vCPU received during the time of a prediction. `None` if the vCPU has left.
+/// Returns the measured outcome for a vCPU over the time of its prediction. `None` if the vCPU has
+/// left.
 fn outcome(
     prediction: &Prediction,
     from: Time,

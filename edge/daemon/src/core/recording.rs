@@ -1,4 +1,5 @@
-//! Start of the flight recorder, and the queries and replies between it and the core.
+//! Start of the flight recorder, and the queries and replies between it and the daemon's main
+//! thread.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +13,8 @@ use super::host::Host;
 use super::{Core, POLICY, RESERVE, ServeOptions, tally, wire};
 
 impl Core {
-    /// Starts the flight recorder, and reserves CPU time for the front process. If the recorder
-    /// cannot be started, the daemon runs without it.
+    /// Starts the flight recorder, and reserves CPU time for the front process, which serves
+    /// clients. If the recorder cannot be started, the daemon runs without it.
     pub(super) fn begin(&mut self, options: &ServeOptions, tell: &mut dyn FnMut(&str)) {
         if options.is_recorded {
             let policy = format!("{POLICY} reserve={RESERVE}");

@@ -1,5 +1,5 @@
 //! Reloading of prices, groups and certificates on request. A separate thread reads the files,
-//! since the core must not wait for a disk.
+//! since the daemon's main thread must not wait for a disk.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,8 +24,8 @@ pub struct Reload {
 pub(super) struct ReloadedFiles {
     prices: Result<Option<Prices>, String>,
     people: io::Result<People>,
-    /// Error that the front would report at its next start with the new certificates. The front
-    /// reads certificates only when it starts.
+    /// Error that the front process would report at its next start with the new certificates. The
+    /// front process reads certificates only when it starts.
     tls: Result<(), String>,
 }
 

@@ -1,5 +1,5 @@
-//! Kernel capabilities that the core keeps: those in its systemd unit. The core drops all others,
-//! even if root starts it by hand.
+//! Kernel capabilities that the daemon's main process keeps: those in its systemd unit. The process
+//! drops all others, even if root starts it by hand.
 
 use std::io;
 use std::path::Path;
@@ -12,8 +12,9 @@ use rustix::thread::{
 use super::error::ServeError;
 use crate::front::rights::DESCRIPTORS;
 
-/// Capabilities of the systemd unit, whose file explains each, and also `CHOWN`. The daemon needs
-/// `CHOWN` to give the socket to its group if systemd has not created it.
+/// Capabilities that the daemon keeps: those of its systemd unit, in whose file each is explained,
+/// and `CHOWN`. The daemon needs `CHOWN` to give the socket to its group if systemd has not created
+/// the socket.
 const NEEDED: CapabilitySet = CapabilitySet::SYS_NICE
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::IPC_LOCK)
@@ -27,8 +28,8 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_NICE
 /// one of them.
 const EVENTS: [&str; 2] = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
 
-/// Drops all capabilities that the core does not need, permanently, for the calling thread and all
-/// threads that it starts. It must be called while the process has one thread.
+/// Drops all capabilities that the daemon does not need, permanently, for the calling thread and
+/// all threads that it starts. The function must be called while the process has one thread.
 ///
 /// # Errors
 /// If the kernel refuses. Some capabilities may have been dropped by then.
@@ -55,7 +56,7 @@ pub(super) fn keep_what_is_needed() -> io::Result<()> {
 }
 
 /// Returns an error if the hard limit `most` is below the number of descriptors that the front
-/// needs. For a process without a limit, `most` is `None`.
+/// process needs. For a process without a limit, `most` is `None`.
 pub(super) fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
     match most {
         Some(most) if most < DESCRIPTORS => {

@@ -29,9 +29,10 @@ pub(super) struct Scheduler {
     /// VMs that were found by look-ups or discovery. Places of a domain get their threads from
     /// them.
     pub(super) found: BTreeMap<Identity, FoundMachine>,
-    /// Member of the session that has the front's reservation. `None` if the front has none.
+    /// Member of the session that has the reservation of the front process. `None` if it has none.
     pub(super) front: Option<JoinId>,
-    /// True if the kernel's enforcement outlives this process for a time.
+    /// True if the kernel goes on enforcing its reservations for some time after this process has
+    /// ended.
     pub(super) is_kept: bool,
 }
 
@@ -62,8 +63,8 @@ pub(super) struct ShrunkDomain {
 }
 
 impl Scheduler {
-    /// Creates a scheduler without domains. With `is_kept`, the kernel's enforcement outlives this
-    /// process for a time.
+    /// Creates a scheduler without domains. With `is_kept`, the kernel goes on enforcing its
+    /// reservations for some time after this process has ended.
     pub(super) fn new(session: Session, cpus: Vec<CpuId>, is_kept: bool) -> Scheduler {
         let (domains, found) = (BTreeMap::new(), BTreeMap::new());
         Scheduler { session, cpus, domains, found, front: None, is_kept }
@@ -446,15 +447,15 @@ impl Scheduler {
     }
 
     /// Returns the domain and place of a session member. `None` for a member that is no domain's
-    /// vCPU, such as the front.
+    /// vCPU, such as the front process.
     pub(super) fn place_of(&self, id: JoinId) -> Option<(DomId, u16)> {
         let (domain, number) = (id.vcpu().domain(), id.vcpu().number());
         let place = self.domains.get(&domain)?.places.get(usize::from(number))?;
         (place.id == Some(id)).then_some((domain, number))
     }
 
-    /// Returns true if a place of the domain has no vCPU thread although its VM, with `vcpus`
-    /// vCPUs, has another vCPU.
+    /// Returns true if the domain has an empty place although its VM has a vCPU without a place.
+    /// `vcpus` is the number of vCPUs of the VM.
     pub(super) fn is_wanting(&self, domain: DomId, vcpus: usize) -> bool {
         let places = self.domains.get(&domain).map_or(&[][..], |known| &known.places);
         let seated = places.iter().filter(|place| place.vcpu.is_some()).count();

@@ -1,5 +1,6 @@
 //! The scout: a thread of ordinary priority that looks for VMs on the host. It does slow work, such
-//! as reading all of procfs or asking a VM's monitor, so that the core need not wait.
+//! as reading all of procfs or asking a VM's monitor, so that the daemon's main thread need not
+//! wait.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,7 +22,8 @@ use slackline_units::{DomId, Span};
 
 use crate::find::{Absent, FoundMachine, Kind, Machine, find_all, find_at_once, find_of, named};
 
-/// Size of the scout thread's stack in bytes. All of it is locked into memory.
+/// Stack size of the scout (the thread that looks for VMs), in bytes. All of the stack is locked
+/// into memory.
 const STACK: usize = 1 << 18;
 
 /// Maximum number of threads that query virtual machine monitors at the same time in one discovery
@@ -31,7 +33,7 @@ const ASKERS: usize = 4;
 /// Time after which a discovery pass queries no further monitor of the same user.
 const ASKING_FOR_ONE: Duration = Duration::from_secs(1);
 
-/// A task for the scout thread.
+/// A task for the scout: the thread that looks for VMs.
 pub(super) enum Order {
     /// A discovery pass: look for awaited VMs, and check the vCPUs of VMs that are being scheduled.
     Around(Vec<AwaitedVm>, Vec<ReservedVm>),
@@ -65,8 +67,8 @@ pub(super) struct LookupResult {
     /// Name that was looked up and the bindings that match it. `None` if the look-up was by
     /// binding.
     pub(super) named: Option<(Name, Vec<Binding>)>,
-    /// Binding of the VM and the result of looking it up. `None` if the name matched no single
-    /// binding.
+    /// Binding of the VM and the result of looking it up. `None` if no VM or several VMs have the
+    /// name.
     pub(super) found: Option<(Binding, Result<FoundMachine, Absent>)>,
 }
 
@@ -99,11 +101,11 @@ pub(super) struct ReservedVm {
     pub(super) domain: DomId,
     pub(super) machine: Machine,
     pub(super) pid: Tid,
-    /// True if a place of the VM's domain has no vCPU thread although the VM has another vCPU.
+    /// True if the VM's domain has an empty place although the VM has a vCPU without a place.
     pub(super) is_wanting: bool,
 }
 
-/// A result that the scout thread reports.
+/// A result that the scout reports. The scout is the thread that looks for VMs.
 pub(super) enum ScoutFinding {
     /// A VM that a reservation waits for exists.
     Here(Binding, FoundMachine),
@@ -128,7 +130,7 @@ pub(super) enum ScoutFinding {
 /// cannot be measured. The error is the reason why VMs cannot be listed.
 pub(super) type Listing = Arc<Result<Vec<(Machine, Option<u32>)>, Absent>>;
 
-/// Handle of the scout's thread.
+/// Handle of the scout: the thread that looks for VMs.
 pub(super) struct Scout {
     orders: Sender<Order>,
     seen: Receiver<ScoutFinding>,
@@ -160,8 +162,8 @@ impl Scout {
         Ok(Scout { orders, seen, told, is_out: false })
     }
 
-    /// Starts a discovery pass in the scout thread, unless one is under way or there is nothing to
-    /// look for.
+    /// Starts a discovery pass (a search for VMs) in the scout thread, unless one is under way or
+    /// there is nothing to look for.
     pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>, held: Vec<ReservedVm>) {
         let is_vm_sought = !waiting.is_empty() || !held.is_empty();
         if is_vm_sought && !self.is_out {

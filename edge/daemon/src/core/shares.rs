@@ -8,7 +8,8 @@ use slackline_units::{DomId, Span};
 
 use super::POLICY;
 
-/// Period of the front's reservation. A request waits at most this long until the front runs.
+/// Period of the front process's reservation. A request waits at most this long until the process
+/// runs.
 pub(super) const FRONT_PERIOD: Span = Span::from_ms(2);
 
 /// Returns the request of a place without a thread.

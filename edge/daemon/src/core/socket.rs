@@ -59,9 +59,9 @@ impl SocketError {
     }
 }
 
-/// Returns the socket that systemd passed, or a new socket at `path`. The socket's owner and
-/// members of the groups that give permissions may connect. If the group of administrators could
-/// not be given access, a warning is returned as text.
+/// Returns the socket that systemd passed. If systemd passed none, creates a socket at `path`. The
+/// socket's owner and members of the groups that give permissions may connect. If the group of
+/// administrators could not be given access, a warning is returned as text.
 pub(super) fn listen(
     path: &Path,
     people: People,

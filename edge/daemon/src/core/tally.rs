@@ -25,7 +25,7 @@ const TIDY_DELAY: Span = Span::from_secs(60);
 pub(super) struct Tally {
     lately: MovingWindow,
     all: Meter,
-    /// Sums of former vCPUs whose slots are used by other vCPUs now.
+    /// Sums of former vCPUs whose slots (indices in the session) are used by other vCPUs now.
     before: BTreeMap<(DomId, u16), Sum>,
     /// Largest waiting time that was reported so far for each vCPU. Later records can reduce the
     /// computed waiting time, but the reported value must never decrease.

@@ -22,14 +22,14 @@ const MOST_NAMES: usize = 4_096;
 /// Number that stands for all threads except vCPU threads.
 const OTHERS: u32 = 0;
 
-/// Sink that sums up which threads ran in each column.
+/// Sums of the CPU time of vCPUs and other threads on each CPU, in columns of equal length.
 #[derive(Debug)]
 pub(super) struct TimelineKeeper {
     cpus: Vec<u32>,
     names: Vec<String>,
     numbers: BTreeMap<String, u32>,
     threads: BTreeMap<HostThreadId, u32>,
-    /// Number of the first column.
+    /// Number of the oldest column that is kept.
     first: u64,
     columns: VecDeque<Column>,
     /// Time up to which each CPU is drawn.
@@ -57,7 +57,8 @@ impl TimelineKeeper {
         }
     }
 
-    /// Adds deadlines of a vCPU that were found missed at a time.
+    /// Adds `count` missed deadlines of a vCPU to the column of the time `at`, at which they were
+    /// found.
     pub(super) fn missed(&mut self, vcpu: &str, at: Time, count: u64) {
         let number = self.number(vcpu);
         let column = at.since(Time::START) / STEP;
@@ -68,7 +69,7 @@ impl TimelineKeeper {
         }
     }
 
-    /// Drops the numbers of threads that are not recorded any more.
+    /// Forgets the numbers in the timeline of threads that are no longer recorded.
     pub(super) fn keep_threads(&mut self, is_live: impl Fn(HostThreadId) -> bool) {
         self.threads.retain(|&id, _| is_live(id));
     }
@@ -174,7 +175,7 @@ fn thousandths(used: Span) -> u32 {
 /// Sink that adds the threads and run intervals of recorded events to the timeline.
 pub(super) struct TimelineSink<'a> {
     pub(super) keeper: &'a mut TimelineKeeper,
-    /// Returns the name of a vCPU.
+    /// Function that returns the name of a vCPU, or `None` if the vCPU is not known.
     pub(super) name: &'a dyn Fn(slackline_units::VcpuId) -> Option<String>,
 }
 

@@ -211,7 +211,7 @@ impl Window {
     }
 }
 
-/// Recording for a question.
+/// Source of the recording from which a question is answered.
 enum WindowSource {
     Kept(KeptWindow),
     /// Bytes of a recording that a new worker loads.

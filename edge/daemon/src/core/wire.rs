@@ -1,4 +1,5 @@
-//! Translation between messages on the link to the front and requests of the service.
+//! Translation between requests of the service and messages on the link to the front process, which
+//! serves clients.
 
 use std::time::SystemTime;
 
@@ -13,7 +14,7 @@ use super::flight::Question;
 use crate::find::Machine;
 use crate::ledger::LoggedEvent;
 
-/// A request from the front after it was checked and translated.
+/// A request of the front process after it was checked and translated.
 pub(super) enum ValidRequest {
     /// A request that the service handles, with the details that only its answer needs.
     Service(ClientRequest, Rest),
@@ -60,9 +61,9 @@ impl Rest {
     }
 }
 
-/// Checks and translates a message of the front. The front states the identity of the caller, and
-/// this function determines the caller's permissions. `each` returns the current reservation with a
-/// given name. `wall_ahead` is the wall clock's offset from the service's clock.
+/// Checks and translates a message of the front process. The process states the identity of the
+/// caller, and this function determines the caller's permissions. `each` returns the current
+/// reservation with a given name. `wall_ahead` is the wall clock's offset from the service's clock.
 pub(super) fn heard(
     ask: Ask,
     access: &Access,

@@ -51,10 +51,11 @@ const HEAD: usize = 16 * 1024;
 /// Number of connections that are accepted without a pause in which requests are served.
 const AT_ONCE: u64 = 64;
 
-/// Pause after a failed `accept` that no client causes, such as a lack of descriptors or memory.
+/// Pause after an `accept` that failed for a reason that no client causes, such as a lack of
+/// descriptors or memory.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
-/// Delay before the front answers a caller that exceeds its rate limit.
+/// Delay before a caller that exceeds its rate limit gets an answer.
 const AFTER_FLOOD: Duration = Duration::from_millis(100);
 
 /// Maximum number of refused connections that wait for their request at the same time.
@@ -67,13 +68,13 @@ const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 /// Maximum number of connections to the loopback address for metrics.
 const SCRAPERS: usize = 8;
 
-/// Maximum number of connections of browsers to the loopback address of the page.
+/// Maximum number of connections of browsers to the loopback address of the web page.
 const BROWSERS: usize = 24;
 
 /// Time limit for a TLS handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Delay before the front answers an address that has sent too many unknown credentials.
+/// Delay before an address that has sent too many unknown credentials gets an answer.
 const AFTER_FAILURES: Duration = Duration::from_secs(1);
 
 /// Raw HTTP answer to a local caller without access.
@@ -174,7 +175,7 @@ pub(super) async fn accept_scrapers(
     }
 }
 
-/// Serves the page to browsers of this host, forever. Waits forever if `site` is `None`.
+/// Serves the web page to browsers of this host, forever. Waits forever if `site` is `None`.
 ///
 /// # Errors
 /// If the socket cannot be waited for.
@@ -265,7 +266,7 @@ impl Origin {
         }
     }
 
-    /// Identifies the caller of a session by asking the core for its present role.
+    /// Identifies the caller of a session by asking the core process for its present role.
     async fn caller_of(
         &self,
         session: &Session,
@@ -282,7 +283,7 @@ impl Origin {
     }
 
     /// Identifies the caller of a request. The error is the response to send instead: 401 for
-    /// missing or unknown credentials, or the error of the core.
+    /// missing or unknown credentials, or the error that the core process reports.
     async fn caller(
         &self,
         request: &http::Request<Incoming>,

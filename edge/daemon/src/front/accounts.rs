@@ -1,4 +1,4 @@
-//! HTTP page of the history: CPU time that a reservation received, by hour or day.
+//! HTTP endpoint of the history: CPU time that a reservation received, by hour or day.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

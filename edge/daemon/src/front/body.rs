@@ -26,7 +26,7 @@ const DEEPEST: usize = 16;
 #[derive(Debug)]
 pub(super) struct No(pub(super) Problem);
 
-/// Result of an HTTP page: a response or a refusal.
+/// Result of an HTTP endpoint: a response or a refusal.
 pub(super) type Reply = Result<Response, No>;
 
 impl From<Problem> for No {
@@ -41,8 +41,8 @@ impl No {
         No(Problem::new(Kind::Bad, detail).hinting(hint))
     }
 
-    /// Returns the refusal that is sent if the core's answer has the wrong type for the request.
-    /// That is a bug.
+    /// Returns the refusal that is sent if the answer of the core process has the wrong type for
+    /// the request. That is a bug.
     pub(super) fn bug() -> No {
         No(Problem::new(
             Kind::Bug,
@@ -238,7 +238,7 @@ pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, No> {
     })
 }
 
-/// Refuses a request that has a conditional header in `names`, which its page does not support.
+/// Refuses a request that has a conditional header in `names`, which its endpoint does not support.
 pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), No> {
     match names.iter().find(|name| headers.contains_key(*name)) {
         None => Ok(()),
@@ -262,7 +262,7 @@ pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Opti
     text.map_err(|_| No::bad(format!("the header {name} is not ASCII"), "send the header in ASCII"))
 }
 
-/// Returns the answer to a request for a page that exists but does not support the request's
+/// Returns the answer to a request for an endpoint that exists but does not support the request's
 /// method.
 pub(super) async fn wrong_method(request: Request) -> Response {
     let (method, path) = (request.method(), request.uri().path());
@@ -275,7 +275,7 @@ pub(super) async fn wrong_method(request: Request) -> Response {
     response
 }
 
-/// Returns the answer to a request for a page that does not exist.
+/// Returns the answer to a request for an endpoint that does not exist.
 pub(super) async fn no_such_page(request: Request) -> No {
     let detail = format!("there is no page {}", request.uri().path().escape_debug());
     No(Problem::new(Kind::NoSuchPage, detail).hinting("see the pages in /v1/openapi.json"))

@@ -1,10 +1,10 @@
 //! Checks of requests that come from a browser.
 //!
 //! A browser sends requests of any page that its user opens, with the cookies and certificates of
-//! the user. So a request of a browser is accepted only if it comes from our own page and proves a
-//! session. The proof is a cookie, which scripts cannot read, and a token, which other sites and
-//! other ports of this host do not have. This holds on every socket, since `ssh -L` can forward
-//! each of them to a browser.
+//! the user. So a request of a browser is accepted only if it comes from our own web page and
+//! proves a session. The proof is a cookie, which scripts cannot read, and a token, which other
+//! sites and other ports of this host do not have. This holds on every socket, since `ssh -L` can
+//! forward each of them to a browser.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -86,7 +86,7 @@ pub(super) fn visitor<B>(
     session.map(|session| Visitor::Session(Box::new(session))).ok_or_else(no_session)
 }
 
-/// Returns true if the path needs no session: the files of the page, and the login.
+/// Returns true if the path needs no session: the files of the web page, and the login.
 fn is_public(path: &str) -> bool {
     path == "/" || path == "/favicon.ico" || path.starts_with("/page/")
 }

@@ -1,4 +1,4 @@
-//! Caller of a request, and the request that the front sends to the core for it.
+//! Caller of a request, and the request that the front process sends to the core process for it.
 
 use slackline_control::link::{CallerIdentity, Request};
 use slackline_control::{Kind, Problem};
@@ -11,7 +11,7 @@ use super::limits::Owner;
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) who: CallerIdentity,
-    /// Principal whose limits apply to the caller.
+    /// Principal whose limits apply to requests of the caller.
     pub(super) owner: Owner,
     pub(super) role: Role,
     pub(super) until: Instant,
@@ -19,7 +19,7 @@ pub(super) struct Caller {
     pub(super) session: Option<String>,
 }
 
-/// A request that the front sends to the core.
+/// A request that the front process sends to the core process.
 #[derive(Debug)]
 pub(super) struct CoreRequest {
     pub(super) who: CallerIdentity,
@@ -28,20 +28,20 @@ pub(super) struct CoreRequest {
 }
 
 impl Caller {
-    /// Returns a request to the core on behalf of this caller, with an idempotency key if the
-    /// client sent a key.
+    /// Returns a request to the core process on behalf of this caller, with an idempotency key if
+    /// the client sent a key.
     pub(super) fn asks(&self, key: Option<&Key>, request: Request) -> CoreRequest {
         let key = key.map(ToString::to_string);
         CoreRequest { who: self.who.clone(), key, request }
     }
 
-    /// Returns true if the caller is a user of this host. The core determines the current rights of
-    /// such a caller itself.
+    /// Returns true if the caller is a user of this host. The core process determines the current
+    /// rights of such a caller itself.
     pub(super) fn is_local(&self) -> bool {
         matches!(self.who, CallerIdentity::User { .. })
     }
 
-    /// Checks that the caller's role allows `verb`. The core checks the rights again.
+    /// Checks that the caller's role allows `verb`. The core process checks the rights again.
     pub(super) fn may(&self, verb: Verb) -> Result<(), Problem> {
         if self.role.may(verb) {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Filter for the front's system calls. Once the front serves clients, it may make only calls for
-//! its open descriptors, its memory and the time.
+//! Filter for the system calls of the front process. Once the process serves clients, it may make
+//! only calls for its open descriptors, its memory and the time.
 //!
-//! A compromised front cannot open files or connections, start processes, or inspect other
+//! A compromised front process cannot open files or connections, start processes, or inspect other
 //! processes. All other calls fail with `EPERM`. A call of another architecture (32 bits on 64)
 //! kills the process.
 
@@ -79,10 +79,11 @@ const OLDER: [libc::c_long; 3] = [libc::SYS_epoll_wait, libc::SYS_poll, libc::SY
 const OLDER: [libc::c_long; 0] = [];
 
 /// Restricts the calling thread, and all threads that it starts, to the system calls that the front
-/// needs. `no_new_privs` must be set before.
+/// process needs. `no_new_privs` must be set before.
 ///
 /// # Errors
-/// If the kernel or the architecture does not support such filters. The front must not serve then.
+/// If the kernel or the architecture does not support such filters. The process must not serve
+/// clients then.
 pub(super) fn leave_few() -> io::Result<()> {
     let rules: BTreeMap<_, _> =
         LEFT.into_iter().chain(OLDER).map(|call| (call, Vec::new())).collect();

@@ -30,7 +30,7 @@ use super::limits::{HeldSlot, Limits};
 pub(super) const UNWRITTEN: usize = 64;
 
 /// Interval at which a stream checks the rights of its caller and sends all reservations. The core
-/// has five such intervals to answer.
+/// process has five such intervals to answer.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Number of [`EVERY`] intervals between two comments that keep a connection alive. Only streams
@@ -57,7 +57,8 @@ pub(super) struct Following {
     reservations: Option<bool>,
 }
 
-/// Streams all events from now on, or those after `Last-Event-ID`.
+/// Streams all events from now on. With the header `Last-Event-ID`, the stream begins with the
+/// events after that number.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/events", params(Following,
     ("Last-Event-ID" = Option<u64>, Header)), responses(
@@ -135,7 +136,7 @@ pub(super) async fn all_reservations(
 }
 
 /// Signal that a stream must end: its client has disconnected, reads too slowly or has lost access,
-/// or the core did not answer.
+/// or the core process did not answer.
 pub(super) struct End;
 
 impl Teller {
@@ -200,8 +201,8 @@ impl Teller {
         Ok(())
     }
 
-    /// Checks that the caller may still see the events. Only the core knows the current grants,
-    /// also those of local users.
+    /// Checks that the caller may still see the events. Only the core process knows the current
+    /// grants, also those of local users.
     async fn is_still_known(&self) -> Result<(), End> {
         if self.caller.is_local() && self.caller.role == Role::Administrator {
             return Ok(());

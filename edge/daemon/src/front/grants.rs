@@ -1,4 +1,4 @@
-//! HTTP pages of grants of access.
+//! HTTP endpoints of grants of access.
 
 use std::sync::{Arc, PoisonError};
 

@@ -1,5 +1,5 @@
-//! Passing of listening sockets from the core to the front over their link, before the first
-//! message.
+//! Passing of listening sockets from the core process to the front process over their link, before
+//! the first message.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,7 +16,7 @@ use rustix::net::{
 /// Byte that is sent with the descriptor. A descriptor cannot be sent without data.
 const CARRIER: [u8; 1] = *b"\n";
 
-/// Sends a listening socket to the front over the link.
+/// Sends a listening socket to the front process over the link.
 ///
 /// # Errors
 /// If the kernel refuses to send it.

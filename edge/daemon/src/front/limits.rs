@@ -15,7 +15,7 @@ use super::remotes::{REMOTE, Remotes};
 const CONNECTIONS: usize = 64;
 
 /// Number of connections, out of [`CONNECTIONS`], that only local administrators may use. One
-/// administrator may have as many connections.
+/// administrator may have this number of connections.
 const KEPT: usize = 8;
 
 /// Maximum number of connections of one principal that is no local administrator, or of one address
@@ -83,7 +83,8 @@ struct Had {
     connecting_paid: Option<Instant>,
 }
 
-/// Occupied slot of a connection or stream. Dropping it frees the slot.
+/// Occupied slot: the right to one of a limited number of connections or streams. Dropping the
+/// value frees the slot.
 #[derive(Debug)]
 pub(super) struct HeldSlot {
     limits: Arc<Mutex<Limits>>,
@@ -103,7 +104,7 @@ enum SlotKind {
 pub(super) enum Full {
     /// The principal has the maximum number of connections, which is this number.
     Own(usize),
-    /// The front has the maximum number of connections, which is this number.
+    /// The front process has the maximum number of connections, which is this number.
     All(usize),
     /// The principal connects too often.
     TooOften,

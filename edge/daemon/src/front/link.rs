@@ -1,5 +1,5 @@
-//! The front's link to the core. Requests and their answers carry a ticket (id), and the core also
-//! sends events.
+//! Link of the front process to the core process. Requests and their answers carry a ticket (id),
+//! and the core process also sends events.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,14 +18,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::caller::CoreRequest;
 
-/// Maximum number of requests that the core has not read yet. It suffices, since each connection
-/// has at most one request.
+/// Maximum number of requests that the core process has not read yet. The number suffices, since
+/// each connection has at most one request.
 const UNREAD: usize = 128;
 
 /// Maximum number of events that a stream may not have read yet. A slower stream is ended.
 const EVENTS: usize = 256;
 
-/// The front's end of the link between front and core.
+/// The front process's end of its link to the core process.
 pub(super) struct Link {
     asks: mpsc::Sender<Vec<u8>>,
     waiting: Arc<Mutex<Waiting>>,
@@ -38,8 +38,8 @@ struct Waiting {
     of: BTreeMap<u64, oneshot::Sender<Result<Answer, Problem>>>,
 }
 
-/// Ticket (id) of a request to the core. Dropping it cancels the request if the core has not
-/// answered.
+/// Ticket (id) of a request to the core process. Dropping it cancels the request if the core
+/// process has not answered.
 struct Ticket<'a> {
     number: u64,
     who: CallerIdentity,
@@ -61,8 +61,8 @@ impl Drop for Ticket<'_> {
 }
 
 impl Link {
-    /// Returns the front's end of a link, and the task that sends and receives on it. The task ends
-    /// when the core closes the link or sends an invalid message.
+    /// Returns the front process's end of a link, and the task that sends and receives on it. The
+    /// task ends when the core process closes the link or sends an invalid message.
     pub(super) fn open(stream: UnixStream) -> (Link, impl Future<Output = io::Result<()>>) {
         let (from_core, to_core) = stream.into_split();
         let (asks, asked) = mpsc::channel(UNREAD);
@@ -83,7 +83,7 @@ impl Link {
         self.events.subscribe()
     }
 
-    /// Sends a request to the core, and waits for its answer until the time `until`.
+    /// Sends a request to the core process, and waits for its answer until the time `until`.
     pub(super) async fn ask(&self, asked: CoreRequest, until: Instant) -> Result<Answer, Problem> {
         let (answer, wait) = oneshot::channel();
         let CoreRequest { who, key, request } = asked;

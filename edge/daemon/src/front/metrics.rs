@@ -24,7 +24,7 @@ const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Media type of the older text format, which every reader supports.
 const OLDER_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Counts and durations of the requests that the front has answered.
+/// Counts and durations of the requests that the front process has answered.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RequestMetrics {
     answers: BTreeMap<(String, u16), u64>,

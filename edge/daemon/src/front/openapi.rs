@@ -1,4 +1,4 @@
-//! OpenAPI description of the HTTP pages.
+//! OpenAPI description of the HTTP endpoints.
 
 use utoipa::OpenApi;
 

@@ -1,4 +1,4 @@
-//! The page: its files, its login, and the session of a browser.
+//! The web page: its files, its login, and the session of a browser.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, PoisonError};
@@ -32,7 +32,7 @@ pub struct PageSite {
     pub times: SessionTimes,
 }
 
-/// A file of the page.
+/// A file of the web page.
 struct PageFile {
     name: &'static str,
     kind: &'static str,
@@ -48,7 +48,7 @@ macro_rules! file {
     };
 }
 
-/// Script that draws the timeline on the page and in reports.
+/// Script that draws the timeline on the web page and in reports.
 pub const TIMELINE_SCRIPT: &str = include_str!("../../page/timeline.js");
 
 const INDEX: PageFile = file!("index.html", HTML);
@@ -81,10 +81,11 @@ const HEADERS: [(&str, &str); 6] = [
     ("cross-origin-resource-policy", "same-origin"),
 ];
 
-/// Pages that a session may not use: it cannot give itself or others more access.
+/// HTTP endpoints that the session of a browser may not use, so that it cannot give itself or
+/// others more access.
 const NOT_FOR_SESSIONS: [&str; 2] = ["/v1/access", "/v1/page"];
 
-/// Returns the routes of the page, which need no session.
+/// Returns the routes of the web page, which need no session.
 pub(super) fn routes() -> Router<Arc<Front>> {
     Router::new()
         .route("/", get(index))
@@ -102,7 +103,7 @@ pub(super) fn protect(response: &mut Response) {
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 
-/// Refuses a request of a session for a page that sessions may not use.
+/// Refuses a request of a browser's session for an endpoint that sessions may not use.
 pub(super) fn check_path(path: &str) -> Result<(), No> {
     let is_of = |page: &str| {
         path.strip_prefix(page).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -223,7 +224,8 @@ pub(super) async fn role_of(
     }
 }
 
-/// Makes a one-time code with which a browser starts a session for the caller. Not for browsers.
+/// Makes a one-time code with which a browser starts a session for the caller. A session of a
+/// browser cannot make a code.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/page", responses(
     (status = 200, body = PageCode), (status = "default", body = Problem))))]

@@ -1,4 +1,5 @@
-//! HTTP pages. Each page in this file sends at most one request to the core.
+//! HTTP endpoints of the API. Each endpoint in this file sends at most one request to the core
+//! process.
 
 use std::sync::Arc;
 
@@ -90,7 +91,7 @@ pub(super) fn metrics_router(front: &Arc<Front>) -> Router {
         .with_state(Arc::clone(front))
 }
 
-/// Refuses a page other than the metrics, on the loopback address for metrics.
+/// Refuses a request for anything but the metrics, on the loopback address for metrics.
 async fn only_metrics() -> No {
     let problem = Problem::new(Kind::NoSuchPage, "this address serves only /metrics, without TLS");
     No(problem.hinting("use the socket of the daemon for everything else"))

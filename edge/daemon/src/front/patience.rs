@@ -106,8 +106,8 @@ impl Drop for Busy {
 pub(super) struct WatchedStream<S> {
     io: TokioIo<S>,
     patience: Patience,
-    /// Timer that runs since the front could not write any byte of an answer. `None` if the last
-    /// write succeeded.
+    /// Timer that was started when no byte of an answer could be written. `None` if the last write
+    /// succeeded.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 

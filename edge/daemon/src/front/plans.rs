@@ -1,4 +1,4 @@
-//! HTTP pages of applied plans.
+//! HTTP endpoints of applied plans.
 
 use std::sync::Arc;
 

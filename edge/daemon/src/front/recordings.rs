@@ -1,4 +1,4 @@
-//! HTTP pages of the flight recorder.
+//! HTTP endpoints of the flight recorder.
 
 use std::sync::Arc;
 use std::time::Duration;

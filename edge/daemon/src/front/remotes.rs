@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// Maximum number of connections from other hosts. The remaining connections are for local users.
+/// Maximum number of connections from other hosts. The other connections of the front process are
+/// for local users.
 pub(super) const REMOTE: usize = 32;
 
 /// Maximum number of connections from addresses that were not identified recently.
@@ -57,7 +58,7 @@ impl Remotes {
     }
 
     /// Gives a slot to a new connection, if needed by taking it from another connection. `is_full`
-    /// is true if the front has the maximum number of connections.
+    /// is true if the front process has the maximum number of connections.
     ///
     /// Returns the number of the connection, and a notification for when it loses its slot. `None`
     /// if there is no slot.
@@ -107,10 +108,9 @@ impl Remotes {
         at.is_some_and(|at| now.saturating_duration_since(*at) < LATELY)
     }
 
-    /// Returns the connection that loses its slot to a new connection. Only connections from
-    /// unknown addresses whose caller is not identified can lose it. The oldest connection of the
-    /// address with the most of them is chosen. The only connection of an address keeps its slot
-    /// for [`SOON`].
+    /// Returns the connection that loses its slot to a new connection. It has an unknown address
+    /// and a caller that is not identified. The oldest such connection of the address with the most
+    /// of them is chosen. The only such connection of an address keeps its slot for [`SOON`].
     fn victim(&self, now: Instant) -> Option<u64> {
         let may_lose =
             |remote: &&RemoteConnection| !remote.is_let_in && !self.is_known(remote.address, now);

@@ -11,8 +11,8 @@ use rustix::thread::{
     set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-/// Maximum number of file descriptors of the front: one per connection, plus those that the front
-/// needs for itself.
+/// Maximum number of file descriptors of the front process: one per connection, plus those that the
+/// process needs for itself.
 pub(crate) const DESCRIPTORS: u64 = 128;
 
 /// Switches to the given user if the process runs as root, and drops all other rights: groups,

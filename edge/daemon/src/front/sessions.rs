@@ -2,8 +2,8 @@
 //!
 //! A code is made for a caller that is identified in another way: by the kernel, a token or a
 //! certificate. It starts one session for the same caller. Secrets are random numbers of 256 bits,
-//! of which only hashes are kept. The core checks the rights of the caller for each request, so a
-//! grant that is revoked ends a session too.
+//! of which only hashes are kept. The core process checks the rights of the caller for each
+//! request, so a grant that is revoked ends a session too.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -59,7 +59,7 @@ struct IssuedCode {
 pub(super) struct Session {
     /// Caller for whom the code of the session was made.
     pub(super) who: CallerIdentity,
-    /// Principal whose limits apply.
+    /// Principal whose limits apply to requests of the session.
     pub(super) owner: Owner,
     pub(super) until: Instant,
     /// Hash of the token that each request sends beside the cookie.
@@ -134,7 +134,7 @@ impl Sessions {
     }
 
     /// Ends all sessions of a user of this host, and drops the user's unused codes. The sessions of
-    /// remote clients end because the core no longer knows their credentials.
+    /// remote clients end because the core process no longer knows their credentials.
     pub(super) fn end_of_user(&mut self, user: u32) {
         let is_other =
             |who: &CallerIdentity| !matches!(who, CallerIdentity::User { uid, .. } if *uid == user);

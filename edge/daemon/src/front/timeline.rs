@@ -1,4 +1,4 @@
-//! Event stream of the page: columns of the timeline, numbers of all VMs, and events.
+//! Event stream of the web page: columns of the timeline, numbers of all VMs, and events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const SECOND: u32 = 4;
 /// Number of ticks between two descriptions of the host.
 const HOST: u32 = 20;
 
-/// Time limit for an answer of the core.
+/// Time limit for an answer of the core process.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Number of samples of waiting time that are kept, one per second. The first and the last sample
@@ -63,7 +63,7 @@ struct Painter {
     front: Arc<Front>,
     caller: Caller,
     to: mpsc::Sender<Bytes>,
-    /// Number of the first column that is not sent.
+    /// Number of the first column that was not sent yet.
     next: u64,
     /// Names of vCPUs that were sent last.
     names: Vec<String>,

@@ -15,7 +15,7 @@ use tokio_rustls::rustls::server::{
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// Files of the TLS configuration. Root reads them before the front drops its rights.
+/// Files of the TLS configuration. Root reads them before the front process drops its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificate of the daemon, with the chain to its root.

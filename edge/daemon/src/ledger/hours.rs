@@ -19,7 +19,7 @@ use super::stored::{Natural, Text, since_1970};
 use super::words::{HoursQuery, Keep, MOST_HOURS};
 
 /// Number of bytes of a row and its index entry, without the name. Table pages are full, since rows
-/// are only appended. Index pages may be a third full, below which SQLite merges them.
+/// are only appended. Index pages may be only a third full. SQLite merges pages that are emptier.
 const ROW_BYTES: u64 = 104 + 3 * 16;
 
 /// Factor for the length of the name in the size of a row and its index entry.

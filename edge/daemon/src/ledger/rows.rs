@@ -43,7 +43,7 @@ pub(super) fn load(
     Ok((LedgerContents { rows, kept, plans, last_seq }, before, answers))
 }
 
-/// Returns all reservations. Each has the identity of its VM in the boot `boot`. If `boot` is
+/// Returns all reservations. Each has the identity of its VM in the boot `boot_id`. If `boot_id` is
 /// `None`, the identities are not read.
 pub(super) fn reservations(
     connection: &Connection,

@@ -160,8 +160,8 @@ CREATE TABLE IF NOT EXISTS history (
 CREATE INDEX IF NOT EXISTS history_by_name ON history (name, start);
 ";
 
-/// Last plan of each principal, as JSON. Created in each ledger of any version, since older
-/// programs ignore it.
+/// Statement for the table with the last plan of each principal, as JSON. It is created in ledgers
+/// of any version, since older programs ignore it.
 pub(super) const PLANS: &str = "
 CREATE TABLE IF NOT EXISTS plan (
     principal TEXT PRIMARY KEY,

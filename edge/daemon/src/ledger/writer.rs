@@ -38,8 +38,8 @@ pub(super) struct Writer {
     pub(super) store: Store,
     pub(super) orders: Receiver<WriterOrder>,
     pub(super) ordered: OwnedFd,
-    /// Channel of replies. It is dropped before `answered`. When `answered` is dropped and adds to
-    /// the count, the receiver then notices that no more replies will come.
+    /// Channel of replies. It is dropped before the counter of replies (`answered`), whose drop
+    /// wakes the receiver. The receiver then finds the channel closed.
     pub(super) answers: Sender<Reply>,
     pub(super) answered: ReplyCounter,
 }

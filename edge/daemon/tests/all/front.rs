@@ -1,6 +1,6 @@
-//! Tests of misbehaving clients of the front. Each gets an answer or is disconnected in time, and
-//! other clients are served at the same time. The time limits are generous, since the host may be
-//! busy.
+//! Tests of misbehaving clients of the front server. Each gets an answer or is disconnected in
+//! time, and other clients are served at the same time. The time limits are generous, since the
+//! host may be busy.
 
 use std::io::{Read, Write};
 use std::ops::RangeInclusive;

@@ -31,7 +31,7 @@ fn ledger_of_format_version_6_is_read_without_loss() {
 }
 
 #[test]
-fn ledger_of_version_6_has_tenants_only_after_access_migration() {
+fn ungranted_members_of_old_ledger_become_tenants_only_after_migration() {
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
     let OpenedLedger { mut ledger, has_tenants, .. } = open(folder.path());

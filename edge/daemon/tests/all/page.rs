@@ -1,5 +1,5 @@
-//! Tests of the page: with hostile pages of other sites, with another user of the host, and with a
-//! browser that has access.
+//! Tests of the web page: with hostile pages of other sites, with another user of the host, and
+//! with a browser that has access.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use slackline_daemon::front::{PageSite, SessionTimes};
 
 use crate::common::{Front, Says, fine, status};
 
-/// Plays a core for which each caller is an administrator.
+/// Answers a request like a daemon core for which each caller is an administrator.
 fn administrators(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.request {
         Request::Whoami => Some(Ok(Answer::You(Role::Administrator))),
@@ -21,7 +21,7 @@ fn administrators(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }
 }
 
-/// Plays a core for which each caller is a viewer.
+/// Answers a request like a daemon core for which each caller is a viewer.
 fn viewers(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.request {
         Request::Whoami => Some(Ok(Answer::You(Role::Viewer))),
@@ -29,7 +29,8 @@ fn viewers(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }
 }
 
-/// Plays a core that knows callers until a request to list reservations.
+/// Answers a request like a daemon core that no longer knows any caller once reservations were
+/// listed.
 fn forgetful(ask: &Ask) -> Option<Result<Answer, Problem>> {
     static IS_REVOKED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
     use std::sync::atomic::Ordering::SeqCst;
@@ -45,7 +46,7 @@ fn forgetful(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }
 }
 
-/// A front with a page, and the address of the page.
+/// A front server with a web page, and the address of the page.
 struct Site {
     front: Front,
     address: SocketAddr,
@@ -130,7 +131,7 @@ impl Site {
         Login { cookie: cookie.into(), token: session.token.unwrap() }
     }
 
-    /// Drops the requests that the core received so far.
+    /// Drops the requests that the simulated daemon core received so far.
     fn forget_asked(&self) {
         while self.front.has_asked() {}
     }

@@ -1,5 +1,5 @@
-//! Tests of remote clients. The front serves them only over TLS 1.3, and only with a known token or
-//! certificate.
+//! Tests of remote clients. The front server serves them only over TLS 1.3, and only with a known
+//! token or certificate.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -81,13 +81,13 @@ fn hash(bytes: &[u8]) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Hash of the certificate that the core in the test knows.
+/// Hash of the certificate that the simulated daemon core knows.
 static ENROLLED: OnceLock<String> = OnceLock::new();
 /// True once the token has been revoked in the test.
 static REVOKED: AtomicBool = AtomicBool::new(false);
 
-/// Plays a core that knows one token, with the role operator, and one certificate, with the role
-/// viewer.
+/// Answers a request like a daemon core that knows one token, with the role operator, and one
+/// certificate, with the role viewer.
 fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     let role = match &ask.who {
         CallerIdentity::User { .. } => Some(Role::Administrator),
@@ -106,7 +106,7 @@ fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }
 }
 
-/// Plays a core whose only token is revoked while the client is connected.
+/// Answers a request like a daemon core whose only token is revoked while the client is connected.
 fn revoking(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.who {
         CallerIdentity::Token(_) if REVOKED.load(Ordering::SeqCst) => {
@@ -145,7 +145,7 @@ impl Served {
         Remote { token: Some(path), ..self.remote() }
     }
 
-    /// Sends bytes over TLS and returns all bytes that the front sends back.
+    /// Sends bytes over TLS and returns all bytes that the front server sends back.
     fn raw(&self, version: &'static SupportedProtocolVersion, bytes: &[u8]) -> io::Result<String> {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_file(self.authority.ca()).unwrap();
@@ -303,7 +303,7 @@ fn tls_file_that_is_missing_mismatched_or_exposed_is_refused() {
     assert!(error.ends_with("other users may access it (mode 0640)"), "{error}");
 }
 
-/// Connects to the front from a local address and sends nothing.
+/// Connects to the front server from a local address and sends nothing.
 fn silent_from(address: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
     rustix::net::bind(&socket, &SocketAddr::from((address, 0)))?;
@@ -313,7 +313,7 @@ fn silent_from(address: Ipv4Addr, to: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Returns true if the front has closed an idle connection.
+/// Returns true if the front server has closed an idle connection.
 fn is_closed(mut stream: &TcpStream) -> bool {
     !matches!(stream.read(&mut [0; 64]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }

@@ -10,7 +10,7 @@ use slackline_control::link::{CallerIdentity, Request};
 
 use crate::common::{Front, fine, status};
 
-/// Starts a front with a loopback address for metrics.
+/// Starts a front server with a loopback address for metrics.
 fn front() -> (Front, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -1,4 +1,5 @@
-//! A real front with a simulated core for tests. The test chooses the core's answers.
+//! A real front server (the part of the daemon that serves clients) with a simulated daemon core
+//! (the part that decides). The test chooses the answers of the core.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -20,34 +21,34 @@ use slackline_daemon::people::People;
 use slackline_units::Span;
 use tempfile::TempDir;
 
-/// Group whose members are operators for the front under test.
+/// Group whose members are operators for the front server under test.
 pub const OPERATORS: u32 = 65_534;
 
-/// Function that plays the core and returns the answer to a request. With `None`, the core does not
-/// answer.
+/// Function that answers the requests of the front server in place of the daemon core. If it
+/// returns `None`, the front server gets no answer.
 pub type Says = fn(&Ask) -> Option<Result<Answer, Problem>>;
 
 pub struct Front {
     pub socket: PathBuf,
-    /// Requests that the core received and that the test has not read yet.
+    /// Requests that the simulated daemon core received and that the test has not read yet.
     asked: Mutex<Receiver<Ask>>,
-    /// The test's end of the link between core and front, on which it can send events.
+    /// The test's end of the link to the front server, on which the test can send events.
     core: UnixStream,
     _folder: TempDir,
 }
 
 impl Front {
-    /// Starts a front that treats members of the test's own group as administrators.
+    /// Starts a front server that treats members of the test's own group as administrators.
     pub fn new(says: Says) -> Front {
         Front::with(says, None)
     }
 
-    /// Starts a front that also serves remote clients.
+    /// Starts a front server that also serves remote clients.
     pub fn with(says: Says, remote: Option<front::Remote>) -> Front {
         Front::with_metrics(says, remote, None)
     }
 
-    /// Starts a front that also serves metrics on a loopback socket.
+    /// Starts a front server that also serves metrics on a loopback socket.
     pub fn with_metrics(
         says: Says,
         remote: Option<front::Remote>,
@@ -56,7 +57,7 @@ impl Front {
         Front::with_all(says, remote, (metrics, None))
     }
 
-    /// Starts a front that also serves metrics and the page on loopback sockets.
+    /// Starts a front server that also serves metrics and the web page on loopback sockets.
     pub fn with_all(
         says: Says,
         remote: Option<front::Remote>,
@@ -83,22 +84,24 @@ impl Front {
         stream
     }
 
-    /// Returns the next request that the core receives.
+    /// Returns the next request that the simulated daemon core receives. Waits up to ten seconds.
     pub fn heard(&self) -> Ask {
         self.asked.lock().unwrap().recv_timeout(Duration::from_secs(10)).unwrap()
     }
 
-    /// Returns true if the core received a request that the test has not read yet.
+    /// Returns true if the simulated daemon core received a request that the test has not read yet.
+    /// That request then counts as read.
     pub fn has_asked(&self) -> bool {
         self.asked.lock().unwrap().try_recv().is_ok()
     }
 
-    /// Returns the next request that the core has received, if there is one.
+    /// Returns the next request that the simulated daemon core has received. `None` if there is
+    /// none.
     pub fn next_heard(&self) -> Option<Ask> {
         self.asked.lock().unwrap().try_recv().ok()
     }
 
-    /// Sends a request to the socket with this host in its head. Returns status and body.
+    /// Sends a request with this host in its header to the socket. Returns status and body.
     pub fn until_host(&self, host: &str) -> (u16, String) {
         let request = format!("GET /v1/host HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
         let (text, _) = self.until_closed(request.as_bytes());
@@ -106,13 +109,13 @@ impl Front {
         (status(head), body.to_owned())
     }
 
-    /// Sends an event to the front, as the core does.
+    /// Sends an event to the front server, as the daemon core does.
     pub fn happens(&self, event: Event) {
         (&self.core).write_all(&line(&CoreMessage::Event(event))).unwrap();
     }
 
-    /// Sends bytes and reads until the front closes the connection. Returns the text and the time
-    /// from the connection to its end.
+    /// Sends bytes and reads until the front server closes the connection. Returns the text and the
+    /// time from the connection to its end.
     pub fn until_closed(&self, bytes: &[u8]) -> (String, Duration) {
         let (mut stream, begun) = (self.connect(), Instant::now());
         stream.write_all(bytes).unwrap();
@@ -173,7 +176,7 @@ fn be_core(mut stream: UnixStream, says: Says, tell: &Sender<Ask>) {
     }
 }
 
-/// Plays a core that accepts every request.
+/// Answers each request like a daemon core that accepts it.
 pub fn fine(ask: &Ask) -> Option<Result<Answer, Problem>> {
     let done = |name: &str, is_new| {
         let reservation = Box::new(reservation(name));
@@ -202,7 +205,7 @@ pub fn fine(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }))
 }
 
-/// Plays a core that never answers.
+/// Gives no answer, like a daemon core that hangs.
 pub fn silent(_: &Ask) -> Option<Result<Answer, Problem>> {
     None
 }

@@ -151,7 +151,8 @@ impl Case {
         Ok(case)
     }
 
-    /// Returns the case with one more setting. A setting of the same field is replaced.
+    /// Returns the case with one more setting. If the case already sets the same field, the new
+    /// setting replaces the old one.
     ///
     /// # Errors
     /// If neither the policy nor its shares have a field for the setting.
@@ -288,7 +289,8 @@ const SPIN: &str = "kind = \"spin\"";
 /// policy.
 const PHASES: Span = Span::from_ms(100);
 
-/// Returns the assumptions of the test that the paper does not state, as sentences for users.
+/// Returns the assumptions of the test about facts that the paper does not state, as sentences for
+/// users.
 #[must_use]
 pub fn assumptions(form: Form) -> Vec<String> {
     let host = HOST.trim().replace('\n', ", ");

@@ -1,5 +1,5 @@
-//! Comparison of the CPU time of guests with their fair CPU time. It is the weighted max-min fair
-//! share of all CPUs, among the guests that are runnable at each instant.
+//! Comparison of the CPU time of guests with their fair CPU time. Fair CPU time is the weighted
+//! max-min fair share of all CPUs, among the guests that are runnable at each instant.
 
 use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{Span, Time, VcpuId};
@@ -59,11 +59,11 @@ pub struct FairMeter<'a> {
     plan: &'a Plan,
     from: Time,
     now: Time,
-    /// Indices of the guests by descending weight. The next field has a flag for each guest that is
-    /// true while it is runnable.
+    /// Indices of the guests by descending weight. The field `awake` has a flag for each guest,
+    /// which is true while the guest is runnable.
     order: Vec<usize>,
     awake: Vec<bool>,
-    /// Capacity of each CPU that guests can use, in millionths.
+    /// Capacity that guests can use on each CPU, in millionths of a CPU.
     room: Vec<u32>,
     /// Index of the next change in the plan's `room`.
     next: usize,

@@ -27,8 +27,8 @@ pub const COLUMNS: [&str; 13] = [
 pub struct RunResults {
     /// Number of vCPUs that joined.
     pub vcpus: usize,
-    /// Mean deviation of all vCPUs from their fair CPU time or their reservation, in percent.
-    /// `None` if neither the fair CPU time nor a reservation is known.
+    /// Mean deviation of all vCPUs in percent: from their fair CPU time if it is known, and
+    /// otherwise from their reservations. `None` if neither is known.
     pub share_error: Option<f64>,
     /// Largest deviation of a vCPU, in percent.
     pub worst_error: Option<f64>,

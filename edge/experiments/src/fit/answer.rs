@@ -1,5 +1,5 @@
-//! Answers about the reservation of a task set: the reservation, a proof, and a run that misses a
-//! deadline with less.
+//! Answers about the reservation of a task set: the reservation, a proof, and a run in which a
+//! smaller reservation misses a deadline.
 
 use slackline_fit::search::{self, Fit, Goal, NoFit};
 use slackline_units::{CpuShare, Reservation, Span};
@@ -9,7 +9,7 @@ use super::phase::{PhaseRun, RunPhaseError, WorstPhase};
 use super::tasks::NamedTasks;
 use super::{MissWitness, miss_below};
 
-/// Longest run of the answer that checks that all deadlines are met.
+/// Maximum length of the run that checks that the answer meets all deadlines.
 const LONGEST_CHECK: Span = Span::from_secs(10);
 
 /// A question about the reservation of a task set.
@@ -26,8 +26,8 @@ pub struct FitQuestion {
 /// Kind of reservation that a user asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedReservation {
-    /// The smallest slice for a period. If `period` is `None`, half of the shortest period of a
-    /// task.
+    /// The smallest slice for a period. If `period` is `None`, the period is half of the shortest
+    /// period of a task.
     Slice {
         /// Period of the reservation.
         period: Option<Span>,
@@ -37,7 +37,7 @@ pub enum AskedReservation {
         /// Share of a CPU.
         share: CpuShare,
     },
-    /// The period with which the most equal VMs fit on a CPU.
+    /// The period with which the largest number of identical VMs fits on a CPU.
     MostVms,
 }
 
@@ -74,10 +74,11 @@ pub struct FitAnswer {
     pub fit: Fit,
     /// Run in which a slightly smaller reservation misses a deadline. `None` if none was found.
     pub miss: Option<MissWitness>,
-    /// Run of the answer in its worst phase, which meets all deadlines. It is as long as the run in
-    /// `miss`, but at most 10 s.
+    /// Run with the reservation of the answer in its worst phase (see [`WorstPhase`]). All
+    /// deadlines in the run are met. Its length is the time within which a reservation one step
+    /// smaller misses a deadline. If that time is unknown or longer, the length is 10 s.
     pub check: PhaseRun,
-    /// Number of equal VMs that fit on a CPU.
+    /// Number of identical VMs with this reservation that fit on a CPU.
     pub vms: u64,
     /// Smallest slice for each of the usual periods. Empty if the question was about a delay.
     pub periods: Vec<PeriodRow>,
@@ -88,8 +89,8 @@ pub struct FitAnswer {
 pub struct PeriodRow {
     /// Period of the reservation.
     pub period: Span,
-    /// Reservation, and number of equal VMs with it that fit on a CPU. `None` if a whole CPU does
-    /// not suffice.
+    /// Reservation, and number of identical VMs with this reservation that fit on a CPU. `None` if
+    /// a whole CPU does not suffice.
     pub fits: Option<(Reservation, u64)>,
 }
 
@@ -268,7 +269,8 @@ pub fn answer(tasks: NamedTasks, question: FitQuestion) -> Result<FitAnswer, Fit
     witnessed(tasks, fit, (vms, periods))
 }
 
-/// Answers which reservation of a given share is never without CPU time for longer than a delay.
+/// Finds a reservation with the share `share` under which a VM never waits for CPU time for longer
+/// than `delay`.
 ///
 /// # Errors
 /// If the share is a whole CPU, if the period would be shorter than a microsecond, or if the delay

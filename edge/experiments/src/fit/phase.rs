@@ -1,8 +1,8 @@
 //! The worst phase of a reservation, as a scenario.
 //!
 //! The VM has the CPU alone in its first period, so its slice comes at once. From the second period
-//! on, a rival VM uses the remaining CPU time. Its deadlines are equal to those of the VM and it
-//! has precedence. So every slice of the VM comes at the end of its period. All tasks are released
+//! on, a rival VM uses the remaining CPU time. The rival has the same deadlines as the VM, and has
+//! precedence. So every slice of the VM comes at the end of its period. All tasks are released
 //! together when the first slice is exhausted. One more task of the guest computes whenever no
 //! other task is runnable, so the VM uses up each slice.
 
@@ -22,7 +22,8 @@ use crate::header;
 /// Name of the VM with the tasks.
 pub(crate) const VM: &str = "vm";
 
-/// A task set and a reservation in the worst phase of the reservation.
+/// Scenario in which a VM with a task set runs in the worst phase of its reservation. All tasks are
+/// released when a slice is exhausted, and each later slice comes at the end of its period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorstPhase {
     names: Vec<String>,

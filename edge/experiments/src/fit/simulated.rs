@@ -2,9 +2,10 @@
 //! analysis covers.
 //!
 //! A slice passes if all claims of the scenario hold with each seed. The search halves the range of
-//! slices, so it assumes that a larger slice never breaks a claim. The answer was chosen by the
-//! seeds of the search, so these seeds say little about it. It is therefore tested with as many
-//! fresh seeds. If a fresh seed fails, the next larger slice is tested with other fresh seeds.
+//! slices. So it assumes that if a slice passes, every larger slice passes too. The answer was
+//! chosen by the seeds of the search, so these seeds say little about it. It is therefore tested
+//! with as many fresh seeds. If a fresh seed fails, the next larger slice is tested with other
+//! fresh seeds.
 
 use std::ops::ControlFlow;
 
@@ -42,7 +43,8 @@ pub struct SimulatedFit {
     pub fresh_from: u64,
     /// Number of slices that were tested with fresh seeds.
     pub rounds: u32,
-    /// Upper bound of the part of all seeds with which a claim fails, with a confidence of 95 %.
+    /// Upper bound of the part of all seeds with which the answer breaks a claim. The confidence is
+    /// 95 %.
     pub failing_at_most: f64,
     /// Slice one step smaller than the answer, with a seed and the claim that fails. `None` if the
     /// answer is the smallest possible slice.
@@ -168,9 +170,9 @@ fn passes_with(scenario: &Scenario, seed: u64) -> Result<(), SeedError> {
     }
 }
 
-/// Returns the largest part of failing seeds with which all of `seeds` seeds pass with a
-/// probability of at least 5 %. If several slices were tested, the 5 % are divided among these
-/// tests.
+/// Returns an upper bound of the part of all seeds that fail. If a larger part failed, the
+/// probability that all of `seeds` seeds pass would be below 5 %. If several slices were tested,
+/// the 5 % are divided among these tests.
 fn bound(seeds: u64, rounds: u32) -> f64 {
     1.0 - (DOUBT / f64::from(rounds)).powf(1.0 / seeds as f64)
 }

@@ -12,7 +12,7 @@ use crate::claims::expects_refusal;
 /// Default number of seeds with which each slice is tested.
 pub const USUAL_SEEDS: u64 = 60;
 
-/// A VM of a scenario for which the smallest slice is searched.
+/// A VM of a scenario. A search finds the smallest slice with which the VM keeps all claims.
 #[derive(Clone, Debug)]
 pub struct SearchedVm {
     /// The scenario as TOML.
@@ -24,7 +24,7 @@ pub struct SearchedVm {
     period: Span,
 }
 
-/// Reason why the slice of a VM cannot be searched.
+/// Reason why the smallest slice of a VM cannot be searched for.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SearchedVmError {
     /// The scenario has no claim about a run, or it claims that admission is refused.

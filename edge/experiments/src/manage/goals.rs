@@ -106,7 +106,8 @@ impl GoalList {
     /// Reads the text of a goals file.
     ///
     /// # Errors
-    /// If the text is not TOML, has an unknown key, or a value that is not a share.
+    /// If the text is not TOML, has an unknown key, or has a value that is not a share. Also if a
+    /// floor is above its ceiling.
     pub fn read(text: &str) -> Result<GoalList, GoalsError> {
         let file: GoalsFile = toml::from_str(text).map_err(|error| not_toml(text, &error))?;
         let vms = file.vm.iter().map(|(name, entry)| Ok((name.clone(), entry.read(name)?)));
@@ -198,8 +199,8 @@ fn not_toml(text: &str, error: &toml::de::Error) -> GoalsError {
     GoalsError::Syntax { line, column, message }
 }
 
-/// Returns the share of a key if the key allows that value. The manager only changes VMs with one
-/// vCPU.
+/// Returns the share if the key allows it, or the reason why not. A reserved share cannot exceed
+/// one CPU, because the manager changes only VMs with one vCPU.
 fn limited(key: &str, share: CpuShare) -> Result<CpuShare, String> {
     if share == CpuShare::NONE && ["use", "floor", "ceiling"].contains(&key) {
         return Err("is not greater than zero".into());

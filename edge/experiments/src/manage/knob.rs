@@ -3,7 +3,7 @@
 use slackline_policy::{FieldError, Spec, Values};
 use slackline_units::{CpuShare, Span};
 
-/// Period for a VM whose policy has no periods.
+/// Period of each VM under a policy that has no periods.
 const USUAL_PERIOD: Span = Span::from_ms(10);
 
 /// Parameters of one VM that decide its share, and the way to change that share.

@@ -73,7 +73,8 @@ pub struct SavedVm {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedPrediction {
-    /// Share of each VM for which the controller asked for a prediction, in millionths of a CPU.
+    /// Shares, one for each VM, with which the controller asked for a prediction, in millionths of
+    /// a CPU.
     pub shares_ppm: Vec<u32>,
     /// Prediction for each VM. `None` if no prediction was possible.
     pub vms: Option<Vec<SavedPredictedVm>>,
@@ -429,7 +430,8 @@ mod tests {
         manager
     }
 
-    /// Returns the VM `web` after the fall. `late` of its 100 periods are late.
+    /// Returns the VM `web` with a share of 20.6 %. In `late` of its 100 periods, it demanded more
+    /// than its slice and was late.
     fn with_late_periods(late: u64) -> VmRound {
         let demand = [(Span::from_ms(2), 100 - late), (Span::from_ms(5), late)];
         VmRound { demand: DemandCounts::from(demand), misses: late, ..vm("web", 206_000, 2) }

@@ -1,5 +1,5 @@
-//! Demand and missed periods of the VMs in a recording, measured or predicted by simulating the
-//! recording again. The simulated manager and the live manager share this code.
+//! Demand and missed periods of the VMs in a recording: measured, or predicted by a simulation of
+//! the recording. The simulated manager and the live manager share this code.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use slackline_manager::PredictedVm;
 use slackline_units::{Span, Time, VcpuId};
 use slackline_whatif::{Form, Gate, Model, Recording};
 
-/// Number of periods. A job that has waited for longer counts as demand even if it has not ended. A
-/// job that has waited for less time counts in the next round.
+/// Number of periods. A job that has waited for at least this long counts as demand even if it has
+/// not ended. Otherwise, an unfinished job counts in the next round.
 const LONG_WAIT: u64 = 10;
 
 /// Name of a VM, with the period of its reservation.
@@ -18,7 +18,7 @@ pub type VmPeriod = (String, Span);
 /// Demand and missed periods of a VM in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MeasuredPeriods {
-    /// Number of periods, counted by the CPU time that they demanded.
+    /// Number of periods for each amount of demanded CPU time.
     pub demand: DemandCounts,
     /// Number of periods that ended with incomplete work of an earlier period.
     pub misses: u64,
@@ -50,7 +50,8 @@ pub struct PeriodPredictor {
     vms: Vec<VmPeriod>,
     /// Recorded demand. A job that took several periods is divided into one job for each period.
     demand: Demand,
-    /// Form of the simulation: open if the open form repeats the recording, closed otherwise.
+    /// Form of the simulation (see [`Form`]): open if the open form repeats the recording, closed
+    /// otherwise.
     form: Form,
 }
 
@@ -93,8 +94,8 @@ impl RecordedVm {
     }
 }
 
-/// Combines two demands. The nth largest period of the result is the larger of the nth largest
-/// periods of the two.
+/// Combines the demands of two vCPUs. The nth largest demand of the result is the larger of the two
+/// vCPUs' nth largest demands.
 fn envelope(one: &DemandCounts, other: &DemandCounts) -> DemandCounts {
     let mut levels = [one, other].map(|demand| demand.iter().rev().map(|(a, n)| (*a, *n)));
     let mut next = levels.each_mut().map(Iterator::next);

@@ -19,7 +19,8 @@ pub(super) struct RuleInput<'a> {
     pub(super) round: &'a Round,
     /// Time for which each VM was runnable in the round.
     pub(super) runnable: &'a [Span],
-    /// Share of each VM that suits its demand in the next round. Only the oracle may use this.
+    /// Share of each VM for the next round, chosen to suit the VM's demand in that round. Only the
+    /// oracle may use this.
     pub(super) next: &'a [CpuShare],
     pub(super) predictor: &'a mut dyn Predictor,
 }

@@ -36,8 +36,9 @@ pub struct Score {
     pub reversals: u64,
     /// Number of rounds, summed over all VMs.
     pub vm_rounds: u64,
-    /// Number of rounds from each step of the demand until the share has settled. It includes the
-    /// round of the canary. `None` if the share has not settled before the next step.
+    /// Number of rounds from each step of the demand until the share has settled. The first round
+    /// with the settled share counts too, because the manager can still undo the change in that
+    /// round. `None` if the share has not settled before the next step.
     pub settled: Vec<Option<u64>>,
 }
 

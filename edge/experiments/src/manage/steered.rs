@@ -31,7 +31,7 @@ pub(super) struct SteeredRun<'a> {
     begin: Time,
 }
 
-/// Work that a VM has received, matched with its jobs.
+/// CPU time that a VM has received, matched with its jobs.
 #[derive(Clone, Debug, Default)]
 struct Progress {
     received: Span,

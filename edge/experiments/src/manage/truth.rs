@@ -35,7 +35,7 @@ pub(super) struct TrueVm {
     /// Share of the VM when the run begins.
     pub(super) share: CpuShare,
     pub(super) jobs: Vec<Job>,
-    /// Share that would cover the demand of each round.
+    /// Share that would cover the demand of the VM, for each round.
     pub(super) needs: Vec<CpuShare>,
 }
 
@@ -111,8 +111,8 @@ impl Truth {
 }
 
 impl TrueVm {
-    /// Returns the share that covers the demand of each round. At most the allowed part of the
-    /// round's periods exceeds it.
+    /// Returns for each round the share that covers its demand. In at most the allowed part of the
+    /// round's periods, the demand is larger than this share.
     fn needs_of(&self, length: Span, round: Span) -> Vec<CpuShare> {
         let period = self.knob.period;
         let mut demanded = vec![Span::ZERO; index(length / period) + 1];

@@ -67,7 +67,7 @@ impl Window {
         }
     }
 
-    /// Returns the demand of the current round, which ends at `end`.
+    /// Returns the start and the demand of the current round, which ends at `end`.
     pub(super) fn last_round(&self, end: Time) -> (Time, Demand) {
         let mut collector = Collector::new(Time::START);
         let begin = self.pass_on(self.rounds.len() - 1, end, &mut collector);
@@ -84,8 +84,8 @@ impl Window {
         recorder.finish().ok()
     }
 
-    /// Passes the rounds from number `first` on to a sink. The state at the start of the first
-    /// round comes before them.
+    /// Passes all rounds to a sink, beginning with the round at index `first`. The state at the
+    /// start of that round is passed before the rounds. Returns the start of that round.
     fn pass_on(&self, first: usize, end: Time, sink: &mut dyn Sink) -> Time {
         let Some(round) = self.rounds.get(first) else { return end };
         let (at, state) = (round.begin, &round.state);

@@ -12,7 +12,7 @@ const TRACEPOINT: u32 = 2;
 /// Flag of an event: records that are not samples also contain time and CPU.
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 
-/// Bits of the fields that a sample can have.
+/// Flag of an event: its samples contain the instruction pointer.
 const IP: u64 = 1;
 const TID: u64 = 1 << 1;
 const TIME: u64 = 1 << 2;
@@ -26,10 +26,12 @@ const STREAM_ID: u64 = 1 << 9;
 const RAW: u64 = 1 << 10;
 const IDENTIFIER: u64 = 1 << 16;
 
-/// Bits for the fields that the value of a counter can have.
+/// Flags of an event: each counter reading contains the times for which the event was enabled and
+/// running.
 const TOTAL_TIMES: u64 = 3;
 const GROUP: u64 = 1 << 3;
-/// Bits for the fields that each value has: its id and its number of losses.
+/// Flags of an event: each value in a counter reading is followed by the event's id and by its
+/// number of losses.
 const OF_EACH: u64 = 1 << 2 | 1 << 4;
 
 /// An event that was recorded, as the header of the file describes it.

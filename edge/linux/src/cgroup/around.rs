@@ -31,8 +31,8 @@ pub struct Surroundings {
     /// Cgroup of the thread in each hierarchy with a controller that determines when and where
     /// threads run.
     pub groups: Vec<Membership>,
-    /// Limits of CPU time in these cgroups and in those above them. Each item is the path of a
-    /// cgroup and its limit as the kernel writes it.
+    /// Limits of CPU time of the thread's cgroups and of the cgroups above them. Each item is the
+    /// path of a cgroup and its limit as the kernel writes it.
     quotas: Vec<(PathBuf, String)>,
 }
 
@@ -43,8 +43,8 @@ impl Surroundings {
         self.groups.iter().any(|membership| membership.group == group)
     }
 
-    /// Returns the limits of CPU time in the thread's cgroups and in those above them. Each item is
-    /// the folder of a cgroup and its limit as the kernel writes it. Limits of cgroups that
+    /// Returns the limits of CPU time of the thread's cgroups and of the cgroups above them. Each
+    /// item is the folder of a cgroup and its limit as the kernel writes it. Limits of cgroups that
     /// Slackline made are left out.
     pub fn quotas(&self) -> impl Iterator<Item = (&Path, &str)> {
         self.quotas.iter().map(|(group, quota)| (group.as_path(), quota.as_str()))
@@ -90,8 +90,7 @@ impl Hierarchies {
 }
 
 impl Membership {
-    /// Returns the path of the cgroup, and the paths of the cgroups above it up to the mounted
-    /// cgroup.
+    /// Returns the folders of this cgroup and of the cgroups above it, up to the root of the mount.
     fn upward(&self) -> impl Iterator<Item = &Path> {
         self.group.ancestors().take_while(|folder| folder.join("cgroup.procs").exists())
     }
@@ -113,8 +112,11 @@ impl Membership {
     }
 
     /// Returns this cgroup, or the nearest cgroup above it, that another program has frozen. `None`
-    /// if no such cgroup is frozen. `tree` and cgroups that Slackline made are skipped: Slackline
-    /// freezes them itself, so their handles report foreign freezes.
+    /// if no such cgroup is frozen.
+    ///
+    /// Slackline freezes some cgroups itself: the cgroups that it made, and `tree`, the cgroup of a
+    /// scheduled process tree. These cgroups are skipped here. The code that freezes them also
+    /// detects freezes by other programs.
     fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         let (file, frozen) = match self.version {
             Version::V2 => ("cgroup.freeze", "1"),
@@ -138,8 +140,9 @@ impl Membership {
 
 impl Surroundings {
     /// Returns the first cgroup that another program has frozen, among the cgroups of the thread
-    /// and the cgroups above them. `None` if no such cgroup is frozen. `tree` and cgroups that
-    /// Slackline made are skipped.
+    /// and the cgroups above them. `None` if no such cgroup is frozen. Cgroups that Slackline
+    /// freezes itself are skipped: the cgroups that it made, and `tree`, the cgroup of a scheduled
+    /// process tree.
     #[must_use]
     pub fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         self.groups.iter().find_map(|membership| membership.frozen(tree))

@@ -1,6 +1,6 @@
 //! The controller `cpuset`: the CPUs that a thread's cgroup allows. Slackline also makes cgroups
-//! with this controller. They keep scheduled threads on the managed CPUs even if the threads change
-//! their affinity.
+//! with this controller. Such a cgroup keeps scheduled threads on the managed CPUs even if the
+//! threads change their affinity.
 //!
 //! In version 1 Slackline makes such a cgroup for each thread. In version 2 the cgroup that freezes
 //! the threads also restricts their CPUs. For that, the parent cgroup must enable the controller

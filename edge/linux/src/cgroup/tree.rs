@@ -147,7 +147,7 @@ impl TreePlace {
     /// Moves a process and all its descendants into the cgroup.
     ///
     /// # Errors
-    /// If a process is in another cgroup than the first process, is this process itself, or cannot
+    /// If one of the processes is in another cgroup than `root`, is the calling process, or cannot
     /// be moved.
     pub fn gather(&self, root: Tid) -> Result<(), CgroupError> {
         let Some(origin) = &self.origin else { return Ok(()) };

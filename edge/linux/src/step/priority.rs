@@ -156,8 +156,8 @@ impl Priority {
         self.lower()
     }
 
-    /// Makes the present scheduling of the thread, which another program has set, its original
-    /// scheduling. Returns that scheduling.
+    /// Accepts the scheduling that another program has set: it becomes the original scheduling of
+    /// the thread. Returns that scheduling.
     ///
     /// # Errors
     /// If the thread has exited, or its scheduling cannot be read.
@@ -223,7 +223,8 @@ impl Pin {
         self.set(CpuSet::one(cpu), Act::Pin(cpu))
     }
 
-    /// Restricts the thread to these CPUs. Returns the affinity according to the last order.
+    /// Restricts the thread to the CPUs in `to`. Returns the CPUs that the previous order allowed,
+    /// or the original affinity if there was no previous order.
     ///
     /// # Errors
     /// As for [`Pin::pin`].
@@ -279,8 +280,9 @@ impl Pin {
         done
     }
 
-    /// Restores those CPUs of the original affinity that the thread's cpuset allows. The kernel
-    /// adds the other CPUs once the cpuset allows them. Returns the original affinity.
+    /// Restores the original affinity as far as the thread's cpuset allows, and forgets all orders.
+    /// The kernel adds the other CPUs of the original affinity once the cpuset allows them. Returns
+    /// the original affinity.
     pub fn give_up(&mut self) -> CpuSet {
         // The kernel refuses this if the cpuset allows none of the CPUs. Then the thread stays on
         // CPUs that the cpuset allows.
@@ -296,8 +298,8 @@ impl Pin {
         self.is_ordered.then_some(self.now)
     }
 
-    /// Makes the present affinity of the thread, which another program has set, its original
-    /// affinity. Returns that affinity.
+    /// Accepts the affinity that another program has set: it becomes the original affinity of the
+    /// thread. Returns that affinity.
     ///
     /// # Errors
     /// If the thread has exited, or its affinity cannot be read.

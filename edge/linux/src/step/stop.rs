@@ -1,10 +1,11 @@
 //! Stopping and continuing with `SIGSTOP` and `SIGCONT`. Both act on the whole process, even if the
 //! signal is sent to one of its threads.
 //!
-//! The stop signal is sent to the vCPU's thread and not to the process. The first thread of the
-//! process would take a signal to the process, and all threads would run until that thread has been
-//! scheduled. That may never happen if a real-time vCPU thread runs on its CPU. The vCPU's thread
-//! takes the signal before its next instruction and stops all others.
+//! The stop signal is sent to the vCPU's thread and not to the process. The vCPU's thread takes the
+//! signal before its next instruction and stops all other threads. If the signal were sent to the
+//! process, the first thread of the process would take it. All threads would then run until the
+//! first thread has been scheduled. That may never happen if a real-time vCPU thread runs on the
+//! CPU of the first thread.
 //!
 //! Other processes can see this: the parent is notified by `SIGCHLD` and `wait`, and a shell with
 //! job control treats the process as suspended.
@@ -41,7 +42,7 @@ impl Stop {
         Ok(())
     }
 
-    /// Sends the stop signal to another thread of a process that is just being stopped.
+    /// Sends the stop signal also to another thread of a process that is being stopped.
     ///
     /// # Errors
     /// If that thread has exited, or the kernel refuses.

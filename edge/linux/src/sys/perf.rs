@@ -268,9 +268,9 @@ pub fn switch_off(event: BorrowedFd<'_>) -> io::Result<()> {
     Ok(unsafe { ioctl(event, disable) }?)
 }
 
-/// Argument for the thread that selects all threads.
+/// Value of the thread argument of `perf_event_open` that selects all threads.
 const ANYBODY: i32 = -1;
-/// Argument for the CPU that selects all CPUs.
+/// Value of the CPU argument of `perf_event_open` that selects all CPUs.
 const ANY_CPU: i32 = -1;
 
 fn open(tid: i32, cpu: i32, attr: Attr) -> io::Result<OwnedFd> {

@@ -1,7 +1,7 @@
 //! Ids of the kernel's tracepoints, and offsets of their fields.
 //!
-//! Both are read from tracefs. If tracefs is not mounted, it is mounted for this process only,
-//! without a mount point, so that the host is not changed.
+//! The ids and offsets are read from tracefs. If tracefs is not mounted, it is mounted for this
+//! process only, without a mount point, so that the host is not changed.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -38,9 +38,9 @@ pub struct Tracepoint<const FIELDS: usize> {
 pub struct TracepointError {
     /// Error of mounting tracefs for this process only.
     pub own: io::Error,
-    /// Error at `/sys/kernel/tracing`, its usual place.
+    /// Error at `/sys/kernel/tracing`, the usual mount point of tracefs.
     pub tracing: io::Error,
-    /// Error at `/sys/kernel/debug/tracing`, its older place.
+    /// Error at `/sys/kernel/debug/tracing`, the older mount point of tracefs.
     pub debug: io::Error,
 }
 

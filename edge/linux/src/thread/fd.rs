@@ -65,7 +65,8 @@ impl TaskFd {
         }
     }
 
-    /// Opens the substitute for a pidfd that kernels before 5.3 need. It works on any kernel.
+    /// Opens the descriptor that is used on kernels before 5.3: a `stat` file in procfs in place of
+    /// a pidfd. The descriptor works on any kernel.
     ///
     /// # Errors
     /// `ESRCH` or `NotFound` if there is no such thread.

@@ -1,22 +1,23 @@
 //! Reports of one guest's agent. This module finds the valid frames in the agent's bytes, and
-//! decides how long each claim (report of urgent work) counts. It does no I/O and reads no clock.
+//! decides how long each claim counts. A claim is a report of urgent tasks or of pending I/O. The
+//! module does no I/O and reads no clock.
 
 use slackline_units::frame::{FRAME, Frame, MAGIC, NoFrame, Says};
 use slackline_units::{Span, TASKS, Time};
 
 use crate::live_host::VcpuActivity;
 
-/// Time for which a claim (report of urgent work) of a guest's agent counts if the agent does not
-/// repeat the claim. An agent whose guest waits for a CPU cannot repeat its claim. The claim then
-/// counts until the guest has run for 5 ms.
+/// Time for which an agent's claim (report of urgent tasks or of pending I/O) counts if the agent
+/// does not repeat it. While the guest waits for a CPU, its agent cannot repeat claims. A claim of
+/// urgent tasks then counts until the guest has run for 5 ms.
 pub const LEASE: Span = Span::from_ms(100);
-/// Maximum time for which a claim (report of urgent work) counts without being repeated, even if
-/// its guest never gets a CPU.
+/// Maximum time for which a claim of urgent tasks counts without being repeated, even if its guest
+/// never gets a CPU.
 pub const LEASE_AT_MOST: Span = Span::from_secs(1);
-/// Time for which a guest must run after [`LEASE`] has passed before its claim lapses. A working
-/// agent repeats the claim as soon as its guest runs.
+/// Time for which a guest must run, after [`LEASE`] has passed, before a claim of urgent tasks
+/// lapses. A working agent repeats the claim as soon as its guest runs.
 const LITTLE: Span = Span::from_ms(5);
-/// Number of invalid frames in a row after which an agent counts as silent.
+/// Number of dropped frames in a row after which an agent counts as silent.
 pub const BAD_AT_MOST: u32 = 8;
 /// Maximum average rate at which reports of an agent are passed on to the policy, per second.
 pub const RATE: u64 = 1_000;
@@ -38,8 +39,8 @@ pub struct Counts {
     /// Number of frames replaced by a later frame before they were passed on, because the agent
     /// exceeded [`RATE`].
     pub overtaken: u64,
-    /// Number of claims (reports of urgent work) that lapsed because the agent reported nothing for
-    /// [`LEASE`].
+    /// Number of claims (reports of urgent tasks or of pending I/O) that lapsed because the agent
+    /// did not repeat them within [`LEASE`].
     pub lapsed: u64,
     /// Number of times that the agent counted as silent, after [`BAD_AT_MOST`] dropped frames in a
     /// row.
@@ -58,7 +59,8 @@ pub(super) struct News {
     pub(super) says: Says,
 }
 
-/// A claim (report of urgent work) that counts at present and lapses unless the agent repeats it.
+/// A report of urgent tasks or of pending I/O that counts at present. It lapses unless the agent
+/// repeats it.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     vcpu: u16,
@@ -105,11 +107,11 @@ pub(super) struct Hearing {
     /// Sequence number and arrival time of the last frame of each kind. The first entry is for
     /// reports of tasks, the second for reports of pending I/O.
     last: [Option<(u32, Time)>; 2],
-    /// Number of invalid frames in a row.
+    /// Number of frames dropped in a row.
     bad: u32,
     claims: Vec<Claim>,
-    /// Rate limiter: the time up to which the frames passed on so far use up the rate of one frame
-    /// per [`EACH`].
+    /// Rate limiter: the time at which all frames passed on so far would have been passed on with
+    /// an interval of [`EACH`] between them.
     paid: Time,
     pub(super) counts: Counts,
 }
@@ -128,8 +130,8 @@ impl Hearing {
         (ahead > SAVED).then(|| now + (ahead - SAVED))
     }
 
-    /// Returns the time when the next claim (report of urgent work) can lapse. `None` if there is
-    /// no claim.
+    /// Returns the time when the next claim (report of urgent tasks or of pending I/O) can lapse.
+    /// `None` if there is no claim.
     pub(super) fn lapses(&self) -> Option<Time> {
         self.claims.iter().map(|claim| claim.due).min()
     }
@@ -156,9 +158,9 @@ impl Hearing {
         self.paid = self.paid.max(now) + EACH * (news.len() - before) as u64;
     }
 
-    /// Returns true if a frame names a vCPU that exists and is newer than the last frame of its
-    /// kind. If the last frame is old, any sequence number is accepted, because the agent may have
-    /// been restarted with new numbers.
+    /// Returns true if a frame is newer than the last frame of its kind, and its vCPU exists. If
+    /// the last frame is old, any sequence number is accepted, because the agent may have been
+    /// restarted with new numbers.
     fn counts_now(&self, frame: &Frame, now: Time) -> bool {
         let last = self.last[Kind::of(&frame.says) as usize];
         let last = last.filter(|&(_, at)| now.since(at) < LEASE);
@@ -206,8 +208,8 @@ impl Hearing {
         }
     }
 
-    /// Drops claims that the agent did not repeat in time, although its guest had enough CPU time
-    /// to repeat them.
+    /// Drops claims that the agent did not repeat in time. A claim of urgent tasks gets more time
+    /// while the guest waits for a CPU.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -243,7 +245,7 @@ impl Hearing {
 
 impl Claim {
     /// Returns true if the claim counts for a little longer, because its guest had no CPU time to
-    /// repeat it.
+    /// repeat it. Always false for a claim about pending I/O.
     fn goes_on(&mut self, now: Time, at: impl Fn(u16) -> VcpuActivity) -> bool {
         if self.kind == Kind::Pending || now.since(self.told) >= LEASE_AT_MOST {
             return false;
@@ -343,8 +345,8 @@ mod tests {
         assert_eq!(look_at(&mut hearing, at(2_100), VcpuActivity::Waits).len(), 1);
     }
 
-    /// Claims about pending I/O lapse like claims about tasks. Each kind of claim can be withdrawn
-    /// by a report of its own kind.
+    /// While the guest is blocked, claims about pending I/O lapse like claims about tasks. The end
+    /// of each claim is passed on as an empty report of the same kind.
     #[test]
     fn urgency_and_pending_io_claims_expire_on_all_guest_vcpus() {
         let mut hearing = Hearing::new(2);

@@ -25,7 +25,7 @@ impl Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hierarchy {
     pub(super) kind: HierarchyKind,
-    /// Cgroup of the hierarchy that is visible at the mount `point`.
+    /// Path, within the hierarchy, of the cgroup that appears as the directory `point`.
     pub(super) root: PathBuf,
     /// Directory at which the hierarchy is mounted.
     pub(super) point: PathBuf,
@@ -68,7 +68,7 @@ fn hierarchy(line: &str) -> Option<Hierarchy> {
     Some(Hierarchy { kind, root: unescaped(root), point: unescaped(point) })
 }
 
-/// Returns the options of a version 1 mount that name controllers.
+/// Returns those options of a version 1 cgroup mount that are names of controllers.
 fn controllers(options: &str) -> Vec<String> {
     let common =
         ["rw", "ro", "xattr", "noprefix", "clone_children", "cpuset_v2_mode", "favordynmods"];

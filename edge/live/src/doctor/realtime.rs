@@ -104,8 +104,9 @@ fn budgets_of_machines() -> Vec<MachineRoom> {
     found
 }
 
-/// Returns the verdict about this process's own cgroup, extended by the VMs. A VM in a cgroup that
-/// cannot get a real-time budget cannot be scheduled.
+/// Adds the real-time budgets of the VMs to the verdict about this process's own cgroup. A good
+/// verdict becomes limited if a VM's budget is zero or unknown. A VM without a budget cannot be
+/// scheduled.
 fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
     if machines.is_empty() {
         return own;

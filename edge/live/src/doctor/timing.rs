@@ -137,7 +137,8 @@ pub(super) fn tick(host: &Host) -> Result<Verdict, ProbeError> {
 }
 
 pub(super) fn steal(_: &Host) -> Result<Verdict, ProbeError> {
-    /// Share of stolen CPU time in millionths, 1 %, from which the state of the host is limited.
+    /// Smallest share of stolen CPU time at which the host's state counts as limited. The unit is
+    /// millionths, so this is 1 %.
     const NOTICED_PPM: u64 = 10_000;
     let stat = read("/proc/stat")?;
     let ticks = cpu_ticks(&stat)

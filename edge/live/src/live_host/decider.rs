@@ -33,10 +33,10 @@ pub(super) struct Decider {
     /// vCPUs of the live host, by slot.
     pub(super) vcpus: Vec<Option<Vcpu>>,
     pub(super) in_line: Vec<NextInLine>,
-    /// vCPUs that are neither chosen nor in line, and whose class may have to change.
+    /// vCPUs that are not chosen and not next in line on a CPU, and whose class may have to change.
     pub(super) touched: Vec<VcpuId>,
-    /// vCPUs that joined or woke and have no home CPU yet. The list is only used with a policy that
-    /// divides slack by weight.
+    /// vCPUs that joined or woke and are not pinned to a CPU yet. The list is only used with a
+    /// policy that divides slack by weight.
     pub(super) unbound: Vec<VcpuId>,
     /// Sequence number of the latest list of orders to the kernel.
     pub(super) number: u64,
@@ -101,9 +101,9 @@ pub(super) struct ThreadRecord {
     /// Time when the thread was last switched in, on the monotonic clock. `None` while it does not
     /// run.
     pub(super) on_cpu_since: Option<Time>,
-    /// CPU time received. The thread of a tree with the least value runs first. When a thread
-    /// wakes, its value is raised to the least value of the runnable threads. Otherwise the thread
-    /// would catch up on the time in which it was blocked.
+    /// CPU time received. Of the threads of a tree, the thread with the least value runs first.
+    /// When a thread wakes, its value is raised to the least value of the tree's runnable threads.
+    /// Otherwise the thread would catch up on the time in which it was blocked.
     pub(super) received: Span,
     /// True if the thread has run since it woke. If it has not run, it may have been woken only
     /// because its cgroup was thawed.
@@ -284,8 +284,8 @@ impl Decider {
         self.step(self.now, &[], Fact::Ended).map_err(broken)
     }
 
-    /// Handles the limits and timers of a CPU that have expired. Must be called after the CPU's
-    /// events have been read. `woken` is the time when its dispatcher woke.
+    /// Handles the expired time limits and timers of a CPU. Must be called after the CPU's events
+    /// have been read. `woken` is the time when its dispatcher woke.
     pub(super) fn expire_timers(&mut self, cpu: CpuId, woken: Time) -> Result<(), LiveHostError> {
         let now = self.now;
         self.pcpus.all[cpu.index()].is_called = false;
@@ -332,8 +332,8 @@ impl Decider {
         pcpu.is_stale |= pcpu.is_paying != is_to_be_paid;
     }
 
-    /// Makes those vCPUs eligible again for which the kernel refused an order at least [`AGAIN`]
-    /// ago.
+    /// Allows vCPUs of a CPU to be chosen again if the kernel refused an order for them at least
+    /// [`AGAIN`] ago.
     fn try_again(&mut self, cpu: CpuId) -> Result<(), LiveHostError> {
         while let Some(place) =
             self.pcpus.refused.iter().position(|&(_, home, again)| home == cpu && again <= self.now)
@@ -392,8 +392,8 @@ impl Decider {
         Ok(())
     }
 
-    /// Returns the run intervals on a CPU that follow from its events, each with its vCPU and
-    /// length.
+    /// Derives the run intervals on a CPU from the CPU's events. Returns the vCPU and the length of
+    /// each interval.
     fn stretches(&self, cpu: CpuId, sightings: &[Sighting]) -> Vec<(VcpuId, Span)> {
         let pcpu = &self.pcpus.all[cpu.index()];
         let mut running = pcpu.running.map(|(vcpu, since)| (vcpu, since.max(pcpu.reported)));

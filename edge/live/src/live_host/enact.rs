@@ -20,15 +20,15 @@ const READY: usize = 4;
 /// Time after which the kernel runs the next `SCHED_RR` thread of the same priority, by default.
 const ROUND_ROBIN_QUANTUM: Span = Span::from_ms(100);
 
-/// Smallest rest of a hard limit with which a vCPU may follow the chosen vCPU when that one blocks.
+/// Least budget that a vCPU with a hard limit needs to run next if the chosen vCPU blocks.
 ///
-/// No event reports a block to the dispatcher. So the vCPU that follows runs until the next pass,
-/// up to 1 ms later, even if its budget is exhausted long before. A vCPU with a smaller rest waits
-/// for that pass instead.
+/// No event reports a block to the dispatcher. So the next vCPU runs until the next pass, up to
+/// 1 ms later, even if its budget is exhausted long before. A vCPU with less budget waits for that
+/// pass instead.
 const LEAST_REST: Span = Span::from_us(500);
 
-/// Shortest period for which a vCPU with a small rest waits for a pass. In a shorter period, the
-/// wait of up to 1 ms could be the cause of a missed deadline.
+/// Shortest period for which [`LEAST_REST`] applies, so that a vCPU with little budget left waits
+/// for a pass. In a shorter period, the wait of up to 1 ms could be the cause of a missed deadline.
 const LEAST_PERIOD: Span = Span::from_ms(10);
 
 /// Returns how the threads of a process tree use a timeslice of length `limit`. The kernel's
@@ -136,7 +136,7 @@ impl Decider {
     }
 
     /// Returns true if a vCPU may run when the vCPU before it in line blocks. A vCPU with a hard
-    /// limit and a small rest of its budget may not.
+    /// limit and little budget left may not ([`LEAST_REST`]), unless its period is short.
     fn may_follow(&self, next: NextInLine) -> bool {
         let known = self.vcpus.get(next.vcpu.slot()).and_then(Option::as_ref);
         let hard_limit = known.and_then(|known| known.hard_limit);
@@ -151,9 +151,8 @@ impl Decider {
         self.unbound.extend(is_unbound.then_some(vcpu));
     }
 
-    /// Makes this CPU the home of each vCPU that is in line to run on it and has no home. A vCPU
-    /// without a home would run on other CPUs too, receive more than its share there, and so never
-    /// be chosen.
+    /// Pins to this CPU each vCPU that is in line to run on it and is not pinned yet. An unpinned
+    /// vCPU would run on other CPUs too, receive more than its share there, and so never be chosen.
     fn bind(&mut self, cpu: CpuId, bound: &mut Vec<VcpuId>) {
         let mut in_turn = Vec::new();
         self.host.in_turn(cpu, &mut in_turn);
@@ -169,7 +168,7 @@ impl Decider {
         }
     }
 
-    /// Orders the class of a vCPU that must not be real-time on this CPU. If the vCPU's home is
+    /// Orders the class of a vCPU that must not be real-time on this CPU. If the vCPU is pinned to
     /// another CPU, that CPU's dispatcher orders the class.
     fn put_down(
         &mut self,

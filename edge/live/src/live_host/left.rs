@@ -18,10 +18,10 @@ impl LiveHost {
     /// scheduling. They lose the real-time class, run as that program set them, and get no orders
     /// until [`take_back`](LiveHost::take_back).
     ///
-    /// The vCPU keeps its reservation, which counts as unused. A paused vCPU stays stopped. With
-    /// `by_cpuset`, the other program has set a cpuset and not the threads' own affinity, so that
-    /// affinity is restored. Returns the threads that the program has changed, each with the state
-    /// to which it will be restored.
+    /// The vCPU keeps its reservation, which counts as unused. A paused vCPU stays stopped.
+    /// `by_cpuset` is true if the other program has set a cpuset and not the threads' own affinity.
+    /// Their affinity is then restored. Returns the threads that the program has changed, each with
+    /// the state to which it will be restored.
     pub(crate) fn leave_to_others(
         &self,
         vcpu: VcpuId,
@@ -126,8 +126,8 @@ impl Decider {
         }
     }
 
-    /// Charges the CPU time of each vCPU whose home is `cpu` but whose threads run on unmanaged
-    /// CPUs. The vCPU is charged as if they had run on `cpu` since that CPU's last pass. So the
+    /// Charges CPU time that threads have used on unmanaged CPUs although their vCPU is pinned to
+    /// `cpu`. The vCPU is charged as if they had run on `cpu` since that CPU's last pass. So the
     /// timeslice ends when the slice is used up, on any CPU. `now` is the monotonic time.
     pub(super) fn count_elsewhere(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         let mut away = std::mem::take(&mut self.away);

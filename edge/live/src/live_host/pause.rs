@@ -12,9 +12,9 @@ use super::decider::{Decider, Vcpu, broken};
 use super::{LiveHost, LiveHostError, NotDone};
 use crate::way::{Place, VcpuHandle};
 
-/// Number of notifications per slice. The kernel notifies the dispatcher when a vCPU that counts as
-/// blocked has received slice / 8 of CPU time. The rest of the slice is long enough for the
-/// dispatcher to stop the vCPU in time. A notification causes a dispatcher pass, after which
+/// Number of equal parts of a slice. The kernel notifies the dispatcher when a vCPU that counts as
+/// blocked has received one part (slice / 8) of CPU time. The rest of the slice is long enough for
+/// the dispatcher to stop the vCPU in time. If the dispatcher then makes the vCPU real-time,
 /// notifications end.
 const NOTICES: u64 = 8;
 

@@ -9,19 +9,19 @@ const RECORDS: usize = 1 << 15;
 /// Buffer of records in the order in which they were made.
 pub(super) struct Recording {
     entries: Vec<Entry>,
-    /// True if calls between hardware and host are recorded too.
+    /// True if calls to and from the [`Host`](slackline_host::Host) are recorded too.
     keeps_exchanges: bool,
 }
 
 impl Recording {
-    /// Creates an empty buffer. Calls between hardware and host are not recorded until
-    /// [`keep_exchanges`](Recording::keep_exchanges).
+    /// Creates an empty buffer. Calls to and from the [`Host`](slackline_host::Host) are not
+    /// recorded until [`keep_exchanges`](Recording::keep_exchanges).
     pub(super) fn new() -> Recording {
         Recording { entries: Vec::with_capacity(RECORDS), keeps_exchanges: false }
     }
 
-    /// Records from now on also the calls between hardware and host, so that the run can be
-    /// replayed.
+    /// Also records, from now on, each call to and from the [`Host`](slackline_host::Host) that
+    /// drives the policy. The run can then be replayed.
     pub(super) fn keep_exchanges(&mut self) {
         self.keeps_exchanges = true;
     }

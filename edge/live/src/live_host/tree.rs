@@ -307,9 +307,9 @@ impl Decider {
         self.step(self.now, &[], fact).map_err(broken)
     }
 
-    /// Charges the CPU time of each vCPU that runs on several CPUs at once to its home CPU, if that
-    /// is `cpu`. The vCPU counts as running on its home since the last pass, even if its threads
-    /// ran on other CPUs. `now` is the monotonic time.
+    /// Charges the CPU time of vCPUs that run on several CPUs at once, as if they had run on `cpu`
+    /// since its last pass. Does this for each such vCPU that has `cpu` as its [`Home`] or has no
+    /// home yet. `now` is the monotonic time.
     pub(super) fn count_wide(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         for vcpu in self.vcpus.iter().flatten().filter(|vcpu| vcpu.is_wide && !vcpu.is_left) {
             if vcpu.home.get().is_some_and(|home| home != cpu) {

@@ -13,8 +13,8 @@ use slackline_linux::sys::{Scheduling, Tid, get_scheduling};
 use slackline_linux::version::KernelVersion;
 use slackline_units::{CpuSet, CpuShare};
 
-/// Folders in debugfs of the kernel's servers, which reserve deadline bandwidth for other classes
-/// on each CPU.
+/// Names of two servers of the kernel, which are also the names of their folders in debugfs. The
+/// servers reserve deadline bandwidth for other classes on each CPU.
 const SERVERS: [&str; 2] = ["fair_server", "ext_server"];
 
 /// Share of each CPU that the fair server reserves by default, in millionths.

@@ -17,10 +17,10 @@ use thiserror::Error;
 
 use super::{Bound, Demand, EnforceTarget, MechanismError, mechanism};
 
-/// First line of the file of a trial.
+/// First line of a file with the results of a trial.
 const FORMAT: &str = "slackline-trial-1";
 
-/// Maximum number of bytes that are read from the file of a trial.
+/// Maximum number of bytes that are read from a file with the results of a trial.
 const LONGEST: u64 = 4096;
 
 /// Largest difference of two errors that counts as noise, in millionths of a CPU.

@@ -4,7 +4,8 @@ use slackline_units::{Enforcement, Span};
 
 use super::{Abilities, Demand, EnforceTarget, Mechanism, MechanismError};
 
-/// Slackline's dispatcher: real-time priorities and stops, by a thread of each CPU.
+/// Slackline's own mechanism: a dispatcher thread on each CPU gives vCPUs real-time priorities and
+/// stops them.
 #[derive(Debug)]
 pub(super) struct DispatcherMechanism;
 

@@ -91,7 +91,7 @@ pub enum MechanismError {
         /// Mechanism of the request.
         mechanism: Enforcement,
     },
-    /// Version 2 has no cgroups for single threads that Slackline could make here.
+    /// Slackline cannot make cgroups of version 2 for single vCPU threads.
     #[error("cannot limit single vCPU threads by `{mechanism}` in cgroups of {version}")]
     NoThreads {
         /// Mechanism of the request.

@@ -3,9 +3,9 @@
 //!
 //! The process is moved into a cgroup of its own, with its descendants. In version 1 the new cgroup
 //! is a child of the current cgroup. In version 2 it is a child of the nearest cgroup that enables
-//! the controller for its children, which may be the root. Limits on the cgroups between them and
-//! the former cgroup do not apply to the process meanwhile. Only version 1 has cgroups for single
-//! vCPU threads. The emulator's other threads are then not limited.
+//! the controller for its children, which may be the root. While the process is there, limits on
+//! cgroups between that cgroup and the former cgroup do not apply to the process. Only version 1
+//! has cgroups for single vCPU threads. The emulator's other threads are then not limited.
 //!
 //! The kernel does not allow less than 1 ms of CPU time in a period. Bursts are not enabled: with a
 //! burst, a cgroup can exceed its quota by CPU time that it did not use before.

@@ -117,8 +117,8 @@ fn set(place: &Place, weight: CpuWeight) -> Result<(), CgroupError> {
     write(&place.group.join(file), &text, Step::Limit)
 }
 
-/// Converts a weight to `cpu.shares` of cgroup version 1. Its default is 1024, and the kernel's
-/// minimum is 2.
+/// Converts a weight to `cpu.shares` of cgroup version 1. The kernel's default for `cpu.shares` is
+/// 1024, and its minimum is 2.
 fn shares(weight: Weight) -> u64 {
     (u64::from(weight.get()) * USUAL_SHARES / USUAL).max(2)
 }

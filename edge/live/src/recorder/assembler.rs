@@ -21,8 +21,8 @@ use slackline_units::{CpuId, DomId, Enforcement, Span, Time, VcpuId};
 use super::identity::{Identify, Identity};
 use crate::watch::{Event, ThreadEventKind};
 
-/// Maximum time from a wake-up of a running thread until the thread blocks for which the wake-up
-/// counts as late. A late wake-up may have come too late to keep the thread on its CPU.
+/// Time in which a running thread must block after a wake-up for the wake-up to count as late. A
+/// late wake-up may have come too late to keep the thread on its CPU.
 const WAKE_RACE: Span = Span::from_us(50);
 
 /// Age of a thread's identity (names, user, cgroup) at which the identity is read again. It can

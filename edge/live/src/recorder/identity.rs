@@ -56,8 +56,8 @@ pub struct Procfs {
     ourselves: Option<PathBuf>,
 }
 
-/// Verbs of the `slackline` command whose processes belong to the service, to a recorder or to a
-/// live run.
+/// Verbs of the `slackline` command. A process that runs the command with one of these verbs is
+/// part of the service, of a recorder or of a live run.
 const OWN_VERBS: [&[u8]; 6] = [b"serve", b"serve-front", b"keep", b"record", b"hold", b"run"];
 
 impl Procfs {

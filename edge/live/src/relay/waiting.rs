@@ -24,8 +24,8 @@ pub(super) struct Waiting {
     last: Time,
     /// Values of `items` and `asked` in the latest report.
     told: (u32, u32),
-    /// Rate limiter: the time up to which the reports so far use up the rate of one report per
-    /// [`EACH`].
+    /// Rate limiter: the time at which all reports so far would have been made with an interval of
+    /// [`EACH`] between them.
     paid: Time,
     /// Number of times that the guest did not answer within [`WAITS`].
     pub(super) unanswered: u64,

@@ -47,8 +47,8 @@ impl Session {
         }
     }
 
-    /// Restricts a thread, or its process tree, to the managed CPUs and those in `wide` with a
-    /// cpuset. Then no system call of the thread can move it to another CPU. Does nothing if no
+    /// Uses a cpuset to restrict a thread, or its process tree, to the managed CPUs and the CPUs in
+    /// `wide`. Then no system call of the thread can move it to another CPU. Does nothing if no
     /// such cpuset can be made.
     pub(super) fn keep_within(
         &mut self,

@@ -55,8 +55,8 @@ pub enum RequestError {
         /// Reason why switches cannot be observed.
         why: String,
     },
-    /// A hard limit cannot be enforced for this vCPU, because no event would report in time that
-    /// the vCPU runs while it counts as blocked.
+    /// A hard limit cannot be enforced for this vCPU: if it runs while it counts as blocked, no
+    /// event reports that in time.
     #[error(
         "cannot enforce a hard limit of {slice}: the kernel does not count the CPU time of this \
          vCPU ({why}), and a dispatcher pass of {look} every {slice} costs more than 1 % of a CPU"

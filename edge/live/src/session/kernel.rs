@@ -1,8 +1,9 @@
-//! Enforcement by the kernel, in addition to that by dispatchers. The session's fence records the
-//! threads, so that they are restored in whatever way the session ends.
+//! Threads on which the kernel enforces a demand, in addition to vCPUs that dispatchers schedule.
+//! The session's fence records these threads and restores them in whatever way the session ends.
 //!
-//! Such threads do not belong to members. The caller reserves their capacity by members without
-//! threads, and checks their [interference](crate::mechanism::check_interference).
+//! The threads do not belong to members (vCPUs of the session). The caller reserves capacity for
+//! them with members that have no threads. The caller also checks their
+//! [interference](crate::mechanism::check_interference) with the members.
 
 use slackline_fence::{FenceError, GiveBackError};
 use slackline_linux::sys::Tid;

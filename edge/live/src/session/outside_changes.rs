@@ -1,10 +1,11 @@
 //! Changes to the scheduling of members' threads that the session did not order. The session either
 //! undoes or respects such a change.
 //!
-//! The kind of a change decides whether it counts as an administrator's change or as the target's
-//! own. An administrator's change is a freeze, a limit, a stop, or any change to a vCPU of libvirt.
-//! A change of cpuset or cgroup also is one if the target's user may not make it. All other changes
-//! count as the target's own, even if root has made them.
+//! A target is the process or thread that a member runs. The kind of a change decides whether it
+//! counts as an administrator's change or as the target's own. An administrator's change is a
+//! freeze, a limit, a stop, or any change to a vCPU of libvirt. A change of cpuset or cgroup counts
+//! as an administrator's change if the target's user has no permission to make it. All other
+//! changes count as the target's own, even if root has made them.
 //!
 //! - The target's own change is undone. A target that leaves its CPUs repeatedly is stopped for
 //!   [`STOPPED_FOR`].
@@ -42,10 +43,10 @@ const AROUND_AT_ONCE: usize = 16;
 /// example, libvirt puts each vCPU into its own cgroup.
 const PLACED_WITHIN: Span = Span::from_secs(2);
 
-/// Number of times within [`OWN_WITHIN`] at which a target that leaves its CPUs is stopped. A
-/// program that sets the affinity of its threads when it starts does so less often.
+/// Number of times that a target must leave its CPUs within [`OWN_WITHIN`] to be stopped. A program
+/// that sets the affinity of its threads only when it starts leaves its CPUs less often.
 const OWN_AT_MOST: usize = 4;
-/// Time in which [`OWN_AT_MOST`] departures of a target from its CPUs are counted.
+/// Time within which a target is stopped if it leaves its CPUs [`OWN_AT_MOST`] times.
 const OWN_WITHIN: Span = Span::from_secs(10);
 /// Time for which a target is stopped after it has left its CPUs too often.
 const STOPPED_FOR: Span = Span::from_secs(1);
@@ -317,8 +318,8 @@ impl Session {
         }
     }
 
-    /// Returns the threads of a member whose cgroups are checked, each as (process, thread). For a
-    /// process tree only one thread is returned.
+    /// Returns the threads for which the cgroups are checked, each as (process, thread). These are
+    /// all threads of the member, or one thread if the member is a process tree.
     fn threads_to_look_at(&self, row: &Row) -> Vec<(Tid, Tid)> {
         let is_there = |tid: &Tid| self.fence.thread(*tid).is_some();
         let first = row.threads.iter().filter(|thread| !thread.is_gone().unwrap_or(true));
@@ -363,8 +364,9 @@ impl Session {
         Some(ForeignChange::Cpus { tid, allowed, scheduled, cpuset: Some(cpuset.group) })
     }
 
-    /// Returns a cgroup of a thread that another program has frozen, or a freezer cgroup of the
-    /// session that another program has frozen or thawed. `None` if there is no such cgroup.
+    /// Returns a cgroup that contains the thread and that another program has frozen. If there is
+    /// none, returns the session's own freezer cgroup of the thread, provided that another program
+    /// has frozen or thawed that cgroup. `None` otherwise.
     fn frozen_by_others(&self, row: &Row, tid: Tid, now: &Surroundings) -> Option<PathBuf> {
         let tree = row.tree.as_ref();
         let group = tree.map(|tree| tree.place().group.as_path());

@@ -7,8 +7,8 @@ use super::ids::JoinId;
 use super::{RequestError, Session};
 
 impl Session {
-    /// Pauses a member, which does not run until it is resumed. Its reservation stays admitted. A
-    /// member that is paused already stays paused.
+    /// Pauses a member, which does not run until it is resumed. Its reservation stays admitted. If
+    /// the member is already paused, it stays paused.
     ///
     /// # Errors
     /// The reason why the member was not paused.

@@ -26,9 +26,9 @@ pub enum JoinTarget {
     /// A process, its descendants, and all processes that they start. A cgroup freezes all of them
     /// together.
     Tree(Tid),
-    /// A process tree like `Tree` that runs on all of these CPUs at once, as numbered by the
-    /// kernel. The CPUs count as a single CPU, on which the vCPU is scheduled, and the CPU time of
-    /// the tree is divided by their number. On the other CPUs no vCPU should have a reservation.
+    /// A process tree, as for `Tree`, that runs on these CPUs of the kernel at once. The session
+    /// schedules the tree on one of them, as if they were a single CPU. So it divides the CPU time
+    /// of the tree by their number. No vCPU should have a reservation on the others.
     Wide(Tid, CpuSet),
     /// All threads in a version 2 cgroup, and all threads that they start.
     Group(TreePlace),

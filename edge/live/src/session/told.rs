@@ -25,8 +25,8 @@ pub enum HearError {
 impl Session {
     /// Starts reading reports from the agent of a guest. The session connects to the agent whenever
     /// the agent listens on the socket `path`. `ids` are the guest's vCPUs in the order of the CPUs
-    /// in the guest. Reports are passed to the policy as hints. A report of urgent work that is not
-    /// repeated expires after [`LEASE`](crate::agents::LEASE).
+    /// in the guest. Reports are passed to the policy as hints. A report of urgent tasks or of
+    /// pending I/O expires after [`LEASE`](crate::agents::LEASE) if it is not repeated.
     ///
     /// # Errors
     /// If `path` cannot be the path of a socket, or the thread that reads reports cannot be

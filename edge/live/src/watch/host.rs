@@ -21,7 +21,7 @@ use super::{Event, EventSource};
 
 /// Size of the ring for the records of one CPU, in bytes. A switch has two records of 32 bytes, and
 /// a wake-up has one record of at most 64 bytes. So the ring has space for about 80 ms of a CPU
-/// that makes 400,000 switches and wake-ups a second.
+/// that makes 400,000 switches a second and as many wake-ups.
 pub const RING_BYTES: usize = 4 << 20;
 
 /// Source of context switches and wake-ups of all threads of a host.

@@ -63,9 +63,9 @@ pub const RING_BYTES: usize = 1 << 20;
 /// slower, and the text of the filter is limited to a page.
 const RANGES: usize = 32;
 
-/// Number of thread ids above the id of a tree's newest thread that the filter also covers. A
-/// larger number saves replacements of the filter, each of which takes tens of milliseconds. But
-/// every wake-up of an unrelated thread with such an id wakes a dispatcher.
+/// Number of additional thread ids that the kernel's filter covers, above the id of a tree's newest
+/// thread. A larger number saves replacements of the filter, each of which takes tens of
+/// milliseconds. But every wake-up of an unrelated thread with such an id wakes a dispatcher.
 const AHEAD: i32 = 1024;
 
 /// Reason why the events of threads cannot be read.
@@ -137,10 +137,10 @@ pub enum WatchError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel refuses an event on this CPU for another reason.
+    /// The kernel refuses an event on this CPU, for a reason that no other variant names.
     #[error("cannot observe {cpu}: {source}")]
     Refused {
-        /// CPU that was refused.
+        /// CPU for which the event was refused.
         cpu: CpuId,
         /// Error of the kernel.
         source: io::Error,

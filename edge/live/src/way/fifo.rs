@@ -125,9 +125,9 @@ fn put_down(
     and_then(given, || let_go(handle, state))
 }
 
-/// Runs the next step of an order, unless the step before failed. The failure does not count if a
-/// thread has exited, so that the other threads are still stopped or resumed. Returns the first
-/// failure.
+/// Runs the next step of an order, unless the step before failed. After a failure because a thread
+/// has exited, the next step runs too, so that the other threads are still stopped or resumed.
+/// Returns the failure of the next step, or else that of the step before.
 fn and_then(
     before: Result<(), ActError>,
     next: impl FnOnce() -> Result<(), ActError>,

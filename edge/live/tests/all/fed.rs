@@ -296,9 +296,9 @@ fn only_the_vcpu_picked_for_slack_competes_with_ordinary_threads() {
     assert!(light >= 9 && heavy.abs_diff(3 * light) <= 4, "{turns:?}");
 }
 
-/// Two vCPUs with 0.45 ms of each millisecond leave 50 us of each millisecond for dispatch
-/// overhead. Two passes per period and vCPU fit into that if each takes 12 us, and do not fit if
-/// each takes 13 us.
+/// Two vCPUs with 0.45 ms of each millisecond leave 50 us of the 0.95 ms that can be reserved. The
+/// dispatch overhead is two passes per period and vCPU. Four passes of 12 us fit into the 50 us.
+/// Four passes of 13 us do not fit.
 #[test]
 fn reservation_that_leaves_no_time_for_dispatch_overhead_is_refused() {
     let second = |look| {

@@ -30,7 +30,8 @@ fn is_stopped_with_small_rest(shares: [(&str, &str); 2], used: Span) -> bool {
     host.told().contains(&(vcpu(1), OrderedClass::Held))
 }
 
-/// The dispatcher notices a block up to 1 ms later. Meanwhile the vCPU would exceed its limit.
+/// The dispatcher notices up to 1 ms late that the chosen vCPU has blocked. Meanwhile the second
+/// vCPU would exceed its hard limit.
 #[test]
 fn vcpu_with_small_rest_of_hard_limit_is_stopped_behind_the_chosen_vcpu() {
     let shares = [("6ms", "10ms"), ("2ms", "20ms")];

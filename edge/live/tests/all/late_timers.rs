@@ -20,7 +20,7 @@ struct Timers {
     look: u64,
     /// Lateness of each timer, in microseconds, by its number.
     late: fn(u64) -> u64,
-    /// Upper bound of the average lateness above the minimum lateness, in microseconds.
+    /// Upper bound of the average lateness less the minimum lateness, in microseconds.
     unsteady: u64,
 }
 
@@ -140,8 +140,8 @@ fn vcpu(slot: usize) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// Asserts that each vCPU receives its whole slice in every period. Its total over many periods may
-/// exceed the slices by at most half a percent, or by the usual lateness of timers.
+/// Asserts that each vCPU receives its whole slice in every period. On average over many periods it
+/// may receive more by up to 0.5 % of the slice or [`Timers::unsteady`], whichever is larger.
 fn are_held(name: &str, timers: Timers, promises: &[(u64, u64)]) {
     let until = Time::START + Span::from_secs(3);
     let mut kernel = Kernel::new(timers, promises).unwrap();
@@ -180,8 +180,8 @@ fn vcpus_receive_whole_slices_in_each_period_despite_late_timers() {
     }
 }
 
-/// As long as the lateness of timers fits into the unreserved time, every slice is complete, even
-/// if the lateness varies.
+/// As long as the lateness of timers fits into the time that no vCPU has reserved, every slice is
+/// complete, even if the lateness varies.
 #[test]
 fn slices_are_complete_while_slack_covers_the_varying_timer_lateness() {
     let promises: [&[(u64, u64)]; 5] = [
@@ -196,8 +196,8 @@ fn slices_are_complete_while_slack_covers_the_varying_timer_lateness() {
     }
 }
 
-/// A vCPU with `overrun = "repay"` receives exactly its share over many periods, and is never more
-/// than two overruns ahead.
+/// Over many periods, the CPU time of a vCPU with `overrun = "repay"` differs from its share by at
+/// most two overruns. An overrun is CPU time used after the end of a slice, here at most 80 us.
 #[test]
 fn cpu_time_with_repaid_overruns_equals_share_within_two_overruns() {
     let until = Time::START + Span::from_secs(4);
@@ -234,8 +234,8 @@ fn longest_admitted_slice_is_received_and_longer_slice_is_refused() {
 const HALTED: Timers =
     Timers { look: 20, late: |round| if round % 40 == 0 { 4_000 } else { 15 }, unsteady: 100 };
 
-/// While there is slack, a vCPU that was stopped very late receives complete slices afterwards.
-/// Only the slice of the halted period is incomplete.
+/// While there is slack, a vCPU receives a complete slice in every period, even after a very late
+/// stop.
 #[test]
 fn slices_after_very_late_stop_are_complete_while_slack_remains() {
     for (slice, period) in [(3_000, 10_000), (900, 10_000)] {

@@ -19,6 +19,6 @@ fn helper_process_runs_as_keeper() {
 
 /// Runs as a process to be scheduled, if a test has started this program as such a process.
 #[test]
-fn helper_process_runs_as_target() {
+fn helper_process_runs_as_scheduled_thread() {
     common::play_target();
 }

@@ -25,7 +25,8 @@ fn order_at(host: &FedHost, now: Time) -> Option<OrderedClass> {
     host.told().into_iter().rfind(|&(told, _)| told == tree()).map(|(_, told)| told)
 }
 
-/// Returns a host that has just stopped a tree of 2 ms in 10 ms, at 2011 us.
+/// Returns a host that has just stopped a process tree at 2011 us. The tree has a reservation of
+/// 2 ms in 10 ms.
 fn stopped_tree() -> FedHost {
     let edf = find("edf").unwrap();
     let values = Values::defaults(edf.policy_fields).unwrap();

@@ -157,7 +157,7 @@ pub fn share(slice: u64, period: u64, exact: bool) -> Values {
     Values::read(policy.share_fields, given.into_iter()).expect("a share")
 }
 
-/// State of a thread that scheduling can change.
+/// The part of a thread's state that scheduling can change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub tid: Tid,
@@ -216,7 +216,7 @@ impl Target {
     }
 
     fn of_part(part: &str) -> Target {
-        let mut command = again("helper_process_runs_as_target");
+        let mut command = again("helper_process_runs_as_scheduled_thread");
         command.env(PART, part).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         die_with_us(&mut command);
         let mut child = command.spawn().expect("this program can be started");

@@ -62,8 +62,8 @@ fn helper_process_runs_as_adversary() {
     }
 }
 
-/// A process that tries to escape its limit. It changes its own scheduling again and again, for
-/// example to the affinity of the first CPU, which no session schedules. It never blocks.
+/// A process that tries to escape its limit. It changes its own scheduling again and again. For
+/// example, it sets its affinity to the first CPU, which no session schedules. It never blocks.
 struct Adversary {
     child: std::process::Child,
     tid: Tid,

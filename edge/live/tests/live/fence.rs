@@ -26,14 +26,14 @@ use slackline_linux::thread::{TaskFd, ThreadRef};
 use slackline_units::{CpuId, CpuSet, Span};
 use tempfile::TempDir;
 
-/// Environment variable that tells the owner its target: process id, thread id and means of
-/// stopping it.
+/// Environment variable that tells the owner (the process that controls the target) its target:
+/// process id, thread id and means of stopping the target.
 const TARGET: &str = "SLACKLINE_TEST_TARGET";
-/// Environment variable that tells the owner the folder of its journal.
+/// Environment variable that tells the process that owns the fence the folder of its journal.
 const STATE: &str = "SLACKLINE_TEST_STATE";
-/// Environment variable with the number of the step after which the owner kills itself. If there is
-/// no such step, the owner repeats all steps. If the variable is not set, the owner stops the
-/// thread and waits for commands.
+/// Environment variable with the number of the step after which the process that owns the fence
+/// kills itself. If there is no such step, the process repeats all steps. If the variable is not
+/// set, the process stops the target and waits for commands.
 const LAST_STEP: &str = "SLACKLINE_TEST_LAST_STEP";
 
 const NICE: i32 = 5;
@@ -43,7 +43,7 @@ const NICE: i32 = 5;
 /// Runs as a target process with two threads, if a test has started this program as such a process.
 /// The second thread never blocks and prints its id.
 #[test]
-fn helper_process_runs_as_target() {
+fn helper_process_runs_as_scheduled_thread() {
     if plays("target") {
         spawn(|| {
             println!("@{}", own_tid());
@@ -123,10 +123,10 @@ fn take_hold(fence: &mut Fence) -> HeldThread {
     held
 }
 
-/// Number of the last step of the owner process.
+/// Number of the last step of the process that owns the fence.
 const LAST_STEP_NUMBER: usize = 9;
-/// Step number that the owner process never reaches. With this number the owner is not killed at a
-/// step, and repeats all steps until the test kills it.
+/// Step number that the process that owns the fence never reaches. With this number the process
+/// does not kill itself after a step, and repeats all steps until the test kills it.
 const NO_STEP: usize = 10;
 
 // Helpers of the tests.
@@ -187,7 +187,7 @@ impl Drop for Process {
     }
 }
 
-/// A thread that an owner controls, and the thread's state before the owner changed it.
+/// A thread that the owner of a fence controls, and its state before the owner changed it.
 struct Target {
     process: Process,
     thread: Tid,
@@ -216,7 +216,7 @@ impl Target {
 
     /// Starts a target process with two threads, of which one never blocks.
     fn thread() -> Target {
-        let mut process = Process::start(&mut again("fence::helper_process_runs_as_target"));
+        let mut process = Process::start(&mut again("fence::helper_process_runs_as_scheduled_thread"));
         let thread = process.says();
         Target::of(process, thread, "thread")
     }

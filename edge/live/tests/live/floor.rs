@@ -74,8 +74,8 @@ fn beside_a_fifo_spinner() -> Vec<(Span, Span)> {
 }
 
 /// The kernel gives 50 ms of each second to ordinary threads, during which no real-time thread
-/// runs. The tree receives its missing time later in the second. It is enough if one of three runs
-/// shows that. A hypervisor can take the CPU and so delay a slice beyond the end of a second.
+/// runs. The tree receives its missing time later in the second. The test passes if one of three
+/// runs shows that. A hypervisor can take the CPU and so delay a slice beyond the end of a second.
 #[test]
 fn exact_process_tree_receives_share_each_second_beside_fifo_spinner() {
     let Some(_alone) = begin() else { return };

@@ -23,9 +23,9 @@ use slackline_play::limit::{LimitError, LimitInterface, LimitedProcess, target};
 use slackline_units::{CpuSet, CpuShare, Reservation, Span};
 use tempfile::TempDir;
 
-/// Environment variable that tells the owner its target and the kind of limit.
+/// Environment variable that tells the process that owns the limit which target to limit and how.
 const TARGET: &str = "SLACKLINE_TEST_TARGET";
-/// Environment variable that tells the owner the folder of its journal.
+/// Environment variable that tells the process that owns the limit the folder of its journal.
 const STATE: &str = "SLACKLINE_TEST_STATE";
 
 /// Limiter script as users write them. It stops and continues a process in turn. If the script is

@@ -183,8 +183,8 @@ const HELD: Held = Held {
 };
 
 /// Asserts that each member of a target on one CPU is within one slice of an equal share. With a
-/// hard limit, one member receives a whole slice in each period. On several CPUs each member must
-/// receive at least half of an equal share.
+/// hard limit, the whole slice of a period goes to a single member. On several CPUs each member
+/// must receive at least half of an equal share.
 fn is_even(held: Held) {
     let Some(Unevenness { worst, least, even }) = unevenness(held) else {
         println!("skipped: needs cgroups of version 2 that can be written");

@@ -24,12 +24,12 @@ use slackline_units::{CpuId, CpuSet, Span};
 /// Environment variable with the length of the test in seconds. If it is not set, the test has its
 /// default length.
 const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
-/// Environment variable with the ids of the processes that the owner schedules, separated by
-/// commas.
+/// Environment variable with the ids of the processes that the owner of the session schedules,
+/// separated by commas.
 const TARGETS: &str = "SLACKLINE_SOAK_TARGETS";
-/// Environment variable with the folder of the owner's journal.
+/// Environment variable with the folder in which the owner of the session has its journal.
 const STATE: &str = "SLACKLINE_SOAK_STATE";
-/// Environment variable with the seed of the owner's random requests.
+/// Environment variable with the seed of the random requests that the owner of the session sends.
 const SEED: &str = "SLACKLINE_SOAK_SEED";
 
 /// Number of target processes.
@@ -145,11 +145,11 @@ fn expected(error: &RequestError) {
 /// Handle of a process that owns a session and that the test kills.
 struct Running {
     child: Child,
-    /// Lines that the owner has printed and the test has not read.
+    /// Lines that the process has printed and the test has not read.
     said: std::sync::mpsc::Receiver<String>,
-    /// Process id of the keeper, as the owner last printed it.
+    /// Process id of the session's keeper, as the owner of the session last printed it.
     keeper: Option<i32>,
-    /// Number of requests that the owner has sent, as it last printed it.
+    /// Number of requests that the owner has sent to its session, as last printed by the owner.
     asked: u64,
 }
 
@@ -176,7 +176,7 @@ impl Running {
         running
     }
 
-    /// Reads the lines that the owner has printed. Panics if the owner has ended.
+    /// Reads the lines that the owner of the session has printed. Panics if the owner has ended.
     fn hear(&mut self) {
         for line in self.said.try_iter() {
             let mut words = line.rsplit('@').next().unwrap_or_default().split(' ');
@@ -190,8 +190,8 @@ impl Running {
         assert!(status.is_none(), "the owner ended by itself: {status:?}");
     }
 
-    /// Lets the owner continue for at least a length of time, and until it has sent another
-    /// request.
+    /// Lets the owner of the session continue for at least a length of time, and until it has sent
+    /// another request.
     fn go_on(&mut self, length: Duration) {
         self.hear();
         let before = self.asked;
@@ -206,7 +206,7 @@ impl Running {
         i32::try_from(self.child.id()).expect("a process id")
     }
 
-    /// Kills the owner. Returns the number of requests that it had sent.
+    /// Kills the owner of the session. Returns the number of requests that the owner had sent.
     fn kill(mut self) -> u64 {
         kill(self.pid(), Signal::KILL);
         self.child.wait().expect("the owner is a child of this process");
@@ -217,11 +217,13 @@ impl Running {
 /// Processes that the test kills in one round.
 #[derive(Clone, Copy, Debug)]
 enum Whom {
-    /// The owner. The keeper restores the targets.
+    /// Only the process that owns the session. Its keeper then restores the targets.
     Owner,
-    /// The keeper, and the owner after it has started another keeper.
+    /// First the keeper of the session. The process that owns the session is killed after it has
+    /// started another keeper.
     KeeperThenOwner,
-    /// The keeper and the owner immediately after it. The test restores the targets.
+    /// The keeper of the session and, immediately afterwards, the process that owns the session.
+    /// The test then restores the targets.
     Both,
 }
 
@@ -287,7 +289,7 @@ fn everybody_may_run(targets: &[Target]) {
 }
 
 /// Kills the processes that `whom` selects, and waits until all targets are restored. Returns the
-/// number of requests that the owner had sent.
+/// number of requests that the owner of the session had sent.
 fn end(mut running: Running, whom: Whom, state: &Path) -> u64 {
     let keeper = running.keeper.expect("the owner has printed its keeper");
     match whom {

@@ -22,7 +22,8 @@ use slackline_units::{DomId, Span};
 /// Time limit that no test here reaches.
 const LONG: Span = Span::from_secs(60);
 
-/// Returns the parameters of a system that does the work `work`, which is part of a scenario.
+/// Returns the parameters of a system. `work` is the TOML text of the system's tasks, as in a
+/// scenario.
 fn serving(work: &str, from: SystemClients) -> SystemParameters {
     let text = format!(
         "title = \"it\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
@@ -105,8 +106,8 @@ fn count(notes: &[Note], wanted: fn(&Note) -> bool) -> u64 {
     notes.iter().filter(|note| wanted(note)).count() as u64
 }
 
-/// Returns a closed client with `at_once` connections. It sends the next request `think` after each
-/// answer.
+/// Returns a closed client with `at_once` connections. The client sends the next request when the
+/// time `think` has passed after an answer.
 fn closed(at_once: u32, think: Span) -> ClientKind {
     ClientKind::Closed { at_once, think: Draw::Fixed(think) }
 }

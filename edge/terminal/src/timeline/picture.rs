@@ -184,8 +184,8 @@ fn periods(timeline: &Timeline, row: &Row, alphabet: &Alphabet) -> Line {
     line
 }
 
-/// Returns the letter of the vCPU that used most of a CPU's column. It is a capital if the vCPU
-/// used mostly reserved time. `None` if the CPU was mostly idle.
+/// Returns the letter of the vCPU that used most of a CPU's time in one column. The letter is a
+/// capital if the vCPU used mostly reserved time. `None` if the CPU was mostly idle.
 fn holder(timeline: &Timeline, held: &[OccupantShare], length: Span) -> Option<(char, Hue)> {
     let total = |held: &OccupantShare| held.due + held.spare;
     let used: Span = held.iter().map(total).sum();

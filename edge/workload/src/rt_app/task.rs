@@ -8,7 +8,8 @@ use crate::rt_app::json::Node;
 const LONGEST_US: u64 = 3_600_000_000;
 /// Largest number of repetitions and of threads.
 const MOST_LOOPS: u64 = 1_000_000_000;
-/// Events that can be expressed. `runtime` must precede `run`: a key is matched by how it begins.
+/// Events that a scenario can express. `runtime` must precede `run`, since a key is matched by how
+/// it begins.
 const EVENTS: [&str; 4] = ["runtime", "run", "sleep", "timer"];
 /// Events by which threads wait for each other or use more than CPU time.
 const OTHERS: [&str; 14] = [
@@ -92,7 +93,7 @@ pub(crate) enum Event {
 }
 
 impl Task {
-    /// Reads a thread. The error says what cannot be expressed.
+    /// Reads a thread. The error says which part of the thread a scenario cannot express.
     pub(crate) fn read(name: &str, node: &Node, default: Option<&str>) -> Result<Task, String> {
         let fields = node.object().ok_or("the thread is not an object")?;
         let phases = match node.get("phases") {

@@ -116,7 +116,7 @@ fn repeated(task: &Task) -> Option<Work> {
     }
 }
 
-/// Jobs of a thread, as far as its events were followed.
+/// Jobs of a thread, up to the event that was followed last.
 #[derive(Debug, Default)]
 struct Jobs {
     /// True if a timer wakes the thread. Then each job has its ready time.

@@ -14,7 +14,8 @@ const SETS: &str = include_str!("../fixtures/simso-sets.txt");
 /// Length of each run in the file of sets, in milliseconds.
 const LENGTH_MS: u64 = 200;
 
-/// A task set of the file, as XML, and its schedule: the task that runs, or `-`, and how long.
+/// A task set of the file, as XML, and the schedule of its run. The schedule is a list of run
+/// intervals: the task that runs (`-` if none) and the length of the interval.
 struct TaskSet {
     name: &'static str,
     xml: String,

@@ -233,8 +233,8 @@ fn host_lists_the_next_reserved_vcpus_in_dispatch_order() {
     assert_eq!(story.hardware.on, [Some(vcpu(2))]);
 }
 
-/// The hardware refuses a vCPU, so its CPU is idle, and a vCPU that begins to wait can get that
-/// CPU. Under Xen's rules CPU 1 looks for work only once per slice, so a waiting vCPU is offered to
+/// The hardware refuses vCPU 2, so CPU 2 is idle and can run another vCPU that begins to wait.
+/// Under Xen's rules, CPU 1 looks for work only once per slice. So the waiting vCPU is offered to
 /// CPU 2.
 #[test]
 fn cpu_idle_after_hardware_refusal_takes_a_waiting_vcpu() {

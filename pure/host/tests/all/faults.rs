@@ -216,8 +216,8 @@ fn policy_that_names_an_unknown_cpu_is_an_error() {
     }
 }
 
-/// Asserts that the host refuses a pick of vCPU `slot` for CPU 1 at 2 ms, after `before` has
-/// changed the story.
+/// Asserts that the host refuses a pick of vCPU `slot` for CPU 1 at 2 ms, with the reason `why` and
+/// the message `says`. Before the pick, `before` changes the state of the host.
 #[track_caller]
 fn picked(before: impl FnOnce(&mut Story), slot: u32, why: NotEligible, says: &str) {
     let mut story = one_runs();
@@ -374,8 +374,8 @@ fn vcpu_refused_by_hardware_runs_on_idle_cpu_once_allowed() {
     assert_eq!(story.hardware.on, [Some(vcpu(1)), Some(vcpu(0))]);
 }
 
-/// CPU 0 is rescheduled while the vCPU still runs on CPU 1. After the vCPU has left CPU 1, CPU 0
-/// must be rescheduled again.
+/// CPU 0 is rescheduled while vCPU 1 still runs on CPU 1. After vCPU 1 has left CPU 1, CPU 0 must
+/// be rescheduled again.
 #[test]
 fn vcpu_moved_by_share_change_runs_on_new_cpu_immediately() {
     let mut story = Story::new("edf", 2);

@@ -71,8 +71,8 @@ fn vcpu_replaced_by_a_waking_vcpu_is_recorded_as_preempted() {
     );
 }
 
-/// A vCPU uses only half of the elapsed time, so its overrun must not exceed the CPU time that it
-/// used.
+/// A vCPU uses only half of the elapsed time. So its recorded overrun must not exceed the CPU time
+/// that it used.
 #[test]
 fn recorded_overrun_never_exceeds_cpu_time_of_the_run_interval() {
     for (until, line) in [
@@ -133,8 +133,8 @@ fn hardware_timer_is_set_again_only_if_timeslice_end_moves() {
     assert_eq!(story.hardware.orders, [order(limit), order(Some(Span::from_ms(11)))]);
 }
 
-/// Live hardware reports an event of another CPU before it has measured the vCPU on CPU 0. The
-/// policy then returns the budget that this vCPU had at the last measurement.
+/// Live hardware reports an event of CPU 1 before it has measured the vCPU on CPU 0. For CPU 0 the
+/// policy then returns the budget that the vCPU had at the last measurement.
 #[test]
 fn timeslice_end_stays_unchanged_without_new_cpu_time_measurement() {
     for (measured, orders) in [(2, vec![10]), (4, vec![10, 12])] {

@@ -12,7 +12,7 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 pub(crate) enum Breach {
     /// A vCPU that has not joined, or has left, was picked or left running.
     Stranger(VcpuId, CpuId, Time),
-    /// A blocked vCPU was picked or left running.
+    /// A vCPU that is blocked was picked or left running.
     Sleeper(VcpuId, CpuId, Time),
     /// A vCPU that runs on another CPU was picked.
     Elsewhere(VcpuId, CpuId, Time),
@@ -28,19 +28,19 @@ pub(crate) enum Breach {
     Charged(VcpuId, Time),
     /// The hardware reported too many events at this instant, and time does not advance.
     Stuck(Time),
-    /// The host reported a violation that the suite's own records did not find. The text is its
-    /// message.
+    /// The host reported a violation that the suite's own records did not find. The text is the
+    /// message of the host.
     Host(String),
     /// A runnable vCPU did not receive its slice in the period that begins at this time.
     ShortSlice(VcpuId, Time),
     /// A vCPU with a hard limit received more than its slice in the period that begins at this
     /// time.
     OverSlice(VcpuId, Time),
-    /// A vCPU received more than the time that its reservations have accrued plus one slice. The
-    /// bound is exceeded in the run interval that begins at this time.
+    /// A vCPU received more than one slice in addition to the CPU time that its reservations allow
+    /// so far. The bound is exceeded in the run interval that begins at this time.
     Advanced(VcpuId, Time),
-    /// A vCPU waited from this time on for longer than the timeslices of all other vCPUs last
-    /// together.
+    /// A vCPU that began to wait at this time waited for longer than one timeslice of each other
+    /// vCPU.
     Waited(VcpuId, Time),
     /// The policy's pick for a CPU has changed, but the policy did not return the CPU for
     /// rescheduling.
@@ -75,9 +75,9 @@ pub(crate) struct Books {
     pub(crate) now: Time,
     pub(crate) cpus: usize,
     pub(crate) rows: BTreeMap<VcpuId, Row>,
-    /// Timer of each CPU that is set and has not expired.
+    /// Time at which the timer of each CPU expires. `None` if the timer is not set or has expired.
     pub(crate) alarms: Vec<Option<Time>>,
-    /// CPU whose timer is expiring. `None` if no timer is.
+    /// CPU whose timer is expiring. `None` if no timer is expiring.
     pub(crate) rings: Option<CpuId>,
     /// Length limit of the longest timeslice that was picked so far. `None` if a timeslice without
     /// a limit was picked.
@@ -90,7 +90,7 @@ pub(crate) struct Books {
     pub(crate) breach: Option<Breach>,
 }
 
-/// Handle on the records, which the hardware and the wrapper of the policy share.
+/// Handle on the [`Books`] of a run, which the hardware and the wrapper of the policy share.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared(Arc<Mutex<Books>>);
 
@@ -134,8 +134,8 @@ impl Books {
     }
 
     /// Checks a time to which the policy set the timer of a CPU. The time may be in the past only
-    /// while this timer, or an earlier one of the CPU, is late to expire. The timer that expires
-    /// now must be unset or set to a later time.
+    /// while the timer that was set before is late to expire. If the timer of the CPU expires now,
+    /// it must be unset or set to a later time.
     pub(crate) fn check_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
         let Some(alarm) = alarm else { return };
         let is_late = self.alarms[cpu.index()].is_some_and(|before| before < self.now);

@@ -29,7 +29,7 @@ pub(crate) enum Wrong {
     /// Ignores wakes of the vCPU in slot 0 until the parameters of that vCPU change, and then
     /// handles them.
     ForgetsOneForAWhile,
-    /// Treats the vCPU of the next slot as blocked after a vCPU has left.
+    /// After a vCPU has left, treats the vCPU in the next occupied slot as blocked.
     DropsTheNext,
     /// Charges twice the CPU time used.
     ChargesTwice,
@@ -70,7 +70,7 @@ pub(crate) struct Canary {
     wrong: Wrong,
     number: u64,
     asked: AtomicU64,
-    /// Number of `pick` calls at the time when a vCPU was last started.
+    /// Number of `pick` calls so far, as it was when a vCPU was last started.
     worn: u64,
     gone: Option<VcpuId>,
     now: Time,

@@ -30,8 +30,8 @@ impl Dice {
             .expect("an index below a length fits `usize`")]
     }
 
-    /// Draws a topology of `cpus` CPUs: sockets, and within them nodes, caches and cores. The
-    /// numbers of the CPUs are in any order.
+    /// Draws a topology of `cpus` CPUs: sockets, and within them nodes, caches and cores. The CPUs
+    /// are numbered in random order.
     pub(crate) fn topology(&mut self, cpus: usize) -> Topology {
         let labels: Vec<[u64; Level::ALL.len()]> =
             (0..cpus).map(|_| std::array::from_fn(|_| self.below(4) / 3)).collect();

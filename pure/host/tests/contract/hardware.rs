@@ -1,5 +1,5 @@
-//! Hardware that plays a script of the contract suite: CPUs with timers, which measure CPU time and
-//! carry out orders.
+//! Hardware that executes a script of the contract suite: CPUs with timers, which measure CPU time
+//! and carry out orders.
 
 use slackline_host::{CpuUse, Fact, Fault, Hardware, Host, Order, Outcome, Report};
 use slackline_policy::{Pick, Spec, Value, Values};
@@ -22,8 +22,8 @@ const AFTERWARDS: Span = Span::from_ms(560);
 /// Each of ten vCPUs may have to pay back a period of at most 150 ms, one after the other.
 const CAPPED_PATIENCE: u32 = 4;
 
-/// Maximum number of events at one instant. A correct policy causes far fewer, with all CPUs, vCPUs
-/// and timers of a script.
+/// Maximum number of events at one instant. A correct policy causes far fewer events, even with all
+/// CPUs, vCPUs and timers of a script.
 const AT_ONCE: u32 = 1_000;
 
 /// Timer of a CPU: the time for which it is set, and the time at which it expires.
@@ -44,7 +44,7 @@ struct Cpu {
     alarm: Option<Armed>,
 }
 
-/// Order or timer that the host passed to the hardware.
+/// Order or timer setting that the host passed to the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
     Order(Order, Outcome),
@@ -162,16 +162,17 @@ pub(crate) struct ScriptHardware<'a> {
     host: Host,
     body: Body,
     history: History,
-    /// For each slot, the index in the history of the vCPU that holds the slot. `None` if it is
-    /// free.
+    /// Vector indexed by slot: index in `History::lives` of the vCPU that holds the slot. `None` if
+    /// the slot is free.
     living: Vec<Option<usize>>,
     /// Number of vCPUs that are put into each domain.
     of_a_domain: usize,
     at_once: u32,
-    /// True if `in_line` is called for every CPU after every step, to test that it changes nothing.
+    /// True if `in_line` is called for every CPU after every step, to test that the call changes
+    /// nothing.
     looks_ahead: bool,
-    /// First CPU that was busy although the policy's pick was idle, or the reverse, after an
-    /// instant was settled.
+    /// First CPU for which busy or idle does not agree with the policy's pick after a settled
+    /// instant. `None` if there is no such CPU.
     unasked: Option<Breach>,
 }
 
@@ -218,7 +219,7 @@ impl<'a> ScriptHardware<'a> {
         }
     }
 
-    /// Plays all steps, then lets time pass to find eligible vCPUs that never run.
+    /// Executes all steps, then lets time pass to find eligible vCPUs that never run.
     pub(crate) fn play(mut self, steps: &[Step]) -> Result<Run, Breach> {
         for step in steps {
             self.take(*step)?;
@@ -242,10 +243,10 @@ impl<'a> ScriptHardware<'a> {
         of_it.flat_map(|life| &life.promises).filter(|(_, promise)| promise.is_some()).count() > 1
     }
 
-    /// Returns a vCPU that still waits after all vCPUs that ran in the meantime were blocked. A
-    /// vCPU with a small share can wait longer than any script lasts, but not once the vCPUs with
-    /// large shares are blocked. A capped vCPU waits until its cap is lifted and its debt is paid
-    /// back.
+    /// Returns a runnable vCPU that never runs. Blocks all vCPUs that run in the meantime, until no
+    /// vCPU waits or only waiting vCPUs are left. A vCPU with a small share can wait longer than
+    /// any script lasts, but not once the vCPUs with large shares are blocked. A capped vCPU waits
+    /// until its cap is lifted and its debt is paid back.
     fn find_forgotten(&mut self) -> Result<Option<VcpuId>, Breach> {
         let mut patience = CAPPED_PATIENCE;
         loop {
@@ -495,8 +496,8 @@ impl<'a> ScriptHardware<'a> {
         Ok(())
     }
 
-    /// Ends the instant. Checks that the policy returned enough CPUs for rescheduling: for each
-    /// CPU, a repeated `pick` must agree with the CPU being busy or idle.
+    /// Ends the instant, and checks that the policy returned enough CPUs for rescheduling. A CPU
+    /// must be busy if a repeated `pick` returns a vCPU for it, and idle if not.
     fn settle(&mut self) -> Result<(), Breach> {
         self.at_once += 1;
         if self.at_once > AT_ONCE {
@@ -523,7 +524,7 @@ impl<'a> ScriptHardware<'a> {
         self.ask_for(fact).map(|_| ())
     }
 
-    /// Reports an event. Returns false if the policy rejected the parameters in it.
+    /// Reports an event. Returns false if the policy rejected the parameters of the event.
     fn ask_for(&mut self, fact: Fact<'_>) -> Result<bool, Breach> {
         let report = Report { now: self.body.now, used: &[], fact };
         let stepped = match self.host.step(report, &mut self.body, &mut ()) {

@@ -31,8 +31,8 @@ pub(crate) struct Life {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) lives: Vec<Life>,
-    /// Times at which the clock of phases was set, and by how much it was ahead of the host's time
-    /// from then on.
+    /// Times at which the [`GridClock`] was set, each with the amount by which the clock was ahead
+    /// of the host's time from then on.
     pub(crate) clocks: Vec<(Time, Span)>,
     pub(crate) end: Time,
 }
@@ -53,7 +53,8 @@ impl Life {
         self.awake.iter().any(|&(from, until)| from <= at && until.is_none_or(|until| at <= until))
     }
 
-    /// Cuts the time in which this vCPU was joined into intervals with one reservation each.
+    /// Cuts the time in which this vCPU was joined into intervals. In each interval one reservation
+    /// is in force, and the vCPU runs on reserved time always or never.
     fn steps(&self, end: Time) -> Vec<Step> {
         let left = self.left.unwrap_or(end);
         let mut cuts: Vec<Time> = self.promises.iter().map(|&(from, _)| from).collect();
@@ -85,8 +86,8 @@ impl Life {
     }
 }
 
-/// Interval with one reservation while a vCPU is joined, or between two joins. The vCPU ran on
-/// reserved time during all of the interval, or during none of it.
+/// Interval in which one reservation is in force, while a vCPU is joined or between two joins. The
+/// vCPU ran on reserved time during all of the interval, or during none of it.
 #[derive(Clone, Copy)]
 struct Step {
     from: Time,
@@ -105,7 +106,7 @@ impl Step {
     }
 }
 
-/// Returns the CPU time that `rate` accrues over `span`, rounded up to whole nanoseconds.
+/// Returns `slice × span / period` of the reservation `rate`, rounded up to whole nanoseconds.
 fn earned(rate: Reservation, span: Span) -> i128 {
     let (slice, period) = (i128::from(rate.slice().ns()), i128::from(rate.period().ns()));
     (slice * i128::from(span.ns()) + period - 1) / period
@@ -129,14 +130,14 @@ impl Overlap<'_> {
     }
 }
 
-/// Offset of the clock of phases over time. Times must be queried in order.
+/// Setting of the [`GridClock`] over time. Times must be queried in order.
 struct Clocks<'a> {
     sets: &'a [(Time, Span)],
     clock: GridClock,
 }
 
 impl Clocks<'_> {
-    /// Returns the clock of phases with the setting that was in force just before `at`.
+    /// Returns the [`GridClock`] with the setting that was in force just before `at`.
     fn before(&mut self, at: Time) -> &GridClock {
         while let [(set, ahead), rest @ ..] = self.sets
             && *set < at
@@ -215,9 +216,9 @@ impl History {
     }
 
     /// Checks that a vCPU never receives more than its reservations allow, however often it changes
-    /// them, leaves and rejoins. From the start of any reservation on, its reserved CPU time never
-    /// exceeds what its reservations have accrued since then plus one slice. While the vCPU is
-    /// away, its excess decays at the rate of its last reservation.
+    /// them, leaves and rejoins. From the start of any reservation on, the bound is
+    /// `slice × elapsed / period`, added up over its reservations, plus one slice. While the vCPU
+    /// is away, its excess decays at the rate of its last reservation.
     pub(crate) fn check_advances(&self) -> Result<(), Breach> {
         // A vCPU that may borrow can exceed this bound. Its domain does not.
         let is_alone =
@@ -259,8 +260,9 @@ impl History {
     }
 
     /// Checks the waits of runnable vCPUs if all vCPUs are equal and a timeslice lasts at most
-    /// `turn`. Before a wait ends, each other vCPU that was runnable at its start has at most one
-    /// timeslice, and all CPUs are busy. So a wait is at most (runnable - 1) * turn / CPUs.
+    /// `turn`. Each other vCPU that was runnable when a wait began has at most one timeslice before
+    /// the wait ends. All CPUs are busy in the meantime. So a wait is at most
+    /// `(runnable - 1) * turn / CPUs`.
     pub(crate) fn check_waits(&self, turn: Option<Span>, cpus: usize) -> Result<(), Breach> {
         for life in &self.lives {
             for (from, until) in waits(life, self.end) {

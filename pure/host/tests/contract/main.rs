@@ -66,18 +66,19 @@ fn with_slices() -> &'static [Field] {
     &FIELDS
 }
 
-/// Returns `sedf` with a check of all slices, whatever parameters are drawn. The policy has its
-/// default parameters, which few scripts draw.
+/// Returns `sedf` such that the suite always checks all slices, even if the drawn policy parameters
+/// do not guarantee them. Build the policy with its default parameters, which few scripts draw.
 fn own_sedf() -> Spec {
     Spec { keeps: |_, _| true, ..*slackline_policy::find("sedf").expect("`sedf` is on the list") }
 }
 
-/// Returns `sedf` as `own_sedf` does, with a slice for each vCPU.
+/// Returns `sedf` with a check that every vCPU receives its slices, and with a slice for each vCPU.
 fn slices() -> Spec {
     Spec { share_fields: with_slices(), ..own_sedf() }
 }
 
-/// Returns a constructor of the policy that ignores the drawn parameters and sets only `words`.
+/// Returns a constructor of the policy `spec`. The constructor ignores the drawn parameters and
+/// sets only the parameters in `words`.
 fn said(
     spec: &Spec,
     words: &'static [(&'static str, &'static str)],
@@ -148,8 +149,8 @@ fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
     })
 }
 
-/// Asserts that the suite catches a policy that breaks the rule `wrong`, and that the violation it
-/// reports begins with the word `by`.
+/// Asserts that the suite catches a policy that breaks the rule `wrong`. The reported violation
+/// must begin with the text of `by`.
 #[track_caller]
 fn assert_caught(wrong: Wrong, by: &str) {
     // Only rough hardware refuses orders. Waits on rough hardware have no bound, so the suite

@@ -36,8 +36,8 @@ impl Script {
 /// Precision of the simulated hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Timers expire on time, every order is carried out, and the vCPU on a CPU gets all of its
-    /// time.
+    /// Timers expire on time, every order is carried out, and a vCPU on a CPU gets all time of the
+    /// CPU.
     Exact,
     /// Timers expire late, some orders are refused, and some CPU time goes to other programs.
     Rough,
@@ -76,7 +76,8 @@ pub(crate) enum Kind {
     Block,
     /// A vCPU that occupies a CPU yields the rest of its timeslice.
     Yield,
-    /// The hardware will refuse one of the next orders.
+    /// The hardware will refuse the next orders, zero to three of them. Hardware that is
+    /// [`Manner::Exact`] only lets time pass.
     Refuse,
     /// A vCPU that was refused can run again.
     Allow,
@@ -91,7 +92,7 @@ pub(crate) enum Kind {
 /// Start time of a script a hundred years after time zero.
 const CENTURY: Time = Time::from_ns(100 * 365 * 24 * 3_600 * 1_000_000_000);
 
-/// Strategy for scripts on hardware of the quality `manner`.
+/// Strategy for scripts that run on hardware of the precision `manner`.
 pub(crate) fn script(manner: impl Strategy<Value = Manner>) -> impl Strategy<Value = Script> {
     let kind = prop_oneof![
         4 => Just(Kind::Join),
@@ -118,7 +119,7 @@ pub(crate) fn script(manner: impl Strategy<Value = Manner>) -> impl Strategy<Val
     )
 }
 
-/// Strategy that draws either quality of hardware.
+/// Strategy that draws exact or rough hardware.
 pub(crate) fn any_manner() -> impl Strategy<Value = Manner> {
     prop_oneof![Just(Manner::Exact), Just(Manner::Rough)]
 }

@@ -1,4 +1,4 @@
-//! Plays a script under a policy several times and compares the runs.
+//! Runs a script under a policy several times and compares the runs.
 
 use slackline_host::Host;
 use slackline_policy::{Policy, Spec, Topology, Value, Values};
@@ -18,7 +18,7 @@ struct Played {
     books: Shared,
 }
 
-/// Plays a script under a policy, with and without each kind of extra stress. Returns the first
+/// Runs a script under a policy, with and without each kind of extra stress. Returns the first
 /// violation of the contract as an error.
 pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<(), Breach> {
     let first = play(spec, build, script, Treatment::default())?;
@@ -56,8 +56,8 @@ pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<()
     forgotten.or(first.run.unasked).map_or(Ok(()), Err)
 }
 
-/// Returns true if each choice parameter that the script draws for the policy has its default
-/// value.
+/// Returns true if the script draws the default value for each policy parameter that is a choice of
+/// words.
 pub(crate) fn has_own_rules(spec: &Spec, script: &Script) -> bool {
     let drawn = Dice(script.seed).values(spec.policy_fields);
     drawn.iter().all(|(field, value)| match value {

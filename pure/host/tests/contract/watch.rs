@@ -12,8 +12,8 @@ use crate::books::{Breach, Shared};
 pub(crate) struct Treatment {
     /// Number of times that each `pick` is repeated.
     pub(crate) again: usize,
-    /// Admission requests to reject without asking the policy, by their number, each with the
-    /// error.
+    /// Error to return for some admission requests without asking the policy. Requests are numbered
+    /// from zero in their order.
     pub(crate) withheld: BTreeMap<usize, AdmitError>,
 }
 

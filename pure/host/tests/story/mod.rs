@@ -19,7 +19,7 @@ pub(crate) const CPU0: CpuId = CpuId::new(0);
 pub(crate) const CPU1: CpuId = CpuId::new(1);
 pub(crate) const CPU2: CpuId = CpuId::new(2);
 
-/// Returns the vCPU of a domain with a single vCPU.
+/// Returns the vCPU with slot `slot`, the only vCPU of its domain.
 pub(crate) fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
@@ -46,11 +46,11 @@ pub(crate) struct TestHardware {
     /// vCPU that occupies each CPU.
     pub(crate) on: Vec<Option<VcpuId>>,
     pub(crate) refuses: bool,
-    /// CPU time, in milliseconds, that a running vCPU uses of each two milliseconds.
+    /// CPU time, in milliseconds, that a running vCPU uses in every 2 ms.
     pub(crate) rate: u64,
     /// CPU time to report at the next measurement, in place of the time that was measured.
     pub(crate) says: Option<CpuUse>,
-    /// Number of measurements so far.
+    /// Number of calls of `measure` so far.
     pub(crate) measures: usize,
     /// True if the hardware cannot measure CPU time.
     pub(crate) is_blind: bool,
@@ -250,7 +250,8 @@ impl Story {
         self.answers.lock().expect("the answers are used by one thread only")
     }
 
-    /// Sets the pick for a CPU and reschedules that CPU after the next event.
+    /// Sets the pick for a CPU, and lets the policy request rescheduling of that CPU at the next
+    /// event.
     pub(crate) fn wants(&mut self, cpu: CpuId, pick: Pick) {
         let mut answers = self.answers();
         answers.picks.insert(cpu, pick);
@@ -265,8 +266,8 @@ impl Story {
         self.answers().asked.iter().collect()
     }
 
-    /// Reports an event, the only one of its instant, and CPU time `used` that the hardware noticed
-    /// without being asked.
+    /// Reports an event as the only event of its instant. With it, the hardware reports CPU time
+    /// `used` without a request from the host.
     pub(crate) fn report(&mut self, used: &[CpuUse], fact: Fact<'_>) -> Result<(), Box<Fault>> {
         let report = Report { now: self.hardware.now, used, fact };
         self.host.step(report, &mut self.hardware, &mut self.trace)?;
@@ -296,8 +297,8 @@ impl Story {
         self.broken_by(&[], fact)
     }
 
-    /// Reports an event that breaks the contract, like `broken`, and CPU time `used` that the
-    /// hardware noticed without being asked.
+    /// Reports an event that breaks the contract, together with CPU time `used`. The host did not
+    /// ask for the CPU time. Returns the violation and its message.
     #[track_caller]
     pub(crate) fn broken_by(&mut self, used: &[CpuUse], fact: Fact<'_>) -> (Broken, String) {
         let fault = self.report(used, fact).expect_err("the contract is broken");

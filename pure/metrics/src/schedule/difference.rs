@@ -20,7 +20,7 @@ const DRAWS: usize = 500;
 /// draws.
 const LEFT_OUT: usize = DRAWS / 200;
 
-/// Minimum number of samples for which a difference is judged.
+/// Minimum number of samples in each run for which a difference is judged.
 pub const LEAST_SAMPLES: u64 = 20;
 
 /// Metric by which two runs are compared.
@@ -127,8 +127,8 @@ impl Metric {
         }
     }
 
-    /// Returns true if a larger value is worse under every load. The median of preemption waits
-    /// returns false: it also rises if short waits become fewer.
+    /// Returns true if a larger value is worse under every load. False, for example, for the median
+    /// of preemption waits: this median also rises if short waits become fewer.
     #[must_use]
     pub const fn is_worse_if_larger(self) -> bool {
         let is_neutral = matches!(
@@ -166,12 +166,12 @@ pub struct Difference {
     /// Interval that contains 99 % of the drawn differences. `None` if the difference is not
     /// judged.
     pub interval: Option<(i64, i64)>,
-    /// Verdict about the difference, by the rule of this module.
+    /// Verdict about the difference, by the bootstrap test of this module.
     pub change: Change,
 }
 
-/// Returns the differences between two runs. First come those of all VMs together, then those of
-/// the CPUs, then those of each VM.
+/// Returns the differences between two runs. The differences of all VMs together come first, then
+/// the differences of the CPUs, then the differences of each VM.
 #[must_use]
 pub fn difference(runs: [&Schedule; 2]) -> Vec<Difference> {
     let draws = [draws(1), draws(2)];
@@ -210,7 +210,8 @@ pub fn difference(runs: [&Schedule; 2]) -> Vec<Difference> {
     all.filter(|it| it.values.iter().any(Option::is_some)).collect()
 }
 
-/// Returns the minimum number of samples for which the difference of a metric is judged.
+/// Returns the minimum number of samples in each run for which the difference of a metric is
+/// judged.
 fn least(metric: Metric) -> u64 {
     match metric.unit() {
         MetricUnit::Time => LEAST_SAMPLES,

@@ -6,8 +6,8 @@ use slackline_units::{CpuId, Time};
 #[derive(Debug)]
 pub(crate) struct IdleQueue {
     cpus: usize,
-    /// Start or end of each interval, as the time, the CPU, and the step by which the counts of the
-    /// CPU change.
+    /// Starts and ends of all intervals. Each has the time, the index of the CPU, and the change of
+    /// the counts of that CPU.
     events: Vec<(Time, usize, Step)>,
 }
 
@@ -40,7 +40,8 @@ impl IdleQueue {
     }
 
     /// Returns the intervals within a window in which a vCPU waited for one CPU while another CPU
-    /// was idle. A wait for the idle CPU itself does not count: that CPU is about to run the vCPU.
+    /// was idle. A wait for the idle CPU itself does not count, because that CPU is about to run
+    /// the vCPU.
     pub(crate) fn intervals(mut self, (begin, end): (Time, Time)) -> Vec<(Time, Time)> {
         self.events.sort_unstable();
         let mut busy = vec![0_i32; self.cpus];

@@ -11,7 +11,7 @@ const BITS: u32 = 4;
 /// Number of steps in the histogram of one block.
 const STEPS: usize = (64 - BITS as usize + 1) << BITS;
 
-/// Samples of a run, for each block.
+/// Histograms of the samples of a run, one for each block.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
     blocks: Vec<Histogram>,

@@ -14,7 +14,7 @@ pub struct Gap {
     pub from: Time,
     /// End of the gap.
     pub to: Time,
-    /// Minimum number of events that were lost.
+    /// Number of events that were lost, as a lower bound.
     pub events: u64,
 }
 
@@ -32,8 +32,8 @@ pub struct Blame {
     pub waited: Span,
     /// Each cause of waiting with its time. The cause with the longest time comes first.
     pub culprits: Vec<(Culprit, Span)>,
-    /// Parts of all waits with their causes, in no order. Filled only if the waits of all VMs are
-    /// explained. Stolen time has no parts.
+    /// Parts of all waits, each with its cause, in no order. Filled only if the waits of all VMs
+    /// are explained. Stolen time has no parts.
     pub parts: Vec<(Time, Time, Culprit)>,
     /// CPU time and CPU ready, by the kernel and from the recording. `None` if the recording has no
     /// kernel accounting of the vCPU.
@@ -101,8 +101,9 @@ impl Blame {
         self.culprits.iter().filter(|(culprit, _)| is_it(culprit)).map(|&(_, span)| span).sum()
     }
 
-    /// Returns the causes of waiting as a tenant may see them. Names of VMs are removed, except of
-    /// VMs for which `owns` returns true.
+    /// Returns the causes of waiting as a tenant may see them. Names of VMs, host processes and
+    /// kernel threads are removed, and so are the parts of waits. VMs for which `owns` returns true
+    /// keep their names.
     #[must_use]
     pub fn for_tenant(&self, owns: impl Fn(&str) -> bool) -> Blame {
         let hidden = self.culprits.iter().map(|(it, span)| (it.for_tenant(&owns), *span));

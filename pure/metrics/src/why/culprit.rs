@@ -19,12 +19,14 @@ pub enum Culprit {
     Process {
         /// Name of the process. Empty if the reader is not allowed to see it.
         command: String,
-        /// Systemd unit or cgroup of the process. Empty in the root group.
+        /// Systemd unit or cgroup of the process. Empty in the root group, or if the reader is not
+        /// allowed to see it.
         group: String,
     },
     /// A kernel thread, or work of the kernel such as a context switch.
     Kernel {
-        /// Name of the kernel thread without its CPU number, or of the kernel's work.
+        /// Name of the kernel thread without its CPU number, or of the kernel's work. Empty if the
+        /// reader is not allowed to see it.
         name: String,
     },
     /// A hypervisor below this host: stolen time.
@@ -60,8 +62,8 @@ impl Culprit {
         }
     }
 
-    /// Returns the cause as a tenant may see it. Names of other VMs and of host processes are
-    /// removed. VMs for which `owns` returns true keep their names.
+    /// Returns the cause as a tenant may see it. Names of other VMs, host processes and kernel
+    /// threads are removed. VMs for which `owns` returns true keep their names.
     #[must_use]
     pub fn for_tenant(&self, owns: impl Fn(&str) -> bool) -> Culprit {
         match self {

@@ -2,8 +2,8 @@
 
 use slackline_units::Time;
 
-/// A set of time intervals. They are added in any order and can overlap. `settle` sorts them and
-/// makes them disjoint, which is needed before `cut`.
+/// A set of time intervals. Intervals are added in any order and can overlap. [`Intervals::settle`]
+/// sorts them and makes them disjoint, and must be called before [`Intervals::cut`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Intervals(Vec<(Time, Time)>);
 
@@ -27,8 +27,9 @@ impl Intervals {
         self.0 = settled;
     }
 
-    /// Splits an interval at the borders of the set, and passes its parts to `each` in order of
-    /// time. The flag is true for a part inside the set. `settle` must have been called before.
+    /// Splits an interval at the borders of the set, and passes each part with a flag to `each`, in
+    /// order of time. The flag is true if the part is inside the set. `settle` must have been
+    /// called before.
     pub(super) fn cut(&self, (from, to): (Time, Time), mut each: impl FnMut(Time, Time, bool)) {
         let first = self.0.partition_point(|&(_, end)| end <= from);
         let mut at = from;

@@ -18,7 +18,7 @@ impl XenMonSummary {
         vec![("length_ns", ns(Some(self.length))), ("point_ns", ns(Some(POINT)))]
     }
 
-    /// Returns the fields of a domain over the whole run: `domain`, then those of
+    /// Returns the fields of a domain over the whole run: `domain`, then the fields of
     /// [`Self::point_fields`].
     #[must_use]
     pub fn domain_fields(&self, domain: &XenMonDomain) -> Vec<Field> {
@@ -28,11 +28,13 @@ impl XenMonSummary {
     }
 
     /// Returns the fields of a span of time, in this order: `gotten_ns`, `gotten_ns_per_s`,
-    /// `gotten_ppm`, `gotten_per_execution_ns`, `allocated_ns`, `allocated_per_execution_ns` (of
-    /// executions with a slice), `blocked_ns`, `blocked_ns_per_s`, `blocked_ppm`,
-    /// `blocked_per_io_ns`, `waited_ns`, `waited_ns_per_s`, `waited_ppm`,
-    /// `waited_per_execution_ns`, `executions`, `executions_milli_per_s`, `io`, `io_milli_per_s`,
-    /// `io_milli_per_execution`. Numbers that the host could not observe are missing.
+    /// `gotten_ppm`, `gotten_per_execution_ns`, `allocated_ns`, `allocated_per_execution_ns`,
+    /// `blocked_ns`, `blocked_ns_per_s`, `blocked_ppm`, `blocked_per_io_ns`, `waited_ns`,
+    /// `waited_ns_per_s`, `waited_ppm`, `waited_per_execution_ns`, `executions`,
+    /// `executions_milli_per_s`, `io`, `io_milli_per_s`, `io_milli_per_execution`.
+    ///
+    /// `allocated_per_execution_ns` is the mean over executions that granted a slice. Numbers that
+    /// the host could not observe are missing.
     #[must_use]
     pub fn point_fields(&self, point: &Point, over: Span) -> Vec<Field> {
         let runs = self.knows.stretches;

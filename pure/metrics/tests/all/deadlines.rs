@@ -11,7 +11,8 @@ fn awake() -> Script {
     Script::new(&["a"]).promised(0, 0, 2_000, 10_000).woke(0, 0)
 }
 
-/// Returns the number of deadlines and of misses, and the median and largest miss time.
+/// Returns the number of deadlines, the number of misses, the median miss time, and the largest
+/// miss time.
 fn judged(vcpu: &VcpuSummary) -> (u64, u64, u64, u64) {
     // A single value has no median, so the worst value is used instead.
     let time = vcpu.miss_time.map(|time| (time.p50.unwrap_or(time.worst), time.worst));

@@ -33,8 +33,8 @@ fn viewing_metrics_during_run_does_not_change_final_result() {
     assert_eq!(looked.view().expect("every record names a known vCPU").vcpus[0].misses, Some(2));
 }
 
-/// A simulated host records the CPU time lost because other CPUs slowed a CPU. A live host cannot,
-/// so the lost time is unknown and not zero.
+/// A simulated host records the CPU time lost because other CPUs slowed a CPU. A live host cannot
+/// measure this time, so it is unknown and not zero.
 #[test]
 fn time_lost_to_slowed_cpus_is_unknown_on_live_hosts() {
     for (machine, slowed) in [("sim", Some(us(6))), ("live", None)] {

@@ -307,8 +307,9 @@ fn why_command_lists_known_vms_if_requested_vm_is_unknown() {
     assert_eq!(ask("web.0", &[ended(1)]).vcpus.len(), 1);
 }
 
-/// A step of a random recording of one CPU. It has the thread that runs next, its run time, and the
-/// way in which it leaves the CPU.
+/// Steps of a random recording of one CPU. A step has the number of the next thread, the idle time
+/// before it, its run time, a flag and an event. The flag is true if the thread is still runnable
+/// when it leaves the CPU.
 fn steps() -> impl Strategy<Value = Vec<(u32, u64, u64, bool, u8)>> {
     proptest::collection::vec((0_u32..6, 0_u64..50, 1_u64..3_000, any::<bool>(), 0_u8..12), 1..80)
 }

@@ -132,18 +132,17 @@ impl Script {
         self.with(Record::Left { at: at(us), vcpu: vcpu(slot) })
     }
 
-    /// Adds a run interval on the first CPU to which the vCPU was entitled.
+    /// Adds a run interval on the first CPU, on reserved time.
     pub fn ran(self, slot: u32, from: u64, to: u64) -> Script {
         self.ran_late(slot, from, to, 0)
     }
 
-    /// Adds a run interval on the first CPU to which the vCPU was entitled, except for the last
-    /// `late` us, which are overrun.
+    /// Adds a run interval on the first CPU, on reserved time. The last `late` us are overrun.
     pub fn ran_late(self, slot: u32, from: u64, to: u64, late: u64) -> Script {
         self.used(slot, 0, (from, to, to - from), (late, true))
     }
 
-    /// Adds a run interval of slack on the first CPU.
+    /// Adds a run interval on the first CPU, on slack.
     pub fn ran_spare(self, slot: u32, from: u64, to: u64) -> Script {
         self.used(slot, 0, (from, to, to - from), (0, false))
     }

@@ -23,7 +23,7 @@ use crate::{AdmitError, Moment, Topology};
 #[derive(Clone, Debug)]
 pub(crate) struct Bookings {
     loads: Loads,
-    /// Share of each CPU that may be reserved. `None` if there is no limit.
+    /// Largest share of each CPU that reservations may take. `None` if there is no limit.
     capacity: Option<CpuShare>,
     packing: Packing,
     holds: Holds<CpuId>,
@@ -63,13 +63,13 @@ pub(crate) struct AdmissionRequest<'a> {
     pub(crate) at: Time,
     pub(crate) share: Reservation,
     /// True if the periods begin at fixed phases. A reservation at fixed phases is not split, and
-    /// no vCPU is split on its CPU.
+    /// no part of a split vCPU is placed on its CPU.
     pub(crate) on_grid: bool,
     /// CPUs on which the reservation may be placed.
     pub(crate) allowed: CpuSet,
     /// CPUs in `allowed` that are [quiescent](Bookings::rest).
     pub(crate) resting: CpuSet,
-    /// Borrowed budget: load on a CPU beyond its reservations, until the loans end.
+    /// Borrowed budget that counts as load: the CPU on which it is lent, and the share lent.
     pub(crate) lent: &'a [(CpuId, Reservation)],
     /// Returns the demand of all other vCPUs by CPU from now on. `None` for a CPU with a
     /// reservation at fixed phases. Called only if a vCPU is split or might be.
@@ -136,8 +136,8 @@ impl Bookings {
         self.rebook(tenant.vcpu, Some(tenant), asked)
     }
 
-    /// Books a reservation in place of the reservation of `tenant`, if there is one. After an error
-    /// nothing has changed.
+    /// Books a reservation for a vCPU. The reservation replaces the reservation of `tenant`; for a
+    /// newcomer `tenant` is `None`. After an error nothing has changed.
     fn rebook(
         &mut self,
         vcpu: VcpuId,
@@ -178,9 +178,9 @@ impl Bookings {
         }
     }
 
-    /// Ends a reservation. Its share stays reserved (held) until the zero-lag time. `owed` is
-    /// excess that the vCPU pays back if it rejoins. This excess does not delay the zero-lag time,
-    /// since no other vCPU waits for the CPU time.
+    /// Ends a reservation. Its share stays reserved until the vCPU has accrued the CPU time that it
+    /// used. `owed` is excess that the vCPU pays back if it rejoins. This excess does not keep the
+    /// share reserved for longer, since no other vCPU waits for the CPU time.
     pub(crate) fn remove(&mut self, now: Time, tenant: Tenant, owed: Span) {
         let Tenant { vcpu, cpu, share, advance } = tenant;
         self.holds.lapse(now, &mut self.loads);
@@ -192,9 +192,9 @@ impl Bookings {
         }
     }
 
-    /// Releases held shares whose zero-lag time has come. On quiescent CPUs, releases all held
-    /// shares. Also ends the strict admission (by the demand test) that earlier splits required
-    /// there.
+    /// Releases the shares that vCPUs gave up, if the CPU time used of them has accrued by now. On
+    /// quiescent CPUs, releases all such shares. Also ends on these CPUs the strict admission (by
+    /// the demand test) that earlier splits required.
     fn clear_up(&mut self, now: Time, resting: CpuSet) {
         self.holds.lapse(now, &mut self.loads);
         resting.iter().for_each(|cpu| self.rest(cpu));
@@ -220,8 +220,8 @@ impl Bookings {
         parts.iter().for_each(|part| self.holds.rest(part.cpu, &mut self.loads));
     }
 
-    /// Returns true if the CPU is *strict* (admission by the demand test) although no vCPU is split
-    /// on it any more.
+    /// Returns true if the CPU is *strict* (admission by the demand test) only because of vCPUs
+    /// that are no longer split on it.
     pub(crate) fn is_left_over(&self, cpu: CpuId) -> bool {
         self.splits.as_ref().is_some_and(|splits| splits.is_left_over(cpu))
     }
@@ -259,15 +259,15 @@ impl Bookings {
         }
     }
 
-    /// Returns the CPUs in `cpus` that are [quiescent](Bookings::rest). Returns none if quiescence
-    /// changes nothing: if no share is held and no CPU needs the demand test.
+    /// Returns the CPUs in `cpus` that are [quiescent](Bookings::rest). Empty if quiescence changes
+    /// nothing: no share of a former reservation is held, and no CPU needs the demand test.
     pub(crate) fn resting(&self, cpus: CpuSet, rests: impl Fn(CpuId) -> bool) -> CpuSet {
         let matters = !self.holds.is_empty() || !self.strict().is_empty();
         cpus.iter().filter(|&cpu| matters && rests(cpu)).collect()
     }
 
     /// Returns the longest slice with the requested period that would be admitted now. `None` if
-    /// the share that may be reserved has no limit.
+    /// the policy does not limit reservations.
     pub(crate) fn room(&self, asked: &AdmissionRequest<'_>) -> Option<Span> {
         self.capacity?;
         let mut then = self.clone();
@@ -277,8 +277,8 @@ impl Bookings {
         Some(place.room())
     }
 
-    /// Returns the available capacity of a CPU in 2^-64ths of it. Zero if the share that may be
-    /// reserved has no limit.
+    /// Returns the available capacity of a CPU in 2^-64ths of a CPU. Zero if the policy does not
+    /// limit reservations.
     pub(crate) fn free(&self, cpu: CpuId) -> u128 {
         let load = &self.loads.loads[cpu.index()];
         self.capacity.map_or(0, |capacity| load.left_of(capacity))
@@ -292,7 +292,7 @@ impl Bookings {
         }
     }
 
-    /// Returns the share of a CPU that is not reserved, rounded down to a millionth.
+    /// Returns the unreserved share of a CPU, rounded down to a millionth.
     pub(crate) fn left(&self, cpu: CpuId) -> CpuShare {
         let ppm = (self.loads.loads[cpu.index()].bound() * 1_000_000).div_ceil(1 << 64);
         CpuShare::ONE.less(CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(1_000_000)))
@@ -308,7 +308,7 @@ struct PlacementSearch<'a> {
     /// Current reservation of the vCPU, with its subtasks if it is split. `None` for a newcomer.
     before: Option<(Reservation, &'a [Subtask])>,
     /// Returns the reservation to book on a CPU for a requested reservation. The result is larger
-    /// if a larger share of the same vCPU is still held there.
+    /// if the same vCPU gave up a larger share that is still reserved on the CPU.
     demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
 }
 
@@ -329,7 +329,8 @@ impl PlacementSearch<'_> {
         })
     }
 
-    /// Builds the placement search that includes splits and returns the result of `ask` for it.
+    /// Builds the placement search for policies that split vCPUs, and returns the result of `ask`
+    /// for that search.
     fn fitting<T>(&self, splits: &Splits, ask: impl FnOnce(&FitSearch<'_>) -> T) -> T {
         let AdmissionRequest { share, allowed, on_grid: only_open, demands, .. } = *self.asked;
         let fits = &|cpu, share| self.fits(cpu, share);
@@ -408,7 +409,7 @@ impl PlacementSearch<'_> {
 pub(crate) struct SetBooks {
     /// Sets with their loads. The first set is all CPUs.
     sets: Vec<SetLoad>,
-    /// Share of each CPU that may be reserved.
+    /// Largest share of each CPU that reservations may take.
     capacity: CpuShare,
     looks: DispatchOverhead,
 }

@@ -79,7 +79,7 @@ impl Demand {
 
     /// Compares demand with time at deadlines, from the horizon backwards. If the demand due by a
     /// time t is d < t, no deadline between d and t can be missed. So the next time to examine is
-    /// d. [QPA, theorem 5]
+    /// d. [QPA, theorem 5] `seen` maps each demand on the CPU to the demand that is examined.
     fn meets_deadlines(&self, more: TaskDemand, seen: impl Fn(TaskDemand) -> TaskDemand) -> bool {
         let all = || self.all.iter().copied().map(&seen).chain([more]);
         let Some(mut until) = horizon(all()) else { return false };

@@ -1,8 +1,8 @@
 //! Search for a placement of a reservation, whole or split, for all policies that may split.
 //!
 //! On a CPU without split vCPUs the policy decides whether a whole reservation fits. On strict CPUs
-//! (see `split`) the demand test decides. A reservation that fits on no CPU as a whole is split. A
-//! vCPU whose parameters change can get its new slice only from its second period on.
+//! (see `split`) the demand test decides. A reservation that fits on no CPU as a whole is split. If
+//! a changed reservation does not fit at once, its new slice may begin with the vCPU's next period.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,8 @@ use crate::admission::demand::Demand;
 use crate::admission::dispatch_overhead::longest_slice;
 use crate::admission::split::{CandidateCpus, Splits, Subtask};
 
-/// Chooses a CPU among those that satisfy a predicate.
+/// Chooses a CPU among those that satisfy a predicate. If none does, the error is the best of the
+/// others.
 type Choose<'a> = dyn Fn(&dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> + 'a;
 
 /// Search for a placement of one reservation.

@@ -63,7 +63,7 @@ impl CandidateCpus<'_> {
 /// All split reservations, and the strict CPUs, on which the demand test admits reservations.
 #[derive(Clone, Debug)]
 pub(crate) struct Splits {
-    /// Share that may be reserved of a CPU that needs the demand test.
+    /// Largest share of a CPU that reservations may take if the demand test admits them.
     capacity: CpuShare,
     looks: DispatchOverhead,
     /// CPUs on which every reservation is admitted by the demand test.
@@ -73,8 +73,8 @@ pub(crate) struct Splits {
 }
 
 impl Splits {
-    /// Creates a table without split reservations. `capacity` is the share of a CPU that may be
-    /// reserved.
+    /// Creates a table without split reservations. `capacity` is the largest share of a CPU that
+    /// reservations may take.
     pub(crate) fn new(capacity: CpuShare, looks: DispatchOverhead) -> Splits {
         let capacity = CpuShare::from_ppm(capacity.ppm().min(CpuShare::ONE.less(KEPT).ppm()));
         Splits { capacity, looks, strict: CpuSet::NONE, split: Roster::default() }
@@ -94,8 +94,8 @@ impl Splits {
         }
     }
 
-    /// Returns true if a CPU is *strict* (admission by the demand test) although no vCPU is split
-    /// there now.
+    /// Returns true if a CPU is *strict* (admission by the demand test) only because of vCPUs that
+    /// are no longer split on it.
     pub(crate) fn is_left_over(&self, cpu: CpuId) -> bool {
         let is_here = |(_, parts): &(Span, Vec<Subtask>)| parts.iter().any(|part| part.cpu == cpu);
         self.strict.contains(cpu) && !self.split.iter().any(is_here)
@@ -236,20 +236,21 @@ const PARTS: usize = 4;
 /// Maximum number of CPUs searched: those with the most capacity left.
 const CPUS: usize = 8;
 
-/// Number of incomplete plans of each length that the search continues with.
+/// Number of incomplete plans that the search keeps, to extend each by another subtask. The plans
+/// with the most CPU time are kept.
 const BEGINNINGS: usize = 4;
 
 /// Shortest subtask. A shorter subtask would not be worth the migration that it costs.
 const LEAST: Span = Span::from_us(10);
 
-/// Share of each CPU with the demand test that is never reserved, since that test takes very long
-/// on a CPU that is nearly full.
+/// Share of a CPU that stays unreserved if the demand test admits its reservations. The test takes
+/// very long on a CPU that is nearly full.
 const KEPT: CpuShare = CpuShare::from_ppm(1_000);
 
 impl Search<'_> {
-    /// Returns complete plans, those with fewer subtasks first. Plans of equal length are ordered
-    /// by the longest slice that they can serve, shortest first. The plans depend on the period,
-    /// not on the slice.
+    /// Returns complete plans, those with fewer subtasks first. Plans with equally many subtasks
+    /// are ordered by the longest slice that they can serve, shortest first. The plans depend on
+    /// the period, not on the slice.
     fn plans(&self) -> impl Iterator<Item = SplitPlan> {
         let CandidateCpus { demands, allowed, .. } = self.among;
         let bound = |cpu: &CpuId| Some(demands.get(cpu.index())?.as_ref()?.bound());
@@ -267,8 +268,8 @@ impl Search<'_> {
         })
     }
 
-    /// Appends the longest possible subtask with C=D on `cpu` to an incomplete plan. `None` if that
-    /// subtask would be shorter than `LEAST`.
+    /// Appends the longest possible subtask on `cpu` to an incomplete plan. Its deadline equals its
+    /// execution time. `None` if that subtask would be shorter than `LEAST`.
     fn longer(&self, beginning: &SplitPrefix, cpu: CpuId) -> Option<SplitPrefix> {
         let begins = beginning.ends;
         let part = |slice| Subtask {

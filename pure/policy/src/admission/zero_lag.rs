@@ -31,13 +31,15 @@ pub(crate) trait ReservationBooks {
     fn takes_more(&self, one: Reservation, other: Reservation) -> bool;
 }
 
-/// Shares of vCPUs that gave them up. The shares stay reserved (held) until their zero-lag times.
+/// Shares that vCPUs gave up and that stay reserved (held) until the CPU time used of them is
+/// accrued.
 #[derive(Clone, Debug)]
 pub(crate) struct Holds<P> {
     holds: Vec<Hold<P>>,
 }
 
-/// Share that a vCPU gave up and that is held, or the excess of a vCPU that left.
+/// Share that a vCPU gave up and that is still reserved. Or the record of CPU time that a vCPU used
+/// beyond the fluid rate before it left.
 #[derive(Clone, Copy, Debug)]
 struct Hold<P> {
     /// Domain of the vCPU, and the number of the vCPU in the domain.
@@ -48,21 +50,22 @@ struct Hold<P> {
     /// True if the share counts as reserved capacity of its CPU or CPUs. Otherwise the hold only
     /// remembers how much excess the vCPU still has.
     is_booked: bool,
-    /// Zero-lag time of the share.
+    /// Zero-lag time of the share: the time at which the vCPU has accrued all CPU time that it
+    /// used.
     until: Time,
-    /// Share of the same vCPU at the same place, which is booked when the held share is released.
-    /// `None` if the vCPU has left the place.
+    /// Reservation of the vCPU at the same place, which is booked in place of `share` when `share`
+    /// is released. `None` if the vCPU has left the place.
     then: Option<Reservation>,
 }
 
 /// Place and share of a reservation.
 pub(crate) type Booking<P> = (P, Reservation);
 
-/// Held shares and reservation of a vCPU that are not counted in any load while its next
-/// reservation is decided.
+/// Reservation of a vCPU, and shares that it gave up and that are still reserved. They are counted
+/// in no load while the next reservation of the vCPU is decided.
 pub(crate) struct DetachedBooking<P> {
     who: (DomId, u16),
-    /// Current reservation of the vCPU. `None` if it has none at a single place.
+    /// Current reservation of the vCPU. `None` if the vCPU is split or has no reservation.
     now: Option<Booking<P>>,
     holds: Vec<Hold<P>>,
 }
@@ -77,7 +80,8 @@ impl<P: Copy + PartialEq> Holds<P> {
         self.holds.is_empty()
     }
 
-    /// Releases and drops the held shares whose zero-lag time is `now` or earlier.
+    /// Releases and drops the held shares of vCPUs that have accrued, by `now`, all CPU time that
+    /// they used.
     pub(crate) fn lapse<B: ReservationBooks<Place = P>>(&mut self, now: Time, books: &mut B) {
         self.holds.retain(|hold| {
             if hold.until <= now {
@@ -87,8 +91,9 @@ impl<P: Copy + PartialEq> Holds<P> {
         });
     }
 
-    /// Releases the shares held at a place (CPU or set of CPUs) that is quiescent. The excess of
-    /// their vCPUs is still remembered.
+    /// Releases the shares that vCPUs gave up and that are still reserved at a place (CPU or set of
+    /// CPUs). Called if the place is quiescent or if the demand test admits its reservations. The
+    /// CPU time that these vCPUs used in excess is still remembered.
     pub(crate) fn rest<B: ReservationBooks<Place = P>>(&mut self, place: P, books: &mut B) {
         for hold in self.holds.iter_mut().filter(|hold| hold.place == place) {
             hold.release(books);
@@ -96,8 +101,8 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
-    /// Releases the shares held at all places (CPUs or sets of CPUs), all of which are quiescent.
-    /// The excess of their vCPUs is still remembered.
+    /// Releases all shares that vCPUs gave up and that are still reserved, because all CPUs are
+    /// quiescent. The CPU time that these vCPUs used in excess is still remembered.
     pub(crate) fn rest_all<B: ReservationBooks<Place = P>>(&mut self, books: &mut B) {
         for hold in &mut self.holds {
             hold.release(books);
@@ -105,7 +110,8 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
-    /// Remembers the excess of a vCPU that has left and whose share no longer counts in any load.
+    /// Remembers the CPU time that a vCPU used beyond the fluid rate. The vCPU has left, and its
+    /// share no longer counts in any load.
     pub(crate) fn note(&mut self, vcpu: VcpuId, share: Booking<P>, (now, advance): (Time, Span)) {
         let ((place, share), who) = (share, (vcpu.domain(), vcpu.number()));
         let until = now.after(share.time_for(advance));
@@ -115,7 +121,7 @@ impl<P: Copy + PartialEq> Holds<P> {
     }
 
     /// Returns, for each held share that counts at a place, the amount by which it exceeds the
-    /// share that is booked after it. `measure` maps a share to the amount that is compared.
+    /// share that replaces it later. `measure` maps a share to the amount that is compared.
     pub(crate) fn beyond(
         &self,
         place: P,
@@ -129,7 +135,8 @@ impl<P: Copy + PartialEq> Holds<P> {
         })
     }
 
-    /// Removes all held shares and the reservation of a vCPU from the loads of their places.
+    /// Removes all shares of a vCPU from the loads of their places: its reservation, and shares
+    /// that it gave up and that are still reserved.
     pub(crate) fn lift<B: ReservationBooks<Place = P>>(
         &mut self,
         vcpu: VcpuId,
@@ -156,7 +163,7 @@ impl<P: Copy + PartialEq> Holds<P> {
 
     /// Books the next reservation of a vCPU, or none if the vCPU leaves. `advance` is the CPU time
     /// that the vCPU used in excess of the fluid rate of its previous reservation. The share that
-    /// it gives up is held until the zero-lag time.
+    /// it gives up stays reserved until that excess is accrued.
     pub(crate) fn settle<B: ReservationBooks<Place = P>>(
         &mut self,
         lifted: &DetachedBooking<P>,
@@ -187,7 +194,8 @@ impl<P: Copy + PartialEq> Holds<P> {
 }
 
 impl<P: Copy + PartialEq> Hold<P> {
-    /// Replaces the held share in the load of its place by `then`, if the held share counts there.
+    /// Replaces `share` by `then` in the load of the place. Does nothing if `share` does not count
+    /// in that load.
     fn release<B: ReservationBooks<Place = P>>(&self, books: &mut B) {
         if self.is_booked {
             books.remove(self.place, self.share);
@@ -199,7 +207,8 @@ impl<P: Copy + PartialEq> Hold<P> {
 }
 
 impl<P: Copy + PartialEq> DetachedBooking<P> {
-    /// Returns the places and shares that counted for the vCPU in the loads.
+    /// Returns the places and shares that counted for the vCPU in the loads before they were
+    /// detached.
     fn in_books(&self) -> impl Iterator<Item = Booking<P>> {
         let booked = || self.holds.iter().filter(|hold| hold.is_booked);
         let is_held = move |(place, _): &Booking<P>| {
@@ -209,8 +218,8 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
         held.chain(self.now.filter(|now| !is_held(now)))
     }
 
-    /// Returns the held shares of the vCPU. Its current reservation counts as one more held share,
-    /// unless a share is held at the same place.
+    /// Returns the shares that the vCPU gave up and that are still reserved (held). Its current
+    /// reservation counts as one more held share, unless a share is held at the same place.
     fn all(&self, now: Time) -> impl Iterator<Item = Hold<P>> {
         // At the current place of the vCPU, its current excess replaces the excess of older holds.
         let is_here = |hold: &Hold<P>| self.now.is_some_and(|(place, _)| place == hold.place);
@@ -231,7 +240,8 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
     }
 
     /// Returns the share to book at a place (CPU or set of CPUs) if `asked` is reserved there. The
-    /// result is larger than `asked` if a larger share of this vCPU is still held there.
+    /// result is larger than `asked` if this vCPU gave up a larger share that is still reserved
+    /// there.
     pub(crate) fn demand<B: ReservationBooks<Place = P>>(
         &self,
         place: P,
@@ -250,7 +260,8 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
         self.holds.iter().map(advance).max().unwrap_or(Span::ZERO)
     }
 
-    /// Drops the held shares and the reservation of the vCPU at all places except `place`.
+    /// Drops the reservation of the vCPU, and the shares that it gave up, at all places except
+    /// `place`.
     pub(crate) fn forget_but(&mut self, place: P) {
         self.holds.retain(|hold| hold.place == place);
         self.now = self.now.filter(|(at, _)| *at == place);
@@ -326,8 +337,8 @@ mod tests {
             self.policy.on_leave(&self.at, who);
         }
 
-        /// Runs the picked vCPU for `ms` milliseconds. Returns the slot of the vCPU that used
-        /// budget in each millisecond.
+        /// Runs the picked vCPU for `ms` milliseconds. Returns, for each millisecond, the slot of
+        /// the vCPU that ran on its budget. `None` if no vCPU did.
         fn run(&mut self, ms: u64) -> Vec<Option<usize>> {
             let mut ran = Vec::new();
             for _ in 0..ms {
@@ -419,8 +430,8 @@ mod tests {
         assert_eq!((notes.0, holds.is_empty()), (alloc::vec![(1, tenths(2))], true));
     }
 
-    /// After a migration the share counts at the new place at once, and at the old place until the
-    /// zero-lag time.
+    /// After a migration the share counts at the new place at once. At the old place it counts
+    /// until the vCPU has accrued the CPU time that it used.
     #[test]
     fn migrated_vcpu_reserves_old_and_new_cpu_until_zero_lag() {
         let (mut holds, mut notes) = settled(Some((2, tenths(5))));
@@ -434,8 +445,8 @@ mod tests {
         assert_eq!(notes.0, [(1, tenths(5))]);
     }
 
-    /// A quiescent CPU frees the held share of a vCPU that left. The excess of that vCPU is still
-    /// remembered.
+    /// A quiescent CPU frees the share that was held after its vCPU left. The excess of that vCPU
+    /// over the fluid rate is still remembered.
     #[test]
     fn excess_cpu_time_is_remembered_after_vcpu_frees_its_share() {
         let (mut holds, mut notes) = settled(None);

@@ -445,7 +445,7 @@ impl Values {
         }
     }
 
-    /// Returns the duration in `field`. `None` if it is `none`.
+    /// Returns the duration in `field`. `None` if the value is `none`.
     ///
     /// # Panics
     /// As [`Values::span`].

@@ -14,7 +14,8 @@ pub struct Moment {
     /// Ids of all vCPUs that ever joined, indexed by slot. Stored separately so that `rows`, which
     /// every event reads, stays small.
     ids: Vec<VcpuId>,
-    /// Affinity of vCPUs, indexed by slot. A vCPU whose slot is beyond the end may run on all CPUs.
+    /// Affinity of vCPUs, indexed by slot. A vCPU whose slot is beyond the end of this list may run
+    /// on all CPUs.
     allowed: Vec<CpuSet>,
     occupants: Vec<Option<VcpuId>>,
     idle: CpuSet,

@@ -59,8 +59,8 @@ pub struct Promise {
     pub reservation: Reservation,
     /// True if the slice is a hard limit.
     pub exact: bool,
-    /// True if the vCPU gets no slack: it runs only on a CPU that picked it. A vCPU that may exceed
-    /// its slice only with unused budget of its siblings is bounded too.
+    /// True if the vCPU gets no slack: it runs only while the policy has picked it for a CPU. The
+    /// same is true of a vCPU that may exceed its slice only with unused budget of its siblings.
     pub bounded: bool,
     /// True if the vCPU may borrow unused budget of its siblings, up to the total reserved for the
     /// VM.

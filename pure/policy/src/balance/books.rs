@@ -16,7 +16,8 @@ fn average(old: Option<u64>, sample: u64) -> u64 {
     old.map_or(sample, |old| u64::midpoint(old, sample))
 }
 
-/// Scales `span` from the length of a sample, `interval`, to the nominal length, in ns.
+/// Scales `span`, a time within a sample of length `interval`, to a sample of nominal length. In
+/// ns.
 fn projected(span: Span, interval: Span) -> u64 {
     if interval == SAMPLE {
         return span.ns();
@@ -40,7 +41,8 @@ pub(crate) struct LoadSamples {
 /// CPU time of a vCPU since its last sample, and averages over earlier samples.
 #[derive(Debug)]
 struct VcpuSample {
-    /// CPU time received in the current sample. Time beside a busy thread counts for less.
+    /// CPU time received in the current sample. Time in which another thread of the core was busy
+    /// counts for less.
     received: Span,
     /// Time at which the vCPU blocked. `None` while it is runnable.
     asleep: Option<Time>,
@@ -54,9 +56,11 @@ struct VcpuSample {
     /// CPU time received, in ns, and weight, summed over the samples since the last run of the
     /// balancer.
     in_run: (u64, u64),
-    /// Average of tau over runs of the balancer, with `PLACES` binary places.
+    /// Average of the CPU time per weight (tau) over runs of the balancer, with `PLACES` binary
+    /// places. `None` until a run was averaged.
     by_run: Option<u64>,
-    /// CPU time received beyond the fair share of the group, in ns.
+    /// CPU time that the vCPU received beyond its fair share of the CPU time of its group, in ns.
+    /// Negative if it received less.
     lead: i64,
 }
 
@@ -65,9 +69,10 @@ struct VcpuSample {
 struct CpuSample {
     /// Reserved CPU time delivered in the current sample.
     guaranteed: Span,
-    /// CPU time of all vCPUs, reserved or not.
+    /// CPU time that vCPUs received on the CPU in the current sample, reserved or not.
     charged: Span,
-    /// Average time of a sample that reservations leave, in ns. `None` before the first sample.
+    /// Average time that reservations leave to best-effort vCPUs in a sample, in ns. `None` before
+    /// the first sample.
     available: Option<u64>,
     /// Other threads of the core of this CPU.
     siblings: CpuSet,
@@ -75,8 +80,7 @@ struct CpuSample {
     busy: Option<Time>,
     /// Total length of the busy periods that have ended.
     was_busy: Span,
-    /// Busy time of the sibling threads at the time at which the vCPU on this CPU was last charged,
-    /// or started.
+    /// Busy time of the sibling threads when a vCPU on this CPU was last charged or last started.
     mark: Span,
     /// Busy time of the sibling threads at the last sample.
     sampled: Span,
@@ -186,8 +190,8 @@ impl LoadSamples {
         self.vcpus[vcpu].received += received;
     }
 
-    /// Returns the part of `beside` that counts as lost. `beside` is run time in which another
-    /// thread of the core was busy.
+    /// Returns the CPU time that counts as lost because the threads of a core slow each other down.
+    /// `beside` is run time in which another thread of the core was busy.
     fn lost(&self, beside: Span) -> Span {
         let Ratio { some, of } = self.believed;
         let ns = u128::from(beside.ns()) * u128::from(of.saturating_sub(some)) / u128::from(of);
@@ -246,9 +250,9 @@ impl LoadSamples {
         }
     }
 
-    /// Updates the lead of each vCPU of a group. It grows by the CPU time received since the last
-    /// run of the balancer. It falls by the vCPU's share by weight of what the whole group
-    /// received.
+    /// Updates the lead of each vCPU of a group. The lead grows by the CPU time that the vCPU
+    /// received since the last run of the balancer. The lead falls by the vCPU's share, by weight,
+    /// of the CPU time that the whole group received.
     pub(crate) fn note_leads(&mut self, group: &[VcpuId]) {
         let (mut received, mut weights) = (0_u128, 0_u128);
         for (time, weight) in group.iter().map(|&vcpu| self.vcpus[vcpu].in_run) {
@@ -266,7 +270,8 @@ impl LoadSamples {
         }
     }
 
-    /// Returns the average time of a CPU that reservations leave in a sample.
+    /// Returns the part of a sample that reservations leave on a CPU, averaged over samples. A
+    /// whole sample before the first sample.
     pub(crate) fn available(&self, cpu: CpuId) -> Span {
         Span::from_ns(self.cpus[cpu.index()].available.unwrap_or(SAMPLE.ns()))
     }
@@ -295,7 +300,8 @@ impl LoadSamples {
         self.vcpus.get(vcpu).map(|had| had.in_run.0)
     }
 
-    /// Returns the CPU time received beyond the fair share, in ns. See [`LoadSamples::note_leads`].
+    /// Returns the CPU time that a vCPU received beyond its fair share, in ns. See
+    /// [`LoadSamples::note_leads`].
     pub(crate) fn lead(&self, vcpu: VcpuId) -> i64 {
         self.vcpus[vcpu].lead
     }
@@ -318,9 +324,9 @@ impl VcpuSample {
 }
 
 impl CpuSample {
-    /// Returns the time of an interval that neither reservations nor other programs used, and
-    /// starts the counters of the next interval. Busy time that no vCPU received went to other
-    /// programs or to dispatch overhead.
+    /// Returns the part of an interval in which neither reservations nor other programs used the
+    /// CPU. Then starts the counters of the next interval. Busy time that no vCPU received went to
+    /// other programs or to dispatch overhead.
     fn take_rest(&mut self, interval: Span, now: Time) -> Span {
         let busy = self.busy_until(now);
         let was_busy = busy - core::mem::replace(&mut self.was_busy_then, busy);

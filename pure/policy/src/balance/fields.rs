@@ -43,13 +43,15 @@ pub(crate) const BALANCER_SLICE: Field = Field::span_within(
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) rules: SwapRules,
-    /// True if tau is averaged over runs of the balancer, false if over samples (`tau`).
+    /// True if the CPU time per weight (tau) is averaged over runs of the balancer, false if it is
+    /// averaged over samples. From the parameter `tau`.
     pub(crate) by_runs: bool,
-    /// True if the balancer makes plans (`planned`) instead of swapping vCPUs (`pairs`).
+    /// True if the balancer makes plans (module `planned`) instead of swapping vCPUs (module
+    /// `pairs`).
     pub(crate) plans: bool,
     /// Assumed speed of a hardware thread while another thread of its core is busy, as a fraction.
     pub(crate) believed: Ratio,
-    /// Share of a CPU that is reserved for the balancer itself.
+    /// Share of one CPU that the balancer itself reserves.
     pub(crate) keeps: CpuShare,
 }
 

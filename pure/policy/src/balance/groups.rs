@@ -8,8 +8,9 @@ use slackline_units::CpuSet;
 use super::BalancerCpu;
 
 /// Returns groups of CPUs as indices into `loads`. Indices within a group ascend, and groups are
-/// ordered by their first index. Two CPUs are in one group if vCPUs of both may run on a common
-/// CPU, or if a chain of such CPUs connects them. Each CPU counts as reaching itself.
+/// ordered by their first index. The reach of a CPU is the CPU itself and the CPUs to which its
+/// vCPUs may migrate. Two CPUs are in one group if their reaches have a CPU in common, or if a
+/// chain of such pairs connects them.
 pub(crate) fn groups(loads: &[BalancerCpu]) -> Vec<Vec<usize>> {
     let all: CpuSet = loads.iter().map(|load| load.cpu).collect();
     let joins_all = |load: &BalancerCpu| all.without(&load.reach).is_empty();
@@ -47,7 +48,8 @@ impl DisjointSets {
         DisjointSets((0..places).collect())
     }
 
-    /// Returns the representative of a set, halving the path to it.
+    /// Returns the representative of the set that contains `place`. Halves the path to it for later
+    /// calls.
     fn root(&mut self, mut place: usize) -> usize {
         while self.0[place] != place {
             self.0[place] = self.0[self.0[place]];
@@ -84,7 +86,7 @@ mod tests {
     }
 
     /// Figures 4.1 to 4.3 of the thesis: all CPUs connected, two separate groups, and two groups
-    /// that a vCPU connects.
+    /// that are one because a vCPU may run in both.
     #[test]
     fn balancer_groups_cpus_that_are_connected_by_vcpu_affinities() {
         assert_eq!(grouped(&[&[0, 1, 2, 3], &[], &[2], &[3]]), [vec![0, 1, 2, 3]]);

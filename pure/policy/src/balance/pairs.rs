@@ -10,10 +10,11 @@ use super::{BalancerCpu, Move, Tau};
 
 pub(crate) use super::swap::SwapRules;
 
-/// Returns the migrations of one run of the balancer, which stay within each group. `groups` has
-/// indices into `loads`, and `core_of` returns the threads of a core. In a run at most one thread
-/// of a core takes over vCPUs as the idle CPU of a pair. Migrations from an idle CPU to a hot CPU
-/// do not count, so the two threads of a core can exchange vCPUs.
+/// Returns the migrations of one run of the balancer, which stay within each group. A pair has a
+/// *hot* CPU, with little CPU time per weight, and an *idle* CPU, with more. `groups` has indices
+/// into `loads`, and `core_of` returns the threads of a core. In a run at most one thread of a core
+/// takes over vCPUs as the idle CPU of a pair. Migrations from an idle CPU to a hot CPU do not
+/// count, so the two threads of a core can exchange vCPUs.
 pub(crate) fn run<C: Fn(CpuId) -> CpuSet>(
     loads: &[BalancerCpu],
     groups: &[Vec<usize>],
@@ -33,14 +34,15 @@ struct PairSearch<'a, C> {
     core_of: C,
     /// CPUs that have been in a pair in this run. A CPU is in at most one pair.
     used: CpuSet,
-    /// CPUs of all cores of which one thread has been the idle CPU of a pair in this run.
+    /// CPUs of each core of which one thread has taken over vCPUs in this run, as the *idle* CPU of
+    /// a pair. The idle CPU has more CPU time per weight.
     closed: CpuSet,
     /// Migrations of the pairs found so far.
     moves: Vec<Move>,
 }
 
 impl<C: Fn(CpuId) -> CpuSet> PairSearch<'_, C> {
-    /// Searches the pairs of one group of CPUs.
+    /// Searches for pairs of CPUs that swap vCPUs, within one group of CPUs.
     fn group(&mut self, group: &[usize]) {
         let loads = self.loads;
         let counting = group.iter().map(|&place| &loads[place]).filter(|load| load.counts());
@@ -61,8 +63,8 @@ impl<C: Fn(CpuId) -> CpuSet> PairSearch<'_, C> {
         }
     }
 
-    /// Searches for a CPU with which `hot` can swap vCPUs. Tries the CPU with the most CPU time per
-    /// weight (tau) first.
+    /// Searches for a CPU with which `hot`, a CPU with less CPU time per weight, can swap vCPUs.
+    /// Tries the CPU with the most CPU time per weight first.
     fn pair(&mut self, hot: &BalancerCpu, order: &[&BalancerCpu], ideal: Tau) {
         for &idle in order.iter().rev() {
             let is_open = hot.reach.contains(idle.cpu)

@@ -40,14 +40,14 @@ pub(crate) struct Split {
     pub(crate) pieces: Vec<Piece>,
 }
 
-/// Part of a split vCPU's rate that it receives on one CPU.
+/// Part of a split vCPU's CPU time that the vCPU receives on one CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) cpu: CpuId,
-    /// CPU time that the vCPU receives on the CPU, in ns of each sample.
+    /// CPU time that the vCPU receives on this CPU, in ns per sample.
     pub(crate) quota: u64,
-    /// Rate at which the vCPU receives the quota while it is on this CPU. It is the vCPU's own
-    /// rate, or the CPU's available time if that is less.
+    /// CPU time per sample, in ns, that the vCPU would receive if it stayed on this CPU. It is the
+    /// vCPU's planned rate, or the CPU's available time if that is less.
     pub(crate) rate: u64,
 }
 
@@ -60,7 +60,7 @@ struct PlannedRate {
 }
 
 /// Returns the plan for `groups` of CPUs, given as indices into `loads`. If the plan `before` still
-/// holds, all vCPUs stay on its CPUs, and only the quotas follow the available time.
+/// holds, all vCPUs stay on the CPUs of that plan. Only the quotas then follow the available time.
 pub(crate) fn plan(loads: &[BalancerCpu], groups: &[Vec<usize>], before: Option<Plan>) -> Plan {
     let mut wanted: Vec<PlannedRate> = Vec::new();
     let mut rooms: Vec<u64> = loads.iter().map(|load| load.available).collect();
@@ -82,7 +82,7 @@ pub(crate) fn plan(loads: &[BalancerCpu], groups: &[Vec<usize>], before: Option<
 
 impl Plan {
     /// Returns true if the plan still holds for these rates. The vCPUs and affinities must be the
-    /// same, and no rate may have moved by more than the tolerance.
+    /// same, and no rate may have changed by more than a tenth.
     fn holds_for(&self, wanted: &[PlannedRate]) -> bool {
         let is_near = |(before, now): (&PlannedRate, &PlannedRate)| {
             let moved = before.rate.abs_diff(now.rate);
@@ -98,8 +98,9 @@ impl Plan {
         self.made_for != before.made_for
     }
 
-    /// Returns the plan with quotas for slightly changed rates. On each of its CPUs but the last, a
-    /// split vCPU gets the time that the vCPUs which are not split leave.
+    /// Returns the plan with new quotas, after rates have changed slightly. On each of its CPUs but
+    /// the last, a split vCPU gets the time that vCPUs without a split leave there. On the last CPU
+    /// it gets the rest of its rate.
     fn at_rates(
         mut self,
         loads: &[BalancerCpu],
@@ -131,7 +132,8 @@ impl Plan {
     }
 
     /// Packs the vCPUs of a group in two ways, with and without a preference for their current
-    /// CPUs. Adds the packing with fewer splits or, if equal, fewer migrations.
+    /// CPUs. Adds the packing with fewer splits. With equally many splits, adds the one with fewer
+    /// migrations.
     fn add(&mut self, loads: &[BalancerCpu], group: &[usize], rooms: &[u64]) {
         let mut items: Vec<Item> = Vec::new();
         for &place in group {

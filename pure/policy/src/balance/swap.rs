@@ -71,9 +71,9 @@ pub(crate) fn swap(
     Some(Swap { there: ids(found.there), back: ids(found.back) })
 }
 
-/// Returns the vCPUs of a CPU that may migrate to another CPU and were runnable often enough. For a
-/// vCPU that was hardly runnable, CPU time per weight is a quotient of two small numbers, so such
-/// vCPUs are left out. [balancer A6, trap 2]
+/// Returns the vCPUs of the CPU `from` that may migrate to the CPU `to` and were runnable often
+/// enough. For a vCPU that was hardly runnable, CPU time per weight is a quotient of two small
+/// numbers, so such vCPUs are left out. [balancer A6, trap 2]
 fn marked<'a>(from: &'a BalancerCpu, to: &'a BalancerCpu) -> impl Iterator<Item = &'a Member> {
     from.members.iter().filter(|member| member.weight.0 > 0 && member.allowed.contains(to.cpu))
 }
@@ -106,7 +106,7 @@ struct MarkedVcpus<'a> {
     total: i128,
 }
 
-/// Returns the total weight.
+/// Returns the total weight of the vCPUs in `members`.
 fn sum(members: &[&Member]) -> i128 {
     members.iter().map(|member| i128::from(member.weight.0)).sum()
 }
@@ -121,7 +121,8 @@ impl<'a> MarkedVcpus<'a> {
         self.there.is_empty() && self.back.is_empty()
     }
 
-    /// Removes pairs of equal weight, but keeps at least two vCPUs.
+    /// Removes pairs of vCPUs that have equal weight and would only take each other's place. Keeps
+    /// at least two vCPUs.
     fn with_thrift(mut self) -> MarkedVcpus<'a> {
         let mut at = 0;
         while at < self.back.len() && self.there.len() + self.back.len() > 2 {
@@ -144,8 +145,8 @@ impl<'a> Pair<'a> {
         Pair { hot: hot.tau(), idle: idle.tau(), rules, wanted, shares }
     }
 
-    /// Returns the amount by which a weight exceeds the weight that should migrate (w_ideal), times
-    /// `shares`. Negative if it is less.
+    /// Returns the amount by which a weight exceeds w_ideal, the weight that should migrate.
+    /// Negative if it is less. The result is multiplied by `shares`, the denominator of w_ideal.
     fn beyond(&self, weight: i128) -> i128 {
         weight * self.shares - self.wanted
     }
@@ -223,7 +224,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Phase 3 b of the swap: drops light vCPUs while the weight that would migrate exceeds
-    /// w_ideal.
+    /// w_ideal, the weight that should migrate.
     fn drop_light(&self, marked: &mut MarkedVcpus<'a>) {
         while self.beyond(marked.total) > 0
             && let Some(light) = self.best_fit(&marked.there, (self.beyond(marked.total), 0))

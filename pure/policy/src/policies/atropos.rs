@@ -402,7 +402,7 @@ impl Atropos {
         self.deadlines.is_empty(AtroposQueue::Ready.of(cpu)) && !self.servers.iter().any(may_go_on)
     }
 
-    /// Moves a vCPU to the end of the turns of slack.
+    /// Moves a vCPU behind all others that take turns in slack.
     fn take_ticket(&mut self, vcpu: VcpuId) {
         let server = &mut self.servers[vcpu];
         server.ticket = self.next_ticket;

@@ -90,14 +90,14 @@ pub(crate) const SPEC: Spec = Spec {
 
 /// Rules in which the papers and Xen differ.
 trait Source: Sized + Send + 'static {
-    /// Returns the clock parameters that the parameters `share` of a vCPU give.
+    /// Returns the parameters of a vCPU's clock, read from `share`, the parameters of the vCPU.
     fn parameters(share: &Values, rules: &BvtRules) -> Parameters;
 
     /// Returns the earliest clock with which a vCPU may wake on `cpu` (the *floor*).
     fn floor(bvt: &Bvt<Self>, now: Time, cpu: CpuId) -> VirtualTime;
 
     /// Returns the earliest clock with which a vCPU may wake on a CPU that becomes idle. `last` is
-    /// the actual time of the CPU's last occupant.
+    /// the actual virtual time of the CPU's last occupant.
     fn floor_of_idle(floor: VirtualTime, last: VirtualTime) -> VirtualTime;
 
     /// Returns the end of the current timeslice after another vCPU was queued. `lead` is the amount
@@ -120,10 +120,11 @@ trait Source: Sized + Send + 'static {
     /// times at which the timeslice and the warp would end independently.
     fn ends(turn: Time, warp: Time) -> (Time, Time);
 
-    /// Counts CPU time against the limit of a warp. Returns the result if the limit ends the warp.
+    /// Counts CPU time against the limit of a warp. If the limit ends the warp, returns when the
+    /// vCPU may warp again.
     fn use_warp(clock: &mut VcpuClock, now: Time) -> Option<WarpEnd>;
 
-    /// Handles the end of the warp pause of a vCPU.
+    /// Handles the end of the pause after which a vCPU may warp again.
     fn may_warp_again(bvt: &mut Bvt<Self>, cpu: CpuId, vcpu: VcpuId);
 
     /// Converts a lead in virtual time to charging units, for a clock at the pace `pace`.
@@ -155,7 +156,8 @@ struct BvtCpu {
     /// Earliest actual time of the runnable vCPUs. A vCPU that wakes starts from this time or
     /// later.
     floor: VirtualTime,
-    /// Time of the latest pass that was requested to follow all wakes of its instant.
+    /// Time of the latest pass that a timer or a wake requested. Such a pass follows after all
+    /// wakes of the same instant.
     pending: Time,
     floor_before: VirtualTime,
     /// Last position assigned at the head of the queue.

@@ -108,14 +108,14 @@ pub(crate) struct Credit {
     /// True once the first vCPU has joined. The ticks start then, since the time is not known
     /// before.
     has_begun: bool,
-    /// Number of ticks of the master CPU since the last accounting.
+    /// Number of ticks of CPU 0, which trigger the accounting, since the last accounting.
     ticks: u32,
     accounted: Time,
     cpus: Vec<CreditCpu>,
     /// CPUs by the class of the vCPU chosen for them. A CPU with no chosen vCPU counts as
     /// [`Class::Idle`].
     by_class: [CpuSet; runqueue::CLASSES],
-    /// Number of vCPUs on each home CPU.
+    /// Number of vCPUs by home CPU, the CPU in whose list a vCPU belongs.
     population: Population,
     queues: RunQueues,
     vcpus: Roster<Vcpu>,
@@ -482,7 +482,8 @@ impl Credit {
         self.take(at, cpu, vcpu);
     }
 
-    /// Moves a vCPU to another home CPU if its affinity no longer allows its home CPU.
+    /// Moves a vCPU from its home, the CPU in whose list it belongs, because its affinity no longer
+    /// allows that CPU.
     fn expel(&mut self, at: &Moment, vcpu: VcpuId) {
         if self.vcpus[vcpu].on.is_some() {
             return self.migrate(vcpu);

@@ -3,11 +3,11 @@
 //!
 //! Each vCPU has a budget of `slice` in each `period`, and its deadline is the end of the period.
 //! Of the runnable vCPUs with budget left, the one with the earliest deadline runs [VSched §3.1].
-//! Decisions are made at period boundaries, when a budget is exhausted and when the set changes
-//! [VSched §3.3]. A vCPU is bound to one CPU at admission. So each CPU is a single-CPU EDF queue,
-//! and the test `sum of slice/period <= 1 - reserve` is exact. Slack goes to the work-conserving
-//! vCPUs of the CPU. The vCPU that has received the least slack comes first. An `exact` vCPU never
-//! gets slack.
+//! Decisions are made at period boundaries, when a budget is exhausted and when the set of runnable
+//! vCPUs changes [VSched §3.3]. A vCPU is bound to one CPU at admission. So each CPU is a
+//! single-CPU EDF queue, and the test `sum of slice/period <= 1 - reserve` is exact. Slack goes to
+//! the work-conserving vCPUs of the CPU. The vCPU that has received the least slack comes first. An
+//! `exact` vCPU gets slack only to make up for backlog.
 //!
 //! Holds after every call:
 //! - A runnable vCPU is in one deadline queue of its CPU: in `owed` while it has budget left in
@@ -20,15 +20,17 @@
 //! Debt. A vCPU is stopped a little after its budget is exhausted, and sometimes much later. The
 //! least lateness of recent stops is deducted from the next slice. A stop with that lateness then
 //! falls at the end of the slice, and over many periods the error is that of a single stop. Other
-//! debt is paid from slack of the CPU, which the vCPUs that had to wait receive first. Over time
-//! that slack is the unreserved share of the CPU. When the CPU is quiescent, no vCPU has to wait.
+//! debt is paid from slack of the CPU: vCPUs that had to wait because of the debt receive slack
+//! first. Over time that slack is the unreserved share of the CPU. On a quiescent CPU no vCPU has
+//! to wait.
 //!
 //! A vCPU with a hard limit (`exact`) is forgiven a limited amount of this other debt. In each
-//! period this is a quarter of a slice, at least 50 us and at most 250 us. Unused amounts add up,
-//! to at most 40. Within that limit none of its slices is short. Its mean excess over the slice per
-//! period is the mean lateness of stops less the least lateness. Debt beyond that limit is deducted
-//! from the next slices, which can be short. The debt is at most ten slices or the share of a
-//! second, whichever is more. With `repay` nothing is forgiven: the share is exact over time.
+//! period this is a quarter of a slice, at least 50 us and at most 250 us. Amounts that are not
+//! used add up, to at most 40 of them. Within that limit none of its slices is short. Its mean
+//! excess over the slice per period is the mean lateness of stops less the least lateness. Debt
+//! beyond that limit is deducted from the next slices, which can be short. The debt is at most ten
+//! slices or the vCPU's share of a second, whichever is more. With `repay` nothing is forgiven: the
+//! share is exact over time.
 //!
 //! New parameters start a new period at once and yield no CPU time. CPU time used of the old slice
 //! beyond `slice × elapsed / period` is excess over the fluid rate. The excess is deducted from the
@@ -127,7 +129,7 @@ struct Edf {
     /// vCPUs that share unused budget with their siblings, by VM.
     families: SiblingGroups,
     loans: Loans,
-    /// Clock that defines phases.
+    /// Clock to which periods with a fixed phase are aligned.
     clock: GridClock,
     /// True if a new period begins when a vCPU wakes.
     begins_at_wake: bool,
@@ -138,7 +140,7 @@ struct Edf {
 struct SpareTime {
     /// Number of times that the CPU became quiescent.
     rests: u32,
-    /// Share of the CPU that is neither reserved nor lent.
+    /// Unreserved share of the CPU, less the share that is lent.
     share: CpuShare,
 }
 
@@ -466,8 +468,9 @@ impl Edf {
         }
     }
 
-    /// Returns true if a new period of a vCPU with these parameters begins when it wakes. Never if
-    /// it has a phase, since such periods stay at fixed times, or if it borrows from siblings.
+    /// Returns true if a new period of a vCPU with these parameters begins when it wakes. Returns
+    /// false if the vCPU has a phase, since its periods then stay at fixed times, or if it borrows
+    /// from siblings.
     fn begins_at_wake(&self, share: &Values) -> bool {
         self.begins_at_wake && share.maybe_span(&PHASE).is_none() && !is_by_use(share)
     }

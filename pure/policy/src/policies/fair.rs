@@ -367,7 +367,7 @@ impl Fair {
         }
     }
 
-    /// Returns each vCPU that waits for its quota to the queue, if its quota is full again.
+    /// Puts the vCPUs that wait for their quota back into the queue, if their quota is full again.
     fn unpark(&mut self, at: &Moment, cpu: CpuId) {
         let parked = core::mem::take(&mut self.cpus[cpu.index()].parked);
         for vcpu in parked {

@@ -136,7 +136,7 @@ struct GedfRules {
 struct GedfServer {
     reservation: Reservation,
     extra: bool,
-    /// CPUs against whose capacity the vCPU's share counts: its affinity.
+    /// Affinity of the vCPU. The vCPU's share counts against the capacity of these CPUs.
     allowed: CpuSet,
     /// End of the vCPU's period that began last.
     period_end: Time,
@@ -144,13 +144,13 @@ struct GedfServer {
     deadline: Time,
     /// Number of times that the budget of this period was exhausted.
     level: u64,
-    /// Budget left on the current level: since the budget was last filled up.
+    /// Budget left on the current level. A new level begins each time the budget is filled up.
     remaining: Span,
     /// Overrun still to be deducted from the next budgets.
     debt: Span,
     /// Time at which the vCPU last blocked.
     asleep_since: Time,
-    /// True if the vCPU was blocked in this period. A budget that it misses is then dropped.
+    /// True if the vCPU was blocked in this period. Budget that it did not receive is then dropped.
     slept: bool,
 }
 
@@ -345,8 +345,8 @@ impl Gedf {
     }
 
     /// Reserves a share for a vCPU, in place of its previous share. `before` is the previous share
-    /// and the CPU time used in excess of its fluid rate. Returns the CPU time used in excess of
-    /// the fluid rate that is to be deducted from the new budgets.
+    /// and the CPU time used in excess of its fluid rate. Returns the excess to deduct from the new
+    /// budgets: CPU time that the vCPU used beyond its fluid rate.
     fn promise(
         &mut self,
         at: &Moment,
@@ -410,8 +410,8 @@ impl Gedf {
         (self.servers[vcpu].rank() < last).then_some(cpu)
     }
 
-    /// Marks a CPU for rescheduling and returns it. If its occupant can continue on an idle CPU,
-    /// returns that CPU too. The newcomer can be unable to run there, while the occupant is able.
+    /// Marks a CPU for rescheduling and returns it, with an idle CPU on which its occupant can
+    /// continue. The vCPU that takes over the marked CPU may be unable to run on that idle CPU.
     fn tell(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let idle = at.idle();
         let occupant = at.occupant(cpu).filter(|_| !idle.is_empty());

@@ -74,7 +74,8 @@ See also: `slackline help credit` (weights), `edf` (reservations).",
 struct RoundRobin {
     quantum: Span,
     queue: FifoQueue,
-    /// Part of its timeslice that each vCPU has used, for vCPUs that were interrupted.
+    /// Part of its current timeslice that each vCPU has used. A vCPU that is picked again runs for
+    /// the rest.
     used: Roster<Span>,
 }
 

@@ -6,20 +6,21 @@
 //!
 //! A runnable vCPU is in the *ready* queue of its CPU while it has budget left, ordered by the end
 //! of its period. Otherwise it is in the *waiting* queue, ordered by the start of its next period.
-//! The head of the ready queue runs on its guarantee. If that queue is empty there is slack, which
-//! is divided in quanta. First in slack are the vCPUs in the *penalty* queue, which lost some of a
-//! slice by blocking. The vCPUs in the *extra* queue follow, by weight. A vCPU is bound to one CPU
-//! at admission, and CPUs do not interact. A balancer may migrate vCPUs that only use slack. With
-//! placement by splitting (`split`), a vCPU may fit on no CPU as a whole. It then runs its subtasks
-//! one after the other, each on one CPU.
+//! A vCPU with a weight has a *slice by weight*: its part of the time that fixed slices leave in
+//! each 100 ms. The head of the ready queue runs on its guarantee. If that queue is empty there is
+//! slack, which is divided in quanta. First in slack are the vCPUs in the *penalty* queue, which
+//! lost some of a slice by blocking. The vCPUs in the *extra* queue follow, by weight. A vCPU is
+//! bound to one CPU at admission, and CPUs do not interact. A balancer may migrate vCPUs that only
+//! use slack. With placement by splitting (`split`), a vCPU may fit on no CPU as a whole. It then
+//! runs its subtasks one after the other, each on one CPU.
 //!
 //! Like the original this scheduler works in passes, which events request. A pass settles the
 //! timeslice that has ended, moves vCPUs whose periods begin or end, and decides which vCPU runs
 //! until when. `pick` returns that decision until the next pass.
 //!
 //! Holds after every call: a runnable vCPU with periods is in exactly one of the ready and the
-//! waiting queue, also while it runs. The timer of a CPU is the start of the next period of the
-//! first vCPU that waited at its last pass.
+//! waiting queue, also while it runs. Each pass of a CPU sets the timer of the CPU to the time at
+//! which the first waiting vCPU begins its next period.
 //!
 //! Departs from its source: scores count from a base score of the queue, which Xen deducts from all
 //! vCPUs instead. A slice by weight that would be negative in Xen is one nanosecond. The CPU time
@@ -104,7 +105,7 @@ struct Sedf {
     tickets: u64,
     servers: Roster<SedfServer>,
     holds: Holds<CpuId>,
-    /// Slices by weight that were given up and are not free yet.
+    /// Slices that vCPUs with a `weight` gave up and that are not free yet.
     leavings: ReleasedSlices,
     /// Split reservations. `None` if the policy never splits a vCPU.
     parting: Option<Box<SplitState>>,
@@ -475,7 +476,8 @@ impl Sedf {
     }
 
     /// Returns true if slack must compensate a vCPU for lost or missed budget. With extra support
-    /// this counts at a wake even if slack is divided without regard to it. [Xen 3.0, §15 item 9]
+    /// such budget counts at a wake even if slack is divided without regard to it. [Xen 3.0, §15
+    /// item 9]
     fn is_penalised(&self, vcpu: VcpuId) -> bool {
         if self.rules.unblocking == Unblocking::ExtraSupport {
             !self.servers[vcpu].due_from_slack().is_zero()

@@ -15,7 +15,7 @@ pub(crate) struct FifoQueue {
     nodes: Vec<FifoNode>,
 }
 
-/// vCPU in the circle, and the numbers of the neighbouring nodes.
+/// Entry of a vCPU in the circular list, with the numbers of the neighbouring nodes.
 #[derive(Clone, Copy, Debug)]
 struct FifoNode {
     before: u32,

@@ -44,7 +44,7 @@ struct QueuePosition {
 /// Value of `at` for a vCPU in a sorted run, and not in the heap. No heap has so many entries.
 const IN_RUN: u32 = u32::MAX;
 
-/// Position of a vCPU that is in no queue. The number of its queue is higher than the number of any
+/// Position of a vCPU that is in no queue. Its queue number is higher than the number of any real
 /// queue.
 const NOWHERE: QueuePosition = QueuePosition { queue: u32::MAX, at: 0 };
 
@@ -69,8 +69,8 @@ impl<K: Ord + Copy> Queues<K> {
         lower(self.links.first(*run), heap.first())
     }
 
-    /// Returns the vCPU with the lowest key for which `holds` is true. Examines only the vCPUs with
-    /// lower keys, for which `holds` is false, and their children in the heap.
+    /// Returns the vCPU with the lowest key for which `holds` is true. Examines only vCPUs with
+    /// lower keys and, in the heap, the children of these vCPUs.
     #[inline(always)]
     pub(crate) fn first_that(
         &self,
@@ -250,7 +250,7 @@ fn lower<T: Ord + Copy>(this: Option<T>, that: Option<&T>) -> Option<T> {
     }
 }
 
-/// Returns the index of the child of a heap node with the lowest key. `None` if it has no children.
+/// Returns the index of the lowest child of the heap node `at`. `None` if the node has no children.
 #[inline]
 fn lowest_below<T: Ord>(heap: &[T], at: usize) -> Option<usize> {
     let first = at * ARITY + 1;

@@ -42,8 +42,8 @@ pub(crate) fn bytes(item: &Item<'_>) -> Result<u64, Mistake> {
 pub(crate) fn mean_between(item: &Item<'_>) -> Result<Span, Mistake> {
     const LEAST: u64 = 10;
     const MOST: u64 = 1_000_000 * PARTS;
-    /// Number of steps of a rate in one event per second. A rate has at most four decimal places,
-    /// so one step is 0.0001 events per second.
+    /// One event per second, counted in the smallest step of a rate. A rate has at most four
+    /// decimal places, so a step is 0.0001 events per second.
     const PARTS: u64 = 10_000;
     let parts = match item.value() {
         DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix())

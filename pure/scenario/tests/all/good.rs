@@ -245,8 +245,8 @@ fn scenario_vcpu_slots_and_domain_ids_are_numbered_without_gaps() {
     assert_eq!(names[9..], ["old", "traced", "polite.0", "polite.1", "dodger"]);
 }
 
-/// The domain of the balancer comes last, and its affinity is CPU 0. A balancer call costs 5 us,
-/// and 50 ns for each of 14 vCPUs.
+/// The domain of the balancer comes last, and its affinity is CPU 0. The cost of a balancer call is
+/// 5 us, plus 50 ns for each of 14 vCPUs.
 #[test]
 fn scenario_has_balancer_domain_only_if_balancer_calls_cost_time() {
     assert_eq!(full().simulated().domains.len(), 8, "edf does not");
@@ -510,7 +510,7 @@ fn every_claim_comparison_is_unchanged_if_printed_and_parsed() {
 }
 
 #[test]
-fn claim_without_a_domain_tests_all_domains_or_their_admission() {
+fn claim_that_names_no_domain_applies_to_all_domains() {
     for that in ["misses", "misses of total"] {
         let scenario = least(&format!("[[claim]]\nthat = \"{that}\"\nis = \"at most 0\""));
         assert_eq!((scenario.claims[0].metric.as_str(), &scenario.claims[0].of), ("misses", &None));

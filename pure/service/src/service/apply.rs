@@ -132,7 +132,8 @@ impl Service {
     }
 
     /// Carries out all steps or none, and queues them for the ledger in one commit. `by` returns
-    /// the cause of a change from its index. Returns the changed rows with their new revisions.
+    /// the cause of the change with a given index. Returns the changed rows with their new
+    /// revisions.
     pub(super) fn carry_out<'a>(
         &mut self,
         now: Time,

@@ -123,7 +123,7 @@ impl Service {
         outcome
     }
 
-    /// Carries out a request with `auto`. Tries the mechanism that works better on this host first.
+    /// Carries out a request with `auto`. Tries the mechanism of [`World::best_mechanism`] first.
     /// If the service refuses that mechanism, tries the dispatcher. Logs the mechanism of each
     /// changed reservation.
     fn carry_out_by_best_mechanism(
@@ -219,7 +219,8 @@ impl Service {
     }
 }
 
-/// Replies to a request. Does nothing if the answer comes later, after a commit or from the world.
+/// Replies to a request. Does nothing if the answer comes later, after a commit or from the
+/// [`World`].
 fn reply(asked: &ClientRequest, outcome: Replied, world: &mut impl World) {
     match outcome {
         Ok(Some(answer)) => world.reply(asked.ticket, &Ok(answer)),
@@ -232,7 +233,7 @@ fn reply(asked: &ClientRequest, outcome: Replied, world: &mut impl World) {
 enum EarlierRequest {
     /// No request had this key before.
     Never,
-    /// The earlier request has no answer yet. Both requests will get one answer.
+    /// The earlier request has no answer yet. After the commit, both requests get the same answer.
     Waits,
     /// The earlier request was answered.
     Answered(Box<Answer>),

@@ -99,7 +99,8 @@ impl Service {
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
-    /// Handles the report that a gang is broken. The member on this host ends, or goes on alone.
+    /// Handles the report that a gang is broken. The member on this host ends if it has not begun,
+    /// or if the gang is strict. Otherwise the member goes on alone.
     pub(super) fn break_gang(
         &mut self,
         now: Time,

@@ -109,7 +109,8 @@ impl Service {
         }
     }
 
-    /// Updates identity and user of a reservation's VM in its row, and writes an event.
+    /// Updates the row of a reservation with the identity and the user of its VM, and writes an
+    /// event.
     pub(super) fn machine_is(&mut self, now: Time, name: &Name, happened: EventKind) {
         let Some(entry) = self.book.get_mut(name) else { return };
         let identity = match entry.machine() {

@@ -104,7 +104,8 @@ impl Service {
         Ok(None)
     }
 
-    /// Makes the first change of the plan that has a prediction and is admitted by itself.
+    /// Makes the first change of a plan for which there is a prediction and which is admitted
+    /// alone. Only a change of an existing reservation can be made first.
     fn begin_canary(
         &mut self,
         now: Time,
@@ -275,7 +276,7 @@ impl Service {
         }
     }
 
-    /// Returns plans to their previous stage if their last stage could not be written.
+    /// Resets each plan whose last stage could not be written to the stage that the ledger has.
     pub(super) fn take_plans_back(&mut self, now: Time) {
         for principal in self.writer.unwritten_plans() {
             let stored = self.stored_plans.get(&principal);
@@ -291,8 +292,8 @@ impl Service {
         self.watch_again(now);
     }
 
-    /// Updates plans after the service itself changed a reservation, so that the plan can still be
-    /// undone.
+    /// Updates the plans that contain a reservation after the service itself changed it, so that
+    /// these plans can still be undone.
     pub(super) fn follow_in_plans(&mut self, before: &Row, after: &Row) {
         for (principal, plan) in &mut self.plans {
             if plan.follow(before, after) {

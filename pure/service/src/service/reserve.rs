@@ -227,7 +227,8 @@ fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     }
 }
 
-/// Returns the user who owns the VM of a new reservation, or who will own it.
+/// Returns the user who owns the VM of a new reservation. If the VM does not exist yet, this is the
+/// user who will own it.
 ///
 /// # Errors
 /// If the caller may not reserve for that user, or if the request named another user.
@@ -283,7 +284,7 @@ pub(super) fn join(
     })
 }
 
-/// Returns the refusal for a call that the world declined.
+/// Returns the refusal for a call that the [`World`] declined.
 pub(super) fn refusal(declined: WorldError, terms: &Terms, binding: &Binding) -> Refusal {
     match declined {
         WorldError::Admission(error) => {

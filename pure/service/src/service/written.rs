@@ -192,8 +192,8 @@ impl Service {
     }
 }
 
-/// Returns the row to report in an answer. It is the row in the ledger if that belongs to the same
-/// reservation, otherwise the row of the change.
+/// Returns the row to report in an answer. If the row in the ledger belongs to the same
+/// reservation, that row is returned. Otherwise the row of the change is returned.
 fn committed_row(deed: &UncommittedChange, written: Option<&Row>) -> Row {
     let written = written.filter(|row| row.since == deed.row.since && deed.kind != Kind::Ended);
     written.unwrap_or(&deed.row).clone()

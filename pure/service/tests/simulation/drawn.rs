@@ -15,8 +15,8 @@ use crate::run::Run;
 use crate::world::{Lie, Model};
 
 const MACHINES: [&str; 4] = ["m0", "m1", "m2", "m3"];
-/// Usual owner of each VM. Two VMs belong to the operator, one to root, and one to the user of
-/// processes that root starts.
+/// Usual owner of each VM. Two VMs belong to the operator, one to root, and one to [`DAEMON`], the
+/// unprivileged user of processes that root starts.
 const USERS: [u32; 4] = [1, 1, 0, DAEMON];
 /// A user without rights. The VMs of this user have names of other users' VMs.
 const STRANGER: u32 = 7;
@@ -37,7 +37,7 @@ pub(crate) struct Tally {
     pub(crate) not_durable: u32,
 }
 
-/// Plays the run of a seed.
+/// Carries out the run that a seed determines.
 pub(crate) fn run(
     seed: u64,
     lie: Option<Lie>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use slackline_service::{Binding, BindingKind, Identity, Machine};
 
-/// Unprivileged user of processes that root has started and to which root gave a name.
+/// Unprivileged user of processes that root has started. Root gave these processes their names.
 pub(crate) const DAEMON: u32 = 64;
 
 /// A process that is a VM.

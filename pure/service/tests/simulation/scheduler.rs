@@ -107,7 +107,7 @@ pub(crate) struct Scheduler {
     pub(crate) meters: BTreeMap<(Identity, u16), Meter>,
     /// Shares that stay reserved after a VM left a reservation, until its excess is repaid.
     left: BTreeMap<(Identity, u16, DomId), Left>,
-    /// Defects of the scheduler that tests can switch on.
+    /// True if every reservation is admitted. This is a defect for tests of the checks.
     pub(crate) admits_all: bool,
     pub(crate) forgets: bool,
     joins: u32,

@@ -38,7 +38,7 @@ pub(crate) enum Lie {
     IgnoresPauses,
     /// A process is recognized by its process id alone.
     TakesNumbers,
-    /// A VM is recognized by its name alone, even if its user is another one.
+    /// A VM is recognized by its name alone, even if it belongs to another user.
     HidesUsers,
     /// A reply is sent twice.
     AnswersTwice,
@@ -91,7 +91,8 @@ pub(crate) struct Model {
     pub(crate) begun: Vec<Commit>,
     pub(crate) published: u64,
     pub(crate) rings: Option<Time>,
-    /// Breach of the contract between service and world, made by the service.
+    /// Description of a call by which the service broke its contract with the world. `None` if
+    /// there was no such call.
     pub(crate) wrong: Option<String>,
     pub(crate) trace: Option<Vec<String>>,
     /// Time from the begin of a commit until it is synced.
@@ -145,7 +146,8 @@ impl Model {
         self.faults.as_mut().is_some_and(|draw| draw.percent(chance))
     }
 
-    /// Kills the service. The keeper restores all threads, and the disk keeps what is synced.
+    /// Kills the service. The keeper process restores all threads, and the disk keeps each synced
+    /// commit.
     pub(crate) fn crash(&mut self, is_there: bool) {
         let (cpus, now) = (self.scheduler.cpus(), self.now);
         self.scheduler = Scheduler::new(cpus, now);
@@ -178,7 +180,8 @@ impl Model {
         loaded
     }
 
-    /// Returns an error if the threads in `seats` must not be changed.
+    /// Checks that the VM and its vCPUs in `seats` exist. With a probability of `chance` percent
+    /// each, the VM ends first, or the kernel refuses.
     fn hold(&mut self, seats: &Seats, chance: u64) -> Result<(), WorldError> {
         if self.fault(chance) {
             // The VM may end between the lookup and this call, and another VM may get its process

@@ -11,8 +11,8 @@ pub(crate) type Waiting = (VcpuId, Span);
 
 /// Barriers of all parallel programs.
 pub(crate) struct Barriers {
-    /// Parallel program of each domain, by index of the domain. Empty if the scenario has no
-    /// parallel program.
+    /// Index of the parallel program of each domain, by index of the domain. Empty if the scenario
+    /// has no parallel program.
     of_domain: Vec<Option<usize>>,
     programs: Vec<Program>,
 }
@@ -64,8 +64,8 @@ impl Barriers {
         self.programs.get_mut(program)
     }
 
-    /// Records that a node has reached the barrier. If no other node is still missing there,
-    /// returns all nodes, which then continue. Otherwise returns an empty list.
+    /// Records that a node has reached the barrier. If all other nodes have reached it too, returns
+    /// all nodes, which then continue. Otherwise returns an empty list.
     pub(crate) fn come(&mut self, vcpu: VcpuId, latency: Span) -> Vec<Waiting> {
         let Some(program) = self.program(vcpu) else { return Vec::new() };
         program.waiting.push((vcpu, latency));

@@ -7,7 +7,7 @@ use slackline_scenario::Scenario;
 use slackline_units::{Span, VcpuId};
 
 /// CPU time that a vCPU requests while it spins on a lock. No vCPU can use that much, since a run
-/// lasts at most a year. The CPU time spent spinning is this value less the time that is left.
+/// lasts at most a year. The CPU time spent spinning is this value minus the time that is left.
 pub(super) const SPIN: Span = Span::from_ns(1 << 62);
 
 /// Locks of all domains.
@@ -39,7 +39,7 @@ impl Locks {
         queue.len() == 1
     }
 
-    /// Releases the lock of the vCPU's domain, which it must hold.
+    /// Releases the lock of the vCPU's domain. The vCPU must hold the lock.
     pub(crate) fn give_back(&mut self, vcpu: VcpuId) {
         let queue = &mut self.of(vcpu).queue;
         debug_assert_eq!(queue.front(), Some(&vcpu), "a vCPU that releases a lock holds it");

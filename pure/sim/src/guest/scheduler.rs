@@ -1,9 +1,10 @@
 //! The scheduler inside a guest, which chooses the task that each vCPU of a simulated operating
 //! system runs.
 //!
-//! Tasks have fixed priorities, or the urgency of a task is the deadline of its current job (EDF).
-//! Tasks of the same urgency run round-robin for a quantum each. A task that is preempted, or that
-//! has more work right away, continues before the other tasks of its urgency.
+//! The guest configures one of two schedulers. With fixed priorities, the urgency of a task is its
+//! priority. With EDF, the urgency of a task is the deadline of its current job. Tasks of the same
+//! urgency run round-robin for a quantum each. A task that is preempted, or that has more work
+//! right away, continues before the other tasks of its urgency.
 
 use std::collections::VecDeque;
 
@@ -29,7 +30,7 @@ enum ReadyTasks {
     Deadlines(VecDeque<u16>),
 }
 
-/// End of the queue of ready tasks of the same urgency at which a task is inserted.
+/// Place at which a task is inserted: before or behind the ready tasks of the same urgency.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QueueEnd {
     First,

@@ -159,8 +159,9 @@ impl Progress {
         }
     }
 
-    /// Returns the jobs whose deadline has passed and that are not complete. They are the current
-    /// job, and the jobs that would have been released after it by now.
+    /// Returns the jobs that are not complete although their deadline has passed. The current job
+    /// comes first, then the later jobs that would have been released if the current job were
+    /// complete.
     pub(crate) fn overdue(&self, work: &Work<'_>, now: Time) -> Vec<Job> {
         let Work { program, draws, releases, .. } = work;
         let have_begun = releases.have_begun();

@@ -47,7 +47,7 @@ pub(crate) struct Item<D> {
     pub(crate) cost: Span,
 }
 
-/// Next step of a task that has begun a step with a device.
+/// Result of a device step of a task: the task goes on at once, or waits for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskStep {
     GoOn,
@@ -206,7 +206,7 @@ impl<'a, D: Copy> Systems<'a, D> {
         !self.systems[usize::from(seat.system)].vcpus[usize::from(seat.number)].is_asleep
     }
 
-    /// Makes the first vCPU of a system look for work: interrupts and events go there.
+    /// Makes the first vCPU of a system, which handles interrupts and events, look for work.
     pub(crate) fn alert(&mut self, id: SystemId) {
         let alerted = self.systems[usize::from(id)].alert(0);
         self.effects.alert(alerted);
@@ -232,7 +232,7 @@ impl<'a, D: Copy> Systems<'a, D> {
     }
 
     /// Returns a vCPU whose reported tasks have changed since the last call, with the tasks that
-    /// run or could run there. `None` if no report of this operating system has changed.
+    /// run or could run on it. `None` if no report of this operating system has changed.
     pub(crate) fn news(&mut self, id: SystemId) -> Option<(VcpuId, Tasks)> {
         let System { vcpus, info, .. } = &mut self.systems[usize::from(id)];
         let info = info.as_mut()?;
@@ -251,7 +251,7 @@ impl<'a, D: Copy> Systems<'a, D> {
         self.systems[usize::from(id)].vcpus.iter().any(|vcpu| vcpu.is_here && holds(vcpu.id))
     }
 
-    /// Records that a vCPU runs another task, which changes the reports for its siblings.
+    /// Records that a vCPU runs another task, which changes the reports for its sibling vCPUs.
     fn places_changed(&mut self, id: SystemId) {
         let system = &self.systems[usize::from(id)];
         if system.info.is_some() && system.vcpus.len() > 1 {
@@ -371,8 +371,8 @@ impl<'a, D: Copy> System<'a, D> {
     }
 
     /// Returns the work item for the next task of a vCPU. If no task is ready, returns the item for
-    /// a search that finds no work. `None` if that search costs nothing, or if `has_idled` says
-    /// that the vCPU has just done it. `idle` is added to the system's own cost of the search.
+    /// a search that finds no work. `None` if that search costs nothing, or if the vCPU has just
+    /// done it (`has_idled`). `idle` is added to the system's own cost of the search.
     #[inline]
     fn choose(&mut self, has_idled: HasIdled, idle: Span) -> Option<Item<D>> {
         if let Some(task) = self.ready.pop() {
@@ -408,8 +408,8 @@ impl<'a, D: Copy> System<'a, D> {
         if runs > Some(rank) { self.alert(number) } else { None }
     }
 
-    /// Puts the task of a vCPU back in the run queue. `left` is the CPU time its item still needs.
-    /// Returns true if the vCPU had a task.
+    /// Puts the task of a vCPU back in the run queue. `left` is the CPU time that the task's work
+    /// item still needs. Returns true if the vCPU had a task.
     fn put_aside(&mut self, number: usize, left: Span) -> bool {
         let item = &mut self.vcpus[number].item;
         let ItemKind::Task(task) = item.doing else { return false };
@@ -434,7 +434,7 @@ enum HasIdled {
     Yes,
 }
 
-/// State that handlers of events of simulated operating systems read and change.
+/// State of simulated operating systems and their vCPUs that event handlers read and change.
 pub(crate) struct Context<'c, 'a, D> {
     pub(crate) now: Time,
     pub(crate) systems: &'c mut Systems<'a, D>,

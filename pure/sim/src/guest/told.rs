@@ -1,6 +1,6 @@
-//! Reports that a guest sends about its tasks. For each vCPU they name the most urgent tasks that
-//! could run there. For the whole guest they name the tasks that wait, and the tasks that I/O has
-//! woken recently.
+//! Reports that a guest sends about its tasks. The report for a vCPU names the most urgent tasks
+//! that could run on this vCPU. It also names the tasks of the whole guest that wait, and the tasks
+//! that I/O has woken recently.
 
 use std::collections::{BTreeSet, VecDeque};
 

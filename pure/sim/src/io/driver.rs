@@ -118,8 +118,8 @@ impl Io<'_> {
         context.systems.alert(self.driver.system);
     }
 
-    /// Sends the driver domain an event about a new entry in a guest's rings, unless the driver
-    /// domain already knows of entries there.
+    /// Sends the driver domain an event about a new entry in a guest's rings. Does nothing if the
+    /// driver domain already knows that these rings have entries.
     pub(super) fn tell_driver(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
         let frontend = &mut self.frontends[usize::from(guest)];
         if std::mem::replace(&mut frontend.driver_knows, true) {

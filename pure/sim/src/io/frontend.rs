@@ -43,7 +43,8 @@ pub(crate) enum DeviceWork {
 pub(super) enum IoRecipient {
     /// The task that waits for this packet or data.
     Task(u16),
-    /// The next task that takes a request. With an id, only a task whose jobs carry that id.
+    /// The next task that waits for any request. With an id, only a task whose jobs carry that id
+    /// takes the request.
     Takes(Option<TaskId>),
 }
 
@@ -54,8 +55,8 @@ pub(super) struct Frontend<'a> {
     pub(super) is_told: bool,
     /// Packets that the driver domain has handed to the guest, with their recipients.
     received: VecDeque<(Packet, Option<IoRecipient>)>,
-    /// Recipient of the packet that the guest is processing. `None` if it processes no packet;
-    /// `Some(None)` if the recipient is not known.
+    /// Recipient of the packet that the guest is processing. `None` if the guest processes no
+    /// packet. `Some(None)` if the recipient is not known.
     receiving: Option<Option<IoRecipient>>,
     /// Number of pending packets and completed reads for each recipient.
     for_whom: BTreeMap<IoRecipient, u32>,
@@ -142,8 +143,8 @@ impl<'a> Frontend<'a> {
         meant
     }
 
-    /// Returns the tasks that wait for requests, longest wait first. If `by` is given, only tasks
-    /// whose jobs carry that id.
+    /// Returns the tasks that wait for requests, longest wait first. If `by` is given, returns only
+    /// tasks whose jobs carry that id.
     fn takers(&self, by: Option<TaskId>) -> impl Iterator<Item = u16> {
         let takes = move |task: &u16| by.is_none() || self.told_by(*task) == by;
         self.acceptors.iter().copied().filter(takes)

@@ -51,8 +51,8 @@ impl Nic {
         if packet.has_data() { self.full } else { self.empty }
     }
 
-    /// Returns the time at which a packet that is sent to the host now has completely left its
-    /// sender.
+    /// Returns the time at which the sender has completely sent a packet that begins to travel to
+    /// the host now.
     pub(super) fn wire_in(&mut self, packet: Packet, now: Time) -> Time {
         self.in_free = self.in_free.max(now).after(self.time_on_wire(packet));
         self.in_free

@@ -86,8 +86,8 @@ proptest! {
         }
     }
 
-    /// A vCPU that wakes once after a long sleep receives its share of the hinted latency within
-    /// that latency, in any phase of its period.
+    /// A vCPU with a latency hint wakes once after a long sleep, in any phase of its period. It
+    /// receives its share of the hinted latency as CPU time, before that latency has passed.
     #[test]
     fn atropos_waking_vcpu_meets_the_latency_hint_on_full_cpu(
         others in set(5, 600_000),

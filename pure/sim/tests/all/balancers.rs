@@ -99,8 +99,8 @@ fn vcpus_under_a_balancer_receive_the_hand_computed_shares() {
 }
 
 /// Cases R1 to R4 of the reference on balancers. With tau (CPU time per weight) averaged over runs,
-/// the shares are the same as with the default tau. R5 by the thesis depends on the first
-/// migration.
+/// the shares are the same as with the default tau. Case R5 is left out, because its shares depend
+/// on the first migration under the rules of the thesis.
 #[test]
 fn balancer_averaging_over_its_runs_gives_hand_computed_shares() {
     for Case { id, cpus, guests, shares, .. } in hosts_by_hand().into_iter().take(4) {
@@ -116,7 +116,7 @@ fn balancer_averaging_over_its_runs_gives_hand_computed_shares() {
 }
 
 /// Case R10 of the reference on balancers: two groups of two CPUs, one with three always runnable
-/// vCPUs and one with four. Affinities keep every vCPU within its group, and none leaves it.
+/// vCPUs and one with four. Affinities keep every vCPU within its group of CPUs.
 #[test]
 fn balancer_never_migrates_vcpus_between_cpu_groups_with_disjoint_affinities() {
     let island = |cpus: &[usize], starts: &[usize]| {
@@ -139,7 +139,7 @@ fn balancer_never_migrates_vcpus_between_cpu_groups_with_disjoint_affinities() {
 
 /// Case R11 of the reference on balancers, figure 4.3 of the thesis. A vCPU on CPU 1 may also run
 /// on CPU 3, so all four CPUs are one group. That vCPU migrates between CPU 1 and CPU 3. vCPUs
-/// without affinity to CPU 2 never run there.
+/// without affinity to CPU 2 never run on CPU 2.
 #[test]
 fn balancer_migrates_vcpu_only_to_cpus_that_its_affinity_allows() {
     let on = |cpu: usize, cpus: &[usize]| Guest { cpus: Some(cpus.to_vec()), ..Guest::hog(cpu, 1) };
@@ -162,9 +162,9 @@ fn balancer_migrates_vcpu_only_to_cpus_that_its_affinity_allows() {
 }
 
 /// Figures 4.4 and 4.5 of the thesis [Diestelhorst]: one always runnable vCPU shares a CPU with
-/// dom0, which has 5 ms of every 20 ms. Two more such vCPUs are on the other CPU. In any phase of
-/// the start, the three receive equal CPU time, at most one exchange apart. dom0 receives its slice
-/// in each period.
+/// dom0, which has 5 ms of every 20 ms. Two more always runnable vCPUs are on the other CPU. They
+/// start at ten phases. The CPU times of the three vCPUs differ by at most the gain from one
+/// exchange. dom0 receives its slice in each period.
 #[test]
 fn balancer_gives_vcpus_beside_dom0_equal_time_whenever_they_start() {
     for (balancer, phase) in ["thesis", "repaired"]
@@ -205,8 +205,8 @@ fn balancer_on_one_cpu_host_leaves_the_trace_unchanged() {
     assert!(others.iter().all(|other| *other == none));
 }
 
-/// A vCPU whose affinity shrinks to CPU 0 migrates there and stays. It may migrate again once its
-/// affinity grows.
+/// A vCPU whose affinity shrinks to CPU 0 migrates to CPU 0 and stays on it. It may migrate again
+/// once its affinity grows.
 #[test]
 fn vcpu_migrates_when_affinity_shrinks_and_returns_when_affinity_grows() {
     let text = hosts::text(

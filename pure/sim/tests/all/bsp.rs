@@ -105,7 +105,8 @@ fn bsp_nodes_wait_for_paused_but_not_for_departed_nodes() {
     assert_eq!(all[1].len(), 40);
 }
 
-/// The last node that has not reached the barrier leaves, so the node that waits there continues.
+/// One node waits at the barrier, and the last node that has not reached it leaves. So the waiting
+/// node continues.
 #[test]
 fn bsp_node_at_barrier_continues_when_missing_node_leaves() {
     let quick = node("quick", 0, "compute = '1ms', latency = '10us'");

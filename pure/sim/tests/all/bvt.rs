@@ -111,8 +111,8 @@ fn check_fairness(
 
 /// Checks BVT's bound for vCPUs that block. At a wake, the virtual time of vCPU i is behind that of
 /// a runnable vCPU j by at most the lead of j, `C/w_j`. It then gets ahead by at most `C/w_i`.
-/// Until vCPU i blocks again, it receives at most the sum of both more than an always runnable
-/// vCPU, however long it was blocked.
+/// However long vCPU i was blocked, it then gains at most the sum of these two amounts over an
+/// always runnable vCPU.
 fn check_awake_stretches(
     tasks: &[Task],
     trace: &[Record],

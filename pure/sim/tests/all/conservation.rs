@@ -43,8 +43,7 @@ fn policies() -> Vec<(&'static str, String)> {
     plain.chain(more).collect()
 }
 
-/// Text of a scenario with up to four CPUs, all of whose costs are drawn at random, and up to six
-/// domains.
+/// Text of a scenario with up to four CPUs and up to five domains. All costs are drawn at random.
 fn text() -> impl Strategy<Value = String> {
     let host = (1..3_usize, 1..3_usize, any::<u16>(), any::<bool>(), 0..30_000_u64);
     let costs = prop::collection::vec(prop_oneof![Just(0), 0..40_u32], 7);

@@ -36,8 +36,8 @@ struct Dom {
 const HOG: Dom = Dom { weight: 256, cap: None, vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
 
 impl Dom {
-    /// Returns start, end and CPUs of each affinity on a host with `cpus` CPUs. A set without any
-    /// CPU of the host means all of them.
+    /// Returns start, end and CPUs of each affinity on a host with `cpus` CPUs. If an affinity
+    /// contains no CPU of the host, all CPUs are returned.
     fn places(&self, cpus: usize) -> Vec<(u64, u64, Vec<usize>)> {
         let starts = [(0, 0)].into_iter().chain(self.confined.iter().copied());
         let ends = self.confined.iter().map(|&(at, _)| at).chain([u64::MAX]);
@@ -113,7 +113,7 @@ fn used_by_window(trace: &[Record], doms: usize, length: u64, windows: u64) -> V
     used
 }
 
-/// Rules with and without gangs, for properties that hold in both cases.
+/// Parameters that enable or disable gang scheduling, for properties that hold in both cases.
 fn gangs() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["", "gang = \"relaxed\""])
 }
@@ -244,9 +244,9 @@ proptest! {
 
     /// In the long run CPU time follows weights, but no domain receives more than its vCPUs can
     /// use. Credit granted to a vCPU is exact, and its CPU time differs from the grants by the
-    /// credit left. Right after an accounting, the credit left is at most one accounting period for
-    /// each active vCPU and one more, positive or negative. One more period may have passed since
-    /// the accounting.
+    /// credit left. With n active vCPUs, the credit left right after an accounting is at most n + 1
+    /// accounting periods, positive or negative. One more period may have passed since the
+    /// accounting.
     #[test]
     fn cpu_time_under_credit_follows_weights_in_the_long_run(
         cpus in 1..=4_usize,
@@ -283,7 +283,7 @@ proptest! {
         }
     }
 
-    /// No CPU is idle while a vCPU waits that has no cap and may run on that CPU.
+    /// No CPU is idle while an uncapped vCPU that may run on that CPU waits.
     #[test]
     fn credit_leaves_no_cpu_idle_while_an_uncapped_vcpu_waits(
         cpus in 1..=4_usize,
@@ -299,8 +299,8 @@ proptest! {
     }
 
     /// Under the rules of Xen an idle CPU looks for work at a wake, and one slice after it last
-    /// looked. It takes no vCPU that another CPU is still switching away from. So a vCPU can wait
-    /// beside an idle CPU for up to a slice after the last wake.
+    /// looked. It cannot take a vCPU while another CPU still switches away from that vCPU. So a
+    /// vCPU can wait for up to a slice after the last wake while a CPU is idle.
     #[test]
     fn xen_credit_idle_cpu_takes_waiting_vcpu_within_one_timeslice(
         cpus in 1..=4_usize,
@@ -559,7 +559,7 @@ fn xen_credit_accounting_visits_the_newest_active_vcpu_first() {
 
 /// Reference on Credit, section 15, item 14. Xen 3.0.3 parks a domain that received more than its
 /// fair share, even below its cap. So both of its vCPUs are often parked at once, a CPU is idle,
-/// and the rival domain receives half of a CPU. A test added in Xen 3.0.4 ended that.
+/// and the rival domain receives half of a CPU. Xen 3.0.4 added a check that ended this.
 #[test]
 fn xen_303_credit_parks_domain_at_fair_share_below_cap() {
     let dom = |cap, vcpus| Dom { weight: 256, cap, vcpus, ..HOG };

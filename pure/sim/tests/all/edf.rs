@@ -61,8 +61,8 @@ proptest! {
         check_time(&trace, &host)?;
     }
 
-    /// Reservations of a full CPU change in mid-period. No other vCPU misses a slice. The changed
-    /// vCPU lacks exactly its excess over the fluid rate.
+    /// Reservations of a full CPU change in mid-period. No other vCPU misses a slice. The CPU time
+    /// that the changed vCPU lacks equals its excess over the fluid rate.
     #[test]
     fn edf_change_of_a_reservation_costs_other_vcpus_no_budget(
         tasks in set(6, 1_000_000),
@@ -191,8 +191,7 @@ fn edf_slices_of_one_year_periods_are_exact() {
     check_time(&trace, &host).expect("CPU time is consistent");
 }
 
-/// A vCPU that wakes late receives its share of the rest of its period as budget, to the
-/// nanosecond.
+/// A vCPU that wakes late receives `share × rest of its period` as budget, exact to the nanosecond.
 #[test]
 fn edf_vcpu_that_wakes_late_receives_an_exactly_prorated_budget() {
     for parts in [2, 4, 5, 10] {

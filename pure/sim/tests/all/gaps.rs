@@ -1,6 +1,6 @@
 //! Tests of GAPS: guests that compute and serve requests beside other guests, behind a driver
-//! domain. Set-ups, ranges and vectors are those of this project's reference on the paper, sections
-//! 4 to 7. The costs in the reference are assumptions for a computer of 2008.
+//! domain. Set-ups, ranges and test vectors are those of this project's reference on the paper,
+//! sections 4 to 7. The costs in the reference are assumptions for a computer of 2008.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -37,9 +37,9 @@ struct SetUp<'a> {
     tells: fn(usize) -> &'static str,
 }
 
-/// Set-up in which requests arrive at a fixed rate, whether or not earlier requests are answered.
-/// The driver domain also wakes for its own work, out of step with any tick. Both are needed to
-/// reproduce the paper's figures.
+/// Set-up in which requests arrive at a fixed rate, even if earlier requests are not answered yet.
+/// The driver domain also wakes for its own work, out of step with any tick. Both properties are
+/// needed to reproduce the paper's figures.
 const B: SetUp<'static> = SetUp {
     policy: "name = 'gaps'",
     guests: 4,
@@ -194,13 +194,14 @@ fn mean(all: &[Span]) -> Span {
     all.iter().copied().sum::<Span>() / (all.len() as u64).max(1)
 }
 
-/// Returns by how many percent `this` is shorter than `than`.
+/// Returns the percentage by which `this` is shorter than `than`.
 fn less(this: Span, than: Span) -> i64 {
     100 - i64::try_from(this * 100 / than).expect("the percentage is small")
 }
 
-/// Response time of a server beside one always runnable task. It is the wire twice, the driver
-/// domain twice and the guest once, each with its dispatch cost.
+/// Response time of a server beside one always runnable task. It is the time of two transfers on
+/// the wire, two runs of the driver domain and one run of the guest. Each run includes its dispatch
+/// cost.
 #[test]
 fn response_time_under_gaps_is_sum_of_all_path_costs() {
     for policy in [CREDIT, PAPER, "name = 'gaps'"] {
@@ -319,9 +320,9 @@ fn least_urgent_guest_starves_only_under_paper_rules_of_gaps() {
     }
 }
 
-/// With hints, a server gains much over the same rules of Credit. Most of the gain remains beside a
-/// guest that always claims the highest urgency, or that always claims to wait for I/O. Such a
-/// guest delays others by at most the time for which it may run ahead of them.
+/// With hints, a server answers much sooner than under the same rules of Credit. Most of the gain
+/// remains beside a guest that always claims the highest urgency, or that always claims to wait for
+/// I/O. Such a guest delays others by at most the time for which it may run ahead of them.
 #[test]
 fn lying_guest_delays_others_little_under_bounded_rules_of_gaps() {
     let cases =

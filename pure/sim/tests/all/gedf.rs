@@ -17,7 +17,7 @@ const GEDF: Rules = Rules {
     },
 };
 
-/// Makes all vCPUs of a set always runnable, without those below the minimum budget.
+/// Drops vCPUs below the minimum budget, and makes all others always runnable.
 fn always_awake(tasks: Vec<Task>) -> Vec<Task> {
     let awake = tasks.into_iter().map(|task| Task { sleeps: Vec::new(), ..task });
     awake.filter(|task| task.slice >= 10_000).collect()
@@ -104,8 +104,7 @@ proptest! {
         }
     }
 
-    /// No CPU is ever idle while at least as many vCPUs as there are CPUs may use slack (extra
-    /// time).
+    /// If at least as many vCPUs as there are CPUs may use slack (extra time), no CPU is ever idle.
     #[test]
     fn gedf_leaves_no_cpu_idle_if_enough_vcpus_use_slack(
         parts in prop::collection::vec(set(4, 500_000), 2..=3),

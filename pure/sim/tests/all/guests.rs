@@ -35,6 +35,8 @@ fn jobs(records: &[Record]) -> Vec<(u16, u64, u64)> {
     records.iter().filter_map(job).collect()
 }
 
+/// Timeline in milliseconds of three tasks on one vCPU, `urgent` with the highest priority:
+///
 /// ```text
 /// urgent  ...uu......uu......uu......uu     released at 3, 11, 19, 27
 /// a       aaa..aaaaa............a..a        from its first release on, in quanta of 5 ms with b
@@ -70,6 +72,8 @@ fn guest_runs_urgent_task_first_and_alternates_equal_priority_tasks() {
     assert_eq!(records.iter().filter_map(ran).sum::<Span>(), Span::from_ms(28));
 }
 
+/// Timeline in milliseconds of two tasks with periodic jobs on one vCPU:
+///
 /// ```text
 /// short   bbb.....bbb.........bbb.bbb             due at 8, 16, 24, 32
 /// long    ...aaaaa...aaaaaaaaa...a...aaa...       due at 20, 40
@@ -296,9 +300,9 @@ fn guest_configured_to_lie_also_reports_a_nonexistent_task() {
 }
 
 /// The guest first runs when the driver has found no work, which takes 35 us. Then it goes on as in
-/// `ping_response_time_is_the_sum_of_all_path_costs` of `io.rs`. The packet arrives at 100.72 us,
-/// and the driver is dispatched (35), takes it (10) and blocks. The guest is dispatched (30) and
-/// receives it (15), and its task computes for 100.
+/// `ping_response_time_is_the_sum_of_all_path_costs` of `io.rs`. The packet arrives at 100.72 us.
+/// The driver is dispatched (35 us), takes the packet (10 us) and blocks. The guest is dispatched
+/// (30 us) and receives the packet (15 us), and its task computes for 100 us.
 #[test]
 fn driver_domain_reports_pending_io_and_guest_reports_woken_task() {
     let (hints, _) = hints(scenario(

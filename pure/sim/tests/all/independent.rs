@@ -336,8 +336,8 @@ fn cache_refill_cost_is_limited_to_the_evicted_part() {
     agree(&steps::PLAIN, "", &[Task { cache: 300, ..HOG }, job], &by_hand);
 }
 
-/// The task migrates from CPU 0 to CPU 1 after half a second: a switch on each, and 500 us for the
-/// migration.
+/// The task migrates from CPU 0 to CPU 1 after half a second: a switch on each CPU, and 500 us for
+/// the migration.
 #[test]
 fn cost_of_a_migration_is_charged_on_the_new_cpu() {
     let host = Host { cpus: 2, switch: 100, migrate: 500, ..steps::PLAIN };

@@ -33,8 +33,10 @@ fn used(records: &[Record], slot: usize, (from, to): (Time, Time)) -> Span {
     mine.map(|(_, _, begin, end)| end.min(to).since(begin.max(from))).sum()
 }
 
-/// Ticks are a second apart, so that no class changes from one second to the next. At 3 s both hogs
-/// have paid for all credit by their weights, and are UNDER until 6 s.
+/// A vCPU that is preempted as its timeslice begins goes to the end of the queue. Ticks are a
+/// second apart, so that the class of a vCPU stays the same between two full seconds. At 3 s both
+/// hogs have used exactly the credit of their weights, and are UNDER (the class with credit left)
+/// until 6 s.
 ///
 /// From 3,005 ms on, the first sleeper wakes every 10 ms, preempts the running hog, and blocks a
 /// millisecond later. Then the waiting hog begins its timeslice, and the second sleeper preempts it

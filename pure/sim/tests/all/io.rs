@@ -72,10 +72,11 @@ const DRIVER: &str = "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'
 /// Scenario text of a driver domain without costs.
 const FREE: &str = "[driver]\ndomain = 'dom0'\n[[domain]]\nname = 'dom0'\n";
 
-/// A packet of 90 bytes takes 0.72 us on the wire at 1 Gbit/s. In: 0.72 + 100. The driver is
+/// Response time of a ping. All times in parentheses are in microseconds. A packet of 90 bytes
+/// takes 0.72 us on the wire at 1 Gbit/s, and 100 us between host and client. The driver is
 /// dispatched (35), takes the packet (10) and blocks. The guest is dispatched (30), receives it
 /// (15), computes (100), sends (12) and blocks. The driver is dispatched (35) and passes the answer
-/// on (10). Out: 0.72 + 100. The interrupt meets an idle CPU and is free.
+/// on (10). The answer takes 0.72 us and 100 us again. The interrupt meets an idle CPU and is free.
 #[test]
 fn ping_response_time_is_the_sum_of_all_path_costs() {
     let records = run(&scenario(
@@ -217,8 +218,8 @@ fn simulated_client_rate_may_be_below_one_request_per_second() {
 }
 
 /// Without costs, each of three connections is answered after two round trips of 2 ms each. The
-/// next request on it begins 6 ms later. So there are three requests every 10 ms. The last answers
-/// arrive after 996 ms; the next answers would arrive at 1,006 ms.
+/// next request on the same connection begins 6 ms later. So there are three requests every 10 ms.
+/// The last answers arrive after 996 ms. The next answers would arrive at 1,006 ms.
 #[test]
 fn simulated_client_waits_its_think_time_after_each_answer() {
     let count = |think: &str| {
@@ -256,9 +257,9 @@ fn simulated_disk_read_takes_its_seek_time_and_transfer_time() {
     assert_eq!(service(&records, 1).requests, 333);
 }
 
-/// Two jobs of 50 ms each share a CPU that no other vCPU wants. They end after 100 ms, plus those
-/// waits for the disk in which the other job does not compute. These waits are at most one round
-/// trip for each of five bursts.
+/// Two jobs of 50 ms each share a CPU that no other vCPU wants. They end after 100 ms, plus the
+/// time in which one job waits for the disk while the other job does not compute. This time is at
+/// most one round trip for each of five bursts.
 #[test]
 fn simulated_compile_jobs_end_after_computing_their_total_work() {
     let records = run(&scenario(

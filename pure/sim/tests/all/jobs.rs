@@ -72,8 +72,8 @@ fn unfinished_vcpu_jobs_count_as_late_until_the_vcpu_leaves() {
     assert_eq!(metric(&run, "jobs late"), Measure::Count(10));
 }
 
-/// Deadlines are set by the workload, here at half of the period. A job that is done in time misses
-/// none.
+/// Deadlines are set by the workload, here at half of the period. A job that is done in time never
+/// counts as late.
 #[test]
 fn job_done_by_the_deadline_is_never_counted_as_late() {
     let work = "period = '10ms', work = '4ms', deadline = '5ms'";

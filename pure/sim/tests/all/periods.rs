@@ -8,7 +8,7 @@ const MINUTE: u64 = 60_000 * MS;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Policies without a reserve and without extra time.
+/// Policies that let reservations fill a whole CPU and give vCPUs no slack.
 const POLICIES: [Rules; 3] = [
     Rules {
         name: "edf",

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use slackline_metrics::Meter;
 use slackline_scenario::Scenario;
 
-/// Parameters of a task, in steps of 100 us. The task does `work` in each `repeat`, or always
-/// computes without a `repeat`.
+/// Parameters of a task, in steps of 100 us. The task does `work` in each `repeat`. If it has no
+/// `repeat`, it always computes.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     budget: u64,

@@ -11,7 +11,8 @@ use slackline_scenario::Scenario;
 use slackline_terminal::Paint;
 use slackline_trace::Checksum;
 
-/// Returns the tables of a run and a checksum of its records, in which nothing is rounded.
+/// Returns the tables of a run, and a checksum of its records. Unlike the tables, the records are
+/// not rounded.
 fn summary(scenario: &Scenario) -> String {
     let mut sink =
         (Meter::new(&slackline_sim::trace_header(scenario)), Checksum::new(&about(scenario)));

@@ -153,8 +153,7 @@ proptest! {
     }
 }
 
-/// A vCPU that wakes late receives its share of the rest of its period as budget, to the
-/// nanosecond.
+/// A vCPU that wakes late receives `share × rest of its period` as budget, exact to the nanosecond.
 #[test]
 fn sedf_vcpu_that_wakes_late_receives_an_exactly_prorated_budget() {
     for parts in [2, 4, 5, 10] {

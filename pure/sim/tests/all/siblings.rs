@@ -15,7 +15,7 @@ const LENGTH: u64 = 400_000_000;
 /// Parameters of a domain with `spread = "use"`, whose vCPUs may borrow each other's unused budget.
 #[derive(Clone, Debug)]
 struct Family {
-    /// Slice of each vCPU of the domain, in nanoseconds. `period` is the period.
+    /// Slice of each vCPU of the domain in every `period`, in nanoseconds.
     slice: u64,
     period: u64,
     /// Time at which each vCPU of the domain wakes. A time after the end of the run means never.
@@ -32,8 +32,8 @@ struct Family {
 /// A vCPU of another domain, and the time at which it joins.
 type Neighbour = (Task, u64);
 
-/// Returns a scenario with the neighbours in the first slots and the domains with borrowed budget
-/// after them.
+/// Returns a scenario with the neighbours in the first slots. Domains whose vCPUs borrow budget
+/// follow in the slots after them.
 fn scenario(
     (cpus, place): (usize, &str),
     neighbours: &[Neighbour],
@@ -102,7 +102,8 @@ fn scenario(
     Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"))
 }
 
-/// Runs all neighbours and domains that are admitted. Returns the trace with them.
+/// Runs all neighbours and domains that are admitted. Returns the trace, and the neighbours and
+/// domains that were admitted.
 fn run(
     host: (usize, &str),
     mut neighbours: Vec<Neighbour>,
@@ -284,7 +285,7 @@ proptest! {
 
 /// Returns the CPU time in a second of one busy vCPU of a domain with four vCPUs, each on its own
 /// CPU. The domain's slice is `slice_us` microseconds in every 10 ms, as a hard limit. Each CPU
-/// also has a hog with 3 of 10 ms, and a twentieth of it is never reserved.
+/// also has a hog with 3 of 10 ms. A twentieth of each CPU is never reserved.
 fn busy_one(slice_us: u64, spread: &str) -> Span {
     let mut text = "title = \"one of four\"\nlength = \"1s\"\npolicy = { name = \"edf\" }\n\
         host = { cpus = 4 }\n"
@@ -313,10 +314,10 @@ fn busy_one(slice_us: u64, spread: &str) -> Span {
 }
 
 /// The CPU time of the busy vCPU is the least of three amounts. They are a whole CPU, the domain's
-/// share, and the vCPU's equal share plus the available capacity of its CPU. A domain's 1.5 CPUs
-/// give 0.375 to each of four vCPUs, and 0.65 with the 0.275 that a CPU has available. 0.4 of a CPU
-/// gives 0.1 to each, and the busy vCPU receives all of it. In the first period nothing can be
-/// borrowed yet.
+/// share, and the vCPU's equal share plus the available capacity of its CPU. A domain with 1.5 CPUs
+/// gives each of its four vCPUs 0.375. The busy vCPU receives 0.65, because its CPU has 0.275 more
+/// available. A domain with 0.4 CPU gives each vCPU 0.1, and the busy vCPU receives all of the 0.4.
+/// In the first period nothing can be borrowed yet.
 #[test]
 fn busy_vcpu_receives_unused_sibling_budget_up_to_cpu_capacity() {
     for (slice_us, each_us) in [(3_750, 6_500), (1_000, 4_000)] {
@@ -356,10 +357,10 @@ fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
 }
 
 /// A vCPU borrows 4 ms for its period from 20 to 30 ms, and uses the loan from 24 to 28 ms. The
-/// loan accrues evenly until 30 ms. A newcomer that joins at 21 or 22 ms is admitted. The borrower
-/// keeps the part of the loan that has accrued, and the rest is cut. At 27 and 28 ms the borrower
-/// has used more of the loan than has accrued. So a newcomer at these times is refused, and a
-/// newcomer at 30 ms is admitted.
+/// borrower becomes entitled to the loan evenly over the period. A newcomer that joins at 21 or 22
+/// ms is admitted. The borrower keeps the part of the loan to which it is entitled by then, and the
+/// rest is cut. At 27 and 28 ms the borrower has used more of the loan than that part. So a
+/// newcomer at these times is refused, and a newcomer at 30 ms is admitted.
 #[test]
 fn newcomer_may_reserve_lent_capacity_not_yet_used_by_borrower() {
     let ms = |ms| Time::START + Span::from_ms(ms);

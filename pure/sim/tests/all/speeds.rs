@@ -96,6 +96,8 @@ fn bus_contention_slows_every_cpu_while_several_cpus_are_busy() {
     do_work(&scenario("10s", host, &(spins("a", 0) + &spins("b", 1))), &[Span::from_ms(5_200); 2]);
 }
 
+/// Timeline in milliseconds. While both CPUs are busy (`-`), each has 0.65 of its full speed (`=`).
+///
 /// ```text
 /// a  ==---======   2 ms at full speed, 3 ms in which it does 1.95, and the 6.05 that are left
 /// b  ..---         1.95 ms of work from 2 ms on

@@ -32,7 +32,7 @@ fn stretches(records: &[Record], slot: usize) -> Vec<(usize, Time, Time, RanEnd)
     records.iter().filter_map(stretch).collect()
 }
 
-/// Three of four vCPUs start on CPU 1. Under policies that bind vCPUs to CPUs they stay there.
+/// Three of four vCPUs start on CPU 1. Under policies that bind vCPUs to CPUs they stay on CPU 1.
 /// Under every policy each vCPU begins on its start CPU.
 #[test]
 fn vcpu_starts_on_its_configured_cpu_under_every_policy() {
@@ -66,8 +66,8 @@ fn vcpu_starts_on_its_configured_cpu_under_every_policy() {
 
 /// By Xen's rules, vCPUs that wake together on an idle CPU make only that CPU reschedule. So the
 /// other CPU idles for a slice of 30 ms. Then the CPUs reschedule in order of their number. If both
-/// vCPUs are on CPU 0, it takes the waiting vCPU, and CPU 1 takes the preempted vCPU. If both are
-/// on CPU 1, CPU 0 takes the waiting vCPU, and CPU 1 keeps its own vCPU.
+/// vCPUs are on CPU 0, CPU 0 takes the waiting vCPU, and CPU 1 takes the preempted vCPU. If both
+/// vCPUs are on CPU 1, CPU 0 takes the waiting vCPU, and CPU 1 keeps its own vCPU.
 #[test]
 fn xen_credit_second_vcpu_starting_on_cpu_waits_30_ms() {
     let (first, second) = ((ms(0), ms(10)), (ms(30), ms(40)));

@@ -16,8 +16,8 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuHint, VcpuId};
 pub(crate) enum Noted {
     /// Hint: its time, the vCPU that gave it, and its content.
     Told(Time, VcpuId, VcpuHint),
-    /// Start of a run interval. `ahead_for` is the reason why the vCPU went ahead of others, if
-    /// any.
+    /// Start of a run interval. `ahead_for` is the urgency for which the vCPU runs ahead of others.
+    /// `None` if it does not run ahead of others.
     Began { vcpu: VcpuId, ahead_for: Option<u8> },
 }
 

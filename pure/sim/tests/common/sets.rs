@@ -63,9 +63,9 @@ pub(crate) fn set(most: usize, share: u64) -> impl Strategy<Value = Vec<Task>> {
     })
 }
 
-/// Two vCPUs that fill a CPU. The first has half of it and wakes late in its period. Its share of
-/// the rest of the period and the slices of the second fill that rest to the last nanosecond. So
-/// any excess of the first vCPU is a shortfall of the second.
+/// Two vCPUs that fill a CPU. The first has half of the CPU and wakes late in its period. For the
+/// rest of that period, its prorated budget and the slices of the second vCPU fill the CPU to the
+/// last nanosecond. So any excess of the first vCPU is a shortfall of the second.
 pub(crate) fn a_late_sleeper(parts: u64) -> Vec<Task> {
     const PERIOD: u64 = 20_000_000;
     let rest = PERIOD / parts;
@@ -135,8 +135,8 @@ pub(crate) fn run(host: &Host, rules: &Rules, tasks: &[Task]) -> Vec<Record> {
     trace
 }
 
-/// Runs the tasks that are admitted, each from the time at which it joins. Returns the trace and
-/// the admitted tasks.
+/// Runs the tasks that are admitted, each from the time at which the task joins. Returns the trace
+/// and the admitted tasks.
 pub(crate) fn run_admitted(
     host: &Host,
     rules: &Rules,

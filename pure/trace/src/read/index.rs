@@ -17,11 +17,12 @@ pub struct IndexedTrace<R: Read> {
     ended: Option<Time>,
     longest_period: Span,
     blocks: Vec<Block>,
-    /// Position at which the last block ends, and the checksum of all bytes before it.
+    /// Offset in bytes at which the last block ends, and the checksum of all bytes before that
+    /// offset.
     end: (u64, u64),
 }
 
-/// Consecutive entries of a trace, with the state before the first of them.
+/// Consecutive entries of a trace, with the state of the vCPUs before the first of these entries.
 struct Block {
     offset: u64,
     /// Checksum of all bytes before the block.
@@ -35,11 +36,13 @@ struct Block {
     from: Time,
     /// Latest time in the entries of the block.
     to: Time,
-    /// Encoded entries that reproduce the state at the start of the block.
+    /// Encoded entries that reproduce the state of the vCPUs at the start of the block: names,
+    /// reservations and wakes.
     state: Vec<u8>,
 }
 
-/// Input that yields the entries of a block's state, and then the bytes of the block.
+/// Input that yields the entries that restore the state before a block, and then the bytes of the
+/// block.
 struct Section<R> {
     state: io::Cursor<Vec<u8>>,
     body: R,
@@ -66,7 +69,7 @@ impl<R: Read> Read for Section<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads and checks the index after the checksum, without using it.
+    /// Reads the index that follows the checksum of the trace, checks it, and discards it.
     pub(super) fn check_index(&mut self) -> Part<()> {
         self.sum = CHECKSUM_START;
         let length = self.number()?;
@@ -160,9 +163,9 @@ impl<R: Read + Seek> IndexedTrace<R> {
         self.longest_period
     }
 
-    /// Passes to a sink all blocks with an entry in the window. The state at the first of these
-    /// blocks comes first, and the end of the run comes last. Returns the number of run intervals
-    /// in all other blocks, none of which touches the window.
+    /// Passes to `sink` all blocks with an entry between `from` and `end`. Entries that restore the
+    /// state of the vCPUs at the first of these blocks come first. The end of the run comes last.
+    /// Returns the number of run intervals in the blocks that are left out.
     ///
     /// # Errors
     /// If a block is cut short or damaged, or names an unknown vCPU or CPU.

@@ -1,6 +1,7 @@
-//! Index of a trace, written after its checksum. For each block of the trace it has the position,
-//! the time that the block covers, and the state at its start. A reader of a short window reads
-//! only the blocks that touch the window.
+//! Index of a trace, written after its checksum. Each block of the trace has an entry in the index.
+//! The entry has the position of the block, the time that the block covers, and the state of the
+//! vCPUs at the start of the block. A reader of a short window reads only the blocks that touch the
+//! window.
 
 use slackline_units::{Span, Time, VcpuId};
 
@@ -11,11 +12,11 @@ use crate::sink::{Sink, VcpuName};
 /// Minimum length of an indexed block in bytes.
 const BLOCK: u64 = 1 << 20;
 
-/// Minimum length of a block, as a multiple of the length of the state at its start. So the index
-/// takes only a small part of the trace.
+/// Minimum length of a block, as a multiple of the length of the state that is stored for it. So
+/// the index takes only a small part of the trace.
 const BLOCK_PER_STATE: u64 = 16;
 
-/// State of the vCPU in a slot, to which later records refer.
+/// State of a slot's vCPU, which a reader must know to understand later records.
 struct SlotState {
     named: VcpuName,
     promised: Option<Record>,
@@ -45,7 +46,7 @@ struct Contents {
 const EMPTY: Contents =
     Contents { entries: 0, run_intervals: 0, from: Time::NEVER, to: Time::START };
 
-/// Builder of the index, which it collects while the trace is written.
+/// Builds the index of a trace while the trace is written.
 pub(super) struct IndexBuilder {
     slots: Vec<Option<SlotState>>,
     clock: Option<Record>,
@@ -55,8 +56,8 @@ pub(super) struct IndexBuilder {
     names: Encoder,
     /// Finished blocks, encoded as parts of the index.
     blocks: Encoder,
-    /// Start of the current block, and the entries that reproduce the state at that point. `None`
-    /// before the first block.
+    /// Start of the current block, and the entries that reproduce the state of the vCPUs at that
+    /// point. `None` before the first block.
     start: Option<(Position, Vec<u8>)>,
     contents: Contents,
 }
@@ -116,7 +117,7 @@ impl IndexBuilder {
         self.blocks.number(at.last.ns());
     }
 
-    /// Returns encoded entries that reproduce the current state.
+    /// Returns encoded entries that reproduce the current state of all vCPUs.
     fn state(&self) -> Vec<u8> {
         let mut state = Encoder::new(0);
         self.clock.iter().for_each(|record| state.record(record));

@@ -159,7 +159,8 @@ fn work_from_a_recording_excludes_overhead_of_switches_and_ticks() {
     }
 }
 
-/// Records a reserved run interval on CPU 0, from and to a time in microseconds.
+/// Returns the record of a run interval in reserved time on CPU 0, from and to a time in
+/// microseconds.
 fn ran(vcpu: VcpuId, (from, to): (u64, u64), end: RanEnd) -> Record {
     let at = |us| Time::START + Span::from_us(us);
     let (cpu, used, late) = (CpuId::new(0), Span::from_us(to - from), Span::ZERO);

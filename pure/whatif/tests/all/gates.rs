@@ -27,7 +27,8 @@ fn whatif_accepts_a_recording_with_constant_costs() {
     }
 }
 
-/// Returns a trace entry whose times are later by `length`. `None` for an exchange.
+/// Returns a trace entry with all its times shifted later by `length`. `None` for kinds of entries
+/// that the test leaves out.
 fn behind(entry: &Entry, length: Span) -> Option<Entry> {
     let later = |at: &Time| at.after(length);
     Some(Entry::Record(match entry {

@@ -38,7 +38,7 @@ impl Fault {
         Fault::DiskFills,
         Fault::FolderGoes,
     ];
-    /// Faults that do not end the core process.
+    /// Faults that do not end the daemon's core process, which schedules the VMs.
     pub const BUT_THE_CORE: [Fault; 6] = [
         Fault::FrontDies,
         Fault::KeeperDies,

@@ -88,7 +88,7 @@ pub struct Soak<'a> {
     pub slots: Vec<Slot>,
     pub met: BTreeMap<Fault, u64>,
     pub is_disk_full: bool,
-    /// True if the test may kill the core besides causing the current fault.
+    /// True if the test may kill the daemon's core process in addition to the current fault.
     pub may_die: bool,
     cpu: CpuId,
     core: Child,
@@ -100,8 +100,8 @@ pub struct Soak<'a> {
     findings: Vec<String>,
     asked: u64,
     unanswered: u64,
-    /// Longest times after a death of the core until no thread was scheduled any more, and until
-    /// the daemon answered again.
+    /// Longest times from a death of the daemon's core process until no thread was scheduled any
+    /// more, and until the daemon answered again.
     slowest: (Duration, Duration),
     _disk: Disk,
 }
@@ -468,9 +468,9 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Handles the death of the core at time `at`: waits until all threads are restored, and starts
-    /// the daemon again. `with_keeper` is true if the keeper died too, so that `doctor` must
-    /// restore the threads.
+    /// Handles the death of the daemon's core process at time `at`: waits until all threads are
+    /// restored, and starts the daemon again. `with_keeper` is true if the keeper, which restores
+    /// threads, died too. Then `doctor` must restore the threads.
     pub fn core_died(&mut self, at: Instant, with_keeper: bool) {
         self.core.wait().expect("the process is a child of the test");
         self.note_growth();

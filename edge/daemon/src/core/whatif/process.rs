@@ -14,7 +14,8 @@ use slackline_control::{Kind, Problem};
 use super::super::front_process::FrontCommand as WorkerCommand;
 use crate::worker::MOST_MEMORY;
 
-/// Maximum length of an answer, in bytes. Together with the rest of its line it fits the link.
+/// Maximum length of a worker's answer, in bytes. With this length, the line with the answer is
+/// short enough for the link to the front process.
 const LONGEST_ANSWER: usize = 3 << 20;
 
 /// Maximum number of bytes that are kept of what a worker reports on standard error.

@@ -18,7 +18,8 @@ const MARGIN_PERCENT: u64 = 10;
 /// Wanted use of the share, in percent.
 const USE_PERCENT: u64 = 80;
 
-/// Rule with a hold time. It stores for how many rounds each VM has wanted more or less.
+/// Rule with a hold time. It stores for each VM the number of consecutive rounds in which the VM
+/// wanted a larger share, or a smaller share.
 #[derive(Default)]
 pub(crate) struct HoldRule {
     held: BTreeMap<Name, (bool, u32)>,

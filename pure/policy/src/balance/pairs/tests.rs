@@ -171,8 +171,9 @@ fn balancer_selects_different_vcpus_under_rules_thrift_and_improves() {
 }
 
 /// Trap 13 of the reference on balancers: weight 10 on a whole CPU, weight 0.5 on a tenth of a CPU.
-/// A move of 0.68 is close to the ideal, w_ideal. But the CPU that takes it over would then have
-/// less CPU time per weight than the other CPU had. The option `improves` rejects the move.
+/// A migration of weight 0.68 is close to the ideal, w_ideal. But the CPU that takes over that
+/// weight would then have less CPU time per weight than the other CPU had. The option `improves`
+/// rejects the migration.
 #[test]
 fn balancer_option_rejects_swaps_that_lower_minimum_time_per_weight() {
     let heavy = Weight((932 << PLACES) / 100);

@@ -12,8 +12,8 @@ use core::cmp::Ordering;
 
 use super::super::{BalancerCpu, Member, Tau};
 
-/// Computes the rate of each vCPU of a group and passes it to `tell`. For vCPUs that may not
-/// migrate, deducts the rate from the unplanned time of their CPU instead.
+/// Computes the rate of each vCPU of a group and passes it to `tell`. The rates of vCPUs that may
+/// not migrate are instead deducted from `rooms`, the unplanned time of each CPU.
 pub(super) fn set(
     loads: &[BalancerCpu],
     group: &[usize],
@@ -62,19 +62,20 @@ enum RateRecipient<'a> {
     Member(&'a Member),
 }
 
-/// Part of one recipient in the division of CPU time.
+/// Weight, limit and rate of one recipient while CPU time is divided.
 #[derive(Clone, Copy, Debug)]
 struct RateShare<'a> {
     weight: u64,
-    /// Largest rate that the vCPU can use: the part of the sample for which it is runnable.
+    /// Largest rate that the recipient can use. A vCPU can use the part of the sample for which it
+    /// is runnable. The vCPUs that must stay on a CPU can use the available time of the CPU.
     most: u64,
     who: RateRecipient<'a>,
     /// CPU time that the recipient gets, in ns of a sample.
     rate: u64,
 }
 
-/// Limit on rates that is reached first: the limit of the `n` heaviest vCPUs, or the limit of all
-/// vCPUs.
+/// Limit that is reached first when all rates rise. `First(n)` is the joint limit of the `n`
+/// heaviest vCPUs, `All` the joint limit of all vCPUs.
 #[derive(Clone, Copy)]
 enum RateLimit {
     First(usize),

@@ -60,8 +60,8 @@ fn atropos_vcpu_waking_late_in_period_gets_prorated_budget() {
     );
 }
 
-/// vCPU `a` blocks for 1 ms. The 4 ms that it has left wait until no other vCPU has budget left.
-/// They then have precedence over slack.
+/// vCPU `a` blocks for 1 ms and has 4 ms of budget left. It gets these only when no other vCPU has
+/// budget left, but before slack is used.
 #[test]
 fn atropos_budget_left_after_block_precedes_only_slack() {
     picture(

@@ -59,7 +59,7 @@ pub(super) struct VcpuClock {
     asleep_since: Time,
 }
 
-/// Parameters of a clock other than the limits of a warp.
+/// Parameters of a vCPU's clock, without the limits of its warp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parameters {
     pub(super) pace: Pace,
@@ -68,7 +68,7 @@ pub(super) struct Parameters {
     pub(super) may_warp: bool,
 }
 
-/// Result of the end of a warp.
+/// Time from which a vCPU whose warp has ended may warp again, if ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WarpEnd {
     /// The vCPU may warp again at this time.
@@ -102,8 +102,8 @@ impl VcpuClock {
         if self.warping { rules.warped(actual, self.warp) } else { actual }
     }
 
-    /// Counts CPU time against the limit of a warp, before that time is charged. Returns the result
-    /// if the limit ends the warp.
+    /// Counts CPU time against the limit of a warp, before that time is charged. If the limit ends
+    /// the warp, returns when the vCPU may warp again.
     pub(super) fn use_warp(&mut self, now: Time) -> Option<WarpEnd> {
         if !self.has_limit() {
             return None;
@@ -112,7 +112,7 @@ impl VcpuClock {
         (self.warped >= self.warp_limit).then(|| self.unwarp(now))
     }
 
-    /// Ends a warp whose limit is used up, and returns the result.
+    /// Ends a warp whose limit is used up. Returns when the vCPU may warp again.
     pub(super) fn unwarp(&mut self, now: Time) -> WarpEnd {
         self.warping = false;
         if self.warp_pause.is_zero() {

@@ -26,7 +26,7 @@ impl<S: Source> Bvt<S> {
         lower(plain, shifted)
     }
 
-    /// Returns the first vCPU in the queue of `cpu` that is eligible there.
+    /// Returns the first vCPU in the queue of `cpu` that may be picked for `cpu`.
     pub(super) fn first(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         self.first_that(cpu, |vcpu| at.is_eligible(vcpu, cpu)).map(|(_, vcpu)| vcpu)
     }
@@ -59,8 +59,8 @@ impl<S: Source> Bvt<S> {
         lower(plain, self.order.first_but(shifted(cpu), but))
     }
 
-    /// Moves a queued vCPU to the position that its clock now gives it, behind equal effective
-    /// times.
+    /// Moves a queued vCPU to the position that its clock now gives it, behind vCPUs with equal
+    /// effective times.
     #[inline]
     pub(super) fn requeue(&mut self, cpu: CpuId, vcpu: VcpuId) {
         if self.order.queue_of(vcpu).is_some() {

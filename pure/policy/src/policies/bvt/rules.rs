@@ -98,7 +98,7 @@ impl BvtRules {
     }
 
     /// Returns the part of `ran` that may be charged now although the run interval goes on. If time
-    /// is charged in whole charging units (`round_up`), it is a whole number of units.
+    /// is charged in whole charging units (`round_up`), the result is a whole number of units.
     pub(super) fn part(&self, ran: Span) -> Span {
         if self.round_up { ran - ran % self.unit } else { ran }
     }

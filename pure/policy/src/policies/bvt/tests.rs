@@ -263,8 +263,9 @@ fn bvt_lone_vcpu_is_charged_every_ten_allowances_under_xen() {
     }
 }
 
-/// A lead of 1,000 virtual units of B is 100 charging units of A, which take 10 ms. The timeslice
-/// lasts that long plus the allowance.
+/// B's clock is ahead of A's clock by 1,000 virtual units. A catches up in 100 charging units,
+/// which take 10 ms, and then runs for the allowance of 5 ms. With the fault `unit_slip`, catching
+/// up takes only 100 ns.
 #[test]
 fn bvt_unit_slip_fault_shortens_timeslice_by_10_ms() {
     let slipped = charges("bvt rules=xen-2.0", 2);
@@ -315,7 +316,7 @@ fn bvt_weights_lose_effect_if_runs_are_charged_twice() {
 }
 
 /// No clock overflows in a century, at the lightest or heaviest weight, and no precision is lost.
-/// The timeslices afterwards are those of two vCPUs that never block, except for a nanosecond in
+/// The two vCPUs alternate afterwards as at the start. A timeslice can be a nanosecond longer, in
 /// which a clock catches up by a fraction.
 #[test]
 fn bvt_virtual_times_are_still_exact_after_a_century() {

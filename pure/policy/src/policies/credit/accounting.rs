@@ -1,4 +1,4 @@
-//! Distribution of credit to active vCPUs, and the class of each vCPU that follows from its credit.
+//! Distribution of credit to active vCPUs. The class of each vCPU then follows from its credit.
 
 use slackline_units::VcpuId;
 
@@ -10,7 +10,7 @@ use super::runqueue::Class;
 
 impl Credit {
     /// Gives credit to all active vCPUs and replenishes the budgets of capped VMs. Called at every
-    /// third tick of the master CPU.
+    /// third tick of CPU 0.
     pub(super) fn give_credit(&mut self, at: &Moment) {
         if !self.domains.spending.is_empty() {
             self.renew_budgets(at);

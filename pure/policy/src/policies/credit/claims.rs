@@ -81,13 +81,14 @@ pub(crate) enum ClaimEnd {
     Claim,
 }
 
-/// Place in the queue of a vCPU after a timeslice in which it preceded others by its urgency claim.
+/// Place that a vCPU takes in the queue after a timeslice in which it preceded others by its
+/// urgency claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequeuePosition {
     /// The tail of the queue. A vCPU that was preempted keeps its place nevertheless if the rules
     /// let it continue its timeslice (`rotation = "turn"`).
     Tail,
-    /// The place that the vCPU had before its boosted timeslice.
+    /// The place that the vCPU had before that timeslice.
     Kept,
 }
 
@@ -96,7 +97,7 @@ pub(crate) enum RequeuePosition {
 pub(crate) struct ClaimLimit {
     /// Part of the VM's own share of CPU time in which it may precede others.
     pub(crate) cap: CpuShare,
-    /// CPU time to precede others that a VM can save up at most.
+    /// Most CPU time that a VM can save up for preceding others.
     pub(crate) depth: Span,
 }
 
@@ -106,7 +107,7 @@ pub(super) struct Claims {
     vcpus: Roster<Claimant>,
     /// Reports and claims of VMs, indexed by their row in `Domains`.
     domains: Vec<VmReports>,
-    /// Account of the time ahead of all VMs.
+    /// Account of the CPU time for which each VM may still precede others by its urgency claims.
     room: ClaimBudget,
 }
 
@@ -140,10 +141,10 @@ struct VmReports {
     /// Number of completed I/O items that the VM has not noticed yet.
     pending: u32,
     weight: Option<Weight>,
-    /// CPU time for which the VM could still precede others by its urgency claims at its last
-    /// settlement, in nanoseconds.
+    /// CPU time in nanoseconds for which the VM could still precede others by its urgency claims
+    /// when `level` was stored.
     left: i64,
-    /// Level (time ahead per unit of weight) at the last settlement of the VM.
+    /// Time for preceding others that had been granted per unit of weight when `left` was computed.
     level: u128,
     /// True if the VM has used up the CPU time for which it may precede others. Its urgency claims
     /// do not count then.

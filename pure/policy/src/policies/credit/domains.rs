@@ -22,24 +22,26 @@ pub(super) struct Domain {
     pub(super) active_vcpus: Vec<VcpuId>,
     /// Index in the list of active VMs.
     place: usize,
-    /// CPU time left under the cap until the next accounting that no vCPU holds. A vCPU that gets a
-    /// CPU takes a part of this budget for its timeslice, which moves from `budget` to `held`.
+    /// CPU time that the cap leaves the VM until the next accounting, without the part in `held`. A
+    /// vCPU that gets a CPU moves a part of this budget to `held`, for its timeslice.
     pub(super) budget: i64,
     /// CPU time that the vCPUs of the VM have taken from `budget` for their timeslices, and have
     /// not used yet.
     pub(super) held: i64,
-    /// Value of the credit level (`exact::level`) up to which the VM has received credit.
+    /// Credit per unit of weight that had been granted to all VMs when this VM last received credit
+    /// (`exact::level`).
     pub(super) level: u64,
     /// True if some of the budget has been used since the budget was last full.
     pub(super) is_spending: bool,
     /// Time up to which the VM has received credit.
     pub(super) settled: Time,
-    /// The only vCPU of the VM, if the vCPU is active, only the VM's weight limits its credit, and
-    /// budgets enforce caps. `None` otherwise.
+    /// The only vCPU of the VM, if three things are true: the vCPU is active, only the VM's weight
+    /// limits its credit, and budgets enforce caps. `None` otherwise.
     pub(super) plain: Option<VcpuId>,
     /// CPU time that the VM can use at most, in millionths of a CPU.
     pub(super) rate: u64,
-    /// Pace of the credit level from which on the VM cannot use all credit that its weight gives.
+    /// Rate of credit per unit of weight at which the VM's weight gives it all CPU time that it can
+    /// use. At this rate or more the VM is limited. In 2^-20 millionths of a CPU.
     pub(super) enough: u64,
     /// Amounts that the VM contributes to the sums in `CreditLevel`.
     pub(super) counted: LevelContribution,
@@ -220,15 +222,15 @@ impl Domains {
         }
     }
 
-    /// Returns the unused budget of a vCPU that ran for `ran` to its VM. The vCPU keeps enough
-    /// budget to pay for CPU time that was used but is not charged yet.
+    /// Gives the unused budget of a vCPU, which ran for `ran`, back to its VM. The vCPU keeps
+    /// enough budget to pay for CPU time that was used but is not charged yet.
     pub(super) fn take_back(&mut self, account: &mut Vcpu, ran: Span) {
         let owes = nanoseconds(ran.left_after(account.paid)).clamp(0, account.held.max(0));
         let unused = core::mem::replace(&mut account.held, owes) - owes;
         self.give_back(account.domain, unused);
     }
 
-    /// Returns a part of the budget from a vCPU to its VM. A negative part is an overrun, which
+    /// Gives a part of the budget back from a vCPU to its VM. A negative part is an overrun, which
     /// lowers the VM's budget.
     pub(super) fn give_back(&mut self, row: usize, part: i64) {
         let held = &mut self.rows[row].held;

@@ -135,7 +135,8 @@ impl Credit {
     }
 
     /// Invites each waiting sibling of `vcpu` to a CPU. If there is no CPU for a sibling, the
-    /// timeslice of `vcpu` ends after the skew.
+    /// timeslice of `vcpu` ends after the skew. The skew is the time for which a gang may run
+    /// without a sibling.
     #[inline(never)] // Gangs are rare.
     fn invite_siblings(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         let (row, ends) = (self.vcpus[vcpu].domain, self.cpus[cpu.index()].until);
@@ -183,10 +184,10 @@ impl Credit {
         if own == Class::Over && is_close { class.max(own) } else { own }
     }
 
-    /// Returns a CPU on which the waiting `vcpu` may run in place of the CPU's chosen vCPU, because
-    /// that vCPU has a lower class, or the same class and no precedence. CPUs in `taken` are left
-    /// out. Of several CPUs, returns one whose chosen vCPU has the lowest class. Of several such
-    /// CPUs, returns the home CPU, or else the next CPU after it.
+    /// Returns a CPU on which the waiting `vcpu` may run in place of the CPU's chosen vCPU. That
+    /// vCPU has a lower class, or the same class and no precedence. CPUs in `taken` are left out.
+    /// Of several CPUs, returns one whose chosen vCPU has the lowest class. Of several such CPUs,
+    /// returns the CPU in whose list `vcpu` belongs, or else the next CPU after it.
     fn place_beside(
         &self,
         at: &Moment,
@@ -224,8 +225,8 @@ impl Credit {
         this.until > at.now() && this.chosen.is_some_and(is_of_gang)
     }
 
-    /// Shortens the timeslices of a gang to the skew after one of its vCPUs was preempted and
-    /// waits.
+    /// Shortens the timeslices of a gang after one of its vCPUs was preempted and waits. They end
+    /// after the skew, the time for which a gang may run without a sibling.
     #[inline]
     pub(super) fn stop_siblings(&mut self, at: &Moment, vcpu: VcpuId, why: PassReason) {
         if self.gangs.is_some()
@@ -237,7 +238,8 @@ impl Credit {
         }
     }
 
-    /// Limits the timeslices of the siblings of `vcpu` to the skew.
+    /// Limits the timeslices of the siblings of `vcpu` to the skew, the time for which a gang may
+    /// run without a sibling.
     #[inline(never)] // Gangs are rare.
     fn shorten_siblings(&mut self, at: &Moment, vcpu: VcpuId) {
         let running = self.cpus_of(self.vcpus[vcpu].domain);
@@ -318,7 +320,7 @@ mod tests {
         (policy, at)
     }
 
-    /// Returns the slot of the vCPU that is chosen for each CPU after all CPUs have run a pass.
+    /// Returns, for each CPU, the slot of the vCPU that is chosen after all CPUs have run a pass.
     fn chosen(mut policy: Credit, at: &Moment) -> Vec<Option<usize>> {
         for cpu in 0..policy.cpus.len() {
             policy.prepare_pick(at, CpuId::new(cpu));

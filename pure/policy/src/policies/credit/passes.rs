@@ -128,7 +128,7 @@ impl Credit {
         Some(vcpu)
     }
 
-    /// Gives a CPU to the vCPU that is first in the order of the list, for its timeslice.
+    /// Gives a CPU to `vcpu`, which is first in the order of the list, for a timeslice.
     #[inline(always)]
     pub(super) fn take(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.queues.remove(vcpu);
@@ -250,8 +250,8 @@ impl Credit {
         }
     }
 
-    /// Handles a wake-up: the vCPU is boosted if it has credit, and enters the list of its home
-    /// CPU.
+    /// Handles a wake-up: the vCPU is boosted if it has credit, and enters the list of the CPU to
+    /// which it belongs (its home CPU).
     pub(super) fn wake_up(&mut self, at: &Moment, vcpu: VcpuId) {
         if self.is_broke(vcpu) {
             self.vcpus[vcpu].is_parked = true;
@@ -270,8 +270,8 @@ impl Credit {
         self.enqueue(at, vcpu);
     }
 
-    /// Puts a vCPU into the list of its home CPU, and requests passes on CPUs that may have to run
-    /// it.
+    /// Puts a vCPU into the list of the CPU where it belongs, and requests passes on CPUs that may
+    /// have to run it.
     pub(super) fn enqueue(&mut self, at: &Moment, vcpu: VcpuId) {
         let (home, class) = (self.vcpus[vcpu].home, self.vcpus[vcpu].class);
         self.queues.push(home, class, vcpu);
@@ -337,7 +337,7 @@ impl Credit {
         account.on.into_iter().for_each(|cpu| self.set_class_on(cpu, class));
     }
 
-    /// Moves the home of a vCPU to the CPU where it runs best.
+    /// Makes the CPU where a vCPU runs best its home: the CPU in whose list it waits.
     pub(super) fn find_home(&mut self, at: &Moment, vcpu: VcpuId) {
         let home = self.better_cpu(at, vcpu);
         self.move_home(vcpu, home);
@@ -352,10 +352,10 @@ impl Credit {
         }
     }
 
-    /// Returns the CPU where a vCPU runs best. It is the vCPU's home, or an idle CPU that has more
-    /// idle neighbours (section 7.4 of the reference on Credit, item 5). With placement at wake-up,
-    /// a vCPU whose home is busy gets an idle CPU. If there is none, the vCPU gets a CPU that runs
-    /// a vCPU of a lower class.
+    /// Returns the CPU where a vCPU runs best. It is the vCPU's home, in whose list it waits, or an
+    /// idle CPU that has more idle neighbours. With placement at wake-up, a vCPU whose home is busy
+    /// gets an idle CPU. If there is none, the vCPU gets a CPU that runs a vCPU of a lower class.
+    /// Source: section 7.4 of the reference on Credit, item 5.
     pub(super) fn better_cpu(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
         let (home, allowed) = (self.vcpus[vcpu].home, at.allowed(vcpu));
         let cyclic = |from: CpuId, set: &CpuSet| set.iter_after(from).next();

@@ -140,7 +140,8 @@ pub(super) enum ClassChange {
     Now,
 }
 
-/// Times at which a better CPU is searched for a vCPU: never, at ticks, or at wake-ups.
+/// Times at which a running or waking vCPU may move to a better CPU: never, at ticks, or at
+/// wake-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placement {
     Stay,
@@ -250,9 +251,10 @@ fn worth(credits: Option<i64>, tick: Span) -> (i64, i64) {
     (credit, 3 * credits.unwrap_or(tick) * credit)
 }
 
-/// Returns the length of a timeslice. A timeslice of a whole period would be too long. For example,
-/// three vCPUs with caps of 66 % each on two CPUs would not reach their caps. The two that run
-/// first leave too little of the period for the third.
+/// Returns the length of a timeslice: the parameter if it is set, else `by_rules`. By the exact
+/// rules a timeslice is a tick. If it were a whole period, three vCPUs with caps of 66 % each on
+/// two CPUs would not reach their caps. The two that run first would leave too little of the period
+/// for the third.
 fn slice(values: &Values, by_rules: Span) -> Span {
     match values.span(&SLICE) {
         Span::ZERO => by_rules,

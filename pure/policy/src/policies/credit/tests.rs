@@ -9,7 +9,7 @@ use crate::{Moment, Pick, Policy, RawValue, TimesliceEnd, Topology, Values};
 use super::{Class, Credit, CreditRules, SPEC};
 
 /// Credit reference 13.2: two hogs, x and y. At 30 ms y is still boosted. At 60 ms y is in debt,
-/// and at 90 ms neither vCPU is. So the two alternate forever.
+/// and at 90 ms neither vCPU is. So x and y alternate forever.
 #[test]
 fn two_vcpus_that_never_block_alternate_every_timeslice_under_credit() {
     picture(
@@ -30,7 +30,7 @@ fn two_vcpus_that_never_block_alternate_every_timeslice_under_credit() {
     );
 }
 
-/// Credit reference 13.3: a vCPU that wakes preempts a vCPU with as much credit only by a boost.
+/// Credit reference 13.3: a waking vCPU preempts another vCPU with credit only if it is boosted.
 #[test]
 fn credit_boosts_a_vcpu_that_wakes_with_credit() {
     picture(
@@ -278,7 +278,7 @@ fn credit_preempted_vcpu_loses_timeslice_if_rotation_field_is_pass() {
     );
 }
 
-/// Credit reference 7.3: unparked at 60 ms, a runs at once, or with `changes=tick` at 65 ms.
+/// Credit reference 7.3: a is unparked and runs at 60 ms. With `changes=tick` it runs at 65 ms.
 #[test]
 fn changes_field_decides_if_capped_vcpu_is_unparked_at_once() {
     picture(
@@ -465,8 +465,8 @@ fn amounts_under_credit_do_not_overflow_within_a_century() {
     }
 }
 
-/// The first accounting visits only some of 17 VMs. The last VM gets another vCPU before its credit
-/// has been added to any account.
+/// The first accounting gives credit to only some of 17 VMs. The last VM gets another vCPU before
+/// its own credit has been added to any account.
 #[test]
 fn credit_vcpu_may_join_a_domain_not_yet_given_credit() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
@@ -571,8 +571,8 @@ fn credit_late_accounting_timer_does_not_delay_the_next_timer() {
     }
 }
 
-/// Two CPUs are idle, and two vCPUs with the same home wake at once. Without placement each still
-/// gets a CPU.
+/// Two CPUs are idle, and two vCPUs that belong to the list of the same CPU wake at once. Without
+/// placement each still gets a CPU.
 #[test]
 fn credit_vcpus_waking_at_one_instant_use_both_idle_cpus() {
     let stays = [("placement", RawValue::Text("stay"))];

@@ -40,7 +40,8 @@ impl Edf {
         self.promised.strict().contains(cpu)
     }
 
-    /// Returns the CPUs in `cpus` that are quiescent. Empty if quiescence changes nothing.
+    /// Returns the CPUs in `cpus` that are quiescent. Empty if quiescence would neither free a
+    /// share nor end the demand test on a CPU.
     fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
         self.promised.resting(cpus, |cpu| self.rests(at.now(), cpu))
     }
@@ -53,15 +54,16 @@ impl Edf {
         self.deadlines.is_empty(owed(cpu)) && !self.servers.iter().any(claims)
     }
 
-    /// Frees held shares on a CPU that is quiescent, and updates its unreserved share. Called after
-    /// the CPU's reservations changed.
+    /// Frees shares that are still held after vCPUs gave them up, if the CPU is quiescent. Updates
+    /// the unreserved share of the CPU. Called after its reservations changed.
     pub(super) fn note_promises(&mut self, at: &Moment, cpu: CpuId) {
         let resting = self.resting(at, CpuSet::one(cpu));
         resting.iter().for_each(|cpu| self.promised.rest(cpu));
         self.note_spare_time(at.now(), cpu);
     }
 
-    /// Updates the share of a CPU that is neither reserved nor lent.
+    /// Updates the share of a CPU from which overruns are paid: its unreserved share, less the
+    /// share that is lent.
     pub(super) fn note_spare_time(&mut self, now: Time, cpu: CpuId) {
         let lent = (self.loans.rate(cpu, now) * 1_000_000).div_ceil(1 << 64);
         let lent = CpuShare::from_ppm(u32::try_from(lent).unwrap_or(u32::MAX));

@@ -20,7 +20,7 @@ impl EdfServer {
         }
     }
 
-    /// Returns the longest timeslice on budget, which ends when the budget is exhausted or the vCPU
+    /// Returns the longest timeslice on budget. It lasts until the budget is exhausted or the vCPU
     /// migrates to its next subtask.
     #[inline(always)]
     pub(super) fn limit(&self) -> Span {
@@ -62,7 +62,7 @@ impl EdfServer {
         }
     }
 
-    /// Advances through the subtasks by `ran`, which is CPU time of the slice that was received or
+    /// Advances through the subtasks by `ran`, an amount of the slice that the vCPU received or
     /// forfeited.
     pub(super) fn go_on(&mut self, ran: Span) {
         if let Some(in_parts) = &mut self.in_parts {

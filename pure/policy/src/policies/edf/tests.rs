@@ -343,8 +343,8 @@ pub(super) fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
     edf.on_wake(at, vcpu);
 }
 
-/// Three vCPUs of 0.6 CPU on two CPUs: the third is split. After it has left, it can still delay
-/// the others until the CPU is quiescent.
+/// Three vCPUs of 0.6 CPU on two CPUs: the third is split. CPU time that it used before it left can
+/// still delay the others, until the CPU is quiescent.
 #[test]
 fn edf_keeps_demand_test_until_quiescence_after_split_vcpu_leaves() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
@@ -383,10 +383,11 @@ fn edf_reserved_share_sums_slices_and_subtasks_without_dispatch_overhead() {
     assert_eq!(reserved(&edf), [600_000; 2]);
 }
 
-/// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share is held while another, blocked
-/// vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the nanosecond.
+/// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share stays reserved while another,
+/// blocked vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the
+/// nanosecond.
 #[test]
-fn edf_departed_vcpu_share_is_reserved_while_another_has_budget() {
+fn edf_departed_vcpu_share_stays_reserved_until_other_vcpu_budget_expires() {
     let ns = Span::from_ns(1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     let leaves = [(ms(4) - ns, false), (ms(4), true), (ms(10) - ns, true), (ms(10), false)];
@@ -411,8 +412,7 @@ fn edf_departed_vcpu_share_is_reserved_while_another_has_budget() {
 }
 
 /// The vCPU is stopped 10 us late, 64 times. Then it either blocks when its slice is complete, or
-/// misses its deadline with an incomplete slice. Both leave the recorded lateness of stops
-/// unchanged.
+/// misses its deadline with an incomplete slice. Neither changes the recorded lateness of stops.
 #[test]
 fn edf_steady_overrun_is_measured_only_when_vcpu_is_throttled() {
     let late = Span::from_us(10);
@@ -550,8 +550,8 @@ fn had(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId, time: Span) {
     at.vacate(cpu);
 }
 
-/// A borrower has used more of its loan than has accrued, and another vCPU waits for that time. So
-/// the capacity of the loan stays reserved until the used part is accrued, unless no vCPU waits.
+/// A borrower has used more of its loan than has accrued. If another vCPU waits for that time, the
+/// capacity of the loan stays reserved until the used part is accrued.
 #[test]
 fn budget_loan_used_before_accrual_stays_reserved_while_vcpu_waits() {
     for (is_somebody_there, room) in [(false, 5_500), (true, 2_500)] {
@@ -570,7 +570,7 @@ fn budget_loan_used_before_accrual_stays_reserved_while_vcpu_waits() {
     }
 }
 
-/// A loan of 0.6 ms per millisecond is cut when a newcomer needs the capacity. The accrued part
+/// A loan of 0.3 ms per millisecond is cut when a newcomer needs the capacity. The accrued part
 /// stays with the borrower, although it has not been used.
 #[test]
 fn borrower_keeps_accrued_part_of_loan_when_newcomer_is_admitted() {

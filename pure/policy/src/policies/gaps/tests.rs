@@ -60,7 +60,7 @@ fn gaps_schedule_equals_credit_schedule_if_all_claims_are_equal() {
 }
 
 /// A vCPU that is boosted at its wake runs in the order of wake-ups. So at first the third vCPU
-/// runs third, although it claims more urgency.
+/// runs third, although it claims more urgency than the others.
 #[test]
 fn most_urgent_vcpu_precedes_vcpus_with_credit_under_gaps() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
@@ -84,8 +84,8 @@ fn least_urgent_of_four_vcpus_misses_four_timeslices_under_gaps() {
     assert_eq!([1, 2, 3, 4].map(turns), [501, 501, 501, 497]);
 }
 
-/// Returns four vCPUs that never block. The last vCPU wakes 20 ms after the others and claims less
-/// urgency.
+/// Returns four vCPUs that never block. The last vCPU wakes 20 ms after the others, and claims less
+/// urgency than they do.
 fn starving() -> Vec<Hog> {
     let wakes = |(index, mut hog): (usize, Hog)| {
         hog.wakes = Span::from_ms(if index == 3 { 20 } else { 0 });
@@ -272,8 +272,8 @@ fn report_of_own_pending_io_takes_effect_immediately_under_gaps() {
 }
 
 /// I/O was completed for a VM. Any task that I/O has woken can be its receiver. So all vCPUs of the
-/// VM claim the urgency of the most urgent of these tasks. A report of any vCPU changes the claim
-/// of all.
+/// VM claim the urgency of the most urgent of these tasks. A report of one vCPU changes the claims
+/// of all vCPUs of the VM.
 #[test]
 fn urgency_claim_reported_by_one_vcpu_holds_for_whole_vm() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();

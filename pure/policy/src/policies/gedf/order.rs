@@ -103,8 +103,8 @@ impl RankOrder {
         self.waiting.queue_of(vcpu).is_some()
     }
 
-    /// Returns the worst rank of a running vCPU on one of these CPUs that can be preempted, and its
-    /// CPU.
+    /// Returns the worst rank of the running vCPUs on these CPUs, and the CPU of the vCPU that has
+    /// it. Leaves out vCPUs that cannot be preempted.
     pub(super) fn last_running(&self, at: &Moment, cpus: &CpuSet) -> Option<(Rank, CpuId)> {
         let is_there = |vcpu| at.cpu_of(vcpu).is_some_and(|cpu| cpus.contains(cpu));
         let ((Reverse(rank), cpu), _) = self.running.first_that(ALL, is_there)?;

@@ -87,8 +87,8 @@ fn gedf_vcpu_waking_after_a_deadline_begins_a_new_period() {
     );
 }
 
-/// vCPU `c` wakes with a deadline between the deadlines of the two running vCPUs. It takes the CPU
-/// of the later deadline, and `a` runs on.
+/// vCPU `c` wakes with a deadline between the deadlines of the two running vCPUs, `a` and `b`. It
+/// takes the CPU of `b`, which has the later deadline, and `a` runs on.
 #[test]
 fn gedf_waking_vcpu_preempts_running_vcpu_with_latest_deadline() {
     picture(

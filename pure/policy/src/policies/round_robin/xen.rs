@@ -165,7 +165,7 @@ impl XenRoundRobin {
         (line.current, line.until) = (next, at.now().after(self.quantum));
     }
 
-    /// Returns the first vCPU in the queue of a CPU that is eligible there.
+    /// Returns the first vCPU in the queue of `cpu` that may be picked for `cpu`.
     fn first(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         let can = |vcpu| at.is_eligible(vcpu, cpu);
         self.queues.first_that(cpu.index(), can).map(|(_, vcpu)| vcpu)

@@ -143,8 +143,8 @@ impl Sedf {
         place.room(period)
     }
 
-    /// Frees all shares on quiescent CPUs of `cpus` that are held although their vCPUs gave them
-    /// up.
+    /// Frees all shares that vCPUs gave up and that are still reserved, on the quiescent CPUs in
+    /// `cpus`.
     pub(super) fn note_rests(&mut self, at: &Moment, cpus: CpuSet) {
         for cpu in self.resting(at, cpus).iter() {
             self.holds.rest(cpu, &mut self.cpus);
@@ -153,7 +153,8 @@ impl Sedf {
         }
     }
 
-    /// Returns the CPUs in `cpus` that are quiescent. Empty if quiescence could free no held share.
+    /// Returns the CPUs in `cpus` that are quiescent. Empty if quiescence would neither free a
+    /// share nor end the demand test on a CPU.
     fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
         let is_held = !self.holds.is_empty() || !self.leavings.is_empty();
         let matters = is_held || !self.strict().is_empty();
@@ -175,7 +176,8 @@ impl Sedf {
         if terms.balances { self.rules.capacity } else { self.rules.capacity.less(self.kept(cpu)) }
     }
 
-    /// Returns the share of a CPU that is kept for vCPUs that are charged for balancing.
+    /// Returns the share of a CPU that reservations leave free for vCPUs that are charged for
+    /// balancing.
     pub(super) fn kept(&self, cpu: CpuId) -> CpuShare {
         let kept = self.balancer.as_ref().map(|balancer| balancer.payers.keeps(cpu));
         kept.unwrap_or(CpuShare::NONE)
@@ -198,8 +200,8 @@ struct SedfPlacement<'a> {
     home: Option<CpuId>,
     /// Current slice of the vCPU, with its subtasks if it is split. `None` for a newcomer.
     before: Option<(Reservation, &'a [Subtask])>,
-    /// Returns the reservation to book on a CPU for a slice. The result is larger if a larger share
-    /// of the vCPU is still held there.
+    /// Returns the reservation to book on a CPU for a slice. The result is larger if the vCPU gave
+    /// up a larger share that is still reserved on the CPU.
     demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
 }
 
@@ -246,14 +248,14 @@ impl SedfPlacement<'_> {
         ask(&FitSearch { splits, share, allowed, before, only_open: false, demands, fits, whole })
     }
 
-    /// Returns true if the CPU accepts these parameters, apart from capacity. Slices by weight use
-    /// up a CPU, so they are refused where a vCPU is split.
+    /// Returns true if the CPU accepts these parameters, apart from capacity. A vCPU with a weight
+    /// would get all time that is left on the CPU, so it is refused where a vCPU is split.
     fn is_open(&self, cpu: CpuId) -> bool {
         self.terms.weight == 0 || self.splits.is_none_or(|splits| !splits.strict().contains(cpu))
     }
 
-    /// Returns true if a CPU has the capacity for these parameters. Without admission control every
-    /// CPU has.
+    /// Returns true if a CPU has the capacity for these parameters. Always true without admission
+    /// control.
     fn fits(&self, cpu: CpuId, terms: &SedfParameters, slice: Option<Reservation>) -> bool {
         let slice = slice.map(|slice| (self.demand)(cpu, slice));
         let capacity = self.sedf.capacity_for(self.terms, cpu);
@@ -308,8 +310,8 @@ impl SedfPlacement<'_> {
     }
 }
 
-/// Returns a placeholder for the reservation in the refusal of a vCPU with a weight. A best-effort
-/// vCPU is never refused.
+/// Returns a placeholder for the error with which a vCPU with a weight is refused, since such a
+/// vCPU has no reservation. A best-effort vCPU is never refused.
 fn weighed() -> Reservation {
     Reservation::new(Span::from_ns(1), WEIGHT_PERIOD).expect("1 ns is shorter than the period")
 }

@@ -177,8 +177,8 @@ impl Sedf {
         balancer.books.charge(vcpu, cpu, (ran, is_guaranteed), at.now());
     }
 
-    /// Handles the scheduling pass of a CPU. Returns the CPUs to which vCPUs have migrated from it,
-    /// which must be rescheduled.
+    /// Handles the scheduling pass of a CPU. Returns the CPUs to reschedule: those to which vCPUs
+    /// have migrated from this CPU.
     pub(super) fn balancer_passes(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let Some(balancer) = &mut self.balancer else { return CpuSet::NONE };
         balancer.books.set_busy(cpu, self.cpus[cpu.index()].turn.is_some(), at.now());

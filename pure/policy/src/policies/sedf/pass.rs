@@ -15,7 +15,7 @@ pub(super) enum BudgetSource {
     Guarantee,
     /// Slack, as compensation for lost or missed budget.
     Penalty,
-    /// Slack, as the vCPU's part by weight.
+    /// Slack that is divided by weight among the vCPUs that may use it.
     Extra,
 }
 
@@ -222,8 +222,8 @@ impl Sedf {
         }
     }
 
-    /// Advances vCPUs of a CPU whose periods have begun or ended. Examines the head of each queue
-    /// until the head needs no change. [Xen 3.0, §6.4 step 4]
+    /// Advances the vCPUs of a CPU if their periods have begun or ended. Examines the head of each
+    /// queue until the head needs no change. [Xen 3.0, §6.4 step 4]
     fn move_on(&mut self, at: &Moment, cpu: CpuId) {
         let (now, rules) = (at.now(), self.rules);
         while let Some(((begin, _), vcpu)) = self.deadlines.first(waiting(cpu)) {

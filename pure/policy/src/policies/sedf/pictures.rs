@@ -123,9 +123,9 @@ fn sedf_unblocking_rule_decides_the_budget_after_a_short_block() {
     );
 }
 
-/// The vCPU blocks beyond its deadline. The rule of unblocking decides when the next period begins.
-/// It begins at its fixed time, at the wake with full length, or at the wake and short. Or a part
-/// of the current period is left.
+/// The vCPU blocks beyond its deadline. By the rule of unblocking, it gets budget again at the
+/// fixed start of its next period, or in a period from the wake on. That period has full length or
+/// is shorter. One rule gives it a part of its slice for the rest of the current period.
 #[test]
 fn sedf_unblocking_rule_decides_the_period_after_a_long_block() {
     picture(
@@ -187,8 +187,8 @@ fn sedf_unblocking_rule_decides_the_period_after_a_long_block() {
 }
 
 /// With too little budget left, rule `burst` makes the period as long as the interval of the
-/// device's wake-ups, 5 ms. The first short period is skipped for the time used before, and each
-/// further short period is twice as long.
+/// device's wake-ups, 5 ms. The time used before counts as used in the first short period, so that
+/// period is skipped. Each further short period is twice as long.
 #[test]
 fn sedf_burst_unblocking_sets_period_to_interval_between_wakes() {
     picture(

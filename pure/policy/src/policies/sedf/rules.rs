@@ -322,8 +322,8 @@ impl SedfRules {
         self.unblocking == Unblocking::Proportional
     }
 
-    /// Returns true if a slice by weight stays fixed for a period, and not just until weights
-    /// change.
+    /// Returns true if the slice that a weight gives stays fixed for a period, and not just until
+    /// weights change.
     pub(super) fn keeps_slices(&self) -> bool {
         self.keeps_accounts() && self.admits_exactly
     }

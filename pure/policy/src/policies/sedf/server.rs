@@ -22,7 +22,8 @@ pub(super) struct SedfServer {
     pub(super) terms: SedfParameters,
     /// Part of each 100 ms that the slice takes, as counted in the tally of its CPU.
     pub(super) taken: Span,
-    /// Slice by weight of the current period, if it stays fixed for the period (`weights`).
+    /// Slice that the vCPU's weight gives it in the current period, if that slice stays fixed for
+    /// the period (`weights`).
     pub(super) by_weight: Span,
     /// Length of the current period: the reserved period, or temporarily less.
     pub(super) period: Span,
@@ -102,8 +103,9 @@ impl SedfServer {
         part(full, self.period, self.terms.period).max(Span::from_ns(1))
     }
 
-    /// Updates the known slice of a whole period. A slice by weight shrinks when newcomers arrive.
-    /// CPU time that the vCPU used of the larger slice before is then not counted as overrun.
+    /// Updates the known slice of a whole period. The slice of a vCPU with a weight shrinks when
+    /// newcomers arrive. CPU time that the vCPU used of the larger slice before is then not counted
+    /// as overrun.
     pub(super) fn see(&mut self, full: Span) {
         if full < self.seen {
             let (before, slice) = (self.slice(self.seen), self.slice(full));

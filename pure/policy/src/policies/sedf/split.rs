@@ -8,7 +8,8 @@
 //! collected until the current event handler returns.
 //!
 //! On CPUs with subtasks a vCPU that wakes keeps only the budget left had it run while it was
-//! blocked. Slices by weight use up a CPU, so subtasks and slices by weight never share a CPU.
+//! blocked. vCPUs with a weight get all time that reservations leave on their CPU. So no CPU has
+//! both subtasks and vCPUs with a weight.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -45,7 +46,7 @@ impl SedfServer {
         self.in_parts = SubtaskCursor::new(parts).map(Box::new);
     }
 
-    /// Returns the CPU on which the vCPU counts: the CPU to which it is bound, or the CPU of its
+    /// Returns the CPU whose tally counts the vCPU: the CPU to which it is bound, or the CPU of its
     /// first subtask.
     pub(super) fn home(&self) -> CpuId {
         let first = self.in_parts.as_ref().and_then(|in_parts| in_parts.iter().next());
@@ -224,8 +225,8 @@ impl Sedf {
         self.parting.iter_mut().for_each(|parting| parting.splits.rest(cpu));
     }
 
-    /// Frees held shares on CPUs with subtasks. On these CPUs admission computes the exact demand,
-    /// so held shares are not needed.
+    /// Frees the shares that vCPUs gave up on CPUs with subtasks and that are still reserved. On
+    /// these CPUs admission computes the exact demand, so it does not need such shares.
     pub(super) fn rest_strict(&mut self) {
         for cpu in self.strict().iter() {
             self.holds.rest(cpu, &mut self.cpus);
@@ -251,7 +252,7 @@ impl Sedf {
 
     /// Returns the demand of all vCPUs except `but` on each CPU. The share kept for balancing is
     /// included, unless `terms` are those of a service vCPU that is charged for balancing. `None`
-    /// for CPUs with slices by weight or outside `cpus`.
+    /// for CPUs outside `cpus`, and for CPUs with a vCPU whose slice its weight determines.
     pub(super) fn demands(
         &self,
         at: &Moment,

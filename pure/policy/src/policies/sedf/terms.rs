@@ -58,10 +58,11 @@ pub(super) const FIELDS: &[Field] =
 /// Shortest slice that is accepted. [Xen 3.0, §6.1]
 const LEAST_SLICE: Span = Span::from_us(5);
 
-/// Period of slices by weight, and of best-effort vCPUs. [Xen 3.0, §6.1]
+/// Period of vCPUs with a weight in place of a slice, and of best-effort vCPUs. [Xen 3.0, §6.1]
 pub(super) const WEIGHT_PERIOD: Span = Span::from_ms(100);
 
-/// Part of each `WEIGHT_PERIOD` that is never given to slices by weight. [Xen 3.0, §6.1]
+/// Part of each `WEIGHT_PERIOD` that is never given to vCPUs with a weight in place of a slice.
+/// [Xen 3.0, §6.1]
 const WEIGHT_SAFETY: Span = Span::from_ms(5);
 
 /// Extra-weight that counts as slice/period = 1. [Xen 3.0, §6.1]
@@ -75,7 +76,8 @@ pub(super) fn long_enough(slice: Span) -> Span {
 /// Parameters of a vCPU, as the policy uses them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SedfParameters {
-    /// Slice as given. Zero for a best-effort vCPU and for a slice by weight.
+    /// Slice as given. Zero for a best-effort vCPU and for a vCPU whose slice its weight
+    /// determines.
     pub(super) slice: Span,
     /// Period as given if there is a slice, and `WEIGHT_PERIOD` otherwise.
     pub(super) period: Span,
@@ -83,7 +85,8 @@ pub(super) struct SedfParameters {
     pub(super) latency: Span,
     /// True if the vCPU may use slack.
     pub(super) extra: bool,
-    /// Weight that determines the slice. Zero if the vCPU has no slice by weight.
+    /// Weight that determines the slice: the vCPU's part of the time that fixed slices leave in
+    /// each 100 ms. Zero if the vCPU has a fixed slice or none.
     pub(super) weight: u64,
     /// Weight that determines the share of slack (extra-weight). With zero, slice/period counts
     /// instead.
@@ -215,8 +218,9 @@ impl Cost {
     }
 }
 
-/// Returns the reservation that the parameters of a vCPU make; the field `exact` of the reservation
-/// states if it is a hard limit. `None` for a best-effort vCPU and for a slice by weight.
+/// Returns the reservation that the parameters of a vCPU make. The field `exact` of the result
+/// states if it is a hard limit. `None` for a best-effort vCPU and for a vCPU whose slice its
+/// weight determines.
 pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     if share.whole(&WEIGHT) > 0 || share.span(&SLICE).is_zero() {
         return Ok(None);
@@ -300,14 +304,14 @@ impl CpuTally {
         part(left, Span::from_ns(weight), Span::from_ns(self.weights.max(1)))
     }
 
-    /// Returns true if a vCPU on this CPU has a slice by weight.
+    /// Returns true if a vCPU on this CPU has a weight that determines its slice.
     pub(super) fn has_weights(&self) -> bool {
         self.weights > 0
     }
 
     /// Returns true if a vCPU with the parameters `terms` fits beside the reservations on this CPU.
-    /// `slice` is the reservation to book, which is larger while a larger share is held. Each
-    /// weight must still give a slice.
+    /// `slice` is the reservation to book. It exceeds the vCPU's slice while a larger share that
+    /// the vCPU gave up is still reserved. Each weight must still give a slice.
     pub(super) fn has_room(
         &self,
         terms: &SedfParameters,
@@ -351,7 +355,7 @@ impl CpuTally {
         CpuSuitability { room, sharers, members: self.members }
     }
 
-    /// Returns the part of 100 ms that fixed slices leave for slices by weight.
+    /// Returns the part of 100 ms that fixed slices leave for vCPUs with a weight.
     pub(super) fn left(&self) -> Span {
         (WEIGHT_PERIOD - WEIGHT_SAFETY).left_after(self.taken)
     }

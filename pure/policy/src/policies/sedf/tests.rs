@@ -123,7 +123,7 @@ fn ms(ms: u64) -> Time {
     Time::START + Span::from_ms(ms)
 }
 
-/// Reference on SEDF, §13.7: 65 of 100 ms are left for slices by weight.
+/// Reference on SEDF, §13.7: 65 of 100 ms are left for vCPUs with a weight.
 #[test]
 fn sedf_unreserved_time_is_divided_into_slices_by_weight() {
     let mut script = Script::new("");
@@ -310,10 +310,10 @@ fn sedf_vcpu_picked_after_timeslice_end_gets_time_limit_zero() {
     assert!(matches!(pick, Pick::Run { limit: Some(Span::ZERO), .. }), "{pick:?}");
 }
 
-/// A vCPU has a slice of 2 of 10 ms, or of 95 of 100 ms by weight, beside a best-effort vCPU. By
-/// slice/period it gets 25.6 or 121.6 times as much slack, or the same amount if both count as
-/// extra-weight 1. In Xen, as recorded, a fixed slice counts by slice/period (reference on SEDF,
-/// §13.5).
+/// A vCPU has a slice of 2 of 10 ms, or a weight that gives it 95 of 100 ms, beside a best-effort
+/// vCPU. By slice/period it gets 25.6 or 121.6 times as much slack as the best-effort vCPU. It gets
+/// the same amount if both count as extra-weight 1. In Xen, as recorded, a fixed slice counts by
+/// slice/period (reference on SEDF, §13.5).
 #[test]
 fn sedf_slack_weight_without_extra_weight_is_share_or_one() {
     let (set, by_weight) = ("slice=2ms period=10ms", "weight=1");
@@ -361,9 +361,10 @@ impl Script {
     }
 }
 
-/// Three slices by weight have 25 of 100 ms each. Assume that two vCPUs left after using theirs and
-/// the third grew at once. The third would get another 12.5 and 37.5 ms in the same 100 ms. The
-/// reservation of 30 of 150 ms would then get only 150 - 137.5 = 12.5 ms.
+/// Three vCPUs with a weight have a slice of 25 of 100 ms each. Assume that two of them left after
+/// using their slices, and that the slice of the third grew at once. The third vCPU would get
+/// another 12.5 and 37.5 ms in the same 100 ms. The reservation of 30 of 150 ms would then get only
+/// 150 - 137.5 = 12.5 ms.
 #[test]
 fn sedf_departing_weighted_vcpus_cause_no_deadline_miss() {
     let mut script = Script::new("");
@@ -384,7 +385,7 @@ fn sedf_departing_weighted_vcpus_cause_no_deadline_miss() {
     script.run_until(ms(150));
 }
 
-/// The first vCPU has used its half of 95 ms by weight when a newcomer with nearly all of the
+/// A vCPU with a weight has used its slice, 50 of 100 ms, when a newcomer with nearly all of the
 /// weight arrives. The newcomer gets nothing in this period, since a third vCPU has 67.5 of 150 ms
 /// reserved and has received none of it yet.
 #[test]
@@ -404,10 +405,10 @@ fn sedf_newcomer_with_weight_receives_slice_from_next_period() {
     assert_eq!(script.shows(second, "slice"), "49.998474ms");
 }
 
-/// A vCPU reserves half of the CPU. It uses the budget of 100 ms in the first 50 ms and leaves. Its
-/// share stays reserved while another vCPU can have budget left. That vCPU blocks at 60 ms with
-/// 10 ms of budget. At 70 ms it would have used this budget had it run. The CPU is then quiescent,
-/// and all of the share is available.
+/// A vCPU reserves half of the CPU and uses its budget of 50 ms in the first 50 ms of its period.
+/// Another vCPU blocks at 60 ms. Had it run, it would have used its last 10 ms of budget by 70 ms.
+/// If the first vCPU leaves before that, its share stays reserved. At 70 ms the CPU is quiescent,
+/// and the share is free at once.
 #[test]
 fn sedf_departed_vcpu_share_stays_reserved_until_cpu_is_quiescent() {
     for (leaves, has_room) in [(69, false), (70, true)] {
@@ -426,7 +427,7 @@ fn sedf_departed_vcpu_share_stays_reserved_until_cpu_is_quiescent() {
     }
 }
 
-/// Of 5 ms in 10 ms, half accrue in 5 ms, whatever the parameters in between.
+/// A slice of 5 ms in 10 ms accrues by half in 5 ms, whatever the parameters are in between.
 #[test]
 fn sedf_usage_is_remembered_if_slice_is_removed_and_restored() {
     for meanwhile in ["", "weight=1"] {
@@ -500,8 +501,8 @@ fn sedf_departed_vcpu_frees_slice_by_weight_on_quiescent_cpu() {
     assert_eq!(script.shows(comes, "slice"), "47.5ms");
 }
 
-/// A vCPU has all of the CPU by weight and has used a part of it when a reservation arrives. Its
-/// slice shrinks at once to what the reservation leaves.
+/// A vCPU with a weight has all of the CPU and has used a part of it when a reservation arrives.
+/// Its slice shrinks at once to what the reservation leaves.
 #[test]
 fn sedf_slice_by_weight_shrinks_when_a_reservation_is_admitted() {
     let mut script = Script::new("");

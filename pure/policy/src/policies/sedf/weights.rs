@@ -1,5 +1,6 @@
-//! Slices by weight under exact admission. A slice is set at the start of a period and stays fixed
-//! until the end of the period, even if weights change meanwhile.
+//! Slices by weight under exact admission. A vCPU with a weight gets, as its slice, a part of the
+//! time that fixed slices leave. The slice is set at the start of a period and stays fixed until
+//! the end of the period, even if weights change meanwhile.
 //!
 //! If a slice grew at once when another vCPU leaves, the excess of that vCPU over the fluid rate
 //! would be given out twice. If a newcomer received its part at once, the excess of the vCPUs whose
@@ -16,7 +17,8 @@ use super::terms::WEIGHT_PERIOD;
 use super::{Sedf, SedfServer};
 use crate::Moment;
 
-/// A slice by weight, per 100 ms, that a vCPU gave up and whose excess is not accrued yet.
+/// A slice per 100 ms that a vCPU with a weight gave up. The slice is not free until the CPU time
+/// that the vCPU used beyond the fluid rate is accrued.
 #[derive(Debug)]
 struct ReleasedSlice {
     cpu: CpuId,
@@ -25,7 +27,8 @@ struct ReleasedSlice {
     until: Time,
 }
 
-/// Slices by weight that vCPUs gave up and whose excess is not accrued yet.
+/// Slices that vCPUs with a weight gave up and that are not free yet. The CPU time that these vCPUs
+/// used beyond the fluid rate is not accrued.
 #[derive(Debug, Default)]
 pub(super) struct ReleasedSlices(Vec<ReleasedSlice>);
 
@@ -34,12 +37,12 @@ impl ReleasedSlices {
         self.0.is_empty()
     }
 
-    /// Frees all slices that were given up on a CPU, which is quiescent.
+    /// Frees all slices that were given up on a CPU, because the CPU is quiescent.
     pub(super) fn rest(&mut self, cpu: CpuId) {
         self.0.retain(|given_up| given_up.cpu != cpu);
     }
 
-    /// Returns the sum of the slices given up on a CPU whose excess is not accrued by `now`.
+    /// Returns the sum of the slices that were given up on a CPU and are not free at `now`.
     fn on(&mut self, cpu: CpuId, now: Time) -> Span {
         self.0.retain(|given_up| given_up.until > now);
         let here = self.0.iter().filter(|given_up| given_up.cpu == cpu);
@@ -48,7 +51,7 @@ impl ReleasedSlices {
 }
 
 impl Sedf {
-    /// Records that a vCPU gave up a slice by weight. `left` is the part that it keeps, and
+    /// Records that a vCPU with a weight gave up its slice. `left` is the part that it keeps, and
     /// `advance` is its usage in excess of the fluid rate.
     pub(super) fn give_up(&mut self, now: Time, before: (CpuId, Span), left: Span, advance: Span) {
         let (cpu, slice) = before;
@@ -57,8 +60,8 @@ impl Sedf {
         self.leavings.0.push(ReleasedSlice { cpu, slice: slice.left_after(left), until });
     }
 
-    /// Sets the slice by weight of a vCPU whose period begins. The slice is the vCPU's part by
-    /// weight, or less if the slices of other vCPUs do not leave that much.
+    /// Sets the slice of a vCPU with a weight when its period begins. The slice is the vCPU's part
+    /// by weight, or less if the slices of other vCPUs do not leave that much.
     pub(super) fn set_slice(&mut self, at: &Moment, vcpu: VcpuId) {
         let SedfServer { cpu, terms, .. } = self.servers[vcpu];
         if terms.weight == 0 || !self.rules.keeps_slices() {
@@ -78,9 +81,9 @@ impl Sedf {
         self.servers[vcpu].by_weight = slice;
     }
 
-    /// Updates the slices by weight after the reservations on a CPU have changed. The slice of a
-    /// vCPU without excess over the fluid rate changes at once. The other slices shrink only if
-    /// reservations need the capacity.
+    /// Updates the slices of vCPUs with a weight after the reservations on a CPU have changed. The
+    /// slice of a vCPU without excess over the fluid rate changes at once. The other slices shrink
+    /// only if reservations need the capacity.
     pub(super) fn set_slices(&mut self, at: &Moment, cpu: CpuId) {
         if !self.rules.keeps_slices() || !self.cpus[cpu.index()].tally.has_weights() {
             return;
@@ -104,8 +107,9 @@ impl Sedf {
         }
     }
 
-    /// Returns true if the slice by weight of a vCPU may change now. The vCPU must have no excess
-    /// over the fluid rate, and its period must begin now or have ended while it was blocked.
+    /// Returns true if the slice of a vCPU with a weight may change now. The vCPU must have no
+    /// excess over the fluid rate, and its period must begin now or have ended while it was
+    /// blocked.
     fn may_change(&self, at: &Moment, vcpu: VcpuId) -> bool {
         let server = &self.servers[vcpu];
         let begins = server.deadline == Time::NEVER || server.begin() == at.now();
@@ -113,7 +117,7 @@ impl Sedf {
         (begins || is_over) && self.advance(at.now(), vcpu).is_zero()
     }
 
-    /// Returns the vCPUs on a CPU whose slices go by weight.
+    /// Returns the vCPUs on a CPU that have a weight in place of a fixed slice.
     fn weighted(&self, at: &Moment, cpu: CpuId) -> impl Iterator<Item = VcpuId> {
         at.members().filter(move |&vcpu| {
             let server = self.servers.get(vcpu);
@@ -121,8 +125,8 @@ impl Sedf {
         })
     }
 
-    /// Returns the time in 100 ms that is free for slices by weight. Slices that were given up and
-    /// whose excess is not accrued yet are not free.
+    /// Returns the time in 100 ms that is free for the slices of vCPUs with a weight. A slice that
+    /// was given up is not free until the excess of its vCPU over the fluid rate is accrued.
     fn left(&mut self, now: Time, cpu: CpuId) -> Span {
         let held: Span = self.holds.beyond(cpu, now, |slice| slice.over(WEIGHT_PERIOD)).sum();
         let held = held + self.leavings.on(cpu, now);

@@ -148,8 +148,8 @@ fn vcpus_beside_balancer_miss_no_slice_on_full_cpu() {
     }
 }
 
-/// A reservation that would exceed CPU 0 less the balancer's share is refused. The error has both
-/// numbers, and the order of the joins does not matter.
+/// A reservation is refused if it exceeds the capacity of CPU 0 minus the balancer's share. The
+/// error names the requested reservation and the limit. The order of the joins does not matter.
 #[test]
 fn reservation_of_the_balancer_share_of_cpu_0_is_refused() {
     let refused = |fields: &str, guests: &[Guest]| {

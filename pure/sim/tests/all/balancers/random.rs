@@ -43,8 +43,8 @@ fn draw(cpus: usize, seed: u64) -> Drawn {
 }
 
 /// Returns the fair share of each always runnable vCPU, in millionths of a CPU. Shares follow
-/// weights, but the heaviest vCPU gets at most the CPU with the most capacity. The two heaviest get
-/// at most the two CPUs with the most, and so on.
+/// weights, within limits. The heaviest vCPU gets at most the largest capacity of a CPU. The two
+/// heaviest together get at most the two largest capacities, and so on.
 fn fair(drawn: &Drawn) -> Vec<u64> {
     let mut rooms: Vec<u64> =
         drawn.reserved.iter().map(|percent| 1_000_000 - percent * 10_000).collect();

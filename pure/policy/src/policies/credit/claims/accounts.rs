@@ -13,13 +13,15 @@ use slackline_units::{Span, VcpuId, Weight};
 use super::{ClaimLimit, Claims, VmReports};
 use crate::policies::credit::nanoseconds;
 
-/// Number of binary places of the level: the time ahead granted per unit of weight.
+/// Number of binary places of the level: the time for preceding others that was granted per unit of
+/// weight.
 const PLACES: u32 = 20;
 
 /// Account of the CPU time for which VMs may precede others by their urgency claims (*time ahead*).
 #[derive(Debug, Default)]
 pub(super) struct ClaimBudget {
-    /// Time ahead granted for each unit of weight since the start, in 2^-20 ns.
+    /// Time for preceding others that was granted for each unit of weight since the start, in 2^-20
+    /// ns.
     pub(super) level: u128,
     /// Total weight of all VMs.
     weight: u64,
@@ -29,8 +31,9 @@ pub(super) struct ClaimBudget {
 }
 
 impl VmReports {
-    /// Returns the CPU time for which the VM may still precede others if the level is `level`. In
-    /// nanoseconds, at most `depth`.
+    /// Returns the CPU time for which the VM may still precede others, in nanoseconds and at most
+    /// `depth`. `level` is the time for preceding others that was granted per unit of weight so
+    /// far.
     fn left_at(&self, level: u128, ClaimLimit { depth, .. }: ClaimLimit) -> i64 {
         let weight = self.weight.map_or(0, |weight| u128::from(weight.get()));
         let given = ((level - self.level) * weight) >> PLACES;
@@ -38,8 +41,8 @@ impl VmReports {
         self.left.saturating_add(given).min(nanoseconds(depth))
     }
 
-    /// Adds the CPU time that the VM was granted for preceding others by its urgency claims since
-    /// its last settlement.
+    /// Adds the time for preceding others that the VM was granted since the last call. `level` is
+    /// the time that was granted per unit of weight so far.
     fn settle(&mut self, level: u128, bound: ClaimLimit) {
         self.left = self.left_at(level, bound);
         self.level = level;
@@ -47,7 +50,7 @@ impl VmReports {
 }
 
 impl Claims {
-    /// Sets the weight of a VM. Time ahead is granted by the new weight from now on.
+    /// Sets the weight of a VM. Time for preceding others is granted by the new weight from now on.
     pub(in crate::policies::credit) fn set_weight(&mut self, domain: usize, weight: Weight) {
         let Some(bound) = self.belief.bound else { return };
         let household = &mut self.domains[domain];
@@ -63,8 +66,8 @@ impl Claims {
         self.room.spent.retain(|&other| other != domain);
     }
 
-    /// Prevents a VM from preceding others until the next accounting, if that time is limited at
-    /// all.
+    /// Prevents a VM from preceding others until the next accounting. Does nothing if the time to
+    /// precede others is not limited.
     pub(super) fn spend_all(&mut self, domain: usize) {
         if self.belief.bound.is_some() {
             self.domains[domain].is_spent = true;

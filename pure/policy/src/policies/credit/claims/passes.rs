@@ -222,8 +222,8 @@ impl Credit {
             && !self.claims.as_ref().is_some_and(|claims| claims.keeps_places())
     }
 
-    /// Charges a vCPU for a run. If the vCPU preceded others by its urgency claim, the run is also
-    /// deducted from its VM's limit for doing so.
+    /// Charges a vCPU for a run. If the vCPU preceded others by its urgency claim, the run also
+    /// counts against the CPU time for which its VM may do so.
     #[inline]
     pub(in crate::policies::credit) fn charge_claim(&mut self, now: Time, vcpu: VcpuId, ran: Span) {
         let given_up = self.claims.as_mut().and_then(|claims| claims.run(now, vcpu, ran));
@@ -247,9 +247,9 @@ impl Credit {
         }
     }
 
-    /// Requests a pass on each CPU where a vCPU of this VM would precede others, since the VM may
-    /// do so again. So a VM that always claims urgency uses up its limit before others need the
-    /// CPU. Does nothing if a pass costs the running vCPU its place in the queue.
+    /// Requests a pass on each CPU where a vCPU of this VM would precede others. Called when the VM
+    /// may precede others again. So a VM that always claims urgency uses up its limit before others
+    /// need the CPU. Does nothing if a pass costs the running vCPU its place in the queue.
     fn ask_for(&mut self, domain: usize) {
         if self.rules.rotation != Rotation::Turn {
             return;

@@ -22,22 +22,23 @@ use crate::policies::credit::rules::Park;
 use crate::policies::credit::runqueue::Class;
 use crate::policies::credit::{Credit, Vcpu, nanoseconds};
 
-/// Number of vCPUs that an accounting visits for each CPU. If more vCPUs are active, each is
-/// visited once in `active / (8 * CPUs)` periods. That is three eighths of the time in which each
-/// of them has a timeslice of a tick. With half as many visits, VMs beside a VM of great weight
+/// Number of vCPUs to which an accounting grants credit, for each CPU. If more vCPUs are active,
+/// each receives credit once in `active / (8 * CPUs)` periods. That is three eighths of the time in
+/// which each of them has a timeslice of a tick. With half as many, VMs beside a VM of great weight
 /// waited up to 1.5 times as long.
 const VISITS: usize = 8;
 
-/// Number of binary places of the credit level and of its pace.
+/// Number of binary places of the credit granted per unit of weight (the level), and of the rate at
+/// which it rises (the pace).
 const PLACES: u32 = 20;
 
 /// Largest rise of the credit level at one accounting. It is 2.4 hours of CPU time for each unit of
-/// weight, far beyond any credit that may be kept. So a VM that is visited in time can compute the
-/// rise of the level although the level wraps.
+/// weight, far beyond any credit that may be kept. The level wraps. But a VM that receives credit
+/// often enough can compute the rise since it last received some.
 const HIGHEST_RISE: u64 = 1 << 63;
 
-/// Highest pace of the level: 268 CPUs for each unit of weight. No VM can use more. Multiplied by
-/// any weight, this pace still fits in 64 bits.
+/// Highest rate at which the credit per unit of weight rises: 268 CPUs for each unit of weight. No
+/// VM can use more. Multiplied by any weight, this rate still fits in 64 bits.
 const HIGHEST_PACE: u64 = u64::MAX >> u16::BITS;
 
 /// One CPU, in millionths.
@@ -47,7 +48,7 @@ const CPU: i64 = 1_000_000;
 #[derive(Debug, Default)]
 pub(in crate::policies::credit) struct CreditLevel {
     /// Credit granted for each unit of weight since the start, in 2^-20 ns. The value wraps, since
-    /// only its rise between two visits counts.
+    /// only its rise since a VM last received credit counts.
     level: u64,
     /// Time of the last accounting.
     at: Time,
@@ -62,7 +63,7 @@ pub(in crate::policies::credit) struct CreditLevel {
     /// Rise of the credit level at the last accounting. The level is the credit granted per unit of
     /// weight.
     rise: Rise,
-    /// Index in the list of active VMs of the VM to visit next.
+    /// Index, in the list of active VMs, of the VM that receives credit next.
     cursor: usize,
 }
 
@@ -114,7 +115,8 @@ impl Rise {
 }
 
 impl CreditLevel {
-    /// Returns the credit that a VM's weight gives it for the time since the VM was visited last.
+    /// Returns the credit that a VM's weight gives it for the time since the VM last received
+    /// credit.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A weight has 16 bits.
     fn given(&self, domain: &Domain) -> u64 {
@@ -122,7 +124,7 @@ impl CreditLevel {
         ((u128::from(risen) * u128::from(domain.weight.get())) >> PLACES) as u64
     }
 
-    /// Grants a VM the credit due since it was visited last. Returns the credit for each active
+    /// Grants a VM the credit due since it last received credit. Returns the credit for each active
     /// vCPU.
     fn grant(&mut self, domain: &mut Domain) -> i64 {
         let by_weight = self.given(domain).cast_signed();
@@ -175,8 +177,8 @@ impl Domain {
         self.active == 1 && self.cap.is_none() && !self.is_limited
     }
 
-    /// Returns the pace of the credit level at which the VM's weight gives it all CPU time that it
-    /// can use.
+    /// Returns the rate of credit per unit of weight at which the VM's weight gives it all CPU time
+    /// that it can use.
     fn enough(&self) -> u64 {
         self.rate.saturating_mul(1 << PLACES).div_ceil(u64::from(self.weight.get()))
     }
@@ -195,7 +197,8 @@ impl Vcpu {
 }
 
 impl Credit {
-    /// Raises the level by the credit for the time since the last accounting, and visits some VMs.
+    /// Raises the credit per unit of weight (the level) for the time since the last accounting.
+    /// Then grants some VMs the credit due to them.
     pub(in crate::policies::credit) fn give_exactly(&mut self, at: &Moment) {
         let level = &mut self.level;
         let cause = RiseInputs {

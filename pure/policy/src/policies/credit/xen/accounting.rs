@@ -1,5 +1,5 @@
-//! Distribution of whole credits to every active vCPU, at every third tick of the master CPU
-//! (section 7.3 of the reference on Credit).
+//! Distribution of whole credits to every active vCPU, at every third tick of CPU 0 (section 7.3 of
+//! the reference on Credit).
 
 use alloc::vec::Vec;
 

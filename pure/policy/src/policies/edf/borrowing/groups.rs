@@ -1,4 +1,5 @@
-//! Borrowed budget: the vCPUs of a VM with `spread = "use"` use budget that their siblings left.
+//! Borrowed budget: the vCPUs of a VM with `spread = "use"` use budget that their siblings left
+//! unused.
 //!
 //! Each vCPU reserves its equal share. Budget that it has not used when a period ends is *unused*.
 //! Until the vCPU's next period ends, unused budget may be lent once to siblings that have
@@ -8,8 +9,8 @@
 //! (`loans`). So no other vCPU gets less because of a loan. The lender does not either: when it
 //! wakes, it has its equal share.
 //!
-//! So at any time the vCPUs of a VM together have received at most their slices since they joined,
-//! plus one slice each. The reason is that only unused budget is lent.
+//! Only unused budget is lent. So at any time the vCPUs of a VM together have received at most
+//! their slices since they joined, plus one slice each.
 //!
 //! Split vCPUs lend and borrow nothing, and nothing is lent on a CPU with subtasks. On such a CPU
 //! the demand before the end of a period exceeds slice/period.
@@ -26,9 +27,9 @@ use crate::policies::edf::{Edf, EdfServer};
 
 /// State of a vCPU that shares unused budget with its siblings.
 pub(in crate::policies::edf) struct UnusedBudget {
-    /// Start of the latest period before which unused budget has been counted.
+    /// Start of the latest period for which the unused budget of the previous period was recorded.
     counted: Time,
-    /// Own budget that the vCPU left unused in the period before `counted`.
+    /// Own budget that the vCPU left unused in the period that ended at `counted`.
     left: Span,
     /// Part of `left` that is not lent yet.
     rest: Span,
@@ -115,7 +116,8 @@ impl EdfServer {
         lent.map_or(Span::ZERO, |lent| lent.over(now.since(by_use.since).min(lent.period())))
     }
 
-    /// Returns the budget that the vCPU would have left if its loan were cut now.
+    /// Returns the budget that the vCPU would have left if its loan were cut now. The vCPU then
+    /// keeps the part of the loan that has accrued, or the part that it used if that is more.
     pub(in crate::policies::edf) fn if_cut(&self, now: Time) -> Span {
         let kept = self.earned(now).max(self.had_of_loan());
         self.remaining.left_after(self.loan().left_after(kept))
@@ -201,7 +203,7 @@ impl Edf {
         });
     }
 
-    /// Lends unused budget of its siblings to a vCPU whose own budget does not suffice. The loan is
+    /// Lends unused budget of siblings to a vCPU whose own budget does not suffice. The loan is
     /// limited by the time until the vCPU's period ends and by the unreserved share of its CPU.
     #[inline(never)]
     pub(in crate::policies::edf) fn lend(&mut self, at: &Moment, vcpu: VcpuId) {
@@ -240,8 +242,9 @@ impl Edf {
         }
     }
 
-    /// Returns the most that a vCPU may borrow of the budget that its siblings left unused. It is
-    /// an equal share, plus the parts of other borrowers' shares that those cannot use.
+    /// Returns the most that a vCPU may borrow of the budget that its siblings left unused. Each
+    /// borrower of the VM has an equal share of that budget. The vCPU may also borrow what other
+    /// borrowers cannot use of their shares.
     fn left_for(&mut self, at: &Moment, vcpu: VcpuId) -> Span {
         let (mut left, mut rest) = (Span::ZERO, Span::ZERO);
         for sibling in self.families.siblings(vcpu) {

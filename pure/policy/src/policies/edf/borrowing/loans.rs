@@ -4,10 +4,11 @@
 //! stays within its capacity, so no vCPU misses a deadline because of a loan.
 //!
 //! Admission has precedence over loans. A loan accrues at a constant rate. When a newcomer needs
-//! the capacity, the part of the loan accrued so far stays with the borrower, and the rest is cut.
-//! If the borrower has used more than that part, other vCPUs wait for the CPU time used in excess.
-//! The capacity of the loan then stays reserved until the excess is accrued, as after a vCPU gave
-//! up a share (`zero_lag`).
+//! the capacity, the borrower keeps the part of the loan that has accrued so far. The rest is cut.
+//! A borrower may have used more than the accrued part. Then vCPUs of the CPU still wait for the
+//! CPU time used in excess, and the newcomer cannot have the capacity at once. The capacity stays
+//! reserved until the loan's rate has accrued what the borrower used. The same rule holds for a
+//! share that a vCPU gave up (`admission::zero_lag`).
 
 use alloc::vec::Vec;
 
@@ -20,11 +21,12 @@ use crate::policies::edf::Edf;
 pub(in crate::policies::edf) struct Loans {
     /// Loans on each CPU.
     on: Vec<Vec<Loan>>,
-    /// CPUs to reschedule because loans there were cut, and the time of the cut.
+    /// CPUs to reschedule because loans on them were cut, and the time of the latest cut.
     ask: Option<(Time, CpuSet)>,
 }
 
-/// Request of a vCPU for borrowed budget until its period ends.
+/// Loan of budget to a vCPU until its period ends. Also the record of a vCPU that asked for a loan
+/// and got none.
 pub(in crate::policies::edf) struct Loan {
     pub(in crate::policies::edf) who: VcpuId,
     /// CPU time lent, with the time for which it is lent. `None` if no budget was left to lend.
@@ -37,7 +39,8 @@ pub(in crate::policies::edf) struct Loan {
     pub(in crate::policies::edf) since: Time,
     /// Time at which the loan ends.
     pub(in crate::policies::edf) until: Time,
-    /// True if the loan has ended and counts only until the CPU time used of it is accrued.
+    /// True if the loan has ended. It then counts only until its rate has accrued the CPU time that
+    /// the borrower used.
     pub(in crate::policies::edf) is_over: bool,
 }
 
@@ -53,8 +56,8 @@ pub(in crate::policies::edf) fn rate(slice: Span, time: Span) -> u128 {
     (u128::from(slice.ns()) << 64).div_ceil(u128::from(time.ns().max(1)))
 }
 
-/// Returns the part of `all` for one of several vCPUs. It is an equal share, plus the parts of the
-/// others' shares that the others cannot use. `others` has the amounts that the others could use.
+/// Returns the part of `all` for one of several vCPUs: an equal share, plus what the other vCPUs
+/// cannot use of their shares. `others` has the amounts that the other vCPUs could use.
 pub(in crate::policies::edf) fn part(
     all: u128,
     others: impl Iterator<Item = u128> + Clone,
@@ -83,7 +86,7 @@ impl Loans {
         part.min(free.saturating_sub(others.filter(|loan| loan.until > now).map(Loan::rate).sum()))
     }
 
-    /// Returns the share of a CPU that is lent, in 2^-64ths of the CPU.
+    /// Returns the total rate of the loans on a CPU, in 2^-64ths of the CPU.
     pub(in crate::policies::edf) fn rate(&self, cpu: CpuId, now: Time) -> u128 {
         self.on[cpu.index()].iter().filter(|loan| loan.until > now).map(Loan::rate).sum()
     }
@@ -106,7 +109,7 @@ impl Loans {
         self.on[cpu.index()].retain(|loan| loan.until >= now);
     }
 
-    /// Returns the time at which a CPU must be rescheduled because loans there were cut. `None` if
+    /// Returns the time at which a CPU must be rescheduled because loans on it were cut. `None` if
     /// no loan on the CPU was cut since it was last rescheduled.
     #[inline]
     pub(in crate::policies::edf) fn asks(&self, cpu: CpuId) -> Option<Time> {
@@ -122,7 +125,8 @@ impl Loans {
         }
     }
 
-    /// Requests rescheduling of CPUs on which a loan was cut, so that a timeslice can be too long.
+    /// Requests rescheduling of CPUs on which a loan was cut. The limit of the current timeslice
+    /// can include the budget that was cut.
     pub(in crate::policies::edf) fn ask_about(&mut self, now: Time, cpus: CpuSet) {
         if !cpus.is_empty() {
             let before = self.ask.map_or(CpuSet::NONE, |(_, cpus)| cpus);
@@ -132,9 +136,9 @@ impl Loans {
 }
 
 impl Edf {
-    /// Returns the loans of which more was used than has accrued, with their CPUs. Admission must
-    /// count them, since a newcomer cannot have that capacity yet. Leaves out quiescent CPUs, on
-    /// which no vCPU waits for the capacity.
+    /// Returns the loans whose borrowers have used more than has accrued, with the CPUs of the
+    /// loans. Admission must count these loans, since a newcomer cannot have their capacity yet.
+    /// Leaves out quiescent CPUs, on which no vCPU waits for the capacity.
     pub(in crate::policies::edf) fn lent(
         &self,
         at: &Moment,

@@ -17,10 +17,11 @@ pub(in crate::policies::edf) struct OverrunHistory {
     pub(in crate::policies::edf) is_stopped: bool,
     /// True if deductions left nothing of the vCPU's slice, so there is no stop in this period.
     pub(in crate::policies::edf) is_paid_off: bool,
-    /// Least overrun of the periods in the current block and in the previous block.
+    /// Least overrun in the current block of periods and in the previous block. A block is `BLOCK`
+    /// periods.
     least: [Span; 2],
-    /// Number of periods counted. After the first block it is `BLOCK` plus those in the current
-    /// block.
+    /// Number of periods counted. After the first block of periods it is `BLOCK` plus the number of
+    /// periods in the current block.
     count: u8,
 }
 
@@ -60,8 +61,8 @@ mod tests {
         }
     }
 
-    /// The steady overrun is the minimum over the current and the previous block of 64 overruns
-    /// each. It is zero before the first block is complete.
+    /// The steady overrun is the least overrun in the current block of 64 overruns and in the
+    /// previous block. It is zero before the first block is complete.
     #[test]
     fn edf_steady_overrun_is_minimum_of_64_to_128_overruns() {
         let mut stops = OverrunHistory::default();

@@ -56,7 +56,7 @@ impl Leniency {
         taken
     }
 
-    /// Returns the forgiven overrun that has not accrued again.
+    /// Returns the overrun that was forgiven and that the bucket has not accrued again since then.
     pub(in crate::policies::edf) fn spent(mut self, now: Time) -> Span {
         self.accrue(now);
         self.capacity() - self.left

@@ -1,10 +1,10 @@
-//! Computation of the period of a vCPU that contains a given time.
+//! Computation of the period in which a given time falls.
 
 use slackline_units::{GridClock, Span, Time};
 
 use crate::policies::edf::EdfServer;
 
-/// Period of a vCPU that contains a given time after the end of its current period.
+/// Period of a vCPU in which a given time falls. The vCPU's current period has ended by that time.
 pub(in crate::policies::edf) struct NextPeriod {
     /// Total budget of the periods skipped between the vCPU's current period and this period.
     pub(in crate::policies::edf) unused: Span,

@@ -119,8 +119,8 @@ impl Sedf {
         paces
     }
 
-    /// Returns, for each CPU on which a split vCPU is as the plan says, the total weight of the
-    /// other vCPUs that share its slack.
+    /// Returns the total slack weight of the vCPUs on each CPU of `paces`, without the vCPUs in
+    /// `paces`. Zero for other CPUs.
     fn weights_of_others(&self, at: &Moment, balancer: &Balancer, paces: &[Pace]) -> Vec<u64> {
         let cpus: CpuSet = paces.iter().map(|pace| pace.cpu).collect();
         let is_paced = |vcpu| paces.binary_search_by_key(&vcpu, |pace| pace.vcpu).is_ok();

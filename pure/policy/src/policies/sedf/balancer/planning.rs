@@ -21,7 +21,7 @@ pub(in crate::policies::sedf) struct PlanState {
     pub(in crate::policies::sedf) plan: Option<Plan>,
     /// Scheduled migrations in order of time.
     pub(in crate::policies::sedf) coming: Vec<(Time, Move)>,
-    /// Cost of a quantum of slack for each split vCPU that is on the CPU where the plan has it.
+    /// Cost of a quantum of slack for each split vCPU that is on one of its planned CPUs.
     pub(in crate::policies::sedf) costs: Roster<Cost>,
     /// CPU time in ns by which each split vCPU is behind its plan. Negative if it is ahead.
     pub(in crate::policies::sedf) owed: Roster<i64>,
@@ -83,8 +83,8 @@ impl PlanState {
     }
 
     /// Schedules the migrations of a split vCPU for the run that begins. The vCPU starts on the CPU
-    /// where it is, so its order of CPUs reverses in each run. Returns a migration that is due at
-    /// once.
+    /// where it is, so it visits its CPUs in the reverse order in each run. Returns a migration
+    /// that is due at once.
     pub(in crate::policies::sedf) fn set_out(
         &mut self,
         split: &Split,

@@ -70,8 +70,8 @@ impl BalancerVcpus {
     }
 
     /// Handles the block of a vCPU while a balancer call is due. If it is a service vCPU, the call
-    /// can be made. Returns the CPU to reschedule, whose timer makes the call, as all CPUs must be
-    /// measured first.
+    /// can be made. Returns the CPU to reschedule: its timer makes the call, since all CPUs must be
+    /// measured before.
     pub(in crate::policies::sedf) fn note_paid(&mut self, now: Time, vcpu: VcpuId) -> CpuSet {
         if !self.all.contains(&vcpu) {
             return CpuSet::NONE;

@@ -32,8 +32,8 @@ fn server() -> SedfServer {
     SedfServer { deadline: at(100), slept: false, ..SedfServer::new(CPU, terms, at(0)) }
 }
 
-/// Returns the vCPU of `server()` with a weight in place of its slice. `slice` is its slice by
-/// weight.
+/// Returns the vCPU of `server()` with weight 1 in place of a fixed slice. `slice` is the slice
+/// that the vCPU receives for its weight.
 fn by_weight(slice: Span) -> SedfServer {
     let before = server();
     let terms = SedfParameters { slice: Span::ZERO, weight: 1, ..before.terms };
@@ -64,8 +64,8 @@ fn sedf_slice_shrinks_with_period_proportionally_but_not_to_zero() {
     }
 }
 
-/// The vCPU has used 15 of 20 ms when its slice by weight becomes 8 ms: the slice is then exactly
-/// exhausted. An overrun of 2 ms stays. If the slice grows, usage stays.
+/// The vCPU has used 15 of 20 ms when its slice, which its weight determines, shrinks to 8 ms. The
+/// slice is then exactly exhausted. An overrun of 2 ms stays. If the slice grows, usage stays.
 #[test]
 fn sedf_slice_by_weight_shrinking_below_usage_causes_no_overrun() {
     for (used, full, then) in [(15, 8, 8), (22, 8, 10), (5, 8, 5), (15, 30, 15), (22, 20, 22)] {
@@ -119,8 +119,8 @@ fn sedf_share_change_starts_new_period_and_clears_lost_budget() {
 }
 
 /// A usage of 47 ms is two slices and 7 ms. If overruns are carried, one period is skipped. If they
-/// are forgiven, or the slice goes by weight, the next period follows. By weight at most one slice
-/// is deducted.
+/// are forgiven, or if a weight determines the slice, the next period follows. With a weight at
+/// most one slice is deducted.
 #[test]
 fn sedf_overrun_is_deducted_from_later_slices() {
     let carried = rules("overrun=carried");
@@ -203,9 +203,9 @@ fn sedf_slack_compensates_deadline_misses_before_losses_by_blocking() {
     }
 }
 
-/// The vCPU blocks at 10 ms with 20 ms of 100 left. At 25 ms it keeps the larger of two amounts.
-/// One is the budget that it would have left had it run, the other a fifth of the remaining 75 ms.
-/// The loss is compensated until the period ends.
+/// The vCPU blocks at 10 ms with all 20 ms of its budget left. At 25 ms it keeps the larger of two
+/// amounts. One is the budget that it would have left had it run, the other a fifth of the
+/// remaining 75 ms. The loss is compensated until the period ends.
 #[test]
 fn sedf_proportional_unblocking_keeps_larger_of_remaining_and_prorated_budget() {
     let best = rules("");

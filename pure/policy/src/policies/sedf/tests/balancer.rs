@@ -40,7 +40,7 @@ fn sedf_half_cpu_slice_counts_as_extra_weight_64() {
     assert_eq!(members.collect::<Vec<_>>(), [vcpus[1]]);
 }
 
-/// No service vCPU reserves the cost of balancing, so CPU 0 keeps a slice for it.
+/// No service vCPU reserves the cost of balancing, so CPU 0 keeps a slice free for balancing.
 #[test]
 fn sedf_admission_leaves_the_balancer_slice_unreserved_on_cpu_0() {
     let promised = |words: &str, cpu: usize| {
@@ -69,8 +69,8 @@ fn sedf_admission_leaves_the_balancer_slice_unreserved_on_cpu_0() {
 }
 
 /// Each of three equal vCPUs should get 2/3 of a CPU, so one of them fits on no CPU as a whole and
-/// is split. On each of its CPUs it gets 2/3 of the CPU. So a quantum of slack costs it half as
-/// much as the vCPU that gets the remaining third there.
+/// is split. While it is on one of its CPUs, it gets 2/3 of that CPU, and the other vCPU there gets
+/// 1/3. So a quantum of slack costs the split vCPU half as much as it costs the other vCPU.
 #[test]
 fn sedf_split_vcpu_is_charged_for_slack_at_planned_rate() {
     let cpus = [0, 1].map(CpuId::new);

@@ -185,7 +185,7 @@ fn sedf_subtask_that_would_make_another_vcpu_tardy_is_refused() {
     }
 }
 
-/// Slices by weight take all of a CPU that reservations leave, so no subtask fits beside them.
+/// vCPUs with a weight take all of a CPU that reservations leave, so no subtask fits beside them.
 #[test]
 fn sedf_splits_no_vcpu_onto_cpu_with_slices_by_weight() {
     let mut host = Host::new("place=split");
