@@ -54,15 +54,16 @@ fn vcpu_that_wakes_waits_until_the_scheduling_pass_has_ended() {
 
 #[test]
 fn wake_pass_of_a_vm_replaces_that_of_the_host() {
-    let domain = |name: &str, phase: &str, pass: &str| {
+    let domain = |name: &str, joins: &str, pass: &str| {
         format!(
-            "[[domain]]\nname = '{name}'\nshare.edf = {{ slice = '2ms', period = '10ms' }}\n{pass}\
-             work = {{ kind = 'periodic', period = '20ms', work = '1ms', phase = '{phase}' }}\n"
+            "[[domain]]\nname = '{name}'\njoins = '{joins}'\n{pass}\
+             share.edf = {{ slice = '2ms', period = '10ms' }}\n\
+             work = {{ kind = 'periodic', period = '20ms', work = '1ms' }}\n"
         )
     };
     let own = domain("a", "0s", "wake_pass = '70us'\n");
-    let summary =
-        run(&format!("{HEAD}[host]\nwake_pass = '30us'\n{own}{}", domain("b", "5ms", "")));
+    let other = domain("b", "5ms", "");
+    let summary = run(&format!("{HEAD}[host]\nwake_pass = '30us'\n{own}{other}"));
     let p50s = summary.vcpus.iter().map(|vcpu| vcpu.wake_to_run.and_then(|waits| waits.p50));
     assert_eq!(p50s.collect::<Vec<_>>(), [70, 30].map(|us| Some(Span::from_us(us))));
 }
