@@ -2,6 +2,7 @@
 //! applied, and compared with what the host then delivers. The benchmark runs the commands that a
 //! user would run.
 
+mod group;
 mod measured;
 
 use std::fs;
@@ -17,6 +18,7 @@ use slackline_linux::sys::die_with_us;
 
 use super::daemon::{Daemon, ServiceSetting};
 use crate::report::Row;
+use group::GuestGroup;
 use measured::{MeasuredChange, VcpuResult};
 
 /// Number of changes that are drawn.
@@ -48,6 +50,8 @@ struct Guest {
     slice_us: u64,
     period_us: u64,
     child: Child,
+    /// Cgroup of the process, for a guest that a plan added. Dropped after the process has ended.
+    group: Option<GuestGroup>,
 }
 
 /// Load of a guest's process.
@@ -76,7 +80,7 @@ impl Guest {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         die_with_us(&mut command);
         let child = command.spawn()?;
-        Ok(Guest { name: name.to_owned(), load, slice_us, period_us, child })
+        Ok(Guest { name: name.to_owned(), load, slice_us, period_us, child, group: None })
     }
 
     /// Returns the reserved CPU time in thousandths of a CPU.
@@ -260,11 +264,13 @@ impl<'a> Host<'a> {
             Change::Add { like } => {
                 let Guest { load, slice_us, period_us, .. } = self.guests[like];
                 let name = self.newcomer();
-                let guest = Guest::start(self.setting, (&name, load), (slice_us, period_us))?;
+                let mut guest = Guest::start(self.setting, (&name, load), (slice_us, period_us))?;
+                let group = guest.group.insert(GuestGroup::with(&name, guest.child.id())?);
                 let text = fs::read_to_string(&plan)?;
-                let (head, bound) = (format!("[{name}]\n"), guest.child.id());
+                let head = format!("[{name}]\n");
                 ensure!(text.contains(&head), "the plan has no table {head}");
-                fs::write(&plan, text.replace(&head, &format!("{head}for = \"pid:{bound}\"\n")))?;
+                let bound = format!("{head}for = \"cgroup:{}\"\n", group.path().display());
+                fs::write(&plan, text.replace(&head, &bound))?;
                 self.guests.push(guest);
             }
             Change::Remove { .. } => words.push("--prune".to_owned()),
