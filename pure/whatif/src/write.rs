@@ -297,14 +297,16 @@ fn jobs(stay: &VcpuDemand, form: Form, is_rotated: bool, (joined, end): (Time, T
 }
 
 /// Makes the jobs of a copied vCPU begin at another position in the recording, which is chosen by
-/// the golden section. So the delay between copy and original is not a multiple of a period.
+/// the golden section. So the delay between copy and original is not a multiple of a period. The
+/// jobs stay in order even if the last one becomes ready after `length`.
 fn rotate(jobs: &mut [Job], form: Form, length: Span) {
     let place = jobs.len() * 382 / 1000;
     if place == 0 {
         return;
     }
     if let Form::Open = form {
-        let (first, length) = (jobs[place].0, length.ns());
+        let last = jobs.last().map_or(0, |last| last.0);
+        let (first, length) = (jobs[place].0, length.ns().max(last));
         for (index, job) in jobs.iter_mut().enumerate() {
             job.0 =
                 if index >= place { job.0 - first } else { job.0 + length.saturating_sub(first) };
@@ -345,4 +347,17 @@ fn quoted(text: &str) -> String {
     }
     quoted.push('"');
     quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rotated_jobs_stay_in_order_if_the_last_is_ready_late() {
+        let mut jobs: Vec<Job> = [0, 300, 600, 1_050].map(|ready| (ready, Some(10))).to_vec();
+        rotate(&mut jobs, Form::Open, Span::from_ns(1_000));
+        let ready: Vec<u64> = jobs.iter().map(|job| job.0).collect();
+        assert_eq!(ready, [0, 300, 750, 750]);
+    }
 }
