@@ -102,6 +102,7 @@ pub(crate) enum Command {
     Record(RecordArgs),
     Import(ImportArgs),
     Diff(DiffArgs),
+    Merge(crate::merge::MergeArgs),
     Why(WhyArgs),
     Incidents(IncidentsArgs),
     Predictions(PredictionsArgs),

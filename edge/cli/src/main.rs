@@ -40,6 +40,7 @@ mod manage;
 mod manage_args;
 mod manual;
 mod manual_args;
+mod merge;
 mod metric;
 mod names;
 mod notes;
@@ -125,6 +126,7 @@ fn run_command() -> ExitCode {
         Command::Record(args) => record::record(&args),
         Command::Import(args) => import::import(&args),
         Command::Diff(args) => diff::diff(&args),
+        Command::Merge(args) => merge::merge(&args),
         Command::Why(args) => why::why(&args),
         Command::Top(args) => top::top(&args),
         Command::Page(args) => service::page(&args),

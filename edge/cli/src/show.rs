@@ -39,10 +39,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     begins_before_its_end(args, &names)?;
     if let Some(name) = &args.perfetto {
         let (pending, out) = Pending::new(name)?;
-        let mut perfetto = Perfetto::new(out, &header);
-        pass_to(args, &mut trace, &mut perfetto)?;
-        add_waits(args, &mut perfetto)?;
-        return pending.keep(perfetto.finish());
+        return pending.keep(finish_perfetto(&args.file, &mut trace, out)?);
     }
     let (from, length) = span(args);
     let mut text = Vec::new();
@@ -89,14 +86,32 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     terminal::print(&String::from_utf8_lossy(&text))
 }
 
+/// Writes a trace in Perfetto's format. The inner result is that of writing.
+pub(crate) fn write_perfetto(file: &Path, out: impl Write) -> Result<io::Result<()>, Problem> {
+    let (mut trace, _) = open_again(file)?;
+    finish_perfetto(file, &mut trace, out)
+}
+
+fn finish_perfetto(
+    file: &Path,
+    trace: &mut Trace,
+    out: impl Write,
+) -> Result<io::Result<()>, Problem> {
+    let mut perfetto = Perfetto::new(out, &trace.header().clone());
+    let bad = |error| Problem::BadTrace { file: file.into(), error };
+    trace.pass_to(&mut perfetto).map_err(bad)?;
+    add_waits(file, &mut perfetto)?;
+    Ok(perfetto.finish())
+}
+
 /// Adds the culprits of each vCPU's waits. A trace that is not a recording of threads has none.
-fn add_waits(args: &Show, perfetto: &mut Perfetto<impl Write>) -> Result<(), Problem> {
-    if args.file == Path::new(input::STANDARD_INPUT) {
+fn add_waits(file: &Path, perfetto: &mut Perfetto<impl Write>) -> Result<(), Problem> {
+    if file == Path::new(input::STANDARD_INPUT) {
         return Ok(());
     }
-    let (mut trace, _) = open_again(&args.file)?;
+    let (mut trace, _) = open_again(file)?;
     let mut finder = CulpritFinder::of_all();
-    pass_to(args, &mut trace, &mut finder)?;
+    trace.pass_to(&mut finder).map_err(|error| Problem::BadTrace { file: file.into(), error })?;
     for vcpu in finder.answer().vcpus {
         let parts = vcpu.parts.iter().map(|(from, to, culprit)| (*from, *to, culprit.to_string()));
         perfetto.waits(vcpu.vcpu, &vcpu.name, parts.collect());

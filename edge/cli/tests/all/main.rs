@@ -20,6 +20,7 @@ mod interrupted;
 mod loads;
 mod manage;
 mod manual;
+mod merge;
 mod papers;
 mod parts;
 mod places;

@@ -216,7 +216,8 @@ impl Target {
 
     /// Starts a target process with two threads, of which one never blocks.
     fn thread() -> Target {
-        let mut process = Process::start(&mut again("fence::helper_process_runs_as_scheduled_thread"));
+        let mut process =
+            Process::start(&mut again("fence::helper_process_runs_as_scheduled_thread"));
         let thread = process.says();
         Target::of(process, thread, "thread")
     }

@@ -1,0 +1,219 @@
+//! `slackline merge`: puts traces of several hosts into one file for the Perfetto UI.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::Args;
+use serde_json::{Value, json};
+use slackline_trace::{Record, Sink};
+use slackline_units::Span;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+use crate::pending::{Out, Pending};
+use crate::places::Places;
+use crate::problem::Problem;
+use crate::{show, terminal};
+
+/// Name of the file in the archive that tells Perfetto how the traces belong together.
+const MANIFEST: &str = "perfetto_manifest.json";
+
+/// Clock of the times in our Perfetto files, as the manifest names it.
+const CLOCK: &str = "BOOTTIME";
+
+/// Maximum length of a host's name.
+const LONGEST_NAME: usize = 64;
+
+/// Put traces of several hosts, or of a host and its guests, into one file for the Perfetto UI.
+///
+/// The file is a zip archive with one Perfetto trace for each host and a manifest. Open it at
+/// `ui.perfetto.dev`: the hosts are machines on one timeline. Recordings of live hosts are placed
+/// by their wall clocks, so they are only as close as these clocks. Simulated traces begin together.
+///
+/// Examples:
+///   slackline merge both.zip web1=web1.trace web2=web2.trace
+///   slackline merge both.zip host=host.trace guest=guest.trace
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct MergeArgs {
+    /// Zip archive to write.
+    #[arg(value_name = "FILE.zip")]
+    archive: PathBuf,
+    /// Name of a host and its trace or recording; at least two.
+    #[arg(value_name = "NAME=TRACE", required = true, num_args = 2..)]
+    traces: Vec<NamedTrace>,
+}
+
+/// A trace with the name of its host.
+#[derive(Clone, Debug)]
+struct NamedTrace {
+    name: String,
+    file: PathBuf,
+}
+
+impl FromStr for NamedTrace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<NamedTrace, String> {
+        let (name, file) = text.split_once('=').ok_or("write NAME=TRACE, e.g. web1=web1.trace")?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_plain) {
+            return Err(format!(
+                "a name has 1 to {LONGEST_NAME} letters, digits, `-`, `_` or `.`, not `{}`",
+                name.escape_debug()
+            ));
+        }
+        Ok(NamedTrace { name: name.to_owned(), file: file.into() })
+    }
+}
+
+pub(crate) fn merge(args: &MergeArgs) -> Result<(), Problem> {
+    let places = Places::of(&[("the archive", Some(&args.archive))])?;
+    for (index, trace) in args.traces.iter().enumerate() {
+        places.read("a trace", &trace.file)?;
+        if args.traces[..index].iter().any(|before| before.name == trace.name) {
+            return Err(Problem::BadOption {
+                message: format!("two traces have the name `{}`", trace.name),
+                hint: Some("give each host a name of its own".into()),
+            });
+        }
+    }
+    let clocks: Vec<Option<Span>> =
+        args.traces.iter().map(|trace| wall_clock(&trace.file)).collect::<Result<_, _>>()?;
+    let delays = delays(&args.traces, &clocks)?;
+    let (pending, out) = Pending::new(&args.archive)?;
+    let unwritable = |source| Problem::Unwritable { file: args.archive.clone(), source };
+    let mut archive = ZipWriter::new(out);
+    let manifest = manifest(&args.traces, &delays).to_string();
+    begin(&mut archive, MANIFEST).map_err(unwritable)?;
+    std::io::Write::write_all(&mut archive, manifest.as_bytes()).map_err(unwritable)?;
+    for trace in &args.traces {
+        begin(&mut archive, &path_of(trace)).map_err(unwritable)?;
+        show::write_perfetto(&trace.file, &mut archive)?.map_err(unwritable)?;
+    }
+    let finished = archive.finish().map_err(std::io::Error::from);
+    pending.keep(finished.and_then(|mut out| std::io::Write::flush(&mut out)))?;
+    terminal::say(&summary(args, &delays))
+}
+
+/// Begins a file in the archive. Traces of any size are allowed.
+fn begin(archive: &mut ZipWriter<Out>, path: &str) -> std::io::Result<()> {
+    let options = SimpleFileOptions::default();
+    let options = options.compression_method(CompressionMethod::Stored).large_file(true);
+    archive.start_file(path, options).map_err(std::io::Error::from)
+}
+
+fn path_of(trace: &NamedTrace) -> String {
+    format!("{}.pftrace", trace.name)
+}
+
+/// Sink that keeps the first offset from the times of a trace to the wall clock.
+#[derive(Default)]
+struct FirstClock(Option<Span>);
+
+impl Sink for FirstClock {
+    fn record(&mut self, record: &Record) {
+        if let Record::ClockSet { ahead, .. } = *record {
+            self.0.get_or_insert(ahead);
+        }
+    }
+}
+
+/// Returns the offset from the times of a trace to the wall clock. `None` for a simulation.
+fn wall_clock(file: &Path) -> Result<Option<Span>, Problem> {
+    let (mut trace, _) = show::open(file)?;
+    let mut clock = FirstClock::default();
+    let bad = |error| Problem::BadTrace { file: file.into(), error };
+    trace.pass_to(&mut clock).map_err(bad)?;
+    Ok(clock.0)
+}
+
+/// Returns the time by which each trace is moved, so that equal wall clock times are equal. The
+/// trace whose time 0 is the earliest is not moved: Perfetto drops events before time 0.
+fn delays(traces: &[NamedTrace], clocks: &[Option<Span>]) -> Result<Vec<Span>, Problem> {
+    let Some(first) = clocks.iter().flatten().min() else {
+        return Ok(vec![Span::ZERO; traces.len()]);
+    };
+    if let Some(simulated) = clocks.iter().position(Option::is_none) {
+        return Err(Problem::BadOption {
+            message: format!(
+                "{} is a simulation and has no wall clock, but other traces have one",
+                traces[simulated].file.display()
+            ),
+            hint: Some("merge recordings of live hosts, or simulations, but not both".into()),
+        });
+    }
+    Ok(clocks.iter().flatten().map(|&clock| clock - *first).collect())
+}
+
+/// Returns the manifest of an archive, in version 1 of Perfetto's format.
+fn manifest(traces: &[NamedTrace], delays: &[Span]) -> Value {
+    let reference = delays.iter().position(|delay| delay.is_zero()).unwrap_or(0);
+    let reference = path_of(&traces[reference]);
+    let files = traces.iter().zip(delays).map(|(trace, delay)| {
+        let path = path_of(trace);
+        let mut file = json!({ "path": path, "machine": { "name": trace.name } });
+        if path != reference {
+            file["clocks"] = json!({
+                "clock": CLOCK,
+                "sync_to": { "file": reference, "clock": CLOCK },
+                "offset_ns": delay.ns(),
+            });
+        }
+        file
+    });
+    json!({
+        "perfetto_manifest": {
+            "version": 1,
+            "trace_time": { "clock": CLOCK, "file": reference },
+            "files": files.collect::<Vec<Value>>(),
+        }
+    })
+}
+
+fn summary(args: &MergeArgs, delays: &[Span]) -> String {
+    let mut text = format!("{}: {} traces\n", args.archive.display(), args.traces.len());
+    for (trace, delay) in args.traces.iter().zip(delays) {
+        let moved = match delay.is_zero() {
+            true => "begins at 0s".to_owned(),
+            false => format!("its time 0s is at {delay}"),
+        };
+        text += &format!("  {}: {moved}\n", trace.name);
+    }
+    text + "Open the file at https://ui.perfetto.dev.\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traces() -> Vec<NamedTrace> {
+        ["web=a.trace", "db=b.trace"].map(|text| text.parse().unwrap()).to_vec()
+    }
+
+    #[test]
+    fn manifest_places_traces_by_their_wall_clocks() {
+        let secs = Span::from_secs;
+        let delays = delays(&traces(), &[Some(secs(107)), Some(secs(100))]).unwrap();
+        assert_eq!(delays, [secs(7), Span::ZERO]);
+        let manifest = &manifest(&traces(), &delays)["perfetto_manifest"];
+        assert_eq!(manifest["trace_time"]["file"], "db.pftrace");
+        assert_eq!(manifest["files"][0]["clocks"]["sync_to"]["file"], "db.pftrace");
+        assert_eq!(manifest["files"][0]["clocks"]["offset_ns"], 7_000_000_000_u64);
+        assert_eq!(manifest["files"][1]["machine"]["name"], "db");
+        assert!(manifest["files"][1]["clocks"].is_null());
+    }
+
+    #[test]
+    fn simulation_is_not_merged_with_a_recording() {
+        let error = delays(&traces(), &[Some(Span::from_secs(1)), None]).unwrap_err();
+        assert!(error.to_string().contains("b.trace is a simulation"), "{error}");
+        assert_eq!(delays(&traces(), &[None, None]).unwrap(), [Span::ZERO; 2]);
+    }
+
+    #[test]
+    fn name_of_a_merged_trace_is_checked() {
+        assert!("web/1=a.trace".parse::<NamedTrace>().unwrap_err().contains("`web/1`"));
+        assert!("a.trace".parse::<NamedTrace>().unwrap_err().contains("NAME=TRACE"));
+    }
+}

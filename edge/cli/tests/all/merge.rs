@@ -1,0 +1,67 @@
+//! Traces of several hosts in one file, by `slackline merge`.
+
+use std::fs::File;
+use std::io::Read as _;
+
+use serde_json::Value;
+
+use crate::common::Place;
+
+const SCENARIO: &str = r#"
+title = "one VM"
+length = "100ms"
+policy = { name = "edf" }
+[[domain]]
+name = "web"
+share.edf = { slice = "2ms", period = "10ms" }
+work = { kind = "spin" }
+"#;
+
+fn place() -> Place {
+    let place = Place::with(SCENARIO);
+    place.run(&["sim", "it.toml", "--save", "a.trace"]).good();
+    place.run(&["sim", "it.toml", "--seed", "7", "--save", "b.trace"]).good();
+    place
+}
+
+#[test]
+fn merged_archive_contains_a_perfetto_trace_per_host_and_a_manifest() {
+    let place = place();
+    let told = place.run(&["merge", "both.zip", "web1=a.trace", "web2=b.trace"]).good();
+    assert!(told.starts_with("both.zip: 2 traces\n  web1: begins at 0s\n"), "{told}");
+    let file = File::open(place.path("both.zip")).expect("an archive");
+    let mut archive = zip::ZipArchive::new(file).expect("a zip archive");
+    let mut content = |name: &str| {
+        let mut bytes = Vec::new();
+        archive.by_name(name).expect("a file").read_to_end(&mut bytes).expect("bytes");
+        bytes
+    };
+    let manifest: Value = serde_json::from_slice(&content("perfetto_manifest.json")).expect("JSON");
+    let files = manifest["perfetto_manifest"]["files"].as_array().expect("files");
+    let names = files.iter().map(|file| file["machine"]["name"].as_str());
+    assert_eq!(names.collect::<Vec<_>>(), [Some("web1"), Some("web2")]);
+    for (trace, path) in [("a.trace", "web1.pftrace"), ("b.trace", "web2.pftrace")] {
+        place.run(&["show", trace, "--perfetto", "alone.pftrace"]).good();
+        let alone = std::fs::read(place.path("alone.pftrace")).expect("a file");
+        assert!(content(path) == alone, "{path} is the file of `show --perfetto`");
+    }
+}
+
+#[test]
+fn merge_command_refuses_equal_names_one_trace_and_foreign_files() {
+    let place = place();
+    place.write("notes.txt", b"no trace\n");
+    for (words, says) in [
+        (&["both.zip", "web=a.trace", "web=b.trace"][..], "two traces have the name `web`"),
+        (&["both.zip", "web=a.trace"], "2 values required"),
+        (&["both.zip", "web=a.trace", "db=notes.txt"], "not a Slackline trace"),
+        (&["a.trace", "web=a.trace", "db=b.trace"], "a.trace"),
+        (&["both.zip", "web=a.trace", "db=gone.trace"], "cannot read"),
+    ] {
+        let all: Vec<&str> = std::iter::once("merge").chain(words.iter().copied()).collect();
+        let ran = place.run(&all);
+        assert_eq!(ran.code, Some(2), "{words:?}: {}", ran.err);
+        assert!(ran.err.contains(says), "{words:?}: {}", ran.err);
+    }
+    assert!(!place.path("both.zip").exists(), "nothing is half done");
+}
