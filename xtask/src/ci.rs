@@ -11,19 +11,23 @@ use crate::{browser as story, contract, fuzz, no_std, service, soak, step, tests
 /// A check: its name, and a function that runs it and returns a line about its success.
 type Step = (&'static str, fn(&Metadata) -> Result<String>);
 
-/// Steps of CI, in their order. Quick checks come first. Tests come last, because CI shows the end
-/// of the output.
-const STEPS: [Step; 9] = [
+/// Steps of CI before the tests, in their order. Quick checks come first.
+const STEPS: [Step; 5] = [
     ("fmt", fmt),
     ("tidy", all_tidy),
-    ("no-std", no_std::prove),
-    ("docs", docs),
     ("build", build),
     ("scenarios", scenarios),
     ("browser", browser),
-    ("python", python),
-    ("tests", all_tests),
 ];
+
+/// Steps that run one after the other beside the tests, at the lowest priority. Live tests mostly
+/// wait, so they leave CPU time for these steps.
+const STEPS_BESIDE_TESTS: [Step; 3] =
+    [("no-std", no_std::prove), ("docs", docs), ("python", python)];
+
+/// Name of the step that runs the tests. Its output comes last, because CI shows the end of the
+/// output.
+const TESTS: Step = ("tests", all_tests);
 
 /// Long checks, which only [`Extent::All`] runs.
 const LONG_STEPS: [Step; 5] = [
@@ -51,34 +55,55 @@ pub enum Extent {
 pub fn run(extent: Extent) -> Result<ExitCode> {
     let metadata = metadata::read()?;
     let began = Instant::now();
-    let mut lines = Vec::new();
-    let mut failed = 0;
-    let long = if extent == Extent::All { &LONG_STEPS[..] } else { &[] };
-    for (name, step) in STEPS.iter().chain(long) {
-        let began = Instant::now();
-        let (verdict, says) = match step(&metadata) {
-            Ok(says) => ("ok", says),
-            Err(error) => {
-                failed += 1;
-                eprintln!("{name}: {error:#}");
-                ("FAILED", String::new())
-            }
-        };
-        let took = began.elapsed().as_secs_f64();
-        let line = format!("{name:<12} {verdict:<6} {took:6.1} s  {says}");
-        println!("{}", line.trim_end());
-        lines.push(line);
+    let run = |step: &Step| run_step(step, &metadata);
+    let mut results: Vec<StepResult> = STEPS.iter().map(run).collect();
+    std::thread::scope(|scope| {
+        let beside = scope.spawn(|| {
+            step::give_way()?;
+            Ok(STEPS_BESIDE_TESTS.iter().map(run).collect::<Vec<_>>())
+        });
+        let tests = run(&TESTS);
+        let beside: Result<_> = beside.join().expect("a step returns its error");
+        results.extend(beside?);
+        results.push(tests);
+        anyhow::Ok(())
+    })?;
+    if extent == Extent::All {
+        results.extend(LONG_STEPS.iter().map(run));
     }
     println!("\nall steps, {:.1} s:", began.elapsed().as_secs_f64());
-    for line in &lines {
-        println!("  {}", line.trim_end());
+    for result in &results {
+        println!("  {}", result.line);
     }
+    let failed = results.iter().filter(|result| result.has_failed).count();
     if failed == 0 {
         Ok(ExitCode::SUCCESS)
     } else {
-        println!("{failed} of {} steps FAILED", STEPS.len() + long.len());
+        println!("{failed} of {} steps FAILED", results.len());
         Ok(ExitCode::FAILURE)
     }
+}
+
+/// Result of a step, as a line of the report.
+struct StepResult {
+    line: String,
+    has_failed: bool,
+}
+
+/// Runs a step and prints its result.
+fn run_step((name, step): &Step, metadata: &Metadata) -> StepResult {
+    let began = Instant::now();
+    let (has_failed, verdict, says) = match step(metadata) {
+        Ok(says) => (false, "ok", says),
+        Err(error) => {
+            eprintln!("{name}: {error:#}");
+            (true, "FAILED", String::new())
+        }
+    };
+    let took = began.elapsed().as_secs_f64();
+    let line = format!("{name:<12} {verdict:<6} {took:6.1} s  {says}");
+    println!("{}", line.trim_end());
+    StepResult { line: line.trim_end().to_owned(), has_failed }
 }
 
 /// Converts the exit code of a long check to the result of a step.

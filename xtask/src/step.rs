@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+/// Nice value of programs that run beside the live tests.
+const LOWEST_PRIORITY: i32 = 19;
+
 /// Returns a command for the `cargo` that runs this program, so that one toolchain builds
 /// everything.
 #[must_use]
@@ -52,6 +55,17 @@ pub fn output(command: &mut Command) -> Result<String> {
         bail!("{} ended with {}\n{}", shown(command), output.status, said.trim_end());
     }
     String::from_utf8(output.stdout).with_context(|| format!("{}: no text", shown(command)))
+}
+
+/// Gives this thread, and the programs that it starts from now on, the lowest priority of ordinary
+/// programs.
+///
+/// # Errors
+///
+/// If the kernel refuses.
+pub fn give_way() -> Result<()> {
+    rustix::process::nice(LOWEST_PRIORITY).context("cannot lower the priority of a thread")?;
+    Ok(())
 }
 
 /// Returns a note for the report if a step took longer than its budget, and an empty text

@@ -125,7 +125,8 @@ impl Results {
 
 /// Runs all tests of the workspace, even after a failure.
 ///
-/// Tests that schedule CPUs of this host run last, one program at a time.
+/// Tests that schedule CPUs of this host run one program at a time. The other tests run beside them
+/// at the lowest priority.
 ///
 /// # Errors
 ///
@@ -153,18 +154,24 @@ pub fn run_of(packages: &[&str]) -> Result<Tally> {
     play(Vec::new(), tests.map(TestPart::Program).collect())
 }
 
-/// Runs all parts and prints the results. Parts in `live` run last, one at a time.
+/// Runs all parts and prints the results. Parts in `live` run one at a time, in the order of the
+/// list from its end. One CPU is left to them, and the other parts have the lowest priority.
 fn play(live: Vec<TestPart<'_>>, others: Vec<TestPart<'_>>) -> Result<Tally> {
     let count = live.len() + others.len();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (live, others) = (Mutex::new(live), Mutex::new(others));
     let results = Mutex::new(Results::default());
     std::thread::scope(|scope| {
-        for _ in 0..cores {
-            scope.spawn(|| one_after_the_other(&others, &results));
+        for _ in 1..cores.max(2) {
+            scope.spawn(|| {
+                // Without the lower priority, the tests would only be slower.
+                let _ = step::give_way();
+                one_after_the_other(&others, &results);
+            });
         }
+        one_after_the_other(&live, &results);
+        one_after_the_other(&others, &results);
     });
-    one_after_the_other(&live, &results);
     let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.print_slowest();
     for skipped in &results.tally.skipped {

@@ -193,7 +193,7 @@ fn bad_metadata_keeps_nobody_from_starting(machine: Machine, xml: &Path) -> Resu
             bail!("the guest started without the reservation that it requires")
         }
         Err(error) => {
-            println!("the guest did not start, as its reservation is not possible: {error:#}")
+            println!("the guest did not start, as its reservation is not possible: {error:#}");
         }
     }
     Ok(())
