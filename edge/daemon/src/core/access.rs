@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn full_access_grant_list_accepts_changes_but_no_new_grants() {
+    fn full_list_of_access_grants_accepts_changes_but_no_additions() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         for uid in 1..=MOST_GRANTS {
             let change = Access::grant(
