@@ -39,7 +39,7 @@ const LOADS: [CpuWorkload; 2] = [
     CpuWorkload {
         name: "busy",
         loops: A_CPU / 4,
-        says: "a quarter of the vCPUs always compute, the others compute and sleep as in `asleep`",
+        says: "a quarter of the vCPUs always compute, the others are as in the load `asleep`",
     },
     CpuWorkload {
         name: "asleep",

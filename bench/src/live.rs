@@ -74,7 +74,7 @@ impl LiveSetting {
         let online: Vec<CpuId> = online_cpus()?.iter().collect();
         ensure!(
             online.len() >= 2,
-            "the bench needs two CPUs: Slackline schedules one, other programs use the other"
+            "the bench needs two CPUs: one for Slackline, and one for other programs"
         );
         let cpu = online[online.len() - 1];
         let scratch = std::env::temp_dir().join(format!("slackline-bench-{}", std::process::id()));
@@ -314,8 +314,8 @@ fn three_spinners(setting: &LiveSetting) -> Result<Vec<Row>> {
         },
         Row {
             what: format!(
-                "{vms}: p99 of the error of whole seconds, largest of the three VMs, median \
-                 (worst) of {ROUNDS} runs"
+                "{vms}: p99 of the error of the CPU time received in a second, largest of the \
+                 three VMs, median (worst) of {ROUNDS} runs"
             ),
             got: format!("{} ({})", percent(error), percent(worst_error)),
             promised: "0.5 % of the share",
@@ -359,7 +359,7 @@ fn one_percent(setting: &LiveSetting) -> Result<Vec<Row>> {
         rows.push(Row {
             what: format!(
                 "1 % of a CPU as 0.1 ms every 10 ms beside a CPU hog, {kept}: p99 of the error of \
-                 whole seconds, median (worst) of {ROUNDS} runs"
+                 the CPU time received in a second, median (worst) of {ROUNDS} runs"
             ),
             got: format!(
                 "{} ({}); {}",
@@ -374,8 +374,8 @@ fn one_percent(setting: &LiveSetting) -> Result<Vec<Row>> {
     let _hog = setting.spin()?;
     for (name, way) in PEERS {
         let what = format!(
-            "1 % of a CPU by {name}: p99 of the error of whole seconds, median (worst) of {ROUNDS} \
-             runs"
+            "1 % of a CPU by {name}: p99 of the error of the CPU time received in a second, median \
+             (worst) of {ROUNDS} runs"
         );
         let mut errors = Vec::new();
         let sample = || sample::under(setting, &way, CpuShare::from_ppm(10_000));
@@ -383,7 +383,7 @@ fn one_percent(setting: &LiveSetting) -> Result<Vec<Row>> {
             match sample() {
                 Ok(Some(seconds)) => errors.push(seconds.at(99)),
                 Ok(None) => break "this host does not have this interface".into(),
-                Err(error) => break format!("not possible here: {error:#}"),
+                Err(error) => break format!("not possible on this host: {error:#}"),
             }
             if errors.len() == ROUNDS {
                 let worst = errors.iter().copied().fold(0.0, f64::max);

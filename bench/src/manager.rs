@@ -103,11 +103,11 @@ fn section(text: &mut String, title: &str, all: &[(String, Scores)]) {
     let heads = [
         "rule",
         "periods missed, %",
-        "missed periods removed, % of what the oracle removes",
+        "misses of `fixed` that the rule avoids, % of those that `oracle` avoids",
         "reserved time not used, %",
         "changes",
-        "reversals per 100 rounds of a VM",
-        "demand steps settled after more than 4 rounds",
+        "changes opposite to the previous change, per 100 rounds of a VM",
+        "steps of the demand that took more than 4 rounds to settle",
     ];
     let rows: Vec<_> = RuleKind::ALL.into_iter().map(row).collect();
     let _ = writeln!(text, "## {title}\n\n{}", table(&heads, &rows));
@@ -153,17 +153,17 @@ fn verdicts(text: &mut String, managed: &Score, fixed: u64, removable: u64) {
     let got = hundredths(managed.misses * 1_000_000, managed.jobs * 100);
     row("periods missed", "at most 0.1 %", format!("{got} %"), missed <= 10);
     let got = hundredths(managed.over_ppm, 100);
-    row("over-reservation", "at most 23 %", format!("{got} %"), managed.over_ppm <= 230_000);
+    row("reserved time not used", "at most 23 %", format!("{got} %"), managed.over_ppm <= 230_000);
     let got = hundredths(removed, removable);
     let holds = removed >= removable * 9_000;
     row(
-        "missed periods removed, of those that the oracle removes",
+        "misses of `fixed` that the manager avoids, of those that `oracle` avoids",
         "at least 90 %",
         format!("{got} %"),
         holds,
     );
     let got = format!("{} of {}", managed.settled.len() - late, managed.settled.len());
-    row("demand steps settled within 4 rounds", "all", got, late == 0);
+    row("steps of the demand that settled within 4 rounds", "all", got, late == 0);
     text.push('\n');
 }
 
@@ -191,7 +191,7 @@ fn steady(text: &mut String) -> Result<()> {
     let rows: Vec<_> = RuleKind::ALL.into_iter().map(row).collect();
     let heads = [
         "rule",
-        "reversals per 100 rounds of a VM",
+        "reversals (changes opposite to the previous change) per 100 rounds of a VM",
         "changes",
         "reserved time not used, %",
         "periods missed",

@@ -50,9 +50,9 @@ const HEADS: [&str; 6] = [
     "policy",
     "vCPUs",
     "ns per scheduling pass",
-    "ns of the original scheduler (ratio)",
+    "ns per pass of the original scheduler (ratio)",
     "ns per block and wake-up",
-    "ns of the original scheduler (ratio)",
+    "ns per block and wake-up of the original scheduler (ratio)",
 ];
 
 /// Measures the policies in `policies`, or all policies if the list is empty, with each number of

@@ -54,9 +54,9 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
     let heads = [
         "vCPUs",
         "ns per event",
-        "multiple of 10 vCPUs",
+        "multiple of the value with 10 vCPUs",
         "ns per event of a bare heap",
-        "multiple of 10 entries",
+        "multiple of the value with 10 entries",
         "peak KiB",
         "peak KiB of a run with 10 times the events",
     ];

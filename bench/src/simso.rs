@@ -53,7 +53,7 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
     ];
     let heads = ["median (range)", "SimSo", "Slackline", "ratio"];
     let what = "EDF, eight tasks on one CPU, periods of 10 to 31 ms, work of 1.0 to 1.7 ms";
-    Ok(format!("{what}; {rounds} rounds of both.\n\n{}", table(&heads, &rows)))
+    Ok(format!("{what}; {rounds} rounds of each simulator.\n\n{}", table(&heads, &rows)))
 }
 
 /// Returns the scenario with the set of tasks in the SimSo script.

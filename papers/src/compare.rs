@@ -234,8 +234,8 @@ impl ComparisonContext<'_> {
     }
 
     /// Returns one statistic for the points that each text in `at` selects. If `spec` has a
-    /// `reach`, it is the limit up to which the measure stays small. Otherwise it is the largest
-    /// value or the mean, as `spec` states.
+    /// `reach`, the statistic is the limit up to which the measure stays small. Otherwise the
+    /// statistic is the largest value or the mean, as `spec` states.
     fn made(
         &self,
         spec: &RowSpec,

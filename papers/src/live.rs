@@ -66,8 +66,8 @@ impl Experiment {
         Ok(Results { measured, over_time: Vec::new() })
     }
 
-    /// Runs a point live with one seed. If other work on the host disturbs a run, it is repeated up
-    /// to the number of times that the file allows.
+    /// Runs a point live with one seed. If other work on the host disturbs the run, the run is
+    /// repeated. The experiment's file sets the maximum number of repetitions.
     fn played(
         &self,
         point: &[usize],
@@ -106,8 +106,8 @@ impl Experiment {
 }
 
 impl RepeatRule {
-    /// Returns true if no other work on the host disturbed the run, so that it is valid. If the
-    /// host cannot measure that, the run is valid.
+    /// Returns true if the run is valid: no other work on the host disturbed it. A run also counts
+    /// as valid if the host cannot measure a disturbance.
     fn is_calm(&self, meter: &Meter) -> bool {
         let Ok(summary) = meter.view() else { return true };
         raw(&summary, self.metric.get_ref()).is_none_or(|number| number <= self.above)

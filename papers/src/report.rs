@@ -63,9 +63,9 @@ impl<'a> PaperSection<'a> {
         page = page.folded("About the paper, and how its experiments are simulated", self.about());
         page = page.text(
             "Lines are medians over the seeds. Bands and whiskers are the range over the seeds. \
-             Hollow marks are published values. Reproduced: within the declared tolerance. Same \
-             shape: same order or direction, another size. Differs: neither. Nothing to compare: \
-             agreement would prove nothing.",
+             Hollow marks are published values. Reproduced: the measured value is within the \
+             declared tolerance. Same shape: the order or direction is the same, the size is not. \
+             Differs: all other comparisons. Nothing to compare: agreement would prove nothing.",
         );
         for (experiment, kept) in &self.came {
             if experiment.sensitivity.is_none() {
@@ -113,7 +113,7 @@ impl<'a> PaperSection<'a> {
         if experiment.explains {
             page = page.text(
                 "An assumption of this experiment was chosen after the published values were \
-                 known. So the results explain published values and predict none.",
+                 known. So the results explain published values, but do not predict any.",
             );
         }
         // Panels of one figure share a time axis.
@@ -315,7 +315,7 @@ impl<'a> PaperSection<'a> {
             .text(
                 "One assumption is changed at a time. Costs are not calibrated again. The effect \
                  is the smallest and the largest change of each measure over all points, in \
-                 percent of its value without the change.",
+                 percent of the measure's value without the change.",
             )
             .table(table)
     }
@@ -375,7 +375,8 @@ impl<'a> PaperSection<'a> {
         }
         let mut table = Table::new(["what", "where", "published", "why"]);
         for value in left {
-            let why = self.paper.why_not(&value.id).unwrap_or("no experiment has this value yet");
+            let why = self.paper.why_not(&value.id);
+            let why = why.unwrap_or("no experiment measures this value yet");
             table = table.row([
                 Cell::Text(value.says.clone()),
                 Cell::Text(value.from.clone()),
@@ -540,12 +541,12 @@ fn changed_verdicts(kept: &StoredResults, change: &str) -> String {
         both.clone().filter(|(_, was, is)| is < was).map(|(id, ..)| id.as_str()).collect();
     let worse = both.filter(|(_, was, is)| is > was).count();
     let better = match better.is_empty() {
-        true => "none better".to_owned(),
-        false => format!("better {}", better.join(", ")),
+        true => "none improves".to_owned(),
+        false => format!("these improve: {}", better.join(", ")),
     };
     match (better.as_str(), worse) {
-        ("none better", 0) => "no verdict changes".to_owned(),
-        _ => format!("of {} verdicts {better}, {worse} worse", is.len()),
+        ("none improves", 0) => "no verdict changes".to_owned(),
+        _ => format!("of {} verdicts {worse} get worse, {better}", is.len()),
     }
 }
 

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maximum_over_experiment_points_is_unknown_if_any_is_unknown() {
+    fn maximum_over_experiment_is_unknown_if_any_point_is_unknown() {
         let of = |median| Some(OverSeeds { median, lowest: median - 1.0, highest: 9.0 });
         assert_eq!(largest(&[of(2.0), of(5.0), of(3.0)]), of(5.0));
         assert_eq!(largest(&[of(2.0), None]), None);

@@ -163,7 +163,7 @@ fn of_case(error: &CaseError) -> PyErr {
 
 fn target(percent: f64) -> PyResult<CpuShare> {
     target_of_percent(percent).ok_or_else(|| {
-        let message = format!("targets has {percent}: a share is above 0 and up to 100 percent");
+        let message = format!("targets has {percent}: each must be above 0 and at most 100");
         error::of_value(message, "write targets=[1, 2, 5, 10, 50]")
     })
 }

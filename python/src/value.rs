@@ -18,7 +18,7 @@ pub(crate) fn span(name: &str, text: &str) -> PyResult<Span> {
     }
 }
 
-/// Reads a share of one CPU, such as `30%` or `0.3cpu`, that may be `least` or more.
+/// Reads a share of one CPU, such as `30%` or `0.3cpu`. The share must be at least `least`.
 pub(crate) fn share(name: &str, text: &str, least: CpuShare) -> PyResult<CpuShare> {
     let bad = |why: String| {
         let message = format!("{name} `{}`: {why}", shown(text));

@@ -298,7 +298,7 @@ def test_alert_measures_the_error_of_each_second() -> None:
     [
         ({"targets": [float("nan")]}, slackline.SlacklineError, "targets has NaN"),
         ({"targets": [float("inf")]}, slackline.SlacklineError, "targets has inf"),
-        ({"targets": [-1]}, slackline.SlacklineError, "targets has -1: .* up to 100 percent"),
+        ({"targets": [-1]}, slackline.SlacklineError, "targets has -1: .* at most 100"),
         ({"targets": []}, slackline.SlacklineError, "1 policies and 0 targets"),
         ({"targets": "5"}, TypeError, "targets"),
         ({"length": "10ms"}, slackline.SlacklineError, "from 1s to"),

@@ -43,7 +43,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 ";
 
 /// Builds the packages for a target without std. If that target is not available, links them into a
-/// program that cannot contain std. Returns a line that says which of the two was done.
+/// program that cannot contain std. Returns a line that names the check that was made.
 ///
 /// # Errors
 ///

@@ -44,8 +44,9 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
     }
     let heads = ["target", "limiter", "p50", "p90", "worst", "CPU time stolen by a hypervisor"];
     Ok(format!(
-        "Error of whole seconds, in percent of the share. Each limiter was measured for {} seconds \
-         at each share, in {ROUNDS} rounds.\nTimers of the test machine: {timers}.\n\n{}\n{}",
+        "Error of the CPU time received in each second, in percent of the share. Each limiter was \
+         measured for {} seconds at each share, in {ROUNDS} rounds.\nTimers of the test machine: \
+         {timers}.\n\n{}\n{}",
         ROUNDS * setting.seconds,
         table(&heads, &rows),
         together(&ways, &measured)
@@ -93,12 +94,13 @@ fn together(ways: &[LimitInterface], measured: &[AlertResults<'_>]) -> String {
     let heads = [
         "targets",
         "limiter",
-        "all seconds: p99",
-        "seconds without stolen time",
+        "all seconds: number and p99",
+        "number of seconds without stolen time",
         "p50 without stolen time",
         "p90 without stolen time",
         "p99 without stolen time",
-        "p99 of Slackline / p99 of the limiter: at most 1/3 (up to 10 %), at most 1 (above 10 %)",
+        "p99 of Slackline / p99 of the limiter; goal: at most 1/3 for targets up to 10 %, at most \
+         1 for larger targets",
     ];
     table(&heads, &rows)
 }

@@ -48,8 +48,7 @@ const SCENARIOS: [(u32, Span, OtherLoad); 10] = [
     (20, Span::from_ms(10), FIFO),
 ];
 
-/// A second in which the target receives less than this part of its share counts as missed, in
-/// percent.
+/// Percentage of the target's share. A second in which the target receives less counts as missed.
 const MISSED_BELOW: u64 = 99;
 
 /// Weight of each other process.
@@ -87,7 +86,7 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
     ];
     Ok(format!(
         "Each row is measured for {seconds} whole seconds, after one second of warm-up. A second\n\
-         is missed if the process received less than {MISSED_BELOW} % of its share. `worst\n\
+         is missed if the process received less than {MISSED_BELOW} % of its share in it. `worst\n\
          second` is the largest error of a second, in percent of a CPU. `CPU cost` is the CPU\n\
          time of all threads of Slackline, also in percent of a CPU.\n\n{}",
         table(&heads, &rows)
@@ -141,16 +140,17 @@ pub(crate) fn compare_auto(seconds: u64, rounds: u32) -> Result<String> {
             let beyond = medians[at].filter(|_| at == auto).map(|median| median - best);
             row.push(beyond.map_or_else(String::new, |beyond| {
                 let is_held = if beyond <= AUTO_BEYOND { "held" } else { "missed" };
-                format!("{beyond:.3} points above the best mechanism: {is_held}")
+                format!("{beyond:.3} points more error than the best mechanism: {is_held}")
             }));
             rows.push(row);
         }
     }
     Ok(format!(
-        "Error of the worst of {seconds} whole seconds in each of {rounds} interleaved runs, in\n\
-         percent of a CPU, beside a busy process and with a period of 10 ms. `auto` runs the\n\
-         mechanism that was better in the last trial, so its errors are those of that mechanism:\n\
-         {by} ({why}). Allowed: {AUTO_BEYOND:.2} points above the best mechanism.\n\n{}",
+        "Largest error of a second in each of {rounds} interleaved runs of {seconds} seconds, in\n\
+         percent of a CPU, beside a busy process and with a period of 10 ms. `auto` uses the\n\
+         mechanism that was better in the last trial: {by} ({why}). So the errors of `auto` are\n\
+         the errors of {by}. They may exceed the errors of the best mechanism by at most\n\
+         {AUTO_BEYOND:.2} percentage points.\n\n{}",
         table(&["share", "mechanism", "error (range)", "auto"], &rows)
     ))
 }

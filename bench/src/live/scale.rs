@@ -101,11 +101,12 @@ fn processes(setting: &LiveSetting) -> Result<String> {
         }
     }
     let heads = [
-        "processes and their slices, 80 % of the CPU together",
+        "processes and their slices, which reserve 80 % of the CPU in total",
         "CPU time of the dispatcher per slice",
         "multiple of the first row (target: at most 1.5)",
         "deadlines missed (target: at most 0.5 %)",
-        "error of whole seconds of all processes, p99 (worst); target: p99 at most 1 %",
+        "error of the CPU time that a process received in a second, p99 (worst); target: p99 at \
+         most 1 %",
         "holds",
     ];
     Ok(table(&heads, &rows))
@@ -168,7 +169,7 @@ fn looks() -> Result<String> {
     let heads = [
         "CPUs of a fake host, each with 8 vCPUs",
         "time of a dispatcher pass that switches vCPUs",
-        "orders to the kernel per pass",
+        "operations requested from the kernel per pass",
         "multiple of the time with 2 CPUs (target: at most 1.5)",
         "holds",
     ];

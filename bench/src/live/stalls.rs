@@ -108,7 +108,8 @@ fn sentence(missing: Span, periods: u64, mut stalls: Vec<Stall>) -> String {
     stalls.sort_by_key(|stall| std::cmp::Reverse(stall.explains));
     let percent = explained.ns() as f64 * 100.0 / missing.ns() as f64;
     let mut text = format!(
-        "{missing} of CPU time missing in {periods} slices, {} stalls explain {percent:.0} % of it",
+        "{missing} of CPU time was missing in {periods} slices, and {} stalls explain \
+         {percent:.0} % of the missing time",
         stalls.len()
     );
     for (place, stall) in stalls.iter().take(NAMED).enumerate() {
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn slice_shortfall_counts_only_cpu_time_within_its_own_period() {
+    fn shortfall_of_period_ignores_cpu_time_received_after_the_period() {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let promise = Reservation::new(Span::from_ms(3), Span::from_ms(10)).unwrap();
         let whole = |nth: u64| (ms(10 * nth), ms(10 * nth + 3), Span::from_ms(3));

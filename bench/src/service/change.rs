@@ -180,8 +180,8 @@ fn judged(
         rows.push(Row {
             what: format!("a change{how}, from its sending until it is in force: {what}"),
             got: format!(
-                "{} until the daemon's core process begins; from then {:.3} ms on average, 99 % \
-                 within {} ms",
+                "{} until the daemon's core process begins with the change; then {:.3} ms on \
+                 average until the change is in force, 99 % within {} ms",
                 milliseconds(&heard),
                 effect.mean,
                 effect.p99_within

@@ -34,7 +34,7 @@ impl ServiceSetting {
         let cpus: Vec<usize> = online_cpus()?.iter().map(slackline_units::CpuId::index).collect();
         ensure!(
             cpus.len() >= 2,
-            "the bench needs two CPUs: the daemon schedules one, other programs use the other"
+            "the bench needs two CPUs: one for the daemon's VMs, and one for other programs"
         );
         let folder = beside.join(format!("slackline-bench-{}", std::process::id()));
         fs::create_dir_all(&folder)?;

@@ -176,9 +176,9 @@ fn needs(daemon: &Daemon<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// Number of clients that make and release reservations at one time. Several clients together may
-/// send more requests than one client under the rate limit. Three of them use TLS, which is the
-/// maximum for one address.
+/// Number of clients that make and release reservations at one time. The rate limit applies to each
+/// client, so several clients together may send more requests. One client uses the Unix socket, and
+/// the others use TLS.
 const PEOPLE: usize = 4;
 
 /// Number of reservations that each client makes and releases before the first, second and third

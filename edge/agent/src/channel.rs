@@ -64,8 +64,8 @@ impl Channel {
         opened.map_err(|source| NoChannel { to: to.clone(), source })
     }
 
-    /// Accepts the connection of a host, if one waits. Returns true if it accepted one, so that the
-    /// new host needs all reports. Always false for a virtio-serial port.
+    /// Accepts the connection of a host, if one waits. Returns true if it accepted one. The new
+    /// host then needs all reports. Always false for a virtio-serial port.
     pub(crate) fn has_news(&mut self) -> bool {
         let Channel::Socket { listener, host, .. } = self else { return false };
         match listener.accept() {

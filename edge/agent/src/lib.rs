@@ -335,7 +335,7 @@ mod tests {
     /// If the channel is full, the agent retries the report before the previous report expires at
     /// the host. That is earlier than the next scan.
     #[test]
-    fn agent_retries_a_report_before_the_previous_report_expires() {
+    fn agent_retries_dropped_report_before_the_previous_report_expires() {
         let (options, path) = options("full");
         let (mut agent, _host) = agent(&options, &path, 1);
         while agent.channel.send(&[0; FRAME]) {}

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urgency_rule_is_parsed_or_refused_with_valid_rules_list() {
+    fn invalid_urgency_rule_is_refused_with_list_of_valid_rules() {
         let read = |text: &str| text.parse::<Rule>().ok();
         assert_eq!(read("name=nginx"), Some(Rule::Name("nginx".into())));
         assert_eq!(read("cgroup=/web"), Some(Rule::Cgroup("/web".into())));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_rule_of_agent_matches_only_the_cgroup_and_descendants() {
+    fn urgency_rule_for_cgroup_matches_only_cgroup_and_its_descendants() {
         let of = "3:cpu:/other\n0::/web/one\n";
         assert!(is_below(of, "/web") && is_below(of, "/web/") && is_below(of, "/web/one"));
         assert!(is_below(of, "/other") && is_below(of, "/"));

@@ -120,7 +120,7 @@ mod tests {
     /// The guest has two servers in the first class, one server in the second class, and a busy
     /// ordinary task. I/O wakes the first server on vCPU 1.
     #[test]
-    fn io_woken_task_is_reported_runnable_only_for_own_vcpu() {
+    fn agent_reports_woken_task_as_runnable_only_for_its_vcpu() {
         let mut tasks = Tasks::default();
         let all = [(7, task(0, 100, 0)), (8, task(0, 99, 0)), (9, task(1, 90, 0))];
         tasks.set(all.into(), 1);

@@ -158,7 +158,7 @@ fn how(trials: &Trials) -> String {
 /// compared with the paper's. Empty for tests of the full length.
 fn too_short(length: Span) -> &'static str {
     if length < PUBLISHED_LENGTH {
-        " This is too short for a comparison: the paper tests for 3 minutes."
+        " Such short tests cannot be compared with the paper, which tests for 3 minutes."
     } else {
         ""
     }
@@ -252,7 +252,9 @@ fn shares(percent: &[u32]) -> Vec<CpuShare> {
 fn target(text: &str) -> Result<CpuShare, Problem> {
     let percent: Option<f64> = text.trim().trim_end_matches('%').trim().parse().ok();
     percent.and_then(target_of_percent).ok_or_else(|| Problem::BadOption {
-        message: format!("cannot use --targets {text}: a share is above 0 and up to 100 %"),
+        message: format!(
+            "cannot use --targets {text}: each target must be above 0 % and at most 100 %"
+        ),
         hint: Some("write --targets 1,2,5,10,50".into()),
     })
 }

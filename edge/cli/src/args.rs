@@ -521,7 +521,7 @@ pub(crate) struct Doctor {
     /// Restore threads that a killed run left stopped, boosted or pinned.
     #[arg(long)]
     pub(crate) free: bool,
-    /// With --free: leave threads that a killed `serve --on-death keep` has left under `deadline`.
+    /// With --free: do not restore `deadline` threads of a killed `serve --on-death keep`.
     #[arg(long, requires = "free")]
     pub(crate) unless_kept: bool,
     /// Try each mechanism for two seconds beside busy threads, and rank them. Needs root.

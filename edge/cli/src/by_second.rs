@@ -33,7 +33,7 @@ const COLUMNS: [Column; 9] = [
         "CPU time that the domain received, or that the run's vCPUs received on \
          this CPU, in millionths of a CPU",
     ),
-    both("used_ns", "gotten_ns", "CPU time of `share_ppm` in nanoseconds"),
+    both("used_ns", "gotten_ns", "the same CPU time as `share_ppm`, in nanoseconds"),
     both(
         "waited_ns",
         "waited_ns",
@@ -42,25 +42,28 @@ const COLUMNS: [Column; 9] = [
     ),
     both("slept_ns", "blocked_ns", "of a domain: time for which its vCPUs were blocked"),
     both("turns", "executions", "of a domain: number of times its vCPUs were put on a CPU"),
-    of_cpu("cpu", "CPU of the row. Empty if the row is of a domain"),
+    of_cpu("cpu", "CPU that the row describes. Empty if the row describes a domain"),
     of_cpu(
         "others_ppm",
-        "of a CPU, live only: time used by other programs, the kernel and \
-         interrupts, in millionths, exact to one tick of the kernel",
+        "of a CPU, live only: part of the second in which other programs, the kernel and \
+         interrupts used the CPU, in millionths. The value is exact to one tick of the kernel",
     ),
     of_cpu(
         "stolen_ppm",
-        "of a CPU, live in a VM only: time that the hypervisor gave to other \
-         VMs, in millionths",
+        "of a CPU, live only, if the host is a VM: part of the second that the hypervisor gave to \
+         other VMs, in millionths",
     ),
-    of_cpu("unused_ppm", "of a CPU, live only: idle time, in millionths"),
+    of_cpu(
+        "unused_ppm",
+        "of a CPU, live only: part of the second in which the CPU was idle, in millionths",
+    ),
 ];
 
 /// Returns the names of the columns with their meanings.
 pub(crate) fn columns() -> impl Iterator<Item = (&'static str, &'static str)> + Clone {
     let first = [
-        ("second", "number of the second; 0 is the first whole one after the warm-up"),
-        ("domain", "domain of the row; empty if the row is of a CPU"),
+        ("second", "number of the second; 0 is the first whole second after the warm-up"),
+        ("domain", "domain that the row describes; empty if the row describes a CPU"),
     ];
     first.into_iter().chain(COLUMNS.iter().map(|column| (column.name, column.says)))
 }
@@ -100,8 +103,8 @@ fn line(
     text.push('\n');
 }
 
-/// Returns the cell for the XenMon value named `wanted`. `None` if there is no such number, or no
-/// name is given.
+/// Returns the cell for the XenMon value named `wanted`. `None` if the domain has no such number,
+/// or if `wanted` is `None`.
 fn number(fields: &[Field], wanted: Option<&str>) -> Option<String> {
     match fields.iter().find(|(name, _)| Some(*name) == wanted)?.1 {
         FieldValue::Count(count) => Some(count.to_string()),

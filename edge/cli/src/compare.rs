@@ -189,8 +189,8 @@ impl PolicyComparison {
         text
     }
 
-    /// Returns all runs under the policy of the scenario, on which claims are checked. Each has the
-    /// number of its policy.
+    /// Returns the runs on which claims are checked: all runs under the policy of the scenario.
+    /// Each run comes with the index of that policy in `policies`.
     fn checked(&self) -> impl Iterator<Item = (usize, CheckedRun<'_>)> {
         let own = (0..self.policies.len()).filter(|&number| self.is_own(number));
         own.flat_map(|number| {

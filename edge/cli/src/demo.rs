@@ -1,4 +1,5 @@
-//! `slackline demo`: a daemon with a page and four guests, whose load repeats a day in two minutes.
+//! `slackline demo`: a daemon with a web page, and four guests with the load of a simulated day,
+//! which lasts two minutes.
 //!
 //! The daemon has a folder, a socket and an address of its own. When this process ends, even if it
 //! is killed, the daemon and the guests end too, and the folder is removed.
@@ -126,7 +127,7 @@ pub(crate) fn demo(args: &Demo) -> Result<(), Problem> {
     let (code, socket) = (code.code, folder.socket());
     terminal::print(&format!(
         "page:  {address}#{code}\n       open it in a browser within a minute\n       \
-         another address: slackline page --socket {}\nend:   Ctrl-C\n\n",
+         to get a new address: slackline page --socket {}\nend:   Ctrl-C\n\n",
         socket.display()
     ))?;
     let began = Instant::now();
@@ -333,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn demo_guests_fit_on_one_cpu_with_24_hour_recordings() {
+    fn demo_guests_fit_on_one_cpu_and_replay_24_hours() {
         let shares: u64 = GUESTS.iter().map(|it| it.slice.ns() * 100 / it.period.ns()).sum();
         assert!(shares <= 80, "{shares} % are reserved");
         for guest in &GUESTS {

@@ -38,8 +38,8 @@ fn schedule(file: &Path) -> Result<Schedule, Problem> {
     Ok(meter.finish())
 }
 
-/// Returns true if a metric is larger in run B than in run A by more than noise, and larger values
-/// are worse.
+/// Returns true if run B is worse than run A: the metric is larger by more than noise, and larger
+/// values of this metric are worse.
 fn is_worse(it: &Difference) -> bool {
     it.change == Change::More && it.metric.is_worse_if_larger()
 }
@@ -74,8 +74,8 @@ fn as_text(args: &DiffArgs, runs: &[Schedule; 2], all: &[Difference]) -> String 
     let (more, judged) = (count(all, is_certain), count(all, |it| it.interval.is_some()));
     let _ = writeln!(
         text,
-        "\n{more} of {judged} differences are more than noise: in at least 99 % of draws from \
-         {BLOCKS} blocks of time they have the same sign."
+        "\n{more} of {judged} differences are more than noise. Such a difference has the same sign \
+         in at least 99 % of random draws from the {BLOCKS} blocks of time of each run."
     );
     text
 }

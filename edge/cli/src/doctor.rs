@@ -69,14 +69,14 @@ fn list(found: &Leftovers) -> Vec<String> {
             if left.is_kept() {
                 let (tid, pid, owner) = (left.tid(), left.pid(), left.owner());
                 return format!(
-                    "thread {tid} of process {pid} keeps the kernel's reservation of a killed \
-                     daemon (process {owner}); the next `slackline serve` adopts or ends that \
-                     reservation, `slackline doctor --free` ends it"
+                    "thread {tid} of process {pid} still has a reservation that the kernel \
+                     enforces for a killed daemon (process {owner}); the next `slackline serve` \
+                     adopts or ends that reservation, `slackline doctor --free` ends it"
                 );
             }
             format!(
-                "thread {} of process {} still has the priority, CPUs or stop of a killed run \
-                 (process {}); restore it with `slackline doctor --free`",
+                "thread {} of process {} is still stopped, or has the priority or CPUs that a \
+                 killed run (process {}) set; restore it with `slackline doctor --free`",
                 left.tid(),
                 left.pid(),
                 left.owner(),

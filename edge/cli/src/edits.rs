@@ -19,10 +19,11 @@ use crate::problem::Problem;
 /// the two results.
 ///
 /// First `whatif` simulates the unchanged recording, with costs fitted to its first half. In the
-/// second half, each simulated share must be within 0.1 percentage points of a CPU of the recorded
-/// share. The 95 % confidence intervals of each simulated and recorded p99 wait may be apart by
-/// 20 % of the recorded wait, or by 50 us if that is more. If both forms fail this check, nothing
-/// is predicted. Without changes `whatif` prints only this check.
+/// second half, each simulated share may differ from the recorded share by at most 0.1 percentage
+/// points of a CPU. For each p99 wait, a gap between the 95 % confidence intervals of the simulated
+/// and the recorded value is allowed. The gap may be 20 % of the recorded wait, or 50 us if that is
+/// more. If both forms fail this check, nothing is predicted. Without changes `whatif` prints only
+/// this check.
 ///
 /// With --since the recording is the last part of the daemon's recording.
 ///

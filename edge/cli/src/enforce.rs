@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_enforcement_mechanism_is_refused_with_nearest_or_all_names() {
+    fn refusal_of_unknown_enforcement_mechanism_suggests_valid_names() {
         assert_eq!("auto".parse(), Ok(Enforce::Auto));
         assert_eq!("deadline".parse(), Ok(Enforce::Named(Enforcement::Deadline)));
         let near = "deadlin".parse::<Enforce>().unwrap_err();

@@ -117,7 +117,7 @@ fn problem(args: &FitArgs, error: FitError) -> Problem {
     }
 }
 
-/// Converts the refusal to answer a question to a problem.
+/// Converts a refusal, by which `fit` explains that a question has no answer, to a problem.
 fn refused(refusal: FitRefusal) -> Problem {
     let FitRefusal { message, hint, is_bad_question } = refusal;
     match is_bad_question {

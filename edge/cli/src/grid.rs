@@ -123,7 +123,7 @@ struct Claims {
     claim: Vec<Spanned<Value>>,
 }
 
-/// A scenario with axes as TOML, with the tables that differ from point to point.
+/// A scenario with axes: the axes, and the TOML of the scenario at each point.
 pub(crate) struct VariedScenario {
     pub(crate) axes: Vec<Axis>,
     /// Points of the grid, in which the value on the last axis varies fastest.

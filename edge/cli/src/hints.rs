@@ -55,8 +55,8 @@ fn of_rename(mut error: clap::Error) -> clap::Error {
         |value: &ContextValue| matches!(value, ContextValue::String(text) if text == "rename");
     if error.get(ContextKind::InvalidSubcommand).is_some_and(is_it) {
         error.remove(ContextKind::SuggestedSubcommand);
-        let tip = "`slackline change NAME --for BINDING` uses a reservation for another VM, or for \
-                   its VM by another name";
+        let tip = "`slackline change NAME --for BINDING` moves a reservation to another VM, or to \
+                   the new name of its VM";
         let tips = ContextValue::StyledStrs(vec![tip.into()]);
         error.insert(ContextKind::Suggested, tips);
     }

@@ -21,7 +21,7 @@ const SCRIPT: &str = "\
 #!/bin/sh
 # Reserves CPU time for libvirt guests as they start, as their metadata asks. Written by
 # `slackline hook libvirt --script`; install as /etc/libvirt/hooks/qemu.d/slackline.
-# Exit code 1 keeps a guest from starting that requires a reservation and has none.
+# Exit code 1 prevents the start of a guest that requires a reservation and has none.
 case \"$2 $3\" in
 \"start begin\" | \"started begin\") ;;
 *) exit 0 ;;

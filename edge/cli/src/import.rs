@@ -71,7 +71,7 @@ fn recording(args: &ImportArgs, kind: Kind, files: &[PathBuf], name: &Path) -> R
 pub(crate) enum Tells {
     /// The VMs of the recording, and how they were recognised.
     Vms,
-    /// No line, because the command itself has printed the VMs or uses the whole screen.
+    /// No note, because the command itself has printed the VMs or uses the whole screen.
     Nothing,
 }
 

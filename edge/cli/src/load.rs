@@ -336,8 +336,8 @@ fn recorded(file: &Path) -> Result<NamedFile, Problem> {
     bytes.map(Ok).map_err(unreadable)
 }
 
-/// Parses a workload with these keys like one in a scenario, so that meaning and error messages are
-/// the same.
+/// Parses a workload with these keys as if it were in a scenario. So the keys have the same meaning
+/// and the same error messages as in a scenario.
 fn domain(keys: &Keys, file: Option<&NamedFile>) -> Result<Domain, Problem> {
     let work = keys.0.join(", ");
     // The domain has two vCPUs, since a node needs a peer.

@@ -126,7 +126,7 @@ fn series(file: &Path) -> Result<Series, Problem> {
     })
 }
 
-/// Returns the scenario of a series of demand for one seed.
+/// Makes a scenario from a series of demand. The scenario has the seed `seed`.
 fn of_series(
     (args, file): (&Manage, &Path),
     series: &Series,
@@ -211,15 +211,16 @@ fn as_text(args: &Manage, compared: &RuleComparison, shown: &ManagedRun) -> Stri
     let rows: Vec<_> = scores.iter().map(row).collect();
     let headings = ["missed", "missed %", "removed %", "over %", "changes", "reversals", "settled"];
     text += &packed("rule", &headings, &rows, terminal::width());
-    text += "\nmissed: periods whose work was late. removed: missed periods removed, in % of those \
-             that the\noracle removes. over: part of the reserved time that was not used. \
-             reversals: changes opposite to\nthe previous change under steady demand, per 100 \
-             rounds of a VM. settled: most rounds from a step\nof the demand until the share has \
-             settled.\n";
+    text += "\nmissed: periods at whose end work was not done. removed: misses of `fixed` that the \
+             rule avoids,\nin % of those that `oracle` avoids. over: part of the reserved time \
+             that was not used. reversals:\nchanges opposite to the previous change while the \
+             demand was steady, per 100 rounds of a VM.\nsettled: most rounds from a step of the \
+             demand until the share has settled.\n";
     text
 }
 
-/// Formats `part / whole / 100` with two decimals.
+/// Formats `part / whole` with two decimals. `part` is in hundredths. The result is 0.00 if `whole`
+/// is zero.
 fn hundredths(part: u64, whole: u64) -> String {
     let value = part.checked_div(whole).unwrap_or(0);
     format!("{}.{:02}", value / 100, value % 100)

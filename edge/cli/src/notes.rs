@@ -42,8 +42,8 @@ Each table of FILE is a reservation. The keys of a table are options of
                               # until, enforce
 
 Rules:
-  - `apply` gives up capacity before it takes other capacity. If one reservation
-    is refused, nothing changes.
+  - `apply` first frees capacity, and then reserves the new capacity. If one
+    reservation is refused, nothing changes.
   - `slackline list --toml` prints the present reservations as such a file.
   - FILE may be a plan of `slackline whatif --save`, which also has predictions.
 ";

@@ -19,7 +19,8 @@ pub(crate) struct Files {
     trace: Option<Pending>,
     perfetto: Option<Pending>,
     csv: Option<(Pending, Out)>,
-    /// Trace that a report is made from, and the report.
+    /// Trace from which the report is made, and path of the report. `None` if no report is
+    /// requested.
     report: Option<(TraceFile, PathBuf)>,
     /// True if the user requested XenMon's metrics.
     shows_xenmon: bool,
@@ -108,8 +109,8 @@ impl Keeping {
 }
 
 impl Keeping {
-    /// Checks that no output option is given that only works for a single run. `many` is the option
-    /// that requests several runs.
+    /// Refuses the output options that work only for a single run. `many` is the option that
+    /// requests several runs.
     pub(crate) fn is_of_one_run(&self, many: &str) -> Result<(), Problem> {
         let kept = [
             ("--save", self.save.is_some()),

@@ -118,7 +118,8 @@ fn run(
     Ok(())
 }
 
-/// Requests that the daemon saves the last `since` of its flight recorder.
+/// Makes the daemon save the last part of its flight recorder, with the length `since`, and copies
+/// it to the output file.
 fn of_the_daemon(args: &RecordArgs, since: Span) -> Result<(), Problem> {
     let Recording { file, length_ns } = service::save_recording(&args.socket, since)?;
     let unreadable = |source| Problem::Unreadable { file: file.clone().into(), source };

@@ -141,8 +141,8 @@ impl Sink for RunSinks {
 
 fn table(summary: &Summary) -> Table {
     let headings = ["vCPU", "reserved", "share", "missed", "wake to run p50", "p99"];
-    let table =
-        Table::new(headings).caption("Share of a CPU that each vCPU received, and its waits");
+    let table = Table::new(headings)
+        .caption("Share of a CPU that each vCPU received, and how long each vCPU waited");
     summary.vcpus.iter().fold(table, |table, vcpu| table.row(cells(vcpu)))
 }
 

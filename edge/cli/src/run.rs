@@ -182,7 +182,10 @@ fn relay(text: &mut String, relayed: &RelayStatistics) {
             let note = format!(
                 "data forwarded {inward} times to the guest, {outward} times from the guest"
             );
-            writeln!(text, "note: relay of {name}: {note}; not answered in 100 ms: {unanswered}")
+            writeln!(
+                text,
+                "note: relay of {name}: {note}; times without an answer in 100 ms: {unanswered}"
+            )
         }
     };
 }
@@ -367,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guest_agent_of_another_version_causes_a_warning() {
+    fn guest_agent_with_another_version_than_host_causes_a_warning() {
         let counts =
             Counts { dropped: 8, silenced: 1, other_version: Some(1), ..Counts::default() };
         let connected = Some(slackline_units::Time::START);

@@ -40,7 +40,8 @@ pub(crate) struct Serve {
     /// Prices of CPU time as TOML; `list` then shows costs.
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
-    /// Mechanism of exact slices if the request names none: auto, dispatcher or deadline.
+    /// Mechanism for slices with a hard limit if the request names none: auto, dispatcher or
+    /// deadline.
     #[arg(long, value_name = "NAME", default_value = "dispatcher", value_parser = mechanism)]
     pub(crate) enforce: RequestedMechanism,
     /// After the daemon was killed: restore all threads, or keep those of `deadline`.

@@ -159,7 +159,9 @@ pub(crate) fn page(args: &PageArgs) -> Result<(), Problem> {
     answer(&args.at, &text, || format!("{address}#{}\n", code.code))?;
     if !args.at.json {
         let within = Span::from_ns(code.lasts_ns);
-        terminal::tell(&format!("note:  open the address within {within}; its code works once\n"));
+        terminal::tell(&format!(
+            "note:  open the address within {within}; the code in it works once\n"
+        ));
     }
     Ok(())
 }
@@ -357,7 +359,8 @@ pub(crate) fn check_mechanisms(cannot: &str, all: &[Reservation]) -> Result<(), 
              {name} are not recorded"
         ),
         hint: Some(format!(
-            "run `slackline change {name} --enforce dispatcher`, and repeat this after a minute"
+            "run `slackline change {name} --enforce dispatcher`, and repeat the command after a \
+             minute"
         )),
     })
 }

@@ -264,8 +264,8 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
     let forms: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
     if let [only] = forms[..] {
         lines.push(format!(
-            "the range between the open and the closed form: only the {only} form repeats the \
-             recording"
+            "the range between the open and the closed form: the simulation repeats the recording \
+             only in the {only} form"
         ));
     }
     if !answer.model.tolerance().judges_waits() {
@@ -283,7 +283,10 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
         (beyond.elsewhere, "intervals in which another program controlled a vCPU"),
     ];
     for (count, what) in counted.into_iter().filter(|(count, _)| *count > 0) {
-        lines.push(format!("{what} under another schedule; the recording has {count} of them"));
+        lines.push(format!(
+            "how {what} would change under another schedule: the recording has {count} of them, \
+             and the prediction does not cover them"
+        ));
     }
     for (at, name, why) in &forecast.declined {
         lines.push(format!(

@@ -41,7 +41,7 @@ fn no_such_vm(args: &WhyArgs, answer: &Answer) -> Problem {
     let hint = if answer.vms.is_empty() {
         "record the VM with `slackline record`".into()
     } else {
-        format!("the recording has {}", answer.vms.join(", "))
+        format!("name one of the recorded VMs: {}", answer.vms.join(", "))
     };
     Problem::BadOption { message, hint: Some(hint) }
 }
@@ -71,8 +71,8 @@ fn text(reply: &Culprits) -> String {
         if let Some(check) = vcpu.check {
             let _ = writeln!(
                 text,
-                "  check: CPU ready {} by the kernel, {} recorded; CPU time {} by the kernel, {} \
-                 recorded",
+                "  check: the kernel counted {} of CPU ready time, the recording has {}; the \
+                 kernel counted {} of CPU time, the recording has {}",
                 ms(check.kernel_ready_ns),
                 ms(check.ready_ns),
                 ms(check.kernel_used_ns),

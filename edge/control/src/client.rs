@@ -273,7 +273,7 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::POST, "/v1/apply".into()).with(list))
     }
 
-    /// Sends a command for a member of a gang.
+    /// Sends a command for a member of a gang: VMs on several hosts that start together.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -422,8 +422,8 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::DELETE, format!("/v1/access/{}", escaped(whom))))
     }
 
-    /// Returns the body of an HTTP page as the daemon sends it. `path` is the path of the page,
-    /// such as `/metrics`, `/health` or `/v1/openapi.json`.
+    /// Returns the body of an HTTP endpoint's answer, as the daemon sends it. `path` is the path of
+    /// the endpoint, such as `/metrics`, `/health` or `/v1/openapi.json`.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -586,7 +586,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn http_error_without_a_problem_body_is_reported_as_garbled() {
+    fn http_error_without_problem_details_is_reported_as_garbled() {
         for (status, text) in [(502, "<html>"), (500, ""), (404, "{}"), (400, "{\"type\":1}")] {
             let error = refused(StatusCode::from_u16(status).unwrap(), text);
             assert!(

@@ -23,9 +23,9 @@ impl Request {
     /// Converts a request to the type that the service uses. Returns `None` if the daemon answers
     /// the request without the service.
     ///
-    /// `each` returns the current slice and period of a reservation. It is needed for a change that
-    /// names only one of the two. `wall_ahead` is the time by which the wall clock is ahead of the
-    /// service's clock.
+    /// `each` returns the current slice and period of a reservation. They are needed for a change
+    /// that names only the slice or only the period. `wall_ahead` is the time by which the wall
+    /// clock is ahead of the service's clock.
     ///
     /// # Errors
     /// If a name, an amount, a binding or a time is invalid.
@@ -246,7 +246,7 @@ fn seen(text: &str) -> String {
     shown
 }
 
-/// Maximum length of the reason why a gang is broken, in bytes.
+/// Maximum length, in bytes, of the text that names a lost gang member and the reason for the loss.
 const LONGEST_LOST: usize = 256;
 
 fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Problem> {
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_request_must_contain_exactly_one_amount_and_valid_texts() {
+    fn reservation_request_needs_one_amount_and_valid_name_and_binding() {
         let reserve = |name: &str, text: &str| {
             let wanted = serde_json::from_str(text).unwrap();
             Request::Reserve { name: name.into(), wanted }.in_service(|_| None, Span::ZERO)

@@ -84,9 +84,9 @@ pub struct CulpritTime {
 pub struct Gap {
     /// Number of the CPU on which events were lost.
     pub cpu: u32,
-    /// Start of the gap, in nanoseconds since the start of the run.
+    /// Start of the gap, in nanoseconds since the start of the daemon or of the recorded run.
     pub from_ns: u64,
-    /// End of the gap, in nanoseconds since the start of the run.
+    /// End of the gap, in nanoseconds since the start of the daemon or of the recorded run.
     pub to_ns: u64,
     /// Minimum number of events that were lost.
     pub events: u64,

@@ -31,8 +31,8 @@ pub const LONGEST_SAID: usize = 4 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
-    /// Ticket that identifies the request. Its answer repeats the ticket. No two requests without
-    /// an answer have equal tickets.
+    /// Ticket that identifies the request. The answer to the request repeats the ticket. Two
+    /// requests that wait for an answer never have equal tickets.
     pub ticket: u64,
     /// Caller of the request.
     pub who: CallerIdentity,
@@ -67,8 +67,8 @@ pub enum CallerIdentity {
 /// Maximum length of an idempotency key, in characters.
 pub const LONGEST_KEY: usize = 64;
 
-/// Request of a caller to the daemon's core process. The text of each variant names the answer to
-/// that request.
+/// Request of a caller to the daemon's core process. The description of each variant links the
+/// answer to that request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Request {
@@ -90,7 +90,8 @@ pub enum Request {
         /// Parameters of the reservation.
         wanted: ReservationParameters,
     },
-    /// Carries out a command for a member of a gang: [`Answer::Done`].
+    /// Carries out a command for a member of a gang, a set of VMs on several hosts:
+    /// [`Answer::Done`].
     Gang {
         /// Command for the member.
         word: GangWord,

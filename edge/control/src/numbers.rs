@@ -1,4 +1,4 @@
-//! Metrics of the daemon's core process, which the front process formats as the page `/metrics`.
+//! Metrics of the daemon's core process. The front process sends them as text at `/metrics`.
 
 use serde::{Deserialize, Serialize};
 use slackline_units::Span;
@@ -134,7 +134,7 @@ pub struct CpuNumbers {
     pub cpu: u32,
     /// Reserved share of the CPU, including dispatch overhead, in millionths of the CPU.
     pub promised_ppm: u32,
-    /// Total share of the CPU for reservations, in millionths of the CPU.
+    /// Largest share of the CPU that reservations may use in total, in millionths of the CPU.
     pub capacity_ppm: u32,
     /// Sum of the reservations on the CPU without dispatch overhead, in millionths of the CPU.
     #[serde(default)]
@@ -143,8 +143,8 @@ pub struct CpuNumbers {
     /// have passed.
     #[serde(default)]
     pub overhead_ppm: Option<u32>,
-    /// True if reservations and measured overhead exceed the limit of the CPU, so that it cannot
-    /// deliver its reservations.
+    /// True if the reservations and the measured overhead together exceed the limit of the CPU. The
+    /// CPU then cannot deliver its reservations.
     #[serde(default)]
     pub is_overloaded: bool,
     /// Steal time: CPU time that a hypervisor below this host gave to other VMs.

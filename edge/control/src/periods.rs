@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RecordedPeriods {
-    /// Length of the measured time, in nanoseconds. It is the second half of the recording.
+    /// Length of the measured time, in nanoseconds. The measured time is the second half of the
+    /// recording.
     pub length_ns: u64,
     /// VMs with a reservation that were present when the recording ended.
     pub vms: Vec<VmPeriods>,

@@ -17,13 +17,14 @@ pub enum Kind {
     NotAllowed,
     /// The caller is unknown: no user, group, token or certificate gives access.
     NotKnown,
-    /// The HTTP page does not exist.
+    /// Nothing exists at the path of the request: the path leads to no known endpoint, file or
+    /// incident.
     NoSuchPage,
     /// The reservation does not exist.
     NoSuchReservation,
     /// The VM does not exist, or several VMs match.
     NoMachine,
-    /// The HTTP page does not support the request's method.
+    /// The HTTP endpoint does not support the request's method.
     WrongMethod,
     /// The request did not arrive in time.
     TooSlow,
@@ -87,18 +88,18 @@ impl Kind {
             Kind::Bad => ("bad", 400, "malformed request", 2),
             Kind::NotAllowed => ("not-allowed", 403, "caller is not permitted to do this", 5),
             Kind::NotKnown => ("not-known", 401, "caller is unknown", 5),
-            Kind::NoSuchPage => ("no-such-page", 404, "page does not exist", 2),
+            Kind::NoSuchPage => ("no-such-page", 404, "endpoint does not exist", 2),
             Kind::NoSuchReservation => {
                 ("no-such-reservation", 404, "reservation does not exist", 2)
             }
             Kind::NoMachine => ("no-machine", 404, "VM does not exist, or several match", 2),
-            Kind::WrongMethod => ("wrong-method", 405, "page does not support this method", 2),
+            Kind::WrongMethod => ("wrong-method", 405, "endpoint does not support this method", 2),
             Kind::TooSlow => ("too-slow", 408, "request did not arrive in time", 3),
             Kind::Exists => ("exists", 409, "name or VM already has another reservation", 2),
             Kind::NoRoom => ("no-room", 409, "not enough available capacity", 4),
             Kind::OverBudget => ("over-budget", 403, "request exceeds a limit of its owner", 4),
             Kind::Stale => ("stale", 412, "reservation was changed after the given revision", 2),
-            Kind::Moved => ("moved", 409, "reservations have changed since the plan", 2),
+            Kind::Moved => ("moved", 409, "reservations have changed since the plan was made", 2),
             Kind::TooLarge => ("too-large", 413, "body is too long", 2),
             Kind::TooMany => ("too-many", 429, "too many requests or connections", 3),
             Kind::NotNow => ("not-now", 503, "service cannot do this now", 3),
@@ -233,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_problem_kind_has_a_word_and_http_error_status() {
+    fn every_problem_kind_has_json_name_and_http_error_status() {
         for kind in Kind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
             assert!((400..600).contains(&kind.about().1), "{kind:?}");

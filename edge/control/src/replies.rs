@@ -127,12 +127,13 @@ pub struct Reservation {
     /// daemon has restarted since the choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
-    /// Name of the gang to which the reservation belongs, if any.
+    /// Name of the gang to which the reservation belongs, if any. A gang is a set of VMs on several
+    /// hosts that start together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang: Option<String>,
     /// Number of vCPUs that have a reservation.
     pub vcpus: u16,
-    /// Number of vCPUs of the VM that are scheduled now.
+    /// Number of vCPUs of the VM that the daemon schedules now.
     pub served: u16,
     /// State of the reservation.
     pub state: State,
@@ -286,7 +287,7 @@ pub struct Cpu {
     pub cpu: u32,
     /// Reserved capacity of the CPU, dispatch overhead included, in millionths of a CPU.
     pub promised_ppm: u32,
-    /// Total capacity of the CPU for reservations, in millionths of a CPU.
+    /// Largest share of the CPU that reservations may use in total, in millionths of a CPU.
     pub capacity_ppm: u32,
     /// Sum of all reservations on the CPU without dispatch overhead, in millionths of a CPU.
     #[serde(default)]
@@ -380,8 +381,8 @@ pub struct Account {
     /// Time for which nothing was counted, because no daemon ran or the host was suspended.
     /// `contested_ns` and all later fields do not cover this time.
     pub unknown_ns: u64,
-    /// Time for which another program had changed threads of the VM, so that the reservation was
-    /// not enforced.
+    /// Time in which the reservation was not enforced, because another program had changed threads
+    /// of the VM.
     pub contested_ns: u64,
     /// Sum of the slices of all periods, whether the VM was runnable, blocked or absent.
     pub reserved_ns: u64,

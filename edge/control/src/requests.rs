@@ -68,8 +68,8 @@ pub struct ReservationParameters {
     /// itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Moment>,
-    /// Mechanism that enforces the reservation: `dispatcher`, `deadline` for an exact slice, or
-    /// `auto`. Default: the default of the daemon.
+    /// Mechanism that enforces the reservation: `dispatcher`, `auto`, or `deadline`, which needs a
+    /// slice and a hard limit (`exact`). Default: the default of the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforce: Option<RequestedMechanism>,
 }
@@ -233,8 +233,8 @@ pub struct Change {
     /// New mechanism that enforces the reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforce: Option<RequestedMechanism>,
-    /// Binding of another VM, or another binding of the present VM. A request with this field must
-    /// not have any other field.
+    /// New binding, which can refer to another VM or to the present VM. A request with this field
+    /// must not have any other field.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub binding: Option<String>,
     /// Reason for the change, for the log: 1 to 256 bytes without control characters. The request
@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn apply_request_with_1000_longest_vm_names_fits_length_limit() {
+    fn apply_request_with_1000_reservations_of_maximum_length_fits_limit() {
         let text = format!(
             r#"{{"slice":"604799.999949999s","period":"604799.999999999s","exact":true,
             "phase":"604799.999999998s","vcpus":512,"for":"cloud-hypervisor:{}","user":4294967295,

@@ -12,7 +12,7 @@ pub struct PageCode {
     pub code: String,
     /// Time until the code expires, in nanoseconds.
     pub lasts_ns: u64,
-    /// Address of the page on this host. Absent if the page is only served over TLS.
+    /// Address of the web page on this host. Absent if the page is only served over TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
@@ -26,7 +26,7 @@ pub struct PageSession {
     pub role: Role,
     /// Time until the session expires, in nanoseconds.
     pub lasts_ns: u64,
-    /// Secret that each request of the page sends in a header. Present only in the answer to a
+    /// Secret that each request of the web page sends in a header. Present only in the answer to a
     /// login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,

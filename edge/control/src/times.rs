@@ -15,7 +15,8 @@ pub struct Length(pub Span);
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "1.5cpu"))]
 pub struct Share(pub CpuShare);
 
-/// Offset of periods on the wall clock: `"3ms"` after multiples of the period, or `"none"`.
+/// Offset of periods on the wall clock: `"3ms"` starts each period 3 ms after a multiple of the
+/// period, and `"none"` stands for no alignment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "3ms"))]

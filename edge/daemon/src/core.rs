@@ -3,8 +3,8 @@
 //! processes. The core sends orders to them and never waits for one particular answer.
 //!
 //! The core is real-time, one priority below the dispatchers. So a change takes effect within a
-//! millisecond even if all CPUs of the host are reserved. If a CPU is left unmanaged, the core runs
-//! there, as do the ledger thread, the keeper process and the front process.
+//! millisecond even if all CPUs of the host are reserved. If a CPU is left unmanaged, the core, the
+//! ledger thread, the keeper process and the front process run on that CPU.
 
 mod access;
 mod alive;
@@ -98,8 +98,8 @@ const ROUND: Span = Span::from_ms(100);
 /// has not read all messages of the core.
 const BEHIND: Span = Span::from_ms(10);
 
-/// Interval of discovery passes, which look for VMs that reservations wait for and check VMs that
-/// are scheduled.
+/// Interval of discovery passes. A pass looks for VMs that reservations wait for, and checks the
+/// VMs that the daemon schedules.
 const AROUND: Span = Span::from_secs(2);
 
 /// Interval at which costs are counted, the load of CPUs is checked and the status is reported.
@@ -115,7 +115,7 @@ const WRITTEN: Span = Span::from_secs(10);
 /// Options with which the daemon is started.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// CPUs of this host to schedule. If `None`, all CPUs but the first are scheduled.
+    /// CPUs of this host that the daemon schedules. `None` stands for all CPUs but the first.
     pub cpus: Option<Vec<CpuId>>,
     /// Folder that contains the ledger.
     pub state: PathBuf,
@@ -131,7 +131,8 @@ pub struct ServeOptions {
     pub page: Option<SocketAddr>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
-    /// Mechanism for an exact reservation with a slice, if the request names no mechanism.
+    /// Mechanism that enforces a reservation with a slice and a hard limit, if the request names
+    /// none.
     pub enforce: RequestedMechanism,
     /// True if the flight recorder keeps the last minute and saves recordings of missed deadlines.
     pub is_recorded: bool,
@@ -198,7 +199,7 @@ pub fn serve(
     let (alive, last) = match Alive::begin(&options.socket, &boot) {
         Ok((alive, last)) => (Some(alive), last),
         Err(error) => {
-            tell(&format!("cannot write a heartbeat, so daemon down time is not counted: {error}"));
+            tell(&format!("cannot write a heartbeat, so daemon outages are not counted: {error}"));
             (None, None)
         }
     };
@@ -249,11 +250,12 @@ struct Core {
     next_alive: Time,
     alive: Option<Alive>,
     next_sign: Time,
-    /// Mechanism for exact reservations with a slice, if the request names no mechanism.
+    /// Mechanism that enforces a reservation with a slice and a hard limit, if the request names
+    /// none.
     enforce: RequestedMechanism,
     /// Status that was last reported to systemd.
     status: String,
-    /// True if the daemon schedules all CPUs, so that no CPU is left for its own threads.
+    /// True if the daemon schedules all CPUs and leaves none for its own threads.
     is_crowded: bool,
 }
 
@@ -534,7 +536,7 @@ impl Core {
         troubles.extend(health.ledger.map(|why| format!("cannot write the ledger: {why}")));
         let unlooked = self.host.scheduler.session.unlooked();
         if unlooked > LOOKED {
-            troubles.push(format!("a dispatcher has not made a pass for {unlooked}"));
+            troubles.push(format!("a dispatcher has made no scheduling pass for {unlooked}"));
         }
         if !self.host.is_ledger_answering(WRITTEN) {
             troubles.push(format!("the ledger has not answered for more than {WRITTEN}"));

@@ -65,7 +65,7 @@ pub fn input_bytes(input: impl Read) -> NamedFile {
     if bytes.len() as u64 > LONGEST_INPUT {
         let most = LONGEST_INPUT;
         return Err(format!(
-            "it is no regular file, and has more than the maximum of {most} bytes"
+            "it is not a regular file, and it has more than {most} bytes, the maximum"
         ));
     }
     Ok(Arc::new(Input(bytes)))

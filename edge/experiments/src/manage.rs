@@ -164,7 +164,9 @@ pub enum ManageError {
         why: slackline_service::NameError,
     },
     /// The run is shorter than two rounds.
-    #[error("cannot manage a run of {length} in rounds of {round}: it must have two rounds")]
+    #[error(
+        "cannot manage a run of {length} in rounds of {round}: it must have at least two rounds"
+    )]
     Short {
         /// Length of the run.
         length: Span,

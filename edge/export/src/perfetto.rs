@@ -350,8 +350,8 @@ impl<W: Write> Perfetto<W> {
     fn promised(&mut self, (at, vcpu): (Time, VcpuId), record: &Record) {
         let Record::Promised { reservation, exact, phase, by, .. } = *record else { return };
         let promise = reservation.map_or("nothing".into(), |promise| promise.to_string());
-        let extra = if exact { "no more" } else { "and what is left" };
-        let mut more = vec![("reservation", promise), ("beyond it", extra.into())];
+        let extra = if exact { "no CPU time" } else { "slack" };
+        let mut more = vec![("reservation", promise), ("beyond the reservation", extra.into())];
         more.extend(phase.map(|phase| ("phase", phase.to_string())));
         more.extend(by.is_of_kernel().then(|| ("enforced by", by.to_string())));
         self.instant(vcpu, at, "promised", &more);
@@ -410,7 +410,7 @@ impl<W: Write> Sink for Perfetto<W> {
             }
             Record::Promised { at, vcpu, .. } => self.promised((at, vcpu), record),
             Record::Changed { due, at, vcpu } => {
-                let more = [("asked for at", due.to_string()), ("took", at.since(due).to_string())];
+                let more = [("requested at", due.to_string()), ("took", at.since(due).to_string())];
                 self.instant(vcpu, at, "changed", &more);
             }
             Record::Declined { at, vcpu } => self.instant(vcpu, at, "declined", &[]),

@@ -47,8 +47,8 @@ impl KeeperLock {
     }
 }
 
-/// Waits until the keepers of all dead owners have ended, but at most for `most`. Returns true if
-/// all these keepers have ended.
+/// Waits until the keeper of every dead Slackline process has ended, but at most for `most`. A
+/// keeper is the child process that restores threads. Returns true if all these keepers have ended.
 #[must_use]
 pub fn keepers_have_ended(directory: &Path, most: Duration) -> bool {
     let deadline = Instant::now() + most;
@@ -81,7 +81,7 @@ mod tests {
     use slackline_linux::thread::Stat;
 
     #[test]
-    fn wait_for_keeper_end_ignores_keepers_of_living_schedulers() {
+    fn waiting_for_keepers_to_end_ignores_keepers_of_living_schedulers() {
         let directory = tempfile::tempdir().unwrap();
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let id = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();

@@ -37,7 +37,7 @@ const MARGIN: Span = Span::from_ms(10);
 /// Error of raising or restoring a real-time budget.
 #[derive(Debug, thiserror::Error)]
 pub enum BudgetError {
-    /// The cgroups above this one do not have enough real-time budget.
+    /// A cgroup cannot get the budget that it needs, because the cgroups above it have too little.
     #[error(
         "cannot give cgroup {} a real-time budget of {asked} us per period: {room} us are free",
         group.display()
@@ -124,7 +124,8 @@ impl Budgets {
     /// for each reservation in `promises`.
     ///
     /// # Errors
-    /// If cgroups above a thread's cgroup have too little budget. The thread's cgroup is unchanged.
+    /// If the cgroups above the cgroup of a thread have too little budget. That thread's cgroup is
+    /// then unchanged.
     pub(super) fn regrant(
         &mut self,
         tids: &[Tid],
@@ -227,8 +228,9 @@ impl Budgets {
     }
 }
 
-/// Restores the budgets that dead owners raised. An owner whose journal of held threads still
-/// exists is skipped. Returns an error for each owner whose budgets could not all be restored.
+/// Restores the budgets that dead Slackline processes raised. A process is skipped if its journal
+/// of held threads still exists. Returns an error for each process whose budgets could not all be
+/// restored.
 #[must_use]
 pub fn give_back_budgets(directory: &Path) -> Vec<BudgetError> {
     let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -240,7 +242,8 @@ pub fn give_back_budgets(directory: &Path) -> Vec<BudgetError> {
     files.filter(is_dead).filter_map(|file| restore(&file).err()).collect()
 }
 
-/// Returns the path of the journal of held threads whose owner wrote the file `budgets`.
+/// Returns the path of the journal of held threads that belongs to the same owner as `budgets`, a
+/// file of original budgets.
 fn path_of_journal(budgets: &Path) -> PathBuf {
     budgets.with_extension(super::journal::SUFFIX)
 }
@@ -284,7 +287,7 @@ fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>
 /// have no budgets on this host, or if the thread is in the root cgroup, which has no limit.
 ///
 /// # Errors
-/// If a file cannot be read, or the cgroup is not visible from here.
+/// If a file cannot be read, or the cgroup is not visible to this process.
 pub fn room_of(thread: &ThreadRef) -> Result<Option<BudgetLimit>, BudgetError> {
     match cpu_group_of(thread)? {
         Some((root, group)) if group != root && group.join(RUNTIME).exists() => {
@@ -306,9 +309,9 @@ pub struct BudgetLimit {
     pub period: u64,
 }
 
-/// Returns the largest budget that the cgroup `leaf` could have. A cgroup above it can provide its
-/// budget, less the budgets of all cgroups beside the path down to `leaf`. The result is
-/// the largest of these amounts, or the present budget of `leaf` if that is larger.
+/// Returns the largest budget that the cgroup `leaf` could have. Each cgroup above `leaf` can
+/// provide its own budget, less the budgets of all cgroups beside the path from it down to `leaf`.
+/// The result is the largest of these amounts, or the present budget of `leaf` if that is larger.
 fn room(root: &Path, leaf: &Path) -> Result<u64, BudgetError> {
     let mut most = read(&leaf.join(RUNTIME))?;
     let (mut group, mut beside) = (leaf, 0);
@@ -397,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn parent_cgroup_real_time_budget_covers_all_child_cgroups() {
+    fn real_time_budget_of_parent_cgroup_covers_all_child_cgroups() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -511,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_real_time_budget_is_share_plus_slice_plus_margin() {
+    fn real_time_budget_is_share_plus_slice_plus_margin() {
         let of = |slice, period| Reservation::new(Span::from_ms(slice), Span::from_ms(period)).ok();
         assert_eq!(needed(of(2, 10), 1_000_000, 950_000), 212_000);
         assert_eq!(needed(of(9, 10), 1_000_000, 950_000), 919_000);

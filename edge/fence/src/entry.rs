@@ -73,8 +73,8 @@ pub(super) struct Entry {
     /// Version 1 cpuset that Slackline made to keep the thread on the managed CPUs. `None` in
     /// version 2, in which the cgroup that freezes the thread also restricts its CPUs.
     pub(super) cpuset: Option<Place>,
-    /// True if the keeper leaves the thread as it is for some time after the owner has died. Only
-    /// the kernel's own enforcement is kept.
+    /// True if the keeper leaves the thread as it is for some time after the owner has died. During
+    /// that time the kernel continues to enforce the thread's limit.
     pub(super) kept: bool,
 }
 

@@ -375,7 +375,8 @@ fn is_there(process: TaskIdentity) -> bool {
     exists(process.id, process).unwrap_or(true)
 }
 
-/// Returns success if the only error is that the thread has exited.
+/// Returns `Ok` if `result` is the error that the thread has exited. Returns any other `result`
+/// unchanged.
 pub(super) fn ignore_gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if means_gone(&error) => Ok(()),

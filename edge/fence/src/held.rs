@@ -293,7 +293,7 @@ impl HeldThread {
 pub struct HandoverState {
     /// True if the thread stays stopped while it is left to that program.
     pub stays_stopped: bool,
-    /// True if a cpuset restricts the thread, so that its own affinity has not been changed.
+    /// True if the other program changed the thread's cpuset and not the thread's own affinity.
     pub by_cpuset: bool,
 }
 
@@ -307,7 +307,7 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// Returns the difference made of `class` and `cpus`. `None` if both are `None`.
+    /// Returns the difference with the parts `class` and `cpus`. `None` if both parts are `None`.
     pub(super) fn of(class: Option<SchedulingOf>, cpus: Option<CpuSet>) -> Option<Drift> {
         (class.is_some() || cpus.is_some()).then_some(Drift { class, cpus })
     }

@@ -80,7 +80,7 @@ impl Leftover {
     }
 
     /// Returns true if the kernel still enforces this thread's limit for a time, as the dead owner
-    /// ordered. A later owner can adopt the thread.
+    /// ordered. During that time a new Slackline process can adopt the thread.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.entry.kept
@@ -93,18 +93,20 @@ impl Leftover {
     }
 }
 
-/// Threads that dead owners have not restored.
+/// Threads that dead Slackline processes have not restored, with the errors of reading their
+/// journals.
 #[derive(Debug, Default)]
 pub struct Leftovers {
-    /// Threads of dead owners that are not restored yet.
+    /// Threads that a dead Slackline process changed and that are not restored yet.
     pub threads: Vec<Leftover>,
-    /// One error for each journal, or the directory, that could not be read. Such a journal may
-    /// list more threads.
+    /// Errors of reading: one for each journal that could not be read, or one for the directory. A
+    /// journal that could not be read may list more threads.
     pub unread: Vec<JournalError>,
 }
 
-/// Returns the threads that dead owners did not restore, read from the journals in `directory`.
-/// Changes nothing. An entry is left out if its thread has exited and its cgroup is gone.
+/// Returns the threads that dead Slackline processes did not restore, read from the journals in
+/// `directory`. Changes nothing. An entry is left out if its thread has exited and its cgroup is
+/// gone.
 #[must_use]
 pub fn leftovers(directory: &Path) -> Leftovers {
     let mut found = Leftovers::default();
@@ -133,7 +135,8 @@ pub fn leftovers(directory: &Path) -> Leftovers {
     found
 }
 
-/// Restores a thread of a dead owner and removes it from the journal. The call can be repeated.
+/// Restores a thread of a dead Slackline process and removes it from the journal. The call can be
+/// repeated.
 ///
 /// # Errors
 /// If the thread could not be restored, or the journal could not be updated.

@@ -18,8 +18,9 @@
 //! keeper also reads and records the threads of process trees a few times a second.
 //!
 //! When the owner has closed its end of the socket or has ended, the keeper restores all threads on
-//! its list and ends. Threads whose entry is marked as kept are restored only after the time of the
-//! line `keep`. Until then a later owner can adopt them, by taking them out of the journal.
+//! its list and ends. A thread whose entry has the word `kept` is restored only after the time of
+//! the line `keep`. Until then a new Slackline process can adopt the thread: it removes the entry
+//! from the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -107,14 +108,14 @@ struct Keeper {
     older: Vec<Entry>,
     /// Lock that shows other programs that this keeper is running.
     at_work: Option<KeeperLock>,
-    /// Time for which threads stay as they are after the owner's end if their entries are marked as
-    /// kept. `None` restores them at once.
+    /// Time for which a thread whose entry has `kept` set stays as it is after the owner's end.
+    /// `None` if such threads are restored at once.
     keep_for: Option<Duration>,
 }
 
-/// Answer to a line after which the list is also in the journal.
+/// Answer to a line if the list is in memory and in the journal.
 const WRITTEN: &str = "journal\n";
-/// Answer to a line after which the list is only in memory.
+/// Answer to a line if the list is only in memory.
 const UNWRITTEN: &str = "no-journal\n";
 /// Answer to a line that is not in the protocol.
 const WHAT: &str = "what\n";
@@ -124,8 +125,8 @@ const WHAT: &str = "what\n";
 /// closed socket shows the end, but not if another process has inherited the socket.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Number of process trees for which the interval [`LOOK`] holds. With more trees the interval is
-/// longer in proportion, which limits the cost.
+/// Largest number of process trees that are all read at the interval [`LOOK`]. With more trees the
+/// interval is longer in proportion, which limits the cost.
 const TREES: usize = 16;
 
 impl Keeper {
@@ -199,8 +200,8 @@ impl Keeper {
         })
     }
 
-    /// Records the threads in process trees that have no entry of their own. Drops recorded threads
-    /// that need not be restored any more.
+    /// Records, for each held process tree, its threads that have no entry of their own. Drops
+    /// recorded threads that need not be restored any more.
     fn look_at_trees(&mut self) {
         let (mut there, mut new) = (BTreeSet::new(), Vec::new());
         let held: BTreeSet<Tid> = self.held.iter().map(|entry| entry.thread.id).collect();
@@ -348,8 +349,8 @@ impl Keeper {
         }
     }
 
-    /// Waits for `time`, or until a later owner has adopted all threads in the journal. Returns
-    /// true if all were adopted.
+    /// Waits for `time`, or until new Slackline processes have adopted all threads in the journal.
+    /// Returns true if all were adopted.
     fn wait_for_adoption(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         let Some(journal) = &self.journal else { return false };
@@ -362,7 +363,8 @@ impl Keeper {
         false
     }
 
-    /// Returns the entries that are still in the journal, so that no later owner has adopted them.
+    /// Returns those of the entries `kept` that are still in the journal. A new Slackline process
+    /// that adopts a thread removes its entry from the journal.
     fn still_listed(&self, kept: Vec<Entry>) -> Vec<Entry> {
         let journal = self.journal.as_ref();
         let listed = journal.and_then(|path| journal::read(path).ok()).unwrap_or_default();
@@ -370,7 +372,8 @@ impl Keeper {
         kept.into_iter().filter(is_listed).collect()
     }
 
-    /// Restores all threads in `held`. Entries in `kept` stay in the journal.
+    /// Restores all threads in `held`. Entries in `kept` stay in the journal, and their threads are
+    /// left as they are.
     fn give_held_back(&mut self, kept: &[Entry]) -> ExitCode {
         /// Maximum number of attempts to restore a thread. An attempt can fail because an exiting
         /// thread blocks the removal of its cgroup for a moment. Other errors usually persist.
@@ -412,9 +415,9 @@ fn is_there(entry: &Entry) -> bool {
     exists(entry.process.id, entry.thread).unwrap_or(true)
 }
 
-/// Returns an entry for a thread of a process tree. With it, the thread can be restored after it
-/// has left the tree. The original state is copied from the tree's entry. `None` if the thread has
-/// ended.
+/// Returns an entry for a thread of a process tree, or `None` if the thread has ended. With this
+/// entry, the thread can be restored after it has left the tree. The original state is copied from
+/// the tree's entry.
 fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
     let pid = process_of(tid).ok()?;
     let started = |tid| Some(Stat::of(pid, tid).ok()?.started());
@@ -531,8 +534,9 @@ mod tests {
         assert_eq!(heard(&mut keeper, "free 10"), UNWRITTEN);
     }
 
-    /// The thread's entry is marked as kept. The keeper restores such a thread some time after the
-    /// owner's end. It does not if a later owner has taken the thread out of the journal by then.
+    /// A thread whose journal entry has `kept` set stays stopped for a while after its owner ends,
+    /// and is then restored. If a new scheduler removes the entry from the journal before that, the
+    /// keeper does not restore the thread.
     #[test]
     fn keeper_restores_thread_after_delay_unless_new_scheduler_takes_over() {
         for is_adopted in [false, true] {

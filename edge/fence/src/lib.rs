@@ -378,7 +378,7 @@ impl Fence {
         self.budgets.regrant(&tids, promises).map_err(|source| FenceError::Budget { tid, source })
     }
 
-    /// Removes the real-time budget need of a thread, after the thread was restored.
+    /// Lowers the real-time budgets that were raised for a thread, after the thread was restored.
     pub fn revoke(&mut self, tid: Tid) {
         self.budgets.revoke(tid);
     }

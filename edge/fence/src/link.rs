@@ -30,7 +30,7 @@ pub struct KeeperCommand {
     /// Directory of the journal. It must be on a file system that is emptied when the host
     /// restarts.
     pub state_directory: PathBuf,
-    /// Time for which [kept](super::Fence::keep_on_death) threads stay as they are after the
+    /// Time for which a thread that is [kept](super::Fence::keep_on_death) stays as it is after the
     /// owner's end. `None` if the keeper restores all threads at once.
     pub keep_for: Option<Duration>,
 }

@@ -1,5 +1,6 @@
-//! Threads that the kernel or a helper program limits, instead of the owner's orders. The fence
-//! records the cgroup or the helper, to undo the limit, and whether the limit outlives the owner.
+//! Threads whose CPU time is limited by the kernel or by a helper program, and not by stops that
+//! the owner orders. For each thread, the fence records the cgroup or the helper, so that the limit
+//! can be undone. It also records whether the limit outlives the owner.
 
 use super::entry::{HoldMethod, TaskIdentity};
 use super::held::HeldThread;

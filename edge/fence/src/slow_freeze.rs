@@ -162,10 +162,10 @@ mod tests {
     use super::*;
     use slackline_linux::sys::{Scheduling, get_scheduling, own_tid};
 
-    /// An ordinary file plays the list of the tree's threads, and names only this thread. The class
-    /// `SCHED_BATCH` plays the real-time class, which would need root.
+    /// An ordinary file stands for the kernel's list of the tree's threads, and names only this
+    /// thread. `SCHED_BATCH` stands for the real-time class, which would need root.
     #[test]
-    fn process_tree_gets_ordinary_class_if_freeze_takes_seconds() {
+    fn process_tree_gets_ordinary_scheduling_class_if_freeze_takes_seconds() {
         let folder = tempfile::TempDir::new().unwrap();
         let thread = own_tid();
         std::fs::write(folder.path().join("cgroup.threads"), format!("{thread}\n")).unwrap();

@@ -9,9 +9,9 @@ use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
 
 impl Fence {
-    /// Holds all threads that are in the cgroup `place` or are moved into it. The thread `root`
-    /// represents the tree in the journal. If a thread cannot be held, the threads that are already
-    /// held are restored.
+    /// Holds all threads in the cgroup `place`, also threads that start during the call. The thread
+    /// `root` represents the tree in the journal. If a thread cannot be held, the threads that are
+    /// already held are restored.
     pub(super) fn hold_all(
         &mut self,
         root: ThreadRef,

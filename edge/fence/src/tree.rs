@@ -55,7 +55,7 @@ struct TreeOrders {
     wanted: TreeTarget,
     /// CPUs to which all threads are restricted. `None` if each thread has its original affinity.
     cpus: Option<CpuSet>,
-    /// CPUs on which the tree runs at once. `None` if the tree runs on the CPU of each order.
+    /// CPUs that the tree may use simultaneously. `None` if an order pins it to a single CPU.
     wide: Option<CpuSet>,
     is_frozen: bool,
     /// State to which each known thread of the tree will be restored.
@@ -171,19 +171,19 @@ impl HeldTree {
         self.want(TreeTarget::Original)
     }
 
-    /// Sets the CPUs on which the tree runs at once. From now on, an order that pins the tree to a
-    /// CPU restricts it to these CPUs instead.
+    /// Sets the CPUs that the tree may use simultaneously. From now on, an order that pins the tree
+    /// to one CPU restricts the tree to these CPUs instead.
     pub fn widen(&self, cpus: CpuSet) {
         self.lock().wide = Some(cpus);
     }
 
-    /// Returns the CPUs on which the tree runs at once. `None` if it runs on one CPU at a time.
+    /// Returns the CPUs that the tree may use simultaneously. `None` if it runs on one at a time.
     #[must_use]
     pub fn wide(&self) -> Option<CpuSet> {
         self.lock().wide
     }
 
-    /// Returns the number of CPUs on which the tree runs at once, at least 1.
+    /// Returns the number of CPUs that the tree may use simultaneously, at least 1.
     #[must_use]
     pub fn width(&self) -> usize {
         self.lock().wide.map_or(1, |wide| wide.iter().count())

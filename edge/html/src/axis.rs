@@ -10,8 +10,8 @@ pub struct Axis {
     pub(crate) said: Option<Range>,
     /// Values that the range of the axis always includes, even if no data are near them.
     pub(crate) includes: Vec<f64>,
-    /// Indexes of names at which the axis is broken: the distance from that value to the next one
-    /// differs from the distances before.
+    /// Indexes of the names after which the axis is broken, because the distance to the next value
+    /// differs from the distances between earlier values.
     pub(crate) breaks: Vec<usize>,
 }
 
@@ -63,7 +63,7 @@ impl Axis {
     }
 
     /// Marks the axis as broken after each of these names, given by index. A break shows that the
-    /// next value is at another distance than the values before.
+    /// distance to the next value differs from the distances between earlier values.
     #[must_use]
     pub fn broken_after(self, breaks: impl IntoIterator<Item = usize>) -> Axis {
         Axis { breaks: breaks.into_iter().collect(), ..self }

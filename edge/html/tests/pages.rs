@@ -171,7 +171,7 @@ fn label_of_a_chart_region_does_not_overlap_lines() {
 }
 
 #[test]
-fn bar_value_label_is_above_marker_of_published_value() {
+fn value_label_of_bar_is_above_marker_of_published_value() {
     let bar = |published: f64| {
         let x = Axis::names("x", ["a"]);
         let plot = Plot::new(x, Axis::linear("y", "").range((0.0, 100.0)));

@@ -143,7 +143,7 @@ impl Import {
             notes.push((ASSUMED, text.into()));
         }
         if !self.has_wakes() {
-            let text = "threads wake when they get a CPU, as the recording has no wakes";
+            let text = "a thread wakes when it gets a CPU, as the recording has no wake-ups";
             notes.push((ASSUMED, text.into()));
         }
         let lost = self.lost();

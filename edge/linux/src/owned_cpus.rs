@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_without_creatable_lock_file_cannot_be_owned() {
+    fn cpu_cannot_be_owned_if_lock_file_cannot_be_created() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = OwnedCpu::take_in(file.path(), CpuId::new(0)).unwrap_err();
         assert!(matches!(error, NotOwned::NotNoted { .. }), "{error}");

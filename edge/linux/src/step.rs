@@ -137,7 +137,7 @@ pub enum ActError {
         tid: Tid,
     },
     /// The thread is held with [`Hold::Nothing`], so an order to stop it fails.
-    #[error("cannot stop thread {tid}: it has no hard limit, so it may never be stopped")]
+    #[error("cannot stop thread {tid}: only threads with a hard limit are stopped")]
     NeverHeldBack {
         /// Id of the thread.
         tid: Tid,

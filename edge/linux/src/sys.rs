@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_scheduling_class_reads_back_as_set() {
+    fn scheduling_class_of_thread_is_unchanged_if_set_and_read() {
         // The test uses a new thread, so that the changed class ends with that thread.
         std::thread::spawn(|| {
             let own = own_tid();

@@ -46,7 +46,7 @@ impl fmt::Display for StartTime {
     }
 }
 
-/// Reason why a thread cannot be scheduled.
+/// Reason why Slackline cannot schedule a thread.
 #[derive(Debug, Error)]
 pub enum ThreadError {
     /// The thread does not exist, or has exited.
@@ -120,9 +120,8 @@ impl ThreadRef {
     /// Opens a reference to thread `tid` of process `pid`.
     ///
     /// # Errors
-    /// If there is no such thread, or if it must not be scheduled. Threads that must not be
-    /// scheduled are kernel threads and the threads of process 1, of this process and of other
-    /// users.
+    /// If there is no such thread, or if Slackline must not schedule it. That holds for kernel
+    /// threads, and for the threads of process 1, of this process and of other users.
     pub fn open(pid: Tid, tid: Tid) -> Result<ThreadRef, ThreadError> {
         if pid.raw() == 1 {
             return Err(ThreadError::Init);
@@ -201,7 +200,7 @@ impl ThreadRef {
     /// id at once, in a system call that takes an id.
     ///
     /// # Errors
-    /// `ESRCH` if the thread has exited, so that another thread may have its id.
+    /// `ESRCH` if the thread has exited. Another thread may then have its id.
     pub fn number(&self) -> io::Result<Tid> {
         if self.is_gone()? { Err(Errno::SRCH.into()) } else { Ok(self.0.tid) }
     }
@@ -216,7 +215,7 @@ impl ThreadRef {
 }
 
 impl ThreadError {
-    /// Returns advice for the user on a thread that cannot be scheduled.
+    /// Returns advice for the user on a thread that Slackline cannot schedule.
     #[must_use]
     pub const fn hint(&self) -> &'static str {
         match self {

@@ -34,9 +34,10 @@ pub(crate) struct PassTimes {
     pub(crate) limit: Option<Time>,
     /// Time for which the policy has set a timer on this CPU.
     pub(crate) alarm: Option<Time>,
-    /// Time of a check. If the CPU owes CPU time to ordinary threads and the chosen vCPU is paying
-    /// it, the check is whether all of that time is paid. Otherwise the check is whether a vCPU
-    /// with a lower real-time priority has been running in place of the chosen vCPU.
+    /// Time of a check. While the chosen vCPU runs as an ordinary thread to pay this CPU's debt
+    /// ([`FairServerDebt`](crate::fair_server::FairServerDebt)), the check is whether the debt is
+    /// paid. Otherwise the check is whether a vCPU with a lower real-time priority has been running
+    /// in place of the chosen vCPU.
     pub(crate) glance: Option<Time>,
 }
 
@@ -137,7 +138,7 @@ mod tests {
     /// In the model, a vCPU starts to run 20 us after the dispatcher pass. The timer for the end of
     /// its slice is late by 0 to 15 us.
     #[test]
-    fn one_in_nine_timers_expires_before_slice_end_after_adaptation() {
+    fn adapted_timer_margin_makes_one_in_nine_timers_expire_early() {
         let mut clock = AlarmClock::new();
         let (slice, start, mut early) = (Span::from_ms(2), Span::from_us(20), 0);
         for round in 0..2000_u64 {
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn reduced_timer_margin_of_short_slice_leaves_later_margins_unchanged() {
+    fn short_slice_does_not_change_timer_margin_of_longer_slices() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         for _ in 0..10 {

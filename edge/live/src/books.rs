@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_accounting_records_have_no_gaps_and_no_negative_times() {
+    fn cpu_time_accounting_records_are_contiguous_and_never_negative() {
         let ms = Span::from_ms;
         let (cpu, real) = (CpuId::new(0), CpuId::new(7));
         let dispatcher = Tid::new(1).expect("thread ids are positive");

@@ -19,15 +19,16 @@ use slackline_units::{Span, Time};
 /// margin for time that the dispatcher does not see.
 const PERCENT: u64 = 7;
 
-/// Debt to ordinary threads at which a CPU starts to pay. If the debt stays below this amount for a
-/// second, ordinary threads have received what the kernel reserves for them.
+/// Debt (CPU time owed to ordinary threads) from which on a vCPU runs as an ordinary thread to pay
+/// it. If the debt stays below this amount for a second, ordinary threads have received what the
+/// kernel reserves for them.
 const MOST: Span = Span::from_ms(5);
-/// Maximum debt. Further debt is forgotten.
+/// Maximum debt: any more CPU time that is owed to ordinary threads is forgotten.
 const EVER: Span = Span::from_ms(50);
 
-/// Debt at which a CPU starts to pay while several vCPUs are entitled to the CPU. While one vCPU
-/// pays, the other entitled vCPUs wait, so payment is deferred as long as the kernel allows. 7 % of
-/// a second less this debt is 55 ms, still more than the kernel's 5 %.
+/// Debt to ordinary threads from which on a vCPU pays it even while several vCPUs are entitled to
+/// the CPU. While one vCPU pays, the others wait, so payment is deferred as long as the kernel
+/// allows. 7 % of a second less this debt is 55 ms, still more than the kernel's 5 %.
 const URGENT: Span = Span::from_ms(15);
 
 /// CPU time that one CPU owes to ordinary threads.
@@ -47,7 +48,7 @@ impl FairServerDebt {
     }
 
     /// Adds time in which a vCPU had the CPU as a real-time thread. The time counts even if a
-    /// hypervisor below the host stole it, so that no thread received it.
+    /// hypervisor below the host stole it and no thread received it.
     pub(crate) fn had(&mut self, raised: Span) {
         self.raised += raised;
     }
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_threads_receiving_7_percent_cause_no_fair_server_repayment() {
+    fn fair_server_repays_nothing_while_ordinary_threads_receive_7_percent() {
         let us = Span::from_us;
         let left = worst_second(us(900), us(29));
         assert_eq!(left, Span::from_ms(71));

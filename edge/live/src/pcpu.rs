@@ -27,8 +27,8 @@ pub(crate) struct Pcpu {
     pub(crate) reported: Time,
     /// CPU time that the CPU owes to ordinary threads because real-time threads have used it.
     pub(crate) fair_server: FairServerDebt,
-    /// True if the chosen vCPU runs as an ordinary thread to pay the CPU's debt to ordinary
-    /// threads, although it could be real-time.
+    /// True if the chosen vCPU runs as an ordinary thread, although it could be real-time, because
+    /// the CPU owes CPU time to ordinary threads.
     pub(crate) is_paying: bool,
     /// Timer of the CPU's dispatcher.
     pub(crate) clock: AlarmClock,

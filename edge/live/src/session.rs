@@ -98,8 +98,8 @@ pub struct SessionEvents {
     /// Members that became contested, each with the change. Another program keeps control of their
     /// threads.
     pub contested: Vec<(JoinId, ForeignChange)>,
-    /// Members that are no longer contested, because the other program's change was undone. They
-    /// are scheduled again.
+    /// Members that are no longer contested, because the other program's change was undone. The
+    /// session schedules them again.
     pub settled: Vec<JoinId>,
 }
 

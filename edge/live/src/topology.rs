@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_is_read_from_sysfs_files_named_by_older_kernels() {
+    fn topology_is_also_read_from_sysfs_files_of_older_kernels() {
         let mut old = BTreeMap::new();
         for (path, text) in two_sockets().0 {
             let path = path.replace("core_cpus_list", "thread_siblings_list");

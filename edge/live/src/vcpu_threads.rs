@@ -22,7 +22,7 @@ pub(crate) struct VcpuThreads {
 pub(crate) enum Body {
     /// A fixed set of threads. Threads that they start are not included.
     Threads(Vec<MeteredThread>),
-    /// All threads of a process tree, which start and end while it is scheduled.
+    /// All threads of a process tree. Threads of the tree can start and end at any time.
     Tree(HeldTree),
 }
 
@@ -52,8 +52,8 @@ pub(crate) struct MeteredThread {
 pub(crate) enum UsedClock {
     /// The kernel's count for one thread.
     Kernel(HeldThread, ThreadClock),
-    /// The kernel's count for a whole process tree, divided by the number of CPUs on which the tree
-    /// runs at once. These CPUs count as a single CPU.
+    /// The kernel's count for a whole process tree, divided by the number of CPUs that the tree may
+    /// use simultaneously. These CPUs count as a single CPU.
     Tree(TreeUsage, u64),
     /// A count that a test or bench sets, in nanoseconds.
     Fed(Arc<AtomicU64>),
@@ -196,8 +196,8 @@ impl WatchedThread {
     }
 
     /// Returns true if the thread is runnable according to the kernel. Returns false if the thread
-    /// has exited. `None` if a test or bench simulates the thread, so that only its events are
-    /// known.
+    /// has exited. `None` if a test or bench simulates the thread. The thread's events are then the
+    /// only information about it.
     pub(crate) fn is_runnable(&self) -> Result<Option<bool>, Unreadable> {
         if self.is_of_tree {
             // The thread may have exited, and its id may belong to another thread by now. Events

@@ -51,8 +51,8 @@ pub(crate) enum Place {
     /// Real-time class, with a lower priority than the previous vCPU that was ordered in this
     /// class. The first such order is for the chosen vCPU.
     InLine,
-    /// Ordinary class with the highest priority. It is used while the vCPU pays the CPU's debt to
-    /// ordinary threads.
+    /// Ordinary class with the highest priority. The vCPU then runs in the CPU time that the kernel
+    /// reserves for ordinary threads.
     First,
     /// Ordinary class with the original parameters of the threads.
     Original,

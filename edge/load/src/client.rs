@@ -32,7 +32,7 @@ pub struct ClientTask {
     pub socket: Option<PathBuf>,
     /// Source of the client's random draws, such as intervals and think times.
     pub draws: Stream,
-    /// Time after the client's start at which it stops sending requests. It then still waits for
+    /// The client stops sending requests this long after its start, and then still waits for
     /// answers. `None` if the client never stops by itself.
     pub until: Option<Span>,
     /// Maximum number of requests that the client sends. `None` for no limit.

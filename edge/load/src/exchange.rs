@@ -2,9 +2,10 @@
 //! has finished a round, and waits until all other nodes have reported the round.
 //!
 //! A message is a datagram with [`MARK`] and the number of the round, little-endian. A waiting node
-//! repeats its message, because the message may have been lost. If a node receives a message of an
-//! earlier round, its own latest message was lost, and it sends that message again. A node that
-//! ends reports its end, and the other nodes no longer wait for it.
+//! repeats its message, because the message may have been lost. If a node receives a message of a
+//! round before its own round, the sender may have missed the node's latest message. So the node
+//! sends its latest message to that sender again. A node that ends reports its end, and the other
+//! nodes no longer wait for it.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn bsp_node_stops_waiting_for_others_when_the_run_ends() {
+    fn bsp_node_stops_waiting_for_other_nodes_when_run_ends() {
         let [alone, _silent] = nodes::<2>();
         let mut exchange = Exchange::new(alone).expect("a socket");
         let end = End::at(monotonic().after(Span::from_ms(50)));

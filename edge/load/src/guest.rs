@@ -244,7 +244,8 @@ impl<'a> Vcpu<'a> {
         done
     }
 
-    /// Reports both tasks. `serves` is true if the server is runnable, `woken` if I/O woke it last.
+    /// Reports both tasks. `serves` is true if the server is runnable. `woken` is true if the
+    /// server's last wake was by I/O.
     fn say(&mut self, serves: bool, woken: bool) {
         let serves = u8::from(serves || self.guest.lies);
         let class = |urgency, runnable, woken| {
@@ -272,7 +273,7 @@ mod tests {
     /// The guest answers a ping. It reports three things in turn: a packet is pending, its server
     /// runs, and its server is blocked again after I/O woke it.
     #[test]
-    fn guest_load_process_answers_packets_and_reports_its_tasks() {
+    fn load_process_acting_as_guest_answers_packets_and_reports_tasks() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("agent");
         let (agent, lies) = (Some(path.clone()), false);

@@ -235,7 +235,7 @@ impl LoadError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             LoadError::NoPort { port: 1.., .. } => {
-                Some("use another --port, or none for a free one")
+                Some("use another --port, or leave out --port for a free port")
             }
             LoadError::NoServer { .. } => {
                 Some("start the server first, and give its port with --to")

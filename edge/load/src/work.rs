@@ -28,8 +28,7 @@ pub(crate) struct Work<'a> {
     /// Time at which the program started.
     origin: Time,
     end: &'a End,
-    /// CPU time of the thread at which all computing steps so far are complete, on the thread's CPU
-    /// clock.
+    /// Reading of the thread's CPU clock at which all computing steps so far are complete.
     due: Span,
     spinner: Spinner,
     current: Current,

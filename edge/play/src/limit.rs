@@ -104,7 +104,8 @@ impl fmt::Display for LimitInterface {
 pub enum LimitError {
     /// The share is zero, or more than a CPU.
     #[error(
-        "cannot limit a process to {share} every {period}: a share is above 0 and at most 1cpu"
+        "cannot limit a process to {share} every {period}: the share must be above 0 and at most \
+         1cpu"
     )]
     NoTarget {
         /// Requested share of a CPU.

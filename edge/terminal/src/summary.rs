@@ -11,7 +11,7 @@ use crate::layout::{Cell, Column, Group, Sheet};
 use crate::numbers::{Unit, count, fine_percent, megabits, part_percent, percent, signed_percent};
 use crate::paint::Paint;
 
-/// Reason for a missing value. A footnote gives the reason for the dash that stands for the value.
+/// Reason for a dash in place of a reservation. The reason is printed in a footnote of the table.
 const NO_PROMISE: &str = "nothing was reserved";
 const SLEPT: &str = "blocked, so less CPU time than reserved is no error: see its deadlines";
 const TOO_SHORT: &str = "no whole period or second of its reservation was measured";
@@ -20,7 +20,7 @@ const NO_WAKE: &str = "never woke after it joined";
 const ONE: &str = "a single value has no quantiles";
 
 /// Explanation of the plus after a reservation.
-const LOWER_BOUND: &str = " +  work-conserving: only less than reserved is an error\n";
+const LOWER_BOUND: &str = " +  work-conserving: only too little CPU time is an error\n";
 
 /// Shared heading of the columns with the errors of whole seconds.
 const SECONDS: &str = "error in 1 s, %";

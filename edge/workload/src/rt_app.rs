@@ -74,7 +74,7 @@ fn assumed(tasks: &[Task], duration: Option<i64>, length: Span, options: &Option
         );
     }
     if tasks.iter().any(Task::has_timer) {
-        all.push("all timers count as absolute: a late job does not move later jobs".to_owned());
+        all.push("all timers are absolute: a late job does not delay later jobs".to_owned());
     }
     match duration {
         Some(seconds) if Span::from_secs(seconds.unsigned_abs()) == length => {}
@@ -197,7 +197,7 @@ mod tests {
     use super::weight;
 
     #[test]
-    fn nice_value_weight_changes_by_a_quarter_per_step() {
+    fn weight_of_nice_value_changes_by_a_quarter_per_step() {
         assert_eq!(weight(0), 1_024);
         assert_eq!(weight(-1), 1_280);
         assert_eq!(weight(1), 819);

@@ -76,7 +76,8 @@ struct Repairs {
     doubled: usize,
     /// Number of readings with 0 cores.
     coreless: usize,
-    /// Number of readings with fewer cores than the largest number of their VM.
+    /// Number of readings that have fewer cores than another reading of the same VM. Readings with
+    /// 0 cores are not counted.
     changed: usize,
 }
 
@@ -136,7 +137,9 @@ fn assumed(kind: Kind, options: &Options) -> Vec<String> {
     let (interval, burst) = (options.interval, options.burst);
     all.push(format!("each interval of 300 s is simulated as {interval} with the same mean use"));
     let models = models.join(", or ");
-    all.push(format!("bursts are {models}: a mean of 300 s does not say when a VM was runnable"));
+    all.push(format!(
+        "bursts follow the model {models}: a mean of 300 s does not say when a VM was runnable"
+    ));
     if options.bursts.iter().any(|model| *model != BurstModel::Block) {
         all.push(format!(
             "jobs of `even` are {burst} apart, jobs of `random` have a mean length of {burst}"
@@ -151,7 +154,10 @@ fn assumed(kind: Kind, options: &Options) -> Vec<String> {
     all.push(percent.to_owned());
     if kind != Kind::Bitbrains {
         let cores = usize::from(options.cores);
-        all.push(format!("each VM has {}; the file does not state cores", counted(cores, "core")));
+        all.push(format!(
+            "each VM has {}; the file does not state the number",
+            counted(cores, "core")
+        ));
     }
     all
 }
@@ -222,7 +228,7 @@ impl Repairs {
             say(self.off, "reading", "BE more than a minute away from the start of an interval"),
             say(self.doubled, "reading", "BE replaced by a later reading of the same interval"),
             say(self.coreless, "reading", "with 0 cores BE taken as idle"),
-            say(self.changed, "reading", "with fewer cores BE scaled to the largest number"),
+            say(self.changed, "reading", "with fewer cores BE scaled to the VM's most cores"),
         ]
         .into_iter()
         .flatten()

@@ -61,8 +61,8 @@ pub(crate) fn assumed(tasks: &[VmTask]) -> Vec<String> {
     ];
     if tasks.iter().any(|task| task.period.is_some_and(|period| task.deadline < period)) {
         all.push(
-            "the reservation of a task with a deadline before its period has the deadline as \
-             period"
+            "if the deadline of a task is shorter than its period, the period of the reservation \
+             is the deadline"
                 .to_owned(),
         );
     }

@@ -179,7 +179,7 @@ fn judged(experiment: &Experiment, results: &Results, folder: &Path) -> VerdictG
 }
 
 #[test]
-fn live_experiment_runs_every_point_except_those_that_are_refused() {
+fn live_experiment_runs_every_point_that_admission_accepts() {
     let folder = folder();
     let experiment = sweep(folder.path());
     let machine = Simulated::default();
@@ -192,7 +192,7 @@ fn live_experiment_runs_every_point_except_those_that_are_refused() {
 }
 
 #[test]
-fn live_experiment_that_is_run_in_simulation_is_an_error() {
+fn simulation_of_a_live_experiment_is_refused() {
     let folder = folder();
     let error = sweep(folder.path()).run(&to_the_end).expect_err("it cannot be simulated");
     assert_eq!(error.to_string(), "cannot simulate sweep: it can only run live");
@@ -212,7 +212,7 @@ fn experiment_that_is_stopped_reports_number_of_finished_runs() {
 }
 
 #[test]
-fn claims_about_many_experiment_points_each_get_a_verdict() {
+fn each_claim_about_many_experiment_points_gets_a_verdict() {
     use Verdict::{Differs, Reproduced, SameShape};
     let folder = folder();
     let experiment = sweep(folder.path());

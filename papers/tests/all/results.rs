@@ -88,8 +88,8 @@ fn simulation_reproduces_ttcp_throughput_of_diestelhorst_2007() {
     all_reproduced(slower.iter().filter(is_throughput), 6);
 }
 
-/// Results of compile jobs in a guest, relative to the same jobs in dom0: a single job, and three
-/// at once.
+/// The published ratios of compile times in a guest and in dom0 are reproduced, for a single job
+/// and for three jobs at once.
 #[test]
 fn simulation_reproduces_compile_times_of_diestelhorst_2007() {
     let rows = rows(&read("diestelhorst-2007"), "table-3.2");
@@ -119,8 +119,9 @@ fn simulation_reproduces_balancer_results_of_diestelhorst_2007() {
 /// If preempted guests keep their timeslice, the mean response time is highest under Credit, lower
 /// under GAPS-RO, and lowest under GAPS. This holds at every number of guests. With four
 /// outstanding requests, the improvement over Credit is in the published range. If preempted guests
-/// go to the tail of the queue, as in Xen 3.0.4, neither is true. In table 1, the numbers of Credit
-/// are reproduced, and those of GAPS except for two.
+/// go to the tail of the queue, as in Xen 3.0.4, the simulation reproduces neither this order nor
+/// this improvement. In table 1, the numbers of Credit are reproduced, and those of GAPS except for
+/// two.
 #[test]
 fn simulation_reproduces_kim_2008_results_if_preempted_vcpus_keep_timeslices() {
     let paper = read("kim-2008");
@@ -139,7 +140,7 @@ fn simulation_reproduces_kim_2008_results_if_preempted_vcpus_keep_timeslices() {
 /// at least 60 seconds. With the bound that Slackline adds, it receives its share for every set of
 /// start times.
 #[test]
-fn gaps_policy_starves_a_guest_only_under_rule_of_paper() {
+fn policy_gaps_starves_guest_only_under_rule_of_kim_2008() {
     let paper = read("kim-2008");
     for (name, by_paper) in [("starvation", "gaps/"), ("liars", "pass/"), ("liars", "turn/")] {
         let mut experiments = paper.experiments().expect("good experiments").into_iter();
@@ -166,8 +167,9 @@ fn gaps_policy_starves_a_guest_only_under_rule_of_paper() {
 }
 
 /// In simulations, the resolution of the computers in the VSched paper follows from their timers.
-/// No deadline is missed if periods of days and milliseconds are combined. The paper's slower
-/// computer has a lower maximum utilisation than a faster one. With Slackline's rules, it has not.
+/// No deadline is missed if periods of days and milliseconds are combined. In the paper, the slower
+/// computer has a lower maximum utilisation than the faster computers. In the simulation, all
+/// computers have an equal maximum utilisation.
 #[test]
 fn published_resolution_of_vsched_follows_from_timers_of_test_computers() {
     let paper = read("lin-2005");

@@ -141,7 +141,7 @@ fn cpu_share_error_in_half_second_window_is_nearly_zero() {
 }
 
 #[test]
-fn cpu_share_in_each_window_is_close_to_run_share() {
+fn cpu_share_in_each_window_is_close_to_reserved_share() {
     let (_, _, results, _) = run();
     let course = &results.over_time[0];
     assert_eq!(course.lines[0].0, "a");
@@ -164,7 +164,7 @@ fn copy() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn experiment_results_and_their_origin_survive_writing_and_reading() {
+fn experiment_results_and_provenance_are_unchanged_if_written_and_read() {
     let (_keep, folder) = copy();
     let (_, experiment, results, judged) = run();
     let paper = Paper::read(&folder).expect("a good paper");

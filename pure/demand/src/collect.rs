@@ -15,7 +15,7 @@ use crate::{Change, ChangeKind, CpuTimes, Demand, Job, RecordedReservation, Vcpu
 /// Sink that reads a trace and returns the demand of its vCPUs.
 #[derive(Debug)]
 pub struct Collector {
-    /// End of the first part of the trace, from which scheduling costs are fitted.
+    /// End of the first part of the trace. Scheduling costs are fitted from that part only.
     fit_until: Time,
     demand: Demand,
     /// State of each vCPU that is on the host, from its join until it leaves.
@@ -37,8 +37,8 @@ pub struct Collector {
 /// rest of a slice whose timer expired early.
 const REST: u64 = 8;
 
-/// Time from a block to the next run interval on the same CPU. Below this time, the kernel alone
-/// has chosen the next vCPU, since a dispatcher pass takes longer.
+/// Minimum time from a block to the next run interval on the same CPU if a dispatcher pass chose
+/// the next vCPU. If the time is shorter, the kernel alone chose it.
 const KERNEL_SWITCH: Span = Span::from_us(5);
 
 /// Minimum length of a job that continues after a brief block.
@@ -64,8 +64,8 @@ struct Stay {
     index: usize,
     is_runnable: bool,
     is_paused: bool,
-    /// Overhead of the vCPU that was recorded before its run interval. It is subtracted once the
-    /// run interval is recorded.
+    /// Recorded overhead whose run interval has not been recorded yet. Once it is recorded, the
+    /// overhead is subtracted from the work of the vCPU's job.
     overhead: Span,
     /// Overrun so far of the last reserved timeslice that reached its limit: CPU time used beyond
     /// the limit. Run intervals that belong to that timeslice are included. `None` if no timeslice
@@ -74,7 +74,7 @@ struct Stay {
 }
 
 impl Collector {
-    /// Creates a collector that fits costs to the part of the trace up to `fit_until`.
+    /// Creates a collector. Costs are fitted from the part of the trace up to `fit_until`.
     #[must_use]
     pub fn new(fit_until: Time) -> Collector {
         Collector {

@@ -9,7 +9,7 @@ pub struct Costs {
     pub switch: Samples,
     /// CPU time of each migration.
     pub migration: Samples,
-    /// CPU time that vCPUs spent on refilling cold caches, one value per dispatch.
+    /// CPU time that vCPUs spent to refill cold caches, one value per dispatch.
     pub refill: Samples,
     /// CPU time of each timer tick.
     pub tick: Samples,

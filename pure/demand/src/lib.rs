@@ -1,9 +1,9 @@
 //! Demand: the work that vCPUs asked for, as a pure function of a trace. Ours, not from a paper.
 //!
-//! A *job* begins when a vCPU becomes runnable and ends when it blocks. Its work is the CPU time
-//! used between the two, joined over preemptions, throttling and pauses, without the overhead that
-//! the trace records. A demand contains no run intervals, scheduling orders or latencies of the
-//! recording. So a simulation of the demand cannot copy them.
+//! A *job* begins when a vCPU becomes runnable and ends when it blocks. Its work is all CPU time
+//! used between its begin and its end, also if preemptions, throttling or pauses interrupt the job.
+//! Overhead that the trace records does not count as work. A demand contains no run intervals,
+//! scheduling orders or latencies of the recording. So a simulation of the demand cannot copy them.
 //!
 //! Of a job that did not end within the recording, only a lower bound of its work is known. If the
 //! job received at least as much CPU time as the vCPU's longest ended job, the vCPU counts as
@@ -66,6 +66,6 @@ pub struct Beyond {
     pub refused: u64,
     /// Number of intervals in which another program controlled the threads of a vCPU.
     pub elsewhere: u64,
-    /// Number of times that the clock of the phases of periods was set.
+    /// Number of times that the clock that aligns periods with a phase was set.
     pub clock_sets: u64,
 }

@@ -31,8 +31,8 @@ const LATENCY: Span = Span::from_us(500);
 /// Maximum number of ordinary programs ("competitors") that a demand has on one CPU at once.
 const MOST: usize = 8;
 
-/// Percentage of a thread's CPU time. A thread has precedence over all vCPUs if it used more than
-/// this part while a vCPU with budget left waited.
+/// Maximum percentage of its CPU time that an ordinary thread uses while a vCPU with budget left
+/// waits. A thread above this limit has precedence over all vCPUs.
 const ABOVE_PERCENT: u64 = 10;
 
 /// Prefix of the names of dispatcher threads.
@@ -115,7 +115,7 @@ struct CpuRow {
     waits: Vec<(Time, Time)>,
     /// Thread that ran last on this CPU if it was preempted, with the time of the preemption.
     lost: Option<(HostThreadId, Time)>,
-    /// End of the last reserved run interval on this CPU that no preemption ended.
+    /// End of the last reserved run interval on this CPU that ended without a preemption.
     reserved_until: Time,
 }
 

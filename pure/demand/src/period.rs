@@ -6,7 +6,8 @@ use slackline_units::{Span, Time};
 
 use crate::VcpuDemand;
 
-/// Number of periods for each amount of CPU time demanded in a period, without rounding.
+/// Map from an amount of CPU time to the number of periods that demanded exactly this amount.
+/// Amounts are not rounded.
 pub type DemandCounts = BTreeMap<Span, u64>;
 
 /// Counts the whole periods of a vCPU, from its join on, by their demand. The demand of a period is

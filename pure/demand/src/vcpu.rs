@@ -151,9 +151,9 @@ impl VcpuDemand {
         self.jobs.iter().map(missed).sum()
     }
 
-    /// Returns this demand with each job that took longer than a period split into one job for each
-    /// period, with equal work. Such a recorded job consists of several jobs: while the first job
-    /// waited for budget, the jobs of later periods became ready.
+    /// Returns this demand with long jobs split. Each job that took longer than a period becomes
+    /// one job per period, with equal work. Such a recorded job consists of several jobs: while the
+    /// first job waited for budget, the jobs of later periods became ready.
     #[must_use]
     pub fn spread(&self, period: Span, end: Time) -> VcpuDemand {
         let mut jobs = Vec::with_capacity(self.jobs.len());

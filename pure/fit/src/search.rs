@@ -14,8 +14,9 @@ const PERIOD_STEPS: u64 = 1000;
 /// dispatcher would cost more CPU time than the reservation saves.
 const SHORT_PERIOD: Span = Span::from_us(100);
 
-/// Longest delay for which [`fit_delay`] can find a reservation. A task tests the delay, and the
-/// period of that task is one nanosecond longer than the delay.
+/// Longest delay for which [`fit_delay`] can find a reservation: one nanosecond less than an hour.
+/// A task tests the delay. Its deadline is one nanosecond longer than the delay, and at most an
+/// hour.
 pub const LONGEST_DELAY: Span = Span::from_ns(LONGEST.ns() - 1);
 
 /// Goal of a search for a reservation of a task set.
@@ -32,8 +33,8 @@ pub enum Goal {
         share: CpuShare,
     },
     /// Find the reservation with which the most equal VMs fit on one CPU. A part of that CPU is
-    /// never reserved. The search tries periods of an eighth to twice the shortest period of a
-    /// task.
+    /// never reserved. The search tries periods from an eighth to twice the shortest of the tasks'
+    /// periods.
     Vms {
         /// Part of the CPU that is never reserved.
         reserve: CpuShare,
@@ -48,8 +49,9 @@ pub struct Fit {
     pub reservation: Reservation,
     /// Proof that all jobs meet their deadlines in `reservation`.
     pub proof: Proof,
-    /// Reservation one step worse than `reservation`, and the reason why it has no proof. `None` if
-    /// there is no worse reservation.
+    /// Next reservation that the search refuted, with the reason why it has no proof. Its slice is
+    /// one step smaller, its period one step longer, or its share that of one more VM. `None` if
+    /// there is no such reservation.
     pub below: Option<(Reservation, Refutation)>,
 }
 
@@ -86,7 +88,7 @@ pub fn find(tasks: &TaskSet, goal: Goal, step: Span) -> Result<Fit, NoFit> {
 }
 
 /// Returns the usual periods for a task set, shortest first. They are an eighth, a quarter, a half,
-/// one and two times the shortest period of a task. Each is a whole number of microseconds.
+/// one and two times the shortest of the tasks' periods. Each is a whole number of microseconds.
 #[must_use]
 pub fn usual_periods(tasks: &TaskSet) -> Vec<Span> {
     let eighths = [1, 2, 4, 8, 16];
@@ -156,8 +158,7 @@ pub fn smallest_slice(tasks: &TaskSet, period: Span, step: Span) -> Result<Fit, 
 }
 
 /// Returns the largest period with which a share suffices. It is exact to a thousandth of the
-/// longest possible period. With a period above the longest possible one, a task would be too long
-/// without CPU time.
+/// longest possible period. With a longer period, a task would be without CPU time for too long.
 ///
 /// # Errors
 /// If no period fits the share.
@@ -183,8 +184,8 @@ pub fn largest_period(tasks: &TaskSet, share: CpuShare) -> Result<Fit, NoFit> {
     Err(NoFit::Share)
 }
 
-/// Returns the longest possible period of a share: even after the longest time without CPU time,
-/// each task still has time for its work.
+/// Returns the longest period that is possible with a share. After the longest time without CPU
+/// time, each task must still have time for its work.
 fn longest_period(tasks: &TaskSet, share: CpuShare) -> Span {
     period_for_delay(share, tasks.longest_delay()).unwrap_or_else(|| tasks.longest_period())
 }
@@ -198,8 +199,8 @@ pub fn reservation_of(share: CpuShare, period: Span) -> Option<Reservation> {
     Reservation::new(slice.min(period), period).ok()
 }
 
-/// Returns the longest period with which a reservation of this share is never without CPU time for
-/// longer than `delay`: `delay / (2 × (1 - share))`, rounded down. `None` for a whole CPU, which
+/// Returns the longest period with which a VM with this share is never without CPU time for longer
+/// than `delay`. This is `delay / (2 × (1 - share))`, rounded down. `None` for a whole CPU, which
 /// never waits.
 #[must_use]
 pub fn period_for_delay(share: CpuShare, delay: Span) -> Option<Span> {
@@ -211,9 +212,9 @@ pub fn period_for_delay(share: CpuShare, delay: Span) -> Option<Span> {
     Some(Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX)))
 }
 
-/// Returns the reservation of a share that is never without CPU time for longer than `delay`. The
-/// period is a whole number of microseconds, and the slice is rounded up. `None` for a whole CPU,
-/// or if the period would be shorter than a microsecond.
+/// Returns the reservation with this share and the longest period with which a VM is never without
+/// CPU time for longer than `delay`. The period is a whole number of microseconds, and the slice is
+/// rounded up. `None` for a whole CPU, or if the period would be shorter than a microsecond.
 #[must_use]
 pub fn for_delay(share: CpuShare, delay: Span) -> Option<Reservation> {
     let period = period_for_delay(share, delay)?;
@@ -223,18 +224,19 @@ pub fn for_delay(share: CpuShare, delay: Span) -> Option<Reservation> {
     Reservation::new(slice, period).ok()
 }
 
-/// Returns the smallest share of a CPU that fits a task set with a short period. `None` if a whole
-/// CPU does not suffice.
+/// Returns the smallest share of a CPU with which a task set meets its deadlines, if the
+/// reservation has a period of 100 us. `None` if a whole CPU does not suffice.
 #[must_use]
 pub fn least_share(tasks: &TaskSet) -> Option<CpuShare> {
     let fit = smallest_slice(tasks, SHORT_PERIOD, Span::from_ns(100)).ok()?;
     Some(fit.reservation.share())
 }
 
-/// Returns the reservation of a share that is never without CPU time for longer than `delay`, and a
-/// task set that proves it. The only task has a job of one nanosecond, which is due when the delay
-/// ends. The reservation one step below has a longer period. `None` if [`for_delay`] returns
-/// `None`, or if the delay is longer than [`LONGEST_DELAY`].
+/// Returns the reservation of [`for_delay`], with which a VM is never without CPU time for longer
+/// than `delay`. Also returns a task set that proves this. The only task has a job of one
+/// nanosecond, which is due when the delay ends. The reservation one step below has a longer
+/// period. `None` if [`for_delay`] returns `None`, or if the delay is longer than
+/// [`LONGEST_DELAY`].
 #[must_use]
 pub fn fit_delay(share: CpuShare, delay: Span) -> Option<(TaskSet, Fit)> {
     if delay > LONGEST_DELAY {
@@ -283,7 +285,7 @@ mod tests {
     /// In the worst phase, one slice ends at 10 ms − S and the next slice begins at 10 ms. So one
     /// slice must do all the work, although half a slice would cover the utilisation.
     #[test]
-    fn smallest_slice_covers_job_if_next_slice_begins_at_deadline() {
+    fn smallest_slice_equals_job_if_only_one_slice_precedes_deadline() {
         let (us, step) = (Span::from_us, Span::from_us(1));
         for scheduler in [TaskScheduler::Edf, TaskScheduler::Fixed] {
             let tasks = set(scheduler, &[(1000, 10_000, 10_000)]);

@@ -70,7 +70,7 @@ impl PeriodicTask {
         Ok(PeriodicTask { work, period, deadline })
     }
 
-    /// Returns the longest CPU time of a job.
+    /// Returns the longest CPU time that a job of the task needs.
     #[must_use]
     pub fn work(&self) -> Span {
         self.work
@@ -189,13 +189,13 @@ impl TaskSet {
         u64::try_from((fine * 1_000_000 + FINE / 2) / FINE).expect("at most 200 CPUs")
     }
 
-    /// Returns the shortest period of a task.
+    /// Returns the shortest of the periods of all tasks.
     #[must_use]
     pub fn shortest_period(&self) -> Span {
         self.tasks.iter().map(PeriodicTask::period).min().expect("a set has a task")
     }
 
-    /// Returns the longest period of a task.
+    /// Returns the longest of the periods of all tasks.
     #[must_use]
     pub fn longest_period(&self) -> Span {
         self.tasks.iter().map(PeriodicTask::period).max().expect("a set has a task")

@@ -47,7 +47,8 @@ impl Boosts {
         }
     }
 
-    /// Records the end of each boost on the CPUs in `among` that the policy has ended.
+    /// Checks the boosts on the CPUs in `among`, and records the end of each boost that the policy
+    /// has ended.
     #[inline]
     pub(crate) fn check<S: Sink>(
         &mut self,

@@ -32,8 +32,8 @@ pub struct VcpuTerms<'a> {
 }
 
 impl<'a> From<&'a Values> for VcpuTerms<'a> {
-    /// Returns these parameters without an affinity: all CPUs at a join, no change of affinity
-    /// later.
+    /// Returns these parameters without an affinity. A vCPU that joins may then use all CPUs, and a
+    /// vCPU that changes its parameters keeps its affinity.
     fn from(share: &'a Values) -> VcpuTerms<'a> {
         VcpuTerms { share, cpus: None }
     }

@@ -84,10 +84,10 @@ impl Turns {
         self.cpus[cpu.index()].is_over = true;
     }
 
-    /// Returns `turn`, which ends earlier if the current timeslice has not been measured up to
-    /// `now`. In that case the policy has computed the end without the unmeasured CPU time. If
-    /// `turn` continues the current timeslice, with the same vCPU and entitlement, it must not end
-    /// after the current timeslice. Live hardware can report an event of one CPU before it has
+    /// Returns `turn`, with an earlier end if needed. If the current timeslice has not been
+    /// measured up to `now`, the policy has computed the end without the unmeasured CPU time. If
+    /// `turn` then continues the current timeslice, with the same vCPU and entitlement, it must not
+    /// end after the current timeslice. Live hardware can report an event of one CPU before it has
     /// measured another CPU.
     #[inline]
     pub(crate) fn until_it_is_measured(&self, cpu: CpuId, turn: Turn, now: Time) -> Turn {

@@ -147,7 +147,7 @@ fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
 
 /// Returns true if the prediction with the change is better than the prediction without it. No VM
 /// may miss more periods than its goal allows, unless the VM would miss at least as many without
-/// the change. Exempt is a VM that gives up capacity to a VM with a higher priority.
+/// the change. This does not apply to a VM that gives up capacity to a VM with a higher priority.
 ///
 /// A rise has a further condition. The VM must miss fewer periods than without the change, or must
 /// need a larger share now. A VM needs a larger share if it missed more periods than its goal

@@ -36,7 +36,8 @@ pub struct VmRound {
     pub priority: u8,
     /// Goals of the VM.
     pub goals: Goals,
-    /// Number of periods of this round for each amount of CPU time that a period demanded.
+    /// Map from an amount of CPU time to the number of periods of this round that demanded exactly
+    /// this amount.
     pub demand: DemandCounts,
     /// Number of missed periods in this round. A period is missed if the VM still waits at its end
     /// for work of the period before.

@@ -29,7 +29,7 @@ pub struct Pace {
     pub regret: u64,
     /// Largest number of rounds for which a VM must want a smaller share before a fall.
     pub most_patience: usize,
-    /// Number of last rounds after a fall. Only their misses can show that the fall was wrong.
+    /// Number of most recent rounds whose misses count as evidence that the last fall was wrong.
     pub evidence: usize,
 }
 
@@ -61,8 +61,8 @@ pub(crate) struct Memory {
     pub(crate) targets: VecDeque<CpuShare>,
     /// First round in which the VM may change again after its rise was undone.
     pub(crate) rests_until: u64,
-    /// Number of rounds for which the VM must want less before a fall. Used if it exceeds
-    /// `Pace::fall_after`.
+    /// Number of rounds for which the VM must want a smaller share before a fall. Used if it
+    /// exceeds `Pace::fall_after`.
     pub(crate) patience: usize,
     /// Number of the round of the last fall. `None` after a rise.
     pub(crate) fell: Option<u64>,

@@ -149,15 +149,15 @@ impl AllocationErrors {
         self.part(self.errors.len() - self.errors.partition_point(|&other| other <= error))
     }
 
-    /// Returns the smallest allocation error of a second. A negative value is the largest
-    /// shortfall. `None` if no second was measured.
+    /// Returns the smallest of the allocation errors of all seconds. A negative value is the
+    /// largest shortfall. `None` if no second was measured.
     #[must_use]
     pub fn smallest(&self) -> Option<i64> {
         self.errors.first().copied()
     }
 
-    /// Returns the largest allocation error of a second. A positive value is the largest excess.
-    /// `None` if no second was measured.
+    /// Returns the largest of the allocation errors of all seconds. A positive value is the largest
+    /// excess. `None` if no second was measured.
     #[must_use]
     pub fn largest(&self) -> Option<i64> {
         self.errors.last().copied()

@@ -2,8 +2,8 @@
 //!
 //! - A period *counts* if it begins after the warm-up and the vCPU was runnable in it without a
 //!   break. The vCPU must be runnable until it has received its budget or until the deadline.
-//! - The *budget* is one slice less excess of earlier periods. If a grid cuts the period short, the
-//!   slice is prorated.
+//! - The *budget* is one slice, minus the excess of earlier periods. A reservation with a phase can
+//!   have a shorter period, for which the slice is prorated.
 //! - *Excess* is CPU time beyond the budget and beyond the shortfall of the period before. Under a
 //!   reservation, overrun of a timeslice is excess. With a hard limit, all slack received is excess
 //!   too. If a reservation ends within a period, CPU time beyond the prorated slice is excess as
@@ -41,7 +41,7 @@ pub(crate) struct Deadlines {
     /// Largest shortfall that can be due to measurement alone.
     resolution: Span,
     /// CPU time that the vCPU must receive in the current period: the slice, prorated if the period
-    /// is cut short, less `taken_off`.
+    /// is cut short, minus `taken_off`.
     owed: Span,
     /// Part of `owed` that the vCPU has not received yet.
     left: Span,

@@ -28,7 +28,7 @@ pub struct Distribution {
 pub struct ErrorDistribution {
     /// 99th percentile. `None` for a single second.
     pub p99_ppm: Option<u64>,
-    /// The largest error of a second.
+    /// Largest of the errors of all seconds.
     pub worst_ppm: u64,
     /// Number of whole seconds, at least one.
     pub seconds: u64,
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn interval_of_the_99th_percentile_narrows_with_more_values() {
+    fn confidence_interval_of_99th_percentile_equals_hand_computed_ranks() {
         let interval = |count: u64| tally((1..=count).rev()).p99_interval();
         let expected = |lower, upper| Some((Span::from_ns(lower), Span::from_ns(upper)));
         assert_eq!((interval(0), interval(1)), (None, None));

@@ -163,23 +163,25 @@ const VCPU: &[Term] = &[
     number(
         "second_least_ppm",
         "",
-        "least CPU time that the vCPU received in a whole second, as a part of a CPU. Seconds are \
-         counted from the end of the warm-up",
+        "least CPU time that the vCPU received in any complete second, as a part of a CPU. Seconds \
+         are counted from the end of the warm-up",
     ),
     number(
         "second_most_ppm",
         "",
-        "most CPU time that the vCPU received in a whole second, as a part of a CPU",
+        "most CPU time that the vCPU received in any complete second, as a part of a CPU",
     ),
     number(
         "ten_seconds_least_ppm",
         "",
-        "least CPU time that the vCPU received in whole ten seconds, as a part of a CPU",
+        "least CPU time that the vCPU received in any complete interval of ten seconds, as a part \
+         of a CPU",
     ),
     number(
         "ten_seconds_most_ppm",
         "",
-        "most CPU time that the vCPU received in whole ten seconds, as a part of a CPU",
+        "most CPU time that the vCPU received in any complete interval of ten seconds, as a part \
+         of a CPU",
     ),
     number(
         "error_ppm",
@@ -242,9 +244,9 @@ const VCPU: &[Term] = &[
     number(
         "switches",
         "switches",
-        "number of times the vCPU was put on a CPU after the warm-up. A vCPU that goes on after \
-         the CPU was idle is counted. A vCPU that is picked again at the end of its timeslice is \
-         not counted",
+        "number of times the vCPU was put on a CPU after the warm-up. If the vCPU continues on its \
+         CPU after the CPU was idle, this counts as a switch. If the vCPU is picked again at the \
+         end of its timeslice, this does not count",
     ),
     number(
         "migrations",
@@ -254,7 +256,8 @@ const VCPU: &[Term] = &[
     number(
         "boosts",
         "boosts",
-        "number of boosts of the vCPU: wake-ups after which it ran first (`credit`, `gaps`)",
+        "number of boosts of the vCPU: wake-ups after which it ran before all vCPUs without a \
+         boost (`credit`, `gaps`)",
     ),
     number(
         "false_boosts",
@@ -266,7 +269,8 @@ const VCPU: &[Term] = &[
     number(
         "waiting_ns",
         "waiting s",
-        "time for which the vCPU was runnable and did not run; live, without `stopped`",
+        "time for which the vCPU was runnable and did not run. In live runs, the time of `stopped` \
+         is not included",
     ),
     number(
         "wait_worst_ns",
@@ -286,7 +290,11 @@ const VCPU: &[Term] = &[
         "number of jobs (pieces of work) released after the warm-up that are done, or whose \
          deadline has passed",
     ),
-    number("jobs_late", "late", "number of jobs not done by their deadline, done later or never"),
+    number(
+        "jobs_late",
+        "late",
+        "number of jobs not done by their deadline, including jobs that were never done",
+    ),
     number("jobs_done", "jobs done", "number of jobs done, including jobs released in the warm-up"),
     number("moved_bytes", "Mbit/s", "data that the guest or its peers received"),
     spread(
@@ -329,17 +337,19 @@ const CPU: &[Term] = &[
     number(
         "others_ppm",
         "others %",
-        "live: part of the time used by other programs, the kernel and interrupts",
+        "live: part of the measured time in which other programs, the kernel and interrupts used \
+         the CPU",
     ),
     number(
         "stolen_ppm",
         "stolen %",
-        "live, if the host is a VM: part of the time that its hypervisor gave to other VMs",
+        "live, if the host is a VM: part of the measured time in which the hypervisor below the \
+         host gave the CPU to other VMs",
     ),
     number(
         "unused_ppm",
         "unused %",
-        "live: part of the time in which the kernel counted the CPU as idle",
+        "live: part of the measured time in which the kernel counted the CPU as idle",
     ),
     number(
         "overhead_ns",
@@ -413,12 +423,12 @@ const RUN: &[Term] = &[
     number(
         "declined",
         "changes that could not be admitted",
-        "number of changes of shares that the policy refused, as they did not fit",
+        "number of changes of shares that the policy refused because the CPUs lacked the capacity",
     ),
     number(
         "refused",
         "scheduling decisions that the host refused",
-        "number of scheduling decisions that the host could not carry out",
+        "number of scheduling decisions of the policy that the host could not carry out",
     ),
     spread(
         "timer_lateness",
@@ -428,7 +438,7 @@ const RUN: &[Term] = &[
     spread(
         "change_delay",
         "changes took effect after",
-        "time from when a change was due until it took effect",
+        "time from the moment at which a change was due until the change took effect",
     ),
 ];
 
@@ -577,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_accept_every_glossary_metric_in_the_glossary_unit() {
+    fn scenario_claims_accept_every_glossary_metric_in_its_unit() {
         let summary = made(Meter::new).view().expect("every vCPU is named");
         for term in [VCPU, CPU, RUN].concat() {
             let Some(unit) = term.unit() else { continue };

@@ -133,8 +133,9 @@ impl Summary {
         self.find(metric, of).map(|(field, _)| Unit::of(field))
     }
 
-    /// Returns a metric of a CPU that is a duration, as a part of the time measured on that CPU.
-    /// Without `of`, sums over all CPUs are used. `None` if the metric is not a duration of a CPU.
+    /// Returns a duration of a CPU, such as its idle time, as a part of the time measured on that
+    /// CPU. Without `of`, sums over all CPUs are used. `None` if the metric is not a duration of a
+    /// CPU.
     #[must_use]
     pub fn part_of_cpu(&self, metric: &str, of: Option<&str>) -> Option<Measure> {
         let is_called =

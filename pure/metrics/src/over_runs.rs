@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn confidence_interval_needs_two_results_and_is_zero_if_equal() {
+    fn confidence_interval_needs_two_results_and_vanishes_for_equal_results() {
         assert_eq!(OverRuns::of(&[7]).unwrap().half_width_thousandths, None);
         assert_eq!(OverRuns::of(&[7; 40]).unwrap().half_width_thousandths, Some(0));
         assert_eq!(OverRuns::of(&[]), None);

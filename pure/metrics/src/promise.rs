@@ -113,7 +113,7 @@ impl Deliveries {
         self.warmup = warmup;
     }
 
-    /// Records that the clock was set. It moves the grid of periods with a phase.
+    /// Records that the clock was set, which moves the grid of periods with a phase.
     pub(crate) fn clock_set(&mut self, at: Time, ahead: Span) {
         self.clock.set(at, ahead);
     }

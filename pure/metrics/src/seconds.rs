@@ -1,6 +1,7 @@
-//! Minimum and maximum CPU time that a vCPU received in whole seconds, and in whole ten seconds.
-//! The first second starts at the end of the warm-up, or at the vCPU's join if that is later. The
-//! last second ends before the vCPU leaves or the run ends.
+//! Minimum and maximum CPU time that a vCPU received in any whole second, and in any whole interval
+//! of ten seconds. Intervals follow one another without gaps. The first interval starts at the end
+//! of the warm-up, or at the vCPU's join if that is later. The last interval ends before the vCPU
+//! leaves or the run ends.
 
 use slackline_units::{Span, Time};
 
@@ -75,8 +76,8 @@ impl Spans {
         self.begins = None;
     }
 
-    /// Returns the minimum and maximum CPU time in a window, in millionths of a CPU. `None` without
-    /// a whole window.
+    /// Returns the minimum and maximum CPU time over all whole windows, in millionths of a CPU.
+    /// `None` without a whole window.
     pub(crate) fn least_and_most(&self) -> Option<(u64, u64)> {
         let ppm = |used| crate::split::ppm(used, self.length);
         self.least_and_most.map(|(least, most)| (ppm(least), ppm(most)))

@@ -2,10 +2,10 @@
 //!
 //! Both comparisons use sums over whole periods, so that no sum ends in the middle of a slice.
 //!
-//! - A *whole second* is the smallest number of periods that lasts a second or more. With periods
-//!   of 10 ms it lasts 1 s, with 3 ms 1.002 s, and with 2 s 2 s. Whole seconds follow each other
-//!   from the start of the reservation. A whole second counts if it begins after the warm-up and
-//!   ends before the reservation or the run ends.
+//! - A *whole second* is the smallest number of periods that lasts a second or more. For
+//!   example, it lasts 1.002 s with periods of 3 ms, and 2 s with periods of 2 s. Whole seconds
+//!   follow each other from the start of the reservation. A whole second counts if it begins after
+//!   the warm-up and ends before the reservation or the run ends.
 //! - The *long run* is all whole periods that begin after the warm-up. Both *delivered* and
 //!   *promised*, in parts of a CPU, cover this time. So the error of a vCPU with a hard limit is
 //!   (delivered - promised)/promised. A period that the warm-up or the end of the run cuts is left
@@ -31,7 +31,7 @@ const SECOND: Span = Span::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Period {
     pub(crate) received: Span,
-    /// Budget of the period: one slice less the excess that is deducted from the period.
+    /// Budget of the period: one slice minus the excess that is deducted from the period.
     pub(crate) promised: Span,
     pub(crate) length: Span,
     /// True if the vCPU was blocked for a part of the period.

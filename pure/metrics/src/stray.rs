@@ -18,7 +18,7 @@ pub struct StrayRecord {
 pub enum Unknown {
     /// A vCPU that was not named before.
     Vcpu(VcpuId),
-    /// A CPU that the header does not have.
+    /// A CPU that the header of the trace does not list.
     Cpu(CpuId),
 }
 

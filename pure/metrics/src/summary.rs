@@ -66,7 +66,7 @@ pub struct VcpuSummary {
     pub delivered_ppm: u64,
     /// Error of the CPU time received in all whole periods, in millionths of the reservation.
     /// Negative if the vCPU received less than reserved. A positive error exists only with a hard
-    /// limit. `None` without a reservation, or if the vCPU received less but blocked.
+    /// limit. `None` without a reservation, or if the vCPU received less than reserved but blocked.
     pub error_ppm: Option<i64>,
     /// Absolute error of the CPU time received in each whole second. `None` if no whole second
     /// counts.
@@ -141,11 +141,11 @@ pub struct VcpuSummary {
     pub spun: Option<Span>,
     /// CPU time spent on overhead. `None` if the trace does not record it.
     pub overhead: Option<OverheadTimes>,
-    /// Minimum and maximum CPU time received in a whole second, in millionths of a CPU. `None`
+    /// Minimum and maximum CPU time received in any whole second, in millionths of a CPU. `None`
     /// without a whole second, or if the host does not know run intervals.
     pub second: Option<(u64, u64)>,
-    /// Minimum and maximum CPU time received in whole ten seconds, in millionths of a CPU. `None`
-    /// without whole ten seconds, or if the host does not know run intervals.
+    /// Minimum and maximum CPU time received in any whole interval of ten seconds, in millionths of
+    /// a CPU. `None` without such an interval, or if the host does not know run intervals.
     pub ten_seconds: Option<(u64, u64)>,
 }
 

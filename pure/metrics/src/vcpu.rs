@@ -161,7 +161,7 @@ impl VcpuMeter {
         self.deliveries.get_or_insert_with(deliveries).promise(promised);
     }
 
-    /// Records that the clock was set. It moves the grid of periods with a phase.
+    /// Records that the clock was set, which moves the grid of periods with a phase.
     pub(crate) fn clock_set(&mut self, at: Time, ahead: Span) {
         if let Some(deliveries) = &mut self.deliveries {
             deliveries.clock_set(at, ahead);

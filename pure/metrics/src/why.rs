@@ -15,7 +15,7 @@
 //! 4. Another signal stopped the thread: paused.
 //! 5. A timer was late, and the CPU was idle or ran a vCPU: late timer.
 //! 6. A thread was on the CPU: its VM, process or kernel thread, or the dispatcher.
-//! 7. No thread was on the CPU: if it was short, a context switch or the CPU leaving idle,
+//! 7. No thread was on the CPU: a context switch or the CPU leaving idle if the time was short,
 //!    otherwise unexplained.
 //!
 //! Stolen time is known as a sum per CPU and second. It is divided among the threads in proportion
@@ -36,7 +36,7 @@ pub use answer::{Answer, Blame, Check, Gap};
 pub use culprit::Culprit;
 use intervals::Intervals;
 
-/// Longest time between two threads on a CPU that counts as a context switch.
+/// Maximum length of a gap between two threads on a CPU that counts as a context switch.
 const SWITCH: Span = Span::from_us(20);
 
 /// Longest time that an idle CPU may take from a wake to the first instruction of the woken thread.

@@ -9,7 +9,7 @@
 //! - *blocked*: time without work, or held by a pause
 //! - *waited*: time runnable before each switch-in
 //! - *execution count*: number of switch-ins
-//! - *I/O count*: number of pages exchanged with packets that a guest received. It is counted for
+//! - *I/O count*: number of pages exchanged for packets that a guest received. It is counted for
 //!   the guest and for the domain that served it. Packets sent and disk I/O do not count.
 //!
 //! The collector of [XenMon] has these rules, which decide the meaning of the numbers and are kept

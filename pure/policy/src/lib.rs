@@ -219,7 +219,7 @@ pub enum AdmitError {
         asked: Reservation,
         /// Reserved share of the CPU with the most available capacity, rounded up to a millionth.
         promised: CpuShare,
-        /// Share of one CPU that may be reserved: one CPU less the policy's reserve.
+        /// Share of one CPU that may be reserved: one CPU minus the policy's reserve.
         capacity: CpuShare,
         /// Number of CPUs that were tried: all CPUs that the vCPU's affinity allows.
         cpus: usize,
@@ -238,7 +238,7 @@ pub enum AdmitError {
         /// Reserved share of all CPUs that the vCPU's affinity allows, rounded up to a millionth.
         promised: CpuShare,
         /// Share of all CPUs that the affinity allows and that may be reserved: all of each CPU
-        /// less the policy's reserve.
+        /// minus the policy's reserve.
         capacity: CpuShare,
         /// Number of CPUs that the vCPU's affinity allows.
         cpus: usize,
@@ -256,7 +256,7 @@ pub enum AdmitError {
         /// Reserved share of all CPUs that the vCPU's affinity allows, rounded up to a millionth.
         promised: CpuShare,
         /// Share of the CPUs that the affinity allows and that may be reserved: all of each CPU
-        /// less the policy's reserve.
+        /// minus the policy's reserve.
         capacity: CpuShare,
         /// Number of CPUs that the vCPU's affinity allows.
         cpus: usize,

@@ -63,8 +63,8 @@ pub struct ReplayResult {
     pub orders: u64,
     /// First difference to the trace. `None` if replay and trace are equal.
     pub difference: Option<Difference>,
-    /// Breach of the contract between host and policy in the last step of the replay, with which
-    /// the recorded run ended as well. `None` if no such breach occurred.
+    /// Breach of the contract between host and policy in the last step of the replay. The recorded
+    /// run ended with the same breach. `None` if no such breach occurred.
     pub broken: Option<String>,
 }
 
@@ -139,7 +139,7 @@ impl Replay {
     /// Replays the last step and returns the result of the whole replay.
     ///
     /// # Errors
-    /// If the trace contains no event for the host layer, or a share that cannot be read.
+    /// If a share in the trace cannot be read, or if the trace has no event for the host layer.
     pub fn finish(mut self) -> Result<ReplayResult, ReplayError> {
         self.play();
         match self.failed {

@@ -106,7 +106,8 @@ pub enum ParseDrawError {
     Falling {
         /// Quantile that is too large, as written in the text.
         quantile: Span,
-        /// Quantile that follows in the list, as written in the text. It is smaller.
+        /// Quantile that follows in the list, as written in the text. It is smaller than
+        /// `quantile`.
         next: Span,
     },
     /// The minimum of a range exceeds its maximum.

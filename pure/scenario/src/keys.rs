@@ -61,7 +61,7 @@ pub(crate) const SCENARIO: KeyTable = KeyTable {
         key("policy", "scheduler and its parameters: { name = \"edf\", ... }; required"),
         key("policies", "parameters of other policies, for `compare`: [policies.credit]"),
         key("host", "simulated host: `slackline help host`"),
-        key("driver", "VM that drives devices for the others: `slackline help driver`"),
+        key("driver", "VM that drives devices for the other VMs: `slackline help driver`"),
         key("nic", "network card: `slackline help driver`"),
         key("disk", "disk: `slackline help driver`"),
         key("domain", "[[domain]], one for each VM or group of processes; at least one"),
@@ -93,13 +93,13 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
         key("task", "[[domain.task]], tasks under a scheduler of the guest"),
         key(
             "dispatch",
-            "CPU time that a vCPU loses when it runs after another vCPU or after idle; default \
-             0s; simulated only",
+            "CPU time that a vCPU loses when it runs after another vCPU or after idle time; \
+             default 0s; simulated only",
         ),
         key("cache", "CPU time that a vCPU needs to refill its cache; default 0s; simulated only"),
         key(
             "stop_lateness",
-            "random time by which a vCPU stops later than its timeslice ends; default \
+            "random time from the end of a vCPU's timeslice until the vCPU stops; default \
              `timer_lateness` of the host; simulated only",
         ),
         key(
@@ -120,8 +120,8 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
         key("starts_on", "CPU of the domain's vCPUs when they join; default the policy's choice"),
         key(
             "wakes",
-            "when a domain that joins blocked first wakes and begins its work; default when the \
-             domain joins",
+            "time at which a domain that joins blocked wakes and begins its work; default the time \
+             at which the domain joins",
         ),
     ],
 };
@@ -209,12 +209,15 @@ pub(crate) const CHANGE: KeyTable = KeyTable {
 
 pub(crate) const INTERFERENCE: KeyTable = KeyTable {
     heading: "[[interference]]",
-    says: "Programs that run before all vCPUs on a simulated CPU. Their CPU time counts for no \
-           vCPU.",
+    says: "Programs with precedence over all vCPUs of a simulated CPU. Their CPU time counts for \
+           no vCPU.",
     keys: &[
         key("cpu", "number of the CPU; required"),
         key("work", "CPU time of each job of the programs: [\"3ms\", \"2ms\"]"),
-        key("ready", "when each job is ready, from the start of the run; jobs wait for each other"),
+        key(
+            "ready",
+            "when each job is ready, from the start of the run; a job waits for the previous job",
+        ),
         key("file", "file of lines `ready_ns,work_ns` with a title, instead of `work` and `ready`"),
     ],
 };
@@ -341,7 +344,7 @@ pub(crate) const CLOCK: KeyTable = KeyTable {
         KIND,
         key("period", "time between two multiples on the host's clock; required"),
         key("compute", "CPU time of each burst, can be random"),
-        key("until", "end of each burst, as a delay after a multiple, whatever CPU time it used"),
+        key("until", "end of each burst, as a delay after its multiple, whatever it has computed"),
         key("offset", "delay of each burst after its multiple; default 0s"),
     ],
 };
@@ -442,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn every_comparison_that_claims_may_use_has_a_help_entry() {
+    fn every_comparison_allowed_in_scenario_claims_has_a_help_entry() {
         for begins in crate::claim::PLAIN.map(|(begins, _)| begins).into_iter().chain(["within "]) {
             assert!(TESTS.iter().any(|test| test.name.starts_with(begins)), "{begins}");
         }

@@ -197,7 +197,8 @@ pub struct Balancing {
     pub line: usize,
 }
 
-/// CPU time of a migration. It depends on the narrowest group that contains both CPUs.
+/// CPU time of a migration. It depends on the narrowest group that contains both the old and the
+/// new CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MigrationCost {
     /// Migration between threads of a core.

@@ -70,9 +70,9 @@ impl Kind {
     /// Applies the change to `slot`: the row that would stay in force if the ledger could never be
     /// written again.
     ///
-    /// Returns true if the change stays in force without the ledger. It does if it takes CPU time
-    /// from no other reservation. A change that needs more capacity than the row in `slot` does not
-    /// stay, because other reservations may have got the additional capacity.
+    /// Returns true if the change stays in force without the ledger. A change stays in force if it
+    /// takes CPU time from no other reservation. A change that needs more capacity than the row in
+    /// `slot` does not stay, because other reservations may have got the additional capacity.
     pub(crate) fn remains_in(&self, slot: &mut Option<Row>, after: &Row) -> bool {
         if let Kind::Ended = self {
             *slot = None;

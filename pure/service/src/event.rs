@@ -114,11 +114,11 @@ impl EventKind {
         ("not-adopted", "a new daemon cannot enforce the reservation; the event has the reason"),
         ("granted", "a user or remote client received a role"),
         ("revoked", "a grant of a user or remote client was revoked"),
-        ("fits", "a reservation that had lost its capacity has it again"),
+        ("fits", "a reservation that had lost its capacity has the capacity again"),
         ("expired", "the reservation has ended, as its end time has come; its VM runs on"),
         (
             "canary",
-            "a plan changes one VM and watches it, then changes others or undoes the change",
+            "a plan changes and watches one VM, then changes the other VMs or undoes the change",
         ),
         ("chosen", "`--enforce auto` has chosen a mechanism; the event has the reason"),
         ("keeper-replaced", "the keeper process died and was replaced"),

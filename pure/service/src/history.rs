@@ -33,7 +33,8 @@ pub struct HourSums {
     pub existed: Span,
     /// Part of `existed` that was counted. All other sums cover only this part.
     pub known: Span,
-    /// Time in which another program had changed threads of the VM, so that nothing was enforced.
+    /// Time in which the VM was contested: another program had changed its threads. The reservation
+    /// was not enforced in that time.
     pub contested: Span,
     /// Sum of the slices of all periods, whether the VM was runnable, blocked or absent.
     pub reserved: Span,

@@ -43,8 +43,8 @@ const PRINCIPALS: usize = 4096;
 pub(crate) struct Limits {
     rates: Option<Rates>,
     /// Two times by principal: the first for its requests, the second for its changes. Each is the
-    /// time by which all of them so far would have been sent at the sustained rate. A time in the
-    /// past means that the principal is idle.
+    /// time by which all its requests or changes so far would have been sent at the sustained rate.
+    /// A time in the past means that the principal is idle.
     asked: BTreeMap<Principal, (Time, Time)>,
 }
 

@@ -18,7 +18,7 @@ pub enum Refusal {
         /// Share that is already reserved on the CPU with the most available capacity.
         promised: CpuShare,
         /// Share that can be reserved on the CPU with the most available capacity. This is the
-        /// whole CPU less the part that the policy keeps free.
+        /// whole CPU minus the part that the policy keeps free.
         capacity: CpuShare,
         /// Longest slice that now fits in the requested period. Zero if no slice fits.
         largest: Span,
@@ -295,7 +295,7 @@ impl Refusal {
             Refusal::InList { name, why } => Some(of_list(name, why)),
             Refusal::TooManyTargets { .. } => Some("split the list, and leave out --prune".into()),
             Refusal::NoMachine { .. } => {
-                Some("run `slackline find` to see what this host can reserve for".into())
+                Some("run `slackline find` to list the VMs of this host".into())
             }
             Refusal::Ambiguous { bindings, .. } => {
                 let listed: Vec<String> = bindings.iter().map(ToString::to_string).collect();
@@ -322,7 +322,7 @@ impl Refusal {
             Refusal::KeyReused { .. } => Some("use a new idempotency key for the request".into()),
             Refusal::Host { hint, .. } => hint.clone(),
             Refusal::NotYours { user, .. } => {
-                let says = "ask an administrator to reserve for it, or to run";
+                let says = "ask an administrator to reserve for the VM, or to run";
                 Some(format!("{says} `slackline access add uid:N --users {user}`"))
             }
             Refusal::OverBudgetCpu { owner, .. } | Refusal::OverBudgetMachines { owner, .. } => {
@@ -332,7 +332,7 @@ impl Refusal {
             }
             Refusal::LongRun { terms } => Some(same_share(terms)),
             Refusal::Held { .. } => Some(format!(
-                "wait up to {}: the reservation ends then unless the gang starts",
+                "wait up to {}: unless the gang starts, the reservation ends within that time",
                 crate::gang::LEASE
             )),
             Refusal::TooLate { .. } | Refusal::TooFar { .. } => {

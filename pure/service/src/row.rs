@@ -113,7 +113,8 @@ impl State {
 }
 
 impl Reason {
-    /// Returns the reason for a VM that has the right binding but belongs to another user.
+    /// Returns the reason why a VM with the right binding is not scheduled: it belongs to another
+    /// user.
     pub(crate) fn foreign(row: &Row, machine: &Machine) -> Reason {
         Reason::Foreign { binding: row.binding.clone(), user: machine.user, meant: row.user }
     }
@@ -132,7 +133,7 @@ pub enum Reason {
     #[error("{0} is not on this host")]
     Absent(Binding),
     /// The terms no longer fit, so no capacity is reserved. The text gives the reason.
-    #[error("no room: {0}")]
+    #[error("not enough capacity: {0}")]
     NoRoom(String),
     /// The VM is scheduled for another reservation.
     #[error("the VM has another reservation, {0}")]

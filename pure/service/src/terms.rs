@@ -40,10 +40,7 @@ pub enum TermsError {
         is: Span,
     },
     /// The time that the slice leaves in the period is shorter than the minimum.
-    #[error(
-        "a slice of {slice} leaves less than {} of a period of {period}, which is the minimum",
-        Terms::LEAST
-    )]
+    #[error("a slice of {slice} must leave at least {} of a period of {period}", Terms::LEAST)]
     Gap {
         /// Requested length of the slice.
         slice: Span,
@@ -92,13 +89,13 @@ pub enum MechanismLimit {
     #[error("it sets a hard limit; add --exact")]
     Slack,
     /// The periods of the terms are aligned on the wall clock.
-    #[error("the kernel starts its periods by itself; drop the phase")]
+    #[error("the kernel chooses the start of periods; drop the phase")]
     Phase,
     /// The vCPUs of the VM borrow unused budget from each other.
-    #[error("its vCPUs cannot share budget; reserve a slice for each vCPU")]
+    #[error("it does not let vCPUs share budget; reserve a slice for each vCPU")]
     Sharing,
     /// The period is longer than the kernel allows.
-    #[error("a period of {is} is longer than {}", Terms::LONGEST_DEADLINE)]
+    #[error("a period of {is} is longer than the maximum of {}", Terms::LONGEST_DEADLINE)]
     Period {
         /// Requested length of the period.
         is: Span,
@@ -511,7 +508,7 @@ mod tests {
     /// A reservation exceeds another reservation if its share is larger, its period is shorter, or
     /// it has more vCPUs. A longer period never exceeds a shorter one.
     #[test]
-    fn reservation_exceeds_another_by_share_vcpu_count_or_shorter_period() {
+    fn larger_share_more_vcpus_or_shorter_period_exceeds_a_reservation() {
         let terms = |slice, period, vcpus| Terms::new(each(slice, period), false, vcpus).unwrap();
         let old = terms(5_000, 10_000, 2);
         for within in [old, terms(4_000, 10_000, 2), terms(50_000, 100_000, 1)] {

@@ -10,7 +10,7 @@ use crate::speed::Speeds;
 /// Conversion of CPU time into work. Also collects records of the time that was overhead or was
 /// spent at less than full speed.
 pub(crate) struct Account {
-    /// Speeds of the CPUs. `None` if all CPUs always have full speed, so that work equals CPU time.
+    /// Speeds of the CPUs. `None` if all CPUs always have full speed. Work then equals CPU time.
     pub(crate) speeds: Option<Box<Speeds>>,
     /// The vCPU that makes the calls of the policy's balancer. All its CPU time is overhead.
     balancer: Option<VcpuId>,

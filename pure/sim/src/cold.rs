@@ -18,7 +18,7 @@ pub(crate) struct CacheModel {
     prices: Vec<CachePrice>,
     /// Total CPU time used on each CPU.
     used: Vec<Span>,
-    /// CPU time in `used` of the CPU on which each vCPU ran last, as it was when the vCPU stopped.
+    /// Value of `used` for the CPU on which each vCPU ran last, at the time when the vCPU stopped.
     /// Indexed by vCPU slot.
     left_at: Vec<Span>,
     /// Caches shared by the CPUs of a core and by the CPUs of a last-level group. `None` if CPUs
@@ -35,7 +35,7 @@ struct SharedCache {
     groups: Vec<CpuSet>,
     /// Total CPU time used on each group of CPUs. The index is the number of the group's first CPU.
     used: Vec<Span>,
-    /// CPU time in `used` of the group in which each vCPU ran last, as it was when the vCPU
+    /// Value of `used` for the group in which each vCPU ran last, at the time when the vCPU
     /// stopped. Indexed by vCPU slot.
     left_at: Vec<Span>,
 }

@@ -55,7 +55,7 @@ pub(crate) struct Cpus {
     moves: DispatchCosts,
     timers: Timers,
     /// Distribution of the delay with which each vCPU stops, by slot. Empty if no vCPU has its own
-    /// distribution, so that the lateness of the host's timers applies.
+    /// distribution. A vCPU without one stops with the lateness of the host's timers.
     stop_lateness: Vec<Option<Draw>>,
     refuse_ppm: u32,
     account: Account,
@@ -548,7 +548,8 @@ fn everywhere(cost: Span) -> MigrationCost {
 }
 
 impl DispatchCosts {
-    /// Returns the cost of a migration, by the lowest level that both CPUs share.
+    /// Returns the cost of a migration from CPU `from` to CPU `to`. The narrowest group of the
+    /// topology that contains both CPUs decides the cost.
     #[inline]
     fn migrate(&self, from: CpuId, to: CpuId) -> Span {
         let MigrationCost { core, cache, node, host } = self.migrate;

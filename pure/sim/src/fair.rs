@@ -39,7 +39,7 @@ struct FairCpu {
 struct Entity {
     /// True if the vCPU is runnable.
     is_awake: bool,
-    /// True if the reservation of the vCPU is a hard limit, so that it never competes for slack.
+    /// True if the reservation of the vCPU is a hard limit. Such a vCPU never competes for slack.
     is_bounded: bool,
     is_queued: bool,
     /// True if the vCPU left while its virtual time was ahead of the average. It stays in the queue

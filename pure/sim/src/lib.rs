@@ -97,7 +97,7 @@ pub fn run(scenario: &Scenario, sink: &mut dyn Sink) -> Result<SimResults, RunEr
 /// crate and not in each crate that runs it.
 ///
 /// # Errors
-/// As for [`run`].
+/// In the same cases as [`run`].
 pub fn run_while(
     scenario: &Scenario,
     mut sink: &mut dyn Sink,

@@ -15,7 +15,8 @@ const FULL: u32 = 1_000_000;
 
 /// Current speeds of all CPUs, in millionths of full speed.
 pub(crate) struct Speeds {
-    /// Speed of each thread of a core, by the number of busy threads of that core less one.
+    /// Speed of each thread of a core. The index is the number of busy threads of that core, minus
+    /// one.
     of_threads: Vec<u32>,
     /// Speed factor of every CPU while more than one CPU is busy.
     bus: u32,

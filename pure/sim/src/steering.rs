@@ -24,7 +24,7 @@ pub trait Steering: Sink {
 /// `steering` may change parameters. `every` is not zero.
 ///
 /// # Errors
-/// As for [`run`](crate::run).
+/// In the same cases as [`run`](crate::run).
 pub fn run_steered(
     scenario: &Scenario,
     every: Span,

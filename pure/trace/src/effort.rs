@@ -39,7 +39,7 @@ pub struct Implausible {
 impl fmt::Display for Implausible {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entry = self.entry;
-        write!(out, "the trace claims more time up to entry {entry} than {entry} entries can cover")
+        write!(out, "the first {entry} entries of the trace cover more time than is possible")
     }
 }
 

@@ -49,7 +49,8 @@ pub enum Fact<T, W> {
     Told(VcpuId, W),
     /// The hardware can again run a vCPU for which it refused an order.
     Allowed(VcpuId),
-    /// From now on, the clock to which phases refer is ahead of the host's time by this much.
+    /// The clock that aligns periods with a phase was set. From now on it is ahead of the host's
+    /// time by this much.
     ClockSet(Span),
     /// Time has passed without any other event.
     Passed,

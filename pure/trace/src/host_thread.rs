@@ -26,7 +26,7 @@ impl HostThreadId {
 pub enum HostThreadKind {
     /// Thread of a vCPU.
     Vcpu,
-    /// Thread of a VM's process that does not run a vCPU, such as a thread for emulation or I/O.
+    /// Thread of a VM's process other than a vCPU thread, such as a thread for emulation or I/O.
     Monitor,
     /// Thread of Slackline itself.
     Slackline,

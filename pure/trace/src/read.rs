@@ -118,7 +118,7 @@ impl<R: Read> Reader<R> {
     /// Creates a reader and reads the header. The input should be buffered.
     ///
     /// # Errors
-    /// If the input is no trace, or a trace of another version.
+    /// If the input is not a trace, or if the trace has another version.
     pub fn new(input: R) -> Result<Reader<R>, ReadError> {
         let header = Header {
             title: String::new(),
@@ -219,7 +219,7 @@ impl<R: Read> Reader<R> {
     /// Passes all remaining entries to a sink.
     ///
     /// # Errors
-    /// As [`Reader::next_entry`].
+    /// If the trace is cut short or damaged, or refers to an unknown vCPU or CPU.
     pub fn pass_to(&mut self, sink: &mut impl Sink) -> Result<(), ReadError> {
         while let Some(entry) = self.next_entry()? {
             entry.pass_to(sink);

@@ -30,12 +30,13 @@ pub enum Record {
         /// Mechanism that enforces the reservation. On a simulated host it is the dispatcher.
         by: Enforcement,
     },
-    /// From now on, the clock to which phases refer is ahead of the run's own clock by this much.
-    /// Until the first such record the two clocks are equal.
+    /// The clock that aligns periods with a phase was set. From now on it is ahead of the run's own
+    /// clock by `ahead`. Until the first such record the two clocks are equal.
     ClockSet {
         /// Time from which the difference of the clocks holds.
         at: Time,
-        /// Time by which the clock of phases is ahead of the run's clock.
+        /// Time by which the clock that aligns periods with a phase is ahead of the run's own
+        /// clock.
         ahead: Span,
     },
     /// A vCPU left the host.

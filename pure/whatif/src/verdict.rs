@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn gate_compares_nearest_ends_of_p99_wait_intervals() {
+    fn whatif_gate_compares_nearest_ends_of_p99_wait_intervals() {
         let us = Span::from_us;
         let with = |recorded, simulated| {
             let mut row = row(200_000, us(300));

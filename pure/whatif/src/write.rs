@@ -203,7 +203,7 @@ impl Writer<'_> {
         self.share(&name, &share)
     }
 
-    /// Writes the jobs of threads that have precedence over all vCPUs as interference on a CPU.
+    /// Writes, as interference on a CPU, the jobs of threads that have precedence over all vCPUs.
     fn interference(&mut self, cpu: CpuId, jobs: &[slackline_demand::Job]) {
         if cpu.index() >= self.model.cpus || jobs.is_empty() {
             return;

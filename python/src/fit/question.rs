@@ -174,7 +174,7 @@ impl FitArguments {
             ("claims", self.claims.is_some()),
         ];
         match given.into_iter().find(|(_, is_given)| *is_given) {
-            Some((name, _)) => Err(combined(name, what, "only a scenario or a recording has it")),
+            Some((name, _)) => Err(combined(name, what, "it needs a scenario or a recording")),
             None => Ok(()),
         }
     }

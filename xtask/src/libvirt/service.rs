@@ -1,7 +1,7 @@
 //! Test of the service with a VM of a real libvirt. The metadata of the VM contain its reservation.
-//! The VM is reserved when it starts, and its reservation is changed. It is scheduled again after
-//! the daemon was killed, and gets more and fewer vCPUs. It is restarted, pinned by another
-//! program, and released.
+//! The test starts the VM, changes its reservation, kills the daemon and starts it again. Then it
+//! adds and removes a vCPU, restarts the VM, lets other programs pin its threads, and releases it.
+//! After most steps, the test waits for the expected state of the reservation.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -99,7 +99,8 @@ fn show(words: &[&str]) -> Result<String> {
     Ok(said)
 }
 
-/// Returns true if the reservation is in the state `state` and has `served` scheduled vCPUs.
+/// Returns true if the reservation is in the state `state`, and the daemon schedules `served` vCPUs
+/// of the VM.
 fn is(state: &str, served: u16) -> Result<bool> {
     let text = ask(&["list", NAME, "--json"])?;
     let all: serde_json::Value = serde_json::from_str(&text)?;

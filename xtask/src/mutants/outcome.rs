@@ -235,7 +235,7 @@ mod unit {
     }
 
     #[test]
-    fn later_mutation_testing_stage_repeats_only_undetected_changes() {
+    fn later_stage_of_mutation_testing_repeats_only_undetected_changes() {
         let mut all = vec![changed(1, Fate::Missed), changed(2, Fate::Missed)];
         merge(&mut all, vec![changed(2, Fate::Caught)]);
         // The other two results are of a change that was noticed earlier, and of a change that was

@@ -51,7 +51,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn mutation_testing_tree_copy_has_exactly_the_listed_files() {
+    fn tree_copy_for_mutation_testing_has_exactly_the_listed_files() {
         let folder = std::env::temp_dir().join(format!("slackline-mirror-{}", std::process::id()));
         let (from, to) = (folder.join("from"), folder.join("to"));
         fs::create_dir_all(from.join("deep")).expect("the folder can be created");

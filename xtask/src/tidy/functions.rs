@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_function_that_became_shorter_is_a_fault() {
+    fn function_shorter_than_its_listed_length_is_a_fault() {
         assert_eq!(check(&[long(79), list(80)])[0].file, LIST);
         assert_eq!(check(&[long(60), list(80)])[0].file, LIST);
     }

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn crate_table_ends_at_the_first_non_row_line() {
+    fn crate_table_ends_at_first_line_that_is_no_row() {
         let text = format!("| {} |\n|---|---|---|\n| `a` | b | |\n\n| c |", HEAD.join(" | "));
         let row = Row { line: 3, name: "a".into(), may: vec!["b".into()], never: vec![] };
         assert_eq!(table(&text), Some(vec![row]));

@@ -186,22 +186,22 @@ pub(super) fn rows(made: &[MeasuredChange], refused: &[String]) -> Result<Vec<Ro
             24,
         ),
         row(
-            "changes after which each share is in its stated interval",
+            "changes after which each share is in its predicted interval",
             count(&MeasuredChange::is_in_interval),
             "27 of 30",
             27,
         ),
         Row {
-            what: "median width of a stated interval".to_owned(),
+            what: "median width of a predicted interval".to_owned(),
             got: format!(
                 "{width:.2} percentage points for shares; for waits, the upper limit is \
                  {factor:.2} times the lower limit"
             ),
-            promised: "2 points, 2 times",
+            promised: "2 points for shares, 2 times for waits",
             holds: Some(width <= 2.0 && factor <= 2.0),
         },
         Row {
-            what: "mean error of a share".to_owned(),
+            what: "mean error of a predicted share".to_owned(),
             got: format!(
                 "{error:.3} points; a forecast of unchanged shares is wrong by {unchanged:.3} \
                  points"

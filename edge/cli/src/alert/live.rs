@@ -1,4 +1,5 @@
-//! The allocation error test on this host: several mechanisms limit a process that never blocks.
+//! The allocation error test on this host: each mechanism in turn limits a process that never
+//! blocks.
 
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
@@ -23,7 +24,7 @@ use crate::problem::Problem;
 use crate::signals::{cannot_set_up, stop_signal};
 use crate::terminal::{self, Progress};
 
-/// Time after a limit is applied that is left out of the results.
+/// Length of the warm-up after a limit is applied. The results leave it out.
 const WARMUP: Span = Span::from_secs(1);
 
 /// Interval at which the CPU time of the tested process is sampled.
@@ -241,7 +242,8 @@ impl Watch {
         }
     }
 
-    /// Advances the displayed progress by the length of a test that has passed or is left out.
+    /// Advances the displayed progress by `length`: a part of a test that has run, or a test that
+    /// is left out.
     fn skip(&mut self, length: Span) {
         self.done += length;
         self.progress.at(self.done);
@@ -301,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn average_error_of_live_alert_command_weights_samples_by_duration() {
+    fn alert_command_with_live_option_weights_errors_by_sample_duration() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let sample =
             |from, to, used| Sample { from: at(from), to: at(to), used: Span::from_ms(used) };

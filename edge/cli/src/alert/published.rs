@@ -127,8 +127,7 @@ fn number(published: &'static Value, ours: OverSeeds) -> PublishedComparison {
     let near = ours.lowest - give <= theirs && theirs <= ours.highest + give;
     let same_side = (theirs == 0.0 && ours.median == 0.0) || theirs * ours.median > 0.0;
     let (verdict, sentence) = if near {
-        let sentence =
-            "the published value is within the measured range and the precision of the paper";
+        let sentence = "the published value, within its precision, lies in the measured range";
         (Verdict::Reproduced, sentence.to_string())
     } else if same_side {
         let times = ours.median / theirs;
@@ -142,8 +141,8 @@ fn number(published: &'static Value, ours: OverSeeds) -> PublishedComparison {
     PublishedComparison { published, ours, verdict, sentence }
 }
 
-/// Compares the paper's statements that relate means of SEDF and Credit, and the published range of
-/// the averages of both schedulers, with the measured results.
+/// Compares the results of SEDF and Credit with the paper: with its statements about which mean is
+/// higher, and with the axis range of its plot of averages.
 fn between(results: &[&CaseResult]) -> Vec<PublishedComparison> {
     let find = |case: &str| results.iter().copied().find(|result| result.name == case);
     let (Some(sedf), Some(credit)) = (find(AS_PUBLISHED[0]), find(AS_PUBLISHED[1])) else {
@@ -182,7 +181,7 @@ fn order(published: &'static Value, a: OverSeeds, b: OverSeeds) -> PublishedComp
     let holds = (a.median > b.median) == (published.is == PrintedValue::Word("higher".into()));
     let verdict = if holds { Verdict::SameShape } else { Verdict::Differs };
     let ours = format!("{:.2} against {:.2} %", a.median, b.median);
-    let sentence = "the paper states only the order of the mean absolute errors".to_string();
+    let sentence = "the paper states only which mean absolute error is larger".to_string();
     PublishedComparison { published, ours, verdict, sentence }
 }
 
@@ -213,8 +212,8 @@ fn axis(published: &'static Value, (least, most): (f64, f64)) -> PublishedCompar
     let verdict = if inside { Verdict::NothingToCompare } else { Verdict::Differs };
     let words = if inside { "are within" } else { "exceed" };
     let sentence = format!(
-        "the measured values {words} the range of the published plot's axis; its other values \
-         cannot be read"
+        "the measured values {words} the range of the published plot's axis; the values in that \
+         plot cannot be read"
     );
     PublishedComparison { published, ours: format!("{least:+.1} to {most:+.1}"), verdict, sentence }
 }
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn error_sign_is_typical_only_if_sign_counts_differ_clearly() {
+    fn allocation_error_sign_is_typical_only_if_counts_differ_clearly() {
         assert_eq!(typical(7_802, 7_771), "neither");
         assert_eq!(typical(1_000, 800), "under");
         assert_eq!(typical(0, 9), "over");
@@ -306,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_command_compares_case_with_paper_only_under_paper_rules() {
+    fn alert_command_compares_only_results_of_paper_policies_with_paper() {
         let other = of("credit:rules=exact", "credit", &[0, 0]);
         assert!(compare(Form::One, &[other]).is_empty());
     }

@@ -27,8 +27,8 @@ pub(super) struct Contents<'a> {
 const TAILS: (f64, f64) = (-100.0, 150.0);
 const SMP_TAILS: (f64, f64) = (-60.0, 40.0);
 
-/// Two errors in percent. The paper's text states how many seconds have an error below the first
-/// and above the second.
+/// Two errors in percent. The paper's text states how many seconds have an error below the first,
+/// and how many have an error above the second.
 const PRINTED_TAILS: (f64, f64) = (-9.9, 36.3);
 
 /// Axis label for the error of a second.
@@ -42,8 +42,8 @@ const TARGET: &str = "target, % of a CPU";
 
 /// Caption of figures that show the distribution of errors, cumulated from each end of the axis
 /// toward an error of zero.
-const OUTWARDS: &str = "Left of zero: part of all seconds with at most this error. Right of zero: \
-                        with at least this error.";
+const OUTWARDS: &str = "Left of zero, a curve shows the part of all seconds with at most this \
+                        error. Right of zero, it shows the part with at least this error.";
 
 /// Maximum number of cases that get a separate table.
 const MOST_TABLES: usize = 8;
@@ -132,8 +132,9 @@ fn points(contents: &Contents<'_>) -> Figure {
     ))
 }
 
-/// Draws figures 8 and 11 of the paper: the distribution of errors. A curve shows the part of all
-/// seconds with an error at least as far from zero on the same side.
+/// Draws the distribution of errors: figure 8 of the paper, or figure 11 for two CPUs. For each
+/// error, a curve shows the part of all seconds whose error has the same sign and is at least as
+/// far from zero.
 fn tails(contents: &Contents<'_>) -> Figure {
     if contents.results.iter().all(|result| result.limiter == Limiter::Host) {
         return live_tails(contents);
@@ -153,8 +154,8 @@ fn tails(contents: &Contents<'_>) -> Figure {
                 plot = plot.with(point);
             }
             format!(
-                "{OUTWARDS} A narrow curve is better. In {PAPER}: figure 8; the points are stated \
-                 in its text."
+                "{OUTWARDS} A narrow curve is better. In {PAPER}: figure 8. The points are values \
+                 in the text of the paper."
             )
         }
         Form::Smp => {
@@ -162,8 +163,8 @@ fn tails(contents: &Contents<'_>) -> Figure {
                 plot = plot.with(Layer::region_x("range of the published axis", axis));
             }
             format!(
-                "{OUTWARDS} In {PAPER}: figure 11. Only the range of its axis can be \
-                 read. That range is grey here."
+                "{OUTWARDS} In {PAPER}: figure 11. Of that figure only the range of the axis can \
+                 be read. The range is grey here."
             )
         }
     };
@@ -200,8 +201,8 @@ fn tail_range(contents: &Contents<'_>) -> (f64, f64) {
     ((low - margin).max(bounds.0).floor(), (high + margin).min(bounds.1).ceil())
 }
 
-/// Draws figures like 8 and 11 of the paper for mechanisms on this host, over the whole range of
-/// errors. The paper has no values for these mechanisms.
+/// Draws a figure like figures 8 and 11 of the paper, for mechanisms on this host and over the
+/// whole range of errors. The paper has no values for these mechanisms.
 fn live_tails(contents: &Contents<'_>) -> Figure {
     let x = Axis::symlog(ERROR, "%", 0.1);
     let seconds = |result: &CaseResult| result.errors(None, |_| true).sorted().len();
@@ -252,8 +253,7 @@ fn tail(sorted: &[i64]) -> Vec<(f64, f64)> {
     spots
 }
 
-/// Returns the points of the distributions of errors of Credit and SEDF that the paper's text
-/// states.
+/// Returns the points that the paper's text states for the error distributions of Credit and SEDF.
 fn printed_tails() -> Vec<Layer> {
     let printed = |policy: &str| {
         let value =
@@ -270,7 +270,7 @@ fn printed_tails() -> Vec<Layer> {
 fn averages(contents: &Contents<'_>) -> Figure {
     let targets = target_names(contents);
     let names = targets.iter().map(|&target| share(target));
-    let y = Axis::linear("error of the whole time", "%").including(-1.0).including(1.0);
+    let y = Axis::linear("error over the whole test", "%").including(-1.0).including(1.0);
     let x = Axis::names(TARGET, names).broken_after(breaks(&targets));
     let mut plot = Plot::new(x, y);
     for result in contents.results {
@@ -281,9 +281,10 @@ fn averages(contents: &Contents<'_>) -> Figure {
         });
         plot = plot.with(Layer::ranges(&result.name, ranges));
     }
-    Figure::new("Error of the whole time", plot).height(280).caption(&format!(
-        "Error of all seconds at a target together: median and range. In {PAPER}: figure 9, with \
-         averages over 3 minutes and an axis from \u{2212}10 to 140 %."
+    Figure::new("Error over the whole test", plot).height(280).caption(&format!(
+        "Error of the CPU time used in all seconds of a test together: median and range over the \
+         seeds. In {PAPER}: figure 9, with averages over 3 minutes and an axis from \u{2212}10 to \
+         140 %."
     ))
 }
 
@@ -321,8 +322,9 @@ fn ablation(page: Page, base: &CaseResult, ablated: &[CaseResult]) -> Page {
     let rule = |result: &CaseResult| changed(base, result);
     let headings = ["", "rule", "to 10 %", "above", "smallest", "largest", "under", "over"];
     let caption = "One rule is changed at a time. The first row has all rules unchanged. Columns: \
-        mean absolute error of a second at targets up to 10 % and above, smallest and largest \
-        error, and parts of the seconds with too little and too much CPU time. All are in percent.";
+        mean absolute error of a second at targets up to 10 % and at larger targets, smallest and \
+        largest error of a second, and parts of the seconds with too little and with too much CPU \
+        time. All are in percent.";
     let row = |number: Cell, name: String, result: &CaseResult| {
         [number, Cell::Text(name)].into_iter().chain(numbers(result))
     };
@@ -359,7 +361,7 @@ fn ablation_figure(base: &CaseResult, moving: &[&CaseResult]) -> Figure {
         Axis::linear("mean absolute error of a second", "%"),
     );
     let plot = plot
-        .with(Layer::bars_with_range("targets to 10 %", places(|it| it.ppm() <= 100_000)))
+        .with(Layer::bars_with_range("targets up to 10 %", places(|it| it.ppm() <= 100_000)))
         .with(Layer::bars_with_range("larger targets", places(|it| it.ppm() > 100_000)));
     Figure::new("Error by rule", plot)
         .height(280)
@@ -397,9 +399,9 @@ fn verdicts(compared: &[PublishedComparison]) -> Table {
 }
 
 fn targets(result: &CaseResult) -> Table {
-    let headings = ["target, %", "seconds", "least", "median", "most", "whole time"];
+    let headings = ["target, %", "seconds", "least", "median", "most", "whole test"];
     let mut table = Table::new(headings).caption(&format!(
-        "`{}`: errors of single seconds and of the whole time, in percent",
+        "`{}`: errors of single seconds and of the whole test, in percent",
         result.name
     ));
     for target in result.targets() {
@@ -440,7 +442,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alert_command_error_distribution_falls_from_zero_towards_both_sides() {
+    fn allocation_error_distribution_peaks_at_zero_and_falls_outwards() {
         let sorted = [-200_000, -100_000, -100_000, 0, 50_000, 50_000, 100_000, 300_000];
         let expected =
             [(-20.0, 12.5), (-10.0, 37.5), (0.0, 50.0), (5.0, 25.0), (10.0, 12.5), (30.0, 0.0)];
@@ -449,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_chart_axis_is_broken_where_step_between_targets_changes() {
+    fn alert_chart_axis_has_a_break_where_target_spacing_changes() {
         let shares = |percent: &[u32]| -> Vec<CpuShare> {
             percent.iter().map(|percent| CpuShare::from_ppm(percent * 10_000)).collect()
         };

@@ -25,7 +25,8 @@ pub(super) fn table(
     columns: usize,
 ) -> String {
     let mut text = format!(
-        "{how}\nError of n seconds: (used - target) / target in %. `all`: error of the whole time\n"
+        "{how}\nErrors of n single seconds: (used - target) / target in %. `all`: error over all \
+         seconds together\n"
     );
     for result in results {
         let row = |target: CpuShare| {
@@ -62,7 +63,7 @@ pub(super) fn ablation(base: &CaseResult, ablated: &[CaseResult], columns: usize
     };
     let rows: Vec<_> = std::iter::once(base).chain(ablated).map(row).collect();
     let title = format!("\n{}, with one rule changed in each row\n", base.name);
-    title + &packed("rule", &["n", "mean size", "least", "most", "median"], &rows, columns)
+    title + &packed("rule", &["n", "mean abs.", "least", "most", "median"], &rows, columns)
 }
 
 fn in_percent(error: Option<i64>) -> String {

@@ -45,7 +45,7 @@ const WEIGHT: u16 = 225;
 const SECONDS: u64 = 2;
 const SECOND: Span = Span::from_secs(1);
 
-/// Time after a mechanism begins that is left out of the results.
+/// Length of the warm-up after a mechanism begins. The results leave it out.
 const WARMUP: Span = Span::from_ms(300);
 
 /// Interval at which the CPU time of the target is read, to find its longest time without CPU time.
@@ -113,7 +113,7 @@ fn pin(pid: i32, cpus: CpuSet) -> Result<(), Problem> {
 
 /// Gives each busy process a cgroup of its own with the weight 100. Without that, the kernel's
 /// autogroups can count all busy processes as one sibling of the target. `None` on a host without
-/// weights, on which no mechanism of the trial uses cgroups.
+/// cgroup weights. On such a host no mechanism of the trial uses cgroups.
 fn as_siblings(hogs: &[BusyProcess]) -> Option<Fence> {
     let mut fence = Fence::start(KeeperCommand::ourselves(["keep"])).ok()?;
     let by = kernel_mechanism(Enforcement::Weight)?;
@@ -216,7 +216,8 @@ fn measure(
 }
 
 /// Measures the target for whole seconds. Returns the largest error of a second, the longest time
-/// without CPU time, and the CPU time of this program without the CPU time of the measurement.
+/// without CPU time, and the CPU time of this program. The CPU time of the measurement itself is
+/// not included.
 fn watch(tid: Tid, trial: &mut Trial) -> Result<(u64, Span, u64), String> {
     let says = |error: &dyn std::error::Error| error.to_string();
     let _urgent = Punctual::begin().map_err(|error| says(&error))?;

@@ -26,7 +26,7 @@ use crate::signals::stop_flag;
 use crate::terminal::{self, Counter};
 use crate::{bug, grid};
 
-/// A VM whose slice is searched, and the file of its scenario.
+/// A VM whose smallest slice is searched for, and the file of its scenario.
 struct FileVm<'a> {
     source: Source<'a>,
     vm: SearchedVm,

@@ -58,15 +58,16 @@ What the host does:
     dropped and counted. After eight dropped frames in a row all claims of the
     agent end.
   - The host passes at most 1000 reports per second to the policy. If an agent
-    sends more, only the latest counts.
+    sends more, the policy gets only the latest.
   - Agent and host must use the same version of the report format (frames). If
     not, `run` warns.
-  - A full or closed channel delays no other VM: the agent drops its reports.
+  - If the channel is full or closed, the agent drops its reports. This does not
+    delay other VMs.
   - After a run, `slackline run` prints what it received and dropped from each
     agent and through each relay.
 
 Pending I/O: without a relay the host does not know when I/O is pending for a
-QEMU guest, so the policy counts only tasks that want the CPU. Two options of
+QEMU guest, so the policy considers only tasks that want the CPU. Two options of
 QEMU and a key of `live` in the scenario add a relay:
 
   -device virtserialport,chardev=e,name=my.requests
@@ -83,7 +84,7 @@ QEMU and a key of `live` in the scenario add a relay:
   - `slackline load ping --to /run/web.requests` sends requests.
 
 Without a VM: an agent can listen on a Unix socket itself (--socket
-/run/web.gaps). `slackline load guest` is a process that plays a guest with a
+/run/web.gaps). `slackline load guest` is a process that acts as a guest with a
 busy task, an urgent server, and devices that report pending I/O.
 
 Limits:

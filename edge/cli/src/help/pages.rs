@@ -186,10 +186,10 @@ const FAMILY_INTRO: &str = "\
 A family is a scenario whose domains `slackline sweep` draws at random.
 
 Use a family to compare policies over many hosts. On each host a random number
-of guests share by weight, and each CPU may also have one reservation. `sweep`
-draws one host of each size for each seed, and runs it under each policy and at
-each point of the axes. Each run is a row of the table, with the distance of the
-guests from their fair shares.
+of guests share the CPUs by weight, and each CPU may also have one reservation.
+`sweep` draws one host of each size for each seed, and runs the host under each
+policy and at each point of the axes. Each run is a row of the table. A column
+shows how far the CPU time of the guests was from their fair shares.
 
   title  = \"random hosts\"
   length = \"32s\"
@@ -300,8 +300,9 @@ fn fields(text: &mut String, heading: &str, fields: &[&Field]) {
         let _ = write!(text, "  {:longest$}  {}", field.name, lines.trim_start());
     }
     if fields.iter().any(|field| field.default == Some(AS_RULES)) {
-        let line =
-            format!("Without a stated default it is {AS_RULES}: the value that `rules` sets.");
+        let line = format!(
+            "If no default is stated, the default is {AS_RULES}: the value that `rules` sets."
+        );
         wrapped(text, 2, &line);
     }
     text.push('\n');

@@ -8,7 +8,7 @@ use crate::entries;
 const CONCEPTS: &str = include_str!("../../../../docs/concepts.md");
 
 /// Returns the glossary's entries for a word, and the names of the pages that contain the word.
-/// `None` if there are neither.
+/// `None` if the word has no entry and is on no page.
 pub(super) fn word(word: &str, titled_pages: &[(String, String)]) -> Option<String> {
     let entries: Vec<(String, String)> = glossary().filter(|(term, _)| has(term, word)).collect();
     let mentioned = titled_pages.iter().filter(|(_, page)| has(page, word));

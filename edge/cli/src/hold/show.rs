@@ -44,7 +44,8 @@ pub(super) struct HoldOutput {
     every: Span,
     /// Time of the last progress line, and the CPU time that the target had used by then.
     last: (Span, Span),
-    /// Description of another program's change, for each contested part of the target.
+    /// For each part of the target whose scheduling another program keeps changing: a description
+    /// of the change.
     contested: BTreeMap<JoinId, String>,
     /// Time at which the vCPUs of the guest were last counted.
     counted: Span,
@@ -122,7 +123,7 @@ impl HoldOutput {
         let mut shown = HoldOutput::new(args, heading.mechanism);
         let parts = u64::try_from(heading.parts).unwrap_or(u64::MAX);
         let amount = match heading.demand {
-            Demand::Weight(weight) => format!("weight {weight} among its siblings"),
+            Demand::Weight(weight) => format!("weight {weight} among sibling cgroups"),
             Demand::Time(each, bound) => {
                 let one = ppm(each.slice(), each.period());
                 shown.each = Some(one);
@@ -177,8 +178,8 @@ impl HoldOutput {
         }
     }
 
-    /// Formats the reservation `of` with the word before it and the text `after` behind it, such as
-    /// `promised 30.00 %`. Empty if the target has a weight.
+    /// Formats the reservation `of` with the output's word (see the field `word`) before it and the
+    /// text `after` behind it, such as `promised 30.00 %`. Empty if the target has a weight.
     fn promise(&self, of: Option<u64>, after: &str) -> String {
         of.map_or_else(String::new, |of| format!("{} {}{after}", self.word, percent(of)))
     }
@@ -190,8 +191,8 @@ impl HoldOutput {
         for (id, finding) in &seen.contested {
             let vcpu = id.vcpu().number();
             lines.push(format!(
-                "contested: vCPU {vcpu}: {finding}; it runs without a limit until the change is \
-                 undone\n"
+                "contested: vCPU {vcpu}: {finding}; the vCPU runs without a limit until the \
+                 change is undone\n"
             ));
             self.contested.insert(*id, finding.to_string());
         }
@@ -231,8 +232,8 @@ impl HoldOutput {
         if self.json { Ok(()) } else { self.say(&line) }
     }
 
-    /// Returns descriptions of the changes to contested parts as JSON. The result is null if no
-    /// part is contested.
+    /// Returns as JSON the descriptions of the changes that other programs keep making to the
+    /// scheduling of the target. The result is null if there are no such changes.
     fn contested(&self) -> Value {
         let found: Vec<&str> = self.contested.values().map(String::as_str).collect();
         if found.is_empty() { Value::Null } else { found.join("; ").into() }

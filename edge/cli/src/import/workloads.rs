@@ -17,7 +17,7 @@ use crate::places::Places;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Number of job files whose names are printed.
+/// Maximum number of job files whose names are printed.
 const FEW: usize = 4;
 
 /// Converts files to a scenario and the job files that it names.

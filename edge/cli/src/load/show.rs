@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn load_process_report_omits_inapplicable_values() {
+    fn report_of_load_command_omits_inapplicable_values() {
         let us = Span::from_us;
         let done = LoadResults {
             elapsed: Span::from_secs(2),

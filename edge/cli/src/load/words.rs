@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn load_process_program_is_unchanged_if_passed_on_command_line() {
+    fn load_process_steps_are_unchanged_if_passed_on_command_line() {
         let fixed = |ms| Draw::Fixed(Span::from_ms(ms));
         let release = Step::Release {
             period: Span::from_us(10_500),
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn load_process_receives_a_recording_by_its_file_path() {
+    fn recording_is_passed_to_load_process_as_a_file_path() {
         let path = std::env::temp_dir().join(format!("words-{}.csv", std::process::id()));
         std::fs::write(&path, "1,2\n".repeat(5_000)).expect("a file");
         let words = [format!("recording {}", path.display())];
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn client_settings_survive_a_round_trip_through_command_line_words() {
+    fn load_client_settings_are_unchanged_if_passed_on_command_line() {
         let (every, gap) = (Draw::Exponential { mean: Span::from_us(1052) }, Span::from_us(3));
         let (timeout, retry) = (Span::from_secs(5), Span::from_secs(3));
         for kind in [

@@ -35,13 +35,13 @@ pub(super) struct ManagedHost {
 /// Measurements of all managed VMs in a round.
 pub(super) struct MeasuredRound {
     pub(super) round: Round,
-    /// Reservations of the measured VMs, in the same order.
+    /// Reservations of the measured VMs, in the order of the VMs in `round`.
     pub(super) reservations: Vec<Reservation>,
     /// For each measured VM, the largest share that admission would accept for each of its vCPUs.
     largest: Vec<CpuShare>,
     /// Prediction for each measured VM without a change. `None` if a VM has no prediction.
     unchanged: Option<Vec<PredictedVm>>,
-    /// Reason why this recording allows no predictions. `None` if it allows them.
+    /// Reason why the recording of this round allows no predictions. `None` if it allows them.
     pub(super) refused: Option<String>,
 }
 
@@ -85,8 +85,8 @@ impl ManagedHost {
         Ok(host)
     }
 
-    /// Checks that the caller may change reservations: a dry run without any change needs that
-    /// right.
+    /// Checks that the caller may change reservations. The check is a dry run without any change,
+    /// which needs the same right as a change.
     ///
     /// # Errors
     /// If the caller's role has no such right, or the daemon does not answer.
@@ -108,8 +108,8 @@ impl ManagedHost {
     /// Returns all reservations.
     ///
     /// # Errors
-    /// If the daemon does not answer, or the kernel enforces a reservation, so that no waits are
-    /// recorded.
+    /// If the daemon does not answer. Also if the kernel enforces a reservation, because the waits
+    /// of its VM are then not recorded.
     pub(super) fn reservations(&mut self) -> Result<Vec<Reservation>, Problem> {
         let all = service::all(self.client()?)?;
         service::check_mechanisms("cannot manage", &all)?;
@@ -303,8 +303,8 @@ pub(super) fn may_be_done(error: &ClientError) -> bool {
 }
 
 /// Returns true if an error ends the manager. After any other error the manager tries again in the
-/// next round. The daemon can refuse a question as bad because a VM has left since the reservations
-/// were listed.
+/// next round. A question that the daemon refuses as bad does not end the manager: a VM may have
+/// left since the reservations were listed.
 pub(super) fn is_final(problem: &Problem) -> bool {
     match problem {
         Problem::Service(ClientError::Refused(refused)) => {

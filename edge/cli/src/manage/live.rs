@@ -113,7 +113,7 @@ impl LiveManager<'_> {
         let mut text = format!("{mode}: {} in rounds of {round}\n", managed.join(", "));
         for it in &all {
             if let Some(why) = self.host.reason_to_leave(it) {
-                text += &format!("{} is left as it is: {why}\n", it.name);
+                text += &format!("{} is not managed: {why}\n", it.name);
             }
         }
         terminal::say(&text)
@@ -138,8 +138,8 @@ impl LiveManager<'_> {
         if let Some((before, ..)) = &self.last {
             let (name, slice, at) = (&before.name, before.slice.0, self.daemon_options());
             terminal::tell(&format!(
-                "note:  the effect of the last change of {name} was not measured; undo it with \
-                 `slackline change {name} --slice {slice}{at}`\n"
+                "note:  the effect of the last change of {name} was not measured; undo the change \
+                 with `slackline change {name} --slice {slice}{at}`\n"
             ));
         }
     }
@@ -186,7 +186,7 @@ impl LiveManager<'_> {
                 if self.silent >= MAX_SILENT_ROUNDS {
                     return Err(problem);
                 }
-                Ok(self.result_without_change(format!("held: {problem}")))
+                Ok(self.result_without_change(format!("no change: {problem}")))
             }
         }
     }
@@ -202,7 +202,7 @@ impl LiveManager<'_> {
 
     fn try_round(&mut self, number: u64) -> Result<RoundResult, Problem> {
         let Some(measured) = self.host.measure(number)? else {
-            return Ok(self.result_without_change("held: no VM can be measured".into()));
+            return Ok(self.result_without_change("no change: no VM can be measured".into()));
         };
         if self.args.at.mode == Mode::Observe {
             let says = measured.round.vms.iter().map(describe_measurements).collect::<Vec<_>>();
@@ -231,7 +231,7 @@ impl LiveManager<'_> {
             Some(decision) => self.enact_decision(&measured, decision, before)?,
             None => {
                 let why = measured.refused.clone().or(why_not);
-                let why = why.map(|why| format!("held: {why}"));
+                let why = why.map(|why| format!("no change: {why}"));
                 self.result_without_change(why.unwrap_or_else(|| "no beneficial change".into()))
             }
         };
@@ -252,7 +252,7 @@ impl LiveManager<'_> {
         let known = before[name];
         // The change of another client has replaced the change of this manager.
         self.last.take_if(|(last, ..)| last.name == *name);
-        Some(format!("held: another client changed {name}: revision {now}, expected {known}"))
+        Some(format!("no change: another client changed {name}: revision {now}, expected {known}"))
     }
 
     /// Recommends or makes a change.

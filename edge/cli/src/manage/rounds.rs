@@ -66,7 +66,8 @@ impl RoundFile {
         self.append(&json_line(line))
     }
 
-    /// Appends a line. If only a part of it can be written, the file ends with the line before.
+    /// Appends a line. If only a part of the line can be written, that part is removed from the
+    /// file again.
     fn append(&mut self, text: &str) -> Result<(), Problem> {
         if let Err(source) = self.file.write_all(text.as_bytes()) {
             let is_file = self.file.metadata().is_ok_and(|it| it.is_file());

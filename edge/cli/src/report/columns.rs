@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn html_report_timeline_divides_run_interval_into_equal_columns() {
+    fn html_report_timeline_splits_run_interval_at_column_boundaries() {
         let vcpu = VcpuId::new(0, DomId::new(1), 0);
         let mut columns = Columns::new(Time::START.after(Span::from_ms(5_000)));
         let (at, name) = (Time::START, "a </script>".to_owned());

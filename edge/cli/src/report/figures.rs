@@ -21,7 +21,7 @@ pub(crate) fn shares(vcpus: &[(String, Vec<Span>)], window: Span) -> Figure {
         Layer::steps(name, starts.zip(ran.iter().map(share)))
     };
     let plot = shown.iter().map(line).fold(plot, Plot::with);
-    let caption = format!("Share in each {window} of the run.{}", left_out(vcpus.len()));
+    let caption = format!("Share of a CPU in each interval of {window}.{}", left_out(vcpus.len()));
     Figure::new("CPU time received", plot).caption(&caption)
 }
 
@@ -49,8 +49,11 @@ fn distribution(metric: &str, all: &[Cumulative]) -> Figure {
         Layer::steps(&of.vcpu, first.into_iter().chain(of.steps.iter().map(step)))
     };
     let plot = of_metric.iter().take(MOST_LINES).map(line).fold(plot, Plot::with);
-    let caption =
-        format!("Part of all values that are at most this long.{}", left_out(of_metric.len()));
+    let caption = format!(
+        "A curve shows the part of all values that are at most as long as the time on the x \
+         axis.{}",
+        left_out(of_metric.len())
+    );
     Figure::new(&format!("Distribution of {metric}"), plot).caption(&caption)
 }
 

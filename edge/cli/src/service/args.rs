@@ -374,9 +374,9 @@ pub(crate) enum Step {
 /// Start of the interval that a command shows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Since {
-    /// A moment, in nanoseconds since 1970.
+    /// A date and time, in nanoseconds since 1970.
     At(u64),
-    /// A time before now.
+    /// A length of time before now.
     Ago(slackline_units::Span),
 }
 
@@ -438,7 +438,8 @@ pub(crate) struct Add {
     pub(crate) at: DaemonArgs,
 }
 
-/// Parses a time before now, or a moment.
+/// Parses a start time: a length of time before now such as `10s`, or a date with an optional time
+/// of day.
 fn since(text: &str) -> Result<Since, String> {
     if is_dated(text) {
         return Ok(Since::At(moment(text)?.ns()));
@@ -447,7 +448,7 @@ fn since(text: &str) -> Result<Since, String> {
     Ok(Since::Ago(ago))
 }
 
-/// Parses the end of a reservation: a length from now, a moment, or `none`.
+/// Parses the end of a reservation: a length of time from now, a date and time, or `none`.
 fn until(text: &str) -> Result<End, String> {
     if text == "none" {
         return Ok(End(None));
@@ -461,7 +462,8 @@ fn until(text: &str) -> Result<End, String> {
     Ok(End(Some(WallTime::from_ns(ns))))
 }
 
-/// Returns true if a text begins like a date, so that it is no length of time.
+/// Returns true if a text begins like a date, with a year and a dash. Such a text is not a length
+/// of time.
 fn is_dated(text: &str) -> bool {
     text.get(..5).is_some_and(|year| year.ends_with('-'))
 }
@@ -544,9 +546,9 @@ pub(crate) struct WhyArgs {
 /// missed deadlines. It also asks for the culprit of the selected VM's waiting time. With a file,
 /// `top` plays a recording, an incident or any saved trace, with XenMon's columns for each vCPU.
 ///
-/// Keys: `q` quit, `s` sort by the next column, `/` show only names with a text, arrows select a
-/// row, Enter shows who kept the selected VM from running, Space pauses, `+` and `-` play a
-/// recording faster and slower.
+/// Keys: `q` quit, `s` sort by the next column, `/` show only names that contain a text, arrows
+/// select a row, Enter shows who kept the selected VM from running, Space pauses, `+` and `-` play
+/// a recording faster and slower.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Recording, incident or trace to play [default: ask the daemon].

@@ -28,11 +28,12 @@ use crate::terminal;
 /// reserves capacity for a gang member that has not begun.
 const WITHIN: Duration = Duration::from_secs(3);
 
-/// Minimum time from the request to begin until the VMs are first scheduled, [`LEAD`] before the
-/// common start. It is long enough for the request to reach all hosts.
+/// Minimum time between sending the requests to begin and the first scheduling of the VMs. In this
+/// time the requests can reach all hosts. The VMs are first scheduled [`LEAD`] before the common
+/// start.
 const NOTICE: Span = Span::from_secs(1);
 
-/// Time before the common start of a gang at which its VMs are first scheduled. Until the common
+/// The VMs of a gang are first scheduled this long before the gang's common start. Until the common
 /// start, each VM has only the prorated budget of an incomplete period.
 const LEAD: Span = Span::from_ms(20);
 
@@ -174,8 +175,8 @@ impl<'a> Calls<'a> {
         Ok(Calls { file, trust, slice, period, phase, clocks, begins_ns, answers, refusals })
     }
 
-    /// Checks that the clocks of all hosts agree well enough. If two clocks differ, the VMs run at
-    /// different times by the same amount.
+    /// Checks that the clocks of all hosts agree well enough. If the clocks of two hosts differ,
+    /// the periods of their VMs begin apart by the same amount.
     fn check_clocks(&self) -> Result<(), Problem> {
         let (mut most, mut unknown) = (Span::ZERO, None);
         for (index, one) in self.clocks.iter().enumerate() {
@@ -201,7 +202,8 @@ impl<'a> Calls<'a> {
             }
         }
         if let Some(host) = unknown {
-            let says = "does not report the error of its clock, so slices may not begin together";
+            let says = "does not report the error of its clock, so slices may begin at \
+                        different times";
             terminal::tell(&format!("warning: {host} {says}\n"));
         } else if most > self.slice / 20 {
             terminal::tell(&format!(
@@ -213,8 +215,8 @@ impl<'a> Calls<'a> {
         Ok(())
     }
 
-    /// Returns the start of the first period for which the start order can reach all hosts in time,
-    /// in nanoseconds since 1970.
+    /// Returns the start of the first period for which the request to begin can reach all hosts in
+    /// time, in nanoseconds since 1970.
     fn first_period(&self) -> u64 {
         let ahead = self.clocks.iter().map(|reading| reading.ahead).max().unwrap_or(0);
         let now = i128::try_from(since_1970().as_nanos()).unwrap_or(i128::MAX) + ahead;
@@ -484,7 +486,7 @@ impl Calls<'_> {
         let comes = if self.file.strict {
             "the reservations of all other members end"
         } else {
-            "the other members continue"
+            "the other members keep their reservations"
         };
         let mut message = format!("gang {gang} lost its member {name}, so {comes}: {why}");
         let untold = said.iter().zip(&others).filter(|(said, _)| **said == GangReply::Nothing);

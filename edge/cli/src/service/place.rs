@@ -123,8 +123,8 @@ fn seen(host: &str, trust: &Trust, name: &str, period: Length) -> Answer {
 }
 
 /// Returns the hosts to try, in order. If a host already has the reservation, for example because
-/// its answer was lost, only that host is returned. Otherwise a second reservation would be made on
-/// another host.
+/// its answer was lost, only that host is returned. This prevents a second reservation on another
+/// host.
 fn candidates(
     args: &PlaceArgs,
     answers: &[Answer],

@@ -10,7 +10,7 @@ pub(super) fn shown(all: &[PredictionRecord]) -> String {
     let width = all.iter().map(|it| it.prediction.vcpu.len()).max().unwrap_or(0).max(4);
     let mut text = format!(
         "{:<19}  {:<width$}  {:>14}  {:>6}  {:>8}  {:>6}  {:>15}  {:>6}\n",
-        "applied", "vCPU", "share %", "came", "missed", "came", "wait p99 ms", "came"
+        "applied", "vCPU", "share %", "actual", "missed", "actual", "wait p99 ms", "actual"
     );
     for one in all {
         let (least, most) = one.prediction.share_ppm;
@@ -55,8 +55,9 @@ pub(crate) fn record(all: &[PredictionRecord]) -> String {
     let within = errors.iter().filter(|&&error| error == 0).count();
     let close = errors.iter().filter(|&&error| error <= 10_000).count();
     format!(
-        "Predictions so far: {count}. The share was in the predicted interval in {within} of them, \
-         and at most 1 point outside it in {close}. Median error {} points, largest {}.\n",
+        "Predictions so far: {count}. In {within} of them the share was in the predicted interval, \
+         and in {close} of them at most 1 point outside the interval. Median error of the share: \
+         {} points, largest error: {} points.\n",
         percent(median),
         percent(worst),
     )

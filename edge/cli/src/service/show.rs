@@ -16,9 +16,9 @@ use crate::headings::*;
 /// Text in place of an amount that is not known.
 const NOTHING_YET: &str = "not known yet";
 /// Text in place of the percentage of missed deadlines if no deadline passed.
-const NO_DEADLINES: &str = "no deadline passed in this time";
+const NO_DEADLINES: &str = "no deadline passed in the time of `in last`";
 /// Text in place of the percentage of missed deadlines if the kernel enforces the reservation.
-const NOT_COUNTED: &str = "deadline misses are counted under the dispatcher only";
+const NOT_COUNTED: &str = "deadline misses are counted only if the dispatcher enforces";
 
 pub(super) fn reservations(all: &[Reservation]) -> Table {
     let recent = |cell: fn(&Delivery) -> Cell| {
@@ -114,8 +114,8 @@ pub(super) fn overloads(host: &Host) -> String {
         let [reserved, overhead, limit] =
             [reserved_ppm, overhead_ppm, limit_ppm].map(|ppm| percent(ppm.into()));
         Some(format!(
-            "CPU {} cannot deliver its reservations: {reserved} % reserved and {overhead} % of \
-             dispatch overhead in 10 s exceed the {limit} % for real-time threads\n",
+            "CPU {} cannot deliver its reservations: {reserved} % is reserved, dispatch overhead \
+             took {overhead} % in 10 s, and real-time threads can have at most {limit} %\n",
             cpu.cpu
         ))
     };
@@ -126,7 +126,7 @@ pub(super) fn overloads(host: &Host) -> String {
 pub(super) fn one(one: &Reservation) -> String {
     let each =
         if one.vcpus == 1 { String::new() } else { format!(" for each of {} vCPUs", one.vcpus) };
-    let by_use = if one.by_use { ", plus what other vCPUs leave unused" } else { "" };
+    let by_use = if one.by_use { ", plus CPU time that other vCPUs leave unused" } else { "" };
     let exact = if one.exact { ", and no more" } else { "" };
     let phase = one.phase.map(|phase| format!(", in phase {}", phase.0)).unwrap_or_default();
     let why = one.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();

@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sweep_journal_restores_finished_runs_and_refuses_another_sweep() {
+    fn sweep_journal_restores_finished_runs_only_for_the_same_sweep() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = |of: &str, fresh| Journal::open(name.clone(), of, fresh);

@@ -82,8 +82,8 @@ pub(super) fn page(args: &Sweep, jobs: &Jobs<'_>, rows: &Rows) -> String {
             };
             let figure = Figure::of_panels(&title, panels);
             page = page.figure(figure.caption(
-                "Medians over the seeds with their range. Missed deadlines are those of all seeds \
-                 together.",
+                "Medians over the seeds with their range. Missed deadlines are counted over all \
+                 seeds together.",
             ));
         }
         page = page.table(here.table());
@@ -95,11 +95,12 @@ fn about(jobs: &Jobs<'_>, rows: &Rows) -> String {
     let error = match jobs.is_drawn {
         true => {
             "Hosts are drawn at random. The share error is the distance of the CPU time that a \
-             guest received from its fair share, in percent of that. The fair share is weighted \
-             max-min fair over all CPUs at every instant, among the runnable guests."
+             guest received from its fair share, in percent of the fair share. The fair share is \
+             weighted max-min fair over all CPUs at every instant, among the runnable guests."
         }
         false => {
-            "The share error is the distance of a vCPU from its reservation, in percent of that."
+            "The share error is the distance of the CPU time that a vCPU received from its \
+             reservation, in percent of the reservation."
         }
     };
     let done = match (rows.count(), jobs.count()) {
@@ -183,9 +184,9 @@ impl PointHosts<'_> {
         ];
         let mut table = Table::new(heads).caption(
             "Medians over the seeds. Columns: mean share error over vCPUs; share error of the \
-             worst vCPU, in parentheses that of the worst seed; 95th percentile of the share error \
-             in single seconds; migrations per second and CPU; missed deadlines of all; time \
-             waiting, in percent of the time runnable.",
+             worst vCPU, in parentheses its value in the worst seed; 95th percentile of the share \
+             error in single seconds; migrations per second and CPU; missed deadlines, in percent \
+             of all deadlines; time waiting, in percent of the time runnable.",
         );
         for (host, cpus) in self.hosts() {
             for (nth, policy) in self.jobs.policies.iter().enumerate() {

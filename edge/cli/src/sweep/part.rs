@@ -2,8 +2,8 @@
 //!
 //! Run number `n` of a sweep belongs to part `n % N + 1` of N, so parts take similar times. The
 //! file of a part is a journal. Its first line identifies the sweep, the part and the build of the
-//! program. Its first entry has the scenario and the options, so `join` needs no other file than
-//! the parts, and the files that the scenario names.
+//! program. Its first entry has the scenario and the options, so `join` needs only the parts and
+//! the files that the scenario names.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -151,7 +151,8 @@ pub(crate) fn join(args: &Join) -> Result<(), Problem> {
         let named = named.join(", ");
         return Err(refused(
             format!(
-                "cannot join {}: a file that its scenario names has changed since: {named}",
+                "cannot join {}: a file that its scenario names has changed since the part was \
+                 made; the scenario names {named}",
                 parts[0].file.display()
             ),
             "run `slackline join` in the folder of the sweep, with the files as they were",
@@ -186,7 +187,7 @@ fn check_same(parts: &[ReadPart]) -> Result<(), Problem> {
         }
         if part.sweep != first.sweep {
             return Err(refused(
-                format!("cannot join {name}: it is a part of another sweep than {other}"),
+                format!("cannot join {name}: it and {other} are parts of different sweeps"),
                 "use the same file, policies, seeds, length and metrics for all parts",
             ));
         }
@@ -240,7 +241,7 @@ fn runs_of(part: &ReadPart, jobs: &Jobs<'_>) -> Result<BTreeMap<usize, Vec<Strin
         let job = line[0].parse().ok().filter(|&job| job < jobs.count() && part.part.has(job));
         let Some(job) = job.filter(|_| line.len() == width + 1) else {
             return Err(refused(
-                format!("cannot join {name}: it has a run that is not of part {}", part.part),
+                format!("cannot join {name}: it has a run that part {} does not have", part.part),
                 "run its `slackline sweep --part` again with --fresh",
             ));
         };
@@ -249,7 +250,7 @@ fn runs_of(part: &ReadPart, jobs: &Jobs<'_>) -> Result<BTreeMap<usize, Vec<Strin
     let all = (0..jobs.count()).filter(|&job| part.part.has(job)).count();
     if runs.len() < all {
         return Err(refused(
-            format!("cannot join {name}: it has {} of its {all} runs", runs.len()),
+            format!("cannot join {name}: it has only {} of its {all} runs", runs.len()),
             "run its `slackline sweep --part` again, which continues it",
         ));
     }

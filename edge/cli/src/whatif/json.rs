@@ -14,7 +14,7 @@ pub(super) fn gate(answer: &Answer<'_>) -> Value {
     json!({ "format": FORMAT, "recording": recording(answer), "gate": gate_value(answer) })
 }
 
-/// Returns a value as a text file.
+/// Formats a JSON value as indented text that ends with a newline.
 pub(super) fn text(file: &Value) -> String {
     format!("{file:#}\n")
 }

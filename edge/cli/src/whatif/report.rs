@@ -30,9 +30,9 @@ pub(super) fn page(answer: &Answer<'_>, forecast: &Forecast) -> String {
         rows = rows.row(cells.into_iter().enumerate().map(cell));
     }
     let losses: Vec<String> = match &forecast.losses[..] {
-        [] => vec!["No losses of CPU time, deadlines or short waits are predicted.".into()],
+        [] => vec![table::NO_LOSS.into()],
         some => {
-            some.iter().map(|loss| format!("{} loses {}.", loss.name, table::lost(loss))).collect()
+            some.iter().map(|loss| format!("{} loses: {}.", loss.name, table::lost(loss))).collect()
         }
     };
     Page::new(&format!("What if: {}", header.title), made)
@@ -70,7 +70,8 @@ fn figure(
     let names = forecast.rows.iter().map(|row| row.name.clone());
     let plot = Plot::new(Axis::names("vCPU", names), Axis::linear(what, unit).including(0.0));
     let plot = plot.with(Layer::bars("now", now)).with(Layer::bars_with_range("then", then));
-    Figure::new(title, plot).caption("The range of a bar is that of the open and the closed form.")
+    Figure::new(title, plot)
+        .caption("The range of a predicted bar spans the values of the open and the closed form.")
 }
 
 fn interval(row: &Row, of: &dyn Fn(&Measures) -> Option<f64>) -> Option<(f64, f64)> {

@@ -76,8 +76,8 @@ fn between<T: Copy>(interval: Option<(T, T)>, write: impl Fn(T) -> String) -> St
 pub(super) fn gate(answer: &Answer<'_>) -> String {
     let recording = answer.recording;
     let mut text = head(answer);
-    text += "Second half of the recording, recorded and simulated with the costs of the first \
-             half:\n\n";
+    text += "Second half of the recording, as recorded and as simulated with the costs of the \
+             first half:\n\n";
     let mut lines = Lines::default();
     let heading = ["vCPU", "form", "share", "simulated", "p99 wait", "simulated", ""];
     lines.add(heading.map(str::to_owned));
@@ -145,10 +145,11 @@ pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
     text += &prediction(forecast).text();
     text.push('\n');
     if forecast.losses.is_empty() {
-        text += "No losses of CPU time, deadlines or short waits are predicted.\n";
+        text += NO_LOSS;
+        text.push('\n');
     }
     for loss in &forecast.losses {
-        text += &format!("{} loses {}.\n", loss.name, lost(loss));
+        text += &format!("{} loses: {}.\n", loss.name, lost(loss));
     }
     text += "Not known:\n";
     for line in limits(answer, forecast) {
@@ -185,15 +186,19 @@ pub(super) fn in_brief(row: &Row) -> String {
     told.collect::<Vec<String>>().join("; ")
 }
 
+/// Text in place of losses if there are none.
+pub(super) const NO_LOSS: &str =
+    "No vCPU is predicted to lose CPU time, miss more deadlines or wait longer.";
+
 /// Describes the CPU time that a vCPU loses because of the edits.
 pub(super) fn lost(loss: &Loss) -> String {
     let mut parts = Vec::new();
     if loss.share_ppm > 0 {
-        parts.push(format!("{} points of a CPU", percent(loss.share_ppm)));
+        parts.push(format!("{} percentage points less CPU time", percent(loss.share_ppm)));
     }
     if loss.misses > 0 {
-        let deadlines = if loss.misses == 1 { "deadline" } else { "deadlines" };
-        parts.push(format!("{} more {deadlines}", loss.misses));
+        let misses = if loss.misses == 1 { "miss" } else { "misses" };
+        parts.push(format!("{} more deadline {misses}", loss.misses));
     }
     if let Some((now, then)) = loss.wait_p99 {
         parts.push(format!("p99 wait {} instead of {}", ms(then), ms(now)));

@@ -117,7 +117,7 @@ fn for_caller(answer: Value, question: &WorkerQuestion) -> PredictionFields {
     }
     if let Some(Value::Array(losses)) = answer.get_mut("losses") {
         for loss in losses.iter_mut().filter(|loss| !is_own(loss)) {
-            let says = "CPU time, deadlines or a shorter wait";
+            let says = "less CPU time, more deadline misses or a longer wait";
             *loss = json!({
                 "name": loss["name"], "share_ppm": 0, "misses": 0, "wait_p99": null, "says": says
             });

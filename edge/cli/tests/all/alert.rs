@@ -21,7 +21,7 @@ fn run(place: &Place, more: &[&str]) -> crate::common::Ran {
 }
 
 #[test]
-fn alert_command_under_edf_repeats_allocation_errors_within_one_slice() {
+fn allocation_errors_under_edf_are_repeatable_and_within_one_slice() {
     let place = Place::new();
     let out = run(&place, &["edf", "--json"]).good();
     assert_eq!(out, run(&place, &["edf", "--json"]).good());
@@ -41,7 +41,7 @@ fn alert_command_under_edf_repeats_allocation_errors_within_one_slice() {
 }
 
 #[test]
-fn limiting_policies_keep_allocation_error_of_run_within_6_percent() {
+fn limiting_policies_keep_ten_second_allocation_error_within_6_percent() {
     for policy in ["edf", "gedf", "sedf", "atropos", "credit"] {
         let whole = json(&run(&Place::new(), &[policy, "--json"]).good());
         for target in whole["cases"][0]["targets"].as_array().expect("targets") {
@@ -55,10 +55,10 @@ fn limiting_policies_keep_allocation_error_of_run_within_6_percent() {
 
 /// At the smallest share, the errors per second published for Credit are -100 to +370 %. The
 /// smallest share, 1 %, is 10 ms per second, and a timeslice is 30 ms. So the error is -100 % in a
-/// second without a timeslice, and +200 % in a second with a timeslice. With two, of which Dom0
-/// cuts one short, it is at most +500 %.
+/// second without a timeslice, and +200 % in a second with a timeslice. In a second with two
+/// timeslices, of which Dom0 cuts one short, the error is at most +500 %.
 #[test]
-fn credit_2006_errs_by_whole_timeslices_without_rule_park_budget() {
+fn credit_error_is_whole_timeslices_unless_parameter_park_is_budget() {
     let errors = |case: &str| {
         let test = ["alert", "--seeds", "1", "--length", "3min", "--targets", "1", "--json"];
         let whole = json(&Place::new().run(&[&test[..], &["--policy", case]].concat()).good());
@@ -93,7 +93,7 @@ fn alert_command_writes_html_report_and_csv_line_per_second() {
 }
 
 #[test]
-fn alert_command_chart_axis_extends_to_errors_beyond_published_range() {
+fn axis_of_alert_chart_extends_to_errors_beyond_published_range() {
     let place = Place::new();
     let figure = |policy: &str| {
         let words = ["--seeds", "1", "--length", "10s", "--targets", "1", "--report", "it.html"];
@@ -116,7 +116,7 @@ fn alert_command_chart_axis_extends_to_errors_beyond_published_range() {
 }
 
 #[test]
-fn alert_command_ablate_option_adds_cases_changing_one_rule_each() {
+fn ablate_option_of_alert_adds_cases_that_change_one_rule() {
     let place = Place::new();
     let out = run(&place, &["edf", "--set", "period=20ms", "--ablate"]).good();
     assert!(out.contains("edf:period=20ms:place=pack"), "{out}");
@@ -127,7 +127,7 @@ fn alert_command_ablate_option_adds_cases_changing_one_rule_each() {
 }
 
 #[test]
-fn alert_smp_option_gives_three_domains_66_percent_cpu_each() {
+fn smp_option_of_alert_limits_three_vms_to_66_percent() {
     let arguments = ["alert", "--smp", "--seeds", "1", "--length", "10s", "--json"];
     let whole = json(&Place::new().run(&arguments).good());
     let row = &whole["cases"][0]["targets"][0];
@@ -145,7 +145,8 @@ fn alert_command_refuses_invalid_options() {
         .says("does not set a parameter of the policy");
     run(&place, &["edf", "--set", "period=long"]).refused(2).says("period");
     place.run(&["alert", "--length", "1ms"]).refused(2).says("from 1s");
-    place.run(&["alert", "--targets", "0"]).refused(2).says("a share is above 0 and up to 100 %");
+    let refused = place.run(&["alert", "--targets", "0"]).refused(2);
+    refused.says("each target must be above 0 % and at most 100 %");
     place
         .run(&["alert", "--live", "--limiter", "magic"])
         .refused(2)
@@ -178,9 +179,10 @@ fn alert_command_with_live_option_limits_and_measures_real_process() {
     assert!(row["seconds"] == 3 && most < 500_000, "{whole:#}");
 }
 
-/// The program prints the reason once, and not for each mechanism and share.
+/// The program prints once that it may not use real-time scheduling, and does not repeat this for
+/// each mechanism and share.
 #[test]
-fn alert_command_live_option_without_root_prints_one_error() {
+fn alert_command_with_live_option_without_root_prints_one_error() {
     let place = Place::new();
     for more in [&[][..], &["--limiter", "slackline"]] {
         let arguments = [&["alert", "--live", "--quick"], more].concat();

@@ -68,7 +68,7 @@ fn apply_command_sets_binding_and_vcpu_count_of_new_reservation() {
 }
 
 #[test]
-fn apply_command_refuses_invalid_list_with_file_line_and_vm() {
+fn apply_command_error_about_invalid_file_states_line_and_vm() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let refused = |text: &str, code: i32| {
         daemon.write("list.toml", text);
@@ -102,7 +102,7 @@ fn reservation_enforced_by_quota_or_weight_is_refused_with_hint() {
 /// Predictions of a plan are sent to the daemon after the reservations. A mistake in a plan is
 /// reported at its own line.
 #[test]
-fn apply_command_sends_plan_predictions_and_names_line_of_mistake() {
+fn apply_command_sends_plan_predictions_and_states_lines_of_errors() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let prediction = "[[web.predicted]]\nvcpu = \"web.0\"\nlength_ns = 9\nshare_ppm = [1, 2]\n";
     let plan = format!("[web]\nslice = \"3ms\"\nperiod = \"10ms\"\n{prediction}");
@@ -130,7 +130,7 @@ fn apply_command_with_dry_run_option_reports_nothing_was_changed() {
 }
 
 #[test]
-fn apply_command_accepts_a_file_that_list_printed_as_toml() {
+fn apply_command_accepts_file_that_list_command_printed_as_toml() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let text = daemon.run(&["list", "--toml"]).good();
     daemon.write("list.toml", &text);
@@ -160,7 +160,7 @@ fn ends(request: &Request) -> Outcome {
 }
 
 #[test]
-fn end_time_of_reservation_is_listed_and_set_by_apply() {
+fn list_command_prints_and_apply_sets_end_time_of_reservation() {
     let Some(daemon) = Daemon::new(ends) else { return };
     let shown = daemon.run(&["list", "--columns", "name,until", "--csv"]).good();
     assert_eq!(shown, "name,until\ndb,2126-12-01 18:00:00\nweb,\n");

@@ -70,8 +70,8 @@ fn refusal_of_slice_longer_than_period_states_both_values() {
     nothing_is_kept(&place, "it.toml");
 }
 
-/// The error has the line of the domain that does not fit. It does not say which number of the
-/// domain is too large.
+/// The error has the line of the domain that does not fit. It has no column, because several
+/// numbers of the domain together decide if it fits.
 #[test]
 fn scenario_that_reserves_more_than_the_capacity_is_refused() {
     let place = Place::with(&GOOD.replacen("\"3ms\"", "\"4ms\"", 1));

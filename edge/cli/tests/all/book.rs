@@ -75,7 +75,7 @@ fn every_shell_block_of_the_manual_runs_without_error() {
 }
 
 #[test]
-fn book_test_runs_shell_blocks_except_those_that_need_root() {
+fn book_test_skips_shell_blocks_that_need_root() {
     let text =
         "a\n```sh\none\ntwo\n```\n```sh,root\nno\n```\n```\nneither\n```\n```sh\nthree\n```\n";
     let expected = [(3, "one\ntwo".to_owned()), (13, "three".to_owned())];

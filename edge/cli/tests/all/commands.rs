@@ -33,7 +33,7 @@ fn sim_command_prints_a_table_with_all_vcpus() {
 }
 
 #[test]
-fn sim_command_cost_option_reports_event_count_and_cpu_time() {
+fn cost_option_of_sim_reports_event_count_and_cpu_time() {
     let place = Place::with(GOOD);
     let out = place.run(&["sim", "it.toml", "--cost"]).good();
     assert!(out.contains("note: ") && out.contains(" events in "), "{out}");
@@ -136,7 +136,7 @@ fn xenmon_table_of_run_equals_table_computed_from_trace() {
 }
 
 #[test]
-fn seed_policy_and_length_options_change_results_of_a_run() {
+fn options_for_seed_policy_and_length_change_results_of_run() {
     let place = Place::with(GOOD);
     let run = |more: &[&str]| {
         let arguments = [&["sim", "it.toml", "--json"], more].concat();
@@ -320,7 +320,7 @@ fn output_file_is_created_with_the_permissions_that_umask_allows() {
 }
 
 #[test]
-fn show_command_prints_timeline_list_or_totals_of_trace() {
+fn show_command_prints_trace_as_timeline_list_or_totals() {
     let place = traced();
     let show = |more: &[&str]| place.run(&[&["show", "it.trace"], more].concat()).good();
     let picture = show(&["--for", "40ms", "--width", "80"]);
@@ -374,7 +374,7 @@ fn replaying() -> String {
 }
 
 #[test]
-fn recording_of_never_running_vm_is_replayed_without_cpu_time() {
+fn vm_replaying_recording_without_cpu_time_receives_no_cpu_time() {
     let place = Place::with(&replaying());
     place.write("runs.csv", b"run_ns,block_ns\n0,100000000\n");
     let runs = json(&place.run(&["sim", "it.toml", "--json"]).good());
@@ -511,7 +511,7 @@ fn output_has_no_colours_if_it_is_not_a_terminal() {
 
 /// A timeline on a terminal has colours. If `NO_COLOR` is set, it has none.
 #[test]
-fn no_color_environment_variable_disables_colours_on_a_terminal() {
+fn environment_variable_no_color_disables_colours_on_a_terminal() {
     let place = traced();
     let on_terminal = |no_color: Option<&str>| {
         let (reader, output) = crate::common::terminal();

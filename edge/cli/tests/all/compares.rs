@@ -166,7 +166,7 @@ fn without_claims(text: &str) -> String {
 }
 
 #[test]
-fn every_distribution_in_compare_cdf_file_rises_strictly_to_one() {
+fn distributions_in_cdf_file_of_compare_rise_strictly_to_one() {
     let place = Place::with(&without_claims(&both()).replacen(SPIN, PERIODIC, 1));
     let compare = ["compare", "it.toml", "--policies", "edf,credit", "--seeds", "2"];
     place.run(&[&compare[..], &["--cdf", "it.csv", "--csv", "rows.csv"]].concat()).good();

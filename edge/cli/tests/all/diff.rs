@@ -32,7 +32,7 @@ fn rows(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn diff_command_reports_longer_quantum_effect_but_no_seed_effect() {
+fn diff_command_reports_effect_of_quantum_but_not_of_seed() {
     let place = place();
     let of = |rows: &[Value], vm: Option<&str>, metric: &str| {
         let is_it = |row: &&Value| row["vm"].as_str() == vm && row["metric"] == metric;

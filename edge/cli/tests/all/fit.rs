@@ -26,7 +26,7 @@ fn json(place: &Place, arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn task_set_fit_shows_smallest_slice_with_proof_and_trace() {
+fn fit_command_proves_smallest_slice_and_shows_failing_smaller_slice() {
     let place = place(TASKS);
     let ran = place.run(&["fit", "tasks.toml", "--period", "5ms"]).ended_with(0);
     let ran = ran.shows("1.5ms every 5ms, 30.00 % of a CPU");
@@ -44,7 +44,7 @@ fn task_set_fit_shows_smallest_slice_with_proof_and_trace() {
 }
 
 #[test]
-fn fit_saves_replayable_deadline_miss_and_scenario_with_failing_claim() {
+fn fit_command_saves_replayable_deadline_miss_and_failing_scenario() {
     for scheduler in ["edf", "fixed"] {
         let place = place(&format!("scheduler = '{scheduler}'\n{TASKS}"));
         let save = ["--save", "miss.trace", "--save-scenario", "miss.toml"];
@@ -68,7 +68,7 @@ fn fit_saves_replayable_deadline_miss_and_scenario_with_failing_claim() {
 }
 
 #[test]
-fn fit_finds_largest_period_for_share_and_notes_overlong_period() {
+fn fit_command_finds_largest_period_and_warns_about_overlong_period() {
     let place = place(SHORT);
     let answer = json(&place, &["--share", "50%"]);
     // With half a CPU, the longest time without CPU time is one period. The 100 us of work then
@@ -77,7 +77,7 @@ fn fit_finds_largest_period_for_share_and_notes_overlong_period() {
     let ran = place.run(&["fit", "tasks.toml", "--period", "5ms"]).ended_with(0);
     ran.says("the period 5ms is more than twice the shortest period of a task, 1ms");
     let ran = place.run(&["fit", "tasks.toml", "--period", "20ms"]).ended_with(4);
-    ran.says("19.55ms/20ms is 97.75 % of a CPU, and a CPU admits 95.00 %")
+    ran.says("19.55ms/20ms is 97.75 % of a CPU, and at most 95.00 % can be reserved")
         .says("use a shorter --period");
 }
 
@@ -106,7 +106,7 @@ fn fit_command_refuses_infeasible_tasks_and_states_smallest_sufficient_share() {
 }
 
 #[test]
-fn fit_command_with_delay_option_gives_reservation_within_that_delay() {
+fn fit_command_gives_reservation_that_keeps_the_given_maximum_delay() {
     let place = Place::new();
     let ran = place.run(&["fit", "--share", "20%", "--delay", "15ms"]).ended_with(0);
     ran.shows("1.875ms every 9.375ms, 20.00 % of a CPU").shows("a job of `probe` misses");
@@ -120,7 +120,7 @@ fn fit_command_with_delay_option_gives_reservation_within_that_delay() {
 }
 
 #[test]
-fn fit_most_vms_option_fits_more_vms_than_10ms_period() {
+fn period_from_option_most_vms_fits_more_vms_than_10ms() {
     let place = place(TASKS);
     let most = json(&place, &["--most-vms"]);
     let long = json(&place, &["--period", "10ms"]);

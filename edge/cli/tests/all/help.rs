@@ -225,7 +225,7 @@ fn host_help_page_explains_every_key_of_the_host() {
 }
 
 #[test]
-fn help_finds_a_word_in_glossary_and_pages() {
+fn help_command_finds_a_word_in_glossary_and_help_pages() {
     let place = Place::new();
     for word in ["slack", "deadline", "debt", "trace", "json"] {
         let found = place.run(&["help", word]).good();

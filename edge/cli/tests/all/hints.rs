@@ -65,7 +65,7 @@ fn exact_and_at_least_options_cannot_be_combined() {
 }
 
 #[test]
-fn until_option_accepts_duration_utc_time_or_none() {
+fn until_option_accepts_duration_or_time_or_the_word_none() {
     let Some(daemon) = Daemon::new(fine) else { return };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.expect("after 1970").as_secs();

@@ -122,7 +122,7 @@ fn import_command_names_vms_and_lists_assumptions() {
 }
 
 #[test]
-fn import_command_refuses_damaged_recordings_and_other_files() {
+fn import_command_refuses_damaged_recordings_and_files_of_other_kinds() {
     let place = place();
     let bytes = fs::read(place.path("perf.data")).expect("a file");
     fs::write(place.path("cut.data"), &bytes[..90_000]).expect("a file");
@@ -174,7 +174,7 @@ paused = false
 "#;
 
 #[test]
-fn fair_policy_enforces_quotas_during_changes_and_idles_no_cpu() {
+fn policy_fair_enforces_quotas_during_changes_without_idle_cpu() {
     let place = Place::with(QUOTAS);
     let told = noted(place.run(&["sim", "it.toml", "--json", "--save", "it.trace"]));
     let told: Value = serde_json::from_str(&told).expect("JSON");
@@ -201,7 +201,7 @@ fn live_run_refuses_policy_fair_which_can_only_be_simulated() {
 }
 
 #[test]
-fn fair_policy_divides_cpu_time_by_weight() {
+fn policy_fair_divides_cpu_time_by_weight() {
     let place = place();
     let told = noted(place.run(&["sim", "it.toml", "--json"]));
     let told: Value = serde_json::from_str(&told).expect("JSON");

@@ -92,7 +92,7 @@ fn finished(ran: &Ran) -> (u64, u64) {
 
 /// A run takes a tenth of a second on a usual host. The interrupt comes after three seconds. Even
 /// on a host that is thirty times slower, some runs are complete by then. Even on a host that is
-/// ten times faster, some runs are not.
+/// ten times faster, some runs are not complete by then.
 #[test]
 fn command_that_is_interrupted_prints_its_finished_runs() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"1000s\"", 1));
@@ -119,7 +119,7 @@ fn command_that_is_interrupted_names_its_unfinished_runs() {
 }
 
 #[test]
-fn sweep_command_into_pipe_reports_progress_and_remaining_time() {
+fn sweep_command_reports_progress_and_remaining_time_to_a_pipe() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"300s\"", 1));
     let words = ["sweep", "it.toml", "--seeds", "10000", "--csv", "it.csv"];
     let ran = interrupted(&place, &words, Duration::from_secs(5)).ended_with(130);

@@ -252,7 +252,7 @@ fn bsp_nodes_started_by_separate_commands_wait_for_each_other() {
 }
 
 #[test]
-fn bsp_node_refuses_its_own_address_or_repeated_peers() {
+fn bsp_node_refuses_own_address_and_repeated_addresses_as_peers() {
     let place = Place::new();
     let [own, peer] = two_ports();
     let load = |peers: &[&str]| {

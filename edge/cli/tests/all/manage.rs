@@ -28,7 +28,7 @@ fn manage_command_explains_decisions_and_compares_allocation_rules() {
 }
 
 #[test]
-fn manage_command_raises_share_to_the_floor_of_goals_file() {
+fn manage_command_raises_share_to_the_floor_in_goals_file() {
     let place = place();
     let goals = "[vm.web]\nfloor = \"40%\"\n[vm.db]\nleave = true\n";
     place.write("goals.toml", goals.as_bytes());
@@ -45,7 +45,7 @@ fn manage_command_raises_share_to_the_floor_of_goals_file() {
 }
 
 #[test]
-fn manage_command_refuses_goals_of_unknown_vm_and_impossible_demand() {
+fn manage_command_refuses_goals_for_unknown_vm_and_impossible_demand() {
     let place = place();
     place.write("goals.toml", b"[vm.wbe]\nfloor = \"4%\"\n");
     let told = place.run(&["manage", "it.csv", "--goals", "goals.toml"]).ended_with(2).err;
@@ -95,7 +95,7 @@ fn replay(place: &Place, header: &Value, rounds: &[Value]) -> crate::common::Ran
 }
 
 #[test]
-fn manage_replay_refuses_rounds_with_impossible_numbers() {
+fn replay_by_manage_command_refuses_rounds_with_impossible_numbers() {
     let place = Place::with("");
     let (header, good) = saved_rounds();
     let told = replay(&place, &header, std::slice::from_ref(&good)).good();
@@ -132,7 +132,7 @@ fn manage_replay_refuses_rounds_with_impossible_numbers() {
 }
 
 #[test]
-fn manage_replay_of_gigantic_predictions_differs_and_replaces_control_characters() {
+fn replay_by_manage_command_reports_different_decision_for_gigantic_predictions() {
     let place = Place::with("");
     let (header, mut round) = saved_rounds();
     let most = u64::MAX;

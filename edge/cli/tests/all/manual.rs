@@ -29,7 +29,7 @@ fn offered(place: &Place, words: &[&str]) -> Option<Vec<String>> {
 }
 
 #[test]
-fn bash_completes_commands_and_options_that_are_not_hidden() {
+fn bash_completes_only_commands_and_options_that_are_not_hidden() {
     let place = Place::new();
     place.write("completions", place.run(&["completions", "bash"]).good().as_bytes());
     let mut check = Command::new("bash");
@@ -46,7 +46,7 @@ fn bash_completes_commands_and_options_that_are_not_hidden() {
 }
 
 #[test]
-fn completions_command_supports_zsh_fish_elvish_powershell_and_refuses_others() {
+fn completions_command_supports_only_bash_zsh_fish_elvish_and_powershell() {
     let place = Place::new();
     for shell in ["zsh", "fish", "elvish", "powershell"] {
         let text = place.run(&["completions", shell]).good();

@@ -19,7 +19,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn paper_commands_list_run_and_report_a_paper_experiment() {
+fn paper_command_can_list_run_and_report_an_experiment() {
     let place = place();
     let list = place.run(&["paper", "list"]).good();
     assert!(list.contains("tiny: A paper that nobody wrote"), "{list}");
@@ -44,7 +44,7 @@ fn paper_commands_list_run_and_report_a_paper_experiment() {
 }
 
 #[test]
-fn paper_run_with_no_results_option_writes_no_results() {
+fn paper_run_command_with_option_no_results_writes_no_file() {
     let place = place();
     place.run(&["paper", "run", "tiny", "--no-results", "--seeds", "1"]).good();
     assert!(!place.path("papers/tiny/results").exists());

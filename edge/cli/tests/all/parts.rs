@@ -60,7 +60,7 @@ fn joined_sweep_parts_give_table_and_page_of_whole_sweep() {
 }
 
 #[test]
-fn incomplete_sweep_part_is_refused_by_join_and_can_continue() {
+fn incomplete_sweep_part_can_continue_but_cannot_be_joined() {
     let place = with_parts();
     let whole = String::from_utf8(place.read(PARTS[1])).unwrap();
     edit(&place, PARTS[1], |text| text.lines().take(5).map(|line| format!("{line}\n")).collect());
@@ -91,12 +91,12 @@ fn join_command_refuses_missing_duplicate_and_damaged_sweep_parts() {
 }
 
 #[test]
-fn join_refuses_parts_that_differ_in_sweep_count_or_build() {
+fn join_refuses_parts_of_different_sweeps_part_counts_or_builds() {
     let place = with_parts();
     let other = [&SWEEP[..], &["--seed", "9", "--csv", "other.csv", "--part", "3/3"]].concat();
     place.run(&other).ended_with(0);
     let ran = join(&place, &[PARTS[0], PARTS[1], "other.csv.3-of-3"]).refused(2);
-    ran.says("cannot join other.csv.3-of-3: it is a part of another sweep than parts.csv.1-of-3");
+    ran.says("cannot join other.csv.3-of-3: it and parts.csv.1-of-3 are parts of different sweeps");
     run_part(&place, "2/4");
     let ran = join(&place, &[PARTS[0], "parts.csv.2-of-4"]).refused(2);
     ran.says("cannot join parts.csv.2-of-4: it is part 2/4, but parts.csv.1-of-3 is part 1/3");
@@ -109,7 +109,7 @@ fn join_refuses_parts_that_differ_in_sweep_count_or_build() {
 }
 
 #[test]
-fn join_command_refuses_sweep_parts_after_scenario_input_file_changed() {
+fn join_command_refuses_sweep_parts_after_recording_of_scenario_changed() {
     let recorded = GRID.replace(
         "{ kind = 'interactive', compute = '1ms', sleep = 'exponential 5ms' }",
         "{ kind = 'replay', file = 'web.txt' }",

@@ -49,7 +49,7 @@ fn sim_command_prints_row_for_each_point_of_scenario_axes() {
 
 /// The metrics of a point equal the metrics of a scenario without axes that has the same values.
 #[test]
-fn run_at_axis_point_equals_run_of_scenario_without_axes() {
+fn run_at_axis_point_equals_plain_run_with_same_values() {
     let spins = GOOD.replacen(
         "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }",
         "{ kind = \"spin\" }",

@@ -259,7 +259,7 @@ fn reservation_commands_send_the_typed_values_to_the_daemon() {
 }
 
 #[test]
-fn tables_from_daemon_fit_40_columns_and_json_is_unchanged() {
+fn list_and_log_commands_print_tables_that_fit_40_columns() {
     let Some(daemon) = Daemon::new(fine) else { return };
     for verb in ["list", "log"] {
         let output = daemon
@@ -345,7 +345,7 @@ fn watch_command_prints_reservations_each_second_until_it_is_stopped() {
 }
 
 #[test]
-fn service_help_page_explains_every_verb_state_and_refusal() {
+fn service_help_pages_explain_every_command_state_and_refusal() {
     let pages = ["service", "refusals"].map(|topic| {
         let output = Command::new(PROGRAM)
             .args(["help", topic])

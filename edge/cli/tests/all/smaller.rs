@@ -85,7 +85,7 @@ fn html_report_has_claim_results_and_marks_of_missed_deadlines() {
 }
 
 #[test]
-fn sim_command_csv_file_has_shares_and_waits_per_second() {
+fn csv_file_of_sim_has_shares_and_waits_per_second() {
     let text = GOOD.replacen("\"400ms\"", "\"3500ms\"", 1);
     let place = Place::with(&text);
     let plain = place.run(&["sim", "it.toml"]).good();
@@ -167,7 +167,7 @@ fn end_time_of_a_finished_batch_workload_is_noted() {
 
 /// If the terminal wrapped lines, tables would be unreadable.
 #[test]
-fn sim_command_table_fits_terminal_of_40_columns() {
+fn table_of_sim_command_fits_terminal_of_40_columns() {
     let place = Place::with(GOOD);
     let (ran, text) = crate::common::on_terminal(place.command(&["sim", "it.toml"]), 40);
     assert!(ran.success());

@@ -39,7 +39,7 @@ fn text(place: &Place, name: &str) -> String {
 }
 
 #[test]
-fn sweep_writes_csv_row_per_run_and_one_html_page() {
+fn sweep_command_writes_html_page_and_csv_row_per_run() {
     let place = Place::with(FAMILY);
     let arguments = [&SWEEP[..], &["--report", "it.html"]].concat();
     let ran = place.run(&arguments).ended_with(0).says("note: 24 runs; ");
@@ -94,7 +94,7 @@ fn sweep_command_reports_midpoint_of_two_seeds_as_median() {
 }
 
 #[test]
-fn example_scenario_family_in_the_help_page_can_be_swept() {
+fn example_of_scenario_family_in_help_page_can_be_swept() {
     let page = Place::new().run(&["help", "family"]).good();
     let intro = page.lines().take_while(|line| !line.starts_with("  - "));
     let example: Vec<&str> = intro.filter_map(|line| line.strip_prefix("  ")).collect();
@@ -126,7 +126,7 @@ fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
 
 /// The sweep has 24 runs of 100 simulated seconds each, so that it can be killed in the middle.
 #[test]
-fn killed_sweep_command_resumes_and_writes_table_of_uninterrupted_sweep() {
+fn killed_sweep_resumes_and_writes_same_table_as_uninterrupted_sweep() {
     let place = Place::with(&FAMILY.replacen("\"12s\"", "\"100s\"", 1));
     place.run(&SWEEP).ended_with(0).says("note: 24 runs; ");
     let whole = text(&place, "it.csv");
@@ -147,7 +147,7 @@ fn killed_sweep_command_resumes_and_writes_table_of_uninterrupted_sweep() {
 }
 
 #[test]
-fn partial_file_of_another_sweep_is_refused_without_fresh_option() {
+fn sweep_refuses_partial_file_of_another_sweep_without_fresh_option() {
     let place = Place::with(FAMILY);
     place.write("it.csv.part", b"slackline 0.1.0 sweep of something else\n0\tdone\n");
     place.run(&SWEEP).refused(2).says("runs of another sweep").says("--fresh");
@@ -156,7 +156,7 @@ fn partial_file_of_another_sweep_is_refused_without_fresh_option() {
 }
 
 #[test]
-fn cpus_option_of_sweep_replaces_host_sizes_in_family_table() {
+fn cpus_option_of_sweep_replaces_cpu_counts_of_scenario_family() {
     let place = Place::with(FAMILY);
     let sweep = ["sweep", "it.toml", "--seeds", "1", "--csv", "it.csv", "--length", "3s"];
     let sweep = |sizes| [&sweep[..], &["--cpus", sizes]].concat();

@@ -103,7 +103,7 @@ fn top_command_plays_trace_and_restores_terminal_when_quit() {
 }
 
 #[test]
-fn top_command_plays_a_perf_recording_and_names_culprits() {
+fn top_command_plays_perf_recording_and_names_causes_of_waiting() {
     let place = Place::with("");
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../import/tests/fixtures/perf.data");
     std::fs::copy(fixture, place.path("perf.data")).expect("a fixture");
@@ -117,7 +117,7 @@ fn top_command_plays_a_perf_recording_and_names_culprits() {
 }
 
 #[test]
-fn top_command_restores_the_terminal_if_a_signal_ends_it() {
+fn top_command_that_is_ended_by_signal_restores_the_terminal() {
     let place = Place::new();
     place.write("it.toml", TWO.as_bytes());
     place.run(&["sim", "it.toml", "--save", "it.trace"]).ended_with(0);

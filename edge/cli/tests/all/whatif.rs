@@ -43,11 +43,14 @@ fn whatif_command_without_edits_reports_if_model_reproduces_recording() {
 }
 
 #[test]
-fn whatif_command_prints_predicted_shares_losses_and_unknown_values() {
+fn whatif_command_prints_predicted_shares_and_names_unknown_effects() {
     let place = traced();
     let told = place.run(&["whatif", "it.trace", "--set", "batch.slice=1ms"]).good();
-    for line in ["batch  share           20.00 %", "10.00 %", "batch loses 10.00 points of a CPU."]
-    {
+    for line in [
+        "batch  share           20.00 %",
+        "10.00 %",
+        "batch loses: 10.00 percentage points less CPU time.",
+    ] {
         assert!(told.contains(line), "`{line}` is missing:\n{told}");
     }
     assert!(told.contains("Not known:\n- "), "{told}");
@@ -166,7 +169,7 @@ fn whatif_worker_of_daemon_predicts_the_same_as_whatif_command() {
 }
 
 #[test]
-fn whatif_worker_of_daemon_returns_only_own_vms_to_tenant() {
+fn whatif_worker_of_daemon_answers_tenant_only_about_own_vms() {
     let place = traced();
     let trace = place.read("it.trace");
     let asked = json!({ "set": [{ "name": "db", "slice": "2ms" }], "add": [

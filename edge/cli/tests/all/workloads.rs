@@ -18,7 +18,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn every_imported_workload_kind_lists_assumptions_and_can_be_simulated() {
+fn import_of_any_workload_lists_assumptions_and_can_be_simulated() {
     let place = place();
     for (kind, file, title) in [
         ("azure", "azure.csv", "2 VMs of azure series"),
@@ -37,7 +37,7 @@ fn every_imported_workload_kind_lists_assumptions_and_can_be_simulated() {
 }
 
 #[test]
-fn task_sets_of_eva_and_uunifast_are_simulated_and_fitted() {
+fn task_sets_from_eva_and_uunifast_are_simulated_and_fitted() {
     let place = place();
     let draw = ["import", "uunifast", "out.toml", "--tasks", "6", "--seed", "3"];
     let told = place.run(&[&draw[..], &["--utilisation", "150%"]].concat()).good();
@@ -64,7 +64,7 @@ fn task_sets_of_eva_and_uunifast_are_simulated_and_fitted() {
 }
 
 #[test]
-fn import_command_writes_scenario_from_files_with_burst_model_axis() {
+fn scenario_imported_from_several_files_has_axis_of_burst_models() {
     let place = place();
     fs::copy(place.path("planetlab.txt"), place.path("second.txt")).expect("a copy");
     let told = place.run(&[
@@ -89,7 +89,7 @@ fn import_command_writes_scenario_from_files_with_burst_model_axis() {
 }
 
 #[test]
-fn import_command_refuses_options_of_other_kinds_and_writes_nothing() {
+fn import_command_refuses_options_of_other_kinds_of_input() {
     let place = place();
     let refused = |args: &[&str], text: &str| {
         place.run(&[&["import"], args].concat()).refused(2).says(text);

@@ -91,8 +91,8 @@ pub enum Kernel {
     WithoutPerf,
 }
 
-/// Begins a live test when no other one runs. Prints the reason and returns `None` if this host
-/// cannot run live.
+/// Begins a live test when no other live test runs. Prints the reason and returns `None` if this
+/// host cannot run live.
 pub fn begin() -> Option<Live> {
     begin_on(Kernel::Ours)
 }
@@ -315,8 +315,8 @@ pub struct Victim {
     before: Vec<State>,
 }
 
-/// Runs as the victim, if a test has started this program as the victim. Returns at once in other
-/// processes.
+/// Runs as the [`Victim`], which is the process that a run schedules, if a test has started this
+/// program as the victim. Returns at once in other processes.
 pub fn play_victim() {
     if env::var(PART).is_ok_and(|part| part == "victim") {
         let spin = || {
@@ -395,7 +395,8 @@ impl Victim {
         states(self.pid()).expect("the victim runs")
     }
 
-    /// Returns true if a run schedules the victim, so that the state of its threads has changed.
+    /// Returns true if the scheduling state of the victim's threads differs from their state before
+    /// the run.
     pub fn is_held(&self) -> bool {
         self.state() != self.before
     }
@@ -436,7 +437,7 @@ impl Drop for Victim {
     }
 }
 
-/// Returns the freezer cgroups of these threads that still exist, in all mounted hierarchies.
+/// Returns the freezer cgroups that still exist for these threads, in all mounted hierarchies.
 pub fn groups_left(threads: &[Tid]) -> Vec<String> {
     let mut left = Vec::new();
     let mut folders = vec![std::path::PathBuf::from("/sys/fs/cgroup")];

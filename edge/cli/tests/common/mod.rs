@@ -19,8 +19,8 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_slackline");
 /// Environment variable with the path of another program to test, such as a release build.
 const OTHER_PROGRAM: &str = "SLACKLINE_TEST_PROGRAM";
 
-/// Scenario with two VMs that always compute, and that reserve 60 % and 30 % of one CPU. It passes
-/// admission and ends quickly.
+/// Scenario with a VM that always computes and a VM that often blocks. They reserve 60 % and 30 %
+/// of one CPU. The scenario passes admission and ends quickly.
 pub const GOOD: &str = r#"title = "two hogs"
 length = "400ms"
 policy = { name = "edf", reserve = "0.05cpu" }

@@ -16,8 +16,8 @@ use slackline_trace::{Entry, Exchange, Fact, Reader};
 use slackline_units::frame::{Class, FRAME, Frame, Says};
 use slackline_units::{Span, TASKS, Tasks, Time, Urgency, VcpuHint, VcpuId};
 
-/// Returns the last lines of a domain's table: its live target is a process that acts as a guest
-/// with an agent.
+/// Returns the table of a domain. Its live target is a process that acts as a guest with an agent.
+/// `more` is added to the arguments of the process.
 fn guest(live: &Live, name: &str, more: &[&str]) -> String {
     let socket = live.place.path(&format!("{name}.sock"));
     let program = env!("CARGO_BIN_EXE_slackline");
@@ -60,9 +60,9 @@ fn port() -> u16 {
     socket.local_addr().expect("a bound socket has an address").port()
 }
 
-/// There are four VMs on one CPU that always compute, and one that also answers requests. With the
-/// policy `gaps` that VM answers sooner than with `credit`. Other load on the host can delay the
-/// client, so the test allows three tries.
+/// Five VMs on one CPU always compute, and one of them also answers requests. That VM answers
+/// sooner with the policy `gaps` than with `credit`. Other load on the host can delay the client,
+/// so the test allows three tries.
 #[test]
 fn busy_guest_with_agent_answers_sooner_under_gaps_than_credit() {
     let Some(live) = live::begin() else { return };
@@ -184,9 +184,10 @@ fn sleep(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// An agent claims urgency and then stops reporting, three times. Each claim ends within 200 ms.
-/// After 100 ms it expires, then each other VM may run for a timeslice, and then the guest runs for
-/// 5 ms. The claim of an agent that dies ends at once.
+/// An agent claims urgency and then stops reporting, three times. Without further reports, a claim
+/// counts for 100 ms, and then until the guest has run for 5 ms. A working agent would report in
+/// these 5 ms. Before them, each other VM may run for a timeslice. So the test allows 200 ms for a
+/// claim to end. The claim of an agent that dies must also end within 200 ms.
 #[test]
 fn urgency_claim_expires_if_its_agent_is_silent_or_dies() {
     let Some(live) = live::begin() else { return };
@@ -233,7 +234,7 @@ fn vm_that_always_claims_urgency_gains_no_cpu_time() {
 /// The agent sends frames as fast as it can for three seconds. At most a thousand reports per
 /// second reach the policy.
 #[test]
-fn agent_frame_flood_costs_other_vms_no_cpu_time() {
+fn agent_frame_flood_takes_no_cpu_time_from_vms() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         let end = Instant::now() + Duration::from_secs(3);
@@ -262,7 +263,7 @@ fn agent_frame_flood_costs_other_vms_no_cpu_time() {
 /// An agent sends invalid bytes, which are dropped and end its claim at once. Valid frames after
 /// them count again.
 #[test]
-fn invalid_agent_bytes_end_the_urgency_claim() {
+fn invalid_agent_bytes_end_its_urgency_claim() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         sleep(500);
@@ -395,8 +396,9 @@ fn asks(live: &Live, name: &str) -> JoinHandle<Value> {
     })
 }
 
-/// There are three VMs on one CPU, which always compute. Two of them also have an urgent server.
-/// The server of the VM with an agent answers sooner than the server of the other VM.
+/// Three VMs on one CPU always compute. Two of them also have an urgent server, and one of these
+/// two has an agent. The server of the VM with the agent answers sooner than the server of the VM
+/// without an agent.
 #[test]
 fn qemu_guest_with_agent_answers_sooner_than_without_agent() {
     let Some(live) = live::begin() else { return };

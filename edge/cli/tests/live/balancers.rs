@@ -66,7 +66,7 @@ fn live_balancer_gives_three_vms_on_two_cpus_similar_shares() {
 /// Three vCPUs with hard limits of 0.55 CPU fit on two CPUs if one of them is split. The two others
 /// still receive no more than their limits.
 #[test]
-fn split_and_unsplit_vcpus_receive_slices_on_live_host() {
+fn split_and_unsplit_vcpus_receive_their_slices_on_live_host() {
     let Some(live) = live::begin() else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two CPUs");

@@ -84,8 +84,8 @@ fn doctor_command_ends_enforcement_after_hold_and_keeper_are_killed() {
     }
 }
 
-/// The kernel's minimum for a quota is 1 ms, a quota guarantees nothing, and a deadline thread may
-/// not be pinned or have slack.
+/// A quota guarantees nothing, and the kernel accepts none below 1 ms. A deadline thread cannot be
+/// pinned, and receives no slack. The dispatcher has no weights.
 #[test]
 fn hold_command_refuses_parameters_that_its_mechanism_cannot_enforce() {
     let Some(live) = live::begin() else { return };

@@ -36,7 +36,7 @@ fn slice(victim: &Victim) -> Option<Span> {
 }
 
 #[test]
-fn sched_deadline_reservation_can_change_its_slice_and_mechanism() {
+fn reservation_under_sched_deadline_can_change_its_slice_and_mechanism() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = start(&live, &[]);
@@ -49,7 +49,7 @@ fn sched_deadline_reservation_can_change_its_slice_and_mechanism() {
         web["total"]["used_ns"].as_u64().is_some_and(|used| used > 1_000_000)
     });
     let listed = daemon.run("list").ended_with(0).shows("deadline").shows("dispatcher");
-    listed.shows("deadline misses are counted under the dispatcher only");
+    listed.shows("deadline misses are counted only if the dispatcher enforces");
     let asked = json!({ "since": "1s", "set": [{ "name": "db", "slice": "2ms" }] });
     let (_, refused) = daemon.ask("POST", "/v1/whatif", Some(&asked));
     let detail = refused["detail"].as_str().unwrap_or_default();
@@ -78,7 +78,7 @@ fn sched_deadline_reservation_can_change_its_slice_and_mechanism() {
 
 /// The recording still has the VM after its reservation was changed or released.
 #[test]
-fn whatif_refuses_recording_of_a_vm_enforced_by_sched_deadline() {
+fn whatif_refuses_recording_with_reservation_enforced_by_sched_deadline() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = start(&live, &[]);
@@ -142,7 +142,7 @@ fn auto_enforcement_chooses_a_possible_mechanism_and_logs_the_reason() {
 /// A deadline thread runs before all threads of the dispatcher, so a long burst is refused although
 /// the sum of all shares is small.
 #[test]
-fn long_sched_deadline_slice_beside_short_period_reservation_is_refused() {
+fn long_sched_deadline_slice_is_refused_beside_short_reservation_period() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = start(&live, &[]);
@@ -198,7 +198,7 @@ fn kernel_keeps_reservation_of_killed_daemon_for_next_daemon() {
 }
 
 #[test]
-fn keeper_ends_reservation_of_killed_daemon_after_keep_for_time() {
+fn keeper_ends_reservation_of_killed_daemon_after_the_configured_time() {
     let Some(live) = live::begin() else { return };
     for options in [&["--on-death", "keep", "--keep-for", "1s"][..], &[]] {
         let victim = Victim::start();

@@ -295,8 +295,8 @@ fn live_run_of_process_scheduled_by_another_run_is_refused() {
     live.nothing_is_left();
 }
 
-/// A VM with a share of 20 % is alone on a CPU. With a hard limit it receives 20 %. Without one it
-/// receives all slack too.
+/// A VM with a share of 20 % is alone on a CPU. With a hard limit it receives 20 %. Without a hard
+/// limit it receives all slack too.
 #[test]
 fn only_work_conserving_vm_uses_slack_beyond_reserved_share() {
     let Some(live) = live::begin() else { return };

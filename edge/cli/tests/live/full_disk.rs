@@ -53,7 +53,7 @@ fn no_room(ran: Ran, disk: &Path) {
 }
 
 #[test]
-fn simulation_filling_disk_prints_one_error_and_leaves_no_file() {
+fn simulation_that_fills_disk_prints_error_and_leaves_no_file() {
     let place = Place::with(&long());
     let Some(disk) = FullDisk::mount(&place) else { return };
     for option in ["--save", "--perfetto"] {

@@ -49,7 +49,7 @@ fn shown(live: &Live, host: &str, name: &str) -> Option<Value> {
 }
 
 #[test]
-fn gang_on_two_live_hosts_begins_on_both_or_neither() {
+fn gang_begins_on_both_live_hosts_or_on_no_host() {
     let Some(live) = live::begin() else { return };
     let Some(mut daemons) = two_hosts(&live) else { return };
     let victims = [Victim::start(), Victim::start()];
@@ -83,7 +83,7 @@ fn gang_on_two_live_hosts_begins_on_both_or_neither() {
     drop(second);
     let said = Ran::new(&watcher.wait_with_output().expect("the watcher ends")).ended_with(3);
     said.shows("gang bsp starts in")
-        .says("gang bsp lost its member bsp-2, so the other members continue");
+        .says("gang bsp lost its member bsp-2, so the other members keep their reservations");
     let alone = shown(&live, HOSTS[0], "bsp-1").expect("the other member continues");
     assert_eq!((&alone["state"], &alone["gang"]), (&"active".into(), &Value::Null), "{alone}");
     live.run(&["log", "bsp-1", "--socket", HOSTS[0]]).ended_with(0).shows("gang-broken");

@@ -74,7 +74,7 @@ fn history_counts_time_without_a_running_daemon_as_unknown() {
 }
 
 #[test]
-fn history_is_unknown_if_daemon_is_killed_in_first_minute() {
+fn history_of_new_reservation_is_unknown_if_daemon_is_killed() {
     let Some(live) = live::begin() else { return };
     let name = format!("new-{}", std::process::id());
     let machine = Machine::start(&name);

@@ -136,7 +136,7 @@ fn script_of_short_commands_completes_under_hard_limit_of_hold() {
 /// On any host the CPU times of the processes differ by less than a factor of two. With a former
 /// bug, two of them received all of the time.
 #[test]
-fn busy_processes_of_held_command_receive_similar_cpu_time() {
+fn busy_processes_under_one_hold_command_receive_similar_cpu_time() {
     let Some(live) = live::begin() else { return };
     let script = "for i in 1 2 3 4 5; do nice -n $((i * 3)) sh -c 'while :; do :; done' & done; \
                   wait";

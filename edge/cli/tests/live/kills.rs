@@ -67,7 +67,7 @@ fn live_run_continues_if_its_terminal_is_closed() {
 
 /// A signal arrives before the run starts. No table is printed, and every thread is restored.
 #[test]
-fn signal_before_a_live_run_has_started_restores_all_threads() {
+fn live_run_that_is_interrupted_before_start_restores_all_threads() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     for delay in [0, 30, 100, 200] {
@@ -213,14 +213,14 @@ fn threads_are_restored_after_kill_of_live_run_and_keeper() {
 }
 
 #[test]
-fn threads_are_restored_if_live_run_load_process_is_killed() {
+fn threads_are_restored_if_load_process_of_run_is_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Load, 7);
 }
 
 /// The program under test runs on a simulated kernel without pidfds.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn threads_are_restored_after_kills_on_a_kernel_without_pidfds() {
+fn threads_are_restored_after_process_kills_on_kernel_without_pidfds() {
     for (whom, seed) in [(Whom::Runner, 8), (Whom::Keeper, 9), (Whom::Both, 10), (Whom::Load, 11)] {
         kill_at_every_part(Kernel::Linux44, whom, seed);
     }

@@ -177,7 +177,7 @@ fn live_manager_changes_nothing_after_another_client_made_a_change() {
         let_pass(Duration::from_millis(200));
         let lines = lines(&live);
         let mut says = lines.iter().filter_map(|line| line["says"].as_str());
-        says.any(|says| says.starts_with("held: another client changed web: revision "))
+        says.any(|says| says.starts_with("no change: another client changed web: revision "))
     });
     live::kill(i32::try_from(manager.id()).expect("an id"), Signal::INT);
     assert!(manager.wait().expect("the manager was started").success());
@@ -192,7 +192,7 @@ fn live_manager_changes_nothing_after_another_client_made_a_change() {
 const VIEWERS: u32 = 54_324;
 
 #[test]
-fn live_manager_with_viewer_role_may_observe_and_recommend_only() {
+fn live_manager_with_viewer_role_may_only_observe_and_recommend() {
     let Some(live) = live::begin() else { return };
     let groups = live.place.path("group");
     let known = std::fs::read_to_string("/etc/group").expect("the groups of this host");

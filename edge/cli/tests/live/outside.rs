@@ -44,7 +44,7 @@ fn number(of: &Value, field: &str) -> u64 {
 }
 
 #[test]
-fn live_run_and_compare_report_client_response_times() {
+fn run_and_compare_commands_report_response_times_of_live_servers() {
     let Some(live) = live::begin() else { return };
     let run = run_json(&live, &scenario("1500ms", HTTPERF));
     let web = vcpu(&run, "web");
@@ -128,7 +128,7 @@ fn every_workload_and_client_kind_runs_on_live_host() {
 }
 
 #[test]
-fn requests_to_domain_that_left_are_reported_as_timed_out() {
+fn live_run_reports_requests_to_departed_domain_as_timed_out() {
     let Some(live) = live::begin() else { return };
     let text = scenario("1500ms", HTTPERF);
     let text = text.replace("name = \"web\"\n", "name = \"web\"\nleaves = \"700ms\"\n");
@@ -212,7 +212,7 @@ fn cpus_of(pid: i32) -> String {
 }
 
 #[test]
-fn live_run_clients_use_only_cpus_not_managed_by_slackline() {
+fn clients_of_live_run_use_only_cpus_without_scheduled_vms() {
     let Some(live) = live::begin() else { return };
     let runner = busy(&live);
     let (tasks, callers) = parts(&live);

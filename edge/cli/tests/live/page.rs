@@ -27,7 +27,7 @@ fn ask(address: &str, request: &str, headers: &str, body: &str) -> String {
     text
 }
 
-/// Splits an address that `slackline page` has printed into the address and the code.
+/// Splits the URL that `slackline page` has printed. Returns the address and the code.
 fn split(url: &str) -> (String, String) {
     let rest = url.trim().strip_prefix("http://").unwrap();
     let (address, code) = rest.split_once("/#").unwrap();

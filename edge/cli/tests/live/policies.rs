@@ -10,7 +10,7 @@ use slackline_policy::ALL;
 /// The VMs `heavy` and `light` never block. Their weights or reservations are two to one, so
 /// `light` must not receive more than `heavy`. Round robin has no shares.
 #[test]
-fn live_policies_with_shares_give_larger_share_more_cpu_time() {
+fn larger_share_gives_vm_more_cpu_time_in_live_run() {
     let Some(live) = live::begin() else { return };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/schedulers.toml");
     let file = file.to_str().expect("a path in UTF-8");

@@ -6,7 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use crate::common::live;
 use crate::common::service::Daemon;
 
-/// Requests a page from a port of this host and returns the answer. Empty if no process listens.
+/// Sends a GET request for the path `page` to a port of this host, and returns the answer. Empty if
+/// no process listens.
 fn get(port: u16, page: &str) -> String {
     let mut text = String::new();
     if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {

@@ -392,7 +392,7 @@ fn reservation_is_partial_if_vm_has_fewer_vcpus_than_reserved() {
 
 /// A monitor that never answers delays requests for its own VM only.
 #[test]
-fn silent_qemu_monitor_delays_only_requests_for_own_vm() {
+fn silent_qemu_monitor_delays_only_requests_for_its_vm() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let socket = live.place.path("monitor");
@@ -435,7 +435,7 @@ fn silent_qemu_monitor_delays_only_requests_for_own_vm() {
 /// Libvirt moves each thread of a starting VM to a new cgroup without real-time budget. In this
 /// test it does so after the daemon has found the threads.
 #[test]
-fn cgroup_without_real_time_budget_gets_budget_for_arriving_vm() {
+fn daemon_gives_cgroup_real_time_budget_when_vm_moves_in() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");

@@ -214,7 +214,7 @@ fn operator_may_reserve_only_for_vms_of_that_operator() {
 }
 
 #[test]
-fn daemon_on_ledger_or_cpu_of_another_daemon_is_refused() {
+fn second_daemon_on_used_ledger_cpu_or_socket_is_refused() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let cpu = live.cpu();
@@ -292,7 +292,7 @@ fn daemon_processes_have_few_capabilities_and_front_process_has_none() {
 /// The tool `systemd-analyze security` rates the exposure of the daemon under its systemd unit: at
 /// most 4.0 of 10.
 #[test]
-fn systemd_rates_daemon_unit_exposure_at_most_4() {
+fn systemd_rates_exposure_of_daemon_unit_at_most_4() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../daemon/systemd/slackline.service");
     let mut analyze = Command::new("systemd-analyze");
     analyze.args(["security", "--offline=true", "--no-pager", "--threshold=40", unit]);

@@ -113,7 +113,7 @@ fn all_rounds(name: &str, kills: &[&[&str]], round: impl Fn(&[&str], Duration)) 
 }
 
 #[test]
-fn threads_are_restored_after_kills_under_every_enforcement_mechanism() {
+fn threads_are_restored_after_process_kills_under_every_enforcement_mechanism() {
     let Some(live) = live::begin() else { return };
     for (name, way) in std::iter::once(DISPATCHER).chain(WAYS) {
         let round = |words: &[&str], after| round_of_hold(&live, way, words, after);

@@ -1,7 +1,7 @@
 //! Soak test: VMs of a daemon start, change, pause, stop and start again, with a fault every
-//! minute. Four conditions must hold. No thread is scheduled without a reservation, and no
-//! acknowledged change is lost. `list` agrees with the kernel, and no process uses more and more
-//! resources. Needs root.
+//! minute. Four conditions must hold. The daemon schedules only threads that have a reservation,
+//! and no acknowledged change is lost. `list` agrees with the kernel, and no process uses more and
+//! more resources. Needs root.
 //!
 //! By default each fault happens once. `cargo xtask soak-service --minutes 120` runs longer.
 

@@ -42,7 +42,7 @@ fn domain_paused_in_a_live_run_receives_no_cpu_time() {
 }
 
 #[test]
-fn vcpu_in_live_run_uses_only_cpus_of_own_affinity() {
+fn vcpu_in_live_run_uses_only_cpus_in_its_affinity() {
     let Some(live) = live::begin() else { return };
     let online: Vec<CpuId> = online_cpus().unwrap().iter().collect();
     let [.., zero, one] = online[..] else {
@@ -62,8 +62,8 @@ fn vcpu_in_live_run_uses_only_cpus_of_own_affinity() {
     live.nothing_is_left();
 }
 
-/// The vCPU starts on the CPU that the scenario names, although others have capacity too. Later it
-/// may use any CPU that its affinity allows.
+/// The vCPU starts on the CPU that the scenario names, although other CPUs have capacity too. Later
+/// it may use any CPU that its affinity allows.
 #[test]
 fn vcpu_in_a_live_run_starts_on_its_configured_cpu() {
     let Some(live) = live::begin() else { return };
@@ -180,7 +180,8 @@ impl Drop for Stranger {
     }
 }
 
-/// The CPU of the run is never idle, and its only vCPU has a fifth of it.
+/// Another program always computes on the CPU of the run, so the CPU is never idle. The only vCPU
+/// of the run is limited to a fifth of the CPU.
 #[test]
 fn live_run_measures_and_saves_cpu_time_of_other_programs() {
     let Some(live) = live::begin() else { return };

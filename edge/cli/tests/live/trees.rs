@@ -125,9 +125,9 @@ fn helper_process_is_tree_member() {
     std::process::exit(0);
 }
 
-/// Writes a line with the time, the CPU time used by all processes, and that used by each spinner.
-/// It writes only while a run schedules the tree, since the processes are not limited before and
-/// after the run.
+/// Writes a line with the time, the CPU time used by all processes, and the CPU time used by each
+/// child in `spinners`. It writes only while a run schedules the tree, since the processes are not
+/// limited before and after the run.
 fn note(spinners: &[Child]) {
     let Some(path) = env::var_os(NOTES) else { return };
     let class = get_scheduling(own_pid()).unwrap().class;
@@ -420,7 +420,7 @@ fn process_tree_is_restored_if_live_run_or_keeper_dies() {
 /// cgroup. After that, only Slackline's journal and the list of its keeper process show that the
 /// moved process must be restored.
 #[test]
-fn process_moved_from_cgroup_is_restored_after_killed_live_run() {
+fn process_moved_from_cgroup_is_restored_if_live_run_dies() {
     let Some(live) = live::begin() else { return };
     for whom in [Whom::Runner, Whom::Both] {
         let Some((group, elsewhere)) =

@@ -32,8 +32,8 @@ const LONGEST_TOKEN: usize = 256;
 pub struct Remote {
     /// Address in the form `https://NAME:PORT`.
     pub url: String,
-    /// Certificate of the CA that signed the daemon's certificate. `None` is an error when the
-    /// client connects.
+    /// Certificate of the CA that signed the daemon's certificate. It is required: with `None`,
+    /// connecting fails.
     pub ca: Option<PathBuf>,
     /// File that contains the client's token. `None` if the client has no token.
     pub token: Option<PathBuf>,

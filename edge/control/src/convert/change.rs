@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn change_reason_of_invalid_length_or_without_change_is_refused() {
+    fn reason_for_reservation_change_is_refused_if_invalid_or_alone() {
         let now = Some(each(2, 10));
         let with = |why: &str| {
             let text = serde_json::json!({ "slice": "3ms", "why": why }).to_string();

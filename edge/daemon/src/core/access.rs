@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn full_access_grant_list_accepts_changes_but_no_new_grants() {
+    fn full_list_of_access_grants_accepts_changes_but_no_additions() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         for uid in 1..=MOST_GRANTS {
             let change = Access::grant(
@@ -380,7 +380,7 @@ mod tests {
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(
             lines[0].starts_with("ann ")
-                && lines[0].ends_with("change the 1 reservation of others"),
+                && lines[0].ends_with("no changes to the 1 reservation of other owners"),
             "{lines:?}"
         );
         access.migrate();

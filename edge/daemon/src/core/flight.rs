@@ -491,8 +491,8 @@ impl FlightThread {
         }
     }
 
-    /// Returns a recording of the last `since`. If `own` is given, the recording leaves out the
-    /// names of all other VMs.
+    /// Returns a recording of the latest events in the ring, over a time of length `since`. If
+    /// `own` is given, the recording leaves out the names of all VMs that are not in `own`.
     fn window(&self, since: Span, own: Option<&BTreeSet<String>>) -> Result<Vec<u8>, Problem> {
         let now = Time::START + self.settled.since(self.origin);
         let from = Time::START + now.since(Time::START + since);

@@ -37,7 +37,7 @@ impl Core {
         let name = if is_seen { row.name.to_string() } else { "a VM of another owner".into() };
         let by = row.terms.enforcement();
         let detail = format!(
-            "cannot predict: `{by}` enforces {name}, and the simulation has only the dispatcher"
+            "cannot predict: `{by}` enforces {name}, and only the dispatcher can be simulated"
         );
         Err(Problem::new(Kind::HostCannot, detail).hinting(
             "change the reservation to `--enforce dispatcher`, and ask again after a minute",

@@ -254,8 +254,8 @@ impl Host {
         self.fresh.clear();
     }
 
-    /// Starts a discovery pass: a search for the VMs in `waiting`, and a check of those that are
-    /// being scheduled.
+    /// Starts a discovery pass: a search for the VMs in `waiting`, and a check of the VMs that the
+    /// daemon schedules.
     pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>) {
         let held = self.scheduler.held().filter_map(|(domain, identity)| {
             let machine = self.scheduler.found.get(&identity)?.machine.clone();

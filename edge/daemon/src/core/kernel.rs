@@ -1,8 +1,8 @@
 //! Reservations that the kernel enforces by `SCHED_DEADLINE`, beside those of the dispatchers.
 //!
 //! All mechanisms share one admission. A deadline thread is not pinned, and runs before all threads
-//! of the dispatchers. So a vCPU that the kernel enforces has an equal reservation on every CPU of
-//! the session. The session schedules no thread for these reservations.
+//! of the dispatchers. So a vCPU whose reservation the kernel enforces has an equal reservation on
+//! every CPU of the session. The session schedules no thread for these reservations.
 
 use slackline_control::{RequestedMechanism, ReservationParameters, link};
 use slackline_linux::sys::ThreadClock;
@@ -27,7 +27,7 @@ pub(super) struct KernelDomain {
     pub(super) seated: Vec<Option<SeatedThread>>,
 }
 
-/// Thread whose CPU time the kernel enforces.
+/// Thread for which the kernel enforces a reservation.
 pub(super) struct SeatedThread {
     pub(super) thread: ThreadRef,
     pub(super) enforced: KernelEnforcement,
@@ -44,9 +44,9 @@ impl KernelDomain {
     }
 }
 
-/// Returns the requests with which a domain that the kernel enforces joins the session. They are
-/// its places (reserved vCPUs) on the first CPU, and then the same reservations on each further
-/// CPU.
+/// Returns the requests with which a domain joins the session if the kernel enforces its
+/// reservation. They are for its places (reserved vCPUs) on the first CPU, and then for the same
+/// reservations on each further CPU.
 pub(super) fn requests(as_what: (DomId, &str, &Terms), cpus: usize) -> Vec<Request> {
     let on = |cpu: usize| Some(CpuSet::one(CpuId::new(cpu)));
     let places = 0..as_what.2.vcpus();
@@ -73,8 +73,9 @@ pub(super) fn cannot_pause() -> WorldError {
     }
 }
 
-/// Sets the daemon's default mechanism for each exact reservation with a slice and without a phase,
-/// if the request names no mechanism for it. Other reservations always use the dispatcher.
+/// Sets the daemon's default mechanism for each reservation in a request that has a slice, a hard
+/// limit (`exact`) and no phase. A mechanism that the request names is kept. Other reservations
+/// always use the dispatcher.
 pub(super) fn name_mechanism(request: &mut link::Request, default: RequestedMechanism) {
     let name = |wanted: &mut ReservationParameters| {
         let can = wanted.exact && wanted.slice.is_some() && wanted.phase.is_none();
@@ -97,7 +98,7 @@ mod tests {
 
     /// A mechanism that the request names is not replaced.
     #[test]
-    fn default_mechanism_applies_only_to_exact_reservations_without_phase() {
+    fn default_enforcement_mechanism_applies_only_to_hard_limits_without_phase() {
         let named = |exact, enforce, phase: Option<Span>| {
             let wanted = ReservationParameters {
                 slice: Some(Length(Span::from_ms(2))),

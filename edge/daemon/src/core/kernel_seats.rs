@@ -227,9 +227,9 @@ impl Scheduler {
         }
     }
 
-    /// Moves a domain to another mechanism, or changes its parameters under the kernel: the domain
-    /// leaves the session and joins again. At most one period's budget is lost. If the new
-    /// parameters are refused, the domain joins with its old parameters.
+    /// Moves a domain to another mechanism, or changes the parameters that the kernel enforces for
+    /// it. For that the domain leaves the session and joins again. At most one period's budget is
+    /// lost. If the new parameters are refused, the domain joins with its old parameters.
     pub(super) fn join_anew(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let ids: Vec<JoinId> = known.places.iter().filter_map(|place| place.id).collect();

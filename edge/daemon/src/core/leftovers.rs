@@ -24,7 +24,7 @@ pub(super) fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str))
         let whose = format!("thread {} of process {}", thread.tid(), thread.pid());
         match given_back {
             Ok(_) => tell(&format!(
-                "{whose} was left stopped or real-time by a killed run, and is restored"
+                "{whose} was left stopped or real-time by a killed run, and was now restored"
             )),
             Err(error) => tell(&format!("cannot restore {whose}: {error}")),
         }
@@ -47,7 +47,8 @@ pub(super) fn free_kept(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
         match given_back {
             Ok(_) => {
                 tell(&format!(
-                    "{whose} was enforced for a reservation that no longer exists, and is restored"
+                    "{whose} was restored: the kernel still enforced a reservation of the thread \
+                     that no longer exists"
                 ));
             }
             Err(error) => tell(&format!("cannot restore {whose}: {error}")),

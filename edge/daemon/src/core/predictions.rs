@@ -19,7 +19,8 @@ const MOST_BYTES: usize = 64 << 20;
 /// covers.
 const LONGEST: Span = Span::from_secs(30);
 
-/// Time after a change that is not counted, because events of earlier periods still arrive.
+/// Delay from a change until the check of its predictions begins, because events of earlier periods
+/// still arrive.
 const SETTLING: Span = Span::from_ms(500);
 
 /// Maximum number of predictions that are being checked at the same time.
@@ -67,7 +68,8 @@ impl Predictions {
         true
     }
 
-    /// Returns true if the time of some prediction has passed, so that it can be settled.
+    /// Returns true if the time of a prediction has passed. The caller can then
+    /// [`settle`](Predictions::settle) it.
     pub(super) fn is_due(&self, now: Time) -> bool {
         self.open.iter().any(|open| open.until <= now)
     }

@@ -29,7 +29,8 @@ pub(super) struct Scheduler {
     /// VMs that were found by look-ups or discovery. Places of a domain get their threads from
     /// them.
     pub(super) found: BTreeMap<Identity, FoundMachine>,
-    /// Member of the session that has the reservation of the front process. `None` if it has none.
+    /// Member of the session that has the front process's reservation. `None` without this
+    /// reservation.
     pub(super) front: Option<JoinId>,
     /// True if the kernel goes on enforcing its reservations for some time after this process has
     /// ended.
@@ -70,7 +71,7 @@ impl Scheduler {
         Scheduler { session, cpus, domains, found, front: None, is_kept }
     }
 
-    /// Returns the kernel's numbers of the CPUs that are scheduled.
+    /// Returns the kernel's numbers of the CPUs that the session schedules.
     pub(super) fn cpus(&self) -> &[CpuId] {
         &self.cpus
     }
@@ -425,8 +426,8 @@ impl Scheduler {
         places.iter().filter(|place| place.vcpu.is_some()).filter_map(|place| place.id).collect()
     }
 
-    /// Empties the places whose session members in `ended` have ended. Returns each affected domain
-    /// with its VM.
+    /// Empties the places of the session members in `ended`, whose threads have ended. Returns each
+    /// affected domain with its VM.
     pub(super) fn ended(&mut self, ended: &[JoinId]) -> Vec<ShrunkDomain> {
         let mut thinned: Vec<ShrunkDomain> = Vec::new();
         for &id in ended {
@@ -462,7 +463,7 @@ impl Scheduler {
         seated < places.len().min(vcpus)
     }
 
-    /// Returns the domains whose VMs are being scheduled, with the identity of each VM.
+    /// Returns the domains whose VM is present, with the identity of the VM.
     pub(super) fn held(&self) -> impl Iterator<Item = (DomId, Identity)> {
         let domains = self.domains.iter();
         domains.filter_map(|(&domain, known)| Some((domain, known.identity?)))

@@ -35,7 +35,8 @@ const ASKING_FOR_ONE: Duration = Duration::from_secs(1);
 
 /// A task for the scout: the thread that looks for VMs.
 pub(super) enum Order {
-    /// A discovery pass: look for awaited VMs, and check the vCPUs of VMs that are being scheduled.
+    /// A discovery pass: look for awaited VMs, and check the vCPUs of VMs that the daemon
+    /// schedules.
     Around(Vec<AwaitedVm>, Vec<ReservedVm>),
     /// List all VMs of the host.
     Find,
@@ -452,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn status_file_is_never_read_for_vm_name_containing_path() {
+    fn libvirt_status_file_outside_its_folder_is_never_read() {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("qemu");
         std::fs::create_dir(&inside).unwrap();

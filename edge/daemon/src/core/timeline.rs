@@ -69,7 +69,7 @@ impl TimelineKeeper {
         }
     }
 
-    /// Forgets the numbers in the timeline of threads that are no longer recorded.
+    /// Drops the timeline's numbers for threads that are no longer recorded.
     pub(super) fn keep_threads(&mut self, is_live: impl Fn(HostThreadId) -> bool) {
         self.threads.retain(|&id, _| is_live(id));
     }

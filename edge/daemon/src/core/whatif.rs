@@ -117,7 +117,7 @@ impl Whatifs {
     ) -> Result<Option<Box<PredictionOrder>>, Problem> {
         if self.running.contains_key(&principal) {
             let detail =
-                "cannot predict: another prediction for this user is running, and 1 is allowed";
+                "cannot predict: a prediction for this user is running already, and 1 is the limit";
             return Err(
                 Problem::new(Kind::TooMany, detail).hinting("wait for that prediction first")
             );

@@ -127,8 +127,7 @@ impl Absent {
         }
     }
 
-    /// Returns true if the machine is not running or not ready yet, so that a later search can find
-    /// it.
+    /// Returns true if the machine is not running or not ready yet. A later search may find it.
     #[must_use]
     pub fn is_yet_to_come(&self) -> bool {
         match self {

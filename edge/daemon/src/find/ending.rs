@@ -60,7 +60,7 @@ impl Ending {
     }
 
     /// Returns the events to poll the descriptor for. A cgroup's descriptor also reports other
-    /// changes, so [`Ending::has_ended`] must be called after each.
+    /// changes, so the caller must call [`Ending::has_ended`] after each report.
     #[must_use]
     pub const fn events(&self) -> PollFlags {
         match self.0 {
@@ -72,7 +72,7 @@ impl Ending {
     /// Returns true if the process has exited, or the cgroup has no processes.
     ///
     /// # Errors
-    /// If the kernel does not report it.
+    /// If the state cannot be read from the kernel.
     pub fn has_ended(&self) -> io::Result<bool> {
         match &self.0 {
             EndDescriptor::Process(fd) => {

@@ -48,7 +48,7 @@ const HEADERS: usize = 32;
 /// Maximum size of the head of a request, in bytes.
 const HEAD: usize = 16 * 1024;
 
-/// Number of connections that are accepted without a pause in which requests are served.
+/// Number of connections that are accepted one after another before requests are served again.
 const AT_ONCE: u64 = 64;
 
 /// Pause after an `accept` that failed for a reason that no client causes, such as a lack of

@@ -46,8 +46,8 @@ pub(super) enum HistoryStep {
 /// entries.
 ///
 /// Entries are kept for 400 days, in at most 64 MiB. If the hours need more space, the oldest hours
-/// are merged into days. Then the oldest days are deleted. Reservations that have ended are
-/// included.
+/// are merged into days. If that is not enough, the oldest days are deleted. Reservations that have
+/// ended are included.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/history/{name}", params(("name" = String, Path), Accounting), responses(
     (status = 200, body = Vec<Account>), (status = "default", body = Problem))))]

@@ -133,8 +133,10 @@ pub(super) async fn read_up_to<T: DeserializeOwned>(
             format!("the request body is {deepest} levels deep; at most {DEEPEST} are allowed");
         return Err(No::bad(detail, format!("write the body as {example}")));
     }
-    serde_json::from_slice(&bytes)
-        .map_err(|error| No::bad(format!("body: {error}"), format!("write the body as {example}")))
+    serde_json::from_slice(&bytes).map_err(|error| {
+        let detail = format!("cannot parse the request body: {error}");
+        No::bad(detail, format!("write the body as {example}"))
+    })
 }
 
 /// Checks that the body of a request is empty.
@@ -172,7 +174,8 @@ async fn whole(request: Request, until: Instant, longest: usize) -> Result<Vec<u
         match frame {
             None => return Ok(bytes),
             Some(Err(error)) => {
-                return Err(No::bad(format!("body: {error}"), "send the request again"));
+                let detail = format!("cannot receive the request body: {error}");
+                return Err(No::bad(detail, "send the request again"));
             }
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
@@ -243,8 +246,9 @@ pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), N
     match names.iter().find(|name| headers.contains_key(*name)) {
         None => Ok(()),
         Some(name) => {
-            let detail = format!("the header {name} is not supported on this page");
-            let hint = "leave the header out, or see the headers of the page in /v1/openapi.json";
+            let detail = format!("this endpoint does not support the header {name}");
+            let hint =
+                "leave the header out, or see the headers of the endpoint in /v1/openapi.json";
             Err(No::bad(detail, hint))
         }
     }
@@ -277,8 +281,8 @@ pub(super) async fn wrong_method(request: Request) -> Response {
 
 /// Returns the answer to a request for an endpoint that does not exist.
 pub(super) async fn no_such_page(request: Request) -> No {
-    let detail = format!("there is no page {}", request.uri().path().escape_debug());
-    No(Problem::new(Kind::NoSuchPage, detail).hinting("see the pages in /v1/openapi.json"))
+    let detail = format!("there is no endpoint {}", request.uri().path().escape_debug());
+    No(Problem::new(Kind::NoSuchPage, detail).hinting("see the endpoints in /v1/openapi.json"))
 }
 
 /// Response body that keeps its connection marked as busy until the body is written.

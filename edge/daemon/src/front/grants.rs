@@ -89,7 +89,8 @@ pub(super) async fn migrate_access(
     }
 }
 
-/// Removes a grant, and ends the page's sessions of that principal. Administrators only.
+/// Removes the grant of a principal, and ends the principal's sessions of the web page.
+/// Administrators only.
 #[cfg_attr(feature = "openapi", utoipa::path(
     delete, path = "/v1/access/{whom}",
     params(("whom" = String, Path, description = "number of a user, or name of a remote client")),

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::remotes::{REMOTE, Remotes};
 
-/// Maximum number of connections through the socket and from other hosts, together.
+/// Maximum number of connections through the local socket and from other hosts together.
 const CONNECTIONS: usize = 64;
 
 /// Number of connections, out of [`CONNECTIONS`], that only local administrators may use. One

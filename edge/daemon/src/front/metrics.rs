@@ -39,7 +39,7 @@ impl RequestMetrics {
     }
 }
 
-/// Returns the page of metrics in the format that the client accepts.
+/// Returns a response with all metrics, in the format that the client accepts.
 pub(super) fn page(
     numbers: Numbers,
     served: &Mutex<RequestMetrics>,
@@ -55,8 +55,8 @@ pub(super) fn page(
     Ok(response)
 }
 
-/// Converts a page of metrics to the text format that preceded OpenMetrics. In that format a metric
-/// has the same name as its samples.
+/// Converts metrics from OpenMetrics to the text format that preceded it. In the older format a
+/// metric has the same name as its samples.
 fn older(text: &str) -> String {
     let mut older = String::with_capacity(text.len());
     let mut help = None;
@@ -158,7 +158,7 @@ impl All {
         counters(
             out,
             "slackline_reservation_cost",
-            "Cost since the reservation was made, or since the daemon started",
+            "Cost since the reservation was made or, if later, since the daemon started",
             costs.iter().map(|(labels, cost)| (*labels, price(cost.total_millionths))),
         )
     }
@@ -182,7 +182,7 @@ impl All {
         counters(
             out,
             "slackline_vcpu_promised_seconds",
-            "Sum of the slices of all periods, also those in which the vCPU was blocked",
+            "Sum of the slices of all periods, whether the vCPU was runnable or blocked",
             of(|it| seconds(it.promised_ns)),
         )?;
         counters(
@@ -235,7 +235,7 @@ impl All {
         gauges(
             out,
             "slackline_cpu_promised_ratio",
-            "Part of the CPU that is reserved",
+            "Part of the CPU that is reserved, with dispatch overhead",
             of(|it| millionths(it.promised_ppm)),
         )?;
         gauges(
@@ -312,7 +312,7 @@ impl All {
                 front_restarts,
             ),
             ("slackline_ledger_errors", "Ledger commits that failed", ledger_errors),
-            ("slackline_incidents", "Recordings of missed deadlines saved", incidents),
+            ("slackline_incidents", "Saved recordings of missed deadlines", incidents),
         ] {
             counters(out, name, help, [(NO_LABELS, value)].into_iter())?;
         }
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_in_the_older_prometheus_format_have_equal_samples() {
+    fn metrics_in_older_prometheus_format_have_the_samples_of_openmetrics() {
         let new = text(numbers(1), RequestMetrics::default()).unwrap();
         let old = older(&new);
         let samples = |text: &str| -> Vec<String> {
@@ -575,8 +575,8 @@ mod tests {
         assert!(!old.contains("EOF"));
     }
 
-    /// Runs Prometheus's `promtool` on a page. Returns `None`, after printing a note, if it is not
-    /// installed.
+    /// Runs Prometheus's `promtool` on a text with metrics or rules. Returns `None`, after printing
+    /// a note, if `promtool` is not installed.
     fn promtool(arguments: &[&str], input: &str) -> Option<()> {
         use std::io::Write;
         use std::process::{Command, Stdio};

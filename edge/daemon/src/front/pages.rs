@@ -451,7 +451,7 @@ pub(super) async fn log(
     if !(1..=PAGE).contains(&limit) {
         return Err(No::bad(
             format!("cannot use the limit {limit}: it must be from 1 to {PAGE}"),
-            "use a smaller limit, and page with `before`",
+            "use a smaller limit, and get earlier events with `before`",
         ));
     }
     let name = name.as_deref().map(checked).transpose()?;

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn single_idle_connection_of_address_is_displaced_only_after_delay() {
+    fn single_connection_of_remote_address_is_displaced_only_after_delay() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for last in 0..24 {
             remotes.connect(address(last), begin, false).unwrap();

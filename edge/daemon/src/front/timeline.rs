@@ -35,8 +35,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// are 5 s apart, the time for which CPU ready is shown.
 const SAMPLES: usize = 6;
 
-/// Streams the data of the page: columns of the timeline, numbers of all VMs, and events. Programs
-/// may use the stream too.
+/// Streams the data of the web page: columns of the timeline, numbers of all VMs, and events.
+/// Programs may use the stream too.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/timeline", responses(
     (status = 200, content_type = "text/event-stream"),
@@ -179,8 +179,8 @@ impl Painter {
     }
 }
 
-/// Returns the numbers of a VM in a fixed order, which takes a third of the bytes of an object. The
-/// script of the page gives each number its name.
+/// Returns the numbers of a VM as an array in a fixed order. An array takes a third of the bytes of
+/// a JSON object. The script of the page gives each number its name.
 fn row(vm: &Reservation, ready_ppm: Option<u64>) -> Value {
     let recent = vm.recent.as_ref().filter(|recent| recent.over_ns > 0);
     let recent = recent.map(|it| {
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeline_sends_columns_as_flat_arrays_without_known_vcpu_names() {
+    fn timeline_message_has_flat_columns_and_omits_known_vcpu_names() {
         let ran = vec![(0, 1, 500), (1, 0, 1_000)];
         let timeline = Timeline {
             first: 7,

@@ -1,7 +1,8 @@
 //! Table `answer`: which rows are loaded at the start, and which rows are deleted.
 //!
-//! The table never has more rows than the service keeps answers. A ledger of an older version may
-//! have more rows. The extra rows are not loaded, and are deleted a few at a time.
+//! The table has at most as many rows as the number of answers that the service keeps. A ledger of
+//! an older version may have more rows. The extra rows are not loaded, and are deleted a few at a
+//! time.
 
 use std::time::SystemTime;
 

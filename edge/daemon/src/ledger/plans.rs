@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn ledger_returns_plan_of_each_stage_as_it_was_written() {
+    fn ledger_returns_plan_in_any_stage_as_it_was_written() {
         let connection = Connection::open_in_memory().unwrap();
         assert_eq!(load(&connection).unwrap(), []);
         create(&connection).unwrap();

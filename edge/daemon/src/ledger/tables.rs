@@ -94,7 +94,9 @@ const PHASE: &str = "
 ALTER TABLE reservation ADD COLUMN phase_ns INTEGER;
 ";
 
-/// Migration that adds the gang of a reservation, and a flag for a strict gang.
+/// Migration that adds the gang of a reservation, and a flag for a strict gang. A gang is a set of
+/// VMs on several hosts that start together. If it is strict, its members end when one of them is
+/// lost.
 const GANG: &str = "
 ALTER TABLE reservation ADD COLUMN gang TEXT;
 ALTER TABLE reservation ADD COLUMN strict INTEGER NOT NULL DEFAULT 0;

@@ -241,7 +241,7 @@ fn vm_without_a_name_is_bound_by_its_process_id() {
 }
 
 #[test]
-fn process_bound_by_pid_is_scheduled_with_descendants() {
+fn process_bound_by_pid_is_scheduled_with_its_descendants() {
     let process = Idle::after("");
     let found = find(&binding(format!("pid:{}", process.0.id()))).unwrap();
     assert_eq!((found.machine.kind, &*found.machine.name), (Kind::Process, "sh"));
@@ -252,7 +252,7 @@ fn process_bound_by_pid_is_scheduled_with_descendants() {
 }
 
 #[test]
-fn name_of_two_vms_is_ambiguous_unless_one_is_forked() {
+fn vm_name_is_ambiguous_unless_second_process_is_a_fork() {
     let name = unique("twice");
     let words = ["-name", name.as_str()];
     let first = Fake::start("qemu-system-x86_64", &words, &["CPU 0/TCG"]);

@@ -117,14 +117,14 @@ fn vm_identities_in_the_ledger_are_ignored_after_a_reboot() {
 }
 
 #[test]
-fn ledger_query_selects_events_by_name_and_number_newest_first() {
+fn ledger_query_by_name_and_number_returns_newest_events_first() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, .. } = open(folder.path());
     let begun = SystemTime::now();
     let whats = [
         EventKind::Asked(Verb::Reserve),
         EventKind::Renamed("libvirt:web is now libvirt:shop".into()),
-        EventKind::NotAdopted("no room: 1 of 2".into()),
+        EventKind::NotAdopted("not enough capacity: 1 of 2".into()),
         EventKind::LedgerWhole { lost: 7 },
         EventKind::Contested("vCPU 0: thread 7 may run on CPU 0 only".into()),
         EventKind::Expired,
@@ -296,7 +296,7 @@ fn torn_ledger_log_is_read_to_last_complete_commit() {
 }
 
 #[test]
-fn ledger_on_full_disk_keeps_commits_and_resumes_writing_afterwards() {
+fn ledger_keeps_commits_on_full_disk_and_later_writes_again() {
     let Some(disk) = Mounted::small() else { return };
     let folder = disk.0.path().join("state");
     let mut ledger = open(&folder).ledger;
@@ -453,7 +453,7 @@ fn ledger_commit_repeated_after_error_is_written_only_once() {
 }
 
 #[test]
-fn damaged_foreign_or_newer_ledger_is_refused_and_kept() {
+fn damaged_foreign_or_newer_ledger_is_refused_and_left_unchanged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let mut ledger = open(folder.path()).ledger;
@@ -578,7 +578,7 @@ proptest! {
     /// After any commits with restarts in between, the ledger contains the same rows as a map to
     /// which the same changes were applied.
     #[test]
-    fn ledger_rows_equal_a_map_after_random_commits_and_restarts(
+    fn ledger_rows_equal_model_rows_after_random_commits_and_restarts(
         steps in vec((0_u64..6, any::<bool>(), 0_u64..40, any::<bool>(), any::<bool>()), 1..24),
     ) {
         let folder = tempfile::tempdir().unwrap();

@@ -28,7 +28,7 @@ fn many(seq: u64, answers: impl Iterator<Item = KeptAnswer>) -> Commit {
 }
 
 #[test]
-fn stored_answers_of_a_user_never_exceed_their_limits() {
+fn stored_answers_never_exceed_limits_per_user_and_in_total() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();
@@ -113,7 +113,7 @@ fn after_a_day_without_bounds(folder: &Path) {
 }
 
 #[test]
-fn old_ledger_with_million_answers_opens_quickly_and_shrinks() {
+fn ledger_with_million_answers_opens_within_10_seconds_and_shrinks() {
     let folder = tempfile::tempdir().unwrap();
     after_a_day_without_bounds(folder.path());
     let began = Instant::now();

@@ -31,7 +31,7 @@ fn ledger_of_format_version_6_is_read_without_loss() {
 }
 
 #[test]
-fn ungranted_members_of_old_ledger_become_tenants_only_after_migration() {
+fn users_without_grant_become_tenants_only_after_migration_of_ledger() {
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
     let OpenedLedger { mut ledger, has_tenants, .. } = open(folder.path());
@@ -62,7 +62,7 @@ fn ungranted_members_of_old_ledger_become_tenants_only_after_migration() {
 
 /// The mechanism is stored with the reservation and with the event that set it.
 #[test]
-fn deadline_enforced_reservation_keeps_its_mechanism_in_the_ledger() {
+fn reservation_under_sched_deadline_keeps_its_mechanism_in_the_ledger() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     let plain = row("web", 1);

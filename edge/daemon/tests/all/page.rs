@@ -155,7 +155,7 @@ const CHANGE: &str = r#"{"slice":"3ms"}"#;
 const WEB: &str = "/v1/reservations/web";
 
 #[test]
-fn browser_session_has_the_rights_of_its_login_code_creator() {
+fn browser_session_has_rights_of_user_that_created_login_code() {
     let site = Site::new(administrators);
     let login = site.log_in();
     site.forget_asked();
@@ -262,7 +262,7 @@ fn browser_without_a_session_is_refused_on_every_socket() {
 }
 
 #[test]
-fn page_cannot_be_framed_and_loads_nothing_from_other_origins() {
+fn web_page_cannot_be_framed_and_loads_only_own_files() {
     let site = Site::new(administrators);
     let host = format!("host: {}\r\n", site.address);
     for path in ["/", "/page/main.js", "/page/style.css", "/favicon.ico", "/v1/host", "/page/x"] {
@@ -383,7 +383,7 @@ fn viewer_session_cannot_write_and_administrator_session_cannot_grant_access() {
 }
 
 #[test]
-fn vm_names_reach_page_as_json_and_never_as_html() {
+fn vm_names_reach_web_page_as_json_not_as_html() {
     fn hostile(ask: &Ask) -> Option<Result<Answer, Problem>> {
         let name = "</script><img src=x onerror=alert(1)>";
         match ask.request {
@@ -412,7 +412,7 @@ fn vm_names_reach_page_as_json_and_never_as_html() {
 }
 
 #[test]
-fn revoking_the_access_of_a_user_ends_the_browser_session() {
+fn revoking_access_of_user_ends_browser_sessions_of_that_user() {
     let site = Site::new(forgetful);
     let login = site.log_in();
     assert_eq!(site.ask("GET /v1/host", &login, "").status, 200);
@@ -470,7 +470,7 @@ fn daemon_without_web_page_refuses_login_codes_and_page_files() {
 }
 
 #[test]
-fn web_page_timeline_stream_sends_vms_host_and_timeline_columns() {
+fn timeline_stream_of_web_page_sends_vms_host_and_columns() {
     let site = Site::new(administrators);
     let login = site.log_in();
     let mut stream = TcpStream::connect(site.address).unwrap();

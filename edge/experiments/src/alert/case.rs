@@ -30,8 +30,9 @@ const PERIOD: Span = Span::from_ms(10);
 /// Share to which Dom0 (the driver domain) is limited.
 const DOM0: CpuShare = CpuShare::from_ppm(60_000);
 
-/// Load of Dom0 (the driver domain). With this load the test reproduces the published errors of
-/// Credit. With an idle Dom0 it does not.
+/// Period of the load of Dom0 (the driver domain), which computes for `DOM0_WORK` in each period.
+/// With this load the test reproduces the published errors of Credit. With an idle Dom0 it does
+/// not.
 const DOM0_PERIOD: Span = Span::from_us(7_300);
 const DOM0_WORK: Span = Span::from_us(150);
 
@@ -296,16 +297,18 @@ pub fn assumptions(form: Form) -> Vec<String> {
     let host = HOST.trim().replace('\n', ", ");
     let mut items = vec![
         format!(
-            "Simulated host: `{host}`. These costs are orders of magnitude. They were not fitted, \
-             because the paper states no costs."
+            "Simulated host: `{host}`. Only the order of magnitude of these costs is realistic. \
+             They were not fitted, because the paper states no costs."
         ),
         format!("The first {WARMUP} are simulated but not measured."),
         format!(
-            "Shares with a period have a period of {PERIOD}, as in the paper. Each VM joins at a \
-             random time in the first {PHASES}, so seeds differ in phases and in timers."
+            "All shares that have a period use {PERIOD}, as in the paper. Each VM joins at a \
+             random time in the first {PHASES}, so runs with different seeds have different \
+             phases and timers."
         ),
-        "The version of Xen that the paper measured is not known. The rules are those of the only \
-         source trees in which the paper's extreme errors can occur, of October to December 2006."
+        "The version of Xen that the paper measured is not known. The rules are those of Xen's \
+         source trees of October to December 2006. Only in these can the paper's extreme errors \
+         occur."
             .into(),
     ];
     if form == Form::One {
@@ -391,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_case_settings_are_passed_to_policy_or_share() {
+    fn settings_of_alert_case_are_passed_to_policy_or_share() {
         let case = Case::read("edf:quantum=5ms", &["period=20ms".into()]).unwrap();
         let text = case.scenario(trial(Form::One));
         assert!(text.contains("name = \"edf\", quantum = \"5ms\", reserve = \"0cpu\""), "{text}");
@@ -426,7 +429,7 @@ mod tests {
     /// The rules of Xen admit all reservations. So the settings `pack` and `split` conflict with
     /// these rules.
     #[test]
-    fn alert_case_ablations_omit_conflicting_settings() {
+    fn ablations_of_alert_case_omit_settings_that_conflict_with_it() {
         let places = |case: &str| {
             let ablations = Case::read(case, &[]).unwrap().ablations();
             ablations.iter().filter(|it| it.name.contains(":place=")).count()

@@ -59,8 +59,7 @@ pub struct FairMeter<'a> {
     plan: &'a Plan,
     from: Time,
     now: Time,
-    /// Indices of the guests by descending weight. The field `awake` has a flag for each guest,
-    /// which is true while the guest is runnable.
+    /// Indices of the guests by descending weight.
     order: Vec<usize>,
     awake: Vec<bool>,
     /// Capacity that guests can use on each CPU, in millionths of a CPU.
@@ -226,9 +225,8 @@ mod tests {
         assert!(found.len() == wanted.len() && found.iter().zip(wanted).all(near), "{found:?}");
     }
 
-    /// The cases have known solutions. They are three guests on two CPUs, one heavy guest, and
-    /// weights 3, 2 and 2 on two CPUs. The last case has two guests on CPUs with different
-    /// capacities.
+    /// The cases have known solutions. They include three equal guests on two CPUs, one heavy
+    /// guest, and guests on CPUs with different capacities.
     #[test]
     fn fair_rates_equal_known_solutions_of_weighted_max_min_fairness() {
         close(&fair_rates(&[1.0; 3], &[1.0, 1.0]), &[2.0 / 3.0; 3]);

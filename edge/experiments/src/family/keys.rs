@@ -7,7 +7,7 @@ pub const FAMILY: KeyTable = KeyTable {
     heading: "[family]",
     says: "random hosts",
     keys: &[
-        key("cpus", "list of host sizes in CPUs; a host of each is drawn per seed; required"),
+        key("cpus", "list of host sizes in CPUs; a host of each size is drawn per seed; required"),
         key(
             "guests_per_cpu",
             "guests per CPU: minimum and maximum of the number drawn for a host; default \
@@ -46,13 +46,13 @@ pub const FAMILY: KeyTable = KeyTable {
         ),
         key(
             "share",
-            "share of a guest, by policy; {weight} stands for its weight: share.sedf \
+            "share of a guest, by policy; {weight} stands for the guest's weight: share.sedf \
              = { extra-weight = \"{weight}\" }",
         ),
         key(
             "reservation",
             "share of a domain with a reservation, by policy; {slice} and {period}, or {part}, \
-             stand for what it reserves",
+             stand for what the domain reserves",
         ),
     ],
 };

@@ -27,7 +27,7 @@ pub struct FitQuestion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedReservation {
     /// The smallest slice for a period. If `period` is `None`, the period is half of the shortest
-    /// period of a task.
+    /// of all task periods.
     Slice {
         /// Period of the reservation.
         period: Option<Span>,
@@ -76,7 +76,7 @@ pub struct FitAnswer {
     pub miss: Option<MissWitness>,
     /// Run with the reservation of the answer in its worst phase (see [`WorstPhase`]). All
     /// deadlines in the run are met. Its length is the time within which a reservation one step
-    /// smaller misses a deadline. If that time is unknown or longer, the length is 10 s.
+    /// smaller misses a deadline. If that time is unknown or longer than 10 s, the length is 10 s.
     pub check: PhaseRun,
     /// Number of identical VMs with this reservation that fit on a CPU.
     pub vms: u64,
@@ -200,7 +200,9 @@ impl FitError {
                     ),
                 });
                 let (needs, capacity) = (percent(reservation.share()), percent(capacity));
-                let why = format!("{reservation} is {needs} of a CPU, and a CPU admits {capacity}");
+                let why = format!(
+                    "{reservation} is {needs} of a CPU, and at most {capacity} can be reserved"
+                );
                 refused(why, hint)
             }
         })
@@ -226,8 +228,8 @@ impl FitError {
 }
 
 impl FitAnswer {
-    /// Returns a hint if the period of the answer is long for its tasks. `None` otherwise, or if
-    /// the question was about a delay.
+    /// Returns a hint if the period of the answer is long for its tasks. `None` if the period is
+    /// not long, or if the question was about a delay.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let period = self.fit.reservation.period();
@@ -288,7 +290,7 @@ pub fn answer_delay(
     }
     let (set, fit) = search::fit_delay(share, delay).ok_or(FitError::Delay)?;
     let percent = f64::from(share.ppm()) / 10_000.0;
-    let title = format!("{percent} % of a CPU that never waits longer than {delay}");
+    let title = format!("VM with {percent} % of a CPU, never without CPU time for over {delay}");
     let tasks = NamedTasks { title, names: vec!["probe".into()], set };
     let vms = search::vms_per_cpu(fit.reservation, reserve);
     if vms == 0 {

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn seed_search_fails_if_largest_admitted_slice_breaks_claim() {
+    fn slice_search_fails_if_largest_admitted_slice_breaks_a_claim() {
         let text = TEXT.replace("uniform 1ms 3ms", "9800us");
         let at = |slice: Span| Scenario::read(&text.replace("SLICE", &slice.to_string()));
         let Err(SearchError::Fails { slice, failed }) = search(&range(5), at, &to_the_end) else {

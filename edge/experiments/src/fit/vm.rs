@@ -12,7 +12,8 @@ use crate::claims::expects_refusal;
 /// Default number of seeds with which each slice is tested.
 pub const USUAL_SEEDS: u64 = 60;
 
-/// A VM of a scenario. A search finds the smallest slice with which the VM keeps all claims.
+/// A VM of a scenario. A search finds the smallest slice of the VM with which all claims of the
+/// scenario hold.
 #[derive(Clone, Debug)]
 pub struct SearchedVm {
     /// The scenario as TOML.

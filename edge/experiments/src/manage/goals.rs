@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn manager_goals_of_one_vm_override_goals_of_all_vms() {
+    fn manager_goals_for_one_vm_override_goals_for_all_vms() {
         let text = "[all]\nmisses = \"1%\"\nfloor = \"3%\"\n\
                     [vm.web]\nuse = \"85%\"\nfloor = \"5%\"\n[vm.batch]\nleave = true\n";
         let goals = GoalList::read(text).expect("the text is valid");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn error_about_impossible_floor_or_ceiling_states_the_given_values() {
+    fn error_about_impossible_goal_floor_or_ceiling_states_given_values() {
         let refused = |text: &str| GoalList::read(text).expect_err(text).to_string();
         let says = refused("[vm.web]\nfloor = \"60%\"\nceiling = \"10%\"\n");
         assert!(says.contains("0.6cpu of web") && says.contains("0.1cpu"), "{says}");

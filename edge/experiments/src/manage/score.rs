@@ -17,8 +17,8 @@ const STEADY_PERCENT: u64 = 10;
 /// reversal.
 const REVERSAL: usize = 10;
 
-/// A share counts as settled if it differs by at most this number of percent from its last value
-/// before the next step of the demand.
+/// A share counts as settled if it differs by at most this percentage from its last value before
+/// the next step of the demand.
 const SETTLED_PERCENT: u64 = 10;
 
 /// Scores of a run.

@@ -53,7 +53,7 @@ fn managed_simulation_makes_equal_decisions_if_repeated_with_same_input() {
 }
 
 #[test]
-fn manager_with_whatif_predictor_never_breaks_floor_or_admission() {
+fn manager_with_whatif_predictor_keeps_floor_ceiling_and_admission_limit() {
     let goals = "[all]\nfloor = \"8%\"\nceiling = \"45%\"\n[vm.batch]\nleave = true\n";
     let goals = GoalList::read(goals).expect("the goals are valid");
     let seeds = std::env::var("SLACKLINE_MANAGER_RUNS").ok().and_then(|text| text.parse().ok());

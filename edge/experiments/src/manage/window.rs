@@ -17,7 +17,8 @@ pub(super) struct Window {
     most: usize,
     names: BTreeMap<VcpuId, VcpuName>,
     state: State,
-    /// Parameters before the last change. Kept while the policy can still decline that change.
+    /// vCPU whose parameters were changed last, and its parameters before that change. Kept while
+    /// the policy can still decline the change.
     before: Option<(VcpuId, Option<WrittenTerms>)>,
     rounds: VecDeque<KeptRound>,
     /// vCPU that occupies each CPU, with the time from which its run interval is not recorded yet.

@@ -105,7 +105,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn perf_recording_with_changed_bytes_never_panics(
+    fn perf_recording_with_changed_bytes_causes_no_panic(
         changes in changes(),
         is_head in any::<bool>(),
     ) {
@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn perf_recording_with_changed_numbers_never_panics(
+    fn perf_recording_with_changed_numbers_causes_no_panic(
         at in any::<prop::sample::Index>(),
         number in prop_oneof![any::<u64>(), Just(u64::MAX), Just(0), 0_u64..300_000],
     ) {
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn ftrace_text_with_changed_bytes_never_panics(changes in changes()) {
+    fn ftrace_text_with_changed_bytes_causes_no_panic(changes in changes()) {
         let mut bytes = TRACEFS[..40_000].to_vec();
         for (at, byte) in changes {
             let at = at.index(bytes.len());
@@ -140,7 +140,7 @@ proptest! {
     }
 
     #[test]
-    fn perf_header_followed_by_any_bytes_never_panics(
+    fn perf_header_followed_by_any_bytes_causes_no_panic(
         tail in prop::collection::vec(any::<u8>(), 0..4_000),
     ) {
         let mut bytes = PERF[..104].to_vec();

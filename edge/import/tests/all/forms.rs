@@ -59,7 +59,7 @@ fn lost_events_in_ftrace_text_are_recorded_with_their_number() {
 }
 
 #[test]
-fn ftrace_text_with_process_ids_groups_threads_into_vms() {
+fn threads_in_ftrace_text_are_grouped_into_vms_by_process() {
     let text = include_str!("../fixtures/small-tgid.txt");
     let import = import(text.as_bytes()).expect("a valid text");
     assert_eq!(import.vms(), ["web"]);
@@ -69,7 +69,7 @@ fn ftrace_text_with_process_ids_groups_threads_into_vms() {
 }
 
 #[test]
-fn imported_vcpus_have_nice_weights_and_stay_runnable_when_preempted() {
+fn preempted_imported_vcpus_are_runnable_and_weighted_by_nice_value() {
     let mut text = "# tracer: nop\n".to_owned();
     text += &switch(1_000, 0, (0, 120, "R"), (5, 100));
     text += &switch(2_000, 0, (5, 100, "R+"), (6, 139));
@@ -94,7 +94,7 @@ fn imported_vcpus_have_nice_weights_and_stay_runnable_when_preempted() {
 }
 
 #[test]
-fn busiest_processes_are_vms_if_no_thread_has_vcpu_name() {
+fn busiest_processes_become_vms_if_no_thread_has_vcpu_name() {
     let mut text = "# tracer: nop\n".to_owned();
     text += &switch(1_000, 2, (0, 120, "R"), (5, 120));
     text += &switch(81_000, 2, (5, 120, "R"), (6, 120));

@@ -95,8 +95,8 @@ impl Membership {
         self.group.ancestors().take_while(|folder| folder.join("cgroup.procs").exists())
     }
 
-    /// Returns the limits of CPU time that apply to the thread. Limits of cgroups that Slackline
-    /// made are left out.
+    /// Returns the limits of CPU time of this cgroup and of the cgroups above it. Limits of cgroups
+    /// that Slackline made are left out.
     fn quotas(&self) -> Vec<(PathBuf, String)> {
         let line = |path: PathBuf| Some(fs::read_to_string(path).ok()?.trim().to_owned());
         let quota = |folder: &Path| match self.version {
@@ -172,9 +172,9 @@ impl Surroundings {
     }
 }
 
-/// Returns true if processes of a user may move themselves from one cgroup to another. If they may
-/// not, another program has made such a move. Returns false for root, whose moves are always
-/// attributed to another program.
+/// Returns true if a process of this user may move itself from one cgroup to another. If it may
+/// not, another program must have made such a move. Returns false for root: moves of root's
+/// processes are always attributed to another program.
 #[must_use]
 pub fn may_move(user: u32, from: &Path, to: &Path) -> bool {
     if user == 0 {
@@ -185,7 +185,7 @@ pub fn may_move(user: u32, from: &Path, to: &Path) -> bool {
     folders.into_iter().all(|folder| may_write(user, &folder.join("cgroup.procs")))
 }
 
-/// Returns true if a user, who is not root, may write to a file.
+/// Returns true if a user may write to a file. The user must not be root.
 #[must_use]
 pub fn may_write(user: u32, file: &Path) -> bool {
     user != 0

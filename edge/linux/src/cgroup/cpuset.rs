@@ -46,8 +46,8 @@ impl Cpuset {
         Ok(found)
     }
 
-    /// Returns the cpuset that applies in a cgroup: its own cpuset, or the cpuset of the nearest
-    /// cgroup above that has a cpuset.
+    /// Returns the cpuset that applies in a cgroup: its own cpuset, or else the cpuset of the
+    /// nearest cgroup above it that has a cpuset.
     fn at(version: Version, group: &Path) -> Option<Cpuset> {
         let (file, granted) = match version {
             Version::V1 => ("cpuset.cpus", "cpuset.effective_cpus"),

@@ -113,7 +113,7 @@ mod tests {
 ";
 
     #[test]
-    fn both_cgroup_hierarchy_versions_are_found_at_any_mount_point() {
+    fn cgroup_v1_and_v2_are_found_at_any_mount_point() {
         let mounts = parse(HYBRID, Controller::Freezer);
         assert_eq!(
             mounts.iter().map(|mount| mount.version).collect::<Vec<_>>(),

@@ -89,8 +89,8 @@ impl TreePlace {
         }
     }
 
-    /// Checks that an existing cgroup can be frozen and is not frozen. A cgroup that is to be made
-    /// must not exist yet.
+    /// Checks that the cgroup can be used for a tree. An existing cgroup must have a freezer and
+    /// must not be frozen. A cgroup that Slackline is to make must not exist yet.
     ///
     /// # Errors
     /// If the cgroup has no freezer or is frozen, or a cgroup that is to be made exists already.

@@ -123,8 +123,8 @@ impl Priority {
     }
 
     /// Returns the current scheduling of the thread if it differs from the last order, otherwise
-    /// `None`. If there is no order in effect, the result is `None`, since the owner of the thread
-    /// may then change the scheduling.
+    /// `None`. If no order is in effect, the result is `None`, since any program may then change
+    /// the scheduling.
     ///
     /// # Errors
     /// If the thread has exited, or its scheduling cannot be read.
@@ -253,8 +253,8 @@ impl Pin {
     }
 
     /// Returns the current affinity of the thread if it differs from the last order, otherwise
-    /// `None`. If there is no order in effect, the result is `None`, since the owner of the thread
-    /// may then change the affinity.
+    /// `None`. If no order is in effect, the result is `None`, since any program may then change
+    /// the affinity.
     ///
     /// # Errors
     /// If the thread has exited, or its affinity cannot be read.

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn nonexistent_command_is_an_error_when_released() {
+    fn nonexistent_command_in_waiting_state_fails_when_released() {
         let waiting = WaitingCommand::start(Command::new("/no/such/program")).unwrap();
         assert_eq!(waiting.go().unwrap_err().kind(), io::ErrorKind::NotFound);
     }

@@ -7,7 +7,8 @@ use rustix::fs::{Gid, Uid};
 use rustix::process::geteuid;
 use rustix::thread::set_thread_groups;
 
-/// Size of the thread's stack, in bytes. The thread only opens a file or connects to a socket.
+/// Stack size in bytes of the thread that [`OwnerRights::act`] starts. The thread only opens a file
+/// or connects to a socket.
 const STACK: usize = 1 << 17;
 
 /// Identity of a process that determines its rights to files and sockets.

@@ -24,8 +24,7 @@ pub const RATE: u64 = 1_000;
 /// Minimum average interval between two reports of an agent, `1 / RATE`.
 const EACH: Span = Span::from_us(1_000_000 / RATE);
 /// Burst allowance. An agent that has sent fewer reports than [`RATE`] allows may later send the
-/// missing reports at once. It may send at most as many as [`RATE`] allows in this time, which
-/// is 32.
+/// missing reports at once, but at most 32. That is the number that [`RATE`] allows in 32 ms.
 const SAVED: Span = Span::from_ms(32);
 
 /// Counts of an agent's frames and losses since the session connected to it.
@@ -403,7 +402,7 @@ mod tests {
     /// Frames of an agent with an older version than the host are dropped, and `other_version`
     /// states the version.
     #[test]
-    fn agent_with_another_frame_version_is_ignored_and_version_recorded() {
+    fn agent_with_unsupported_frame_version_is_ignored_and_version_recorded() {
         let mut old = bytes(1, urgent());
         old[4..6].copy_from_slice(&[1, 32]);
         let mut hearing = Hearing::new(1);

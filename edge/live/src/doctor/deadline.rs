@@ -61,7 +61,7 @@ fn refused(host: &Host, error: &io::Error) -> Verdict {
     match Errno::from_io_error(error) {
         Some(Errno::PERM) if host.root => {
             Verdict::missing(format!("SCHED_DEADLINE is refused to root: {error}"))
-                .hint("allow this process all CPUs (see cpus): the kernel requires that")
+                .hint("let this process use all CPUs (see cpus), as the kernel requires")
         }
         Some(Errno::PERM) => Verdict::missing(format!("SCHED_DEADLINE is refused: {error}"))
             .hint("run as root, or give the program CAP_SYS_NICE"),

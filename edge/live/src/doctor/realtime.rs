@@ -228,8 +228,8 @@ fn fair_server_read(servers: &[(Span, Span)]) -> Verdict {
         Verdict::good("the fair server is switched off on every CPU")
     } else {
         Verdict::limited(format!("{runtime} every {period}: up to {} of a CPU", share(most))).hint(
-            "write 0 to each sched/fair_server/cpu*/runtime of debugfs to switch it off; \
-                   ordinary threads can then starve",
+            "write 0 to each sched/fair_server/cpu*/runtime of debugfs to switch the fair server \
+             off; ordinary threads can then starve",
         )
     };
     verdict.figure("fair_server_ppm", ppm.into())

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_report_ends_with_leftovers_of_killed_runs_and_verdict() {
+    fn doctor_report_ends_with_leftover_threads_and_then_the_verdict() {
         let report =
             report(State::Good, "fine").with_leftovers(vec!["thread 42 is stopped".into()]);
         let text = report.render(80, Ink::Plain);

@@ -186,7 +186,7 @@ impl Topic {
         }
     }
 
-    /// Returns true if nothing can be scheduled live on a host where this topic is missing.
+    /// Returns true if no scenario can run live on a host where this topic is missing.
     #[must_use]
     pub const fn is_required(self) -> bool {
         matches!(self, Topic::Kernel | Topic::Privilege | Topic::Fifo)
@@ -206,16 +206,16 @@ impl Topic {
             Topic::FairServer => "ordinary threads receive this time in spite of reservations",
             Topic::DeadlineShare => "the kernel would still admit this share as SCHED_DEADLINE",
             Topic::OtherRealtime => "threads of equal or higher priority delay dispatchers",
-            Topic::Timers => "slices end and periods begin as late as timers expire",
+            Topic::Timers => "if a timer expires late, a slice ends late or a period begins late",
             Topic::Clock => "each scheduling decision reads the clock several times",
             Topic::Tick => "the kernel accounts some CPU time in ticks only",
             Topic::Steal => "time that a hypervisor takes from this host cannot be reserved",
             Topic::Cpus => "Slackline can reserve time on these CPUs",
-            Topic::Smt => "CPUs of one core slow each other, so CPU time is not work done",
+            Topic::Smt => "CPUs of one core slow each other: equal CPU time is not equal work",
             Topic::Topology => "CPUs that share a core, cache or memory slow each other down",
-            Topic::Governor => "if a CPU changes its frequency, CPU time is not work done",
+            Topic::Governor => "if CPUs change frequency, equal CPU time is not equal work",
             Topic::Cgroup => "cgroups freeze single threads and set budgets",
-            Topic::Freezer => "the freezer stops a single thread, a signal its whole process",
+            Topic::Freezer => "the freezer stops a single thread, a signal stops a whole process",
             Topic::SchedExt => "not needed; sched_ext would be another way to control threads",
             Topic::GroupReservations => {
                 "not needed; cpu.rt.max would be another way to reserve CPU time"

@@ -19,7 +19,7 @@ pub(super) fn perf(host: &Host) -> Result<Verdict, ProbeError> {
     let level = format!("perf_event_paranoid is {paranoid}");
     if let Err(error) = TaskClock::open(own_tid()) {
         return Ok(Verdict::missing(format!(
-            "perf events are refused even for an own thread: {error}; {level}"
+            "perf events are refused even for a thread of this process: {error}; {level}"
         ))
         .hint("run outside of the sandbox, which forbids perf_event_open"));
     }
@@ -36,7 +36,7 @@ pub(super) fn perf(host: &Host) -> Result<Verdict, ProbeError> {
     Ok(match open_holder(CpuId::new(first), id) {
         Ok(_) => Verdict::good(format!("{what} can be observed; {level}")),
         Err(error) => Verdict::missing(format!(
-            "only own threads can be observed; cannot observe {what}: {error}; {level}"
+            "only threads of this process can be observed; cannot observe {what}: {error}; {level}"
         ))
         .hint("run as root, or give the program CAP_PERFMON"),
     })

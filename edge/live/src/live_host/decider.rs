@@ -20,7 +20,7 @@ use crate::way::{FailedAssignment, VcpuHandle};
 use slackline_linux::sys::Tid;
 
 /// Minimum time between two checks whether a vCPU in line behind the chosen vCPU has been running
-/// in its place.
+/// in place of the chosen vCPU.
 const GLANCE: Span = Span::from_ms(1);
 
 /// Delay before a vCPU is chosen again after the kernel refused an order for it.
@@ -40,7 +40,7 @@ pub(super) struct Decider {
     pub(super) unbound: Vec<VcpuId>,
     /// Sequence number of the latest list of orders to the kernel.
     pub(super) number: u64,
-    /// True if the kernel reports no scheduling events, so that only CPU time can be read.
+    /// True if the kernel reports no scheduling events. Then only CPU time can be read.
     pub(super) is_polled: bool,
     /// Start of the run, on the monotonic clock.
     origin: Time,
@@ -69,10 +69,10 @@ pub(super) struct Vcpu {
     /// True if the vCPU is a process tree, whose threads can start and end while the tree is
     /// scheduled.
     pub(super) is_tree: bool,
-    /// True if this vCPU has threads on several CPUs at once. Their CPU time is counted as if it
-    /// came from one CPU.
+    /// True if this vCPU may have threads on several CPUs simultaneously. Their CPU time is counted
+    /// as if it came from one CPU.
     pub(super) is_wide: bool,
-    /// Reservation of this vCPU if it is a hard limit, so that the vCPU receives no slack. `None` if
+    /// Reservation of this vCPU if it is a hard limit. The vCPU then receives no slack. `None` if
     /// the vCPU has no hard limit.
     pub(super) hard_limit: Option<Reservation>,
     pub(super) home: Arc<Home>,
@@ -321,8 +321,8 @@ impl Decider {
         pcpu.clock.learn(woken, has_run, pcpu.left);
     }
 
-    /// Updates a CPU's debt to ordinary threads. If a vCPU must start or stop to pay the debt, the
-    /// CPU gets new orders.
+    /// Updates the CPU time that a CPU owes to ordinary threads. If a vCPU must begin or stop
+    /// running as an ordinary thread to pay it, the CPU gets new orders.
     fn pay(&mut self, cpu: CpuId) {
         let pcpu = &mut self.pcpus.all[cpu.index()];
         pcpu.fair_server.pass(self.now, pcpu.clock.cost());

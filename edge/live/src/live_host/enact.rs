@@ -27,8 +27,8 @@ const ROUND_ROBIN_QUANTUM: Span = Span::from_ms(100);
 /// pass instead.
 const LEAST_REST: Span = Span::from_us(500);
 
-/// Shortest period for which [`LEAST_REST`] applies, so that a vCPU with little budget left waits
-/// for a pass. In a shorter period, the wait of up to 1 ms could be the cause of a missed deadline.
+/// Shortest period for which [`LEAST_REST`] applies. A vCPU with a shorter period may run next with
+/// any budget left: waiting up to 1 ms for a pass could make it miss a deadline.
 const LEAST_PERIOD: Span = Span::from_ms(10);
 
 /// Returns how the threads of a process tree use a timeslice of length `limit`. The kernel's

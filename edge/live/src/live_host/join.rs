@@ -31,7 +31,7 @@ pub(crate) type GroupJoined = Result<(), (VcpuId, NotDone)>;
 /// Error of replacing vCPUs by a group of other vCPUs.
 #[derive(Debug)]
 pub(crate) struct NotReplaced {
-    /// vCPU of the group that could not join, so that no vCPU of the group was added.
+    /// vCPU that could not join. Because of it, no vCPU of the group was added.
     pub(crate) vcpu: VcpuId,
     /// Reason why the vCPU could not join.
     pub(crate) why: NotDone,

@@ -20,8 +20,8 @@ impl LiveHost {
     ///
     /// The vCPU keeps its reservation, which counts as unused. A paused vCPU stays stopped.
     /// `by_cpuset` is true if the other program has set a cpuset and not the threads' own affinity.
-    /// Their affinity is then restored. Returns the threads that the program has changed, each with
-    /// the state to which it will be restored.
+    /// In that case the threads' affinity is restored. Returns the threads that the program has
+    /// changed, each with the state to which it will be restored.
     pub(crate) fn leave_to_others(
         &self,
         vcpu: VcpuId,

@@ -1,6 +1,6 @@
-//! Process trees: vCPUs whose threads start and end while they are scheduled. The views and the
-//! decider handle events of starting and ending threads. This module adds trees, and compares each
-//! tree with the kernel's list of threads at intervals.
+//! Process trees: vCPUs that can start and end threads while the session schedules them. The views
+//! and the decider handle events of starting and ending threads. This module adds trees, and
+//! compares each tree with the kernel's list of threads at intervals.
 
 use std::io;
 use std::sync::Arc;
@@ -307,9 +307,9 @@ impl Decider {
         self.step(self.now, &[], fact).map_err(broken)
     }
 
-    /// Charges the CPU time of vCPUs that run on several CPUs at once, as if they had run on `cpu`
-    /// since its last pass. Does this for each such vCPU that has `cpu` as its [`Home`] or has no
-    /// home yet. `now` is the monotonic time.
+    /// Charges the CPU time of vCPUs that may run on several CPUs simultaneously, as if they had
+    /// run on `cpu` since its last pass. Does this for each such vCPU that has `cpu` as its
+    /// [`Home`] or has no home yet. `now` is the monotonic time.
     pub(super) fn count_wide(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         for vcpu in self.vcpus.iter().flatten().filter(|vcpu| vcpu.is_wide && !vcpu.is_left) {
             if vcpu.home.get().is_some_and(|home| home != cpu) {

@@ -135,7 +135,8 @@ pub fn choose(
             Err(last) => Err(ChoiceError { last }),
         },
         Demand::Time(_, Bound::AtMost) if can(Enforcement::Quota) => {
-            chosen(Enforcement::Quota, "a limit without a guarantee costs nothing by quota".into())
+            let why = "a quota enforces a limit without a guarantee, and costs no CPU time";
+            chosen(Enforcement::Quota, why.into())
         }
         Demand::Time(_, Bound::AtMost) => {
             let why = "a quota cannot express this limit; the dispatcher can, and also guarantees \
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn mechanism_with_smaller_error_is_chosen_unless_difference_is_noise() {
+    fn more_accurate_enforcement_mechanism_is_chosen_unless_difference_is_noise() {
         let of = |ours, kernels| {
             let (ours, kernels): ((u64, u64), (u64, u64)) = (ours, kernels);
             better(&[
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn dispatcher_enforcement_is_chosen_without_a_trial_of_every_mechanism() {
+    fn dispatcher_is_chosen_unless_every_mechanism_has_trial_results() {
         let half = [measured(Enforcement::Deadline, 1, 1)];
         for trial in [&[][..], &half] {
             let (chosen, why) = better(trial);

@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn deadline_thread_interference_is_two_slices_then_one_per_period() {
+    fn worst_case_interference_of_deadline_thread_begins_with_two_slices() {
         let of = |window| taken_in(each(3, 10), Span::from_ms(window)).ns() / 1_000_000;
         let windows = [0, 2, 3, 6, 10, 13, 14, 16, 20, 26].map(of);
         assert_eq!(windows, [0, 2, 3, 6, 6, 6, 7, 9, 9, 12]);
     }
 
     #[test]
-    fn reservations_fitting_on_average_are_refused_for_long_deadline_bursts() {
+    fn reservation_is_refused_if_deadline_thread_could_take_whole_period() {
         // A deadline thread of 30 % fits with reservations of 30 % in equal periods, even if it
         // runs for two slices in a row.
         assert_eq!(check_interference(&[each(3, 10)], percent(30), PERIOD), Ok(()));

@@ -9,8 +9,8 @@ pub const WAITS: Span = Span::from_ms(100);
 /// Minimum average time between two reports about pending data. The rate is limited because guest
 /// and client are not trusted.
 const EACH: Span = Span::from_ms(1);
-/// Burst allowance. After a time without reports, as many reports may follow each other at once as
-/// the rate allows in this time, which is 32.
+/// Burst allowance. After a time without reports, up to 32 reports may be made at once. That is the
+/// number that the rate allows in 32 ms.
 const SAVED: Span = Span::from_ms(32);
 
 /// Count of pending data, and the latest report about it.
@@ -38,13 +38,14 @@ impl Waiting {
         self.last = now;
     }
 
-    /// Notes that the guest has sent data, so that nothing is pending for it.
+    /// Notes that the guest has sent data. After that, no data is pending for the guest.
     pub(super) fn answered(&mut self, now: Time) {
         (self.items, self.last) = (0, now);
         self.asked = self.asked.wrapping_add(1);
     }
 
-    /// Notes that the guest has closed the connection, so that nothing is pending for it.
+    /// Notes that the guest has closed the connection. After that, no data is pending for the
+    /// guest.
     pub(super) fn gone(&mut self, now: Time) {
         (self.items, self.last) = (0, now);
     }

@@ -11,8 +11,8 @@ use crate::vcpu_threads::{Body, VcpuThreads};
 impl Session {
     /// Replaces members without threads ([`JoinTarget::Nobody`](super::JoinTarget::Nobody)) by a
     /// group, in one scheduling decision. So no other vCPU gets the capacity that the replaced
-    /// members had. A new vCPU with the id of a replaced member takes over its account in the
-    /// policy.
+    /// members had. A new vCPU with the id of a replaced member continues the replaced member's
+    /// account in the policy.
     ///
     /// # Errors
     /// The request that failed, and the reason. The replaced members are present again with their

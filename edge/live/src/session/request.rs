@@ -26,9 +26,10 @@ pub enum JoinTarget {
     /// A process, its descendants, and all processes that they start. A cgroup freezes all of them
     /// together.
     Tree(Tid),
-    /// A process tree, as for `Tree`, that runs on these CPUs of the kernel at once. The session
-    /// schedules the tree on one of them, as if they were a single CPU. So it divides the CPU time
-    /// of the tree by their number. No vCPU should have a reservation on the others.
+    /// A process tree, as for `Tree`, that may use all these CPUs (kernel numbers) simultaneously.
+    /// The session schedules the tree on one of these CPUs, as if they were a single CPU. So it
+    /// divides the CPU time of the tree by their number. No vCPU should have a reservation on the
+    /// other CPUs.
     Wide(Tid, CpuSet),
     /// All threads in a version 2 cgroup, and all threads that they start.
     Group(TreePlace),

@@ -23,8 +23,8 @@ use slackline_linux::sys::{CountTarget, Tid, open_use, share_ring, switch_off, s
 pub(crate) enum NoticeOf {
     /// Each of these threads, counted separately.
     Threads(Vec<Tid>),
-    /// All threads of a cgroup together, by its path. If CPUs are given, the threads run on all
-    /// these CPUs at once.
+    /// All threads of a cgroup together, by its path. If CPUs are given, the threads may use all
+    /// these CPUs simultaneously.
     Group(PathBuf, Option<CpuSet>),
 }
 

@@ -162,7 +162,7 @@ fn events_of_threads_that_are_not_scheduled_are_ignored() {
 }
 
 #[test]
-fn vcpu_refused_by_kernel_is_skipped_and_later_retried() {
+fn vcpu_whose_priority_change_fails_is_skipped_and_later_retried() {
     let mut host = host(1);
     for slot in 0..2 {
         host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
@@ -337,7 +337,7 @@ fn stopped_tree() -> FedHost {
 }
 
 #[test]
-fn throttled_process_tree_runs_next_period_if_runnable_thread_ended() {
+fn throttled_process_tree_runs_in_next_period_after_thread_exit() {
     let host = stopped_tree();
     // The child was exiting when it was stopped. Its exit wakes the shell, which then stops.
     host.note_thread(CPUS[0], us(2012), 200, ThreadEventKind::Ending);
@@ -424,7 +424,7 @@ fn busy_threads_of_a_scheduled_process_tree_receive_equal_timeslices() {
 /// Thawing wakes all threads of a tree. Four of them are blocked and block again, and one has just
 /// become runnable. The host learns which thread is runnable only when the threads run.
 #[test]
-fn thawed_threads_that_have_not_run_precede_threads_that_ran() {
+fn thawed_threads_that_have_not_run_yet_are_dispatched_first() {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2, 3, 4, 5, 6]), &share("2ms", "10ms"), true).unwrap();
     host.note_thread(CPUS[0], us(1), 6, ThreadEventKind::Woke);
@@ -448,7 +448,7 @@ fn thawed_threads_that_have_not_run_precede_threads_that_ran() {
 /// A vCPU that missed time because the kernel kept it from running catches up as a real-time
 /// thread. As an ordinary thread it would have to wait for real-time threads of other programs.
 #[test]
-fn budget_missed_by_vcpu_is_repaid_at_real_time_priority() {
+fn vcpu_receives_missed_budget_later_at_real_time_priority() {
     let mut host = host(1);
     host.join(vcpu(0), &share("3ms", "10ms"), true).unwrap();
     host.note(CPUS[0], us(1), vcpu(0), ThreadEventKind::Woke);
@@ -472,8 +472,8 @@ fn budget_missed_by_vcpu_is_repaid_at_real_time_priority() {
     assert_ne!(last_told(&host, vcpu(0)), Some(OrderedClass::First));
 }
 
-/// A hypervisor takes half of the CPU, so that at least two of four vCPUs are entitled at any time.
-/// If they were always real-time, the kernel would stop all of them for 50 ms in every second.
+/// A hypervisor takes half of the CPU. So at least two of four vCPUs are entitled at any time. If
+/// they were always real-time, the kernel would stop all of them for 50 ms in every second.
 #[test]
 fn ordinary_threads_receive_fair_server_time_despite_50_percent_steal() {
     let mut host = host(1);
@@ -536,7 +536,7 @@ fn exact_in_three_long_periods() -> ([Span; 3], Span) {
 /// A vCPU may use a slice of several seconds as a real-time thread. Ordinary threads would then
 /// receive nothing for so long that the kernel would stop the vCPU.
 #[test]
-fn exact_vcpu_receives_only_reserved_time_during_fair_server_repayment() {
+fn hard_limited_vcpu_receives_its_reservation_during_fair_server_repayment() {
     let (received, as_ordinary) = exact_in_three_long_periods();
     assert!(as_ordinary > Span::from_ms(300), "{as_ordinary}: debt is repaid");
     for received in received {

@@ -33,13 +33,13 @@ fn is_stopped_with_small_rest(shares: [(&str, &str); 2], used: Span) -> bool {
 /// The dispatcher notices up to 1 ms late that the chosen vCPU has blocked. Meanwhile the second
 /// vCPU would exceed its hard limit.
 #[test]
-fn vcpu_with_small_rest_of_hard_limit_is_stopped_behind_the_chosen_vcpu() {
+fn waiting_vcpu_is_stopped_shortly_before_its_hard_limit() {
     let shares = [("6ms", "10ms"), ("2ms", "20ms")];
     assert!(is_stopped_with_small_rest(shares, Span::from_us(1800)));
 }
 
 #[test]
-fn vcpu_with_small_rest_and_short_period_stays_behind_the_chosen_vcpu() {
+fn waiting_vcpu_with_short_period_stays_runnable_near_hard_limit() {
     let shares = [("2ms", "4ms"), ("1ms", "5ms")];
     assert!(!is_stopped_with_small_rest(shares, Span::from_us(800)));
 }

@@ -20,7 +20,7 @@ struct Timers {
     look: u64,
     /// Lateness of each timer, in microseconds, by its number.
     late: fn(u64) -> u64,
-    /// Upper bound of the average lateness less the minimum lateness, in microseconds.
+    /// Upper bound of the difference between the average and the minimum lateness, in microseconds.
     unsteady: u64,
 }
 

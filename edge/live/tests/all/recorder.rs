@@ -133,7 +133,7 @@ fn wake_event_just_before_block_event_still_ends_the_block() {
 }
 
 #[test]
-fn run_interval_with_lost_end_ends_at_next_cpu_switch() {
+fn run_interval_with_lost_end_ends_at_next_thread_switch() {
     let entries = records(&[event(10, 5, 3, IN), event(40, 6, 3, IN), event(50, 6, 3, BLOCKS)], 60);
     let expected = [(1, 10, 40, OffCpu::Unknown), (2, 40, 50, OffCpu::Blocked)];
     assert_eq!(on_cpu(&entries), expected);

@@ -46,7 +46,7 @@ fn stopped_tree() -> FedHost {
 
 /// The thread runs for another 2 ms after the stop, until a dispatcher pass preempts it.
 #[test]
-fn stopped_tree_still_running_in_kernel_loses_real_time_class() {
+fn process_tree_that_stops_slowly_loses_its_real_time_class() {
     let host = stopped_tree();
     host.note_thread(CPU, us(2020), THREAD, SwitchedIn);
     host.note_thread(CPU, us(4020), THREAD, SwitchedOut { ready: true });

@@ -245,7 +245,7 @@ fn thread_that_changes_its_own_scheduling_stays_within_its_limit() {
 
 /// A thread executes another program, and so takes over the id of its process.
 #[test]
-fn thread_that_executes_another_program_is_restored_afterwards() {
+fn thread_that_calls_execve_is_restored_when_the_session_closes() {
     let Some(_alone) = begin() else { return };
     let adversary = Adversary::start("program");
     let thread = ThreadRef::open(adversary.pid(), adversary.tid).unwrap();

@@ -355,7 +355,7 @@ fn spare_input() -> ChildStdin {
 }
 
 #[test]
-fn threads_are_restored_if_scheduler_dies_after_any_call() {
+fn threads_are_restored_if_scheduler_dies_after_any_step() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         for last in 0..=LAST_STEP_NUMBER {
@@ -370,7 +370,7 @@ fn threads_are_restored_if_scheduler_dies_after_any_call() {
 }
 
 #[test]
-fn threads_are_restored_if_scheduler_is_killed_at_any_time() {
+fn threads_are_restored_whenever_the_scheduling_process_is_killed() {
     /// Number of different times at which the owner is killed. An owner takes about 300 us for one
     /// round of all steps. The times are spread over a longer interval, so that every step is hit.
     const MOMENTS: u32 = 40;

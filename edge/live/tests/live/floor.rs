@@ -77,7 +77,7 @@ fn beside_a_fifo_spinner() -> Vec<(Span, Span)> {
 /// runs. The tree receives its missing time later in the second. The test passes if one of three
 /// runs shows that. A hypervisor can take the CPU and so delay a slice beyond the end of a second.
 #[test]
-fn exact_process_tree_receives_share_each_second_beside_fifo_spinner() {
+fn process_tree_receives_exact_share_each_second_beside_fifo_spinner() {
     let Some(_alone) = begin() else { return };
     let is_even = |&(used, length): &(Span, Span)| {
         // The tolerance covers a period at either end of the second, and late stops.

@@ -31,7 +31,7 @@ fn used_by_group(target: &Target) -> Option<Span> {
 /// later. So the excess is at most 250 us per period, plus 50 ms, plus the largest debt. The
 /// largest debt is the tree's share of a second, 200 ms.
 #[test]
-fn exact_tree_in_long_system_calls_has_bounded_excess_time() {
+fn excess_over_hard_limit_is_bounded_despite_long_system_calls() {
     let Some(_alone) = begin() else { return };
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
     let path = folder.path().join("zeros");

@@ -144,7 +144,7 @@ fn unless_impossible(
 }
 
 #[test]
-fn each_mechanism_limits_a_process_until_the_limit_is_dropped() {
+fn each_enforcement_mechanism_limits_a_process_until_the_limit_ends() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     for way in ways(scratch.path()) {
@@ -253,7 +253,7 @@ fn kill_keeper_of(owner: &Child) {
 }
 
 #[test]
-fn limit_that_cannot_be_enforced_is_refused_with_the_reason() {
+fn cpu_limit_that_cannot_be_enforced_is_refused_with_reason() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     let keeper = || keeper(&scratch.path().join("state"));

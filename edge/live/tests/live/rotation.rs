@@ -202,7 +202,7 @@ fn is_even(held: Held) {
 }
 
 #[test]
-fn exact_target_threads_receive_equal_time_in_ten_periods() {
+fn threads_sharing_hard_limit_receive_equal_time_in_ten_periods() {
     let Some(_alone) = begin() else { return };
     is_even(HELD);
     is_even(Held { kind: "threads", ..HELD });
@@ -210,7 +210,7 @@ fn exact_target_threads_receive_equal_time_in_ten_periods() {
 }
 
 #[test]
-fn work_conserving_target_threads_receive_equal_time_in_ten_periods() {
+fn threads_sharing_a_work_conserving_reservation_receive_equal_time() {
     let Some(_alone) = begin() else { return };
     is_even(Held { is_exact: false, ..HELD });
     is_even(Held { is_exact: false, kind: "threads", ..HELD });

@@ -384,7 +384,7 @@ fn failed_join_restores_its_threads_and_affects_no_other_vcpu() {
 }
 
 #[test]
-fn target_after_sigstop_stays_stopped_and_cannot_join_as_exact() {
+fn sigstopped_target_stays_stopped_and_cannot_join_with_hard_limit() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     target.signal(Signal::STOP);

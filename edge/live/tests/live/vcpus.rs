@@ -122,14 +122,14 @@ fn qmp_events_before_an_answer_are_skipped() {
 }
 
 #[test]
-fn qmp_vcpus_that_share_one_thread_are_returned_as_one() {
+fn qmp_vcpus_sharing_a_thread_are_returned_as_one_vcpu() {
     let cpus =
         r#"{"return": [{"cpu-index": 0, "thread-id": 7}, {"cpu-index": 1, "thread-id": 7}]}"#;
     assert_eq!(answering(cpus).ask().expect("an answer"), [told(0, 7)]);
 }
 
 #[test]
-fn qmp_refusal_is_kept_in_an_error_field() {
+fn returned_error_stores_the_text_of_a_qmp_refusal() {
     let refusal = r#"{"error": {"class": "CommandNotFound", "desc": "no query-cpus-fast"}}"#;
     let error = answering(refusal).ask().expect_err("the monitor refuses the query");
     let QmpError::Declined { awaited, received } = error else { panic!("{error}") };
@@ -138,7 +138,7 @@ fn qmp_refusal_is_kept_in_an_error_field() {
 }
 
 #[test]
-fn malformed_qmp_answer_is_kept_in_an_error_field() {
+fn returned_error_stores_the_text_of_a_malformed_qmp_answer() {
     for answer in [
         r#"{"return":[]}"#,
         r#"{"return":[{"cpu-index":0}]}"#,

@@ -548,7 +548,7 @@ fn resuming_a_real_time_thread_does_not_wake_the_dispatcher() {
 }
 
 #[test]
-fn watch_of_exited_thread_is_refused_with_thread_id() {
+fn watching_an_exited_thread_is_refused_with_its_thread_id() {
     let Some(mut watch) = watch() else { return };
     let tid = spawn(own_tid).join().unwrap();
     // `join` returns when the kernel has cleared the thread's id, a short time before the thread

@@ -104,7 +104,7 @@ fn periodic_load_jobs_are_released_exactly_one_period_apart() {
 }
 
 #[test]
-fn jobs_released_while_load_was_late_run_without_pause() {
+fn load_jobs_with_past_release_times_run_without_pause() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     // With a start 100 ms ago, all twenty releases are in the past.
     let start = Time::from_ns(monotonic().ns() - 100_000_000);
@@ -119,7 +119,7 @@ fn jobs_released_while_load_was_late_run_without_pause() {
 
 /// Each burst begins at an instant of the clock that comes after the end of the previous burst.
 #[test]
-fn clock_load_bursts_begin_at_instants_of_the_clock() {
+fn bursts_of_clock_load_begin_at_instants_of_the_clock() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     let (period, offset, compute) = (Span::from_ms(4), Span::from_ms(1), Span::from_ms(1));
     let burst = [Step::Instant { period, offset }, Step::Compute(Draw::Fixed(compute)), Step::Done];
@@ -136,8 +136,8 @@ fn clock_load_bursts_begin_at_instants_of_the_clock() {
     }
 }
 
-/// The program begins at `origin` and computes for 20 ms of its clock, even if it receives a small
-/// share of a CPU.
+/// The program computes until 20 ms of real time have passed since its start, even if it receives
+/// only a small share of a CPU.
 #[test]
 fn batch_load_ends_after_the_configured_clock_time() {
     let began = monotonic();
@@ -147,7 +147,7 @@ fn batch_load_ends_after_the_configured_clock_time() {
     assert!(report.used > Span::ZERO, "{report:?}");
 }
 
-/// The program continues after each yield, and the yields add no countable CPU time.
+/// The program continues after each yield. The CPU time of a yield does not count as computing.
 #[test]
 fn load_program_that_yields_continues_after_each_yield() {
     let each = Span::from_us(100);
@@ -169,7 +169,7 @@ fn load_program_that_only_yields_is_refused() {
 }
 
 #[test]
-fn full_job_record_pipe_does_not_delay_a_load() {
+fn full_pipe_for_job_records_does_not_delay_a_load() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     // The smallest pipe has one page, which is enough for 128 notes.
     rustix::pipe::fcntl_setpipe_size(&write, 4096).unwrap();
@@ -205,7 +205,7 @@ fn length_option_ends_a_load_that_computes_or_sleeps() {
 }
 
 #[test]
-fn load_program_draws_its_compute_times_from_the_given_stream() {
+fn load_draws_its_compute_times_from_the_given_random_stream() {
     let draw = Draw::Uniform { least: Span::from_us(100), most: Span::from_us(900) };
     let program = Program::once(vec![Step::Compute(draw); 20]);
     let mut stream = draws();

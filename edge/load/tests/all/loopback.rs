@@ -124,7 +124,7 @@ const WEB: &str = "work = { kind = \"web-server\", each = \"uniform 20us 60us\",
                    response = \"100KiB\", processes = 2 }";
 
 #[test]
-fn web_load_answers_all_requests_and_client_counts_match_server() {
+fn web_load_answers_all_requests_that_its_clients_have_counted() {
     let server = Server::start(serving(WEB, SystemClients::default()));
     let clients = [(httperf(2000, LONG), 60), (closed(4, Span::ZERO), 80)];
     for (kind, number) in clients {
@@ -286,7 +286,7 @@ fn stream_sent_by_a_load_arrives_completely() {
 }
 
 #[test]
-fn load_send_task_delivers_data_to_one_client_after_another() {
+fn send_task_of_load_delivers_data_to_two_successive_clients() {
     let work = "work = { kind = \"send\", each = \"20us\", block = \"8KiB\" }";
     let server = Server::start(serving(work, SystemClients::default()));
     let kind = ClientKind::Stream { way: Direction::Out, window: 65_536, gap: Span::ZERO };
@@ -372,7 +372,7 @@ fn answers_and_goes(listener: UnixListener, answers: usize) -> JoinHandle<()> {
 }
 
 #[test]
-fn load_ping_client_ends_when_the_socket_is_closed() {
+fn ping_client_of_load_ends_when_its_socket_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("it");
     let every = Span::from_ms(2);

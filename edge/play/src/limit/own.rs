@@ -11,7 +11,8 @@ use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadError;
 use slackline_live::session::{JoinId, JoinTarget, Options, Request, RequestedId, Session};
 
-/// Part of the CPU that is never reserved. It is smaller if the requested limit itself leaves less.
+/// Part of the CPU that is never reserved. If the requested limit leaves a smaller part of the CPU,
+/// only that smaller part is never reserved.
 const RESERVE: CpuShare = CpuShare::from_ppm(50_000);
 
 /// A limit that Slackline's own dispatcher enforces.

@@ -75,7 +75,8 @@ pub(crate) fn overlap(one: (Time, Time), other: (Time, Time)) -> Span {
     one.1.min(other.1).since(one.0.max(other.0))
 }
 
-/// Returns `whole × numerator / denominator`, rounded down. The numerator must not be larger.
+/// Returns `whole × numerator / denominator`, rounded down. The numerator must not be larger than
+/// the denominator.
 pub(crate) fn part(whole: Span, (numerator, denominator): (u64, u64)) -> Span {
     let part = u128::from(whole.ns()) * u128::from(numerator) / u128::from(denominator);
     Span::from_ns(u64::try_from(part).expect("a part is not longer than the whole"))

@@ -224,7 +224,7 @@ fn legend(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
     }
     entries.push((alphabet.idle.to_string(), Hue::Faint, "CPU mostly without vCPU"));
     if timeline.rows.len() > 26 {
-        entries.push(("*".into(), Hue::Text, "a vCPU after z"));
+        entries.push(("*".into(), Hue::Text, "a vCPU without a letter"));
     }
     if timeline.rows.iter().any(|row| !row.periods.is_empty()) {
         entries.push((alphabet.period.to_string(), Hue::Faint, "a period begins"));
@@ -232,7 +232,7 @@ fn legend(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
             entries.push((
                 alphabet.short.to_string(),
                 Hue::Short,
-                "less than its slice in the previous period",
+                "received less than its slice in the previous period",
             ));
         }
     }

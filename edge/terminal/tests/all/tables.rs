@@ -86,7 +86,7 @@ a title: edf, sim, seed 1, 2s measured
  -² nothing was reserved
  -³ a single value has no quantiles
  -⁴ never woke after it joined
- +  work-conserving: only less than reserved is an error
+ +  work-conserving: only too little CPU time is an error
 
  CPU   busy %  owed %  unclaimed %  idle %  switches  overhead us
 ──────────────────────────────────────────────────────────────────
@@ -151,7 +151,7 @@ fn table_of_compare_command_shows_runs_side_by_side() {
 ────────────────────────────────────────────────
  web.0        0.000       0.000      99      99
  web.1       12.000      12.000      99      99
- +  work-conserving: only less than reserved is an error
+ +  work-conserving: only too little CPU time is an error
 ",
     );
 }
@@ -196,7 +196,7 @@ a title: edf, sim, seed 1, 500ms measured
  vCPU              promised  delivered %  error %
 ──────────────────────────────────────────────────
  a     2ms/10ms = 20.00 % +        18.00  -10.000
- +  work-conserving: only less than reserved is an error
+ +  work-conserving: only too little CPU time is an error
  Not shown, since this host does not see when vCPUs block: deadlines, misses, wake to run, waiting.
 
  CPU   busy %  owed %  unclaimed %  idle %

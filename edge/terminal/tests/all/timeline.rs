@@ -107,7 +107,7 @@ web and db next to batch, edf, sim, seed 1
   ▁█ ran as entitled, part to all of a column (CPU: A)
   ░▒ ran in slack (CPU: a)   ╌─ waiting (blank: blocked)
   · CPU mostly without vCPU   ╵ a period begins
-  ✗ less than its slice in the previous period
+  ✗ received less than its slice in the previous period
   The run ended at 38.000ms.
 ";
 
@@ -127,7 +127,7 @@ web and db next to batch, edf, sim, seed 1
   +# ran as entitled, part to all of a column (CPU: A)
   -= ran in slack (CPU: a)   . waiting (blank: blocked)
   . CPU mostly without vCPU   | a period begins
-  ! less than its slice in the previous period
+  ! received less than its slice in the previous period
   The run ended at 38.000ms.
 ";
 
@@ -205,7 +205,7 @@ fn run_list(name: &str) -> Result<String, RunListError> {
 
 /// The vCPU is still blocked at the end of the run, so the length of its last block is unknown.
 #[test]
-fn vcpu_csv_list_has_run_and_block_times() {
+fn csv_list_of_vcpu_has_run_and_block_times() {
     let expected = "run_ns,block_ns\n4000000,6000000\n4000000,6000000\n3500000,6500000\n";
     assert_eq!(run_list("web").as_deref(), Ok(expected));
     assert_eq!(run_list("batch").as_deref(), Ok("run_ns,block_ns\n"));
@@ -214,7 +214,7 @@ fn vcpu_csv_list_has_run_and_block_times() {
 }
 
 #[test]
-fn vcpu_csv_list_counts_wake_without_cpu_time_as_blocked() {
+fn csv_list_of_vcpu_counts_wake_without_running_as_blocked() {
     let mut text = Vec::new();
     let mut list =
         RunList::new(&mut text, &header(Knowledge::ALL), &names(), "web").expect("web exists");

@@ -152,7 +152,7 @@ fn has_runtime(fields: &[(String, Node)]) -> bool {
 fn phase(name: &str, node: &Node) -> Result<Phase, String> {
     let fields = node.object().ok_or_else(|| format!("phase `{name}` is not an object"))?;
     if node.get("cpus").is_some() {
-        return Err(format!("phase `{name}` changes `cpus`; the affinity of a VM stays"));
+        return Err(format!("phase `{name}` changes `cpus`; a VM cannot change its affinity"));
     }
     Ok(Phase { loops: loops(node, Some(1))?, events: events(fields)? })
 }

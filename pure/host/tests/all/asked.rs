@@ -53,7 +53,7 @@ fn host_event_reschedules_its_cpu_and_cpus_named_by_policy() {
 }
 
 #[test]
-fn cpus_named_when_policy_charges_or_starts_vcpu_are_rescheduled() {
+fn cpus_that_policy_names_on_charge_or_start_are_rescheduled() {
     let mut story = one_runs();
     story.hardware.now = at(1);
     story.answers().ask_when_charged = CpuSet::one(CPU1);
@@ -204,7 +204,7 @@ fn cpu_time_is_measured_only_once_per_cpu_and_instant() {
 }
 
 #[test]
-fn vcpu_join_sets_all_cpu_timers_and_reschedule_sets_one() {
+fn vcpu_join_sets_all_cpu_timers_and_reschedule_only_one() {
     let mut story = Story::scripted(2);
     let both = [(CPU0, at(5)), (CPU1, at(6))];
     story.answers().alarms.extend(both);

@@ -219,7 +219,7 @@ fn cpu_time_of_vcpu_outside_timeslices_is_recorded_as_slack() {
 }
 
 #[test]
-fn cpu_time_after_timeslice_is_not_compared_with_timeslice_limit() {
+fn cpu_time_reported_after_a_block_is_slack_without_overrun() {
     let mut story = one_runs();
     story.wants(CPU0, Pick::Idle);
     story.step_at(at(4), Fact::Blocked(vcpu(0)));

@@ -42,7 +42,7 @@ pub(crate) enum Wrong {
     WearsOut,
     /// Decides differently from an identical copy of itself.
     IsNotRepeatable,
-    /// Returns a CPU for rescheduling that does not exist.
+    /// Returns, for rescheduling, a CPU that does not exist.
     NamesNoCpu,
     /// Adopts parameters that it rejects.
     TakesWhatItDeclines,

@@ -171,8 +171,9 @@ pub(crate) struct ScriptHardware<'a> {
     /// True if `in_line` is called for every CPU after every step, to test that the call changes
     /// nothing.
     looks_ahead: bool,
-    /// First CPU for which busy or idle does not agree with the policy's pick after a settled
-    /// instant. `None` if there is no such CPU.
+    /// First CPU whose state does not match the policy's pick at a settled instant. It is idle
+    /// although a vCPU is picked for it, or busy although none is picked. `None` if there is no
+    /// such CPU.
     unasked: Option<Breach>,
 }
 

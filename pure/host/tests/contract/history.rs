@@ -53,8 +53,8 @@ impl Life {
         self.awake.iter().any(|&(from, until)| from <= at && until.is_none_or(|until| at <= until))
     }
 
-    /// Cuts the time in which this vCPU was joined into intervals. In each interval one reservation
-    /// is in force, and the vCPU runs on reserved time always or never.
+    /// Divides the time from the vCPU's join until it leaves into intervals. In each interval one
+    /// reservation is in force, and the vCPU runs on reserved time always or never.
     fn steps(&self, end: Time) -> Vec<Step> {
         let left = self.left.unwrap_or(end);
         let mut cuts: Vec<Time> = self.promises.iter().map(|&(from, _)| from).collect();

@@ -67,7 +67,8 @@ fn with_slices() -> &'static [Field] {
 }
 
 /// Returns `sedf` such that the suite always checks all slices, even if the drawn policy parameters
-/// do not guarantee them. Build the policy with its default parameters, which few scripts draw.
+/// do not guarantee them. The caller must create the policy with its default parameters, which few
+/// scripts draw.
 fn own_sedf() -> Spec {
     Spec { keeps: |_, _| true, ..*slackline_policy::find("sedf").expect("`sedf` is on the list") }
 }
@@ -111,7 +112,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
-    /// Puts several vCPUs into each domain, some of which may borrow unused budget of their
+    /// Puts several vCPUs into each domain. Some of these vCPUs may borrow unused budget of their
     /// siblings.
     #[test]
     fn policies_obey_the_host_contract_if_domains_have_several_vcpus(

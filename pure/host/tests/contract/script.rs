@@ -83,7 +83,7 @@ pub(crate) enum Kind {
     Allow,
     /// A vCPU sends a hint about its tasks or about I/O.
     Tell,
-    /// The clock to which phases refer is set.
+    /// The clock that aligns periods with a phase is set.
     SetClock,
     /// Time passes, and timers that are due expire.
     Pass,

@@ -99,7 +99,7 @@ impl fmt::Display for Culprit {
             Culprit::LateTimer => out.write_str("late timer"),
             Culprit::Dispatcher => out.write_str("Slackline"),
             Culprit::Exhausted => out.write_str("own budget exhausted"),
-            Culprit::Paused => out.write_str("paused by a person"),
+            Culprit::Paused => out.write_str("paused by a user"),
             Culprit::Unexplained => out.write_str("unexplained"),
         }
     }

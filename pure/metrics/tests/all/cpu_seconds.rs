@@ -35,7 +35,7 @@ fn cpu_busy_time_of_each_second_is_vcpu_run_time() {
 }
 
 #[test]
-fn time_without_vcpus_is_classified_by_use_for_each_second() {
+fn cpu_time_outside_vcpus_is_classified_by_use_each_second() {
     // The warm-up lasts a second. Accounting records that extend over the end of a second count in
     // proportion.
     let script = Script::new(&["a"]).warmup(SECOND).with(books(10 * MS, 10 * MS, [0; 3]));
@@ -54,7 +54,7 @@ fn time_without_vcpus_is_classified_by_use_for_each_second() {
 
 /// Missing kernel accounting of a second yields `None` and not zero.
 #[test]
-fn time_without_vcpus_is_unknown_in_seconds_without_kernel_accounting() {
+fn use_of_cpu_outside_vcpus_is_unknown_without_kernel_accounting() {
     let script = Script::new(&["a"]).ran(0, 0, 500 * MS).with(books(50 * MS, 50 * MS, [0; 3]));
     let script = script.with(books(50 * MS, 1_100 * MS, [420 * MS, 0, 0]));
     let cpus = seconds(script, 2_000 * MS);

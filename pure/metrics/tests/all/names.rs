@@ -44,7 +44,7 @@ fn lateness_metrics_are_zero_if_no_event_was_late() {
 }
 
 #[test]
-fn claim_about_quantile_of_a_single_value_uses_the_value() {
+fn scenario_claim_about_quantile_of_single_value_uses_the_value() {
     let script = Script::new(&["a", "b"]).woke(0, 100).ran(0, 130, 200).blocked(0, 200);
     let script = script.woke(1, 300).ran(1, 310, 320).blocked(1, 320).woke(1, 400).ran(1, 450, 500);
     let run = script.ended(1_000);

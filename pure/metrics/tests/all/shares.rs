@@ -368,7 +368,7 @@ fn books(from: u64, to: u64, idle: u64, stolen: u64, dispatching: u64) -> Record
 }
 
 #[test]
-fn time_without_vcpus_counts_as_other_programs_stolen_or_unused() {
+fn cpu_time_outside_vcpus_counts_as_foreign_stolen_or_unused() {
     // 10 ms are not accounted. The 100 ms after them have 30 ms of vCPUs, 25 ms idle, 5 ms stolen
     // and 2 ms of dispatching.
     let script = Script::new(&["a"]).ran(0, 0, 10_000).with(books(10_000, 10_000, 0, 0, 0));

@@ -47,7 +47,7 @@ fn time_lost_to_slowed_cpus_is_unknown_on_live_hosts() {
 }
 
 #[test]
-fn two_vcpus_using_one_slot_in_turn_have_separate_rows() {
+fn vcpus_using_one_slot_in_turn_have_separate_metric_rows() {
     let run = Script::new(&["web"])
         .woke(0, 0)
         .ran(0, 0, 10)

@@ -244,7 +244,7 @@ fn why_command_counts_unfinished_pause_until_recording_end() {
 }
 
 #[test]
-fn why_command_leaves_waits_during_lost_events_or_idle_unexplained() {
+fn why_command_blames_nothing_during_lost_events_or_long_idleness() {
     let cpu = CpuId::new(0);
     let blame = blame(&[
         woke(WEB_THREAD, 0),

@@ -134,7 +134,7 @@ fn each_xenmon_second_sums_ten_samples_after_the_warm_up() {
 }
 
 #[test]
-fn xenmon_reports_vcpu_sum_under_the_domain_name() {
+fn xenmon_reports_sum_over_vcpus_under_the_domain_name() {
     let vcpu = |number| VcpuId::new(u32::from(number), DomId::new(0), number);
     let vcpus = [(vcpu(0), "web.0", "web"), (vcpu(1), "web.1", "web")];
     let ran = |number: u16| Record::Ran {

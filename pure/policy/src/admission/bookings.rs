@@ -178,9 +178,10 @@ impl Bookings {
         }
     }
 
-    /// Ends a reservation. Its share stays reserved until the vCPU has accrued the CPU time that it
-    /// used. `owed` is excess that the vCPU pays back if it rejoins. This excess does not keep the
-    /// share reserved for longer, since no other vCPU waits for the CPU time.
+    /// Ends a reservation. Its share stays reserved until the vCPU's entitlement (slice × elapsed /
+    /// period) equals the CPU time that the vCPU has used. `owed` is excess that the vCPU pays back
+    /// if it rejoins. This excess does not keep the share reserved for longer, since no other vCPU
+    /// waits for the CPU time.
     pub(crate) fn remove(&mut self, now: Time, tenant: Tenant, owed: Span) {
         let Tenant { vcpu, cpu, share, advance } = tenant;
         self.holds.lapse(now, &mut self.loads);
@@ -192,9 +193,10 @@ impl Bookings {
         }
     }
 
-    /// Releases the shares that vCPUs gave up, if the CPU time used of them has accrued by now. On
-    /// quiescent CPUs, releases all such shares. Also ends on these CPUs the strict admission (by
-    /// the demand test) that earlier splits required.
+    /// Releases the shares that vCPUs gave up and whose zero-lag time has passed. At that time the
+    /// entitlement of the vCPU equals the CPU time that it used. On quiescent CPUs, releases all
+    /// such shares at once. Also ends on quiescent CPUs the strict admission (by the demand test)
+    /// that earlier splits required.
     fn clear_up(&mut self, now: Time, resting: CpuSet) {
         self.holds.lapse(now, &mut self.loads);
         resting.iter().for_each(|cpu| self.rest(cpu));

@@ -8,7 +8,8 @@
 //! - From any other state that can follow, the work that is released and due within an interval
 //!   fits into the interval.
 //!
-//! A vCPU that blocks only demands less CPU time, or the same time later.
+//! A vCPU that blocks demands less CPU time, or the same amount later. So both conditions still
+//! hold.
 
 use alloc::vec::Vec;
 

@@ -12,8 +12,8 @@ use crate::admission::demand::Demand;
 use crate::admission::dispatch_overhead::longest_slice;
 use crate::admission::split::{CandidateCpus, Splits, Subtask};
 
-/// Chooses a CPU among those that satisfy a predicate. If none does, the error is the best of the
-/// others.
+/// Chooses a CPU among those that satisfy a predicate. If no CPU satisfies it, the error is the
+/// best of the other CPUs.
 type Choose<'a> = dyn Fn(&dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> + 'a;
 
 /// Search for a placement of one reservation.

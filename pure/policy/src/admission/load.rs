@@ -4,8 +4,9 @@
 //! sets that do not fit. So the sum is stored twice:
 //! - As a lower bound in 2^-64ths of a CPU. The error is less than one unit per reservation, so the
 //!   bound decides almost every case.
-//! - As a sum of slices for each period. The bound may not decide, as when a set fills a CPU to the
-//!   last nanosecond. Then the exact fraction is computed from these sums in arbitrary precision.
+//! - As a sum of slices for each period. The bound can leave a case open, for example a set that
+//!   fills a CPU to the last nanosecond. Then the exact fraction is computed from these sums in
+//!   arbitrary precision.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -7,7 +7,7 @@
 //! subtask begins with the period, each later subtask at the deadline of its predecessor. A subtask
 //! with C=D precedes all other work on its CPU, so it ends exactly at its deadline. The last
 //! subtask has the end of the period as its deadline. A CPU can have one subtask with C=D, so there
-//! are at most as many splits as CPUs less one. Whole vCPUs never migrate. A split vCPU migrates
+//! are at most as many splits as CPUs minus one. Whole vCPUs never migrate. A split vCPU migrates
 //! only between subtasks.
 //!
 //! A CPU with a split vCPU is *strict*: every reservation on it is admitted by the demand test.
@@ -268,8 +268,8 @@ impl Search<'_> {
         })
     }
 
-    /// Appends the longest possible subtask on `cpu` to an incomplete plan. Its deadline equals its
-    /// execution time. `None` if that subtask would be shorter than `LEAST`.
+    /// Appends the longest possible subtask on `cpu` to an incomplete plan. The deadline of the new
+    /// subtask equals its execution time. `None` if the new subtask would be shorter than `LEAST`.
     fn longer(&self, beginning: &SplitPrefix, cpu: CpuId) -> Option<SplitPrefix> {
         let begins = beginning.ends;
         let part = |slice| Subtask {

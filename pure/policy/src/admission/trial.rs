@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Returns the policy of that name without a suffix ` split`, and true if the suffix is there.
+    /// Returns the policy that `name` names, and true if `name` ends in ` split`.
     fn named(name: &str) -> (&'static Spec, bool) {
         let plain = name.strip_suffix(" split");
         (find(plain.unwrap_or(name)).unwrap(), plain.is_some())

@@ -5,9 +5,10 @@
 //! of the CPU get their slices while it waits for the end of its period. If its share were reserved
 //! for another vCPU before that, the same CPU time could be used twice and other vCPUs would miss
 //! deadlines. So when a share shrinks, migrates or ends, the old share is *held* until the
-//! *zero-lag time*. At that time the vCPU has accrued all CPU time that it used, and leaving
-//! changes nothing for others (Stoica, Abdel-Wahab and Jeffay, 1996). If the CPU, or set of CPUs,
-//! is quiescent, no vCPU waits for time that was used in excess. The share is then free at once.
+//! *zero-lag time*. At that time the vCPU's entitlement, `slice × elapsed / period`, equals the
+//! CPU time that it used, and leaving changes nothing for others (Stoica, Abdel-Wahab and Jeffay,
+//! 1996). If the CPU, or set of CPUs, is quiescent, no vCPU waits for time that was used in excess.
+//! The share is then free at once.
 //!
 //! A vCPU that rejoins before the zero-lag time continues with the excess that is left. The vCPU is
 //! identified by its domain and its number in the domain, not by its slot.
@@ -31,8 +32,8 @@ pub(crate) trait ReservationBooks {
     fn takes_more(&self, one: Reservation, other: Reservation) -> bool;
 }
 
-/// Shares that vCPUs gave up and that stay reserved (held) until the CPU time used of them is
-/// accrued.
+/// Shares that vCPUs gave up and that stay reserved (held) until the entitlement of the vCPU equals
+/// the CPU time that it used.
 #[derive(Clone, Debug)]
 pub(crate) struct Holds<P> {
     holds: Vec<Hold<P>>,
@@ -50,8 +51,8 @@ struct Hold<P> {
     /// True if the share counts as reserved capacity of its CPU or CPUs. Otherwise the hold only
     /// remembers how much excess the vCPU still has.
     is_booked: bool,
-    /// Zero-lag time of the share: the time at which the vCPU has accrued all CPU time that it
-    /// used.
+    /// Zero-lag time of the share: the time at which the vCPU's entitlement, `slice × elapsed /
+    /// period`, equals the CPU time that it used.
     until: Time,
     /// Reservation of the vCPU at the same place, which is booked in place of `share` when `share`
     /// is released. `None` if the vCPU has left the place.
@@ -80,8 +81,8 @@ impl<P: Copy + PartialEq> Holds<P> {
         self.holds.is_empty()
     }
 
-    /// Releases and drops the held shares of vCPUs that have accrued, by `now`, all CPU time that
-    /// they used.
+    /// Releases and drops the held shares whose zero-lag time is `now` or earlier. At that time the
+    /// entitlement of the vCPU equals the CPU time that it used.
     pub(crate) fn lapse<B: ReservationBooks<Place = P>>(&mut self, now: Time, books: &mut B) {
         self.holds.retain(|hold| {
             if hold.until <= now {
@@ -163,7 +164,7 @@ impl<P: Copy + PartialEq> Holds<P> {
 
     /// Books the next reservation of a vCPU, or none if the vCPU leaves. `advance` is the CPU time
     /// that the vCPU used in excess of the fluid rate of its previous reservation. The share that
-    /// it gives up stays reserved until that excess is accrued.
+    /// it gives up stays reserved until its entitlement has grown by that excess.
     pub(crate) fn settle<B: ReservationBooks<Place = P>>(
         &mut self,
         lifted: &DetachedBooking<P>,
@@ -412,10 +413,10 @@ mod tests {
         (holds, notes)
     }
 
-    /// A vCPU that reserves half a CPU is 4 ms ahead of its fluid rate. This excess accrues in 8
-    /// ms.
+    /// A vCPU that reserves half a CPU has used 4 ms more than its fluid rate. Its entitlement
+    /// grows by 4 ms in 8 ms.
     #[test]
-    fn old_share_stays_reserved_until_zero_lag_after_a_reduction() {
+    fn vcpu_share_before_a_reduction_stays_reserved_until_zero_lag() {
         let (mut holds, mut notes) = settled(Some((1, tenths(2))));
         let beyond = |holds: &Holds<u8>, place, now| {
             holds.beyond(place, now, Reservation::slice).collect::<Vec<_>>()
@@ -431,7 +432,7 @@ mod tests {
     }
 
     /// After a migration the share counts at the new place at once. At the old place it counts
-    /// until the vCPU has accrued the CPU time that it used.
+    /// until the entitlement of the vCPU equals the CPU time that it used.
     #[test]
     fn migrated_vcpu_reserves_old_and_new_cpu_until_zero_lag() {
         let (mut holds, mut notes) = settled(Some((2, tenths(5))));

@@ -448,7 +448,7 @@ impl Values {
     /// Returns the duration in `field`. `None` if the value is `none`.
     ///
     /// # Panics
-    /// As [`Values::span`].
+    /// If the table has no such field, or the field is of another kind.
     #[must_use]
     pub fn maybe_span(&self, field: &Field) -> Option<Span> {
         match self.value(field) {
@@ -460,7 +460,7 @@ impl Values {
     /// Returns the amount of CPU in `field`.
     ///
     /// # Panics
-    /// As [`Values::span`].
+    /// If the table has no such field, or the field is of another kind.
     #[must_use]
     pub fn share(&self, field: &Field) -> CpuShare {
         match self.value(field) {
@@ -472,7 +472,7 @@ impl Values {
     /// Returns the upper limit of CPU in `field`. `None` if there is no limit.
     ///
     /// # Panics
-    /// As [`Values::span`].
+    /// If the table has no such field, or the field is of another kind.
     #[must_use]
     pub fn cap(&self, field: &Field) -> Option<CpuShare> {
         match self.value(field) {
@@ -484,7 +484,7 @@ impl Values {
     /// Returns the weight in `field`.
     ///
     /// # Panics
-    /// As [`Values::span`].
+    /// If the table has no such field, or the field is of another kind.
     #[must_use]
     pub fn weight(&self, field: &Field) -> Weight {
         match self.value(field) {
@@ -496,7 +496,7 @@ impl Values {
     /// Returns the whole number in `field`.
     ///
     /// # Panics
-    /// As [`Values::span`].
+    /// If the table has no such field, or the field is of another kind.
     #[must_use]
     pub fn whole(&self, field: &Field) -> i64 {
         match self.value(field) {
@@ -508,7 +508,7 @@ impl Values {
     /// Returns the flag in `field`.
     ///
     /// # Panics
-    /// As [`Values::span`].
+    /// If the table has no such field, or the field is of another kind.
     #[must_use]
     pub fn flag(&self, field: &Field) -> bool {
         match self.value(field) {
@@ -520,7 +520,7 @@ impl Values {
     /// Returns the word in `field`.
     ///
     /// # Panics
-    /// As [`Values::span`].
+    /// If the table has no such field, or the field is of another kind.
     #[must_use]
     pub fn choice(&self, field: &Field) -> &'static str {
         match self.value(field) {

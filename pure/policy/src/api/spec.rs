@@ -8,7 +8,7 @@ use slackline_units::{CpuId, CpuShare, Reservation, ReservationError, Span};
 
 use crate::{Field, FieldError, Policy, Topology, Values};
 
-/// Description of a policy, from which users read its help and hosts construct it.
+/// Description of a policy. Users read its help page, and hosts construct the policy from it.
 #[derive(Debug)]
 pub struct Spec {
     /// Name that users type.
@@ -59,8 +59,8 @@ pub struct Promise {
     pub reservation: Reservation,
     /// True if the slice is a hard limit.
     pub exact: bool,
-    /// True if the vCPU gets no slack: it runs only while the policy has picked it for a CPU. The
-    /// same is true of a vCPU that may exceed its slice only with unused budget of its siblings.
+    /// True if the vCPU gets no slack: it runs only while the policy has picked it for a CPU. Also
+    /// true if the vCPU may exceed its slice only with unused budget of its siblings.
     pub bounded: bool,
     /// True if the vCPU may borrow unused budget of its siblings, up to the total reserved for the
     /// VM.
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policy_help_pages_fit_80_columns_with_one_parameters_placeholder() {
+    fn policy_help_pages_fit_80_columns_and_contain_parameters_placeholder() {
         for spec in crate::ALL {
             let lines = || spec.page.lines();
             assert_eq!(lines().filter(|line| *line == "{parameters}").count(), 1, "{}", spec.name);

@@ -211,7 +211,7 @@ impl Topology {
     /// first. Without levels, each CPU is a core of its own, all in one socket.
     ///
     /// # Errors
-    /// As [`Topology::new`]. A missing level counts as a level without groups.
+    /// If [`Topology::new`] refuses the groups. A missing level counts as a level without groups.
     pub fn of_levels(cpus: usize, levels: &[Vec<CpuSet>]) -> Result<Topology, TopologyError> {
         if levels.is_empty() {
             return Ok(Topology::flat(cpus));

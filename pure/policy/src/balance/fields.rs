@@ -20,17 +20,17 @@ pub(crate) const SMT_BELIEVED: Field = Field::share(
 pub(crate) const TAU: Field = Field::choice(
     "tau",
     &["samples", "runs"],
-    "the balancer averages slack per weight over samples of 100ms, or over 500ms",
+    "slack per weight is averaged over samples of 100ms, or over runs of the balancer",
 );
 pub(crate) const CLOSE: Field = Field::choice(
     "close",
     &["1/2", "1/4", "1/8", "1/16"],
-    "largest error of the weight that a swap moves, as a part of the ideal weight to move",
+    "largest error of the weight that a swap moves, as a part of the ideal weight",
 );
 pub(crate) const LEAST_DIFFERENCE: Field = Field::choice(
     "least-difference",
     &["1/8", "0", "1/16", "1/4", "1/2"],
-    "minimum difference in slack per weight of two CPUs that swap, as a part of the ideal",
+    "minimum difference in slack per weight of two CPUs that swap, as a part of its ideal value",
 );
 pub(crate) const BALANCER_SLICE: Field = Field::span_within(
     "balancer-slice",

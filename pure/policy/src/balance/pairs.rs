@@ -1,5 +1,5 @@
-//! One run of the thesis's balancer: CPUs with a low tau (*hot*) swap vCPUs with CPUs that have a
-//! high tau (*idle*). [Diestelhorst §4.2.2, §4.2.3]
+//! One run of the thesis's balancer: CPUs with little CPU time per weight (*hot*) swap vCPUs with
+//! CPUs that have more (*idle*). [Diestelhorst §4.2.2, §4.2.3]
 
 use alloc::vec::Vec;
 

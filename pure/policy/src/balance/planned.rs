@@ -99,8 +99,8 @@ impl Plan {
     }
 
     /// Returns the plan with new quotas, after rates have changed slightly. On each of its CPUs but
-    /// the last, a split vCPU gets the time that vCPUs without a split leave there. On the last CPU
-    /// it gets the rest of its rate.
+    /// the last, a split vCPU gets the time that whole vCPUs leave. On the last CPU it gets the
+    /// rest of its rate.
     fn at_rates(
         mut self,
         loads: &[BalancerCpu],
@@ -253,9 +253,9 @@ impl<'a> PlanPacking<'a> {
         item.rate <= self.room[place] + self.tolerance(place)
     }
 
-    /// Returns the index of the CPU for a vCPU that is not split. Its current CPU if `stays` and
-    /// the vCPU fits there. Otherwise the CPU with the least unplanned time in which the vCPU fits.
-    /// A tied vCPU that fits nowhere gets the CPU with the most unplanned time.
+    /// Returns the index of the CPU for a vCPU that is not split. This is its current CPU if
+    /// `stays` and the vCPU fits there, otherwise the CPU with the least unplanned time in which
+    /// the vCPU fits. A tied vCPU that fits nowhere gets the CPU with the most unplanned time.
     fn place_for(&self, item: &Item, stays: bool) -> Option<usize> {
         if stays && self.fits(item, item.home) {
             return Some(item.home);

@@ -5,7 +5,7 @@
 //! *w_ideal* is the weight that should migrate from the hot to the idle CPU: `(t_idle w_hot - t_hot
 //! w_idle) / (t_hot + t_idle)` with the weights before the swap. The thesis prints this formula
 //! with the weights after the swap, which contradicts its examples. *w_total* is the weight marked
-//! to migrate to the idle CPU, less the weight marked to migrate back.
+//! to migrate to the idle CPU, minus the weight marked to migrate back.
 
 use alloc::vec::Vec;
 
@@ -102,7 +102,7 @@ struct Pair<'a> {
 struct MarkedVcpus<'a> {
     there: Vec<&'a Member>,
     back: Vec<&'a Member>,
-    /// Weight that would migrate (w_total): weight of `there` less weight of `back`.
+    /// Weight that would migrate (w_total): weight of `there` minus weight of `back`.
     total: i128,
 }
 
@@ -162,9 +162,9 @@ impl<'a> Pair<'a> {
         Tau { weight, ..self.idle }
     }
 
-    /// Returns true if a migration of the weight `total` does not harm the idle CPU. It then keeps
-    /// at least as much CPU time per weight as the hot CPU has now. Always true without the rule
-    /// `improves`.
+    /// Returns true if a migration of the weight `total` does not harm the idle CPU. The idle CPU
+    /// then keeps at least as much CPU time per weight as the hot CPU has now. Always true without
+    /// the rule `improves`.
     fn is_harmless(&self, total: i128) -> bool {
         !self.rules.improves || total == 0 || self.idle_with(total).compare(self.hot).is_ge()
     }

@@ -99,18 +99,18 @@ Rules:
   not exceed 1 - `reserve`. admission = \"off\" accepts everything, as Xen did:
   then nothing is guaranteed.
 - Latency hint: a vCPU that wakes after its deadline starts with a period as
-  long as `latency`, with slice x latency / period. The period doubles until the
-  natural (reserved) period ends. In the example the vCPU has 0.5 ms within 5
-  ms, then 1 ms within 10 ms. No other vCPU is late because of a hint, as the
-  share stays the same.
+  long as `latency` and a budget of slice x latency / period. Each following
+  period is twice as long, until the natural (reserved) period ends. In the
+  example the vCPU has 0.5 ms within 5 ms, then 1 ms within 10 ms. A hint does
+  not change the share of the vCPU, so it makes no other vCPU late.
 - Unblocked: a vCPU that wakes before its deadline keeps the rest of its slice.
   The vCPU runs after all vCPUs whose budget is guaranteed, and before slack is
   used.
 - unblocking = \"new-period\": a vCPU that wakes with more budget than its share
   of the rest of its period starts a new period of natural length. So a vCPU
   that uses little never waits for its next period.
-- Slack is used in turns by the vCPUs with `extra`, a `quantum` each. Slack does
-  not count against their slices. Without `extra` the slice is a hard limit.
+- The vCPUs with `extra` use slack in turns of one `quantum`. The slack is not
+  deducted from their slices. Without `extra` the slice is a hard limit.
 - An overrun is debt. The debt is deducted from the next slices.
 - Changing parameters starts a new period at once and yields no extra CPU time:
   usage beyond slice x elapsed / period is deducted from the next slices. A vCPU
@@ -122,8 +122,8 @@ Rules:
 Limits:
 - Without a latency hint a vCPU may wait up to period - slice.
 - A short latency hint causes more context switches.
-- The rules of `atropos` are those of Xen 2.0's Atropos without its faults, and
-  with admission control.
+- The rules of `atropos` are those of Atropos in Xen 2.0, without the faults of
+  that version, and with admission control.
 
 See also: `slackline help edf`, `sedf`.",
     policy_fields: &[ADMISSION, RESERVE, QUANTUM, UNBLOCKING],

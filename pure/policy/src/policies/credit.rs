@@ -20,9 +20,9 @@
 //! - It is parked at its cap.
 //! - It migrates at the next pass of its CPU.
 //!
-//! Departs from Xen under Xen's rules: a pass of one CPU never waits for a lock that another CPU
-//! holds. A timeslice does not end early, and its timer is not merged with other timers. A change
-//! of weight or cap stops no VM and boosts no vCPU.
+//! Departs from Xen, also under Xen's rules: a pass of one CPU never waits for a lock that another
+//! CPU holds. A timeslice does not end early, and its timer is not merged with other timers. A
+//! change of weight or cap stops no VM and boosts no vCPU.
 
 mod accounting;
 mod claims;

@@ -27,7 +27,7 @@
 //! A vCPU with a hard limit (`exact`) is forgiven a limited amount of this other debt. In each
 //! period this is a quarter of a slice, at least 50 us and at most 250 us. Amounts that are not
 //! used add up, to at most 40 of them. Within that limit none of its slices is short. Its mean
-//! excess over the slice per period is the mean lateness of stops less the least lateness. Debt
+//! excess over the slice per period is the mean lateness of stops minus the least lateness. Debt
 //! beyond that limit is deducted from the next slices, which can be short. The debt is at most ten
 //! slices or the vCPU's share of a second, whichever is more. With `repay` nothing is forgiven: the
 //! share is exact over time.
@@ -140,7 +140,7 @@ struct Edf {
 struct SpareTime {
     /// Number of times that the CPU became quiescent.
     rests: u32,
-    /// Unreserved share of the CPU, less the share that is lent.
+    /// Unreserved share of the CPU, minus the share that is lent.
     share: CpuShare,
 }
 

@@ -415,7 +415,7 @@ mod tests {
     use crate::picture::picture;
 
     #[test]
-    fn two_spinning_vcpus_alternate_at_ticks_under_fair() {
+    fn two_spinning_vcpus_alternate_at_ticks_under_policy_fair() {
         picture(
             "fair slice=3ms tick=4ms",
             "
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_under_fair_is_divided_by_weight() {
+    fn cpu_time_under_policy_fair_is_divided_by_weight() {
         picture(
             "fair slice=1ms tick=1ms",
             "
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn woken_vcpu_under_fair_preempts_no_vcpu_and_runs_next() {
+    fn woken_vcpu_under_policy_fair_runs_next_without_preemption() {
         picture(
             "fair slice=3ms tick=4ms",
             "
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_cpu_under_fair_takes_waiting_vcpu_of_another_cpu() {
+    fn idle_cpu_under_policy_fair_takes_vcpu_waiting_elsewhere() {
         picture(
             "fair slice=3ms tick=4ms",
             "
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_with_exhausted_quota_under_fair_waits_for_next_period() {
+    fn policy_fair_throttles_vcpu_with_exhausted_quota_until_next_period() {
         picture(
             "fair slice=3ms tick=4ms period=10ms",
             "

@@ -24,12 +24,12 @@ const LONG: Span = Span::from_secs(3_600);
 const RULES: Field = Field::choice(
     "rules",
     &["bounded", "paper", "paper-ro"],
-    "Slackline's GAPS without starvation, the paper's, or the paper's with runnable tasks only",
+    "Slackline's GAPS without starvation, the paper's GAPS, or its GAPS-RO (runnable tasks only)",
 );
 const BASE: Field = Field::choice(
     "base",
     &["as-rules", "exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"],
-    "rules of Credit on which gaps builds: exact for bounded, xen-3.0.4 for the paper's",
+    "rules of Credit on which gaps builds; as-rules: exact for bounded, else xen-3.0.4",
 );
 const TELL: Field = Field::choice(
     "tell",
@@ -40,30 +40,30 @@ const ANSWERS_WITHIN: Field = Field::span_within(
     "answers-within",
     "1ms",
     (Span::from_us(1), Span::from_secs(1)),
-    "for tell = \"inferred\": CPU time within which a VM that counts as a server answers",
+    "for tell = \"inferred\": CPU time within which a VM must answer to count as a server",
 );
 const CONSIDER: Field = Field::choice(
     "consider",
     &["as-rules", "run-queue", "all"],
-    "tasks that count: runnable tasks, or also blocked tasks with I/O pending",
+    "tasks that can make a VM urgent: runnable tasks, or also blocked tasks with I/O pending",
 );
 const MATCH: Field = Field::choice(
     "match",
     &["list", "any", "exact"],
-    "blocked tasks that count: woken by I/O lately, any, or named by the driver domain",
+    "blocked tasks that can make a VM urgent: woken by I/O, any, or named by the driver domain",
 );
 const LIST: Field =
-    Field::whole("list", "5", (0, 5), "number of tasks woken by I/O that count, the latest first");
+    Field::whole("list", "5", (0, 5), "number of tasks on the list of tasks that I/O woke last");
 const LIST_TIME: Field = Field::span_within(
     "list-time",
     "1h",
     (Span::ZERO, LONG),
-    "how long a task counts as woken by I/O, from its wake-up",
+    "how long a task stays on the list of tasks that I/O woke last",
 );
 const AMONG: Field = Field::choice(
     "among",
     &["as-rules", "under", "all"],
-    "vCPUs whose claims count: those with credit, or all",
+    "vCPUs that may go ahead by a claim: only vCPUs with credit, or all",
 );
 const BOUND: Field = Field::choice(
     "bound",

@@ -6,7 +6,7 @@
 //! the vCPUs with the earliest deadlines, wherever they ran last. A vCPU whose budget is exhausted
 //! waits for the next period. With the extra-time flag its budget is filled up again and its
 //! *level*, a number, rises by one. The lower number always has precedence, whatever the deadlines.
-//! So slack is divided in units of budgets, and a vCPU on level zero never waits for one in slack.
+//! So slack is divided in units of budgets, and a vCPU on level zero precedes all slack.
 //!
 //! Holds after every call:
 //! - A runnable vCPU runs, or waits if it has budget left (`order`). The end of its period is in
@@ -52,7 +52,7 @@ const OVERRUN: Field = Field::choice(
 const ASLEEP: Field = Field::choice(
     "asleep",
     &["kept", "trimmed"],
-    "a vCPU that wakes keeps all its budget (RTDS), or only what cannot make others late",
+    "a vCPU that wakes keeps all its budget (RTDS), or only what cannot make other vCPUs late",
 );
 const MISSES: Field = Field::choice(
     "misses",
@@ -394,8 +394,8 @@ impl Gedf {
     }
 
     /// Returns the CPU that should run the waiting `vcpu` now: an idle CPU, preferably the CPU on
-    /// which the vCPU ran last. Otherwise the CPU of the running vCPU with the worst rank, if
-    /// `vcpu` has a better rank. CPUs that will be rescheduled anyway are left out.
+    /// which the vCPU ran last. If no CPU is idle, returns the CPU of the running vCPU with the
+    /// worst rank, if `vcpu` has a better rank. CPUs that will be rescheduled anyway are left out.
     fn cpu_to_take(&self, at: &Moment, vcpu: VcpuId) -> Option<CpuId> {
         if !self.order.waits(vcpu) {
             return None;
@@ -474,7 +474,7 @@ impl GedfServer {
         (self.level, self.deadline)
     }
 
-    /// Replenishes the budget, less debt, and sets its deadline.
+    /// Replenishes the budget, minus debt, and sets its deadline.
     fn begin_job(&mut self, deadline: Time) {
         let budget = self.reservation.slice();
         let paid = self.debt.min(budget);

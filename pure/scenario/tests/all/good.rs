@@ -485,7 +485,7 @@ fn scenario_claims_are_parsed_with_metric_subject_and_hosts() {
 }
 
 #[test]
-fn every_claim_comparison_is_unchanged_if_printed_and_parsed() {
+fn every_scenario_claim_comparison_is_unchanged_if_printed_and_parsed() {
     let ppm = |ppm| Amount::Ppm(ppm);
     let amount = AmountOrPromised::Amount;
     let promised = AmountOrPromised::Promised;
@@ -510,7 +510,7 @@ fn every_claim_comparison_is_unchanged_if_printed_and_parsed() {
 }
 
 #[test]
-fn claim_that_names_no_domain_applies_to_all_domains() {
+fn scenario_claim_without_a_domain_applies_to_all_domains() {
     for that in ["misses", "misses of total"] {
         let scenario = least(&format!("[[claim]]\nthat = \"{that}\"\nis = \"at most 0\""));
         assert_eq!((scenario.claims[0].metric.as_str(), &scenario.claims[0].of), ("misses", &None));

@@ -188,8 +188,8 @@ impl Service {
     }
 }
 
-/// Returns which part of a row is in force after the scheduler declined the row. If the VM cannot
-/// be scheduled but there is enough capacity, the capacity alone is reserved.
+/// Returns which part of a reservation is in force after the scheduler declined it. If the VM
+/// cannot be scheduled but there is enough capacity, the capacity alone is reserved.
 fn not_held(
     row: &Row,
     domain: DomId,

@@ -104,8 +104,8 @@ impl Service {
         Ok(None)
     }
 
-    /// Makes the first change of a plan for which there is a prediction and which is admitted
-    /// alone. Only a change of an existing reservation can be made first.
+    /// Makes the first step of `steps` that has a prediction and is admitted alone. Only a change
+    /// of an existing reservation can be made first.
     fn begin_canary(
         &mut self,
         now: Time,
@@ -127,7 +127,7 @@ impl Service {
                 Err(why) => refused = Some(why),
             }
         }
-        let nothing = "no reservation of the plan changes and has a prediction".to_owned();
+        let nothing = "the plan changes no reservation that has a prediction".to_owned();
         Err(refused.unwrap_or(Refusal::Unkeepable(nothing)))
     }
 
@@ -292,8 +292,8 @@ impl Service {
         self.watch_again(now);
     }
 
-    /// Updates the plans that contain a reservation after the service itself changed it, so that
-    /// these plans can still be undone.
+    /// Handles a change that the service itself made to a reservation. Updates the plans that
+    /// contain the reservation, so that they can still be undone.
     pub(super) fn follow_in_plans(&mut self, before: &Row, after: &Row) {
         for (principal, plan) in &mut self.plans {
             if plan.follow(before, after) {
@@ -381,7 +381,10 @@ impl Service {
                 self.note(now, plan.principal, EventKind::Canary(says));
                 self.end_canary(now, plan, PlanStage::Done);
             }
-            Err(why) => self.take_canary_back(now, plan, format!("the rest: {why}"), world),
+            Err(why) => {
+                let why = format!("cannot make the other changes: {why}");
+                self.take_canary_back(now, plan, why, world);
+            }
         }
     }
 

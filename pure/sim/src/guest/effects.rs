@@ -26,7 +26,7 @@ pub(crate) struct Effects {
     pub(crate) stolen: Vec<(InterruptTarget, Span)>,
     /// CPU on which the effects were caused, by a guest or by the interrupt of a device. A vCPU on
     /// another CPU is alerted by an interprocessor interrupt, which takes time from that CPU.
-    /// `None` if the effects come from no CPU, so that no such interrupt is needed.
+    /// `None` if the effects come from no CPU. No interprocessor interrupt is then needed.
     pub(crate) signals_from: Option<CpuId>,
     /// Operating systems whose pending I/O has changed.
     pub(crate) pending: Vec<SystemId>,

@@ -8,8 +8,8 @@ use slackline_trace::Record;
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// Measured window from 2 s to 602 s, in nanoseconds. This window is as long as in the paper.
-/// `SETTLED` leaves out the first minute.
+/// Measured window from 2 s to 602 s, in nanoseconds. This window is as long as in the paper. The
+/// window `SETTLED` leaves out the first minute of the run.
 const WHOLE: (u64, u64) = (2 * SECOND, 602 * SECOND);
 const SETTLED: (u64, u64) = (60 * SECOND, 602 * SECOND);
 

@@ -258,8 +258,8 @@ fn planned_balancer_gives_exact_shares_with_two_migrations_per_second() {
     }
 }
 
-/// The planned balancer keeps always runnable vCPUs beside dom0 equal at ten phases of the start.
-/// No vCPU misses a slice.
+/// Under the planned balancer, always runnable vCPUs beside dom0 receive equal CPU time at each of
+/// ten phases of the start. No vCPU misses a slice.
 #[test]
 fn planned_balancer_gives_vcpus_beside_dom0_equal_time() {
     for phase in (0..10).map(|tenth| tenth * 50 + tenth * tenth) {

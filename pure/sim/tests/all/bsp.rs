@@ -129,7 +129,7 @@ fn bsp_node_resumed_at_barrier_still_waits_for_last_node() {
 /// A node that waits at a barrier keeps its budget. So nodes on separate CPUs synchronise in any
 /// phase: half of each CPU gives half of the rate, apart from the latency of the network.
 #[test]
-fn bsp_nodes_with_half_of_each_cpu_have_half_rate() {
+fn bsp_nodes_with_half_a_cpu_run_at_half_speed() {
     let node = |name: &str, cpu: usize, phase: &str| {
         format!(
             "[[domain]]\nname = '{name}'\ncpus = [{cpu}]\n\

@@ -432,7 +432,7 @@ fn usage(rules: &str, cap: u64, phase: u64) -> Usage {
 }
 
 /// Expected results of a hog with a cap, alone on its CPU. They are its CPU time in the long run,
-/// and the smallest and largest error of a second in percent of the cap. All results are over all
+/// and the smallest and largest error of any second in percent of the cap. All results are over all
 /// phases of timeslices, ticks and seconds.
 struct Expected {
     rules: &'static str,
@@ -511,7 +511,7 @@ fn xen_credit_cap_errors_equal_the_errors_recorded_on_xen() {
 /// Under the rules without Xen's flaws, a hog receives its cap in every period. The CPU time of a
 /// second differs by at most the cap of one period.
 #[test]
-fn credit_vcpu_receives_the_cap_every_second_under_exact_rules() {
+fn credit_with_rules_exact_delivers_the_cap_in_each_second() {
     for cap in [1, 2, 5, 10, 50, 90] {
         for second in usage("exact", cap, 3_333).seconds {
             let part = cap * 10_000 * PERIOD / SECOND;

@@ -105,7 +105,7 @@ proptest! {
     /// overrun, to within the measurement tolerance. So after any number of periods, a vCPU has
     /// received at most one lateness more than its slices. It has not received less, since only
     /// half of a CPU is reserved. For six vCPUs with periods above 1.5 ms, a slice and a lateness
-    /// in each period, less one lateness, fit in a CPU.
+    /// in each period, minus one lateness, fit in a CPU.
     #[test]
     fn edf_late_timers_never_shorten_a_slice(tasks in set(6, 500_000)) {
         let host = Host { lateness: LATENESS, length: 2_000_000_000, ..EXACT };

@@ -19,7 +19,7 @@ struct DomainResults {
     any_ns: u64,
 }
 
-/// Runs a guest of four vCPUs on four CPUs beside others for ten seconds under these rules.
+/// Runs a guest of four vCPUs on four CPUs beside other domains for ten seconds under these rules.
 fn run(parameters: &str, others: &str) -> Vec<DomainResults> {
     run_asking(true, parameters, others)
 }

@@ -320,11 +320,12 @@ fn least_urgent_guest_starves_only_under_paper_rules_of_gaps() {
     }
 }
 
-/// With hints, a server answers much sooner than under the same rules of Credit. Most of the gain
-/// remains beside a guest that always claims the highest urgency, or that always claims to wait for
-/// I/O. Such a guest delays others by at most the time for which it may run ahead of them.
+/// A server answers much sooner under GAPS, which uses hints, than under Credit, the policy that
+/// GAPS extends. Most of the gain remains beside a guest that always claims the highest urgency, or
+/// that always claims to wait for I/O. Such a guest delays others by at most the time for which it
+/// may run ahead of them.
 #[test]
-fn lying_guest_delays_others_little_under_bounded_rules_of_gaps() {
+fn lying_guest_hardly_delays_servers_under_bounded_rules_of_gaps() {
     let cases =
         [("rate = 20", B.driver), ("rate = 20", ""), ("rate = 300", B.driver), ("rate = 300", "")];
     for (asks, driver) in cases {
@@ -406,10 +407,10 @@ impl SetUp<'_> {
 /// Reference on GAPS, section 4.5. A server gets five requests per second, and packets arrive for a
 /// task that is less urgent than the guest's computing task. Both tasks are always on the list of
 /// tasks recently woken by I/O, so matching by that list is no better than no matching. Most of the
-/// time for which the guest runs ahead is then not for the server, and costs credit that the server
-/// lacks later.
+/// time for which the guest runs ahead then does not help the server, and costs credit that the
+/// server lacks later.
 #[test]
-fn exact_matching_shortens_response_times_under_paper_rules_of_gaps() {
+fn exact_io_matching_shortens_responses_under_paper_rules_of_gaps() {
     for rotation in ["pass", "turn"] {
         for others in ["rate = 50", "rate = 500"] {
             let medians = ["any", "list", "exact"].map(|matching| {
@@ -439,7 +440,7 @@ fn exact_matching_shortens_response_times_under_paper_rules_of_gaps() {
 
 /// Under the bounded rules with exact matching, the guest runs ahead of others only for its server.
 #[test]
-fn exact_matching_prevents_wrong_boosts_under_bounded_rules_of_gaps() {
+fn exact_io_matching_prevents_all_wrong_boosts_under_gaps() {
     for others in ["rate = 50", "rate = 500"] {
         let scored = |policy| SetUp { policy, asks: "rate = 5", others, ..OF_TWO }.scored();
         let (_, by_list) = scored("name = 'gaps'");
@@ -511,7 +512,7 @@ fn inferred_urgency_under_gaps_shortens_responses_as_much_as_hints() {
 /// that takes longer than the limit is not recognised. None of this takes CPU time from other
 /// guests.
 #[test]
-fn wrongly_inferred_urgency_under_gaps_costs_others_no_cpu_time() {
+fn wrongly_inferred_urgency_costs_other_guests_no_time_under_gaps() {
     let two = SetUp { urgency: |_| 140, ..OF_TWO };
     let lazily = |rate: &str| format!("{rate}\nends = 'received'");
     let (few, many) = (lazily("rate = 5"), lazily("rate = 50"));

@@ -53,7 +53,7 @@ fn vcpu_that_wakes_waits_until_the_scheduling_pass_has_ended() {
 }
 
 #[test]
-fn wake_pass_of_a_vm_replaces_that_of_the_host() {
+fn wake_pass_length_of_vm_overrides_the_host_setting() {
     let domain = |name: &str, joins: &str, pass: &str| {
         format!(
             "[[domain]]\nname = '{name}'\njoins = '{joins}'\n{pass}\

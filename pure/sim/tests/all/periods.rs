@@ -54,7 +54,8 @@ fn edf_delivers_seven_day_period_slices_exactly_over_four_weeks() {
     check(&tasks, 28 * DAY);
 }
 
-/// Reservations with seven-day periods beside a slice in each millisecond, over two seconds.
+/// Over two seconds, a vCPU with a period of seven days shares a CPU with two vCPUs that have a
+/// period of a millisecond.
 #[test]
 fn slices_with_1_ms_and_seven_day_periods_are_exact() {
     let tasks = [task(MS / 2, MS, None), task(DAY, 7 * DAY, None), task(MS / 4, MS, None)];

@@ -67,7 +67,7 @@ fn done(records: &[Record], slot: usize) -> u64 {
 }
 
 #[test]
-fn two_busy_core_threads_each_run_at_the_smt_speed() {
+fn two_busy_threads_of_one_core_run_at_smt_speed() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '65%'";
     do_work(&scenario("10s", host, &(spins("a", 0) + &spins("b", 1))), &[Span::from_ms(6_500); 2]);
 }

@@ -149,7 +149,7 @@ proptest! {
 
     /// Three vCPUs receive slack only, and a balancer migrates them between CPUs.
     #[test]
-    fn no_deadline_miss_while_balancer_migrates_best_effort_vcpus(
+    fn balancer_migrating_best_effort_vcpus_causes_no_deadline_miss(
         (cpus, tasks, come) in sets(),
         rules in 0..BALANCED.len(),
     ) {

@@ -69,7 +69,7 @@ fn vcpu_starts_on_its_configured_cpu_under_every_policy() {
 /// vCPUs are on CPU 0, CPU 0 takes the waiting vCPU, and CPU 1 takes the preempted vCPU. If both
 /// vCPUs are on CPU 1, CPU 0 takes the waiting vCPU, and CPU 1 keeps its own vCPU.
 #[test]
-fn xen_credit_second_vcpu_starting_on_cpu_waits_30_ms() {
+fn xen_credit_second_vcpu_starting_on_cpu_waits_one_slice() {
     let (first, second) = ((ms(0), ms(10)), (ms(30), ms(40)));
     for (starts_on, cpus) in
         [("", [0, 1]), ("starts_on = 0\n", [0, 0]), ("starts_on = 1\n", [1, 0])]

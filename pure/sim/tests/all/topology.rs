@@ -192,7 +192,7 @@ fn inter_processor_interrupt_costs_time_on_the_target_cpu() {
 /// is blocked. The first vCPU handles some 90 packets of 200 us each. The second vCPU does most of
 /// the computing of 300 us per packet.
 #[test]
-fn task_woken_by_guest_vcpu_runs_on_the_blocked_sibling() {
+fn task_woken_by_guest_vcpu_runs_on_idle_sibling_vcpu() {
     let used = |vcpus: usize| {
         let rest = format!(
             "[driver]\ndomain = 'dom0'\nreceive = '1us'\nsend = '1us'\n[nic]\n\

@@ -24,12 +24,12 @@ pub(crate) struct Task {
     pub(crate) change: Option<(u64, u64)>,
 }
 
-/// Number of units in a period. 55,440 has many divisors, so sets can fill a CPU to the last unit.
-/// A unit lasts `UNIT`, an odd number of nanoseconds.
+/// Number of units in the longest period. 55,440 has many divisors, so sets can fill a CPU to the
+/// last unit. A unit lasts `UNIT`, an odd number of nanoseconds.
 pub(crate) const UNITS: u64 = 55_440;
 pub(crate) const UNIT: u64 = 997;
 
-/// Numbers of equal parts into which `UNITS` can be divided to give a period.
+/// Divisors of `UNITS`. The number of units in a period is `UNITS` divided by one of them.
 const PARTS: [u64; 12] = [1, 2, 3, 4, 5, 7, 9, 11, 12, 16, 20, 35];
 
 /// Random tasks that together reserve `share` millionths of a CPU. For 1,000,000 they fill the CPU

@@ -110,12 +110,12 @@ fn length_of(number: u64) -> u64 {
 }
 
 impl<R: Read + Seek> IndexedTrace<R> {
-    /// Opens a trace by its index. The input should be buffered. Returns `None` if the trace has no
-    /// index or a damaged index. The caller can then read the whole trace, which reports the
-    /// position of any damage.
+    /// Opens a trace by its index. The input should be buffered. Returns `None` if the index is
+    /// missing or damaged. The caller can then read the whole trace, which reports the position of
+    /// any damage.
     ///
     /// # Errors
-    /// If the input is no trace or has another version, or if its header is damaged.
+    /// If the input is not a trace, if the trace has another version, or if its header is damaged.
     pub fn open(body: R) -> Result<Option<IndexedTrace<R>>, ReadError> {
         let section = Section { state: io::Cursor::default(), body, left: u64::MAX };
         let reader = Reader::new(section)?;

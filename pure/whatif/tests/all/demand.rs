@@ -37,7 +37,7 @@ fn recorded_job_throttled_over_several_periods_counts_as_one_job() {
 }
 
 #[test]
-fn long_job_continues_after_a_brief_block_but_not_after_a_longer_one() {
+fn long_job_is_ended_by_blocks_longer_than_50_us() {
     let vcpu = VcpuId::new(0, DomId::new(0), 0);
     for (block_us, jobs) in [(50, 1), (51, 2)] {
         let mut collector = Collector::new(at(1_000));

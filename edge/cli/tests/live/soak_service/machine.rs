@@ -132,7 +132,7 @@ impl Machine {
     }
 
     /// Returns descriptions of the differences between the current state of the VM's threads and
-    /// that before it had a reservation. Empty if there are none.
+    /// their state before the VM had a reservation. Empty if there are none.
     pub fn differs(&self) -> Vec<String> {
         let now = states(self.pid()).unwrap_or_default();
         let mut differs: Vec<String> = now

@@ -100,8 +100,8 @@ pub struct Soak<'a> {
     findings: Vec<String>,
     asked: u64,
     unanswered: u64,
-    /// Longest times from a death of the daemon's core process until no thread was scheduled any
-    /// more, and until the daemon answered again.
+    /// Longest times from a death of the daemon's core process until all threads were restored, and
+    /// until the daemon answered again.
     slowest: (Duration, Duration),
     _disk: Disk,
 }
@@ -427,8 +427,8 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Checks that VMs with reservations are scheduled, that paused VMs do not run, and that all
-    /// other VMs are restored.
+    /// Checks that the daemon schedules the VMs with reservations, that paused VMs do not run, and
+    /// that all other VMs are restored.
     pub fn threads_are_as_they_should(&mut self) {
         let deadline = Instant::now() + SHOWS;
         loop {
@@ -588,7 +588,7 @@ impl<'a> Soak<'a> {
         format!("steady {number}: {ppm} ppm, {late} ms late, {missed} of {of} missed; ")
     }
 
-    /// Records the processes whose resources have grown.
+    /// Records the processes whose use of resources has grown.
     fn note_growth(&mut self) {
         for (word, growth) in std::mem::take(&mut self.growths) {
             for grew in growth.grew() {

@@ -97,8 +97,8 @@ fn reason(error: &AdmitError) -> String {
         | AdmitError::NoRoomTogether { promised, capacity, cpus, .. } => {
             let place = if *cpus == 1 { "its CPU".into() } else { format!("{cpus} CPUs") };
             format!(
-                "other reservations have {promised} of the {capacity} of {place} that can be \
-                     reserved"
+                "other reservations take {promised} of the {capacity} that can be reserved on \
+                 {place}"
             )
         }
         error => error.to_string(),

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn whatif_worker_answer_arrives_even_if_worker_fills_standard_error() {
+    fn answer_of_whatif_worker_arrives_even_if_stderr_is_full() {
         let script = "head -c 1048584 >/dev/null; head -c 300000 /dev/zero >&2; \
                       printf '\\003\\000\\000\\000\\000\\000\\000\\000yes'";
         assert_eq!(ask(script, Duration::from_secs(10)).unwrap(), b"yes");

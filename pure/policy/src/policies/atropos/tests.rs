@@ -63,7 +63,7 @@ fn atropos_vcpu_waking_late_in_period_gets_prorated_budget() {
 /// vCPU `a` blocks for 1 ms and has 4 ms of budget left. It gets these only when no other vCPU has
 /// budget left, but before slack is used.
 #[test]
-fn atropos_budget_left_after_block_precedes_only_slack() {
+fn atropos_budget_left_after_block_is_used_just_before_slack() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -274,9 +274,9 @@ fn atropos_yield_costs_the_slack_quantum_but_no_budget() {
     }
 }
 
-/// A vCPU with half of the CPU in 100 ms uses its slice in the first 50 ms and leaves. Its share
-/// stays reserved while another vCPU waits for its own slice. If the other vCPU is blocked instead,
-/// the share is free at once.
+/// A vCPU that reserves 50 of 100 ms uses its slice in the first 50 ms and leaves. Its share stays
+/// reserved while another vCPU waits for its own slice. If the other vCPU is blocked instead, the
+/// share is free at once.
 #[test]
 fn atropos_departed_vcpu_share_stays_reserved_while_another_vcpu_waits() {
     let (cpu, period) = (CpuId::new(0), Span::from_ms(100));

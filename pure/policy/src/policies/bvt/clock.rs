@@ -143,8 +143,8 @@ impl VcpuClock {
         self.asleep_since = now;
     }
 
-    /// Handles a wake: moves the vCPU's actual time up to `floor`. A block that is as long as the
-    /// pause after a warp renews the whole limit of the warp.
+    /// Handles a wake: moves the vCPU's actual time up to `floor`. A block that is at least as long
+    /// as the pause after a warp renews the whole limit of the warp.
     pub(super) fn wake(&mut self, now: Time, floor: VirtualTime) {
         self.actual = self.actual.max(floor);
         if !self.warp_pause.is_zero() && now.since(self.asleep_since) >= self.warp_pause {

@@ -2,8 +2,8 @@
 
 /// Text of `slackline help bvt`.
 pub(super) const PAGE: &str = "\
-Each vCPU has a virtual clock that advances while it runs, the slower the higher
-its weight. The runnable vCPU with the earliest clock runs.
+Each vCPU has a virtual clock that advances while the vCPU runs. A higher weight
+makes the clock slower. The runnable vCPU with the earliest clock runs.
 
 When to use it: to divide CPU time by weight, with short waits for a few vCPUs
 that warp. `bvt` reserves nothing, has no hard limit and does not migrate vCPUs.
@@ -30,9 +30,9 @@ Rules:
 - Placement: each CPU has its own queue. A vCPU joins the CPU with the fewest
   vCPUs and stays there.
 - rules = \"xen-2.0\" decides as Xen 2.0 and 3.0.0, \"xen-3.0.2\" as Xen 3.0.2.
-  Under Xen's rules `advance` (10 is usual, twice as much is half the share),
-  `warpback` and `warpvalue` count in place of `weight` and `warp`, and `warpl`
-  limits a single run interval.
+  Under Xen's rules `advance`, `warpback` and `warpvalue` replace `weight` and
+  `warp`, and `warpl` limits a single run interval. The usual `advance` is 10.
+  Twice the `advance` gives half the share.
 - Xen's rules have five faults: the parameters marked `fault`. Each fault can be
   switched on or off by itself.
 

@@ -1,8 +1,8 @@
 //! Borrowed virtual time by the papers' rules.
 //!
-//! - The vCPU with the earliest effective virtual time runs, until that time is the context switch
-//!   allowance C ahead of the next vCPU's. C is in real time, so C has the same length for all
-//!   weights [BVT].
+//! - The vCPU with the earliest effective virtual time runs until it is ahead of the next vCPU by
+//!   the context switch allowance C. C is in real time, so C has the same length for all weights
+//!   [BVT].
 //! - Actual time advances by the CPU time used divided by the weight [BVT].
 //! - A vCPU that wakes with an actual time before the scheduler virtual time starts from the
 //!   scheduler virtual time [BVT]. Scheduler virtual time is the earliest actual time of the

@@ -103,7 +103,7 @@ impl BvtRules {
         if self.round_up { ran - ran % self.unit } else { ran }
     }
 
-    /// Returns the effective time: `actual` less `warp`.
+    /// Returns the effective time: `actual` minus `warp`.
     #[inline]
     pub(super) fn warped(&self, actual: VirtualTime, warp: VirtualSpan) -> VirtualTime {
         let effective = actual - warp;

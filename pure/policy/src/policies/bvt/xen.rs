@@ -1,9 +1,9 @@
 //! Borrowed virtual time as in Xen 2.0 to 3.0.2.
 //!
-//! - At each pass the vCPU with the earliest effective virtual time runs, even if it is earlier by
-//!   very little. The next pass is due when the running vCPU has caught up with the next vCPU and
-//!   has then run for the context switch allowance. If no other vCPU is runnable, the next pass is
-//!   ten allowances later.
+//! - At each pass the vCPU with the earliest effective virtual time runs, even if the next vCPU's
+//!   time is only slightly later. The next pass is due when the running vCPU has caught up with the
+//!   next vCPU and has then run for the context switch allowance. If no other vCPU is runnable, the
+//!   next pass is ten allowances later.
 //! - A clock advances by `mcuadv` virtual units per charging unit, an inverse weight.
 //! - A vCPU that wakes starts from the scheduler virtual time of the last pass.
 //! - A warp is limited by a timer that starts when the vCPU starts to run, so that each timeslice
@@ -75,7 +75,7 @@ impl Source for Xen {
         (turn, warp)
     }
 
-    /// Does nothing, since a timer limits the warp and not the CPU time used.
+    /// Does nothing: in Xen a timer limits the warp, however much CPU time the vCPU uses.
     fn use_warp(_: &mut VcpuClock, _: Time) -> Option<WarpEnd> {
         None
     }

@@ -85,8 +85,8 @@ pub(crate) enum ClaimEnd {
 /// urgency claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequeuePosition {
-    /// The tail of the queue. A vCPU that was preempted keeps its place nevertheless if the rules
-    /// let it continue its timeslice (`rotation = "turn"`).
+    /// The tail of the queue. As an exception, a vCPU that was preempted keeps its place if the
+    /// rules let it continue its timeslice (`rotation = "turn"`).
     Tail,
     /// The place that the vCPU had before that timeslice.
     Kept,

@@ -223,7 +223,7 @@ mod tests {
     /// with credit comes first, and then the place in the queue decides. A vCPU without a claim
     /// that counts is not in the order.
     #[test]
-    fn claim_order_under_gaps_is_by_urgency_without_inactive_claims() {
+    fn vcpus_under_gaps_are_ordered_by_their_active_urgency_claims() {
         let mut order = claiming(&[Claim::of(120), Claim::of(120), Claim::of(9), Claim::NONE]);
         let counts = [OVER, UNDER, OVER, UNDER];
         for (slot, counts) in (0..).zip(counts) {

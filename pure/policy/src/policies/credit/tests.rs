@@ -172,7 +172,7 @@ fn over_cap_field_set_to_debt_parks_vcpus_below_cap() {
 /// `floor=period`, ten of its then 40 credits of debt are forgiven at 120 ms, and it runs two
 /// periods sooner. A column is 5 ms of Xen's time.
 #[test]
-fn floor_field_decides_if_debt_beyond_period_credit_is_forgiven() {
+fn credit_floor_field_decides_if_excess_debt_is_forgiven() {
     picture(
         "credit rules=xen-3.0.3 floor=period tick=2ms slice=6ms",
         "
@@ -280,7 +280,7 @@ fn credit_preempted_vcpu_loses_timeslice_if_rotation_field_is_pass() {
 
 /// Credit reference 7.3: a is unparked and runs at 60 ms. With `changes=tick` it runs at 65 ms.
 #[test]
-fn changes_field_decides_if_capped_vcpu_is_unparked_at_once() {
+fn credit_unparks_capped_vcpu_immediately_with_changes_set_to_now() {
     picture(
         "credit rules=xen-3.0.3 changes=tick",
         "
@@ -452,7 +452,7 @@ fn capped_vm_under_credit_is_parked_after_century_of_overrun() {
 
 /// One step spans a century. No amount overflows, and afterwards the two vCPUs alternate.
 #[test]
-fn amounts_under_credit_do_not_overflow_within_a_century() {
+fn credit_accounts_do_not_overflow_when_a_century_passes() {
     for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
         for weight in [1, 65_535] {
             let hogs = format!("a weight={weight} r\nb weight={weight} r");
@@ -520,7 +520,7 @@ fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
 /// The host refuses to run the chosen vCPU. The vCPU that replaces it gets a whole timeslice, and
 /// keeps the CPU when the refused vCPU may run again.
 #[test]
-fn credit_vcpu_replacing_one_barred_by_host_gets_whole_timeslice() {
+fn credit_vcpu_replacing_a_barred_vcpu_gets_a_whole_timeslice() {
     for (version, turn) in [("exact", 10), ("xen-3.0.4", 30)] {
         let (mut policy, mut at, ids) = awake(version, 2);
         let turn = Span::from_ms(turn);
@@ -574,7 +574,7 @@ fn credit_late_accounting_timer_does_not_delay_the_next_timer() {
 /// Two CPUs are idle, and two vCPUs that belong to the list of the same CPU wake at once. Without
 /// placement each still gets a CPU.
 #[test]
-fn credit_vcpus_waking_at_one_instant_use_both_idle_cpus() {
+fn credit_runs_two_vcpus_waking_together_on_two_idle_cpus() {
     let stays = [("placement", RawValue::Text("stay"))];
     let values = Values::read(SPEC.policy_fields, stays.into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();

@@ -62,7 +62,7 @@ impl Edf {
         self.note_spare_time(at.now(), cpu);
     }
 
-    /// Updates the share of a CPU from which overruns are paid: its unreserved share, less the
+    /// Updates the share of a CPU from which overruns are paid: its unreserved share, minus the
     /// share that is lent.
     pub(super) fn note_spare_time(&mut self, now: Time, cpu: CpuId) {
         let lent = (self.loans.rate(cpu, now) * 1_000_000).div_ceil(1 << 64);

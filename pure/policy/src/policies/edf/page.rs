@@ -39,11 +39,11 @@ Rules:
 - Overrun: CPU time used past the end of a slice is debt. The part that recurs
   in every period is deducted from the next slice. The rest is paid from slack,
   or from later slices if there is no slack. An `exact` vCPU is forgiven a
-  quarter of its slice per period, but at least 50us and at most 250us. Unused
-  amounts add up, to at most 40. Debt beyond that is deducted from its later
-  slices, which can be short. It is at most 10 slices or the share of 1s.
-  With overrun = \"repay\" all debt is deducted from later slices: the share is
-  exact over time, but slices may be short.
+  quarter of its slice per period, but at least 50us and at most 250us. Up to 40
+  unused amounts add up. Debt beyond the forgiven amount is deducted from its
+  later slices, which can be short. The debt is at most 10 slices, or the vCPU's
+  share of 1s if that is more. With overrun = \"repay\" all debt is deducted from
+  later slices: the share is exact over time, but slices may be short.
 - Changing parameters takes effect at once and starts a new period. A change
   yields no extra CPU time: usage beyond slice x elapsed / period is deducted
   from the next slices. A vCPU that leaves and rejoins gains nothing either.

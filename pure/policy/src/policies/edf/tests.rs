@@ -125,7 +125,7 @@ fn unused_budget_is_lent_to_two_siblings_in_equal_shares() {
 
 /// A vCPU that exhausts its budget for the first time borrows at once, within its period.
 #[test]
-fn vcpu_may_borrow_as_soon_as_own_budget_is_exhausted() {
+fn vcpu_may_borrow_budget_immediately_after_exhausting_its_own() {
     picture(
         "edf",
         "
@@ -141,7 +141,7 @@ fn vcpu_may_borrow_as_soon_as_own_budget_is_exhausted() {
 
 /// Other VMs, and vCPUs of the same VM with `spread = "even"`, lend nothing.
 #[test]
-fn vcpu_borrows_budget_only_from_siblings_with_spread_use() {
+fn vcpu_borrows_budget_only_from_siblings_whose_spread_is_use() {
     picture(
         "edf",
         "
@@ -387,7 +387,7 @@ fn edf_reserved_share_sums_slices_and_subtasks_without_dispatch_overhead() {
 /// blocked vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the
 /// nanosecond.
 #[test]
-fn edf_departed_vcpu_share_stays_reserved_until_other_vcpu_budget_expires() {
+fn edf_departed_vcpu_share_stays_reserved_until_other_budgets_expire() {
     let ns = Span::from_ns(1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     let leaves = [(ms(4) - ns, false), (ms(4), true), (ms(10) - ns, true), (ms(10), false)];
@@ -553,7 +553,7 @@ fn had(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId, time: Span) {
 /// A borrower has used more of its loan than has accrued. If another vCPU waits for that time, the
 /// capacity of the loan stays reserved until the used part is accrued.
 #[test]
-fn budget_loan_used_before_accrual_stays_reserved_while_vcpu_waits() {
+fn loan_used_before_accrual_stays_reserved_while_another_vcpu_waits() {
     for (is_somebody_there, room) in [(false, 5_500), (true, 2_500)] {
         let (mut edf, mut at, busy) = lent();
         let cpu = edf.servers[busy].cpu;

@@ -45,13 +45,13 @@ Rules:
 Limits:
 - On one CPU, with asleep = \"trimmed\", a vCPU that is always runnable has its
   budget in every period.
-- On m CPUs no budget is later than (m + 1) / 2 x the largest budget, and the
-  long-run share is exact. Budget that is later than this bound is dropped,
-  because only the host can have delayed it.
+- On m CPUs each vCPU has received its budget at most (m + 1) / 2 x the largest
+  budget after its deadline, and the long-run share is exact. Budget that is
+  later than this bound is dropped, because only the host can have delayed it.
 - The bound on m CPUs is for vCPUs that may run on every CPU. A confined vCPU
   that takes a CPU moves its occupant to an idle CPU if there is one, but never
   to a CPU where a third vCPU runs.
-- The bounds of this page hold with misses = \"carried\".
+- The bounds of this page hold only with misses = \"carried\".
 
 To model RTDS, set misses = \"forgotten\", overrun = \"forgive\" and asleep =
 \"kept\". Five differences from RTDS remain:

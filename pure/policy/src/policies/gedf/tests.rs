@@ -245,7 +245,7 @@ fn gedf_vcpu_barred_from_one_cpu_runs_on_another_cpu() {
 /// blocked vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the
 /// nanosecond.
 #[test]
-fn gedf_departed_vcpu_share_is_reserved_while_another_has_budget() {
+fn gedf_departed_vcpu_share_stays_reserved_until_other_budgets_expire() {
     let ns = Span::from_ns(1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     let leaves = [(ms(14) - ns, false), (ms(14), true), (ms(20) - ns, true), (ms(20), false)];

@@ -1,5 +1,6 @@
 //! Reservations on each CPU: admission, placement, and shares that stay reserved after a vCPU gave
-//! them up, until the CPU time used is accrued.
+//! them up. A share becomes free when the vCPU's entitlement at the fluid rate equals the CPU time
+//! that it used.
 
 use alloc::vec::Vec;
 
@@ -96,7 +97,7 @@ impl Sedf {
     }
 
     /// Releases the reservation of a vCPU that has left. The reservation stays booked until the
-    /// excess of the vCPU over the fluid rate is accrued.
+    /// vCPU's entitlement at the fluid rate equals the CPU time that it used.
     pub(super) fn give_back(
         &mut self,
         now: Time,

@@ -18,9 +18,10 @@ Rules:
 - Of the vCPUs with budget left, the one whose period ends first runs.
 - Each vCPU is bound to one CPU, where at most 1 - `reserve` is reserved.
 - Slack is used in quanta: first by vCPUs that lost budget by blocking or missed
-  a deadline, then by vCPUs with `extra`, by `extra-weight` or slice/period.
-- `weight`: in every 100 ms, slices by weight divide the part of 95 ms that
-  fixed slices do not reserve.
+  a deadline, then by vCPUs with `extra`, in proportion to `extra-weight` or
+  slice/period.
+- `weight`: in every 100 ms, the vCPUs with a `weight` divide the part of 95 ms
+  that fixed slices do not reserve.
 - A change of parameters starts a new period and yields no extra CPU time.
 - `balancer` migrates best-effort vCPUs, so that they share all CPUs evenly.
 - place = \"split\" divides a vCPU that fits on no single CPU among several CPUs.

@@ -187,8 +187,8 @@ fn sedf_unblocking_rule_decides_the_period_after_a_long_block() {
 }
 
 /// With too little budget left, rule `burst` makes the period as long as the interval of the
-/// device's wake-ups, 5 ms. The time used before counts as used in the first short period, so that
-/// period is skipped. Each further short period is twice as long.
+/// device's wake-ups, 5 ms. The time used before counts as used in the first short period. That
+/// period is therefore skipped. Each further short period is twice as long.
 #[test]
 fn sedf_burst_unblocking_sets_period_to_interval_between_wakes() {
     picture(

@@ -16,7 +16,7 @@ use crate::{Field, FieldError, Values};
 const RULES: Field = Field::choice(
     "rules",
     &["best", "xen-3.0.3", "xen-3.0.2", "thesis"],
-    "Slackline's, Xen's or the thesis's value for each field that is as-rules",
+    "Slackline's, Xen's or the thesis's value for each parameter that is as-rules",
 );
 const UNBLOCKING: Field = Field::choice(
     "unblocking",
@@ -60,7 +60,7 @@ const QUANTUM_CHARGE: Field = Field::choice(
 const BELOW_QUANTUM: Field = Field::choice(
     "below-quantum",
     &[AS_RULES, "used", "idle"],
-    "a gap shorter than a quantum before a period begins is used, or left idle",
+    "slack shorter than a quantum before a period begins is used, or left idle",
 );
 const FIRST_PERIOD: Field = Field::choice(
     "first-period",
@@ -70,17 +70,17 @@ const FIRST_PERIOD: Field = Field::choice(
 const CATCH_UP: Field = Field::choice(
     "catch-up",
     &[AS_RULES, "whole", "one-period"],
-    "if the period of a best-effort vCPU ended long ago, it advances to now, or by one period",
+    "if the period of a best-effort vCPU ended long ago, it skips all past periods, or only one",
 );
 const OLD_RESERVATION: Field = Field::choice(
     "old-reservation",
     &[AS_RULES, "forgotten", "counted"],
-    "slice that was given up for an extra-weight: free for slices by weight, or still counted",
+    "slice given up for an extra-weight: free for slices by weight, or still counted as reserved",
 );
 const SLACK_SHARE: Field = Field::choice(
     "slack-share",
     &[AS_RULES, "slice", "set-slice", "one"],
-    "extra-weight 0 means slice/period, the same but 1 for slices by `weight`, or always 1",
+    "extra-weight 0 means: slice/period; slice/period but 1 for slices by `weight`; or always 1",
 );
 const ADMISSION: Field = Field::choice(
     "admission",
@@ -91,12 +91,12 @@ const RESERVE: Field = Field::share(
     "reserve",
     "0.05cpu",
     CpuShare::ONE,
-    "part of each CPU that is never reserved, with admission",
+    "part of each CPU that admission never reserves",
 );
 const PLACE: Field = Field::choice(
     "place",
     &["spread", "pack", "split"],
-    "CPU of a vCPU with a slice: that with most capacity left, the first that fits, or several",
+    "CPU of a vCPU with a slice: the one with most capacity left, the first that fits, or several",
 );
 const QUANTUM: Field = Field::span_within(
     "quantum",

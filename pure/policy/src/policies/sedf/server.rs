@@ -114,14 +114,14 @@ impl SedfServer {
         self.seen = full;
     }
 
-    /// Returns the budget that the vCPU is still to receive from slack. It is the budget that it
-    /// lost by blocking, and the budget that it had not received at its deadlines.
+    /// Returns the budget that the vCPU is still to receive from slack. This is the budget that the
+    /// vCPU lost by blocking, plus the budget that it had not received at its deadlines.
     pub(super) fn due_from_slack(&self) -> Span {
         self.loss + self.missed
     }
 
-    /// Returns the CPU time used in excess of the fluid rate: usage beyond the accrued part of the
-    /// slice. `more` is usage that is not charged yet. Zero if periods move at wake-ups, since no
+    /// Returns the CPU time used in excess of the fluid rate: usage beyond `slice × elapsed /
+    /// period`. `more` is usage that is not charged yet. Zero if periods move at wake-ups, since no
     /// account is kept then.
     pub(super) fn advance(&self, now: Time, more: Span, rules: &SedfRules) -> Span {
         if !rules.keeps_accounts() || self.deadline == Time::NEVER {
@@ -151,8 +151,8 @@ impl SedfServer {
         now.since(since) < self.promised_slice().left_after(self.used)
     }
 
-    /// Starts a new period after a change of parameters. `advance` counts as used of the first
-    /// slice.
+    /// Starts a new period after a change of parameters. `advance` counts as CPU time that was used
+    /// of the first slice.
     pub(super) fn restart(&mut self, now: Time, advance: Span) {
         self.period = self.terms.period;
         self.deadline = now.after(self.period);

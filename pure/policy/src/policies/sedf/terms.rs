@@ -30,19 +30,19 @@ const EXTRA: Field = Field {
     name: "extra",
     kind: Kind::Flag,
     default: Some("true"),
-    help: "may have slack; false makes the slice a hard limit",
+    help: "the vCPU may use slack; false makes the slice a hard limit",
 };
 const WEIGHT: Field = Field::whole(
     "weight",
     "0",
     (0, MOST_WEIGHT),
-    "replaces `slice`: weight for the part of each 100ms that slices leave; 0 is none",
+    "replaces `slice`: weight for the part of each 100ms that fixed slices leave; 0 is none",
 );
 const EXTRA_WEIGHT: Field = Field::whole(
     "extra-weight",
     "0",
     (0, MOST_WEIGHT),
-    "weight for slack; 128 counts as slice/period = 1; 0 is slice/period, or 1 without a slice",
+    "weight for slack; 128 is worth slice/period = 1; 0 means slice/period, or 1 without a slice",
 );
 
 const BALANCES: Field =

@@ -280,7 +280,7 @@ fn sedf_vcpu_with_century_of_slack_waits_for_lighter_vcpu() {
 
 /// With equal scores the vCPU that woke first gets slack first, whatever its number.
 #[test]
-fn sedf_equal_slack_scores_are_served_in_wake_order() {
+fn sedf_vcpus_with_equal_slack_scores_run_in_wake_order() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
         let mut script = Script::new("");
         let hog = script.join(3, "slice=1ms period=10ms extra=false").unwrap();
@@ -315,7 +315,7 @@ fn sedf_vcpu_picked_after_timeslice_end_gets_time_limit_zero() {
 /// the same amount if both count as extra-weight 1. In Xen, as recorded, a fixed slice counts by
 /// slice/period (reference on SEDF, §13.5).
 #[test]
-fn sedf_slack_weight_without_extra_weight_is_share_or_one() {
+fn sedf_slack_share_field_selects_share_or_one_as_weight() {
     let (set, by_weight) = ("slice=2ms period=10ms", "weight=1");
     for (rules, share, parts) in [
         ("rules=best", set, 25),
@@ -427,7 +427,8 @@ fn sedf_departed_vcpu_share_stays_reserved_until_cpu_is_quiescent() {
     }
 }
 
-/// A slice of 5 ms in 10 ms accrues by half in 5 ms, whatever the parameters are in between.
+/// A vCPU uses its slice, 5 ms in 10 ms, in the first 5 ms. So it is 2.5 ms ahead of the fluid
+/// rate, and stays so if its slice is removed and restored at that time.
 #[test]
 fn sedf_usage_is_remembered_if_slice_is_removed_and_restored() {
     for meanwhile in ["", "weight=1"] {
@@ -491,7 +492,7 @@ fn sedf_overrun_from_late_enforcement_is_charged_to_overrunning_vcpu() {
 /// Two vCPUs of equal weight get half of 95 ms each, and both slices are exhausted. The CPU is
 /// quiescent when one of them leaves, so a newcomer gets its part at once.
 #[test]
-fn sedf_departed_vcpu_frees_slice_by_weight_on_quiescent_cpu() {
+fn sedf_departed_weighted_vcpu_frees_its_slice_on_quiescent_cpu() {
     let mut script = Script::new("");
     let weighted = [0, 1].map(|slot| script.join(slot, "weight=1 extra=false").unwrap());
     weighted.iter().for_each(|&vcpu| script.wake(vcpu));
@@ -504,7 +505,7 @@ fn sedf_departed_vcpu_frees_slice_by_weight_on_quiescent_cpu() {
 /// A vCPU with a weight has all of the CPU and has used a part of it when a reservation arrives.
 /// Its slice shrinks at once to what the reservation leaves.
 #[test]
-fn sedf_slice_by_weight_shrinks_when_a_reservation_is_admitted() {
+fn sedf_weighted_vcpu_slice_shrinks_when_a_reservation_is_admitted() {
     let mut script = Script::new("");
     let weighted = script.join(0, "weight=1 extra=false").unwrap();
     script.wake(weighted);
@@ -537,7 +538,7 @@ fn sedf_is_the_only_policy_that_divides_slack_by_weight() {
 /// On each of two CPUs a vCPU has exhausted its slice. The timer of each CPU is set for its own
 /// vCPU.
 #[test]
-fn sedf_cpu_timer_covers_only_periods_of_local_vcpus() {
+fn sedf_cpu_timer_ignores_periods_of_vcpus_on_other_cpus() {
     let mut at = Moment::at_start(2);
     let topology = Topology::flat(2);
     let fields = values(SPEC.policy_fields, "first-period=at-once");

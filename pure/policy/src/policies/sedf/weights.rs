@@ -5,7 +5,7 @@
 //! If a slice grew at once when another vCPU leaves, the excess of that vCPU over the fluid rate
 //! would be given out twice. If a newcomer received its part at once, the excess of the vCPUs whose
 //! slices must shrink would be given out twice. So an old slice stays taken until its period ends.
-//! A slice that was given up stays taken until its excess is accrued (`zero_lag`). No vCPU gets
+//! A slice that was given up stays taken until its zero-lag time (`zero_lag`). No vCPU gets
 //! more than is free. Slices shrink at once only where a reservation needs the capacity. Xen
 //! recomputes all slices at every change. [Xen 3.0, §6.9]
 
@@ -17,18 +17,19 @@ use super::terms::WEIGHT_PERIOD;
 use super::{Sedf, SedfServer};
 use crate::Moment;
 
-/// A slice per 100 ms that a vCPU with a weight gave up. The slice is not free until the CPU time
-/// that the vCPU used beyond the fluid rate is accrued.
+/// A slice per 100 ms that a vCPU with a weight gave up. The slice becomes free when the vCPU's
+/// entitlement at the fluid rate equals the CPU time that it used.
 #[derive(Debug)]
 struct ReleasedSlice {
     cpu: CpuId,
     slice: Span,
-    /// Time at which the excess is accrued and the slice is free.
+    /// Time at which the slice is free: the vCPU's entitlement at the fluid rate then equals the
+    /// CPU time that it used.
     until: Time,
 }
 
-/// Slices that vCPUs with a weight gave up and that are not free yet. The CPU time that these vCPUs
-/// used beyond the fluid rate is not accrued.
+/// Slices that vCPUs with a weight gave up and that are not free yet. These vCPUs have used more
+/// CPU time than the fluid rate gives them so far.
 #[derive(Debug, Default)]
 pub(super) struct ReleasedSlices(Vec<ReleasedSlice>);
 
@@ -126,7 +127,7 @@ impl Sedf {
     }
 
     /// Returns the time in 100 ms that is free for the slices of vCPUs with a weight. A slice that
-    /// was given up is not free until the excess of its vCPU over the fluid rate is accrued.
+    /// was given up is not free while the usage of its vCPU exceeds the fluid rate.
     fn left(&mut self, now: Time, cpu: CpuId) -> Span {
         let held: Span = self.holds.beyond(cpu, now, |slice| slice.over(WEIGHT_PERIOD)).sum();
         let held = held + self.leavings.on(cpu, now);

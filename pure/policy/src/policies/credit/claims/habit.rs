@@ -11,8 +11,7 @@ use slackline_units::Span;
 
 /// Number of latest I/O items whose answers count.
 const ITEMS_COUNTED: u32 = 10;
-/// Number of the latest I/O items that must have been answered in time so that the VM counts as
-/// quick.
+/// Minimum number of the latest I/O items that the VM must have answered in time to count as quick.
 const MIN_QUICK_ANSWERS: u32 = 8;
 
 /// Record of how quickly a VM answers the I/O items that are completed for it.
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_with_eight_timely_of_ten_answers_counts_as_quick() {
+    fn vm_with_eight_timely_answers_in_ten_counts_as_server() {
         let mut habit = ResponseHistory { asked: u32::MAX - 3, ..ResponseHistory::UNKNOWN };
         for count in 0..8 {
             assert!(!habit.is_at_it(1), "{count}");
@@ -130,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn response_history_ignores_unrequested_answers_and_counts_missing_answers_late() {
+    fn response_history_ignores_unrequested_and_counts_missing_answers_as_late() {
         let mut habit = ResponseHistory::UNKNOWN;
         // The VM sends requests although no I/O item has arrived.
         (1..50).for_each(|asked| habit.hear(habit.ran, (0, 0), asked));

@@ -262,9 +262,9 @@ impl Credit {
         }
     }
 
-    /// Returns the CPU on which a vCPU would precede the chosen vCPU by its urgency claim. A CPU
-    /// for which the vCPU is chosen itself counts if it could run there by its claim. `None` if
-    /// there is no such CPU.
+    /// Returns the CPU on which a vCPU would precede the chosen vCPU by its urgency claim. If the
+    /// vCPU is itself chosen for a CPU, that CPU counts if the vCPU could run on it by its claim.
+    /// `None` if there is no such CPU.
     fn claims_more_on(&self, vcpu: VcpuId) -> Option<CpuId> {
         let cpu = self.vcpus[vcpu].on.or(self.queues.list_of(vcpu))?;
         let chosen = self.cpus[cpu.index()].chosen?;

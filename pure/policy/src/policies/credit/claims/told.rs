@@ -199,7 +199,7 @@ mod tests {
     /// I/O wakes task B at 100 ms. B blocks again, and from 200 ms on it no longer counts. A second
     /// wake-up of B starts its time again. A wake-up of A leaves the time of B unchanged.
     #[test]
-    fn blocked_task_woken_by_io_claims_urgency_for_list_time() {
+    fn blocked_task_woken_by_io_claims_urgency_for_configured_time() {
         let ms = |ms| Time::START + Span::from_ms(ms);
         let belief = ClaimRules { list_time: Span::from_ms(100), ..PAPER };
         let mut heard = GuestReport::NOTHING;

@@ -37,7 +37,7 @@ impl Credit {
     }
 
     /// Sets the budget of a VM for a new cap. It is the CPU time that the cap allows in a period,
-    /// less the parts that the VM's vCPUs have taken.
+    /// minus the parts that the VM's vCPUs have taken.
     pub(in crate::policies::credit) fn renew_budget(&mut self, row: usize) {
         let most = self.domains.allowance(row, self.rules.tick * 3);
         let domain = &mut self.domains[row];

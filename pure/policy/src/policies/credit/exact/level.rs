@@ -56,9 +56,8 @@ pub(in crate::policies::credit) struct CreditLevel {
     weight: i64,
     /// CPU time that the limited VMs receive, in millionths of a CPU.
     limited: i64,
-    /// Credit to carry over to the next accounting, in nanoseconds. It consists of the credit that
-    /// blocked vCPUs and limited VMs could not keep and of rounding losses, less credit given in
-    /// excess.
+    /// Credit to carry over to the next accounting, in nanoseconds. This is the credit that blocked
+    /// vCPUs and limited VMs could not keep, plus rounding losses, minus credit given in excess.
     carry: i64,
     /// Rise of the credit level at the last accounting. The level is the credit granted per unit of
     /// weight.
@@ -362,7 +361,7 @@ mod tests {
     /// changes only its class. A boosted vCPU stays boosted. Beyond that, the credit is cut or the
     /// vCPU becomes inactive.
     #[test]
-    fn accounting_changes_only_class_if_credit_is_within_one_period() {
+    fn credit_balance_up_to_period_credit_is_unchanged_by_accounting() {
         let fields = Values::defaults(SPEC.policy_fields).expect("all fields have defaults");
         let share = Values::defaults(SPEC.share_fields).expect("all fields have defaults");
         let vcpu = VcpuId::new(0, DomId::new(0), 0);

@@ -55,7 +55,7 @@ pub(crate) const BOOST: Field = Field::choice(
 pub(crate) const PARK: Field = Field::choice(
     "park",
     &["as-rules", "queue", "pause", "budget"],
-    "a vCPU over its cap queues behind idle, stops at the next accounting, or stops at once",
+    "a vCPU over its cap waits behind the idle vCPU, stops at the next accounting, or at once",
 );
 pub(crate) const OVER_CAP: Field = Field::choice(
     "over-cap",

@@ -83,7 +83,7 @@ impl EdfServer {
         self.by_use.as_ref().map_or(Span::ZERO, |by_use| by_use.loan)
     }
 
-    /// Returns the own budget that the vCPU has left, without borrowed budget.
+    /// Returns the budget that the vCPU has left of its own slice, without borrowed budget.
     pub(in crate::policies::edf) fn own(&self) -> Span {
         self.remaining.left_after(self.loan())
     }
@@ -139,8 +139,8 @@ impl EdfServer {
         }
     }
 
-    /// Records the own budget that the vCPU forfeited by blocking. `before` is the own budget that
-    /// it had left before it blocked.
+    /// Records the part of its own slice that the vCPU forfeited by blocking. `before` is the part
+    /// that the vCPU had left before it blocked.
     pub(in crate::policies::edf) fn forgo(&mut self, before: Span) {
         let own = self.own();
         if let Some(by_use) = &mut self.by_use {

@@ -7,8 +7,8 @@
 //! the capacity, the borrower keeps the part of the loan that has accrued so far. The rest is cut.
 //! A borrower may have used more than the accrued part. Then vCPUs of the CPU still wait for the
 //! CPU time used in excess, and the newcomer cannot have the capacity at once. The capacity stays
-//! reserved until the loan's rate has accrued what the borrower used. The same rule holds for a
-//! share that a vCPU gave up (`admission::zero_lag`).
+//! reserved until the accrued part equals the CPU time that the borrower used. The same rule holds
+//! for a share that a vCPU gave up (`admission::zero_lag`).
 
 use alloc::vec::Vec;
 
@@ -39,8 +39,8 @@ pub(in crate::policies::edf) struct Loan {
     pub(in crate::policies::edf) since: Time,
     /// Time at which the loan ends.
     pub(in crate::policies::edf) until: Time,
-    /// True if the loan has ended. It then counts only until its rate has accrued the CPU time that
-    /// the borrower used.
+    /// True if the loan has ended. It then counts as load until its accrued part, rate × elapsed
+    /// time, equals the CPU time that the borrower used.
     pub(in crate::policies::edf) is_over: bool,
 }
 
@@ -136,9 +136,9 @@ impl Loans {
 }
 
 impl Edf {
-    /// Returns the loans whose borrowers have used more than has accrued, with the CPUs of the
-    /// loans. Admission must count these loans, since a newcomer cannot have their capacity yet.
-    /// Leaves out quiescent CPUs, on which no vCPU waits for the capacity.
+    /// Returns the loans whose borrowers have used more than the accrued part, each with its CPU.
+    /// Admission must count these loans, since a newcomer cannot have their capacity yet. Leaves
+    /// out quiescent CPUs, on which no vCPU waits for the capacity.
     pub(in crate::policies::edf) fn lent(
         &self,
         at: &Moment,

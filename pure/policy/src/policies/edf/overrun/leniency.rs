@@ -56,7 +56,8 @@ impl Leniency {
         taken
     }
 
-    /// Returns the overrun that was forgiven and that the bucket has not accrued again since then.
+    /// Returns the overrun that was forgiven, minus the amount that the bucket has regained since
+    /// then.
     pub(in crate::policies::edf) fn spent(mut self, now: Time) -> Span {
         self.accrue(now);
         self.capacity() - self.left
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn edf_forgives_quarter_slice_per_period_up_to_250_us() {
+    fn edf_forgives_at_most_250_us_of_overrun_per_period() {
         let us = Span::from_us;
         let expected = [(40, 40), (80, 50), (200, 50), (300, 75), (1_000, 250), (8_000, 250)];
         for (slice, expected) in expected {

@@ -59,7 +59,7 @@ impl Lone {
 
 /// Forty refills of 250 us are forgiven at once, and one more in each period.
 #[test]
-fn edf_exact_vcpu_pays_back_overrun_beyond_the_forgiven_amount() {
+fn edf_hard_limited_vcpu_repays_overrun_beyond_the_forgiven_amount() {
     let mut lone = Lone::new();
     let late = Span::from_ms(5);
     // The bucket of 10 ms forgives two overruns of 5 ms. Of the third overrun it forgives only the
@@ -77,7 +77,7 @@ fn edf_exact_vcpu_pays_back_overrun_beyond_the_forgiven_amount() {
 /// An overrun of 90 ms is longer than 10 slices by 10 ms. These 10 ms never become debt, and 10 ms
 /// of the debt of 80 ms are forgiven.
 #[test]
-fn edf_exact_vcpu_overrun_debt_is_at_most_ten_slices() {
+fn edf_overrun_debt_under_hard_limit_never_exceeds_ten_slices() {
     let mut lone = Lone::new();
     lone.run(Span::from_ms(90));
     assert_eq!(lone.run_all(Span::ZERO, 8), [Span::ZERO; 8]);
@@ -88,7 +88,7 @@ fn edf_exact_vcpu_overrun_debt_is_at_most_ten_slices() {
 
 /// A vCPU that leaves and rejoins continues with its debt and with its used leniency.
 #[test]
-fn edf_exact_vcpu_that_rejoins_still_owes_its_overrun() {
+fn edf_hard_limited_vcpu_that_rejoins_still_owes_its_overrun() {
     let mut lone = Lone::new();
     lone.run(Span::from_ms(20));
     lone.at.leave(lone.vcpu);
@@ -103,7 +103,7 @@ proptest! {
     /// In any window of whole periods, the CPU time of a vCPU is bounded. It is at most its slices,
     /// a refill per period, the 40 refills of the bucket and 10 slices of debt.
     #[test]
-    fn edf_exact_vcpu_overrun_is_bounded_in_any_window(
+    fn edf_overrun_under_hard_limit_is_bounded_in_any_interval(
         overruns in prop::collection::vec(0..80_000_u64, 300),
         calm in 0..100_u64,
     ) {

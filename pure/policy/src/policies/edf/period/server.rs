@@ -56,7 +56,7 @@ impl EdfServer {
         self.begin((slice, deadline), now, spare_time);
     }
 
-    /// Begins a period with a budget of `slice`, less deductions, that ends at `deadline`.
+    /// Begins a period with a budget of `slice`, minus deductions, that ends at `deadline`.
     #[inline(always)]
     pub(in crate::policies::edf) fn begin(
         &mut self,

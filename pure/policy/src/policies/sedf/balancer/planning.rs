@@ -83,8 +83,8 @@ impl PlanState {
     }
 
     /// Schedules the migrations of a split vCPU for the run that begins. The vCPU starts on the CPU
-    /// where it is, so it visits its CPUs in the reverse order in each run. Returns a migration
-    /// that is due at once.
+    /// where it is. So in each run it visits its CPUs in the reverse order of the previous run.
+    /// Returns a migration that is due at once.
     pub(in crate::policies::sedf) fn set_out(
         &mut self,
         split: &Split,

@@ -67,7 +67,7 @@ fn sedf_slice_shrinks_with_period_proportionally_but_not_to_zero() {
 /// The vCPU has used 15 of 20 ms when its slice, which its weight determines, shrinks to 8 ms. The
 /// slice is then exactly exhausted. An overrun of 2 ms stays. If the slice grows, usage stays.
 #[test]
-fn sedf_slice_by_weight_shrinking_below_usage_causes_no_overrun() {
+fn sedf_weighted_vcpu_slice_shrinking_below_usage_causes_no_overrun() {
     for (used, full, then) in [(15, 8, 8), (22, 8, 10), (5, 8, 5), (15, 30, 15), (22, 20, 22)] {
         let mut server = server();
         server.see(ms(20));

@@ -187,7 +187,7 @@ fn sedf_subtask_that_would_make_another_vcpu_tardy_is_refused() {
 
 /// vCPUs with a weight take all of a CPU that reservations leave, so no subtask fits beside them.
 #[test]
-fn sedf_splits_no_vcpu_onto_cpu_with_slices_by_weight() {
+fn sedf_splits_no_vcpu_onto_a_cpu_with_weighted_vcpus() {
     let mut host = Host::new("place=split");
     host.join(0, SIX).unwrap();
     host.join(1, SIX).unwrap();
