@@ -10,7 +10,7 @@ use crate::edits::Whatif;
 use crate::enforce::Enforce;
 use crate::fit_args::FitArgs;
 use crate::hold_args::HoldArgs;
-use crate::import_args::{DiffArgs, ImportArgs};
+use crate::import_args::{DiffArgs, ImportArgs, MergeArgs};
 use crate::input::file;
 use crate::load::args::LoadArgs;
 use crate::manual_args::{Completions, Manual};
@@ -102,7 +102,7 @@ pub(crate) enum Command {
     Record(RecordArgs),
     Import(ImportArgs),
     Diff(DiffArgs),
-    Merge(crate::merge::MergeArgs),
+    Merge(MergeArgs),
     Why(WhyArgs),
     Incidents(IncidentsArgs),
     Predictions(PredictionsArgs),

@@ -1,6 +1,7 @@
-//! Options of `import` and `diff`.
+//! Options of `import`, `diff` and `merge`.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, value_parser};
@@ -118,6 +119,53 @@ pub(crate) struct DiffArgs {
     /// End with exit code 1 if B has a worse wait or imbalance than A, by more than noise.
     #[arg(long)]
     pub(crate) check: bool,
+}
+
+/// Maximum length of a host's name.
+const LONGEST_NAME: usize = 64;
+
+/// Put traces of several hosts, or of a host and its guests, into one file for the Perfetto UI.
+///
+/// The file is a zip archive with one Perfetto trace for each host and a manifest. Open it at
+/// `ui.perfetto.dev`: the hosts are machines on one timeline. Recordings of live hosts are placed
+/// by their wall clocks, so they are only as close as these clocks. Simulated traces begin
+/// together.
+///
+/// Examples:
+///   slackline merge both.zip web1=web1.trace web2=web2.trace
+///   slackline merge both.zip host=host.trace guest=guest.trace
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct MergeArgs {
+    /// Zip archive to write.
+    #[arg(value_name = "FILE.zip")]
+    pub(crate) archive: PathBuf,
+    /// Name of a host and its trace or recording; at least two.
+    #[arg(value_name = "NAME=TRACE", required = true, num_args = 2..)]
+    pub(crate) traces: Vec<NamedTrace>,
+}
+
+/// A trace with the name of its host.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedTrace {
+    pub(crate) name: String,
+    pub(crate) file: PathBuf,
+}
+
+impl FromStr for NamedTrace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<NamedTrace, String> {
+        let (name, file) = text.split_once('=').ok_or("write NAME=TRACE, e.g. web1=web1.trace")?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_plain) {
+            return Err(format!(
+                "a name has 1 to {LONGEST_NAME} letters, digits, `-`, `_` or `.`, not `{}`",
+                name.escape_debug()
+            ));
+        }
+        Ok(NamedTrace { name: name.to_owned(), file: file.into() })
+    }
 }
 
 /// Kind of a file of another program.

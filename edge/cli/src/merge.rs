@@ -1,15 +1,14 @@
 //! `slackline merge`: puts traces of several hosts into one file for the Perfetto UI.
 
-use std::path::{Path, PathBuf};
-use std::str::FromStr;
+use std::path::Path;
 
-use clap::Args;
 use serde_json::{Value, json};
 use slackline_trace::{Record, Sink};
 use slackline_units::Span;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
+use crate::import_args::{MergeArgs, NamedTrace};
 use crate::pending::{Out, Pending};
 use crate::places::Places;
 use crate::problem::Problem;
@@ -20,52 +19,6 @@ const MANIFEST: &str = "perfetto_manifest.json";
 
 /// Clock of the times in our Perfetto files, as the manifest names it.
 const CLOCK: &str = "BOOTTIME";
-
-/// Maximum length of a host's name.
-const LONGEST_NAME: usize = 64;
-
-/// Put traces of several hosts, or of a host and its guests, into one file for the Perfetto UI.
-///
-/// The file is a zip archive with one Perfetto trace for each host and a manifest. Open it at
-/// `ui.perfetto.dev`: the hosts are machines on one timeline. Recordings of live hosts are placed
-/// by their wall clocks, so they are only as close as these clocks. Simulated traces begin together.
-///
-/// Examples:
-///   slackline merge both.zip web1=web1.trace web2=web2.trace
-///   slackline merge both.zip host=host.trace guest=guest.trace
-#[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
-pub(crate) struct MergeArgs {
-    /// Zip archive to write.
-    #[arg(value_name = "FILE.zip")]
-    archive: PathBuf,
-    /// Name of a host and its trace or recording; at least two.
-    #[arg(value_name = "NAME=TRACE", required = true, num_args = 2..)]
-    traces: Vec<NamedTrace>,
-}
-
-/// A trace with the name of its host.
-#[derive(Clone, Debug)]
-struct NamedTrace {
-    name: String,
-    file: PathBuf,
-}
-
-impl FromStr for NamedTrace {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<NamedTrace, String> {
-        let (name, file) = text.split_once('=').ok_or("write NAME=TRACE, e.g. web1=web1.trace")?;
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_plain) {
-            return Err(format!(
-                "a name has 1 to {LONGEST_NAME} letters, digits, `-`, `_` or `.`, not `{}`",
-                name.escape_debug()
-            ));
-        }
-        Ok(NamedTrace { name: name.to_owned(), file: file.into() })
-    }
-}
 
 pub(crate) fn merge(args: &MergeArgs) -> Result<(), Problem> {
     let places = Places::of(&[("the archive", Some(&args.archive))])?;

@@ -17,8 +17,7 @@ pub enum Kind {
     NotAllowed,
     /// The caller is unknown: no user, group, token or certificate gives access.
     NotKnown,
-    /// Nothing exists at the path of the request: the path leads to no known endpoint, file or
-    /// incident.
+    /// The path of the request leads to no known endpoint, file or incident.
     NoSuchPage,
     /// The reservation does not exist.
     NoSuchReservation,

@@ -426,7 +426,7 @@ mod tests {
         assert!(refused(TermsChange { amount, ..NO_CHANGE }).contains("for each vCPU"));
         let amount = Some(Amount::Each(each(100_000, 5_000_000)));
         let long = refused(TermsChange { amount, ..NO_CHANGE });
-        assert!(long.ends_with("a period of 5s is longer than 4.194304s"), "{long}");
+        assert!(long.ends_with("a period of 5s is longer than the maximum of 4.194304s"), "{long}");
         let enforce = Some(Enforcement::Dispatcher);
         let back = TermsChange { exact: slack, enforce, ..NO_CHANGE }.of(by).unwrap();
         assert_eq!(back.to_string(), "2ms/10ms for 2 vCPUs");
@@ -489,7 +489,7 @@ mod tests {
             "cannot use a period of 20us: it must be from 1ms to 604800s"
         );
         assert_eq!(says(each(49, 1000), 1), "a slice of 49us is too short: the shortest is 50us");
-        assert!(says(each(951, 1000), 1).contains("leaves less than 50us of a period of 1ms"));
+        assert!(says(each(951, 1000), 1).contains("must leave at least 50us of a period of 1ms"));
         assert_eq!(says(each(50, 1000), 0), "cannot use 0 vCPUs: the number must be from 1 to 512");
         assert!(Terms::new(each(950, 1000), true, 512).is_ok());
     }

@@ -158,7 +158,7 @@ impl<'a> Sim<'a> {
             steering_interval: Span::ZERO,
             next_stop: Time::START,
             outcome: SimResults::default(),
-            has_passes: has_passes(scenario),
+            has_passes: system::has_passes(scenario),
             interfered: vec![0; scenario.interference.len()],
             #[cfg(test)]
             one_by_one: false,
@@ -552,13 +552,6 @@ impl<'a> Sim<'a> {
         }
         self.step(now, Fact::Blocked(vcpu), sink)
     }
-}
-
-/// Returns true if the scheduler needs CPU time at timers or at wakes.
-fn has_passes(scenario: &Scenario) -> bool {
-    let host = [&scenario.host.timer_pass, &scenario.host.wake_pass].into_iter();
-    let own = scenario.domains.iter().filter_map(|domain| domain.wake_pass.as_ref());
-    host.chain(own).any(|pass| !pass.scale().is_zero())
 }
 
 /// Returns the record that names a vCPU.

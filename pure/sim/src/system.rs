@@ -5,7 +5,7 @@
 mod tests;
 
 use slackline_host::{Fact, Fault};
-use slackline_scenario::Draw;
+use slackline_scenario::{Draw, Scenario};
 use slackline_trace::{OverheadKind, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuHint, VcpuId};
 
@@ -334,4 +334,11 @@ impl Sim<'_> {
             }
         }
     }
+}
+
+/// Returns true if the scheduler needs CPU time at timers or at wakes.
+pub(crate) fn has_passes(scenario: &Scenario) -> bool {
+    let host = [&scenario.host.timer_pass, &scenario.host.wake_pass].into_iter();
+    let own = scenario.domains.iter().filter_map(|domain| domain.wake_pass.as_ref());
+    host.chain(own).any(|pass| !pass.scale().is_zero())
 }

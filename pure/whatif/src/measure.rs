@@ -26,8 +26,8 @@ pub struct Measures {
     /// 99th percentile of the time from a wake of the vCPU until it ran. `None` with fewer than two
     /// wakes.
     pub wait_p99: Option<Span>,
-    /// Interval in which `wait_p99` lies with about 95 % confidence, given the number of wakes. `None`
-    /// with fewer than two wakes.
+    /// Interval in which `wait_p99` lies with about 95 % confidence, given the number of wakes.
+    /// `None` with fewer than two wakes.
     pub wait_p99_interval: Option<(Span, Span)>,
     /// Median time from a wake of the vCPU until it blocked. `None` if no job ended.
     pub response_p50: Option<Span>,

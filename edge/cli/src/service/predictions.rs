@@ -88,8 +88,9 @@ mod tests {
             }),
         };
         let all = [one(Some(110_000)), one(Some(125_000)), one(Some(60_000)), one(None)];
-        let says = "Predictions so far: 3. The share was in the predicted interval in 1 of them, \
-                    and at most 1 point outside it in 2. Median error 0.50 points, largest 4.00.\n";
+        let says = "Predictions so far: 3. In 1 of them the share was in the predicted interval, \
+                    and in 2 of them at most 1 point outside the interval. Median error of the \
+                    share: 0.50 points, largest error: 4.00 points.\n";
         assert_eq!(record(&all), says);
         assert!(shown(&all).contains("10.00 .. 12.00"), "{}", shown(&all));
         assert!(record(&all[3..]).starts_with("No prediction"));

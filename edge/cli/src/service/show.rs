@@ -374,8 +374,8 @@ mod tests {
         let overload = Some(Overload { reserved_ppm, overhead_ppm, limit_ppm });
         assert_eq!(
             overloads(&host(vec![cpu(0, None), cpu(1, overload)])),
-            "CPU 1 cannot deliver its reservations: 89.00 % reserved and 6.10 % of dispatch \
-             overhead in 10 s exceed the 95.00 % for real-time threads\n"
+            "CPU 1 cannot deliver its reservations: 89.00 % is reserved, dispatch overhead took \
+             6.10 % in 10 s, and real-time threads can have at most 95.00 %\n"
         );
     }
 

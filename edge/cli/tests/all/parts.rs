@@ -65,7 +65,7 @@ fn incomplete_sweep_part_can_continue_but_cannot_be_joined() {
     let whole = String::from_utf8(place.read(PARTS[1])).unwrap();
     edit(&place, PARTS[1], |text| text.lines().take(5).map(|line| format!("{line}\n")).collect());
     let ran = join(&place, &PARTS).refused(2);
-    ran.says("cannot join parts.csv.2-of-3: it has 3 of its 7 runs");
+    ran.says("cannot join parts.csv.2-of-3: it has only 3 of its 7 runs");
     let ran = place.run(&[&SWEEP[..], &["--csv", "parts.csv", "--part", "2/3"]].concat());
     ran.ended_with(0).says("note: 4 runs of part 2/3, 3 finished before");
     assert_eq!(String::from_utf8(place.read(PARTS[1])).unwrap().len(), whole.len());
@@ -120,7 +120,9 @@ fn join_command_refuses_sweep_parts_after_recording_of_scenario_changed() {
     ["1/3", "2/3", "3/3"].iter().for_each(|part| run_part(&place, part));
     join(&place, &PARTS).ended_with(0);
     place.write("web.txt", b"run_ns,block_ns\n1000000,5000000\n");
-    join(&place, &PARTS).refused(2).says("that its scenario names has changed since: web.txt");
+    join(&place, &PARTS)
+        .refused(2)
+        .says("that its scenario names has changed since the part was made");
 }
 
 #[test]

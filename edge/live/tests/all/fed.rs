@@ -162,7 +162,7 @@ fn events_of_threads_that_are_not_scheduled_are_ignored() {
 }
 
 #[test]
-fn vcpu_whose_priority_change_fails_is_skipped_and_later_retried() {
+fn vcpu_with_failed_priority_change_is_skipped_and_later_retried() {
     let mut host = host(1);
     for slot in 0..2 {
         host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();

@@ -141,7 +141,7 @@ fn vcpu_may_borrow_budget_immediately_after_exhausting_its_own() {
 
 /// Other VMs, and vCPUs of the same VM with `spread = "even"`, lend nothing.
 #[test]
-fn vcpu_borrows_budget_only_from_siblings_whose_spread_is_use() {
+fn vcpu_borrows_budget_only_from_siblings_with_spread_use() {
     picture(
         "edf",
         "

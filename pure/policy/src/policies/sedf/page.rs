@@ -17,9 +17,8 @@ weight, and to reproduce Xen 3.0 or Diestelhorst's thesis.
 Rules:
 - Of the vCPUs with budget left, the one whose period ends first runs.
 - Each vCPU is bound to one CPU, where at most 1 - `reserve` is reserved.
-- Slack is used in quanta: first by vCPUs that lost budget by blocking or missed
-  a deadline, then by vCPUs with `extra`, in proportion to `extra-weight` or
-  slice/period.
+- Slack goes first to vCPUs that lost budget by blocking or missed a deadline,
+  then to vCPUs with `extra`, by `extra-weight` or slice/period.
 - `weight`: in every 100 ms, the vCPUs with a `weight` divide the part of 95 ms
   that fixed slices do not reserve.
 - A change of parameters starts a new period and yields no extra CPU time.

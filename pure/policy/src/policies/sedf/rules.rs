@@ -75,7 +75,7 @@ const CATCH_UP: Field = Field::choice(
 const OLD_RESERVATION: Field = Field::choice(
     "old-reservation",
     &[AS_RULES, "forgotten", "counted"],
-    "slice given up for an extra-weight: free for slices by weight, or still counted as reserved",
+    "a slice given up for an extra-weight is free, or still counted as reserved",
 );
 const SLACK_SHARE: Field = Field::choice(
     "slack-share",

@@ -36,7 +36,7 @@ const WEIGHT: Field = Field::whole(
     "weight",
     "0",
     (0, MOST_WEIGHT),
-    "replaces `slice`: weight for the part of each 100ms that fixed slices leave; 0 is none",
+    "weight for the part of each 100ms that fixed slices leave; 0 is none",
 );
 const EXTRA_WEIGHT: Field = Field::whole(
     "extra-weight",
