@@ -103,7 +103,7 @@ def test_run_intervals_reach_arrow_and_add_up_to_the_delivered_time() -> None:
     assert set(pyarrow.table(run.changes).column("event").to_pylist()) >= {"woke", "blocked"}
 
 
-def test_metrics_reach_arrow_with_the_values_of_the_rows() -> None:
+def test_arrow_tables_have_the_same_metrics_as_the_run() -> None:
     pyarrow = pytest.importorskip("pyarrow")
     run = slackline.run(mixed())
     assert pyarrow.table(run.table()).to_pylist() == run.vcpus

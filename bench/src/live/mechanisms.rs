@@ -140,7 +140,10 @@ pub(crate) fn compare_auto(seconds: u64, rounds: u32) -> Result<String> {
             let beyond = medians[at].filter(|_| at == auto).map(|median| median - best);
             row.push(beyond.map_or_else(String::new, |beyond| {
                 let is_held = if beyond <= AUTO_BEYOND { "held" } else { "missed" };
-                format!("{beyond:.3} points more error than the best mechanism: {is_held}")
+                format!(
+                    "error {beyond:.3} percentage points above that of the best mechanism; target \
+                     of at most {AUTO_BEYOND:.2} {is_held}"
+                )
             }));
             rows.push(row);
         }

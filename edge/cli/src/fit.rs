@@ -85,7 +85,11 @@ fn keep_miss(args: &FitArgs, miss: Option<&MissWitness>) -> Result<(), Problem> 
     let Some(name) = names.into_iter().flatten().next() else { return Ok(()) };
     let Some(miss) = miss else {
         return Err(Problem::NotAdmitted {
-            message: format!("cannot write {}: no run misses a deadline", name.display()),
+            message: format!(
+                "cannot write {}: no slightly smaller reservation is known to miss a deadline, so \
+                 there is no run to save",
+                name.display()
+            ),
             hint: Some("use a smaller --step".into()),
         });
     };

@@ -1,4 +1,4 @@
-//! Import of recordings that other programs made. Ours, not from a paper.
+//! Import of recordings that other programs made. The design is Slackline's own, not from a paper.
 //!
 //! Two formats are read: `perf.data` of `perf sched record`, and the text of ftrace that tracefs,
 //! `trace-cmd report` and `perf script` print. Both contain which thread had which CPU, and when

@@ -59,7 +59,8 @@ pub fn port_for(kind: &ClientKind, ports: Ports) -> u16 {
 /// Runs the client until all its requests are answered or lost, or until it is requested to end.
 ///
 /// # Errors
-/// If a stream has no server, or the kernel refuses to wait.
+/// If a ping client or a stream cannot connect to its server, if a wait fails, or if jobs cannot be
+/// reported.
 pub fn ask(asking: &ClientTask, options: Options) -> Result<LoadResults, LoadError> {
     wake_exactly();
     let notes = Reporter::new(options.jobs)?;

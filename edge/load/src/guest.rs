@@ -52,7 +52,7 @@ const SERVER: Urgency = Urgency(49);
 /// packets.
 ///
 /// # Errors
-/// If a socket or a thread is refused, or the kernel refuses to wait.
+/// If a socket, another descriptor or a thread cannot be created, or if waiting with `poll` fails.
 pub fn play(
     guest: &Guest,
     options: Options,

@@ -200,14 +200,14 @@ pub enum LoadError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel refused to wait.
-    #[error("cannot wait: {source}")]
+    /// A thread cannot wait for the next event or the end of the load.
+    #[error("cannot wait for the next event or the end of the load: {source}")]
     Wait {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel refused to sleep.
-    #[error("cannot sleep: {source}")]
+    /// A thread cannot sleep until a given time.
+    #[error("cannot sleep until a given time: {source}")]
     Sleep {
         /// Error of the kernel.
         source: io::Error,
@@ -250,8 +250,8 @@ impl LoadError {
 /// Runs a program on the calling thread. `draws` is the stream of its random draws.
 ///
 /// # Errors
-/// If the program repeats without ever taking time, or if the kernel refuses to sleep or to accept
-/// a report. A missing reader of the reports is no error.
+/// If the program repeats without ever taking time, if a sleep fails, or if a report cannot be
+/// written. A missing reader of the reports is no error.
 pub fn run(program: &Program, draws: Stream, options: Options) -> Result<Report, LoadError> {
     if program.repeat && !program.steps.iter().any(takes_time) {
         return Err(LoadError::TakesNoTime);

@@ -19,7 +19,7 @@ const WAITING: usize = 1_000;
 /// [`Ports::requests`] of its ready note.
 ///
 /// # Errors
-/// If a port or a thread is refused.
+/// If the server cannot listen on a port, if a thread cannot be created, or if a wait fails.
 pub fn file_server(options: Options) -> Result<(), LoadError> {
     let at = options.limit.map_or(Time::NEVER, |limit| monotonic().after(limit));
     let end = End::of_many(at, options.stop)?;

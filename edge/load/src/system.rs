@@ -58,7 +58,8 @@ pub struct SystemClients {
 /// Runs the tasks. When everything is set up, calls `ready` once with the ports.
 ///
 /// # Errors
-/// If a port, a file or a thread is refused, or if a task cannot continue.
+/// If the system cannot listen on a port, if a file or a thread cannot be created, or if a task
+/// cannot continue.
 pub fn serve(
     serving: &SystemParameters,
     options: Options,

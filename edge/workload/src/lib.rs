@@ -1,4 +1,5 @@
-//! Workloads that other programs describe, as scenarios. Ours, not from a paper.
+//! Workloads that other programs describe, as scenarios. The design is Slackline's own, not from a
+//! paper.
 //!
 //! Three kinds of CPU series are read: of Bitbrains (GWA-T-12), of Azure VMs, and of PlanetLab. A
 //! series has the mean use of a VM in intervals of five minutes. It does not say when the VM was

@@ -1,4 +1,5 @@
-//! Demand: the work that vCPUs asked for, as a pure function of a trace. Ours, not from a paper.
+//! Demand: the work that vCPUs asked for, as a pure function of a trace. The design is Slackline's
+//! own, not from a paper.
 //!
 //! A *job* begins when a vCPU becomes runnable and ends when it blocks. Its work is all CPU time
 //! used between its begin and its end, also if preemptions, throttling or pauses interrupt the job.

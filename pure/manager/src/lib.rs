@@ -1,5 +1,5 @@
 //! The workload manager: changes reservations as the demand of VMs changes, and predicts each
-//! change before it is made. Ours, not from a paper.
+//! change before it is made. The design is Slackline's own, not from a paper.
 //!
 //! Each *round* takes a few seconds. At its end the [`Manager`] gets the demand of each VM per
 //! period, as exact counts, and proposes one change. A [`Predictor`] simulates the last seconds

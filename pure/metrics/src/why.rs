@@ -495,8 +495,9 @@ impl Target {
         }
     }
 
-    /// Compares CPU time and CPU ready as the kernel counted them with the values from the
-    /// recording, over the interval of the kernel's accounting.
+    /// Compares the kernel's counts of CPU time and CPU ready with the values from the recording,
+    /// over the interval of the kernel's accounting. `None` if the recording has no counts of the
+    /// kernel.
     fn check(&self) -> Option<Check> {
         let KernelAccount { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
         let mut used = Span::ZERO;

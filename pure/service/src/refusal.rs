@@ -47,12 +47,12 @@ pub enum Refusal {
         /// Binding or name that was looked up.
         what: String,
     },
-    /// Several VMs have that name.
+    /// Several VMs have the requested name.
     #[error("several VMs are called {name}")]
     Ambiguous {
         /// Name that is ambiguous.
         name: Name,
-        /// One binding for each of the VMs with that name.
+        /// Bindings of all VMs that have the ambiguous `name`, one for each VM.
         bindings: Vec<Binding>,
     },
     /// The VM has a reservation already.
@@ -102,7 +102,7 @@ pub enum Refusal {
         /// Description of the existing reservation.
         is: String,
     },
-    /// There is no reservation of that name.
+    /// There is no reservation with the requested name.
     #[error("there is no reservation {name}")]
     NoSuchReservation {
         /// Name in the request.

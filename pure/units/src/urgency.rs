@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_priorities_map_to_inverse_urgency() {
+    fn windows_priorities_map_to_urgency_ranges() {
         let urgency = |priority| Urgency::of_windows(priority).map(|Urgency(u)| u);
         let expected = [0, 43, 93, 100, 105, 118, 129, 137, 140].map(Some);
         assert_eq!([31, 24, 16, 15, 13, 8, 4, 1, 0].map(urgency), expected);

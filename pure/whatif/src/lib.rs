@@ -1,5 +1,5 @@
 //! Predictions from a recording: how its vCPUs would run with other parameters, another policy,
-//! other VMs or other CPUs. Ours, not from a paper.
+//! other VMs or other CPUs. The design is Slackline's own, not from a paper.
 //!
 //! A [`Recording`] is read from a trace. Its [`Model`] contains the demand, the parameters and the
 //! fitted costs. [`Edit`]s change the model. The model is then written as a scenario, which the

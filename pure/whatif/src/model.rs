@@ -101,7 +101,8 @@ pub struct Model {
     pub(crate) competitors: Vec<Competitor>,
 }
 
-/// Costs of the simulated host, as fitted.
+/// Costs of the model's host, estimated from the recording: of context switches, migrations,
+/// interrupts, ticks, late timers and dispatcher passes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HostCosts {
     pub(crate) switch: Span,
@@ -110,7 +111,8 @@ pub(crate) struct HostCosts {
     pub(crate) tick: Option<(Span, Span)>,
     /// Distribution of the lateness of timers.
     pub(crate) lateness: Option<Draw>,
-    /// Period of the kernel's tick, and time of the first tick. `None` on a simulated host.
+    /// Period of the kernel's tick, and time of the first tick. `None` unless the recorded host was
+    /// a live host on which ordinary scheduling distributed only slack.
     pub(crate) fair: Option<(Span, Span)>,
     /// Distributions of the dispatcher's CPU time: per timer, and per wake.
     pub(crate) passes: [Option<Draw>; 2],

@@ -68,7 +68,8 @@ pub(crate) struct FitProof {
     tasks: Vec<TaskResponse>,
 }
 
-/// Run in which a slightly smaller reservation fails. Times are nanoseconds from the start.
+/// Run in which a slightly smaller reservation misses a deadline or breaks a claim. Times are
+/// nanoseconds from the start of the run.
 #[pyclass(frozen, get_all, module = "slackline")]
 #[derive(Clone)]
 pub(crate) struct FitTrace {
@@ -110,11 +111,12 @@ pub(crate) struct Fit {
     pub(crate) title: String,
     /// The smallest reservation that suffices.
     pub(crate) reservation: FitReservation,
-    /// Evidence for the answer: "proof" or "seeds", and "trace" if a smaller reservation fails.
+    /// Evidence for the answer: "proof" or "seeds", and "trace" if `trace` is not None.
     pub(crate) witnesses: Vec<String>,
     /// Proof that the reservation suffices. None if it was searched by simulation.
     pub(crate) proof: Option<FitProof>,
-    /// Run in which a slightly smaller reservation fails. None if none is known.
+    /// Run in which a slightly smaller reservation misses a deadline or breaks a claim. None if no
+    /// such run is known.
     pub(crate) trace: Option<FitTrace>,
     /// Advice in one line, for example that the period is long. None if there is none.
     pub(crate) hint: Option<String>,

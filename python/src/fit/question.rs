@@ -250,15 +250,19 @@ pub(super) fn refused(refusal: FitRefusal) -> PyErr {
     error::hinted(raised, hint.as_deref())
 }
 
-/// Returns the exception for a trace that cannot be saved, because no run fails.
-pub(super) fn no_trace(path: &str) -> PyErr {
-    let message = format!("cannot write {path}: no run of a smaller reservation fails");
+/// Returns the exception for a trace that cannot be saved. `why` says why there is no run to save.
+pub(super) fn no_trace(path: &str, why: &str) -> PyErr {
+    let message = format!("cannot write {path}: {why}");
     error::hinted(NotAdmitted::new_err(message), Some("use a smaller `step`"))
 }
 
 /// Saves the trace of the run that misses a deadline.
 fn save(py: Python<'_>, path: &str, miss: Option<&MissWitness>) -> PyResult<()> {
-    let Some(miss) = miss else { return Err(no_trace(path)) };
+    let Some(miss) = miss else {
+        let why = "no slightly smaller reservation is known to miss a deadline, so there is no run \
+                   to save";
+        return Err(no_trace(path, why));
+    };
     let written = py.detach(|| {
         let file = File::create(path)?;
         miss.phase.run(Some(BufWriter::new(file)))

@@ -145,7 +145,10 @@ fn search_vm(
         Some((slice, failed)) => Some(trace(py, scenario, &vm, (*slice, failed))?),
     };
     if let Some(path) = &arguments.save {
-        let Some(trace) = &trace else { return Err(no_trace(path).into()) };
+        let Some(trace) = &trace else {
+            let why = "every tested slice keeps all claims, so no run breaks a claim";
+            return Err(no_trace(path, why).into());
+        };
         py.detach(|| save(path, &trace.scenario))?;
     }
     Ok(of_search(&inner.title, &vm, (&range, &found), trace))

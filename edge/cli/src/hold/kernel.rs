@@ -316,7 +316,10 @@ fn cannot_pin(enforcement: Enforcement) -> Problem {
         _ => "a cgroup of the controller `cpu` acts on all CPUs",
     };
     Problem::BadOption {
-        message: format!("cannot keep the target on CPUs by `{enforcement}`: {why}"),
+        message: format!(
+            "cannot restrict the target to the CPUs of `--cpus` with the mechanism \
+             `{enforcement}`: {why}"
+        ),
         hint: Some("drop --cpus, or use `--enforce dispatcher`".into()),
     }
 }

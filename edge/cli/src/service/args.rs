@@ -151,7 +151,7 @@ pub(crate) struct PlaceArgs {
     pub(crate) by: HostChoice,
     #[command(flatten)]
     pub(crate) trust: Trust,
-    /// Print the host and the daemon's answer as JSON.
+    /// Print the chosen host and its daemon's answer as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -166,7 +166,7 @@ pub(crate) struct Gang {
     pub(crate) watch: bool,
     #[command(flatten)]
     pub(crate) trust: Trust,
-    /// Print the start time and the daemons' answers as JSON.
+    /// Print the gang's start time and each daemon's answer as JSON.
     #[arg(long, conflicts_with = "watch")]
     pub(crate) json: bool,
 }

@@ -106,7 +106,7 @@ fn hold_command_refuses_parameters_that_its_mechanism_cannot_enforce() {
         (
             &["--vcpus", "--slice", "1ms", "--cpus", "0", "--enforce", "deadline"],
             2,
-            "cannot keep the target on CPUs by `deadline`",
+            "cannot restrict the target to the CPUs of `--cpus` with the mechanism `deadline`",
         ),
         (&["--cpu", "20%", "--enforce", "deadline"], 2, "threads, not 1"),
         (&["--weight", "50", "--enforce", "dispatcher"], 2, "cannot use a weight"),

@@ -25,7 +25,7 @@ pub const COLUMNS: [&str; 13] = [
 /// Results of one run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunResults {
-    /// Number of vCPUs that joined.
+    /// Number of vCPUs that joined the host during the run.
     pub vcpus: usize,
     /// Mean deviation of all vCPUs in percent: from their fair CPU time if it is known, and
     /// otherwise from their reservations. `None` if neither is known.

@@ -384,8 +384,8 @@ fn driver_domain_reports_the_tasks_for_which_io_is_pending() {
     assert_eq!(answered.collect::<Vec<_>>(), [a, b, b]);
 }
 
-/// `b` has an unreported hint from 3 ms on, and reports it at 10 ms after the timeslice of `hog`.
-/// Meanwhile `a` leaves with an unreported hint.
+/// `b` has an unreported hint from 3 ms on. It reports the hint at 10 ms, when the timeslice of
+/// `hog` ends. Before that, at 5 ms, `a` leaves with an unreported hint.
 #[test]
 fn departing_guest_does_not_remove_unsent_hints_of_other_guests() {
     let task = "work = { kind = 'periodic', period = '50ms', work = '4ms', offset = '3ms' }";

@@ -49,8 +49,10 @@ fn mostly_asleep() -> Task {
     }
 }
 
+/// With `unblocking = "new-period"`, each wake of the vCPU begins a period. So each of its bursts
+/// of 5 ms is one run interval. Without this parameter, some bursts are interrupted.
 #[test]
-fn mostly_blocked_vcpu_under_new_period_unblocking_is_not_preempted() {
+fn mostly_blocked_vcpu_is_not_preempted_if_wakes_begin_periods() {
     let host = Host { length: 60_000_000_000, ..EXACT };
     let whole = Span::from_ms(5);
     for rules in [EDF, ATROPOS] {
@@ -62,7 +64,7 @@ fn mostly_blocked_vcpu_under_new_period_unblocking_is_not_preempted() {
         };
         assert_eq!(interrupted(&rules), 0, "{}", rules.name);
         let usual = Rules { parameters: "reserve = \"0cpu\"", ..rules };
-        assert!(interrupted(&usual) > 0, "{} without the mode", rules.name);
+        assert!(interrupted(&usual) > 0, "{} without `new-period`", rules.name);
     }
 }
 

@@ -328,7 +328,9 @@ fn credit_phase_field_shifts_the_ticks_of_the_second_cpu() {
     );
 }
 
-/// A tick (`tick`) or a wake-up (`wake`) moves a vCPU to an idle core. With `stay` it stays.
+/// CPUs 0 and 1 are threads of one core, and the core of CPUs 2 and 3 is idle. With
+/// `placement=tick`, a tick moves `a` to the idle core. With `placement=wake`, the wake-up of `b`
+/// moves `b` to the idle core. With `placement=stay`, both vCPUs stay.
 #[test]
 fn credit_placement_prefers_idle_core_to_thread_of_busy_core() {
     picture_on(
