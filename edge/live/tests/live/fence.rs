@@ -44,7 +44,7 @@ const NICE: i32 = 5;
 /// The second thread never blocks and prints its id.
 #[test]
 fn helper_process_runs_as_scheduled_thread() {
-    if plays("target") {
+    if plays("scheduled_thread") {
         spawn(|| {
             println!("@{}", own_tid());
             loop {
