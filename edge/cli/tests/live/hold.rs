@@ -415,7 +415,7 @@ fn hold_command_refuses_invalid_target_or_amount_with_hint() {
         (
             &["--pid", &pid, "--cpu", "1.5", "--cpus", "0"],
             2,
-            "cannot reserve 150.00 % of a CPU: the chosen CPUs can have 100.00 % at most".into(),
+            "cannot reserve 150.00 % of a CPU: the chosen CPUs can have at most 100.00 %".into(),
         ),
         (&["--pid", &pid, "--slice", "20ms", "--period", "10ms"], 2, "20ms".into()),
         (&["--unit", "no-such.service", "--cpu", "30%"], 3, "no-such.service".into()),
