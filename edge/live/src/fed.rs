@@ -248,8 +248,8 @@ impl FedHost {
         std::mem::take(&mut locked(&self.way.told))
     }
 
-    /// Also records, from now on, each call to and from the [`Host`] that drives the policy. The run
-    /// can then be replayed.
+    /// Also records, from now on, each call to and from the [`Host`] that drives the policy. The
+    /// run can then be replayed.
     pub fn keep_exchanges(&self) {
         self.host.keep_exchanges();
     }

@@ -495,9 +495,8 @@ impl Target {
         }
     }
 
-    /// Compares the kernel's counts of CPU time and CPU ready with the values from the recording,
-    /// over the interval of the kernel's accounting. `None` if the recording has no counts of the
-    /// kernel.
+    /// Compares the kernel's counts of CPU time and CPU ready with the recorded values, over the
+    /// interval of the kernel's accounting. `None` if the recording has no such counts.
     fn check(&self) -> Option<Check> {
         let KernelAccount { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
         let mut used = Span::ZERO;

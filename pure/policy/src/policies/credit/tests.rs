@@ -328,9 +328,7 @@ fn credit_phase_field_shifts_the_ticks_of_the_second_cpu() {
     );
 }
 
-/// CPUs 0 and 1 are threads of one core, and the core of CPUs 2 and 3 is idle. With
-/// `placement=tick`, a tick moves `a` to the idle core. With `placement=wake`, the wake-up of `b`
-/// moves `b` to the idle core. With `placement=stay`, both vCPUs stay.
+/// The core of CPUs 2 and 3 is idle. `tick` moves `a` there at a tick, `wake` moves `b` at a wake.
 #[test]
 fn credit_placement_prefers_idle_core_to_thread_of_busy_core() {
     picture_on(
