@@ -25,8 +25,7 @@ const STEPS: [Step; 5] = [
 const STEPS_BESIDE_TESTS: [Step; 3] =
     [("no-std", no_std::prove), ("docs", docs), ("python", python)];
 
-/// Name of the step that runs the tests. Its output comes last, because CI shows the end of the
-/// output.
+/// Step that runs the tests. Its output comes last, because CI shows the end of the output.
 const TESTS: Step = ("tests", all_tests);
 
 /// Long checks, which only [`Extent::All`] runs.

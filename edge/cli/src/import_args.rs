@@ -156,7 +156,7 @@ impl FromStr for NamedTrace {
     type Err = String;
 
     fn from_str(text: &str) -> Result<NamedTrace, String> {
-        let (name, file) = text.split_once('=').ok_or("write NAME=TRACE, e.g. web1=web1.trace")?;
+        let (name, trace) = text.split_once('=').ok_or("write NAME=TRACE, e.g. web1=web1.trace")?;
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_plain) {
             return Err(format!(
@@ -164,7 +164,7 @@ impl FromStr for NamedTrace {
                 name.escape_debug()
             ));
         }
-        Ok(NamedTrace { name: name.to_owned(), file: file.into() })
+        Ok(NamedTrace { name: name.to_owned(), file: file(trace)? })
     }
 }
 

@@ -1,5 +1,6 @@
 //! `slackline merge`: puts traces of several hosts into one file for the Perfetto UI.
 
+use std::io::Write as _;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -12,7 +13,7 @@ use crate::import_args::{MergeArgs, NamedTrace};
 use crate::pending::{Out, Pending};
 use crate::places::Places;
 use crate::problem::Problem;
-use crate::{show, terminal};
+use crate::{input, show, terminal};
 
 /// Name of the file in the archive that tells Perfetto how the traces belong together.
 const MANIFEST: &str = "perfetto_manifest.json";
@@ -23,6 +24,12 @@ const CLOCK: &str = "BOOTTIME";
 pub(crate) fn merge(args: &MergeArgs) -> Result<(), Problem> {
     let places = Places::of(&[("the archive", Some(&args.archive))])?;
     for (index, trace) in args.traces.iter().enumerate() {
+        if trace.file == Path::new(input::STANDARD_INPUT) {
+            return Err(Problem::BadOption {
+                message: format!("the trace of `{}` cannot be standard input", trace.name),
+                hint: Some("save it to a file first, because `merge` reads it twice".into()),
+            });
+        }
         places.read("a trace", &trace.file)?;
         if args.traces[..index].iter().any(|before| before.name == trace.name) {
             return Err(Problem::BadOption {
@@ -39,13 +46,13 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<(), Problem> {
     let mut archive = ZipWriter::new(out);
     let manifest = manifest(&args.traces, &delays).to_string();
     begin(&mut archive, MANIFEST).map_err(unwritable)?;
-    std::io::Write::write_all(&mut archive, manifest.as_bytes()).map_err(unwritable)?;
+    archive.write_all(manifest.as_bytes()).map_err(unwritable)?;
     for trace in &args.traces {
         begin(&mut archive, &path_of(trace)).map_err(unwritable)?;
         show::write_perfetto(&trace.file, &mut archive)?.map_err(unwritable)?;
     }
     let finished = archive.finish().map_err(std::io::Error::from);
-    pending.keep(finished.and_then(|mut out| std::io::Write::flush(&mut out)))?;
+    pending.keep(finished.and_then(|mut out| out.flush()))?;
     terminal::say(&summary(args, &delays))
 }
 

@@ -17,9 +17,7 @@ work = { kind = "spin" }
 "#;
 
 fn place() -> Place {
-    let place = Place::with(SCENARIO);
-    place.run(&["sim", "it.toml", "--save", "a.trace"]).good();
-    place.run(&["sim", "it.toml", "--seed", "7", "--save", "b.trace"]).good();
+    let place = Place::with_traces(SCENARIO);
     let args = ["sim", "it.toml", "--policy", "round-robin:quantum=8ms", "--save", "slow.trace"];
     place.run(&args).good();
     place

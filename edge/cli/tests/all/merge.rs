@@ -17,16 +17,9 @@ share.edf = { slice = "2ms", period = "10ms" }
 work = { kind = "spin" }
 "#;
 
-fn place() -> Place {
-    let place = Place::with(SCENARIO);
-    place.run(&["sim", "it.toml", "--save", "a.trace"]).good();
-    place.run(&["sim", "it.toml", "--seed", "7", "--save", "b.trace"]).good();
-    place
-}
-
 #[test]
 fn merged_archive_contains_a_perfetto_trace_per_host_and_a_manifest() {
-    let place = place();
+    let place = Place::with_traces(SCENARIO);
     let told = place.run(&["merge", "both.zip", "web1=a.trace", "web2=b.trace"]).good();
     assert!(told.starts_with("both.zip: 2 traces\n  web1: begins at 0s\n"), "{told}");
     let file = File::open(place.path("both.zip")).expect("an archive");
@@ -49,11 +42,12 @@ fn merged_archive_contains_a_perfetto_trace_per_host_and_a_manifest() {
 
 #[test]
 fn merge_command_refuses_equal_names_one_trace_and_foreign_files() {
-    let place = place();
+    let place = Place::with_traces(SCENARIO);
     place.write("notes.txt", b"no trace\n");
     for (words, says) in [
         (&["both.zip", "web=a.trace", "web=b.trace"][..], "two traces have the name `web`"),
         (&["both.zip", "web=a.trace"], "2 values required"),
+        (&["both.zip", "web=a.trace", "db=-"], "`db` cannot be standard input"),
         (&["both.zip", "web=a.trace", "db=notes.txt"], "not a Slackline trace"),
         (&["a.trace", "web=a.trace", "db=b.trace"], "a.trace"),
         (&["both.zip", "web=a.trace", "db=gone.trace"], "cannot read"),

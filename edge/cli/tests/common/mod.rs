@@ -136,6 +136,15 @@ impl Place {
         place
     }
 
+    /// Returns a folder with one scenario, in the file `it.toml`, and the traces `a.trace` and
+    /// `b.trace` of two simulated runs with different seeds.
+    pub fn with_traces(scenario: &str) -> Place {
+        let place = Place::with(scenario);
+        place.run(&["sim", "it.toml", "--save", "a.trace"]).good();
+        place.run(&["sim", "it.toml", "--seed", "7", "--save", "b.trace"]).good();
+        place
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
