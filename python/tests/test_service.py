@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -144,7 +145,17 @@ def test_address_of_a_remote_daemon_must_be_https(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[tuple[slackline.Service, subprocess.Popen[bytes]]]:
+def live_turn() -> Iterator[None]:
+    """Wait until no other live test runs. Tests in Rust lock the same file, in `turn.rs`."""
+    with Path(tempfile.gettempdir(), "slackline-live-tests.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def daemon(
+    tmp_path: Path, live_turn: None
+) -> Iterator[tuple[slackline.Service, subprocess.Popen[bytes]]]:
     """Start a daemon and a busy process. Skip the test if this is not possible here."""
     if os.geteuid() != 0 or not PROGRAM.exists():
         pytest.skip("needs root and a built program")
