@@ -220,9 +220,10 @@ impl ThreadError {
     pub const fn hint(&self) -> &'static str {
         match self {
             ThreadError::Gone { .. } => "check with `ps -p PID` whether the process still runs",
-            ThreadError::Kernel { .. } | ThreadError::Init | ThreadError::Ourselves { .. } => {
+            ThreadError::Kernel { .. } | ThreadError::Init => {
                 "name a process that the host does not depend on"
             }
+            ThreadError::Ourselves { .. } => "name a process that is not part of Slackline",
             ThreadError::FirstEnded { .. } => "schedule the cgroup or unit of the process instead",
             ThreadError::NotPermitted { .. } | ThreadError::Unreadable { .. } => "run as root",
         }

@@ -145,6 +145,9 @@ impl FromStr for WallTime {
             offset => offset.chars().next().ok_or(Form)?,
         };
         let [hours, minutes] = numbers(&offset[1..], ':', [2, 2]).ok_or(Form)?;
+        if hours > 23 || minutes > 59 {
+            return Err(NoSuchTime);
+        }
         let offset = hours * 3_600 + minutes * 60;
         match sign {
             '+' => at.checked_sub(offset).map(WallTime).ok_or(Year),
@@ -229,6 +232,8 @@ mod tests {
             ("2026-13-01", NoSuchTime),
             ("2026-12-00", NoSuchTime),
             ("2026-12-01T24:00", NoSuchTime),
+            ("2026-12-01T18:00+24:00", NoSuchTime),
+            ("2026-12-01T18:00-05:60", NoSuchTime),
             ("1969-12-31", Year),
             ("2262-01-01", Year),
             ("1970-01-01T00:00+01:00", Year),
