@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use super::entry::{Entry, HoldMethod, TaskIdentity, trees_first};
 use super::give_back::{GiveBackError, GivenBack, exists, give_back as give_entry_back, is_moot};
+use slackline_linux::cgroup::restore_grace_periods;
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::StartTime;
 
@@ -167,6 +168,7 @@ pub fn give_back_all(leftovers: &[Leftover]) -> Vec<Result<GivenBack, LeftoverEr
             *last = Err(error.into());
         }
     }
+    restore_grace_periods();
     results
 }
 

@@ -40,7 +40,7 @@ use super::entry::{Entry, HoldMethod, TaskIdentity, path, task_identity, trees_f
 use super::give_back::{exists, give_back, is_moot};
 use super::journal;
 use slackline_linux::causes::with_causes;
-use slackline_linux::cgroup::TreePlace;
+use slackline_linux::cgroup::{TreePlace, restore_grace_periods};
 use slackline_linux::step::FifoPriority;
 use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, ignore_signal, lock_memory, own_tid, process_of, set_scheduling,
@@ -326,6 +326,7 @@ impl Keeper {
     }
 
     fn give_all_back(mut self) -> ExitCode {
+        restore_grace_periods();
         // Members of a tree are restored after the tree and after its first threads.
         self.look_at_trees();
         self.held.extend(std::mem::take(&mut self.members).into_values());

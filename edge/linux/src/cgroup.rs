@@ -8,6 +8,7 @@
 mod around;
 mod cpuset;
 mod family;
+mod grace_period;
 mod mounts;
 mod tree;
 
@@ -27,6 +28,8 @@ pub use around::{Hierarchies, Surroundings, may_move, may_write};
 pub use cpuset::Cpuset;
 pub use cpuset::keep_group_on;
 pub use family::descendants;
+use grace_period::ShortGracePeriods;
+pub use grace_period::restore_grace_periods;
 use mounts::Mount;
 pub use tree::TreePlace;
 
@@ -199,6 +202,8 @@ pub enum Step {
     Make,
     /// Make the cgroup threaded, so that single threads can be moved into it.
     MakeThreaded,
+    /// Enable a controller for the cgroups below.
+    Enable,
     /// Move a thread or process into the cgroup.
     Move,
     /// Open the file that freezes and thaws the cgroup.
@@ -213,12 +218,20 @@ pub enum Step {
     Remove,
 }
 
+impl Step {
+    /// Returns true if the kernel waits for a grace period in this step.
+    const fn waits_for_grace_period(self) -> bool {
+        matches!(self, Step::MakeThreaded | Step::Enable | Step::Move)
+    }
+}
+
 impl fmt::Display for Step {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             Step::Read => "read",
             Step::Make => "make cgroup",
             Step::MakeThreaded => "make a cgroup threaded by writing",
+            Step::Enable => "enable a controller by writing",
             Step::Move => "move a thread by writing",
             Step::OpenSwitch => "open",
             Step::Freeze => "freeze a cgroup by writing",
@@ -511,6 +524,7 @@ fn read(path: &Path) -> Result<Vec<u8>, CgroupError> {
 /// # Errors
 /// If the kernel refuses.
 pub fn write(path: &Path, text: &str, step: Step) -> Result<(), CgroupError> {
+    let _short = if step.waits_for_grace_period() { ShortGracePeriods::begin() } else { None };
     let written = OpenOptions::new().write(true).open(path);
     let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
     written.map_err(|source| CgroupError::refused(step, path, source))

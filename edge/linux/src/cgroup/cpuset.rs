@@ -133,7 +133,7 @@ pub fn keep_group_on(group: &Path, cpus: &CpuSet, is_threaded: bool) {
     {
         let is_root = !above.join("cgroup.type").exists();
         if is_root || is_threaded {
-            let _ = write(&above.join("cgroup.subtree_control"), "+cpuset", Step::Limit);
+            let _ = write(&above.join("cgroup.subtree_control"), "+cpuset", Step::Enable);
         }
     }
     if file.exists() {
