@@ -204,6 +204,7 @@ const fn probe_of(topic: Topic) -> Probe {
         Topic::Governor => cpus::governor,
         Topic::Cgroup => groups::version,
         Topic::Freezer => groups::freezer,
+        Topic::CgroupMoves => groups::moves,
         Topic::SchedExt => kernel::sched_ext,
         Topic::GroupReservations => groups::reservations,
         Topic::Perf => watching::perf,

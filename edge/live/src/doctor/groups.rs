@@ -59,6 +59,26 @@ pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
     })
 }
 
+/// Finds out whether the kernel moves threads to other cgroups without waiting for a grace period.
+/// While it waits, no cgroup of version 2 is frozen or thawed. Slackline shortens its own moves,
+/// but not those of other programs. The wait is not measured, because that would delay VMs.
+pub(super) fn moves(host: &Host) -> Result<Verdict, ProbeError> {
+    let mounts = mounted()?;
+    let Some(v2) = mounts.iter().find(|mount| mount.kind == HierarchyKind::V2) else {
+        return Ok(Verdict::good("version 2 is not mounted, so no move blocks the freezer"));
+    };
+    if v2.favours_moves {
+        return Ok(Verdict::good("short: version 2 is mounted with `favordynmods`"));
+    }
+    let found = "other programs' moves block it for 8 to 40 ms on many kernels";
+    let hint = if host.is_at_least(6, 0)? {
+        format!("`mount -o remount,favordynmods {}`; forks then cost more", v2.point.display())
+    } else {
+        "Linux 6.0 and later have the mount option `favordynmods` against it".to_owned()
+    };
+    Ok(Verdict::limited(found).hint(hint))
+}
+
 /// Finds out whether cgroups of version 2 have the file `cpu.rt.max`. The root cgroup never has it,
 /// so the cgroups below the root are examined.
 pub(super) fn reservations(_: &Host) -> Result<Verdict, ProbeError> {

@@ -29,6 +29,8 @@ pub(super) struct Hierarchy {
     pub(super) root: PathBuf,
     /// Directory at which the hierarchy is mounted.
     pub(super) point: PathBuf,
+    /// True if the hierarchy is mounted with `favordynmods`.
+    pub(super) favours_moves: bool,
 }
 
 /// Version of a hierarchy. For version 1 it includes the names of the hierarchy's controllers.
@@ -65,7 +67,8 @@ fn hierarchy(line: &str) -> Option<Hierarchy> {
     };
     let mut place = place.split(' ').skip(3);
     let (root, point) = (place.next()?, place.next()?);
-    Some(Hierarchy { kind, root: unescaped(root), point: unescaped(point) })
+    let favours_moves = options.split(',').any(|name| name == "favordynmods");
+    Some(Hierarchy { kind, root: unescaped(root), point: unescaped(point), favours_moves })
 }
 
 /// Returns those options of a version 1 cgroup mount that are names of controllers.
@@ -201,7 +204,7 @@ mod tests {
 41 31 0:38 / /mnt/my\\040groups rw,relatime shared:3 master:1 - cgroup2 cgroup2 rw
 ";
     const V2: &str = "\
-30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot
+30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate,favordynmods
 36 30 0:31 / /sys/fs/pstore rw,nosuid shared:14 - pstore pstore rw
 ";
 
@@ -240,6 +243,7 @@ mod tests {
         let found = hierarchies(V2);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].kind, HierarchyKind::V2);
+        assert!(found[0].favours_moves && !hierarchies(HYBRID)[1].favours_moves);
         let directory = found[0].own_directory("0::/user.slice/with:colon\n");
         assert_eq!(directory.as_deref(), Some(Path::new("/sys/fs/cgroup/user.slice/with:colon")));
     }

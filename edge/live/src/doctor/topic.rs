@@ -43,6 +43,8 @@ pub enum Topic {
     Cgroup,
     /// Support for freezing single threads with a cgroup.
     Freezer,
+    /// Time for which a move of a thread to another cgroup blocks the freezer.
+    CgroupMoves,
     /// Support for loadable schedulers (`sched_ext`).
     SchedExt,
     /// Support for real-time budgets of cgroups with periods (`cpu.rt.max`).
@@ -93,7 +95,7 @@ impl Section {
 
 impl Topic {
     /// All topics in the order of a report: by section.
-    pub const ALL: [Topic; 27] = [
+    pub const ALL: [Topic; 28] = [
         Topic::Kernel,
         Topic::Privilege,
         Topic::MemoryLock,
@@ -114,6 +116,7 @@ impl Topic {
         Topic::Pidfd,
         Topic::Cgroup,
         Topic::Freezer,
+        Topic::CgroupMoves,
         Topic::SchedExt,
         Topic::GroupReservations,
         Topic::Perf,
@@ -147,6 +150,7 @@ impl Topic {
             Topic::Governor => "governor",
             Topic::Cgroup => "cgroup",
             Topic::Freezer => "freezer",
+            Topic::CgroupMoves => "cgroup-moves",
             Topic::SchedExt => "sched-ext",
             Topic::GroupReservations => "hcbs",
             Topic::Perf => "perf",
@@ -179,6 +183,7 @@ impl Topic {
             Topic::Pidfd
             | Topic::Cgroup
             | Topic::Freezer
+            | Topic::CgroupMoves
             | Topic::SchedExt
             | Topic::GroupReservations => Section::Holding,
             Topic::Perf | Topic::Tracefs | Topic::Bpf => Section::Watching,
@@ -216,6 +221,7 @@ impl Topic {
             Topic::Governor => "if CPUs change frequency, equal CPU time is not equal work",
             Topic::Cgroup => "cgroups freeze single threads and set budgets",
             Topic::Freezer => "the freezer stops a single thread, a signal stops a whole process",
+            Topic::CgroupMoves => "no VM is stopped or resumed while a program moves a thread",
             Topic::SchedExt => "not needed; sched_ext would be another way to control threads",
             Topic::GroupReservations => {
                 "not needed; cpu.rt.max would be another way to reserve CPU time"
