@@ -13,7 +13,7 @@ pub mod manager;
 pub mod metadata;
 pub mod mutants;
 pub mod no_std;
-pub mod observe;
+pub mod outside;
 pub mod python;
 pub mod quick;
 pub mod rt_app;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use slackline_xtask::{
     browser, ci, contract, dist, fit, fuzz, guest, libvirt, manager, metadata, mutants, no_std,
-    observe, python, quick, rt_app, scenarios, service, soak, tests, tidy,
+    outside, python, quick, rt_app, scenarios, service, soak, tests, tidy,
 };
 
 const USAGE: &str = "\
@@ -49,6 +49,9 @@ Long checks, run by hand:
   observe  [--minutes N]
            compare the daemon's reports with the kernel's counters while builds, scripts and an
            adversary are scheduled; default 20 minutes; as root
+  attack   [--minutes N]
+           attack a daemon as users with few rights, over its socket and over TLS, and measure what
+           others notice; default 30 minutes; as root
   rt-app   [--seconds N]
            compare imported threads with rt-app itself; default 20 seconds per run; as root
   libvirt  reserve CPU time for a guest of a real libvirt; as root
@@ -112,8 +115,10 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["manager", "--runs", seeds] => manager::run_with_predictor(seeds),
         ["fit"] => fit::run("1000"),
         ["fit", "--sets", sets] => fit::run(sets),
-        ["observe"] => observe::run("20"),
-        ["observe", "--minutes", minutes] => observe::run(minutes),
+        ["observe"] => outside::observe("20"),
+        ["observe", "--minutes", minutes] => outside::observe(minutes),
+        ["attack"] => outside::attack("30"),
+        ["attack", "--minutes", minutes] => outside::attack(minutes),
         ["rt-app"] => rt_app::run("20"),
         ["rt-app", "--seconds", seconds] => rt_app::run(seconds),
         ["fuzz"] => fuzz::run("5", None),
