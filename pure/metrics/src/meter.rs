@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use slackline_trace::{Header, Knowledge, OverheadKind, Record, Sink, VcpuName};
-use slackline_units::{ClientId, CpuId, GridClock, Span, TaskId, Time, VcpuId};
+use slackline_units::{ClientId, CpuId, DomId, GridClock, Span, TaskId, Time, VcpuId};
 
 use crate::cumulative::Cumulative;
 use crate::distribution::Tally;
@@ -25,6 +25,8 @@ const LIVE: &str = "live";
 pub struct Meter {
     header: Header,
     warmup: Time,
+    /// Domains whose vCPUs are counted only from a later time than `warmup`.
+    domain_starts: BTreeMap<DomId, Time>,
     /// Time of the last record that the meter has received.
     now: Time,
     /// Clock that defines the grid on which periods with a phase begin.
@@ -79,6 +81,7 @@ impl Meter {
         Meter {
             header: header.clone(),
             warmup: Time::START.after(header.warmup),
+            domain_starts: BTreeMap::new(),
             now: Time::START,
             clock: GridClock::default(),
             vcpus: Vec::new(),
@@ -154,6 +157,25 @@ impl Meter {
         let gone = self.gone.iter_mut().map(|(_, row)| row);
         let rows = self.vcpus.iter_mut().flatten().chain(gone);
         rows.for_each(|row| row.meter.count_from(warmup));
+    }
+
+    /// Sets the times from which the vCPUs of some domains are counted, if they are later than the
+    /// time of [`Meter::count_from`]. Must be called after that function, and before anything is
+    /// counted.
+    pub(crate) fn count_domains_from(&mut self, starts: &BTreeMap<DomId, Time>) {
+        self.domain_starts = starts.clone();
+        let gone = self.gone.iter_mut().map(|(_, row)| row);
+        for row in self.vcpus.iter_mut().flatten().chain(gone) {
+            if let Some(&start) = starts.get(&row.vcpu.domain()) {
+                row.meter.count_from(start.max(self.warmup));
+            }
+        }
+    }
+
+    /// Returns the time from which a vCPU is counted.
+    fn start_of(&self, vcpu: VcpuId) -> Time {
+        let own = self.domain_starts.get(&vcpu.domain());
+        own.map_or(self.warmup, |&start| start.max(self.warmup))
     }
 
     /// Removes the vCPUs whose slots were reassigned before the time `before`, and returns their
@@ -372,7 +394,7 @@ impl Sink for Meter {
         if self.vcpus[slot].as_ref().is_some_and(is_same) {
             return;
         }
-        let meter = VcpuMeter::new(self.warmup, self.header.knows);
+        let meter = VcpuMeter::new(self.start_of(named.vcpu), self.header.knows);
         let (name, domain) = (named.name.clone(), named.domain.clone());
         let row = Row { vcpu: named.vcpu, name, domain, meter };
         if let Some(mut before) = self.vcpus[slot].replace(row) {

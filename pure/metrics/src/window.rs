@@ -1,9 +1,9 @@
 //! Metrics of the most recent part of a run in progress.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use slackline_trace::{Header, Record, Sink, VcpuName};
-use slackline_units::{Span, Time};
+use slackline_units::{DomId, Span, Time};
 
 use crate::{Meter, StrayRecord, Summary};
 
@@ -60,17 +60,18 @@ impl MovingWindow {
     /// # Errors
     /// If a record named an unknown vCPU or CPU.
     pub fn view(&self) -> Result<Summary, StrayRecord> {
-        self.view_since(self.start())
+        self.view_with_starts(&BTreeMap::new())
     }
 
-    /// Returns the summary since `at`. If `at` lies before the window, returns the summary of the
-    /// whole window.
+    /// Returns the summary of the window, up to the last record. The vCPUs of the domains in
+    /// `starts` are counted from these times on, if the times are in the window.
     ///
     /// # Errors
     /// If a record named an unknown vCPU or CPU.
-    pub fn view_since(&self, at: Time) -> Result<Summary, StrayRecord> {
+    pub fn view_with_starts(&self, starts: &BTreeMap<DomId, Time>) -> Result<Summary, StrayRecord> {
         let mut meter = self.before.clone();
-        meter.count_from(self.start().max(at));
+        meter.count_from(self.start());
+        meter.count_domains_from(starts);
         self.since.iter().for_each(|kept| kept.pass_to(&mut meter));
         let mut summary = meter.view()?;
         summary.vcpus.retain(|vcpu| !vcpu.present.is_zero());

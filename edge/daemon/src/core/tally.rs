@@ -62,12 +62,13 @@ pub(super) struct CpuTally {
     pub(super) overhead: OverheadWindow,
 }
 
-/// Numbers of all vCPUs: in the recent window, since recent changes, and since the daemon started.
+/// Numbers of all vCPUs.
 #[derive(Clone, Debug, Default)]
 struct SummaryWindows {
+    /// Numbers of the recent window. vCPUs of domains that changed within it are counted from the
+    /// change on.
     lately: Vec<VcpuSummary>,
-    /// Numbers of domains that changed within the window, each counted from its change on.
-    since: BTreeMap<DomId, Vec<VcpuSummary>>,
+    /// Numbers since the daemon started.
     all: Vec<VcpuSummary>,
 }
 
@@ -115,8 +116,9 @@ impl Tally {
     /// Restarts the recent numbers of a domain whose parameters or state have changed.
     pub(super) fn begin(&mut self, domain: DomId, now: Time) {
         self.begun.insert(domain, now);
+        // Computing the numbers again at once would take long if many domains change.
         if let Some((_, seen)) = &mut self.looked {
-            seen.since.remove(&domain);
+            seen.lately.retain(|vcpu| vcpu.id.domain() != domain);
         }
     }
 
@@ -132,9 +134,8 @@ impl Tally {
     fn look(&mut self, now: Time) -> &SummaryWindows {
         let is_fresh = |(at, _): &(Time, SummaryWindows)| now.since(*at) < MAX_CACHE_AGE;
         if !self.looked.as_ref().is_some_and(is_fresh) {
-            let (lately, all) = (vcpus(self.lately.view()), vcpus(self.all.view()));
-            let seen = SummaryWindows { lately, since: BTreeMap::new(), all };
-            self.looked = Some((now, seen));
+            let lately = vcpus(self.lately.view_with_starts(&self.begun));
+            self.looked = Some((now, SummaryWindows { lately, all: vcpus(self.all.view()) }));
         }
         &self.looked.as_ref().expect("the numbers were just computed").1
     }
@@ -144,23 +145,10 @@ impl Tally {
     pub(super) fn delivered(&mut self, domain: DomId, now: Time) -> (Delivery, Delivery) {
         let all = self.by_vcpu(domain, now);
         let all = all.into_values().map(|sum| sum.delivered).fold(Delivery::default(), both);
-        let lately = self.lately_of(domain, now).iter();
+        let lately = self.look(now).lately.iter();
         let lately = lately.filter(|vcpu| vcpu.id.domain() == domain);
         let lately = lately.map(|vcpu| of(vcpu).delivered).fold(Delivery::default(), both);
         (lately, all)
-    }
-
-    /// Returns the recent numbers of a domain's vCPUs. They cover the window or, if the domain
-    /// changed within it, the time since the change.
-    fn lately_of(&mut self, domain: DomId, now: Time) -> &[VcpuSummary] {
-        let begun = self.begun.get(&domain).copied().filter(|&at| at > self.lately.start());
-        self.look(now);
-        let since = begun.map(|at| vcpus(self.lately.view_since(at)));
-        let seen = &mut self.looked.as_mut().expect("the numbers were just computed").1;
-        match since {
-            Some(since) => seen.since.entry(domain).or_insert(since),
-            None => &seen.lately,
-        }
     }
 
     /// Returns the counters of a domain since the daemon started, from which its history is

@@ -1,6 +1,8 @@
 //! Tests of views of meters during a run, and of vCPUs that join and leave.
 
 use crate::script::{Script, header, us, vcpu};
+use std::collections::BTreeMap;
+
 use slackline_metrics::{Meter, MovingWindow, OverTime, StrayRecord, Unknown, XenMon};
 use slackline_trace::{Header, Record, Sink};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
@@ -173,6 +175,34 @@ fn moving_window_metrics_equal_metrics_measured_from_window_start() {
             }
         }
     }
+}
+
+#[test]
+fn vcpus_of_changed_domain_are_counted_from_the_change_on() {
+    let changed = vcpu(1).domain();
+    let mut compared = 0;
+    for seed in 0..20 {
+        let script = busy(seed);
+        let mut window = MovingWindow::new(&header(), us(2_000));
+        script.entries.iter().for_each(|entry| entry.pass_to(&mut window));
+        let start = window.start();
+        let change = start.after(window.now().since(start) / 3);
+        let rows_since = |from: Time| {
+            let header = Header { warmup: from - Time::START, ..header() };
+            let mut meter = Meter::new(&header);
+            script.entries.iter().for_each(|entry| entry.pass_to(&mut meter));
+            meter.view().expect("every record names a known vCPU").vcpus
+        };
+        let (all, lately) = (rows_since(start), rows_since(change));
+        let view = window.view_with_starts(&BTreeMap::from([(changed, change)]));
+        for row in view.expect("every record names a known vCPU").vcpus {
+            let is_changed = row.id.domain() == changed;
+            let expected = if is_changed { &lately } else { &all };
+            assert!(expected.contains(&row), "seed {seed}: {row:?}");
+            compared += usize::from(is_changed);
+        }
+    }
+    assert!(compared >= 10, "{compared} rows of the changed domain");
 }
 
 #[test]
