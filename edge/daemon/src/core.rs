@@ -232,7 +232,7 @@ pub fn serve(
 /// Starts the threads that look up VMs, and creates the set of prediction workers, which is empty.
 fn helpers(options: &ServeOptions) -> Result<(Scout, Lookups, Whatifs), ServeError> {
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
-    let scout = Scout::start().map_err(not_started("the scout thread"))?;
+    let scout = Scout::start(scout::PREFERRED).map_err(not_started("the scout thread"))?;
     let lookups = Lookups::start().map_err(not_started("the threads that look up VMs"))?;
     let whatifs = Whatifs::new(options.worker.clone()).map_err(not_started("workers"))?;
     Ok((scout, lookups, whatifs))

@@ -255,7 +255,7 @@ fn daemon_processes_have_few_capabilities_and_front_process_has_none() {
     }
     assert_eq!(field(front, "NoNewPrivs"), "1");
     let class = get_scheduling(Tid::new(front).unwrap()).unwrap().class;
-    assert_eq!(class, Scheduling::Other { nice: -10 });
+    assert_eq!(class, Scheduling::Other { nice: -20 });
     let uids = field(front, "Uid");
     assert!(uids.split(' ').all(|uid| uid != "0"), "{uids}");
     let gids = field(front, "Gid");

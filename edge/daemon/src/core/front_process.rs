@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Nice value of the front process. A negative value lets it answer administrators even while
 /// processes of local users keep the CPUs busy.
-const NICE: i32 = -10;
+const NICE: i32 = -20;
 
 /// Command that starts a helper process: the front process, which serves clients, or a worker.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 //! Look-ups of VMs that requests need. Callers take turns.
 //!
-//! A look-up reads all of procfs or waits for a virtual machine monitor, so threads of ordinary
-//! priority do it. A caller may have one running look-up and a few waiting look-ups, so that no
-//! caller delays the others. One of the threads serves only administrators. A look-up is dropped
-//! once its caller has disconnected or its time limit has passed.
+//! A look-up reads all of procfs or waits for a virtual machine monitor, so threads that are not
+//! real-time do it. A caller may have one running look-up and a few waiting look-ups, so that no
+//! caller delays the others. One of the threads serves only administrators, with a preferred nice
+//! value. A look-up is dropped once its caller has disconnected or its time limit has passed.
 //!
 //! A listing of all VMs serves all callers that request one while it is made, or within a second
 //! after that.
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use slackline_service::{ClientRequest, Principal, Request, Role, Ticket};
 use slackline_units::{Span, Time};
 
-use super::scout::{Listing, LookupResult, Order, Scout, ScoutFinding, VmQuery};
+use super::scout::{Listing, LookupResult, Order, PREFERRED, Scout, ScoutFinding, VmQuery};
 
 /// Number of threads that look up VMs. The first of them serves only administrators.
 const THREADS: usize = 6;
@@ -80,7 +80,9 @@ pub(super) struct TooMany;
 impl Lookups {
     /// Starts the threads that look up VMs.
     pub(super) fn start() -> io::Result<Lookups> {
-        let threads = (0..THREADS).map(|_| Ok(Thread { scout: Scout::start()?, job: None }));
+        let nice = |thread| if thread == 0 { PREFERRED } else { 0 };
+        let start = |thread| Ok(Thread { scout: Scout::start(nice(thread))?, job: None });
+        let threads = (0..THREADS).map(start);
         let threads = threads.collect::<io::Result<_>>()?;
         let (waiting, listing) = (BTreeMap::new(), Vec::new());
         Ok(Lookups { threads, waiting, last: None, listing, is_listing: false, list: None })

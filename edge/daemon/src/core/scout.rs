@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{Mode, OFlags};
-use slackline_linux::sys::{Tid, process_cpu_time};
+use slackline_linux::sys::{
+    Scheduling, SchedulingOf, Tid, own_tid, process_cpu_time, set_scheduling,
+};
 use slackline_linux::thread::threads_of;
 use slackline_service::{Binding, BindingKind, Identity, Name, Row, VmLookup};
 use slackline_units::{DomId, Span};
@@ -25,6 +27,11 @@ use crate::find::{Absent, FoundMachine, Kind, Machine, find_all, find_at_once, f
 /// Stack size of the scout (the thread that looks for VMs), in bytes. All of the stack is locked
 /// into memory.
 const STACK: usize = 1 << 18;
+
+/// Nice value for work that ordinary users cannot multiply: the look-ups of administrators, the
+/// search for VMs that reservations wait for, and the list of VMs, which is made once a second for
+/// all callers.
+pub(super) const PREFERRED: i32 = -10;
 
 /// Maximum number of threads that query virtual machine monitors at the same time in one discovery
 /// pass.
@@ -142,20 +149,25 @@ pub(super) struct Scout {
 }
 
 impl Scout {
-    /// Starts the scout's thread.
-    pub(super) fn start() -> io::Result<Scout> {
+    /// Starts the scout's thread with this nice value.
+    pub(super) fn start(nice: i32) -> io::Result<Scout> {
         let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let tell = told.try_clone()?;
         let (orders, ordered) = channel();
         let (seen_there, seen) = channel();
         let body = move || {
+            set_own_nice(nice);
             for order in ordered {
+                if matches!(order, Order::Find) {
+                    set_own_nice(PREFERRED);
+                }
                 carry_out(order, &|seen| {
                     // The count follows the finding, so that each counted finding can be received.
                     if seen_there.send(seen).is_ok() {
                         let _ = rustix::io::write(&tell, &1_u64.to_ne_bytes());
                     }
                 });
+                set_own_nice(nice);
             }
         };
         let thread = Builder::new().name("slackline-scout".into()).stack_size(STACK);
@@ -196,6 +208,13 @@ impl AsFd for Scout {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.told.as_fd()
     }
+}
+
+/// Sets the nice value of this thread. Errors are ignored, because the thread then only works more
+/// slowly on a busy host.
+fn set_own_nice(nice: i32) {
+    let class = Scheduling::Other { nice };
+    let _ = set_scheduling(own_tid(), &SchedulingOf { class, reset_on_fork: false });
 }
 
 fn carry_out(order: Order, tell: &(impl Fn(ScoutFinding) + Sync)) {
