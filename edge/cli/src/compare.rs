@@ -2,10 +2,13 @@
 
 mod report;
 
+use std::path::PathBuf;
+
 use slackline_experiments::{Meters, with_seed};
 use slackline_metrics::Summary;
 use slackline_scenario::Scenario;
 use slackline_terminal::{over_runs, side_by_side};
+use tempfile::TempDir;
 
 use crate::args::{Compare, Keeping};
 use crate::claims::CheckedRun;
@@ -32,6 +35,30 @@ struct PolicyComparison {
     /// Results of the live runs, by policy and then by seed. Policies without live runs are
     /// missing.
     lives: Vec<Vec<Live>>,
+    live_traces: LiveTraces,
+}
+
+/// Traces of the live runs with the first seed, for the report. They are removed when this value is
+/// dropped. `None` if no report is requested.
+struct LiveTraces(Option<TempDir>);
+
+impl LiveTraces {
+    fn begin(is_wanted: bool) -> Result<LiveTraces, Problem> {
+        let folder = is_wanted.then(tempfile::tempdir).transpose();
+        let file = std::env::temp_dir();
+        Ok(LiveTraces(folder.map_err(|source| Problem::Unwritable { file, source })?))
+    }
+
+    /// Returns the path of the trace of the policy with this number, whether it exists or not.
+    fn path(&self, policy: usize) -> Option<PathBuf> {
+        Some(self.0.as_ref()?.path().join(policy.to_string()))
+    }
+
+    /// Returns the path of the trace of the policy with this number. `None` if there was no live
+    /// run.
+    fn of(&self, policy: usize) -> Option<PathBuf> {
+        self.path(policy).filter(|path| path.exists())
+    }
 }
 
 pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
@@ -58,9 +85,14 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let meters = if wants_distributions { Meters::with_cumulative } else { Meters::new };
     let runs = seeds::simulated_into(&args.file, &scenarios, &seeds, meters)?;
     let simulated = runs.finished();
-    let lives = if runs.was_whole().is_ok() { live(args, &scenarios, &seeds)? } else { Vec::new() };
+    let live_traces = LiveTraces::begin(args.report.is_some())?;
+    let lives = match runs.was_whole() {
+        Ok(()) => live(args, &scenarios, &seeds, &live_traces)?,
+        Err(_) => Vec::new(),
+    };
     let not_run = runs.missing(&policies, &seeds);
-    let compared = PolicyComparison { scenario, policies, scenarios, simulated, lives };
+    let compared =
+        PolicyComparison { scenario, policies, scenarios, simulated, lives, live_traces };
     let cases = compared.cases();
     let mut lives = compared.lives.iter().flatten();
     let whole = runs.was_whole().and_then(|()| lives.try_for_each(Live::was_whole));
@@ -103,13 +135,21 @@ fn table(cases: &[Case], seeds: &[u64]) -> String {
 /// Runs the scenarios on this host, if the user requested that. With `--live`, a scenario that this
 /// host cannot run is an error. With `--live-if-possible`, such a scenario ends the live runs, and
 /// the results so far are returned.
-fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec<Live>>, Problem> {
+fn live(
+    args: &Compare,
+    scenarios: &[Scenario],
+    seeds: &[u64],
+    traces: &LiveTraces,
+) -> Result<Vec<Vec<Live>>, Problem> {
     let mut lives = Vec::new();
-    for scenario in scenarios.iter().filter(|_| args.live || args.live_if_possible) {
+    let wanted = scenarios.iter().filter(|_| args.live || args.live_if_possible);
+    for (number, scenario) in wanted.enumerate() {
         let mut runs = Vec::new();
         for &seed in seeds {
             let scenario = with_seed(scenario.clone(), seed);
-            match run::live(&args.file, &scenario, args.cpus.as_deref(), &Keeping::default()) {
+            let save = traces.path(number).filter(|_| seed == seeds[0]);
+            let keeping = Keeping { save, ..Keeping::default() };
+            match run::live(&args.file, &scenario, args.cpus.as_deref(), &keeping) {
                 Ok(live) => runs.push(live),
                 Err(problem) if args.live_if_possible && problem.is_about_the_host() => {
                     terminal::report(&problem);

@@ -2,34 +2,31 @@
 //! the page of the daemon draws, numbers, claims and scenario.
 
 pub(crate) mod claims;
-pub(crate) mod columns;
+mod columns;
 pub(crate) mod figures;
+pub(crate) mod timeline;
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
 
 use slackline_daemon::front::TIMELINE_SCRIPT;
 use slackline_html::{Cell, FigureOrigin, Page, Table};
-use slackline_metrics::{Meter, OverTime, Summary, VcpuSummary};
+use slackline_metrics::{OverTime, Summary, VcpuSummary};
 use slackline_scenario::Scenario;
-use slackline_trace::{Header, Record, Sink, VcpuName};
-use slackline_units::{Span, Time};
+use slackline_trace::{Record, Sink, VcpuName};
+use slackline_units::Time;
 
 use crate::claims::CheckedRun;
 use crate::pending::Pending;
 use crate::problem::Problem;
 use crate::show;
-use columns::Columns;
+use timeline::{RunTimeline, equal_part};
 
 /// Name of a live host in the header of a trace.
 const LIVE: &str = "live";
 
 /// Number of points of each curve in the figure of shares over time.
 const POINTS: u64 = 60;
-
-/// Number of equal parts of a run at whose ends missed deadlines are marked.
-const MARKS: u64 = 100;
 
 /// Writes the report of a trace. `checked` has the scenario, and a flag that is true if the run
 /// reached its end. Only then are the claims of the scenario checked.
@@ -43,11 +40,12 @@ fn page(file: &Path, (scenario, is_whole): (&Scenario, bool)) -> Result<String, 
     let (mut trace, names) = show::open(file)?;
     let header = trace.header().clone();
     let end = names.ended.unwrap_or(Time::START);
-    let mut run = RunSinks::new(&header, end);
+    let over_time = OverTime::new(equal_part(end, POINTS));
+    let mut run = RunSinks { timeline: RunTimeline::new(&header, end), over_time };
     let bad = |error| Problem::BadTrace { file: file.into(), error };
     trace.pass_to(&mut run).map_err(bad)?;
-    run.mark_misses(end);
-    let RunSinks { meter, over_time, columns, .. } = run;
+    let RunSinks { timeline, over_time } = run;
+    let (meter, timeline) = timeline.finish();
     let summary = meter.view().map_err(Problem::of_stray)?;
     let window = over_time.window();
     let shares = over_time.finish().map_err(Problem::of_stray)?;
@@ -63,7 +61,7 @@ fn page(file: &Path, (scenario, is_whole): (&Scenario, bool)) -> Result<String, 
         page = page.figure(figure);
     }
     page = page.section("Numbers").table(table(&summary));
-    page = page.section("Timeline").timeline(&columns.json(header.cpus), TIMELINE_SCRIPT);
+    page = page.section("Timeline").timeline(&timeline, TIMELINE_SCRIPT);
     if is_whole {
         let run = match header.machine == LIVE {
             true => CheckedRun::live(&summary),
@@ -79,63 +77,19 @@ fn page(file: &Path, (scenario, is_whole): (&Scenario, bool)) -> Result<String, 
 
 /// Passes the records of a run to everything that the report shows.
 struct RunSinks {
-    meter: Meter,
+    timeline: RunTimeline,
     over_time: OverTime,
-    columns: Columns,
-    /// For each vCPU, the number of missed deadlines that the timeline already marks.
-    marked: BTreeMap<String, u64>,
-    /// Time between two marks, and time of the next mark.
-    marks: (Span, Time),
-}
-
-impl RunSinks {
-    fn new(header: &Header, end: Time) -> RunSinks {
-        let length = end.since(Time::START);
-        // Whole milliseconds are easier to read.
-        let whole = |part: Span| Span::from_ms(part.ns().div_ceil(1_000_000));
-        let part = |parts: u64| match length / parts {
-            part if part >= Span::from_ms(10) => whole(part),
-            part => part.max(Span::from_us(1)),
-        };
-        RunSinks {
-            meter: Meter::new(header),
-            over_time: OverTime::new(part(POINTS)),
-            columns: Columns::new(end),
-            marked: BTreeMap::new(),
-            marks: (part(MARKS), Time::START.after(part(MARKS))),
-        }
-    }
-
-    /// Marks the deadlines that were missed since the last mark.
-    fn mark_misses(&mut self, at: Time) {
-        let Ok(summary) = self.meter.view() else { return };
-        for vcpu in summary.vcpus {
-            let missed = vcpu.misses.unwrap_or(0);
-            let marked = self.marked.insert(vcpu.name.clone(), missed).unwrap_or(0);
-            if missed > marked {
-                self.columns.mark_misses(at, &vcpu.name, missed - marked);
-            }
-        }
-    }
 }
 
 impl Sink for RunSinks {
     fn record(&mut self, record: &Record) {
-        self.meter.record(record);
+        self.timeline.record(record);
         self.over_time.record(record);
-        self.columns.record(record);
-        let (_, at) = record.when();
-        let (interval, next) = self.marks;
-        if at >= next {
-            self.mark_misses(at);
-            self.marks.1 = at.after(interval);
-        }
     }
 
     fn named(&mut self, named: &VcpuName) {
-        self.meter.named(named);
+        self.timeline.named(named);
         self.over_time.named(named);
-        self.columns.named(named);
     }
 }
 

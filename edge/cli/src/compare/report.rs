@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use slackline_daemon::front::TIMELINE_SCRIPT;
-use slackline_experiments::with_seed;
+use slackline_experiments::{header, with_seed};
 use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
 use slackline_metrics::VcpuSummary;
 use slackline_scenario::Scenario;
@@ -15,9 +15,10 @@ use crate::bug;
 use crate::json::Case;
 use crate::pending::Pending;
 use crate::problem::Problem;
-use crate::report::columns::Columns;
+use crate::report::timeline::RunTimeline;
 use crate::report::{claims, figures};
 use crate::seeds::Runs;
+use crate::show;
 
 /// Metric of a vCPU in one run. `None` if the run did not measure it.
 type Measure = fn(&VcpuSummary) -> Option<f64>;
@@ -50,23 +51,36 @@ fn waits(page: Page, compared: &PolicyComparison, runs: &Runs) -> Page {
     })
 }
 
-/// Adds the timeline of the simulated run of each policy with the first seed.
+/// Adds, for each policy, the timelines of the simulated run and of the live run with the first
+/// seed.
 fn timelines(
     mut page: Page,
     file: &Path,
     compared: &PolicyComparison,
     seeds: &[u64],
 ) -> Result<Page, Problem> {
-    for (policy, scenario) in compared.policies.iter().zip(&compared.scenarios) {
-        let scenario = with_seed(scenario.clone(), seeds[0]);
-        let mut columns = Columns::new(Time::START.after(scenario.length));
-        slackline_sim::run(&scenario, &mut columns)
+    for (number, policy) in compared.policies.iter().enumerate() {
+        let scenario = with_seed(compared.scenarios[number].clone(), seeds[0]);
+        let mut timeline =
+            RunTimeline::new(&header::of_simulation(&scenario), Time::START.after(scenario.length));
+        slackline_sim::run(&scenario, &mut timeline)
             .map_err(|error| bug::explain(file, &scenario, error))?;
-        let data = columns.json(scenario.host.cpus);
         page = page.section(&format!("Timeline: {policy}, simulated, seed {}", seeds[0]));
-        page = page.timeline(&data, TIMELINE_SCRIPT);
+        page = page.timeline(&timeline.finish().1, TIMELINE_SCRIPT);
+        if let Some(trace) = compared.live_traces.of(number) {
+            page = page.section(&format!("Timeline: {policy}, live, seed {}", seeds[0]));
+            page = page.timeline(&live_timeline(&trace)?, TIMELINE_SCRIPT);
+        }
     }
     Ok(page)
+}
+
+fn live_timeline(file: &Path) -> Result<String, Problem> {
+    let (mut trace, names) = show::open(file)?;
+    let mut timeline = RunTimeline::new(trace.header(), names.ended.unwrap_or(Time::START));
+    let bad = |error| Problem::BadTrace { file: file.into(), error };
+    trace.pass_to(&mut timeline).map_err(bad)?;
+    Ok(timeline.finish().1)
 }
 
 fn overview(scenario: &Scenario, cases: &[Case], seeds: &[u64]) -> Page {

@@ -54,10 +54,15 @@ fn run_and_compare_commands_report_response_times_of_live_servers() {
     assert!(number(web, "delivered_ns") >= number(web, "jobs_done") * 100_000, "{web}");
     assert_eq!(number(vcpu(&run, "dom0"), "jobs_done"), 0);
     live.nothing_is_left();
-    let ran = live.run(&["compare", "it.toml", "--live", "--json"]).ended_with(0).says(NOTE);
+    let compare = ["compare", "it.toml", "--live", "--json", "--report", "it.html"];
+    let ran = live.run(&compare).ended_with(0).says(NOTE);
     let whole: Value = serde_json::from_str(&ran.out).expect("JSON");
     for run in whole["runs"].as_array().unwrap() {
         assert!(number(vcpu(run, "web"), "jobs_done") > 0, "{run}");
+    }
+    let html = String::from_utf8(live.place.read("it.html")).expect("text");
+    for machine in ["simulated", "live"] {
+        assert_eq!(html.matches(&format!(", {machine}, seed 1</h2>")).count(), 1, "a timeline");
     }
     live.nothing_is_left();
 }
