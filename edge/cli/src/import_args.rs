@@ -127,9 +127,8 @@ const LONGEST_NAME: usize = 64;
 /// Put traces of several hosts, or of a host and its guests, into one file for the Perfetto UI.
 ///
 /// The file is a zip archive with one Perfetto trace for each host and a manifest. Open it at
-/// `ui.perfetto.dev`: the hosts are machines on one timeline. Recordings of live hosts are placed
-/// by their wall clocks, so they are only as close as these clocks. Simulated traces begin
-/// together.
+/// `ui.perfetto.dev`: the hosts are machines on one timeline. Recordings by `slackline record` are
+/// placed by the wall clocks of their hosts. Traces of `sim` and `run` begin together.
 ///
 /// Examples:
 ///   slackline merge both.zip web1=web1.trace web2=web2.trace

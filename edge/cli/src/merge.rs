@@ -79,7 +79,8 @@ impl Sink for FirstClock {
     }
 }
 
-/// Returns the offset from the times of a trace to the wall clock. `None` for a simulation.
+/// Returns the offset from the times of a trace to the wall clock. `None` if the trace does not
+/// contain it. Traces of `sim` and `run` do not.
 fn wall_clock(file: &Path) -> Result<Option<Span>, Problem> {
     let (mut trace, _) = show::open(file)?;
     let mut clock = FirstClock::default();
@@ -94,13 +95,16 @@ fn delays(traces: &[NamedTrace], clocks: &[Option<Span>]) -> Result<Vec<Span>, P
     let Some(first) = clocks.iter().flatten().min() else {
         return Ok(vec![Span::ZERO; traces.len()]);
     };
-    if let Some(simulated) = clocks.iter().position(Option::is_none) {
+    if let Some(other) = clocks.iter().position(Option::is_none) {
         return Err(Problem::BadOption {
             message: format!(
-                "{} is a simulation and has no wall clock, but other traces have one",
-                traces[simulated].file.display()
+                "{} does not contain the wall clock, but another of the traces does",
+                traces[other].file.display()
             ),
-            hint: Some("merge recordings of live hosts, or simulations, but not both".into()),
+            hint: Some(
+                "merge recordings by `slackline record`, or traces of `sim` and `run`, but not both"
+                    .into(),
+            ),
         });
     }
     Ok(clocks.iter().flatten().map(|&clock| clock - *first).collect())
@@ -167,7 +171,7 @@ mod tests {
     #[test]
     fn simulation_is_not_merged_with_a_recording() {
         let error = delays(&traces(), &[Some(Span::from_secs(1)), None]).unwrap_err();
-        assert!(error.to_string().contains("b.trace is a simulation"), "{error}");
+        assert!(error.to_string().contains("b.trace does not contain the wall clock"), "{error}");
         assert_eq!(delays(&traces(), &[None, None]).unwrap(), [Span::ZERO; 2]);
     }
 

@@ -238,6 +238,21 @@ fn recording_made_with_anonymise_option_contains_no_names() {
     live.run(&["why", "vm1", path]).good();
 }
 
+#[test]
+fn recordings_of_one_host_are_merged_by_the_wall_clock() {
+    let Some(live) = live::begin() else { return };
+    let victim = Load::start(&live, "victim", &SPIN);
+    let binding = format!("web=pid:{}", victim.pid());
+    for name in ["a.trace", "b.trace"] {
+        live.run(&["record", name, "--for", &binding, "--length", "300ms"]).ended_with(0);
+    }
+    let told = live.run(&["merge", "both.zip", "a=a.trace", "b=b.trace"]).good();
+    assert!(told.contains("a: begins at 0s"), "{told}");
+    let (_, delay) = told.split_once("b: its time 0s is at ").unwrap_or_else(|| panic!("{told}"));
+    let delay: Span = delay.lines().next().expect("a line").parse().expect("a time");
+    assert!(delay >= Span::from_ms(300), "the second recording begins after the first: {told}");
+}
+
 /// The flight recorder of the daemon saves a recording after a missed deadline.
 #[test]
 fn daemon_saves_a_recording_if_a_reservation_misses_its_deadline() {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use slackline_linux::sys::{Tid, monotonic, process_of};
-use slackline_trace::{Header, Note, Sink, WakeMark};
+use slackline_linux::wall_clock::WallClock;
+use slackline_trace::{Header, Note, Record, Sink, WakeMark};
 use slackline_units::{CpuId, Enforcement, Time, VcpuId};
 
 use super::assembler::{Assembler, RecordedVcpu};
@@ -92,6 +93,8 @@ impl HostRecorder {
     /// Records properties of the host, and begins the records of these vCPUs.
     pub fn begin(&mut self, vcpus: Vec<RecordedVcpu>, sink: &mut impl Sink) {
         notes(&self.cpus, self.watch.mark()).iter().for_each(|note| sink.note(note));
+        let ahead = WallClock::default().offset().ahead + self.origin.since(Time::START);
+        sink.record(&Record::ClockSet { at: Time::START, ahead });
         self.assembler.begin(vcpus, sink);
     }
 
