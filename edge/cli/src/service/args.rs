@@ -422,7 +422,7 @@ pub(crate) struct Add {
     /// Limit on CPU of all reservations of the user, e.g. `50%` or `1.5` [default: none].
     #[arg(long, value_name = "SHARE", value_parser = amount)]
     pub(crate) cpu: Option<Share>,
-    /// Limit on the number of reservations of the user [default: none].
+    /// Limit on the number of reservations of the user [default: 1000].
     #[arg(long, value_name = "N")]
     pub(crate) machines: Option<u16>,
     /// Other users for whose VMs the user may reserve, by number.

@@ -265,12 +265,15 @@ mod tests {
         open().unwrap().add(0, &["done".to_owned(), "1.5".to_owned()]).unwrap();
         open().unwrap().add(1, &["done".to_owned(), "2.5".to_owned()]).unwrap();
         let whole = std::fs::read_to_string(&name).unwrap();
-        for (was, is) in
-            [("2.5", "3.5"), ("2.5", "\u{1b}[2J"), ("1.5", "15"), ("1\tdone", "0\tdone")]
-        {
+        for (line, was, is) in [
+            (3, "2.5", "3.5"),
+            (3, "2.5", "\u{1b}[2J"),
+            (2, "1.5", "15"),
+            (3, "1\tdone", "0\tdone"),
+        ] {
             std::fs::write(&name, whole.replace(was, is)).unwrap();
             let Err(Problem::BadOption { message, .. }) = open() else { panic!("{was} is {is}") };
-            assert!(message.ends_with("is damaged"), "{message}");
+            assert!(message.ends_with(&format!(": line {line} is damaged")), "{message}");
         }
         std::fs::write(&name, whole).unwrap();
         assert_eq!(open().unwrap().take_done(2, 2).len(), 2);
