@@ -103,6 +103,8 @@ pub enum GiveBackError {
 /// If a step failed. All steps have been tried, and the first error is returned.
 pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     let tid = entry.thread.id;
+    // The cgroups of the entry show whether the thread has a new id, so this comes first.
+    let renumbered = renumbered(entry);
     // The cpuset is removed before the affinity is restored. A thread that moves to another cpuset
     // may run on all CPUs of that cpuset, which would undo a restored affinity.
     let cpuset = entry.cpuset.as_ref().map_or(Ok(()), Place::dissolve);
@@ -125,7 +127,7 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
         // The kernel does not change the affinity of a thread in `SCHED_DEADLINE`. The thread has
         // left that class now, so a failed affinity is tried again.
         results.push(first.or_else(|_| affinity(tid, &entry.affinity)));
-    } else if let Some(pid) = renumbered(entry) {
+    } else if let Some(pid) = renumbered {
         results.push(scheduling(pid, &entry.scheduling));
         results.push(affinity(pid, &entry.affinity));
     }
@@ -269,21 +271,35 @@ fn restore_one(tid: Tid, default: Original) -> Result<(), GiveBackError> {
 }
 
 /// Returns the new id of a held thread that has executed another program. Such a thread becomes the
-/// only one of its process and gets the id of the first thread. It keeps the scheduling class that
-/// the fence set. `None` if the thread has not executed another program.
+/// only one of its process and gets the id of the first thread. It stays in the cgroups that the
+/// fence made for it, and keeps the scheduling class that the fence set. `None` if the thread has
+/// not executed another program.
 fn renumbered(entry: &Entry) -> Option<Tid> {
     let pid = entry.process.id;
-    let is_as_ours = |now: SchedulingOf| {
-        let ladder = Ladder::LEAST.number()..=FifoPriority::CHOSEN.number();
-        let mut ours = ladder.map(u32::from);
-        matches!(now.class, Scheduling::Fifo { priority } if ours.any(|ours| ours == priority))
-            && now.reset_on_fork
+    let is_in_ours = || {
+        let stop = match &entry.way {
+            HoldMethod::Thread(place) => Some(place),
+            _ => None,
+        };
+        stop.into_iter().chain(&entry.cpuset).any(|place| place.contains(pid))
     };
     let is_it = entry.thread.id != pid
         && exists(pid, entry.process).unwrap_or(false)
         && threads_of(pid).is_ok_and(|threads| threads == [pid])
-        && get_scheduling(pid).is_ok_and(is_as_ours);
+        && (is_in_ours() || get_scheduling(pid).is_ok_and(is_of_held_thread));
     is_it.then_some(pid)
+}
+
+/// Returns true if only a held thread has this scheduling. A held thread can also have its original
+/// scheduling.
+fn is_of_held_thread(now: SchedulingOf) -> bool {
+    let ladder = Ladder::LEAST.number()..=FifoPriority::CHOSEN.number();
+    let is_class = match now.class {
+        Scheduling::Fifo { priority } => ladder.map(u32::from).any(|ours| ours == priority),
+        Scheduling::Deadline { .. } => true,
+        class => class == Scheduling::Other { nice: -20 } || class == Scheduling::Idle,
+    };
+    is_class && now.reset_on_fork
 }
 
 /// Returns true if nothing of an entry remains to be restored: the thread has exited, and its

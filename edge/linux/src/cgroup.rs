@@ -334,6 +334,15 @@ impl Place {
         write(&self.group.join(members), &id.to_string(), Step::Move)
     }
 
+    /// Returns true if a thread or process is a member of the cgroup. Also returns false if the
+    /// cgroup does not exist.
+    #[must_use]
+    pub fn contains(&self, id: Tid) -> bool {
+        let members = self.group.join(self.controller.members(self.version));
+        let listed = fs::read_to_string(members).unwrap_or_default();
+        listed.lines().any(|line| line.parse() == Ok(id.raw()))
+    }
+
     /// Moves a process and all its descendants into the cgroup. Processes that they start later
     /// start in the cgroup.
     ///
