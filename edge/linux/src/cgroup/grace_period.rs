@@ -1,10 +1,11 @@
 //! Shortens a wait of the kernel during which no cgroup can be frozen or thawed.
 //!
-//! When the kernel moves a thread to another cgroup, it waits for a grace period of RCU (until all
-//! CPUs have left the read sides that are running). That takes 8 to 40 ms. Meanwhile it holds a
-//! lock that freezing and thawing any cgroup of version 2 needs too. So a dispatcher would stop and
-//! resume VMs late whenever a thread is moved. With `rcu_expedited` the kernel interrupts the other
-//! CPUs instead of waiting for them, and the move takes about a millisecond.
+//! When the kernel moves a thread to another cgroup, it waits for a grace period of RCU: until each
+//! CPU has left the read-side critical section that it was in. That takes 8 to 40 ms. The kernel
+//! holds a lock meanwhile, and needs this lock to freeze or thaw any cgroup of version 2. So a
+//! dispatcher would stop and resume VMs late whenever a thread is moved. With `rcu_expedited` the
+//! kernel interrupts the other CPUs instead of waiting for them, and the move takes about a
+//! millisecond. Kernels with `rcu_normal`, such as real-time kernels, ignore the setting.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -22,46 +23,74 @@ const NOTE: &str = "/run/slackline/rcu_expedited";
 
 const CHANGED: &str = "changed";
 
+/// Restores the setting if a Slackline process was killed while it had changed the setting.
+pub fn restore_grace_periods() {
+    drop(ShortGracePeriods::left_over_in(Path::new(SETTING), Path::new(NOTE)));
+}
+
 /// Grace periods are short while this value exists. Dropping it restores the setting.
 #[derive(Debug)]
-pub(super) struct ShortGracePeriods {
+pub(super) struct ShortGracePeriods(LockedSetting);
+
+/// The setting and the note. No other thread or process of Slackline changes them meanwhile.
+#[derive(Debug)]
+struct LockedSetting {
     setting: File,
     note: File,
 }
 
-/// Restores the setting if a Slackline process was killed while it had changed the setting.
-pub fn restore_grace_periods() {
-    drop(ShortGracePeriods::begin());
-}
-
 impl ShortGracePeriods {
     /// Changes the setting. Returns `None` if it cannot be written, if the administrator has chosen
-    /// short grace periods, or while another Slackline process has changed the setting.
+    /// short grace periods, or while another thread or process of Slackline has changed the
+    /// setting.
     pub(super) fn begin() -> Option<ShortGracePeriods> {
         ShortGracePeriods::begin_in(Path::new(SETTING), Path::new(NOTE))
     }
 
     fn begin_in(setting: &Path, note: &Path) -> Option<ShortGracePeriods> {
-        let mut setting = OpenOptions::new().read(true).write(true).open(setting).ok()?;
-        let mut note = open_note(note)?;
-        rustix::fs::flock(&note, FlockOperation::NonBlockingLockExclusive).ok()?;
-        if text(&mut setting)? == "1" && text(&mut note)? != CHANGED {
-            return None;
+        let mut locked = LockedSetting::lock(setting, note)?;
+        if text(&mut locked.setting)? != "0" {
+            return locked.is_left_over()?.then(|| ShortGracePeriods(locked));
         }
         // The note comes first, so that the setting is restored if this process is killed between
         // the two.
-        replace(&mut note, CHANGED)?;
-        let mut changed = ShortGracePeriods { setting, note };
-        replace(&mut changed.setting, "1")?;
-        Some(changed)
+        replace(&mut locked.note, CHANGED)?;
+        let mut short = ShortGracePeriods(locked);
+        replace(&mut short.0.setting, "1")?;
+        Some(short)
+    }
+
+    fn left_over_in(setting: &Path, note: &Path) -> Option<ShortGracePeriods> {
+        let mut locked = LockedSetting::lock(setting, note)?;
+        locked.is_left_over()?.then(|| ShortGracePeriods(locked))
     }
 }
 
 impl Drop for ShortGracePeriods {
     fn drop(&mut self) {
-        if replace(&mut self.setting, "0").is_some() {
-            let _ = replace(&mut self.note, "");
+        if replace(&mut self.0.setting, "0").is_some() {
+            let _ = replace(&mut self.0.note, "");
         }
+    }
+}
+
+impl LockedSetting {
+    /// Returns `None` if the setting cannot be written or is locked.
+    fn lock(setting: &Path, note: &Path) -> Option<LockedSetting> {
+        let setting = OpenOptions::new().read(true).write(true).open(setting).ok()?;
+        let note = open_note(note)?;
+        rustix::fs::flock(&note, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(LockedSetting { setting, note })
+    }
+
+    /// Returns true if a process that was killed has changed the setting.
+    fn is_left_over(&mut self) -> Option<bool> {
+        Some(text(&mut self.note)? == CHANGED)
+    }
+}
+
+impl Drop for LockedSetting {
+    fn drop(&mut self) {
         // Closing the file is not enough, because a process that is being started may have a copy
         // of the descriptor.
         let _ = rustix::fs::flock(&self.note, FlockOperation::Unlock);
@@ -116,6 +145,10 @@ mod tests {
             ShortGracePeriods::begin_in(&self.setting(), &self.note())
         }
 
+        fn left_over(&self) -> Option<ShortGracePeriods> {
+            ShortGracePeriods::left_over_in(&self.setting(), &self.note())
+        }
+
         fn is(&self) -> String {
             fs::read_to_string(self.setting()).unwrap().trim().to_owned()
         }
@@ -135,20 +168,24 @@ mod tests {
 
     #[test]
     fn grace_periods_that_the_administrator_has_shortened_stay_short() {
-        let files = Files::with("1\n");
-        assert!(files.begin().is_none());
-        assert_eq!(files.is(), "1");
+        for setting in ["1", "2"] {
+            let files = Files::with(setting);
+            assert!(files.begin().is_none() && files.left_over().is_none());
+            assert_eq!(files.is(), setting);
+        }
     }
 
     #[test]
     fn short_grace_periods_left_by_a_killed_process_are_restored() {
-        let files = Files::with("0\n");
-        let killed = files.begin().unwrap();
-        let _ = rustix::fs::flock(&killed.note, FlockOperation::Unlock);
-        std::mem::forget(killed);
-        assert_eq!(files.is(), "1");
-        drop(files.begin());
-        assert_eq!(files.is(), "0");
-        assert!(files.begin().is_some(), "the note is gone");
+        for restore in [Files::begin, Files::left_over] {
+            let files = Files::with("0\n");
+            let killed = files.begin().unwrap();
+            let _ = rustix::fs::flock(&killed.0.note, FlockOperation::Unlock);
+            std::mem::forget(killed);
+            assert_eq!(files.is(), "1");
+            drop(restore(&files));
+            assert_eq!(files.is(), "0");
+            assert!(files.left_over().is_none(), "the note says that nothing must be restored");
+        }
     }
 }

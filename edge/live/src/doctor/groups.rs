@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::parse::{Hierarchy, HierarchyKind, hierarchies};
 use super::probe::{Host, ProbeError, Verdict, read};
+use slackline_linux::cgroup::{self, Step};
 use slackline_linux::sys::own_tid;
 
 fn mounted() -> Result<Vec<Hierarchy>, ProbeError> {
@@ -60,8 +61,9 @@ pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
 }
 
 /// Finds out whether the kernel moves threads to other cgroups without waiting for a grace period.
-/// While it waits, no cgroup of version 2 is frozen or thawed. Slackline shortens its own moves,
-/// but not those of other programs. The wait is not measured, because that would delay VMs.
+/// While it waits, no cgroup of version 2 is frozen or thawed. Slackline shortens the wait of its
+/// own moves where it can, but not that of other programs. The wait is not measured, because that
+/// would delay VMs.
 pub(super) fn moves(host: &Host) -> Result<Verdict, ProbeError> {
     let mounts = mounted()?;
     let Some(v2) = mounts.iter().find(|mount| mount.kind == HierarchyKind::V2) else {
@@ -70,11 +72,11 @@ pub(super) fn moves(host: &Host) -> Result<Verdict, ProbeError> {
     if v2.favours_moves {
         return Ok(Verdict::good("short: version 2 is mounted with `favordynmods`"));
     }
-    let found = "other programs' moves block it for 8 to 40 ms on many kernels";
+    let found = "a move by another program blocks the freezer for 8 to 40 ms on many kernels";
     let hint = if host.is_at_least(6, 0)? {
         format!("`mount -o remount,favordynmods {}`; forks then cost more", v2.point.display())
     } else {
-        "Linux 6.0 and later have the mount option `favordynmods` against it".to_owned()
+        "Linux 6.0 and later have the mount option `favordynmods`, which avoids this".to_owned()
     };
     Ok(Verdict::limited(found).hint(hint))
 }
@@ -116,7 +118,8 @@ impl Drop for Group {
 
 fn try_v2(parent: &Path) -> io::Result<()> {
     let group = Group::make(parent)?;
-    fs::write(group.0.join("cgroup.type"), "threaded")?;
+    let threaded = cgroup::write(&group.0.join("cgroup.type"), "threaded", Step::MakeThreaded);
+    threaded.map_err(io::Error::other)?;
     fs::write(group.0.join("cgroup.freeze"), "0")
 }
 
