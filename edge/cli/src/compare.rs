@@ -2,13 +2,12 @@
 
 mod report;
 
-use std::path::PathBuf;
-
 use slackline_experiments::{Meters, with_seed};
 use slackline_metrics::Summary;
 use slackline_scenario::Scenario;
 use slackline_terminal::{over_runs, side_by_side};
-use tempfile::TempDir;
+use slackline_trace::Header;
+use slackline_units::Time;
 
 use crate::args::{Compare, Keeping};
 use crate::claims::CheckedRun;
@@ -19,6 +18,7 @@ use crate::metric::Metrics;
 use crate::places::Places;
 use crate::points::Csv;
 use crate::problem::Problem;
+use crate::report::timeline::RunTimeline;
 use crate::run::{self, Live};
 use crate::{claims, input, json, points, seeds, terminal};
 
@@ -35,31 +35,14 @@ struct PolicyComparison {
     /// Results of the live runs, by policy and then by seed. Policies without live runs are
     /// missing.
     lives: Vec<Vec<Live>>,
-    live_traces: LiveTraces,
+    /// Timelines of the live runs with the first seed, by policy, in the form that the report uses.
+    /// Empty if no report is requested.
+    live_timelines: Vec<String>,
 }
 
-/// Traces of the live runs with the first seed, for the report. They are removed when this value is
-/// dropped. `None` if no report is requested.
-struct LiveTraces(Option<TempDir>);
-
-impl LiveTraces {
-    fn begin(is_wanted: bool) -> Result<LiveTraces, Problem> {
-        let folder = is_wanted.then(tempfile::tempdir).transpose();
-        let file = std::env::temp_dir();
-        Ok(LiveTraces(folder.map_err(|source| Problem::Unwritable { file, source })?))
-    }
-
-    /// Returns the path of the trace of the policy with this number, whether it exists or not.
-    fn path(&self, policy: usize) -> Option<PathBuf> {
-        Some(self.0.as_ref()?.path().join(policy.to_string()))
-    }
-
-    /// Returns the path of the trace of the policy with this number. `None` if there was no live
-    /// run.
-    fn of(&self, policy: usize) -> Option<PathBuf> {
-        self.path(policy).filter(|path| path.exists())
-    }
-}
+/// Results of live runs, by policy and then by seed, and the timelines of the runs with the first
+/// seed.
+type LiveRuns = (Vec<Vec<Live>>, Vec<String>);
 
 pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let places = Places::of(&[
@@ -85,14 +68,13 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let meters = if wants_distributions { Meters::with_cumulative } else { Meters::new };
     let runs = seeds::simulated_into(&args.file, &scenarios, &seeds, meters)?;
     let simulated = runs.finished();
-    let live_traces = LiveTraces::begin(args.report.is_some())?;
-    let lives = match runs.was_whole() {
-        Ok(()) => live(args, &scenarios, &seeds, &live_traces)?,
-        Err(_) => Vec::new(),
+    let (lives, live_timelines) = match runs.was_whole() {
+        Ok(()) => live(args, &scenarios, &seeds)?,
+        Err(_) => LiveRuns::default(),
     };
     let not_run = runs.missing(&policies, &seeds);
     let compared =
-        PolicyComparison { scenario, policies, scenarios, simulated, lives, live_traces };
+        PolicyComparison { scenario, policies, scenarios, simulated, lives, live_timelines };
     let cases = compared.cases();
     let mut lives = compared.lives.iter().flatten();
     let whole = runs.was_whole().and_then(|()| lives.try_for_each(Live::was_whole));
@@ -135,39 +117,39 @@ fn table(cases: &[Case], seeds: &[u64]) -> String {
 /// Runs the scenarios on this host, if the user requested that. With `--live`, a scenario that this
 /// host cannot run is an error. With `--live-if-possible`, such a scenario ends the live runs, and
 /// the results so far are returned.
-fn live(
-    args: &Compare,
-    scenarios: &[Scenario],
-    seeds: &[u64],
-    traces: &LiveTraces,
-) -> Result<Vec<Vec<Live>>, Problem> {
-    let mut lives = Vec::new();
-    let wanted = scenarios.iter().filter(|_| args.live || args.live_if_possible);
-    for (number, scenario) in wanted.enumerate() {
+fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<LiveRuns, Problem> {
+    let (mut lives, mut timelines) = LiveRuns::default();
+    for scenario in scenarios.iter().filter(|_| args.live || args.live_if_possible) {
         let mut runs = Vec::new();
         for &seed in seeds {
             let scenario = with_seed(scenario.clone(), seed);
-            let save = traces.path(number).filter(|_| seed == seeds[0]);
-            let keeping = Keeping { save, ..Keeping::default() };
-            match run::live(&args.file, &scenario, args.cpus.as_deref(), &keeping) {
-                Ok(live) => runs.push(live),
+            // All runs are drawn, so that all do the same work.
+            let end = Time::START.after(scenario.length);
+            let timeline =
+                |header: &Header| args.report.is_some().then(|| RunTimeline::new(header, end));
+            let keeping = Keeping::default();
+            match run::live_into(&args.file, &scenario, args.cpus.as_deref(), &keeping, timeline) {
+                Ok((live, timeline)) => {
+                    runs.push(live);
+                    timelines.extend(timeline.filter(|_| seed == seeds[0]).map(|it| it.finish().1));
+                }
                 Err(problem) if args.live_if_possible && problem.is_about_the_host() => {
                     terminal::report(&problem);
                     terminal::tell(
                         "note:  no live run is possible here, so only simulated runs follow\n\n",
                     );
-                    return Ok(lives);
+                    return Ok((lives, timelines));
                 }
                 Err(problem) => return Err(problem),
             }
             if runs.last().is_some_and(|live| live.was_whole().is_err()) {
                 lives.push(runs);
-                return Ok(lives);
+                return Ok((lives, timelines));
             }
         }
         lives.push(runs);
     }
-    Ok(lives)
+    Ok((lives, timelines))
 }
 
 impl PolicyComparison {

@@ -19,6 +19,7 @@ use slackline_play::load_order::{LoadOrder, LoadRole};
 use slackline_play::play::{self, Options, PlayResults};
 use slackline_scenario::Scenario;
 use slackline_terminal::over_runs;
+use slackline_trace::{Header, Sink};
 use slackline_units::frame::VERSION;
 use slackline_units::{CpuId, Span};
 
@@ -234,6 +235,18 @@ pub(crate) fn live(
     cpus: Option<&[usize]>,
     keeping: &Keeping,
 ) -> Result<Live, Problem> {
+    live_into(file, scenario, cpus, keeping, |_| ()).map(|(live, ())| live)
+}
+
+/// Runs a scenario live on this host, and also passes the records to the sink that `sink` makes
+/// from the trace header.
+pub(crate) fn live_into<S: Sink>(
+    file: &Path,
+    scenario: &Scenario,
+    cpus: Option<&[usize]>,
+    keeping: &Keeping,
+    sink: impl FnOnce(&Header) -> S,
+) -> Result<(Live, S), Problem> {
     scenario.admit().map_err(|error| Problem::of_sim(file, scenario, error.into()))?;
     let cpus = choose_cpus(scenario.host.cpus, cpus)?;
     play::check(scenario).map_err(|error| Problem::of_live(file, error))?;
@@ -242,7 +255,7 @@ pub(crate) fn live(
     let knows = slackline_live::session::knowledge();
     let header = header::of_live(scenario, knows, levels, dispatch);
     let (files, wanted) = Files::begin(keeping)?;
-    let mut outputs = Outputs::new(&header, wanted);
+    let mut outputs = (Outputs::new(&header, wanted), sink(&header));
     let mut progress = Progress::new("ran", scenario.length);
     let program = std::env::current_exe()
         .map_err(|source| Problem::Unreadable { file: "/proc/self/exe".into(), source })?;
@@ -262,9 +275,11 @@ pub(crate) fn live(
     }
     let outcome = play::run(scenario, options, &mut outputs);
     let outcome = outcome.map_err(|error| Problem::of_live(file, error))?;
+    let (outputs, sink) = outputs;
     let checked = (scenario, outcome.stopped.is_none());
     let report = |trace: &Path, to: &Path| report::write(trace, to, checked);
-    Ok(Live { numbers: files.keep(outputs.finish(), report)?, outcome })
+    let numbers = files.keep(outputs.finish(), report)?;
+    Ok((Live { numbers, outcome }, sink))
 }
 
 /// Measures the dispatch overhead on these CPUs, and prints it.

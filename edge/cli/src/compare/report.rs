@@ -18,7 +18,6 @@ use crate::problem::Problem;
 use crate::report::timeline::RunTimeline;
 use crate::report::{claims, figures};
 use crate::seeds::Runs;
-use crate::show;
 
 /// Metric of a vCPU in one run. `None` if the run did not measure it.
 type Measure = fn(&VcpuSummary) -> Option<f64>;
@@ -67,20 +66,12 @@ fn timelines(
             .map_err(|error| bug::explain(file, &scenario, error))?;
         page = page.section(&format!("Timeline: {policy}, simulated, seed {}", seeds[0]));
         page = page.timeline(&timeline.finish().1, TIMELINE_SCRIPT);
-        if let Some(trace) = compared.live_traces.of(number) {
+        if let Some(timeline) = compared.live_timelines.get(number) {
             page = page.section(&format!("Timeline: {policy}, live, seed {}", seeds[0]));
-            page = page.timeline(&live_timeline(&trace)?, TIMELINE_SCRIPT);
+            page = page.timeline(timeline, TIMELINE_SCRIPT);
         }
     }
     Ok(page)
-}
-
-fn live_timeline(file: &Path) -> Result<String, Problem> {
-    let (mut trace, names) = show::open(file)?;
-    let mut timeline = RunTimeline::new(trace.header(), names.ended.unwrap_or(Time::START));
-    let bad = |error| Problem::BadTrace { file: file.into(), error };
-    trace.pass_to(&mut timeline).map_err(bad)?;
-    Ok(timeline.finish().1)
 }
 
 fn overview(scenario: &Scenario, cases: &[Case], seeds: &[u64]) -> Page {
