@@ -68,19 +68,19 @@ fn busy_guest_with_agent_answers_sooner_under_gaps_than_credit() {
     let Some(live) = live::begin() else { return };
     let mut tries = Vec::new();
     for _ in 0..3 {
-        let [credit, gaps] = ["credit", "gaps"].map(|policy| mean_response(&live, policy));
+        let [credit, gaps] = ["credit", "gaps"].map(|policy| median_response(&live, policy));
         // On an idle host, `gaps` needs at most a third of the time.
         if gaps * 4 < credit * 3 {
             return;
         }
         tries.push((credit, gaps));
     }
-    panic!("mean responses in ns under credit and gaps: {tries:?}");
+    panic!("median responses in ns under credit and gaps: {tries:?}");
 }
 
-/// Runs the scenario with `policy`. Returns the mean response time of the server in nanoseconds.
+/// Runs the scenario with `policy`. Returns the median response time of the server in nanoseconds.
 /// Asserts that the shares are equal, and that replaying the trace gives the same decisions.
-fn mean_response(live: &Live, policy: &str) -> u64 {
+fn median_response(live: &Live, policy: &str) -> u64 {
     let port = port();
     let others = guest(live, "web", &["--port", &port.to_string()]);
     live.place.write("it.toml", scenario(policy, "6s", 4, &others).as_bytes());
@@ -101,7 +101,7 @@ fn mean_response(live: &Live, policy: &str) -> u64 {
     let told = live.run(&["replay", "it.trace"]).good();
     assert!(told.ends_with(" decisions, all as recorded\n"), "{policy}: {told}");
     live.nothing_is_left();
-    answers["response_mean_ns"].as_u64().expect("answers")
+    answers["response_p50_ns"].as_u64().expect("answers")
 }
 
 /// Returns an agent's frame that claims the highest urgency.

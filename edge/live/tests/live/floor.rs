@@ -76,20 +76,22 @@ fn beside_a_fifo_spinner() -> Vec<(Span, Span)> {
 /// The kernel gives 50 ms of each second to ordinary threads, during which no real-time thread
 /// runs. The tree receives its missing time later in the second. The test passes if one of three
 /// runs shows that. A hypervisor can take the CPU and so delay a slice beyond the end of a second,
-/// or make its stop late. Therefore one second of each run may differ.
+/// or make its stop late. Therefore one second of each run may differ more.
 #[test]
-fn process_tree_receives_exact_share_each_second_beside_fifo_spinner() {
+fn process_tree_receives_its_share_in_nearly_every_second() {
     let Some(_alone) = begin() else { return };
-    let is_even = |&(used, length): &(Span, Span)| {
-        // The tolerance covers a period at either end of the second, and late stops.
-        let (even, off) = (length * 3 / 10, Span::from_ms(9));
+    let is_within = |off: Span, &(used, length): &(Span, Span)| {
+        let even = length * 3 / 10;
         even - off <= used && used <= even + off
     };
+    // The tolerance covers a period at either end of the second, and late stops.
+    let is_even = |second: &&(Span, Span)| is_within(Span::from_ms(9), second);
     let mut runs = Vec::new();
     for _ in 0..3 {
         let seconds = beside_a_fifo_spinner();
         println!("{seconds:?}");
-        if seconds.iter().filter(|second| !is_even(second)).count() <= 1 {
+        let is_near = |second| is_within(Span::from_ms(50), second);
+        if seconds.iter().filter(is_even).count() >= 5 && seconds.iter().all(is_near) {
             return;
         }
         runs.push(seconds);
