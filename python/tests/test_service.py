@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,7 @@ def test_address_of_a_remote_daemon_must_be_https(monkeypatch: pytest.MonkeyPatc
     slackline.Service("/run/slackline/slackline.sock")
 
 
-@pytest.fixture
+@contextmanager
 def live_turn() -> Iterator[None]:
     """Wait until no other live test runs. Tests in Rust lock the same file, in `turn.rs`."""
     with Path(tempfile.gettempdir(), "slackline-live-tests.lock").open("w") as lock:
@@ -153,12 +154,17 @@ def live_turn() -> Iterator[None]:
 
 
 @pytest.fixture
-def daemon(
-    tmp_path: Path, live_turn: None
-) -> Iterator[tuple[slackline.Service, subprocess.Popen[bytes]]]:
+def daemon(tmp_path: Path) -> Iterator[tuple[slackline.Service, subprocess.Popen[bytes]]]:
     """Start a daemon and a busy process. Skip the test if this is not possible here."""
     if os.geteuid() != 0 or not PROGRAM.exists():
         pytest.skip("needs root and a built program")
+    with live_turn():
+        yield from daemon_and_busy_process(tmp_path)
+
+
+def daemon_and_busy_process(
+    tmp_path: Path,
+) -> Iterator[tuple[slackline.Service, subprocess.Popen[bytes]]]:
     folder = Path(tempfile.mkdtemp())
     socket = folder / "socket"
     cpu = max(os.sched_getaffinity(0))
