@@ -5,7 +5,7 @@ third over TLS. Then eight viewers and two operators attack over the socket. Eac
 functions of `ATTACKS` at once. Meanwhile an administrator sends requests, VMs start and end, a
 remote client connects from other addresses, and two VMs must meet their deadlines. The same is
 measured first without an attack. At the end of each attack the daemon is killed and started again.
-The program prints a table, and fails if a number is above its limit.
+The program prints a table, and fails if a number is beyond its limit.
 """
 
 import ctypes
@@ -31,8 +31,8 @@ USERS = {
     "three users, TLS": ([VIEWER, TENANT, OPERATOR], "tls"),
     "ten users, socket": ([VIEWER + n for n in range(8)] + [OPERATOR, OPERATOR + 1], "socket"),
 }
-# Limits of the issue: longest `reserve`, part of an administrator's requests that are answered
-# within half a second, part of a remote client's attempts that succeed, longest restart.
+# Limits: longest `reserve` in seconds, least part of an administrator's requests that are answered
+# within half a second, least part of a remote client's attempts that succeed, longest restart.
 RESERVE, PROMPT, REMOTE, RESTART = 1.0, 0.99, 0.9, 3.0
 # Longest time until a VM that starts has its reservation, and missed deadlines (part of all
 # deadlines) beyond those without an attack.
@@ -285,12 +285,15 @@ class Measured:
         root.ask("PUT", name, body)
         while not self.ends.wait(5):
             vm, began = start_vm(0, "comes"), time.monotonic()
-            while not self.ends.is_set():
-                _, row = root.ask("GET", name)
-                if row and row.get("state") == "active":
-                    self.adoption.append(time.monotonic() - began)
-                    break
+            is_active = False
+            while not is_active and not self.ends.is_set():
                 time.sleep(0.1)
+                _, row = root.ask("GET", name)
+                is_active = bool(row) and row.get("state") == "active"
+            took = time.monotonic() - began
+            # A VM that started shortly before the end says nothing.
+            if is_active or took > ADOPTION:
+                self.adoption.append(took)
             kill([vm])
         root.ask("DELETE", name)
 
@@ -302,17 +305,18 @@ class Measured:
             self.remote.append(timed(lambda: way.ask("GET", "/v1/reservations"), 200))
 
     def run(self, length):
-        before, began = deadlines(), time.monotonic()
+        before = deadlines()
         threads = [self.administrator, self.starting_vms, self.remote_client]
-        threads = [threading.Thread(target=each) for each in threads]
+        threads = [threading.Thread(target=each, daemon=True) for each in threads]
         for thread in threads:
             thread.start()
-        time.sleep(length)
-        after = deadlines()
-        self.ends.set()
-        for thread in threads:
-            thread.join()
-        self.length = time.monotonic() - began
+        try:
+            time.sleep(length)
+            after = deadlines()
+        finally:
+            self.ends.set()
+            for thread in threads:
+                thread.join()
         self.due, self.missed = after[0] - before[0], after[1] - before[1]
 
     def summary(self):
@@ -341,7 +345,9 @@ def timed(ask, right):
 
 def deadlines():
     """Returns the deadlines so far of two reservations, and the missed ones among them."""
-    rows = [Way("socket").ask("GET", f"/v1/reservations/{name}")[1]["total"] for name in ("web", "db")]
+    asked = [Way("socket").ask("GET", f"/v1/reservations/{name}") for name in ("web", "db")]
+    assert all(status == 200 for status, _ in asked), f"the daemon does not answer: {asked}"
+    rows = [row["total"] for _, row in asked]
     return sum(row["deadlines"] for row in rows), sum(row["missed"] for row in rows)
 
 
@@ -399,7 +405,7 @@ def grant(program):
 def main(program, length):
     prepare()
     daemon, _ = start_daemon(program)
-    started, table = [], {}
+    started, attackers, table = [], [], {}
     try:
         grant(program)
         for name, size in (("web", "2ms"), ("db", "3ms")):
@@ -411,7 +417,7 @@ def main(program, length):
         for user in (TENANT, OPERATOR, OPERATOR + 1):
             started += start_silent_vms(user)
         measured = Measured()
-        measured.run(max(length / 10, 20))
+        measured.run(min(length / 10, 60))
         table["no attack"] = measured.summary()
         for name, (users, kind) in USERS.items():
             print(f"{name}:", flush=True)
@@ -424,9 +430,10 @@ def main(program, length):
             daemon.wait()
             daemon, table[name]["restart"] = start_daemon(program)
             kill(attackers)
+            attackers = []
             time.sleep(5)
     finally:
-        kill(started)
+        kill(started + attackers)
         daemon.terminate()
         daemon.wait(30)
     sys.exit(0 if report(table) else 1)
@@ -436,12 +443,12 @@ def report(table):
     """Prints the table. Returns true if no number is above its limit."""
     base = table["no attack"]["missed"]
     is_right = True
-    print("part                 reserve, longest  within 0.5 s  adoption, longest  remote  missed  restart")
+    print(f"{'part':<20} longest reserve  within 0.5 s  longest start  remote  missed  restart")
     for name, row in table.items():
         restart = row.get("restart", 0.0)
         print(
-            f"{name:<20} {row['reserve']:>14.2f} s {row['prompt']:>12.1%} {row['adoption']:>16.2f} s"
-            f" {row['remote']:>8.1%} {row['missed']:>6.2%} {restart:>6.2f} s"
+            f"{name:<20} {row['reserve']:>13.2f} s {row['prompt']:>13.1%} {row['adoption']:>12.2f} s"
+            f" {row['remote']:>7.1%} {row['missed']:>7.2%} {restart:>6.2f} s"
         )
         holds = row["reserve"] <= RESERVE and row["prompt"] >= PROMPT and row["remote"] >= REMOTE
         holds &= row["adoption"] <= ADOPTION and row["missed"] <= base + MISSED
