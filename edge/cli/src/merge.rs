@@ -102,7 +102,8 @@ fn delays(traces: &[NamedTrace], clocks: &[Option<Span>]) -> Result<Vec<Span>, P
                 traces[other].file.display()
             ),
             hint: Some(
-                "merge recordings by `slackline record`, or traces of `sim` and `run`, but not both"
+                "only recordings by `slackline record` contain it; merge either such recordings or \
+                 other traces"
                     .into(),
             ),
         });

@@ -1,4 +1,4 @@
-//! The scout: a thread of ordinary priority that looks for VMs on the host. It does slow work, such
+//! The scout: a thread that looks for VMs on the host and is not real-time. It does slow work, such
 //! as reading all of procfs or asking a VM's monitor, so that the daemon's main thread need not
 //! wait.
 
@@ -28,9 +28,9 @@ use crate::find::{Absent, FoundMachine, Kind, Machine, find_all, find_at_once, f
 /// into memory.
 const STACK: usize = 1 << 18;
 
-/// Nice value for work that ordinary users cannot multiply: the look-ups of administrators, the
-/// search for VMs that reservations wait for, and the list of VMs, which is made once a second for
-/// all callers.
+/// Nice value for the work that other callers wait for: the look-ups of one thread for
+/// administrators, the search for VMs that reservations wait for, and the list of VMs, which is
+/// made once a second for all callers.
 pub(super) const PREFERRED: i32 = -10;
 
 /// Maximum number of threads that query virtual machine monitors at the same time in one discovery

@@ -30,8 +30,8 @@ pub(super) struct Tally {
     /// Largest waiting time that was reported so far for each vCPU. Later records can reduce the
     /// computed waiting time, but the reported value must never decrease.
     waited: BTreeMap<(DomId, u16), Span>,
-    /// Time from which a domain's recent numbers count, if its parameters or state changed within
-    /// the window.
+    /// Time of the latest change of each domain's parameters or state, from which on its recent
+    /// numbers count.
     begun: BTreeMap<DomId, Time>,
     /// Numbers of the last computation, and the time of that computation. `None` before the first
     /// computation.
@@ -116,7 +116,8 @@ impl Tally {
     /// Restarts the recent numbers of a domain whose parameters or state have changed.
     pub(super) fn begin(&mut self, domain: DomId, now: Time) {
         self.begun.insert(domain, now);
-        // Computing the numbers again at once would take long if many domains change.
+        // The domain has no recent numbers until they are computed again. To do that at once would
+        // take long if many domains change.
         if let Some((_, seen)) = &mut self.looked {
             seen.lately.retain(|vcpu| vcpu.id.domain() != domain);
         }
