@@ -3,7 +3,7 @@
 use std::process::{Command, ExitCode};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 
 use crate::step;
 
@@ -19,8 +19,7 @@ const TARGETS: [&str; 6] = ["http", "body", "link", "proc", "qmp", "hook"];
 /// # Errors
 /// If `minutes` is no integer above zero, or there is no such target.
 pub fn run(minutes: &str, target: Option<&str>) -> Result<ExitCode> {
-    let length = minutes.parse::<u64>().ok().filter(|minutes| *minutes > 0);
-    let length = length.with_context(|| format!("`{minutes}` is not a number of minutes"))? * 60;
+    let length = step::positive(minutes)? * 60;
     if let Some(target) = target.filter(|target| !TARGETS.contains(target)) {
         bail!("there is no target `{target}`; there are {}", TARGETS.join(", "));
     }

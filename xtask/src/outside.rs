@@ -1,8 +1,8 @@
 //! Checks a daemon from outside, with Python programs that share no code with Slackline.
 
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::step;
 
@@ -11,7 +11,7 @@ use crate::step;
 /// # Errors
 /// If `minutes` is not a whole number above zero, or Python cannot be started.
 pub fn observe(minutes: &str) -> Result<ExitCode> {
-    run("xtask/observe.py", minutes)
+    step::check_by_python("observe.py", step::positive(minutes)? * 60)
 }
 
 /// Attacks the daemon for `minutes` minutes as users with few rights, and measures what other
@@ -20,19 +20,7 @@ pub fn observe(minutes: &str) -> Result<ExitCode> {
 /// # Errors
 /// If `minutes` is not a whole number above zero, or Python cannot be started.
 pub fn attack(minutes: &str) -> Result<ExitCode> {
-    run("xtask/attack.py", minutes)
-}
-
-/// Builds Slackline, and runs a Python program with the path of that build and a number of seconds.
-fn run(program: &str, minutes: &str) -> Result<ExitCode> {
-    let minutes = minutes.parse::<u64>().ok().filter(|minutes| *minutes > 0);
-    let seconds = minutes.context("the number of minutes must be a whole number above zero")? * 60;
-    let mut build = step::cargo();
-    step::run(build.args(["build", "--release", "--locked", "-p", "slackline"]))?;
-    let mut python = Command::new("python3");
-    python.args([program, "target/release/slackline"]).arg(seconds.to_string());
-    let status = python.status().context("cannot start python3")?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    step::check_by_python("attack.py", step::positive(minutes)? * 60)
 }
 
 #[cfg(test)]

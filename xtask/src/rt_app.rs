@@ -19,12 +19,7 @@ pub fn run(seconds: &str) -> Result<ExitCode> {
     ensure!(seconds >= SHORTEST, "{seconds} seconds are too few; use at least {SHORTEST}");
     let rt_app = Command::new("rt-app").arg("--help").output();
     rt_app.context("cannot start rt-app: apt-get install rt-app")?;
-    let mut build = step::cargo();
-    step::run(build.args(["build", "--release", "--locked", "-p", "slackline"]))?;
-    let mut python = Command::new("python3");
-    python.args(["xtask/rt_app.py", "target/release/slackline"]).arg(seconds.to_string());
-    let status = python.status().context("cannot start python3")?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    step::check_by_python("rt_app.py", seconds)
 }
 
 #[cfg(test)]

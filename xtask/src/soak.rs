@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::step;
 
@@ -40,15 +40,14 @@ pub fn service(options: &[&str]) -> Result<ExitCode> {
     for pair in options.chunks(2) {
         match pair {
             ["--minutes", minutes] => wanted.push((LENGTH, seconds(minutes)?)),
-            ["--kills", kills] => wanted.push((KILLS, number(kills)?.to_string())),
+            ["--kills", kills] => wanted.push((KILLS, step::positive(kills)?.to_string())),
             _ => bail!("`{}` is neither `--minutes N` nor `--kills N`", pair.join(" ")),
         }
     }
     if wanted.is_empty() {
         wanted.push((LENGTH, seconds("10")?));
     }
-    let mut build = step::cargo();
-    step::run(build.args(["build", "--release", "--locked", "-p", "slackline"]))?;
+    step::build_release()?;
     let program = std::env::current_dir()?.join("target/release/slackline");
     let mut cargo = step::cargo();
     cargo.args(["test", "-p", "slackline", "--locked", "--test", "live", "soak_service::"]);
@@ -65,17 +64,12 @@ pub fn service(options: &[&str]) -> Result<ExitCode> {
 pub fn mechanisms(rounds: &str) -> Result<ExitCode> {
     let mut cargo = step::cargo();
     cargo.args(["test", "-p", "slackline", "--locked", "--test", "live", "soak_mechanisms::"]);
-    cargo.args(["--", "--nocapture"]).env(ROUNDS, number(rounds)?.to_string());
+    cargo.args(["--", "--nocapture"]).env(ROUNDS, step::positive(rounds)?.to_string());
     Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn seconds(minutes: &str) -> Result<String> {
-    Ok((number(minutes)? * 60).to_string())
-}
-
-fn number(text: &str) -> Result<u64> {
-    let number = text.parse::<u64>().ok().filter(|number| *number > 0);
-    number.with_context(|| format!("`{text}` is not a whole number above zero"))
+    Ok((step::positive(minutes)? * 60).to_string())
 }
 
 #[cfg(test)]

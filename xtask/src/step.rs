@@ -1,6 +1,6 @@
 //! Runs other programs, and turns their failures into errors.
 
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -38,6 +38,39 @@ pub fn run(command: &mut Command) -> Result<()> {
         .status()
         .with_context(|| format!("cannot start {}", shown(command)))?;
     if status.success() { Ok(()) } else { bail!("{} ended with {status}", shown(command)) }
+}
+
+/// Makes the release build of `slackline`.
+///
+/// # Errors
+///
+/// If the build fails.
+pub fn build_release() -> Result<()> {
+    run(cargo().args(["build", "--release", "--locked", "-p", "slackline"]))
+}
+
+/// Passes the release build to a Python program in `xtask`, with a length in seconds. Returns
+/// success if the program does.
+///
+/// # Errors
+///
+/// If the build fails, or Python cannot be started.
+pub fn check_by_python(program: &str, seconds: u64) -> Result<ExitCode> {
+    build_release()?;
+    let mut python = Command::new("python3");
+    python.arg(format!("xtask/{program}")).arg("target/release/slackline").arg(seconds.to_string());
+    let status = python.status().context("cannot start python3")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Parses a whole number above zero.
+///
+/// # Errors
+///
+/// If the text is something else.
+pub fn positive(text: &str) -> Result<u64> {
+    let number = text.parse::<u64>().ok().filter(|number| *number > 0);
+    number.with_context(|| format!("`{text}` is not a whole number above zero"))
 }
 
 /// Returns the output of a command. If the command fails, its messages become the error.
