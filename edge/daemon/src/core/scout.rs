@@ -149,25 +149,21 @@ pub(super) struct Scout {
 }
 
 impl Scout {
-    /// Starts the scout's thread with this nice value.
+    /// Starts the scout's thread, which has this nice value except while it lists all VMs.
     pub(super) fn start(nice: i32) -> io::Result<Scout> {
         let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let tell = told.try_clone()?;
         let (orders, ordered) = channel();
         let (seen_there, seen) = channel();
         let body = move || {
-            set_own_nice(nice);
             for order in ordered {
-                if matches!(order, Order::Find) {
-                    set_own_nice(PREFERRED);
-                }
+                set_own_nice(if matches!(order, Order::Find) { PREFERRED } else { nice });
                 carry_out(order, &|seen| {
                     // The count follows the finding, so that each counted finding can be received.
                     if seen_there.send(seen).is_ok() {
                         let _ = rustix::io::write(&tell, &1_u64.to_ne_bytes());
                     }
                 });
-                set_own_nice(nice);
             }
         };
         let thread = Builder::new().name("slackline-scout".into()).stack_size(STACK);
