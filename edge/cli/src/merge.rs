@@ -102,8 +102,8 @@ fn delays(traces: &[NamedTrace], clocks: &[Option<Span>]) -> Result<Vec<Span>, P
                 traces[other].file.display()
             ),
             hint: Some(
-                "only recordings by `slackline record` contain it; merge either such recordings or \
-                 other traces"
+                "only recordings by `slackline record` and incidents contain it; merge either \
+                 these or other traces"
                     .into(),
             ),
         });
