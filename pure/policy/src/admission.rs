@@ -6,6 +6,7 @@ pub(crate) mod dispatch_overhead;
 pub(crate) mod fit;
 pub(crate) mod load;
 pub(crate) mod placement;
+pub(crate) mod set_books;
 pub(crate) mod split;
 pub(crate) mod subtasks;
 pub(crate) mod trial;

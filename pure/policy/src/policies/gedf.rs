@@ -31,7 +31,7 @@ use alloc::string::ToString;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::admission::bookings::SetBooks;
+use crate::admission::set_books::SetBooks;
 use crate::admission::zero_lag::{Booking, Holds, ReservationBooks};
 use crate::api::field::{distance, slice_of};
 use crate::queues::ordered::Queues;
