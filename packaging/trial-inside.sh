@@ -26,6 +26,40 @@ slackline list | grep 'kept.*active.*1ms!'
 slackline log | grep adopted
 
 slackline release kept
+
+# A killed daemon leaves a `deadline` reservation to the kernel, and systemd starts the next daemon
+# at once. Without a next daemon, a timer ends the reservation.
+mkdir /etc/systemd/system/slackline.service.d
+cat > /etc/systemd/system/slackline.service.d/keep.conf <<UNIT
+[Service]
+ExecStart=
+ExecStart=/usr/bin/slackline serve --on-death keep --keep-for 30s
+UNIT
+systemctl daemon-reload
+systemctl restart slackline
+sleep 1000 &
+sleeper=$!
+slackline reserve busy --slice 1ms --period 50ms --exact --enforce deadline --for "pid:$sleeper"
+chrt -p $sleeper | grep SCHED_DEADLINE
+systemctl kill --signal KILL --kill-whom main slackline
+sleep 10
+systemctl is-active slackline
+slackline list | grep 'busy.*active'
+chrt -p $sleeper | grep SCHED_DEADLINE
+printf '[Service]\nRestart=no\n' > /etc/systemd/system/slackline.service.d/restart.conf
+systemctl daemon-reload
+systemctl kill --signal KILL --kill-whom main slackline
+sleep 10
+chrt -p $sleeper | grep SCHED_DEADLINE
+systemctl is-active slackline-kept.timer
+sleep 30
+chrt -p $sleeper | grep SCHED_OTHER
+if systemctl is-active slackline-kept.timer; then exit 1; fi
+rm -r /etc/systemd/system/slackline.service.d
+systemctl daemon-reload
+systemctl start slackline
+slackline release busy
+
 man_pages=$(installed | grep -c '/man1/slackline')
 [ "$man_pages" -gt 20 ]
 installed > /opt/trial/files

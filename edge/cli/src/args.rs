@@ -521,7 +521,8 @@ pub(crate) struct Doctor {
     /// Restore threads that a killed run left stopped, boosted or pinned.
     #[arg(long)]
     pub(crate) free: bool,
-    /// With --free: do not restore `deadline` threads of a killed `serve --on-death keep`.
+    /// With --free: do not restore `deadline` threads of a killed `serve --on-death keep`. In a
+    /// systemd service, a timer restores them after the time of `--keep-for`.
     #[arg(long, requires = "free")]
     pub(crate) unless_kept: bool,
     /// Try each mechanism for two seconds beside busy threads, and rank them. Needs root.

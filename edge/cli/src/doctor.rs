@@ -1,6 +1,7 @@
 //! Command `slackline doctor`, which reports what this host supports and which threads killed runs
 //! left changed.
 
+mod kept;
 mod ledger;
 mod trial;
 
@@ -9,7 +10,8 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 use slackline_fence::{
-    KeeperCommand, Leftovers, give_back_all, give_back_budgets, keepers_have_ended, leftovers,
+    KeeperCommand, Leftover, Leftovers, give_back_all, give_back_budgets, keepers_have_ended,
+    leftovers,
 };
 use slackline_live::doctor::{Ink, Report, examine};
 use slackline_terminal::Paint;
@@ -33,14 +35,16 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
         let _ = keepers_have_ended(held, KEEPERS);
     }
     let mut found = leftovers(held);
+    let mut kept = Vec::new();
     if args.unless_kept {
-        found.threads.retain(|left| !left.is_kept());
+        (kept, found.threads) = found.threads.into_iter().partition(Leftover::is_kept);
     }
     let lines = if args.free { free(&found) } else { list(&found) };
     if args.free && !args.json {
         let nothing = || "no thread of a killed run has to be restored".to_owned();
         let said = if lines.is_empty() { vec![nothing()] } else { lines };
         terminal::say(&(said.join("\n") + "\n"))?;
+        kept::start_timer(&kept)?;
         return are_all_read(&found);
     }
     let report = examine().with_leftovers(lines);

@@ -19,14 +19,15 @@
 //! - `helper`, followed by the id and the start time of the program that limits the thread.
 //!
 //! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original cpuset. The
-//! last word `kept` means that the kernel enforces the thread's limit for a time after the owner
-//! has died.
+//! last words `kept MILLISECONDS` mean that the kernel enforces the thread's limit for that time
+//! after the owner has died.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::str::{FromStr, SplitAsciiWhitespace};
+use std::time::Duration;
 
 use slackline_units::{CpuId, CpuSet, Span};
 
@@ -73,10 +74,14 @@ pub(super) struct Entry {
     /// Version 1 cpuset that Slackline made to keep the thread on the managed CPUs. `None` in
     /// version 2, in which the cgroup that freezes the thread also restricts its CPUs.
     pub(super) cpuset: Option<Place>,
-    /// True if the keeper leaves the thread as it is for some time after the owner has died. During
-    /// that time the kernel continues to enforce the thread's limit.
-    pub(super) kept: bool,
+    /// Time for which the thread is left as it is after the owner has died. During that time the
+    /// kernel continues to enforce the thread's limit. `None` if the thread is restored at once.
+    pub(super) kept: Option<Duration>,
 }
+
+/// Time of a kept entry that states none, in milliseconds. The journals of older versions do not
+/// state it. It is the default of `serve --keep-for`.
+const UNSTATED_KEEP_MS: u64 = 600_000;
 
 /// Sorts entries into the order in which threads are restored. Process trees come first. An entry
 /// for a single thread of a tree comes later and so takes precedence over the tree's entry.
@@ -128,8 +133,8 @@ impl Entry {
             let (group, origin) = (path_text(&place.group), path_text(&place.origin));
             let _ = write!(line, " cpuset {group} {origin}");
         }
-        if self.kept {
-            line += " kept";
+        if let Some(time) = self.kept {
+            let _ = write!(line, " kept {}", time.as_millis());
         }
         line
     }
@@ -154,7 +159,7 @@ impl Entry {
             affinity: cpus(fields.next()?)?,
             way: way(&mut fields)?,
             cpuset: None,
-            kept: false,
+            kept: None,
         };
         let mut next = fields.next();
         if next == Some("cpuset") {
@@ -163,7 +168,10 @@ impl Entry {
         }
         match next {
             None => {}
-            Some("kept") => entry.kept = true,
+            Some("kept") => {
+                let time = fields.next().map_or(Some(UNSTATED_KEEP_MS), |time| time.parse().ok());
+                entry.kept = Some(Duration::from_millis(time?));
+            }
             Some(_) => return None,
         }
         // More fields mean that two lines were run together, so the line is not valid.
@@ -302,7 +310,7 @@ mod tests {
             affinity: [0, 3, 200].map(CpuId::new).into_iter().collect(),
             way,
             cpuset: None,
-            kept: false,
+            kept: None,
         }
     }
 
@@ -346,7 +354,7 @@ mod tests {
                 let cpuset = Some(place(Controller::Cpuset, Version::V1));
                 let written = Entry { cpuset, ..written };
                 assert_eq!(Entry::from_line(&written.to_line()), Some(written.clone()));
-                let written = Entry { kept: true, ..written };
+                let written = Entry { kept: Some(Duration::from_millis(700)), ..written };
                 assert_eq!(Entry::from_line(&written.to_line()), Some(written));
             }
         }
@@ -362,6 +370,15 @@ mod tests {
         for kept in 0..fields.len() {
             assert_eq!(Entry::from_line(&fields[..kept].join(" ")), None, "{kept} fields");
         }
-        assert_eq!(Entry::from_line(&format!("{line} more")), None);
+        for more in ["more", "kept soon", "kept 700 more"] {
+            assert_eq!(Entry::from_line(&format!("{line} {more}")), None, "{more}");
+        }
+    }
+
+    #[test]
+    fn kept_journal_entry_of_older_version_is_kept_ten_minutes() {
+        let line = entry(Scheduling::Idle, HoldMethod::Nothing).to_line() + " kept";
+        let read = Entry::from_line(&line).unwrap();
+        assert_eq!(read.kept, Some(Duration::from_mins(10)));
     }
 }

@@ -10,6 +10,7 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -84,6 +85,13 @@ impl Leftover {
     /// ordered. During that time a new Slackline process can adopt the thread.
     #[must_use]
     pub fn is_kept(&self) -> bool {
+        self.entry.kept.is_some()
+    }
+
+    /// Returns the time for which the thread is left as it is after the owner's death. `None` if
+    /// the thread is not [kept](Leftover::is_kept).
+    #[must_use]
+    pub fn kept_for(&self) -> Option<Duration> {
         self.entry.kept
     }
 
@@ -185,7 +193,7 @@ pub(super) fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalErr
 pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity) -> Option<Tid> {
     // The result only serves an early error message, so a journal that cannot be read is ignored.
     let others = all(directory).ok()?.into_iter().filter(|&(owner, _)| owner != me);
-    let is_it = |entry: &Entry| entry.thread == thread && !entry.kept && !is_moot(entry);
+    let is_it = |entry: &Entry| entry.thread == thread && entry.kept.is_none() && !is_moot(entry);
     let names = |path: &Path| read(path).is_ok_and(|list| list.iter().any(is_it));
     others.into_iter().find(|(_, path)| names(path)).map(|(owner, _)| owner.id)
 }
@@ -198,7 +206,7 @@ pub(super) fn kept_by_dead(directory: &Path, thread: TaskIdentity) -> Option<(Pa
     let dead = |owner: TaskIdentity| matches!(exists(owner.id, owner), Ok(false));
     let journals = all(directory).ok()?.into_iter().filter(|&(owner, _)| dead(owner));
     let is_it =
-        |entry: &Entry| entry.thread == thread && entry.kept && entry.way == HoldMethod::Nothing;
+        |it: &Entry| it.thread == thread && it.kept.is_some() && it.way == HoldMethod::Nothing;
     journals.into_iter().find_map(|(_, path)| {
         let found = read(&path).ok()?.into_iter().find(is_it)?;
         Some((path, found))

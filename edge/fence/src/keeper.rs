@@ -5,7 +5,6 @@
 //!
 //! ```text
 //! owner PID START DIRECTORY   the owner, and the directory of the journal; the first line
-//! keep MILLISECONDS           how long kept threads stay as they are after the owner's end
 //! hold ...                    entry of a thread that the owner may change after the answer
 //! all                         the list is complete; from now on it replaces an older journal
 //! free TID                    a thread that the owner has restored
@@ -18,9 +17,11 @@
 //! keeper also reads and records the threads of process trees a few times a second.
 //!
 //! When the owner has closed its end of the socket or has ended, the keeper restores all threads on
-//! its list and ends. A thread whose entry has the word `kept` is restored only after the time of
-//! the line `keep`. Until then a new Slackline process can adopt the thread: it removes the entry
-//! from the journal.
+//! its list and ends. A thread whose entry has the word `kept` is restored only after the time in
+//! the entry. Until then a new Slackline process can adopt the thread: it removes the entry from
+//! the journal. If the owner was a systemd service, the keeper does not wait, because systemd starts
+//! the service again only when the keeper has ended. Then the service's `ExecStopPost` must end what
+//! is kept, as `slackline doctor --free --unless-kept` does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -95,6 +96,8 @@ fn complain(what: &str) {
 #[derive(Default)]
 struct Keeper {
     owner: Option<TaskFd>,
+    /// True if systemd started the owner as the main process of a service.
+    is_service: bool,
     journal: Option<PathBuf>,
     /// True if `held` contains all threads of the owner. Only then may the list replace the
     /// journal.
@@ -108,9 +111,6 @@ struct Keeper {
     older: Vec<Entry>,
     /// Lock that shows other programs that this keeper is running.
     at_work: Option<KeeperLock>,
-    /// Time for which a thread whose entry has `kept` set stays as it is after the owner's end.
-    /// `None` if such threads are restored at once.
-    keep_for: Option<Duration>,
 }
 
 /// Answer to a line if the list is in memory and in the journal.
@@ -245,11 +245,6 @@ impl Keeper {
             Some("owner") => task_identity(&mut fields)
                 .zip(fields.next().and_then(path))
                 .is_some_and(|(owner, directory)| self.meet(owner, &directory)),
-            Some("keep") => {
-                let time = fields.next().and_then(|time| time.parse().ok());
-                self.keep_for = time.map(Duration::from_millis);
-                time.is_some()
-            }
             Some("hold") => Entry::from_line(line).is_some_and(|entry| {
                 self.forget(entry.thread.id);
                 self.held.push(entry);
@@ -289,6 +284,8 @@ impl Keeper {
             return false;
         };
         self.owner = Some(held);
+        let service = std::env::var("SYSTEMD_EXEC_PID").ok();
+        self.is_service = service.is_some_and(|pid| pid == owner.id.to_string());
         match journal::make_directory(directory) {
             Ok(()) => {
                 self.at_work = KeeperLock::begin(directory, owner);
@@ -336,12 +333,14 @@ impl Keeper {
             }
         }
         trees_first(&mut self.held);
-        let keep_for = self.keep_for.filter(|_| self.journal.is_some());
-        let is_kept = |entry: &Entry| entry.kept && keep_for.is_some();
-        let (kept, held) = std::mem::take(&mut self.held).into_iter().partition(is_kept);
+        let is_kept = |entry: &Entry| entry.kept.is_some() && self.journal.is_some();
+        let held = std::mem::take(&mut self.held);
+        let (kept, held): (Vec<_>, _) = held.into_iter().partition(is_kept);
         self.held = held;
         let restored = self.give_held_back(&kept);
-        match keep_for.filter(|_| !kept.is_empty()) {
+        let keep_for = kept.iter().filter_map(|entry| entry.kept).max();
+        match keep_for {
+            Some(_) if self.is_service => restored,
             Some(time) if !self.wait_for_adoption(time) => {
                 self.held.extend(self.still_listed(kept));
                 self.give_held_back(&[])
@@ -427,7 +426,7 @@ fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
         thread: TaskIdentity { id: tid, started: started(tid)? },
         way: HoldMethod::Member,
         cpuset: None,
-        kept: false,
+        kept: None,
         ..tree.clone()
     })
 }
@@ -471,7 +470,7 @@ mod tests {
             affinity: get_affinity(id).unwrap(),
             way: HoldMethod::Process,
             cpuset: None,
-            kept: false,
+            kept: None,
         };
         TaskFd::open(id).unwrap().signal(Signal::STOP).unwrap();
         while !sleeper.is_stopped() {
@@ -535,7 +534,7 @@ mod tests {
         assert_eq!(heard(&mut keeper, "free 10"), UNWRITTEN);
     }
 
-    /// A thread whose journal entry has `kept` set stays stopped for a while after its owner ends,
+    /// A thread whose journal entry is kept stays stopped for a while after its owner ends,
     /// and is then restored. If a new scheduler removes the entry from the journal before that, the
     /// keeper does not restore the thread.
     #[test]
@@ -544,11 +543,10 @@ mod tests {
             let directory = tempfile::tempdir().unwrap();
             let owner = ourselves().unwrap();
             let (sleeper, entry) = held_sleeper();
-            let entry = Entry { kept: true, ..entry };
+            let entry = Entry { kept: Some(Duration::from_millis(700)), ..entry };
             let path = journal::path_for(directory.path(), owner);
             let mut keeper = Keeper::default();
             assert_eq!(heard(&mut keeper, &hello(owner, directory.path())), WRITTEN);
-            assert_eq!(heard(&mut keeper, "keep 700"), WRITTEN);
             assert_eq!(heard(&mut keeper, &entry.to_line()), WRITTEN);
             assert_eq!(heard(&mut keeper, "all"), WRITTEN);
             let waiting = std::thread::spawn(move || keeper.give_all_back());
@@ -562,5 +560,24 @@ mod tests {
             assert_eq!(sleeper.is_stopped(), is_adopted);
             assert!(!path.exists());
         }
+    }
+
+    /// systemd starts a service again only when its keeper has ended, so this keeper does not wait
+    /// until the time of the kept thread has passed.
+    #[test]
+    fn keeper_of_systemd_service_leaves_kept_thread_and_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let owner = ourselves().unwrap();
+        let (sleeper, entry) = held_sleeper();
+        let entry = Entry { kept: Some(Duration::from_hours(1)), ..entry };
+        let mut keeper = Keeper::default();
+        assert_eq!(heard(&mut keeper, &hello(owner, directory.path())), WRITTEN);
+        keeper.is_service = true;
+        assert_eq!(heard(&mut keeper, &entry.to_line()), WRITTEN);
+        assert_eq!(heard(&mut keeper, "all"), WRITTEN);
+        assert_eq!(keeper.give_all_back(), ExitCode::SUCCESS);
+        assert!(sleeper.is_stopped(), "a kept thread was restored");
+        let path = journal::path_for(directory.path(), owner);
+        assert_eq!(journal::read(&path).unwrap(), [entry]);
     }
 }

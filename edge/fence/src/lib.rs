@@ -499,7 +499,7 @@ impl Fence {
             affinity: get_affinity(tid).map_err(unreadable)?,
             way,
             cpuset: None,
-            kept: false,
+            kept: None,
         };
         // If a dead owner left this thread as kept, its current state is not its original state.
         // The owner's journal has the original state.

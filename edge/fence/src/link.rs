@@ -124,8 +124,7 @@ impl KeeperLink {
             .spawn()
             .map_err(failed)?;
         let mut keeper = KeeperLink { link, child };
-        let keep = command.keep_for.map(|time| format!("keep {}", time.as_millis()));
-        let facts: Vec<String> = keep.into_iter().chain(held.map(Entry::to_line)).collect();
+        let facts: Vec<String> = held.map(Entry::to_line).collect();
         let kept = keeper.hears(&[hello]).and_then(|_| keeper.tell_all(&facts));
         match kept.and_then(|_| keeper.tell("all")) {
             Ok(kept) => Ok((keeper, kept)),

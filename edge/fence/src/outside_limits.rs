@@ -48,7 +48,7 @@ impl Fence {
     /// If the keeper cannot record the change.
     pub fn keep_on_death(&mut self, tid: Tid) -> Result<(), FenceError> {
         let Some((entry, _)) = self.held.get_mut(&tid) else { return Ok(()) };
-        entry.kept = true;
+        entry.kept = self.command.keep_for;
         let kept = self.keeper.tell(&entry.to_line())?;
         self.note(kept);
         Ok(())

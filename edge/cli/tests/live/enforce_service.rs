@@ -1,6 +1,8 @@
 //! Tests of reservations that the kernel enforces (`--enforce deadline`), and of what outlives a
 //! killed daemon. Needs root.
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::common::live::{self, Live, Victim, let_pass, wait_until};
@@ -181,7 +183,12 @@ fn kernel_keeps_reservation_of_killed_daemon_for_next_daemon() {
     let used = || thread_cpu_time(victim.spinner).unwrap();
     let before = used();
     wait_until("the VM to receive more CPU time", || used() > before);
-    live.run(&["doctor", "--free", "--unless-kept"]).ended_with(0);
+    assert_eq!(
+        doctor_as_service(&live),
+        "systemctl --quiet stop slackline-kept.timer\n\
+         systemd-run --quiet --collect --unit slackline-kept --timer-property=AccuracySec=1s \
+         --on-active=300000ms PROGRAM doctor --free\n"
+    );
     assert_eq!(slice(&victim), Some(Span::from_ms(1)));
     let daemon = start(&live, &keep);
     wait_until("the reservation to be active", || daemon.one("web")["state"] == "active");
@@ -211,4 +218,28 @@ fn keeper_ends_reservation_of_killed_daemon_after_the_configured_time() {
         live.nothing_is_left();
         std::fs::remove_dir_all(live.place.path("state")).unwrap();
     }
+}
+
+/// Runs `doctor --free --unless-kept` as systemd does when a service has ended. Returns the commands
+/// that it gives to systemd.
+fn doctor_as_service(live: &Live) -> String {
+    let bin = live.place.path("bin");
+    std::fs::create_dir(&bin).unwrap();
+    for name in ["systemctl", "systemd-run"] {
+        let script = "#!/bin/sh\necho \"${0##*/} $*\" >> \"${0%/*}/calls\"\n";
+        std::fs::write(bin.join(name), script).unwrap();
+        let mode = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(bin.join(name), mode).unwrap();
+    }
+    let program = live.command(&[]).get_program().to_owned();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let status = Command::new("sh")
+        .args(["-c", "SYSTEMD_EXEC_PID=$$ exec \"$0\" doctor --free --unless-kept"])
+        .arg(&program)
+        .env("PATH", path)
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+    let calls = std::fs::read_to_string(bin.join("calls")).unwrap();
+    calls.replace(program.to_str().unwrap(), "PROGRAM")
 }
