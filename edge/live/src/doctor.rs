@@ -9,6 +9,7 @@
 mod cpus;
 mod deadline;
 mod groups;
+mod journal;
 mod kernel;
 mod machines;
 mod neighbours;
@@ -205,6 +206,7 @@ const fn probe_of(topic: Topic) -> Probe {
         Topic::Cgroup => groups::version,
         Topic::Freezer => groups::freezer,
         Topic::CgroupMoves => groups::moves,
+        Topic::Journal => journal::file_system,
         Topic::SchedExt => kernel::sched_ext,
         Topic::GroupReservations => groups::reservations,
         Topic::Perf => watching::perf,

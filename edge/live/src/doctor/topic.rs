@@ -45,6 +45,8 @@ pub enum Topic {
     Freezer,
     /// Time for which a move of a thread to another cgroup blocks the freezer.
     CgroupMoves,
+    /// File system of the journal, in which the changed threads are recorded.
+    Journal,
     /// Support for loadable schedulers (`sched_ext`).
     SchedExt,
     /// Support for real-time budgets of cgroups with periods (`cpu.rt.max`).
@@ -95,7 +97,7 @@ impl Section {
 
 impl Topic {
     /// All topics in the order of a report: by section.
-    pub const ALL: [Topic; 28] = [
+    pub const ALL: [Topic; 29] = [
         Topic::Kernel,
         Topic::Privilege,
         Topic::MemoryLock,
@@ -117,6 +119,7 @@ impl Topic {
         Topic::Cgroup,
         Topic::Freezer,
         Topic::CgroupMoves,
+        Topic::Journal,
         Topic::SchedExt,
         Topic::GroupReservations,
         Topic::Perf,
@@ -151,6 +154,7 @@ impl Topic {
             Topic::Cgroup => "cgroup",
             Topic::Freezer => "freezer",
             Topic::CgroupMoves => "cgroup-moves",
+            Topic::Journal => "journal",
             Topic::SchedExt => "sched-ext",
             Topic::GroupReservations => "hcbs",
             Topic::Perf => "perf",
@@ -184,6 +188,7 @@ impl Topic {
             | Topic::Cgroup
             | Topic::Freezer
             | Topic::CgroupMoves
+            | Topic::Journal
             | Topic::SchedExt
             | Topic::GroupReservations => Section::Holding,
             Topic::Perf | Topic::Tracefs | Topic::Bpf => Section::Watching,
@@ -221,6 +226,7 @@ impl Topic {
             Topic::Governor => "if CPUs change frequency, equal CPU time is not equal work",
             Topic::Cgroup => "cgroups freeze single threads and set budgets",
             Topic::Freezer => "the freezer stops a single thread, a signal stops a whole process",
+            Topic::Journal => "each new reservation waits until its threads are in the journal",
             Topic::CgroupMoves => "no VM is stopped or resumed while a program moves a thread",
             Topic::SchedExt => "not needed; sched_ext would be another way to control threads",
             Topic::GroupReservations => {
