@@ -52,6 +52,9 @@ Long checks, run by hand:
   attack   [--minutes N]
            attack a daemon as users with few rights, over its socket and over TLS, and measure what
            others notice; default 30 minutes; as root
+  mutate   [--count N]
+           give mutated traces, recordings, scenarios, hook texts and ledgers to the program;
+           default 20000; as root
   rt-app   [--seconds N]
            compare imported threads with rt-app itself; default 20 seconds per run; as root
   libvirt  reserve CPU time for a guest of a real libvirt; as root
@@ -119,6 +122,8 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["observe", "--minutes", minutes] => outside::observe(minutes),
         ["attack"] => outside::attack("30"),
         ["attack", "--minutes", minutes] => outside::attack(minutes),
+        ["mutate"] => outside::mutate("20000"),
+        ["mutate", "--count", count] => outside::mutate(count),
         ["rt-app"] => rt_app::run("20"),
         ["rt-app", "--seconds", seconds] => rt_app::run(seconds),
         ["fuzz"] => fuzz::run("5", None),

@@ -23,15 +23,25 @@ pub fn attack(minutes: &str) -> Result<ExitCode> {
     step::check_by_python("attack.py", step::positive(minutes)? * 60)
 }
 
+/// Gives `count` mutated traces, recordings, scenarios, hook texts and ledgers to the program, and
+/// checks that it refuses them in time and without a panic. Needs root.
+///
+/// # Errors
+/// If `count` is not a whole number above zero, or Python cannot be started.
+pub fn mutate(count: &str) -> Result<ExitCode> {
+    step::check_by_python("mutate.py", step::positive(count)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn xtask_observe_and_attack_refuse_invalid_minutes_before_they_build() {
-        for minutes in ["0", "-1", "many", ""] {
-            assert!(observe(minutes).is_err(), "{minutes}");
-            assert!(attack(minutes).is_err(), "{minutes}");
+    fn xtask_checks_from_outside_refuse_invalid_numbers_before_they_build() {
+        for number in ["0", "-1", "many", ""] {
+            assert!(observe(number).is_err(), "{number}");
+            assert!(attack(number).is_err(), "{number}");
+            assert!(mutate(number).is_err(), "{number}");
         }
     }
 }
