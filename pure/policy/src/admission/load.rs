@@ -33,14 +33,6 @@ impl ReservedLoad {
         self.count += 1;
     }
 
-    pub(crate) fn add_all(&mut self, other: &ReservedLoad) {
-        for (period, slices) in &other.slices {
-            *self.slices.entry(*period).or_default() += slices;
-        }
-        self.floor += other.floor;
-        self.count += other.count;
-    }
-
     pub(crate) fn remove(&mut self, reservation: Reservation) {
         let left = self.slices.get_mut(&reservation.period()).expect("a booked period has a sum");
         *left -= slice(reservation);
@@ -223,19 +215,6 @@ mod tests {
         load.remove(reservation(1, 6));
         assert!(load.has_room(reservation(166_666_666, 1_000_000_000), CpuShare::ONE));
         assert!(!load.has_room(reservation(166_666_667, 1_000_000_000), CpuShare::ONE));
-    }
-
-    #[test]
-    fn sum_of_the_reserved_loads_of_two_cpus_is_exact() {
-        let mut load = ReservedLoad::default();
-        load.add(reservation(1, 3));
-        let mut other = ReservedLoad::default();
-        other.add(reservation(1, 3));
-        other.add(reservation(1, 6));
-        load.add_all(&other);
-        assert!(load.has_room(reservation(1, 6), CpuShare::ONE));
-        load.add(reservation(1, 6));
-        assert!(!load.has_room(reservation(1, u64::MAX), CpuShare::ONE));
     }
 
     #[test]

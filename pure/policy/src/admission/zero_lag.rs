@@ -30,6 +30,11 @@ pub(crate) trait ReservationBooks {
 
     /// Returns true if `one` demands more capacity than `other`.
     fn takes_more(&self, one: Reservation, other: Reservation) -> bool;
+
+    /// Returns true if a share at `inner` also counts in the load of `place`.
+    fn counts_in(inner: Self::Place, place: Self::Place) -> bool {
+        inner == place
+    }
 }
 
 /// Shares that vCPUs gave up and that stay reserved (held) until the entitlement of the vCPU equals
@@ -240,8 +245,8 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
         holds.chain(own)
     }
 
-    /// Returns the share to book at a place (CPU or set of CPUs) if `asked` is reserved there. The
-    /// result is larger than `asked` if this vCPU gave up a larger share that is still reserved
+    /// Returns the share that counts at a place (CPU or set of CPUs) if `asked` is reserved there.
+    /// The result is larger than `asked` if this vCPU gave up a larger share that is still reserved
     /// there.
     pub(crate) fn demand<B: ReservationBooks<Place = P>>(
         &self,
@@ -249,7 +254,8 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
         asked: Reservation,
         books: &B,
     ) -> Reservation {
-        let here = self.holds.iter().filter(|hold| hold.is_booked && hold.place == place);
+        let is_here = |hold: &&Hold<P>| hold.is_booked && B::counts_in(hold.place, place);
+        let here = self.holds.iter().filter(is_here);
         here.map(|hold| hold.share)
             .fold(asked, |most, share| if books.takes_more(share, most) { share } else { most })
     }
@@ -259,13 +265,6 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
     pub(crate) fn advance(&self, now: Time) -> Span {
         let advance = |hold: &Hold<P>| hold.share.over_rounded_up(hold.until.since(now));
         self.holds.iter().map(advance).max().unwrap_or(Span::ZERO)
-    }
-
-    /// Drops the reservation of the vCPU, and the shares that it gave up, at all places except
-    /// `place`.
-    pub(crate) fn forget_but(&mut self, place: P) {
-        self.holds.retain(|hold| hold.place == place);
-        self.now = self.now.filter(|(at, _)| *at == place);
     }
 }
 

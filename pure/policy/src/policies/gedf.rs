@@ -31,7 +31,7 @@ use alloc::string::ToString;
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::admission::set_books::SetBooks;
+use crate::admission::set_books::{AffinityOf, SetBooks};
 use crate::admission::zero_lag::{Booking, Holds, ReservationBooks};
 use crate::api::field::{distance, slice_of};
 use crate::queues::ordered::Queues;
@@ -112,7 +112,7 @@ fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
 struct Gedf {
     rules: GedfRules,
     books: SetBooks,
-    holds: Holds<CpuSet>,
+    holds: Holds<AffinityOf>,
     /// Runnable vCPUs: those that run, and those that wait with budget left.
     order: RankOrder,
     /// One queue per CPU: the ends of the periods of runnable vCPUs.
@@ -167,10 +167,9 @@ impl Policy for Gedf {
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let mut server = GedfServer::new(share, at.allowed(vcpu), at.now())?;
         let before = &self.servers[vcpu];
-        let advance = before.advance(at.now());
-        let now = (before.allowed, before.reservation);
+        let now = (before.booking(vcpu), before.advance(at.now()));
         server.asleep_since = before.asleep_since;
-        server.debt = self.promise(at, vcpu, Some((now, advance)), &server)?;
+        server.debt = self.promise(at, vcpu, Some(now), &server)?;
         let is_awake = at.is_awake(vcpu);
         if is_awake {
             server.begin_job(server.period_end);
@@ -194,9 +193,8 @@ impl Policy for Gedf {
     fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         let server = self.servers.remove(vcpu).expect("a joined vCPU has a server");
-        let now = Some((server.allowed, server.reservation));
         self.holds.lapse(at.now(), &mut self.books);
-        let lifted = self.holds.lift(vcpu, now, &mut self.books);
+        let lifted = self.holds.lift(vcpu, Some(server.booking(vcpu)), &mut self.books);
         let account = (at.now(), server.advance(at.now()));
         self.holds.settle(&lifted, None, account, &mut self.books);
         if !self.holds.is_empty() && self.rests(at) {
@@ -351,11 +349,11 @@ impl Gedf {
         &mut self,
         at: &Moment,
         vcpu: VcpuId,
-        before: Option<(Booking<CpuSet>, Span)>,
+        before: Option<(Booking<AffinityOf>, Span)>,
         asked: &GedfServer,
     ) -> Result<Span, AdmitError> {
-        let (now, share, allowed) = (at.now(), asked.reservation, asked.allowed);
-        self.books.keep(allowed);
+        let (now, (place, share)) = (at.now(), asked.booking(vcpu));
+        self.books.keep(asked.allowed);
         let rests = !self.holds.is_empty() && self.rests(at);
         let undone = (!self.holds.is_empty()).then(|| (self.holds.clone(), self.books.clone()));
         self.holds.lapse(now, &mut self.books);
@@ -363,9 +361,9 @@ impl Gedf {
             self.holds.rest_all(&mut self.books);
         }
         let booking = before.map(|(booking, _)| booking);
-        let mut lifted = self.holds.lift(vcpu, booking, &mut self.books);
-        let demand = |share| lifted.demand(allowed, share, &self.books);
-        if let Some(error) = self.books.refuses(share, demand, allowed) {
+        let lifted = self.holds.lift(vcpu, booking, &mut self.books);
+        let demand = |place, share| lifted.demand(place, share, &self.books);
+        if let Some(error) = self.books.refuses(share, demand, place) {
             if let Some(undone) = undone {
                 (self.holds, self.books) = undone;
             } else if let Some((place, share)) = booking {
@@ -374,9 +372,7 @@ impl Gedf {
             return Err(error);
         }
         let advance = before.map_or_else(|| lifted.advance(now), |(_, advance)| advance);
-        // Sets of CPUs overlap, so a share held on two of them would count twice on both.
-        lifted.forget_but(allowed);
-        self.holds.settle(&lifted, Some((allowed, share)), (now, advance), &mut self.books);
+        self.holds.settle(&lifted, Some((place, share)), (now, advance), &mut self.books);
         self.rules.largest = self.rules.largest.max(share.slice());
         Ok(advance)
     }
@@ -468,6 +464,10 @@ impl GedfServer {
             asleep_since: now,
             slept: false,
         })
+    }
+
+    fn booking(&self, vcpu: VcpuId) -> Booking<AffinityOf> {
+        (AffinityOf::new(vcpu, self.allowed), self.reservation)
     }
 
     fn rank(&self) -> Rank {

@@ -273,3 +273,71 @@ fn gedf_departed_vcpu_share_stays_reserved_until_other_budgets_expire() {
         assert_eq!(room(&*policy, &at) == before, is_free, "left at {now}");
     }
 }
+
+fn cpus(numbers: &[usize]) -> CpuSet {
+    numbers.iter().copied().map(CpuId::new).collect()
+}
+
+/// Two CPUs without a reserve. By 5 ms, vCPU 0 has used its 5 of 10 ms on CPU 0. vCPU 1 waits for
+/// its 10 of 20 ms there. vCPU 2 reserves `third` on CPU 1. No vCPU may use the other CPU.
+fn one_vcpu_ahead_on_cpu_0(third: &Values) -> (Box<dyn Policy>, Moment) {
+    let rules = [("reserve", "0cpu"), ("asleep", "trimmed")];
+    let (mut policy, mut at) = (policy(&rules, 2), Moment::at_start(2));
+    let (first, second) = (share("5ms", "10ms"), share("10ms", "20ms"));
+    for (slot, cpu, share) in [(0, 0, &first), (1, 0, &second), (2, 1, third)] {
+        at.join(vcpu(slot));
+        at.allow(vcpu(slot), cpus(&[cpu]));
+        policy.admit(&at, vcpu(slot), share).unwrap();
+        at.set_awake(vcpu(slot), true);
+        policy.on_wake(&at, vcpu(slot));
+    }
+    at.occupy(CpuId::new(0), vcpu(0));
+    policy.on_start(&at, vcpu(0));
+    at.advance(Time::START + Span::from_ms(5));
+    policy.charge(&at, vcpu(0), Span::from_ms(5));
+    at.vacate(CpuId::new(0));
+    policy.on_timeslice_end(&at, vcpu(0), TimesliceEnd::Limit);
+    (policy, at)
+}
+
+/// The first vCPU has an excess of 2.5 ms, which accrues by 10 ms. If another vCPU got its capacity
+/// on CPU 0 before that, the second vCPU would be tardy. On both CPUs together, the first vCPU
+/// counts once.
+#[test]
+fn gedf_vcpu_with_new_affinity_keeps_old_cpus_reserved_until_zero_lag() {
+    for (rejoins, to) in [(true, &[1][..]), (true, &[0, 1]), (false, &[1]), (false, &[0, 1])] {
+        let (mut policy, mut at) = one_vcpu_ahead_on_cpu_0(&share("1ms", "10ms"));
+        if rejoins {
+            at.leave(vcpu(0));
+            policy.on_leave(&at, vcpu(0));
+            at.join(vcpu(0));
+            at.allow(vcpu(0), cpus(to));
+            policy.admit(&at, vcpu(0), &share("5ms", "10ms")).unwrap();
+        } else {
+            at.allow(vcpu(0), cpus(to));
+            policy.adjust(&at, vcpu(0), &share("5ms", "10ms")).unwrap();
+        }
+        let room = |at: &Moment, on: &[usize]| {
+            policy.available_slice(at, Span::from_ms(20), cpus(on)).unwrap()
+        };
+        let both = Span::from_ms(18);
+        assert_eq!((room(&at, &[0]), room(&at, &[0, 1])), (Span::ZERO, both), "{rejoins} {to:?}");
+        at.advance(Time::START + Span::from_ns(9_999_999));
+        assert_eq!((room(&at, &[0]), room(&at, &[0, 1])), (Span::ZERO, both), "{rejoins} {to:?}");
+        at.advance(Time::START + Span::from_ms(10));
+        let half = Span::from_ms(10);
+        assert_eq!((room(&at, &[0]), room(&at, &[0, 1])), (half, both), "{rejoins} {to:?}");
+    }
+}
+
+/// All capacity is reserved. While the old CPU of a vCPU stays reserved, the other vCPUs may still
+/// change their reservations within what they have.
+#[test]
+fn gedf_held_share_of_moved_vcpu_refuses_no_reduction() {
+    let (mut policy, mut at) = one_vcpu_ahead_on_cpu_0(&share("10ms", "10ms"));
+    at.allow(vcpu(0), cpus(&[0, 1]));
+    policy.adjust(&at, vcpu(0), &share("5ms", "10ms")).unwrap();
+    for (slot, less) in [(1, share("9ms", "20ms")), (2, share("9ms", "10ms"))] {
+        policy.adjust(&at, vcpu(slot), &less).unwrap();
+    }
+}
