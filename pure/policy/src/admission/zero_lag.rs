@@ -464,10 +464,16 @@ mod tests {
     }
 
     /// A vCPU uses its whole slice, half a CPU, in the first half of a period. The share is free at
-    /// the end of the period.
+    /// the end of the period, and not a nanosecond before.
     #[test]
     fn departed_vcpu_share_stays_reserved_until_zero_lag_time() {
         for name in POLICIES {
+            let mut scene = Scene::new(name);
+            scene.leave(vcpu(0));
+            scene.at.advance(ms(10) - Span::from_ns(1));
+            assert_eq!(scene.room(), Span::ZERO, "{name}");
+            scene.at.advance(ms(10));
+            assert_eq!(scene.room(), Span::from_ms(5), "{name}");
             let mut scene = Scene::new(name);
             scene.leave(vcpu(0));
             assert_eq!(scene.room(), Span::ZERO, "{name}");
@@ -488,6 +494,10 @@ mod tests {
             // A new slot, but the same number of the same domain.
             let back = VcpuId::new(7, DomId::new(0), 0);
             assert_eq!(scene.join(back, 5, 10), Ok(()), "{name}");
+            scene.policy.prepare_pick(&scene.at, CPU);
+            let pick = scene.policy.pick(&scene.at, CPU);
+            let left = Some(Span::from_us(2_500));
+            assert!(matches!(pick, Pick::Run { limit, .. } if limit == left), "{name}: {pick:?}");
             let ran = scene.run(10);
             let had = ran.iter().filter(|due| **due == Some(7)).count();
             assert_eq!(had, 3, "{name}: 2.5 of 5 ms are left, in timeslices of 1 ms: {ran:?}");
