@@ -382,7 +382,8 @@ fn sedf_departing_weighted_vcpus_cause_no_deadline_miss() {
     script.run_until(ms(100));
     // The excess has accrued by the time the next period begins.
     assert_eq!(script.shows(weighted[2], "slice"), "75ms");
-    script.run_until(ms(150));
+    script.run_until(ms(149));
+    assert_eq!(script.shows(slice, "deadline"), "in 300ms", "the slice was delivered");
 }
 
 /// A vCPU with a weight has used its slice, 50 of 100 ms, when a newcomer with nearly all of the
@@ -401,6 +402,8 @@ fn sedf_newcomer_with_weight_receives_slice_from_next_period() {
     assert_eq!(script.shows(second, "slice"), "1ns");
     script.run_until(ms(149));
     assert_eq!(script.shows(slice, "deadline"), "in 300ms", "the slice was delivered");
+    assert_eq!(script.shows(first, "slice"), "1.525us", "shrunk since 100 ms");
+    assert_eq!(script.shows(second, "slice"), "1ns", "its first period ends at 150 ms");
     script.run_until(ms(151));
     assert_eq!(script.shows(second, "slice"), "49.998474ms");
 }
