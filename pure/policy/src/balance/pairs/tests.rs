@@ -21,6 +21,9 @@ const LITERAL: SwapRules = SwapRules {
     retries: false,
 };
 
+/// Rules of the balancer `repaired`.
+const REPAIRED: SwapRules = SwapRules { improves: true, by_lead: true, retries: true, ..LITERAL };
+
 fn run(loads: &[BalancerCpu], rules: &SwapRules, core_of: impl Fn(CpuId) -> CpuSet) -> Vec<Move> {
     super::run(loads, &groups(loads), rules, core_of)
 }
@@ -350,10 +353,10 @@ mod random {
             let reversed = |members: &[(u64, u64)]| {
                 members.iter().rev().copied().collect::<Vec<_>>()
             };
-            let by_weight = |hot: &[(u64, u64)], idle: &[(u64, u64)]| {
+            let by_weight = |hot: &[(u64, u64)], idle: &[(u64, u64)], rules| {
                 let loads = pair((1_000, 2_000), hot, idle);
                 let ideal = ideal(&[&loads[0], &loads[1]]);
-                let found = swap(&loads[0], &loads[1], ideal, &LITERAL);
+                let found = swap(&loads[0], &loads[1], ideal, rules);
                 found.map(|Swap { there, back }| {
                     let weights = |load: &BalancerCpu, ids: Vec<VcpuId>| {
                         let is_named = |member: &&Member| ids.contains(&member.vcpu);
@@ -365,8 +368,10 @@ mod random {
                     (weights(&loads[0], there), weights(&loads[1], back))
                 })
             };
-            let there = by_weight(&hot, &idle);
-            prop_assert_eq!(there, by_weight(&reversed(&hot), &reversed(&idle)));
+            for rules in [&LITERAL, &REPAIRED] {
+                let there = by_weight(&hot, &idle, rules);
+                prop_assert_eq!(there, by_weight(&reversed(&hot), &reversed(&idle), rules));
+            }
         }
     }
 }
