@@ -76,18 +76,21 @@ proptest! {
         }
     }
 
-    /// Reservations grow, shrink, are split or become unsplit at any time. A vCPU whose reservation
-    /// changes may receive its new slice only from its second new period on. All other vCPUs
-    /// receive every slice.
+    /// Half of the reservations grow, shrink, are split or become unsplit at any time. A vCPU whose
+    /// reservation changes may receive its new slice only from its second new period on. All other
+    /// vCPUs receive every slice.
     #[test]
     fn reservation_change_under_split_placement_causes_no_deadline_miss(
         (cpus, tasks, come) in sets(),
-        changes in prop::collection::vec((60_000_000..300_000_000_u64, 1..=1_500_u64), 16),
+        changes in prop::collection::vec(
+            prop::option::of((60_000_000..300_000_000_u64, 1..=1_500_u64)),
+            16,
+        ),
     ) {
         let mut tasks = tasks;
-        for (task, (at, part)) in tasks.iter_mut().zip(changes) {
-            let slice = (task.slice * part / 1_000).clamp(1, task.period);
-            task.change = Some((at, slice));
+        for (task, change) in tasks.iter_mut().zip(changes) {
+            let slice = |part: u64| (task.slice * part / 1_000).clamp(1, task.period);
+            task.change = change.map(|(at, part)| (at, slice(part)));
         }
         let host = Host { cpus, ..EXACT };
         let all = [(EDF, tasks.clone()), (SEDF, long_enough(tasks))];
@@ -144,6 +147,19 @@ const BALANCED: [Rules; 3] = [
     balanced("reserve = \"0cpu\", place = \"split\", balancer = \"planned\", quantum = \"3ms\""),
 ];
 
+/// Length of a run with two calls of the balancer, in nanoseconds.
+const TWO_BALANCER_CALLS: u64 = 1_300_000_000;
+
+/// Returns at most `most` tasks. The last three are vCPUs that receive slack only.
+fn with_best_effort(tasks: Vec<Task>, most: usize) -> Vec<Task> {
+    let mut tasks = long_enough(tasks);
+    let best_effort =
+        Task { slice: 1, period: 1, is_exact: false, sleeps: Vec::new(), change: None };
+    tasks.truncate(most - 3);
+    tasks.extend([&best_effort; 3].map(Task::clone));
+    tasks
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
@@ -153,12 +169,8 @@ proptest! {
         (cpus, tasks, come) in sets(),
         rules in 0..BALANCED.len(),
     ) {
-        let host = Host { cpus, length: 1_300_000_000, ..EXACT };
-        let mut tasks = long_enough(tasks);
-        let best_effort =
-            Task { slice: 1, period: 1, is_exact: false, sleeps: Vec::new(), change: None };
-        tasks.truncate(come.len() - 3);
-        tasks.extend([&best_effort; 3].map(Task::clone));
+        let host = Host { cpus, length: TWO_BALANCER_CALLS, ..EXACT };
+        let tasks = with_best_effort(tasks, come.len());
         let (trace, tasks) = run_admitted(&host, &BALANCED[rules], (tasks, come));
         check_slices(&trace, &tasks[..tasks.len() - 3])?;
         check_time(&trace, &host)?;
@@ -185,6 +197,9 @@ proptest! {
         let rules = Rules { parameters, ..SEDF };
         let (trace, tasks) = run_admitted(&host, &rules, (tasks, come));
         check_time(&trace, &host)?;
+        // If admission refuses a vCPU, none has to be split.
+        prop_assume!(tasks.len() == periods.len());
+        prop_assert!(split(&trace, &tasks) > 0);
         for Account { slot, period, had, owed } in accounts(&trace, tasks.len()) {
             let most = owed + Span::from_ns(LATENESS);
             prop_assert!(had <= most, "t{slot} had {had} of {owed}, {period}");
@@ -205,5 +220,27 @@ fn random_task_sets_of_split_placement_tests_contain_split_vcpus() {
             count += split(&trace, &tasks);
         }
         assert!(count > 25, "{}: {count} in 50 sets", rules.name);
+    }
+}
+
+/// In the runs with balancers, vCPUs with a reservation are split, and balancers migrate vCPUs that
+/// receive slack only.
+#[test]
+fn task_sets_of_balancer_tests_contain_split_and_migrating_vcpus() {
+    for rules in BALANCED {
+        let mut runner = TestRunner::deterministic();
+        let (mut reserved, mut best_effort) = (0, 0);
+        for _ in 0..20 {
+            let (cpus, tasks, come) =
+                sets().new_tree(&mut runner).expect("the strategy yields a set").current();
+            let host = Host { cpus, length: TWO_BALANCER_CALLS, ..EXACT };
+            let tasks = with_best_effort(tasks, come.len());
+            let (trace, tasks) = run_admitted(&host, &rules, (tasks, come));
+            let of_reserved = split(&trace, &tasks[..tasks.len() - 3]);
+            reserved += of_reserved;
+            best_effort += split(&trace, &tasks) - of_reserved;
+        }
+        let both = (reserved, best_effort);
+        assert!(reserved > 10 && best_effort > 10, "{}: {both:?} in 20 sets", rules.parameters);
     }
 }
