@@ -23,6 +23,7 @@ fn share(index: usize, task: &Task, slice: u64) -> String {
 }
 
 const BEST: Rules = Rules { name: "sedf", parameters: "reserve = \"0cpu\"", share };
+const WEIGHTED: Rules = Rules { parameters: "reserve = \"0cpu\", slack = \"weighted\"", ..BEST };
 const XEN: Rules = Rules { name: "sedf", parameters: "rules = \"xen-3.0.3\"", share };
 
 /// Drops vCPUs with slices below 5 us, which `sedf` refuses.
@@ -45,6 +46,36 @@ fn slack(trace: &[Record], count: usize) -> Vec<Vec<Span>> {
         }
     }
     steps
+}
+
+/// Checks that always runnable vCPUs receive slack by their weights, to within a quantum, and that
+/// vCPUs with a hard limit receive none.
+fn check_slack(trace: &[Record], tasks: &[Task]) -> Result<(), TestCaseError> {
+    const QUANTUM: u128 = 500_000;
+    let weight = |slot: usize| u128::from(WEIGHTS[slot % WEIGHTS.len()]);
+    for had in slack(trace, tasks.len()) {
+        let takers = (0..tasks.len()).filter(|&slot| !tasks[slot].is_exact);
+        let takers: Vec<usize> = takers.collect();
+        for (&a, &b) in takers.iter().flat_map(|a| takers.iter().map(move |b| (a, b))) {
+            // had[a] / weight(a) - had[b] / weight(b) <= quantum / weight(a), multiplied by both
+            // weights. A charge is rounded down by less than a nanosecond.
+            let (of_a, of_b) = (u128::from(had[a].ns()), u128::from(had[b].ns()));
+            let ahead = (of_a * weight(b)).saturating_sub(of_b * weight(a));
+            let rounding = had.len() as u128 * weight(a) * weight(b);
+            prop_assert!(ahead <= QUANTUM * weight(b) + rounding, "t{a} and t{b}: {had:?}");
+        }
+    }
+    let exact = (0..tasks.len()).filter(|&slot| tasks[slot].is_exact);
+    let last = slack(trace, tasks.len()).pop().unwrap_or_default();
+    for slot in exact {
+        prop_assert!(last.get(slot).is_none_or(|had| had.is_zero()), "t{slot} had slack");
+    }
+    if tasks.iter().any(|task| !task.is_exact) {
+        let used = |slot| Got::of(trace, slot).within(Time::START, Time::NEVER);
+        let used: Span = (0..tasks.len()).map(used).sum();
+        prop_assert_eq!(used, Span::from_ns(EXACT.length), "the CPU is never idle");
+    }
+    Ok(())
 }
 
 proptest! {
@@ -72,36 +103,15 @@ proptest! {
         check_time(&trace, &host)?;
     }
 
-    /// Two always runnable vCPUs receive slack by their weights, to within a quantum. vCPUs are
-    /// picked in order of slack received per weight, and each timeslice adds at most a quantum.
+    /// Always runnable vCPUs receive slack by their weights, to within a quantum. vCPUs are picked
+    /// in order of slack received per weight, and each timeslice adds at most a quantum.
     #[test]
     fn sedf_slack_of_two_vcpus_follows_weights_within_a_quantum(tasks in set(6, 700_000)) {
-        const QUANTUM: u128 = 500_000;
         let tasks: Vec<Task> = long_enough(tasks).iter().map(always).collect();
-        let trace = crate::sets::run(&EXACT, &BEST, &tasks);
-        check_slices(&trace, &tasks)?;
-        let weight = |slot: usize| u128::from(WEIGHTS[slot % WEIGHTS.len()]);
-        for had in slack(&trace, tasks.len()) {
-            let takers = (0..tasks.len()).filter(|&slot| !tasks[slot].is_exact);
-            let takers: Vec<usize> = takers.collect();
-            for (&a, &b) in takers.iter().flat_map(|a| takers.iter().map(move |b| (a, b))) {
-                // had[a] / weight(a) - had[b] / weight(b) <= quantum / weight(a), multiplied by
-                // both weights. A charge is rounded down by less than a nanosecond.
-                let (of_a, of_b) = (u128::from(had[a].ns()), u128::from(had[b].ns()));
-                let ahead = (of_a * weight(b)).saturating_sub(of_b * weight(a));
-                let rounding = had.len() as u128 * weight(a) * weight(b);
-                prop_assert!(ahead <= QUANTUM * weight(b) + rounding, "t{a} and t{b}: {had:?}");
-            }
-        }
-        let exact = (0..tasks.len()).filter(|&slot| tasks[slot].is_exact);
-        let last = slack(&trace, tasks.len()).pop().unwrap_or_default();
-        for slot in exact {
-            prop_assert!(last.get(slot).is_none_or(|had| had.is_zero()), "t{slot} had slack");
-        }
-        if tasks.iter().any(|task| !task.is_exact) {
-            let used = |slot| Got::of(&trace, slot).within(Time::START, Time::NEVER);
-            let used: Span = (0..tasks.len()).map(used).sum();
-            prop_assert_eq!(used, Span::from_ns(EXACT.length), "the CPU is never idle");
+        for rules in [&BEST, &WEIGHTED] {
+            let trace = crate::sets::run(&EXACT, rules, &tasks);
+            check_slices(&trace, &tasks)?;
+            check_slack(&trace, &tasks)?;
         }
     }
 
