@@ -297,6 +297,7 @@ fn hold_command_reports_cpu_and_blocked_time_per_vcpu() {
     // The upper limits are a fifth of a CPU, or three tenths with the unused budget of the third
     // vCPU. Each has a tolerance for late enforcement and for the start.
     let ways = [(&by_use[..2], 0), (&even[..], 260_000), (&by_use[..], 360_000)];
+    let mut busiest = Vec::new();
     for (more, most) in ways {
         let json = more.contains(&"--json");
         let holding = Holding::start(&live, &[&hold[..], more].concat());
@@ -332,7 +333,10 @@ fn hold_command_reports_cpu_and_blocked_time_per_vcpu() {
                 "{last}"
             );
         }
+        busiest.extend(parts.iter().map(|part| number(part, "delivered_ppm")).max());
     }
+    // A busy vCPU used budget that the blocked vCPU left unused: more than a third of the limit.
+    assert!(busiest[1] > busiest[0].max(200_000), "{busiest:?}");
     drop(guest);
     live.nothing_is_left();
 }

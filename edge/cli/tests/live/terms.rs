@@ -135,6 +135,7 @@ fn busy_vcpu_in_live_run_receives_unused_budget_of_sibling() {
         delivered(&run["runs"][0], "web.0")
     });
     assert!(0 < even && even <= 250_000, "{even} of 0.2 CPUs");
+    assert!(by_use > 200_000, "{by_use} is not more than half of 0.4 CPUs");
     assert!(even < by_use && by_use <= 500_000, "{by_use} of 0.4 CPUs, and {even} of 0.2");
     live.nothing_is_left();
 }
