@@ -23,7 +23,7 @@ mod trial;
 pub use child::{WaitingCommand, die_with_us};
 pub use clock_error::wall_clock_error;
 #[cfg(target_arch = "x86_64")]
-pub use old_kernel::{as_on_linux_4_4, without_perf_events};
+pub use old_kernel::{as_on_linux_4_4, only_with_calls, without_perf_events};
 pub use owner_rights::OwnerRights;
 pub use peer::peer_groups;
 pub use perf::{

@@ -31,6 +31,7 @@ mod soak_service;
 mod terms;
 mod thousand;
 mod trees;
+mod unit;
 mod whatif;
 mod why;
 

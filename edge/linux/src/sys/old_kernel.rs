@@ -1,6 +1,7 @@
-//! Simulation of other kernels for tests. A program runs as on Linux 4.4, or without perf events as
-//! in a sandbox. To simulate Linux 4.4, every system call that is newer is refused as unknown. To
-//! the program this looks like a kernel without that call.
+//! Simulation of other kernels for tests. A program runs as on Linux 4.4, without perf events as in
+//! a sandbox, or only with a list of system calls as in a systemd service. To simulate Linux 4.4,
+//! every system call that is newer is refused as unknown. To the program this looks like a kernel
+//! without that call.
 
 #![allow(clippy::cast_possible_truncation)] // Codes of BPF have 16 bits, numbers of calls 32.
 
@@ -29,8 +30,29 @@ pub fn without_perf_events(command: &mut Command) {
     }
 }
 
+/// Kills the program of this command, and each program that it starts, when it makes a system call
+/// whose number is not in `allowed`. The start fails without root, or if the kernel does not support
+/// system call filters.
+pub fn only_with_calls(command: &mut Command, allowed: &[u32]) {
+    let mut filter = vec![line(LOAD, NUMBER_OF_CALL, 0)];
+    for &call in allowed {
+        // If the number is another one, the next line is skipped.
+        filter.push(libc::sock_filter { code: JUMP_IF_IS, jt: 0, jf: 1, k: call });
+        filter.push(line(RETURN, libc::SECCOMP_RET_ALLOW, 0));
+    }
+    filter.push(line(RETURN, libc::SECCOMP_RET_KILL_PROCESS, 0));
+    // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
+    unsafe {
+        command.pre_exec(move || install(&mut filter));
+    }
+}
+
 const PERF_EVENT_OPEN: u32 = libc::SYS_perf_event_open as u32;
 
+const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+/// Offset of the number in the data that a filter sees.
+const NUMBER_OF_CALL: u32 = 0;
 const JUMP_IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
 const JUMP_IF_IS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 
@@ -41,17 +63,21 @@ fn refuse_later_calls() -> io::Result<()> {
 /// Installs a filter that refuses some system calls with `error`. A system call is refused if the
 /// comparison `jump` of its number with `call` is true.
 fn refuse(jump: u16, call: u32, error: i32) -> io::Result<()> {
-    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    const NUMBER_OF_CALL: u32 = 0;
-    let line = |code, k, jt| libc::sock_filter { code, jt, jf: 0, k };
-    let mut filter = [
+    install(&mut [
         line(LOAD, NUMBER_OF_CALL, 0),
         line(jump, call, 1),
         line(RETURN, libc::SECCOMP_RET_ALLOW, 0),
         line(RETURN, libc::SECCOMP_RET_ERRNO | error.unsigned_abs(), 0),
-    ];
-    let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+    ])
+}
+
+fn line(code: u16, k: u32, jt: u8) -> libc::sock_filter {
+    libc::sock_filter { code, jt, jf: 0, k }
+}
+
+/// Installs a filter for this process and for all programs that it starts.
+fn install(filter: &mut [libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: the kernel copies the program, which lives until the call returns.
     let result =
         unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
