@@ -111,6 +111,8 @@ struct Keeper {
     older: Vec<Entry>,
     /// Lock that shows other programs that this keeper is running.
     at_work: Option<KeeperLock>,
+    /// Time of the next reading of process trees. `None` if there are no trees.
+    next_look: Option<Instant>,
 }
 
 /// Answer to a line if the list is in memory and in the journal.
@@ -176,18 +178,28 @@ impl Keeper {
             fds.extend(end.map(|end| PollFd::from_borrowed_fd(end, PollFlags::IN)));
             let must_look = owner.is_some() && end.is_none() || self.trees().next().is_some();
             let times = match end {
-                Some(_) => u32::try_from(1 + self.trees().count() / TREES).unwrap_or(u32::MAX),
+                Some(_) => u32::try_from(self.trees().count().div_ceil(TREES)).unwrap_or(u32::MAX),
                 None => 1,
             };
-            let look = Timespec::try_from(LOOK * times).map_err(io::Error::other)?;
-            match poll(&mut fds, must_look.then_some(&look)) {
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-                Ok(0) if !owner.is_some_and(|owner| owner.has_exited().unwrap_or(false)) => {
-                    self.look_at_trees();
+            // Lines of the owner do not delay the reading.
+            let now = Instant::now();
+            let at = must_look.then(|| self.next_look.unwrap_or(now + LOOK * times.max(1)));
+            let left = at.map(|at| Timespec::try_from(at.saturating_duration_since(now)));
+            let left = left.transpose().map_err(io::Error::other)?;
+            let polled = poll(&mut fds, left.as_ref());
+            let has_ended = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
+            self.next_look = at;
+            if at.is_some_and(|at| at <= Instant::now()) {
+                if self.owner.as_ref().is_some_and(|owner| owner.has_exited().unwrap_or(false)) {
+                    return Ok(true);
                 }
-                Ok(0) => return Ok(true),
-                Ok(_) => return Ok(fds.get(1).is_some_and(|fd| !fd.revents().is_empty())),
+                self.look_at_trees();
+                self.next_look = None;
+            }
+            match polled {
+                Ok(0) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) => return Ok(has_ended),
             }
         }
     }
@@ -532,6 +544,37 @@ mod tests {
             assert_eq!(heard(&mut keeper, line), WHAT, "{line}");
         }
         assert_eq!(heard(&mut keeper, "free 10"), UNWRITTEN);
+    }
+
+    /// The keeper then never waits for a line as long as the interval at which it reads trees.
+    #[test]
+    fn keeper_lists_started_processes_while_the_owner_sends_many_lines() {
+        use std::io::BufRead;
+        let directory = tempfile::tempdir().unwrap();
+        let owner = ourselves().unwrap();
+        let ((_first, entry), (member, _)) = (held_sleeper(), held_sleeper());
+        let group = directory.path().join("group");
+        std::fs::create_dir(&group).unwrap();
+        std::fs::write(group.join("cgroup.threads"), format!("{}\n", member.id())).unwrap();
+        let way = HoldMethod::Tree(TreePlace { group, origin: None });
+        let entry = Entry { way, ..entry };
+        let (mut to, link) = UnixStream::pair().unwrap();
+        let keeper = std::thread::spawn(move || Keeper::default().listen(&link));
+        let mut answers = io::BufReader::new(to.try_clone().unwrap());
+        let journal = journal::path_for(directory.path(), owner);
+        let is_listed = || {
+            let entries = journal::read(&journal).unwrap_or_default();
+            entries.iter().any(|entry| entry.thread.id == member.id())
+        };
+        write!(to, "{}\n{}\n", hello(owner, directory.path()), entry.to_line()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !is_listed() && Instant::now() < deadline {
+            to.write_all(b"all\n").unwrap();
+            answers.read_line(&mut String::new()).unwrap();
+        }
+        assert!(is_listed());
+        to.shutdown(std::net::Shutdown::Both).unwrap();
+        keeper.join().unwrap().unwrap();
     }
 
     /// A thread whose journal entry is kept stays stopped for a while after its owner ends,
