@@ -272,8 +272,9 @@ fn restore_one(tid: Tid, default: Original) -> Result<(), GiveBackError> {
 
 /// Returns the new id of a held thread that has executed another program. Such a thread becomes the
 /// only one of its process and gets the id of the first thread. It stays in the cgroups that the
-/// fence made for it, and keeps the scheduling class that the fence set. `None` if the thread has
-/// not executed another program.
+/// fence made for it. It keeps the scheduling class that the fence set, and the single CPU to which
+/// the fence pinned it. One of these signs suffices. `None` if the thread has not executed another
+/// program.
 fn renumbered(entry: &Entry) -> Option<Tid> {
     let pid = entry.process.id;
     let is_in_ours = || {
@@ -283,10 +284,11 @@ fn renumbered(entry: &Entry) -> Option<Tid> {
         };
         stop.into_iter().chain(&entry.cpuset).any(|place| place.contains(pid))
     };
+    let is_pinned = || get_affinity(pid).is_ok_and(|now| now.len() == 1 && now != entry.affinity);
     let is_it = entry.thread.id != pid
         && exists(pid, entry.process).unwrap_or(false)
         && threads_of(pid).is_ok_and(|threads| threads == [pid])
-        && (is_in_ours() || get_scheduling(pid).is_ok_and(is_of_held_thread));
+        && (is_in_ours() || is_pinned() || get_scheduling(pid).is_ok_and(is_of_held_thread));
     is_it.then_some(pid)
 }
 
@@ -397,5 +399,44 @@ pub(super) fn ignore_gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if means_gone(&error) => Ok(()),
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use slackline_linux::sys::own_tid;
+    use slackline_linux::thread::Stat;
+
+    /// The thread ran as an ordinary thread when it executed another program, and the fence made no
+    /// cgroup for it. So only the single CPU shows that the fence held it.
+    #[test]
+    fn thread_that_executed_a_program_while_pinned_gets_its_cpus_back() {
+        let all = get_affinity(own_tid()).unwrap();
+        if all.len() < 2 {
+            println!("skipped: needs two CPUs");
+            return;
+        }
+        let pid = |child: &std::process::Child| Tid::new(i32::try_from(child.id()).unwrap());
+        // The id of an ended process stands for the former id of the thread.
+        let mut ended = Command::new("true").spawn().unwrap();
+        let former = pid(&ended).unwrap();
+        ended.wait().unwrap();
+        let mut program = Command::new("sleep").arg("1000").spawn().unwrap();
+        let now = pid(&program).unwrap();
+        let started = Stat::of(now, now).unwrap().started();
+        let cpus: Vec<String> = all.iter().map(|cpu| cpu.index().to_string()).collect();
+        let cpus = cpus.join(",");
+        let line = format!("hold {now} {started} {former} {started} other,0 keep {cpus} nothing");
+        let entry = Entry::from_line(&line).unwrap();
+        set_affinity(now, &all.first().map(CpuSet::one).unwrap()).unwrap();
+        let given_back = give_back(&entry);
+        let affinity = get_affinity(now);
+        program.kill().unwrap();
+        program.wait().unwrap();
+        assert_eq!(given_back.unwrap(), GivenBack::Exited);
+        assert_eq!(affinity.unwrap(), all);
     }
 }
