@@ -275,9 +275,9 @@ fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>
         wanted += beside_of(&parent, &group);
         group = parent;
     }
-    let room = read(&root.join(RUNTIME))?;
-    if group == root && wanted > room {
-        return Err(BudgetError::NoRoom { group: leaf.to_path_buf(), asked: wanted, room });
+    if group == root && wanted > read(&root.join(RUNTIME))? {
+        let room = room(root, leaf)?;
+        return Err(BudgetError::NoRoom { group: leaf.to_path_buf(), asked: needs, room });
     }
     raised.reverse();
     Ok(raised)
@@ -421,7 +421,7 @@ mod tests {
         );
         assert_eq!(plan(root.path(), &of("machine/web/vcpu1"), 200_000).unwrap(), []);
         let none = plan(root.path(), &of("machine/web/vcpu0"), 651_000).unwrap_err();
-        assert!(matches!(none, BudgetError::NoRoom { asked: 951_000, room: 950_000, .. }));
+        assert!(matches!(none, BudgetError::NoRoom { asked: 651_000, room: 650_000, .. }));
     }
 
     /// The largest budget that `room` returns is also the largest budget that `plan` accepts.
