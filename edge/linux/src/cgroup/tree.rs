@@ -260,7 +260,8 @@ impl Gathering<'_> {
             if outside.is_empty() {
                 return Ok(());
             }
-            for pid in outside {
+            // All are checked before the first is moved, so that a refused tree is not changed.
+            for &pid in &outside {
                 if ours == Some(pid.raw()) {
                     return Err(CgroupError::HoldsOurselves { group: self.group.into() });
                 }
@@ -273,6 +274,8 @@ impl Gathering<'_> {
                     // visible.
                     Err(_) | Ok(_) => {}
                 }
+            }
+            for pid in outside {
                 match write(self.file, &pid.to_string(), Step::Move) {
                     Err(error) if error.is(rustix::io::Errno::SRCH) => {
                         ended.insert(pid);
@@ -331,5 +334,40 @@ fn find_folders(folder: &Path, name: &str, found: &mut BTreeSet<PathBuf>) {
             }
             find_folders(&entry.path(), name, found);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// The descendants are a shell and its child. The kernel's file is an ordinary file here, which
+    /// shows the processes that were moved.
+    #[test]
+    fn no_process_is_moved_if_one_is_in_another_cgroup() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(PROCESSES);
+        fs::write(&file, "").unwrap();
+        let mut shell = Command::new("sh");
+        let shell = shell.args(["-c", "sleep 1000 & echo; wait"]).stdout(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let mut line = [0];
+        io::Read::read_exact(shell.stdout.as_mut().unwrap(), &mut line).unwrap();
+        let root = Tid::new(i32::try_from(shell.id()).unwrap()).unwrap();
+        let (origin, elsewhere) = (Path::new("/origin"), PathBuf::from("/elsewhere"));
+        let folders = Gathering { group: folder.path(), origin, file: &file };
+        let found = descendants(root).unwrap();
+        let group_of = |pid| Ok(Some(if pid == root { origin.into() } else { elsewhere.clone() }));
+        let gathered = folders.gather(root, || Ok(BTreeSet::new()), group_of);
+        for pid in found.iter().filter_map(|pid| rustix::process::Pid::from_raw(pid.raw())) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        shell.wait().unwrap();
+        assert_eq!(found.len(), 2);
+        let error = gathered.unwrap_err();
+        assert!(matches!(error, CgroupError::Elsewhere { pid, .. } if pid == found[1]), "{error}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "");
     }
 }
