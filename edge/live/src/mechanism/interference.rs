@@ -14,8 +14,9 @@
 use slackline_units::{CpuShare, Reservation, Span};
 use thiserror::Error;
 
-/// Length of the longest window that is examined, as a multiple of the longest period. Beyond it,
-/// interference grows no faster than the window.
+/// Length of the longest window that is examined, as a multiple of the longest period, and number
+/// of slices of each thread whose ends are examined. Beyond them, interference grows no faster than
+/// its bound, which is linear.
 const WINDOWS: u64 = 64;
 
 /// A window in which deadline threads could make dispatcher reservations miss deadlines.
@@ -59,18 +60,27 @@ pub fn check_interference(
     Ok(())
 }
 
-/// Returns the windows, up to `last`, that end with a slice of the thread. Interference grows until
+/// Returns the first windows, up to `last`, that end with a slice of the thread. Interference grows until
 /// the end of such a slice, and then stays the same until the next slice.
 fn burst_ends(each: Reservation, last: Span) -> impl Iterator<Item = Span> {
     let first = each.slice() * 2;
     (0..WINDOWS).map(move |number| first + each.period() * number).filter(move |end| *end <= last)
 }
 
-/// Returns the longest time that a deadline thread can run in a window.
+/// Returns the longest time that a deadline thread can run in a window. If the window is longer
+/// than those of [`burst_ends`], the result is the larger, linear bound
+/// `2 * slice + (window - 2 * slice) * slice / period`. The bound is exact at the end of each slice
+/// and has no steps, so it needs no more windows.
 fn taken_in(each: Reservation, window: Span) -> Span {
     let (slice, period) = (each.slice(), each.period());
     if window <= slice {
         return window;
+    }
+    let after_two = window.left_after(slice * 2);
+    if after_two > period * (WINDOWS - 1) {
+        let part = u128::from(after_two.ns()) * u128::from(slice.ns());
+        let part = part.div_ceil(u128::from(period.ns()));
+        return slice * 2 + Span::from_ns(u64::try_from(part).unwrap_or(u64::MAX / 2));
     }
     // The first slice is at the end of a period, and each other slice at the start of a period.
     let after = window.left_after(slice);
@@ -124,6 +134,18 @@ mod tests {
         assert!(check_interference(&two, percent(50), PERIOD).is_err());
         assert_eq!(check_interference(&two[..1], percent(50), PERIOD), Ok(()));
         assert_eq!(check_interference(&[], percent(100), PERIOD), Ok(()));
+    }
+
+    /// Both windows are within the first period of the long thread, and after 64 periods of the
+    /// short one. Only the second window ends with a slice of the short thread.
+    #[test]
+    fn late_slices_of_short_period_thread_count_beside_long_period_thread() {
+        let short = Reservation::new(Span::from_us(400), Span::from_ms(1)).unwrap();
+        let (both, share) = ([short, each(30, 1_000)], CpuShare::from_ppm(299_401));
+        for window in [200_800, 200_400] {
+            assert!(check_interference(&both, share, Span::from_us(window)).is_err(), "{window}");
+        }
+        assert_eq!(check_interference(&both, percent(29), Span::from_us(200_400)), Ok(()));
     }
 
     /// The shares of the deadline thread and of the reservations add up to 110 %.
