@@ -34,6 +34,22 @@ pub struct Node {
     pub others: Vec<SocketAddr>,
 }
 
+impl Node {
+    /// Returns a copy that shares the socket. With it, the end of the node can be reported after
+    /// its process was killed.
+    ///
+    /// # Errors
+    /// If no descriptors are left.
+    pub fn try_clone(&self) -> std::io::Result<Node> {
+        Ok(Node { socket: self.socket.try_clone()?, others: self.others.clone() })
+    }
+
+    /// Reports to all other nodes that this node has ended.
+    pub fn report_end(&self) {
+        self.others.iter().for_each(|&other| tell(&self.socket, other, ENDED));
+    }
+}
+
 /// State of the exchange of a running node.
 #[derive(Debug)]
 pub(crate) struct Exchange {
@@ -56,7 +72,7 @@ impl Exchange {
     pub(crate) fn meet(&mut self, end: &End) -> Result<bool, LoadError> {
         self.round += 1;
         for index in 0..self.others.len() {
-            self.tell(self.others[index].0, self.round);
+            tell(&self.socket, self.others[index].0, self.round);
         }
         let mut again = monotonic().after(AGAIN);
         loop {
@@ -70,7 +86,7 @@ impl Exchange {
             }
             if monotonic() >= again {
                 for &(other, _) in self.others.iter().filter(|(_, round)| *round < self.round) {
-                    self.tell(other, self.round);
+                    tell(&self.socket, other, self.round);
                 }
                 again = monotonic().after(AGAIN);
             }
@@ -94,27 +110,26 @@ impl Exchange {
             };
             other.1 = other.1.max(told);
             if told < self.round {
-                self.tell(from, self.round);
+                tell(&self.socket, from, self.round);
             }
         }
-    }
-
-    /// Sends the number of a round to another node. The message may be lost. A waiting node repeats
-    /// it.
-    fn tell(&self, other: SocketAddr, round: u64) {
-        let mut message = [0; MESSAGE];
-        message[..8].copy_from_slice(&MARK);
-        message[8..].copy_from_slice(&round.to_le_bytes());
-        let _ = self.socket.send_to(&message, other);
     }
 }
 
 impl Drop for Exchange {
     fn drop(&mut self) {
         for &(other, _) in &self.others {
-            self.tell(other, ENDED);
+            tell(&self.socket, other, ENDED);
         }
     }
+}
+
+/// Sends the number of a round to another node. The message may be lost. A waiting node repeats it.
+fn tell(socket: &UdpSocket, other: SocketAddr, round: u64) {
+    let mut message = [0; MESSAGE];
+    message[..8].copy_from_slice(&MARK);
+    message[8..].copy_from_slice(&round.to_le_bytes());
+    let _ = socket.send_to(&message, other);
 }
 
 /// Parses the round number in a message. `None` if the message is not one of this protocol.
@@ -178,6 +193,20 @@ mod tests {
         assert!(!exchange.meet(&later()).expect("the exchange can wait"));
         drop(exchange);
         assert_eq!(stays.join().expect("no panic"), [false; 3]);
+    }
+
+    /// The exchange of the killed node does not report its end. A copy of the node does so.
+    #[test]
+    fn end_of_killed_bsp_node_is_reported_by_its_parent() {
+        let [killed, stays] = nodes::<2>();
+        let copy = killed.try_clone().expect("a descriptor");
+        std::mem::forget(Exchange::new(killed).expect("a socket"));
+        let stays = std::thread::spawn(move || {
+            let mut exchange = Exchange::new(stays).expect("a socket");
+            exchange.meet(&later()).expect("the exchange can wait")
+        });
+        copy.report_end();
+        assert!(!stays.join().expect("no panic"));
     }
 
     /// Lost messages are repeated. Malformed messages, and messages from addresses that are not
