@@ -9,6 +9,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use slackline_linux::family::ProgramFamily;
 use slackline_linux::sys::{Tid, WaitingCommand};
 use slackline_linux::thread::TaskFd;
 
@@ -20,7 +21,7 @@ use crate::terminal;
 const END_WITHIN: Duration = Duration::from_secs(2);
 
 /// Interval at which the program checks whether the command and its processes have ended.
-const LOOK: Duration = Duration::from_millis(2);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A command that this program started. It is ended when this value is dropped.
 pub(crate) struct HeldCommand {
@@ -84,19 +85,28 @@ impl HeldCommand {
         self.ended.as_ref().and_then(TaskFd::pollable)
     }
 
-    /// Ends the command and the processes `started`, which the command started: first by SIGTERM,
-    /// then by SIGKILL.
-    pub(super) fn end_with(self, started: &[(Tid, TaskFd)]) {
-        for (_, one) in started {
-            let _ = one.signal_process(Signal::TERM);
-        }
-        drop(self);
-        let deadline = Instant::now() + END_WITHIN;
-        for (_, one) in started {
-            while matches!(one.has_exited(), Ok(false)) && Instant::now() < deadline {
-                std::thread::sleep(LOOK);
+    /// Ends the command and all processes that it started: first by SIGTERM, then by SIGKILL.
+    /// `list` returns those that exist at the time of the call. A process that is started after the
+    /// SIGTERM gets only the SIGKILL.
+    pub(crate) fn end_with(&mut self, mut list: impl FnMut() -> Vec<Tid>) {
+        let mut family = ProgramFamily::default();
+        list().into_iter().for_each(|pid| family.add(pid));
+        family.find_started();
+        family.signal(Signal::TERM);
+        let began = Instant::now();
+        loop {
+            // The exit status is read, so that the kernel no longer lists the process.
+            let _ = self.status();
+            list().into_iter().for_each(|pid| family.add(pid));
+            family.find_started();
+            // A killed process that still runs is stuck in the kernel.
+            if family.has_ended() || began.elapsed() > END_WITHIN * 2 {
+                return;
             }
-            let _ = one.signal_process(Signal::KILL);
+            if began.elapsed() > END_WITHIN {
+                family.kill();
+            }
+            std::thread::sleep(LOOK);
         }
     }
 

@@ -101,22 +101,42 @@ pub(crate) fn hold(args: &HoldArgs) -> Result<(), Problem> {
     let parts = Parts::new(names, target.width(), knowledge().sleep, began);
     let mut holding = Holding { began, session, ids, guest, parts, shown };
     let end = holding.run(stop.as_fd(), command.as_mut());
-    let started = if command.is_some() { holding.processes() } else { Vec::new() };
+    let left = end_command(&end, command.as_mut(), || holding.processes());
     let finished = holding.finish(end.as_ref().ok());
-    conclude(end, command, &started, finished)
+    conclude(end, command, &left, finished)
 }
 
-/// Ends the command if it still runs, and returns the result of `hold`. If the command has exited
-/// by itself, the result is its exit code.
+/// Ends the command and all processes that it started, unless the command has exited by itself. The
+/// target must still be held: only then does `processes` return all of them. Returns the processes
+/// that an exited command has left.
+fn end_command(
+    end: &Result<End, Problem>,
+    command: Option<&mut HeldCommand>,
+    mut processes: impl FnMut() -> Vec<Tid>,
+) -> Vec<(Tid, TaskFd)> {
+    match (end, command) {
+        (_, None) => Vec::new(),
+        (Ok(End::Exited(_)), Some(_)) => {
+            processes().into_iter().filter_map(|pid| Some((pid, TaskFd::open(pid).ok()?))).collect()
+        }
+        (_, Some(command)) => {
+            command.end_with(processes);
+            Vec::new()
+        }
+    }
+}
+
+/// Returns the result of `hold`. If the command has exited by itself, the result is its exit code.
+/// `left` are the processes that it has left.
 fn conclude(
     end: Result<End, Problem>,
     command: Option<HeldCommand>,
-    started: &[(Tid, TaskFd)],
+    left: &[(Tid, TaskFd)],
     finished: Result<(), Problem>,
 ) -> Result<(), Problem> {
     match (end?, command) {
         (End::Stopped, Some(command)) => {
-            command.end_with(started);
+            drop(command);
             finished.and(Err(Problem::Interrupted))
         }
         (End::Exited(status), command) => {
@@ -124,7 +144,7 @@ fn conclude(
             if let Err(problem) = finished {
                 terminal::tell(&format!("warning: {problem}\n"));
             }
-            command.into_iter().for_each(|command| command.tell_left(started));
+            command.into_iter().for_each(|command| command.tell_left(left));
             exit_code(status)
         }
         (End::Stopped | End::Gone, _) => finished,
@@ -432,10 +452,13 @@ impl Holding {
         }
     }
 
-    /// Returns the current processes of the target.
-    fn processes(&self) -> Vec<(Tid, TaskFd)> {
-        let pids = self.ids.iter().flat_map(|&id| self.session.processes_of(id));
-        pids.filter_map(|pid| Some((pid, TaskFd::open(pid).ok()?))).collect()
+    /// Returns the current processes of the target, after the regular work of the session.
+    fn processes(&mut self) -> Vec<Tid> {
+        let mut records = Vec::new();
+        // An error is returned again when the session is closed.
+        let _ = self.session.poll(&mut records);
+        self.parts.count(&mut records);
+        self.ids.iter().flat_map(|&id| self.session.processes_of(id)).collect()
     }
 
     /// Prints a note if the guest now has more vCPUs than those that `hold` schedules.

@@ -3,6 +3,7 @@
 
 pub mod causes;
 pub mod cgroup;
+pub mod family;
 pub mod owned_cpus;
 pub mod step;
 pub mod sys;

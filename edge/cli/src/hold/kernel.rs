@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use slackline_fence::{Fence, KeeperCommand};
 use slackline_linux::cgroup::Hierarchies;
 use slackline_linux::sys::{Tid, monotonic};
-use slackline_linux::thread::{TaskFd, ThreadRef};
+use slackline_linux::thread::ThreadRef;
 use slackline_live::mechanism::{
     Bound, Demand, EnforceTarget, KernelEnforcement, KernelMechanism, MechanismError, TrialResult,
     choose, kernel_mechanism, mechanism,
@@ -20,7 +20,7 @@ use slackline_units::{Enforcement, Reservation, Span, Time};
 
 use super::part::Parts;
 use super::show::{HoldOutput, KernelHeading};
-use super::{Amount, End, ROUND, Target, conclude, of_session, of_thread};
+use super::{Amount, End, ROUND, Target, conclude, end_command, of_session, of_thread};
 use crate::command::HeldCommand;
 use crate::enforce::Enforce;
 use crate::hold_args::HoldArgs;
@@ -119,9 +119,9 @@ pub(super) fn hold(
     let mut holding = KernelHolding::begin(args, what, target)?;
     command.as_mut().map_or(Ok(()), HeldCommand::go)?;
     let end = holding.run(&stop, command.as_mut());
-    let started = if command.is_some() { holding.processes() } else { Vec::new() };
+    let left = end_command(&end, command.as_mut(), || holding.processes());
     let finished = holding.finish(end.as_ref().ok());
-    conclude(end, command, &started, finished)
+    conclude(end, command, &left, finished)
 }
 
 struct KernelHolding {
@@ -222,13 +222,13 @@ impl KernelHolding {
         is_there
     }
 
-    /// Returns the current processes of the target.
-    fn processes(&self) -> Vec<(Tid, TaskFd)> {
+    /// Returns the current processes of the target. Empty for a VM.
+    fn processes(&self) -> Vec<Tid> {
         let groups = self.meters.iter().filter_map(|meter| match meter {
             PartMeter::Group(group) => Some(group.processes()),
             PartMeter::Thread(..) => None,
         });
-        groups.flatten().filter_map(|pid| Some((pid, TaskFd::open(pid).ok()?))).collect()
+        groups.flatten().collect()
     }
 
     /// Restores all threads, and prints the totals.

@@ -9,7 +9,10 @@ use crate::common::Ran;
 use crate::common::live::{self, Live, kill, let_pass, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
-use slackline_linux::sys::{Tid, monotonic, online_cpus, process_cpu_time};
+use slackline_linux::sys::{
+    Scheduling, Tid, get_affinity, get_scheduling, monotonic, online_cpus, own_tid,
+    process_cpu_time,
+};
 use slackline_units::Span;
 
 /// Environment variable with which this program runs as a process that sleeps between bursts of
@@ -180,6 +183,21 @@ fn signal_to_hold_command_ends_every_started_process() {
     live.nothing_is_left();
 }
 
+/// The shell ignores the signal and goes on starting processes until it is killed. Only the kernel's
+/// list of the command's processes has all of them.
+#[test]
+fn signal_to_hold_command_ends_processes_started_after_the_signal() {
+    let Some(live) = live::begin() else { return };
+    let script = "trap '' TERM; while :; do sleep 1000 & sleep 0.1; done";
+    for how in [&[][..], &["--at-most", "--enforce", "quota"]] {
+        let hold = [&["hold", "--cpu", "20%"], how, &["--", "sh", "-c", script]].concat();
+        let holding = Holding::start(&live, &hold);
+        wait_until("a process", || live.processes().iter().any(|it| it.1.starts_with("sleep")));
+        holding.end_by(Signal::TERM).ended_with(130).says("; threads restored");
+        live.nothing_is_left();
+    }
+}
+
 #[test]
 fn hold_command_reports_processes_that_outlive_its_program() {
     let Some(live) = live::begin() else { return };
@@ -187,6 +205,10 @@ fn hold_command_reports_processes_that_outlive_its_program() {
     let ran = live.run(&["hold", "--cpu", "20%", "--", "sh", "-c", script]).ended_with(5);
     let left = live.processes_of("sleep");
     assert_eq!(left.len(), 1);
+    let tid = Tid::new(left[0]).unwrap();
+    let class = get_scheduling(tid).unwrap().class;
+    assert!(matches!(class, Scheduling::Other { .. }), "{class:?}");
+    assert_eq!(get_affinity(tid).unwrap(), get_affinity(own_tid()).unwrap());
     kill(left[0], Signal::KILL);
     ran.says(&format!("processes that it started still run, no longer scheduled: {}", left[0]));
     wait_until("the process to end", || live.processes_of("sleep").is_empty());

@@ -1,0 +1,110 @@
+//! Processes of a program that is to be ended: the program and all processes that it started.
+
+use std::collections::BTreeMap;
+
+use rustix::process::Signal;
+
+use crate::cgroup::descendants;
+use crate::sys::Tid;
+use crate::thread::{TaskFd, threads_of};
+
+/// Maximum number of times that the list of processes is read before they are killed. It is read
+/// again if processes were started since the last reading.
+const ROUNDS: usize = 100;
+
+/// Known processes of a program. A process that a known process starts becomes known at the next
+/// [`find_started`](ProgramFamily::find_started). A process is missed only if it starts another
+/// process and ends between two such calls: then the other process has a new parent.
+#[derive(Debug, Default)]
+pub struct ProgramFamily {
+    known: BTreeMap<Tid, TaskFd>,
+}
+
+impl ProgramFamily {
+    /// Adds a process, unless it has ended.
+    pub fn add(&mut self, pid: Tid) {
+        if !self.known.contains_key(&pid)
+            && let Ok(process) = TaskFd::open(pid)
+        {
+            self.known.insert(pid, process);
+        }
+    }
+
+    /// Removes processes that have ended, and adds those that known processes have started. Returns
+    /// true if a process was added.
+    pub fn find_started(&mut self) -> bool {
+        self.known.retain(|&pid, process| is_running(pid, process));
+        let before = self.known.len();
+        let mut started = Vec::new();
+        for (&pid, process) in &self.known {
+            let found = descendants(pid).unwrap_or_default();
+            // If the process has ended meanwhile, its id may belong to another process.
+            if matches!(process.has_exited(), Ok(false)) {
+                started.extend(found);
+            }
+        }
+        started.into_iter().for_each(|pid| self.add(pid));
+        self.known.len() > before
+    }
+
+    /// Returns true if no process is known that still runs.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        !self.known.iter().any(|(&pid, process)| is_running(pid, process))
+    }
+
+    /// Sends a signal to all known processes.
+    pub fn signal(&self, signal: Signal) {
+        for process in self.known.values() {
+            // The process may have ended by itself.
+            let _ = process.signal_process(signal);
+        }
+    }
+
+    /// Kills all processes. They are stopped first, so that they cannot start other processes
+    /// meanwhile.
+    pub fn kill(&mut self) {
+        for _ in 0..ROUNDS {
+            self.signal(Signal::STOP);
+            if !self.find_started() {
+                break;
+            }
+        }
+        self.signal(Signal::KILL);
+    }
+}
+
+/// Returns true if a thread of the process still runs. The first thread can exit before the others.
+fn is_running(pid: Tid, process: &TaskFd) -> bool {
+    matches!(process.has_exited(), Ok(false)) || threads_of(pid).is_ok_and(|all| all.len() > 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// A shell that ignores SIGTERM starts processes until it is killed. When the standard output
+    /// that they all share is closed, all of them have ended.
+    #[test]
+    fn killed_program_family_includes_processes_started_after_the_signal() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "trap '' TERM; while :; do sleep 1000 & echo; done"]);
+        let mut shell = shell.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(shell.stdout.take().unwrap()).lines();
+        let mut family = ProgramFamily::default();
+        family.add(Tid::new(i32::try_from(shell.id()).unwrap()).unwrap());
+        assert!(lines.next().is_some());
+        assert!(family.find_started());
+        family.signal(Signal::TERM);
+        assert!(lines.nth(5).is_some());
+        assert!(!family.has_ended());
+        family.kill();
+        assert!(lines.all(|line| line.is_ok()));
+        shell.wait().unwrap();
+        family.find_started();
+        assert!(family.has_ended());
+    }
+}
