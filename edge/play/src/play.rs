@@ -18,7 +18,6 @@ use crate::outside::{ExternalProcesses, LostRequests};
 use crate::processes::{ManagedProcesses, ProcessError};
 use slackline_fence::KeeperCommand;
 use slackline_linux::sys::monotonic;
-use slackline_linux::thread::TaskFd;
 use slackline_live::Punctual;
 use slackline_live::agents::{AgentError, AgentStatistics};
 use slackline_live::relay::{RelayError, RelayStatistics};
@@ -477,9 +476,7 @@ impl<'a> Play<'a> {
             let Some(&id) = self.ids.get(vcpu).filter(|_| self.processes.is_ours(*vcpu)) else {
                 continue;
             };
-            let started = self.session.processes_of(id).into_iter();
-            let started = started.filter_map(|pid| TaskFd::open(pid).ok()).collect();
-            self.processes.started(*vcpu, started);
+            self.processes.started(*vcpu, self.session.processes_of(id));
         }
     }
 

@@ -20,8 +20,9 @@ use crate::load_order::{LoadCommand, LoadOrder, LoadRole, callers};
 use crate::nodes::Nodes;
 use crate::teller::{JobPipe, is_readable, record};
 use slackline_linux::cgroup::{CgroupError, TreePlace};
+use slackline_linux::family::ProgramFamily;
 use slackline_linux::sys::{Tid, die_with_us};
-use slackline_linux::thread::{TaskFd, ThreadError, ThreadRef};
+use slackline_linux::thread::{ThreadError, ThreadRef};
 use slackline_live::session::JoinTarget;
 use slackline_live::vcpus::{self, FindError};
 
@@ -106,6 +107,9 @@ const VCPUS_WITHIN: Duration = Duration::from_secs(5);
 /// Time that a program may take to end after a termination signal.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
+/// Interval at which processes are examined that were asked to end.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// Time that may pass from the end of a thread until its process can be waited for.
 const REAPED_WITHIN: Duration = Duration::from_millis(50);
 
@@ -115,9 +119,8 @@ struct Process {
     target: Target,
     /// Handle of the process. `None` if this run did not start it.
     child: Option<Child>,
-    /// Handles of processes that the program has started. They are set shortly before the program
-    /// is ended.
-    started: Vec<TaskFd>,
+    /// Processes that the program has started. They are set shortly before the program is ended.
+    started: ProgramFamily,
     name: String,
     vcpus: Vec<VcpuId>,
     teller: Option<JobPipe>,
@@ -243,9 +246,15 @@ impl ManagedProcesses {
 
     /// Adds a process or cgroup that this run did not start.
     fn add(&mut self, domain: &Domain, target: Target) {
-        let (name, vcpus) = (domain.name.clone(), domain.vcpus.clone());
-        let (child, started, teller, complaints) = (None, Vec::new(), None, None);
-        self.processes.push(Process { target, child, started, name, vcpus, teller, complaints });
+        self.processes.push(Process {
+            target,
+            child: None,
+            started: ProgramFamily::default(),
+            name: domain.name.clone(),
+            vcpus: domain.vcpus.clone(),
+            teller: None,
+            complaints: None,
+        });
     }
 
     fn start_load(
@@ -325,10 +334,10 @@ impl ManagedProcesses {
     }
 
     /// Sets the processes that the program of a vCPU has started. They are ended with the program.
-    pub(crate) fn started(&mut self, vcpu: VcpuId, started: Vec<TaskFd>) {
+    pub(crate) fn started(&mut self, vcpu: VcpuId, started: Vec<Tid>) {
         let mut processes = self.processes.iter_mut();
         if let Some(process) = processes.find(|process| process.vcpus.contains(&vcpu)) {
-            process.started = started;
+            started.into_iter().for_each(|pid| process.started.add(pid));
         }
     }
 
@@ -366,24 +375,29 @@ fn end_all(processes: &mut [Process]) {
             }
         }
     }
-    let started = || processes.iter().flat_map(|process| &process.started);
-    for one in started() {
-        ask.iter().for_each(|signal| drop(one.signal_process(*signal)));
+    for process in processes.iter() {
+        ask.iter().for_each(|signal| process.started.signal(*signal));
     }
     let deadline = Instant::now() + END_WITHIN;
-    let wait_while = |is_there: &mut dyn FnMut() -> bool| {
-        while is_there() && Instant::now() < deadline {
-            sleep(Duration::from_millis(2));
-        }
+    let is_there = |process: &mut Process| {
+        process.started.find_started();
+        let child = process.child.as_mut().map(Child::try_wait);
+        matches!(child, Some(Ok(None))) || !process.started.has_ended()
     };
-    for one in started() {
-        wait_while(&mut || matches!(one.has_exited(), Ok(false)));
-        let _ = one.signal_process(Signal::KILL);
+    loop {
+        // All are examined in each round, so that few started processes are missed.
+        let is_there: Vec<bool> = processes.iter_mut().map(is_there).collect();
+        if !is_there.contains(&true) || Instant::now() >= deadline {
+            break;
+        }
+        sleep(LOOK);
     }
-    for child in processes.iter_mut().filter_map(|process| process.child.as_mut()) {
-        wait_while(&mut || matches!(child.try_wait(), Ok(None)));
-        let _ = child.kill();
-        let _ = child.wait();
+    for process in processes {
+        process.started.kill();
+        if let Some(child) = &mut process.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
@@ -394,7 +408,7 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
     let mut child = child.map_err(|source| ProcessError::NotStarted { program, source })?;
     let pid = i32::try_from(child.id()).unwrap_or(i32::MAX);
     let complaints = child.stderr.take().map(|pipe| ErrorOutput { pipe, last: Vec::new() });
-    let (target, started) = (Target::Process(pid), Vec::new());
+    let (target, started) = (Target::Process(pid), ProgramFamily::default());
     let child = Some(child);
     Ok(Process { target, child, started, name, vcpus, teller: None, complaints })
 }

@@ -505,6 +505,7 @@ fn cgroup_or_unit_named_as_target_is_scheduled_and_restored() {
         (own.clone(), false),
         (format!("cgroup = \"/{}\"", group.name()), false),
         (format!("unit = {:?}", group.name()), false),
+        (format!("unit = {:?}", group.name()), true),
         (own, true),
     ] {
         let runner = live.start(&scenario(&target, if killed { "60s" } else { "1s" }));
@@ -538,5 +539,45 @@ fn invalid_process_tree_target_is_refused_with_the_reason() {
         live.place.write("it.toml", scenario(target, "1s").as_bytes());
         live.run(&["run", "it.toml"]).refused(3).says("error: `tree`: ").says(says);
     }
+    live.nothing_is_left();
+}
+
+/// Only a child of the tree is in another cgroup.
+#[test]
+fn process_tree_in_several_cgroups_is_refused_and_not_changed() {
+    let Some(live) = live::begin() else { return };
+    let Some((group, other)) = Group::make("test-of-one").zip(Group::make("test-of-other")) else {
+        println!("skipped: needs cgroups of version 2 that can be written");
+        return;
+    };
+    let tree = Tree::start_as("first of two", Some(&group.0), Path::new("/dev/null"));
+    wait_until("both children", || tree.processes().len() == 3);
+    let child = tree.processes().into_iter().find(|&pid| pid != tree.pid()).unwrap();
+    fs::write(other.0.join("cgroup.procs"), child.to_string()).unwrap();
+    let target = format!("pid = {}", tree.pid());
+    live.place.write("it.toml", scenario(&target, "1s").as_bytes());
+    live.run(&["run", "it.toml"]).refused(3).says("a process tree in several cgroups");
+    let pid = tree.pid().to_string();
+    live.run(&["hold", "--pid", &pid, "--cpu", "30%"]).refused(3).says("in several cgroups");
+    tree.is_given_back_as_it_is();
+    live.nothing_is_left();
+    drop(tree);
+}
+
+/// A command that this program started ends with its VM or with the run, also if it ignores the
+/// signal and starts processes until it is killed.
+#[test]
+fn live_run_ends_processes_its_command_starts_after_the_signal() {
+    let Some(live) = live::begin() else { return };
+    let script = "trap '' TERM; while :; do sleep 1000 & sleep 0.1; done";
+    let target = format!("command = [\"sh\", \"-c\", {script:?}]");
+    let runner = live.start(&scenario(&target, "60s"));
+    wait_until("a process", || live.processes().iter().any(|it| it.1.starts_with("sleep")));
+    runner.signal(Signal::INT);
+    runner.end();
+    live.nothing_is_left();
+    // The VM leaves during the run.
+    let leaves = scenario(&target, "4s") + "leaves = \"500ms\"\n";
+    live.start(&leaves).end().ended_with(0);
     live.nothing_is_left();
 }
