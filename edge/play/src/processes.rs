@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use slackline_load::Ports;
+use slackline_load::{Node, Ports};
 use slackline_scenario::{Domain, LiveTarget, Scenario, Threads};
 use slackline_trace::Record;
 use slackline_units::{Time, VcpuId};
@@ -123,6 +123,8 @@ struct Process {
     started: ProgramFamily,
     name: String,
     vcpus: Vec<VcpuId>,
+    /// Copy of the node of a parallel program that the process runs. `None` for other programs.
+    node: Option<Node>,
     teller: Option<JobPipe>,
     complaints: Option<ErrorOutput>,
 }
@@ -221,9 +223,10 @@ impl ManagedProcesses {
                     let part = LoadRole::Program { program: domain.program_of(vcpu), vcpu, others };
                     let mut command =
                         load(&LoadOrder { part, seed, start: starts(domain.wakes(vcpu)) });
+                    let copy = node.as_ref().and_then(|node| node.try_clone().ok());
                     let socket = node.map(|node| OwnedFd::from(node.socket));
                     command.stdin(socket.map_or_else(Stdio::null, Stdio::from));
-                    self.start_load(command, domain, vcpu)?;
+                    self.start_load(command, domain, vcpu)?.node = copy;
                 }
             }
             Some(LiveTarget::Command { argv, .. }) => {
@@ -252,6 +255,7 @@ impl ManagedProcesses {
             started: ProgramFamily::default(),
             name: domain.name.clone(),
             vcpus: domain.vcpus.clone(),
+            node: None,
             teller: None,
             complaints: None,
         });
@@ -398,6 +402,10 @@ fn end_all(processes: &mut [Process]) {
             let _ = child.kill();
             let _ = child.wait();
         }
+        // A process that was killed has not reported its end.
+        if let Some(node) = process.node.take() {
+            node.report_end();
+        }
     }
 }
 
@@ -410,7 +418,7 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
     let complaints = child.stderr.take().map(|pipe| ErrorOutput { pipe, last: Vec::new() });
     let (target, started) = (Target::Process(pid), ProgramFamily::default());
     let child = Some(child);
-    Ok(Process { target, child, started, name, vcpus, teller: None, complaints })
+    Ok(Process { target, child, started, name, vcpus, node: None, teller: None, complaints })
 }
 
 impl Process {

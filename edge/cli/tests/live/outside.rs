@@ -8,6 +8,8 @@ use crate::common::Ran;
 use crate::common::live::{self, Live, Runner, kill, let_pass, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
+use slackline_linux::sys::{Tid, process_cpu_time};
+use slackline_units::Span;
 
 /// Returns a scenario with a web server, and with a driver domain that a live run ignores.
 fn scenario(length: &str, more: &str) -> String {
@@ -67,18 +69,41 @@ fn run_and_compare_commands_report_response_times_of_live_servers() {
     live.nothing_is_left();
 }
 
+/// Returns a domain that is a node of a parallel program.
+fn node(name: &str, slice: &str, compute: &str) -> String {
+    format!(
+        "[[domain]]\nname = \"{name}\"\n\
+         work = {{ kind = \"bsp\", program = \"p\", compute = \"{compute}\" }}\n\
+         share.edf = {{ slice = \"{slice}\", period = \"20ms\", exact = true }}\n"
+    )
+}
+
+/// A node that waits uses a few milliseconds of CPU time per second.
+#[test]
+fn live_bsp_node_continues_after_another_node_is_killed() {
+    let Some(live) = live::begin() else { return };
+    let nodes = node("one", "4ms", "500us") + &node("other", "4ms", "500us");
+    let head = "title = \"p\"\nlength = \"60s\"\npolicy = { name = \"edf\" }\n";
+    let runner = live.start(&format!("{head}{nodes}"));
+    let used = |pid: i32| process_cpu_time(Tid::new(pid).unwrap()).unwrap_or_default();
+    let mut nodes = Vec::new();
+    wait_until("both nodes to compute", || {
+        nodes = live.processes_of("load");
+        nodes.len() == 2 && nodes.iter().all(|&pid| used(pid) > Span::from_ms(50))
+    });
+    kill(nodes[0], Signal::KILL);
+    let before = used(nodes[1]);
+    wait_until("the other node to compute", || used(nodes[1]) > before + Span::from_ms(300));
+    runner.signal(Signal::INT);
+    runner.end();
+    live.nothing_is_left();
+}
+
 /// One node has 2 ms in every 20 ms and needs all of it for a round of the parallel program. So the
 /// other node has to wait for that node in each round.
 #[test]
 fn slow_live_bsp_node_limits_rate_of_other_nodes() {
     let Some(live) = live::begin() else { return };
-    let node = |name: &str, slice: &str, compute: &str| {
-        format!(
-            "[[domain]]\nname = \"{name}\"\n\
-             work = {{ kind = \"bsp\", program = \"p\", compute = \"{compute}\" }}\n\
-             share.edf = {{ slice = \"{slice}\", period = \"20ms\", exact = true }}\n"
-        )
-    };
     let (quick, held) = (node("quick", "4ms", "500us"), node("held", "2ms", "2ms"));
     let head = "title = \"p\"\nlength = \"1500ms\"\npolicy = { name = \"edf\" }\n";
     live.place.write("it.toml", format!("{head}{quick}{held}").as_bytes());
@@ -262,6 +287,7 @@ fn killed_live_run_leaves_no_server_or_client_process() {
     let Ran { code, .. } = runner.end();
     assert_eq!(code, None);
     live.nothing_is_left();
+    assert_eq!(live.place.files(), ["it.err", "it.out", "it.toml"]);
     // The runner is also killed during its set-up.
     for delay in [5, 30, 100, 250] {
         let runner = live.start(&scenario("60s", HTTPERF));

@@ -51,13 +51,20 @@ fn vcpu_in_live_run_uses_only_cpus_in_its_affinity() {
     };
     let victim = Victim::start();
     let more = "cpus = [1]\n[[change]]\nat = \"1s\"\ndomain = \"victim\"\ncpus = [0]\n";
-    let runner = live.start(&scenario(&victim, 2, more));
+    let runner = live.start_with("it", &scenario(&victim, 2, more), &["--save", "it.trace"]);
     for cpu in [one, zero] {
         wait_until("the victim to be there", || {
             get_affinity(victim.spinner).unwrap() == CpuSet::one(cpu)
         });
     }
     runner.end().ended_with(0).shows("victim");
+    let ran = stretches(&live);
+    let at = |it: &serde_json::Value| it["from_ns"].as_u64().unwrap();
+    let moved = ran.iter().filter(|it| it["cpu"] == "cpu0").map(at).min().expect("it moved");
+    assert!(moved >= 1_000_000_000, "{ran:?}");
+    // Records that arrive late for the previous CPU start before this time.
+    let is_late = |it: &&serde_json::Value| at(it) > moved + 20_000_000 && it["cpu"] != "cpu0";
+    assert_eq!(ran.iter().find(is_late), None);
     victim.is_given_back();
     live.nothing_is_left();
 }
