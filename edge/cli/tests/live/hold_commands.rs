@@ -183,8 +183,8 @@ fn signal_to_hold_command_ends_every_started_process() {
     live.nothing_is_left();
 }
 
-/// The shell ignores the signal and goes on starting processes until it is killed. Only the kernel's
-/// list of the command's processes has all of them.
+/// The shell ignores the signal and goes on starting processes until it is killed. Only the list of
+/// processes in the command's cgroup has all of them.
 #[test]
 fn signal_to_hold_command_ends_processes_started_after_the_signal() {
     let Some(live) = live::begin() else { return };

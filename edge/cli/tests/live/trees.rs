@@ -177,23 +177,36 @@ fn scenario(target: &str, length: &str) -> String {
 /// reservation by one slice, by 20 us per period, and by one late enforcement.
 const AT_MOST: u64 = 330_000;
 
-/// Runs a tree as a command for four seconds. Returns the CPU share that the run reported, and the
-/// rates that the processes measured.
-fn run_tree(live: &Live, part: &str) -> (u64, Vec<u64>) {
-    let program = env::current_exe().unwrap();
-    let program = program.to_str().unwrap();
-    let target = format!(
-        "command = [{program:?}, \"--exact\", \"trees::helper_process_is_tree_member\", \
-         \"--nocapture\", \"--quiet\"]"
-    );
-    live.place.write("it.toml", scenario(&target, "4s").as_bytes());
-    let notes = live.place.path("notes");
-    let mut command = live.command(&["run", "it.toml", "--json"]);
-    let output = command.env(PART, part).env(NOTES, &notes).output().unwrap();
-    let ran = crate::common::Ran::new(&output).good();
-    let whole: serde_json::Value = serde_json::from_str(&ran).expect("JSON");
+/// Runs a tree as a command for four seconds, by `slackline run` or `slackline hold`. Returns the
+/// CPU share that it reported, and the rates that the processes measured.
+fn run_tree(live: &Live, part: &str, by: &str) -> (u64, Vec<u64>) {
+    let (program, member) = (env::current_exe().unwrap(), "trees::helper_process_is_tree_member");
+    let tree = [program.to_str().unwrap(), "--exact", member, "--nocapture", "--quiet"];
+    let notes = live.place.path(&format!("notes of {by}"));
+    let told = if by == "run" {
+        live.place.write("it.toml", scenario(&format!("command = {tree:?}"), "4s").as_bytes());
+        let mut command = live.command(&["run", "it.toml", "--json"]);
+        let output = command.env(PART, part).env(NOTES, &notes).output().unwrap();
+        let ran = crate::common::Ran::new(&output).good();
+        delivered(
+            &serde_json::from_str::<serde_json::Value>(&ran).expect("JSON")["runs"][0],
+            "tree",
+        )
+    } else {
+        let hold = ["hold", "--slice", "3ms", "--period", "10ms", "--json", "--"];
+        let mut command = live.command(&[&hold[..], &tree].concat());
+        command.stdout(Stdio::null()).stderr(fs::File::create(live.place.path("err")).unwrap());
+        let mut hold = command.env(PART, part).env(NOTES, &notes).spawn().unwrap();
+        wait_until("notes", || notes.exists());
+        let_pass(Duration::from_secs(4));
+        kill(i32::try_from(hold.id()).unwrap(), Signal::TERM);
+        hold.wait().unwrap();
+        let said = String::from_utf8(live.place.read("err")).unwrap();
+        let last: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+        last["delivered_ppm"].as_u64().unwrap_or_else(|| panic!("{said}"))
+    };
     live.nothing_is_left();
-    (delivered(&whole["runs"][0], "tree"), rates(&notes))
+    (told, rates(&notes))
 }
 
 /// Both children together receive the parent's reservation. With a former bug only the parent was
@@ -201,23 +214,27 @@ fn run_tree(live: &Live, part: &str) -> (u64, Vec<u64>) {
 #[test]
 fn busy_child_processes_share_the_reservation_of_their_parent() {
     let Some(live) = live::begin() else { return };
-    let (told, rates) = run_tree(&live, "first of two");
-    let [all, one, other] = rates[..] else { panic!("{rates:?}") };
-    assert!(told.abs_diff(all) <= 30_000, "reported {told}, counted {all}");
-    assert!(all <= AT_MOST, "{all} of 300000");
-    // The child that did not run in the last period runs in the next one, so both receive about a
-    // half. Other programs may change that, so the limit is a fifth.
-    assert!(one.min(other) >= all / 5, "{one} and {other}");
+    for by in ["run", "hold"] {
+        let (told, rates) = run_tree(&live, "first of two", by);
+        let [all, one, other] = rates[..] else { panic!("{rates:?}") };
+        assert!(told.abs_diff(all) <= 30_000, "{by}: reported {told}, counted {all}");
+        assert!(all <= AT_MOST, "{by}: {all} of 300000");
+        // The child that did not run in the last period runs in the next one, so both receive about
+        // a half. Other programs may change that, so the limit is a fifth.
+        assert!(one.min(other) >= all / 5, "{by}: {one} and {other}");
+    }
 }
 
 #[test]
 fn cpu_time_of_ended_child_processes_counts_for_process_tree() {
     let Some(live) = live::begin() else { return };
-    let (told, rates) = run_tree(&live, "first of many");
-    // The difference is CPU time used before the processes are found, and while the notes are
-    // written.
-    assert!(told.abs_diff(rates[0]) <= 50_000, "reported {told}, counted {}", rates[0]);
-    assert!(rates[0] <= AT_MOST, "{} of 300000", rates[0]);
+    for by in ["run", "hold"] {
+        let (told, rates) = run_tree(&live, "first of many", by);
+        // The difference is CPU time used before the processes are found, and while the notes are
+        // written.
+        assert!(told.abs_diff(rates[0]) <= 50_000, "{by}: reported {told}, counted {}", rates[0]);
+        assert!(rates[0] <= AT_MOST, "{by}: {} of 300000", rates[0]);
+    }
 }
 
 /// A process tree that exists before the run. One process starts children all the time, one

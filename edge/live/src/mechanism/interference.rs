@@ -60,8 +60,8 @@ pub fn check_interference(
     Ok(())
 }
 
-/// Returns the first windows, up to `last`, that end with a slice of the thread. Interference grows until
-/// the end of such a slice, and then stays the same until the next slice.
+/// Returns the first windows, up to `last`, that end with a slice of the thread. Interference grows
+/// until the end of such a slice, and then stays the same until the next slice.
 fn burst_ends(each: Reservation, last: Span) -> impl Iterator<Item = Span> {
     let first = each.slice() * 2;
     (0..WINDOWS).map(move |number| first + each.period() * number).filter(move |end| *end <= last)
