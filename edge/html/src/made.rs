@@ -61,14 +61,21 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Removes the folder from a word that is a file name.
+/// Units of a time or a part, as in the share `5ms/10ms`.
+const UNITS: [&str; 8] = ["ns", "us", "ms", "s", "min", "h", "d", "%"];
+
+/// Removes the folder from a word that is a file name. A share such as `5ms/10ms` is no file name.
 fn without_folder(word: String) -> String {
     let at = if word.starts_with("--") { word.find('=').map_or(0, |at| at + 1) } else { 0 };
     let (option, value) = word.split_at(at);
     let quote = if value.starts_with('\'') { "'" } else { "" };
     let path = value.trim_matches('\'');
-    let is_number = |part: &str| part.starts_with(|first: char| first.is_ascii_digit());
-    if !path.contains('/') || path.split('/').all(is_number) {
+    let is_amount = |part: &str| {
+        let unit = part.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
+        unit.len() < part.len() && UNITS.contains(&unit)
+    };
+    let is_share = path.split_once('/').is_some_and(|(a, b)| is_amount(a) && is_amount(b));
+    if !path.contains('/') || is_share {
         return word;
     }
     let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();

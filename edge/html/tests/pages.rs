@@ -235,4 +235,10 @@ fn html_page_footer_shows_command_without_folder_names() {
     assert_eq!(line("slackline paper report --out ../here/"), "slackline paper report --out here");
     let shares = "slackline alert --targets 5,10 --limiter-command 5ms/10ms";
     assert_eq!(line(shares), shares);
+    // Folders may be named by numbers.
+    assert_eq!(
+        line("slackline sim 2026/11/3.toml --csv=2026/1.csv"),
+        "slackline sim 3.toml --csv=1.csv"
+    );
+    assert_eq!(line("slackline whatif 2026/11/3"), "slackline whatif 3");
 }
