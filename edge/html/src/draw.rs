@@ -1,5 +1,6 @@
 //! Drawing of one plot: its axes, then its layers.
 
+mod names;
 mod tiles;
 
 use std::collections::BTreeMap;
@@ -437,156 +438,44 @@ impl Canvas<'_> {
 
     fn rule(&mut self, rule: Rule) {
         let paint = Paint::stroke(Ink::Text, 1.2).dashed("5 4");
-        let Area { left, top, .. } = self.area;
-        let (right, bottom) = (self.area.right(), self.area.bottom());
-        let (from, to) = match rule {
-            Rule::Y(y) => {
-                let Some(y) = self.y_at(y) else { return };
-                (Spot { x: left, y }, Spot { x: right, y })
-            }
-            Rule::X(x) => {
-                let Some(x) = self.x_at(x) else { return };
-                (Spot { x, y: top }, Spot { x, y: bottom })
-            }
-        };
+        let Some([from, to]) = self.ends(rule) else { return };
         self.svg.line(from, to, paint);
     }
 
-    fn region(&mut self, region: Region) {
-        let Area { left, top, width, height } = self.area;
-        let area = match region {
-            Region::Y(from, to) => {
-                let (Some(from), Some(to)) = (self.y_at(from), self.y_at(to)) else { return };
-                Area { top: from.min(to), height: (from - to).abs(), left, width }
+    /// Returns both ends of the line that draws a rule. `None` if the axis does not show the rule.
+    fn ends(&self, rule: Rule) -> Option<[Spot; 2]> {
+        let Area { left, top, .. } = self.area;
+        let (right, bottom) = (self.area.right(), self.area.bottom());
+        Some(match rule {
+            Rule::Y(y) => {
+                let y = self.y_at(y)?;
+                [left, right].map(|x| Spot { x, y })
             }
-            Region::X(from, to) => {
-                let (Some(from), Some(to)) = (self.x_at(from), self.x_at(to)) else { return };
-                Area { left: from.min(to), width: (from - to).abs(), top, height }
+            Rule::X(x) => {
+                let x = self.x_at(x)?;
+                [top, bottom].map(|y| Spot { x, y })
             }
-        };
-        self.svg.rect(area, Paint::fill(Ink::Text).faint(0.08));
-    }
-
-    /// Returns a position for the name of a region, so that no line crosses the text of the name.
-    /// Corners are tried first, and then all other positions in the region. If every position is
-    /// crossed, returns the upper right corner.
-    fn corner(&self, [top, bottom]: [f64; 2], width: f64) -> (Spot, Anchor) {
-        let Area { left, .. } = self.area;
-        let right = self.area.right();
-        let sides = [(right - 3.0, Anchor::End), (left + 5.0, Anchor::Start)];
-        let corners = [top + 13.0, bottom - 5.0].into_iter().flat_map(|y| sides.map(|at| (at, y)));
-        let corners = corners.map(|((x, anchor), y)| (Spot { x, y }, anchor));
-        let steps = |from: f64, to: f64, step: f64| {
-            (0..=((to - from).max(0.0) / step) as usize).map(move |nth| nth as f64 * step)
-        };
-        let rows = steps(top + 13.0, bottom - 5.0, 4.0).map(|down| top + 13.0 + down);
-        let inside = rows.flat_map(|y| {
-            let ends = steps(left + width + 5.0, right - 3.0, 8.0).map(|back| right - 3.0 - back);
-            ends.map(move |x| (Spot { x, y }, Anchor::End))
-        });
-        let is_free = |(spot, anchor): &(Spot, Anchor)| {
-            let left = if *anchor == Anchor::End { spot.x - width } else { spot.x };
-            // A mark is several pixels wide and high.
-            !self.is_crossed(Area {
-                left: left - 4.0,
-                top: spot.y - 14.0,
-                width: width + 8.0,
-                height: 20.0,
-            })
-        };
-        let first = (Spot { x: sides[0].0, y: top + 13.0 }, sides[0].1);
-        corners.chain(inside).find(is_free).unwrap_or(first)
-    }
-
-    /// Returns true if a line or mark of the plot crosses a rectangle.
-    fn is_crossed(&self, part: Area) -> bool {
-        let is_in = |spot: &Spot| {
-            (part.left..=part.right()).contains(&spot.x)
-                && (part.top..=part.bottom()).contains(&spot.y)
-        };
-        self.plot.layers.iter().any(|layer| {
-            let spots = self.spots(layer);
-            let is_joined = matches!(layer.shape, Shape::Line(..) | Shape::Steps(_));
-            let crosses = |pair: &[Spot]| {
-                let between = |nth: u32| {
-                    let way = f64::from(nth) / 64.0;
-                    let along = |from: f64, to: f64| from + (to - from) * way;
-                    Spot { x: along(pair[0].x, pair[1].x), y: along(pair[0].y, pair[1].y) }
-                };
-                (0..=64).any(|nth| is_in(&between(nth)))
-            };
-            spots.iter().any(is_in) || is_joined && spots.windows(2).any(crosses)
         })
     }
 
-    /// Returns the positions of a layer's marks, or the points of its line. For steps, the corners
-    /// are included.
-    fn spots(&self, layer: &Layer) -> Vec<Spot> {
-        let (_, offset) = self.slot(layer);
-        let moved = |spot: Spot, by: f64| Spot { x: spot.x + by, ..spot };
-        match &layer.shape {
-            Shape::Points(ats) => {
-                ats.iter().filter_map(|at| Some(moved(self.spot(*at)?, offset))).collect()
-            }
-            Shape::Line(ats, _) => ats.iter().filter_map(|at| self.spot(*at)).collect(),
-            Shape::Steps(ats) => {
-                let mut corners: Vec<Spot> = Vec::new();
-                for spot in ats.iter().filter_map(|at| self.spot(*at)) {
-                    corners.extend(corners.last().map(|last| Spot { x: spot.x, ..*last }));
-                    corners.push(spot);
-                }
-                corners
-            }
-            Shape::Ranges(spreads) => {
-                let middles = spreads.iter().map(|of| Coordinate { x: of.x, y: of.mid });
-                middles.filter_map(|at| Some(moved(self.spot(at)?, offset))).collect()
-            }
-            _ => Vec::new(),
+    fn region(&mut self, region: Region) {
+        if let Some(area) = self.area_of(region) {
+            self.svg.rect(area, Paint::fill(Ink::Text).faint(0.08));
         }
     }
 
-    /// Returns the vertical position of the value that is written on a bar. It is above the bar and
-    /// above published values drawn on the bar.
-    fn above_marks(&self, at: Spot) -> f64 {
-        let published = self.plot.layers.iter().filter(|layer| layer.is_published);
-        let mut marks: Vec<Spot> = published.flat_map(|layer| self.spots(layer)).collect();
-        // The lowest mark comes first, because each mark may move the value up to the next mark.
-        marks.sort_by(|a, b| b.y.total_cmp(&a.y));
-        marks.iter().filter(|mark| (mark.x - at.x).abs() < 16.0).fold(at.y, |y, mark| {
-            if (y - 14.0..y + 6.0).contains(&mark.y) { mark.y - 8.0 } else { y }
+    /// Returns the rectangle of a region. `None` if the axis does not show the region.
+    fn area_of(&self, region: Region) -> Option<Area> {
+        let Area { left, top, width, height } = self.area;
+        Some(match region {
+            Region::Y(from, to) => {
+                let (from, to) = (self.y_at(from)?, self.y_at(to)?);
+                Area { top: from.min(to), height: (from - to).abs(), left, width }
+            }
+            Region::X(from, to) => {
+                let (from, to) = (self.x_at(from)?, self.x_at(to)?);
+                Area { left: from.min(to), width: (from - to).abs(), top, height }
+            }
         })
-    }
-
-    /// Writes the name of a rule or region into the plot, over all other elements. The legend does
-    /// not contain this name.
-    fn note(&mut self, layer: &Layer) {
-        let Area { left, top, .. } = self.area;
-        let (right, bottom) = (self.area.right(), self.area.bottom());
-        let (at, anchor) = match layer.shape {
-            Shape::RuleAt(Rule::Y(y)) => {
-                let Some(y) = self.y_at(y) else { return };
-                // The name is above the line, or below it if it does not fit above.
-                let y = if y - top < 16.0 { y + 13.0 } else { y - 5.0 };
-                (Spot { x: right - 3.0, y }, Anchor::End)
-            }
-            Shape::RuleAt(Rule::X(x)) => {
-                let Some(x) = self.x_at(x) else { return };
-                let is_late = x > left + self.area.width * 0.7;
-                let at = |x| Spot { x, y: top + 11.0 };
-                if is_late { (at(x - 5.0), Anchor::End) } else { (at(x + 5.0), Anchor::Start) }
-            }
-            Shape::Region(Region::Y(from, to)) => {
-                let (Some(from), Some(to)) = (self.y_at(from), self.y_at(to)) else { return };
-                let ends = [from.min(to), from.max(to)].map(|y| y.clamp(top, bottom));
-                self.corner(ends, ems(&layer.name) * NOTE.size)
-            }
-            Shape::Region(Region::X(from, to)) => {
-                let (Some(from), Some(to)) = (self.x_at(from), self.x_at(to)) else { return };
-                let x = from.min(to).clamp(left, right) + 5.0;
-                (Spot { x, y: top + 13.0 }, Anchor::Start)
-            }
-            _ => return,
-        };
-        self.svg.halo(at, Font { anchor, ..NOTE }, &layer.name);
     }
 }

@@ -170,6 +170,59 @@ fn label_of_a_chart_region_does_not_overlap_lines() {
     assert!(inside.1 > free.1 + 10.0 && inside.1 < above.1 - 10.0, "{inside:?}");
 }
 
+/// The region is a range of x values. It is wider than its name, or narrower.
+#[test]
+fn label_of_a_range_of_x_does_not_overlap_lines() {
+    for region in [(2.0, 8.0), (5.0, 5.2), (9.9, 10.0)] {
+        let named = |line: Layer| {
+            let axis = || Axis::linear("", "").range((0.0, 10.0));
+            let plot = Plot::new(axis(), axis()).with(line).with(Layer::region_x("theirs", region));
+            place_of(&Figure::new("it", plot).svg(&FigureOrigin::default()), "theirs")
+        };
+        let free = named(Layer::line("a", [(0.0, 1.0), (10.0, 1.0)]));
+        assert_eq!(free.2, "", "at the left");
+        // The line goes along the whole upper edge, and then through the middle.
+        let below = named(Layer::line("a", [(0.0, 9.6), (10.0, 9.6)]));
+        assert!(below.1 > free.1 + 50.0, "{below:?}");
+        let above = named(Layer::line("a", [(0.0, 5.0), (10.0, 5.0)]));
+        assert_eq!(above, free);
+        let rule = named(Layer::rule_at_y("", 9.6));
+        assert!(rule.1 > free.1 + 50.0, "{rule:?}");
+    }
+}
+
+/// Returns the labels at the marks of the y axis in each panel of a figure.
+fn labels_of_y(svg: &str) -> Vec<Vec<String>> {
+    let panels = svg.split("<clipPath").collect::<Vec<_>>();
+    let is_label = |line: &&str| line.starts_with("<text") && line.contains("text-anchor=\"end\"");
+    fn text(line: &str) -> Option<&str> {
+        line.split('>').nth(1).and_then(|text| text.split('<').next())
+    }
+    let labels = |panel: &&str| -> Vec<String> {
+        panel.lines().filter(is_label).filter_map(text).map(str::to_owned).collect()
+    };
+    panels[..panels.len() - 1].iter().map(labels).collect()
+}
+
+#[test]
+fn panels_of_a_figure_with_equal_axes_share_one_scale() {
+    let plot = |most: f64, label: &str| {
+        let plot = Plot::new(Axis::linear("x", ""), Axis::linear(label, "ms"));
+        plot.with(Layer::line("a", [(0.0, 0.0), (1.0, most)]))
+    };
+    let figure = Figure::of_panels("it", [plot(1.0, "wait"), plot(1000.0, "wait"), plot(1.0, "y")]);
+    for text in [
+        figure.svg(&FigureOrigin::default()),
+        Page::new("it", FigureOrigin::default()).figure(figure.clone()).html(),
+    ] {
+        let labels = labels_of_y(&text);
+        assert_eq!(labels.len(), 3, "{labels:?}");
+        assert_eq!(labels[0], labels[1]);
+        assert!(labels[0].iter().any(|label| label.contains("1000") || label.contains("800")));
+        assert_ne!(labels[0], labels[2], "an axis with another label has its own scale");
+    }
+}
+
 #[test]
 fn value_label_of_bar_is_above_marker_of_published_value() {
     let bar = |published: f64| {
