@@ -268,6 +268,14 @@ fn legend_and_title_of_an_html_chart_wrap_as_text() {
     let html = Page::new("it", FigureOrigin::default()).figure(figure).html();
     assert_well_formed(&html);
     assert!(html.contains("<p class=\"title\">the title</p>"));
+    // A paragraph and a caption of HTML wrap at the width of the page. No style prevents that.
+    assert!(html.contains("<figcaption><b>Figure 1.</b> the caption</figcaption>"));
+    let style = html.split("<style>").nth(1).and_then(|it| it.split("</style>").next());
+    let style = style.expect("a style sheet");
+    for rule in style.split('}').filter(|rule| rule.contains("nowrap")) {
+        let is_text = ["figcaption", ".title", ".legend{"].iter().any(|of| rule.contains(of));
+        assert!(!is_text, "{rule}");
+    }
     assert!(html.contains(".legend{display:flex;flex-wrap:wrap"));
     let legend = html.split("<p class=\"legend\">").nth(1).and_then(|it| it.split("</p>").next());
     let legend = legend.expect("a legend");
