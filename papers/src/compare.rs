@@ -4,8 +4,9 @@
 //! The verdicts:
 //! - *reproduced*: our value is within the tolerance that the experiment declares. If the published
 //!   value can be read only with a larger error, that error is the tolerance. A finding without a
-//!   number is reproduced if our results have it too. A finding about a direction only, and a
-//!   number that is off by more than 25 %, can at best have the *same shape*.
+//!   number is reproduced if our results have it too. A finding about a direction only can
+//!   at best have the *same shape*. So can a number that is off by more than 25 %, unless its
+//!   tolerance is in points.
 //! - *same shape*: our value is not within the tolerance, but the order agrees. If two published
 //!   values of the group differ by more than the tolerance, our values have the same order. If two
 //!   points are compared, the same point is higher. If the paper states their difference, our
@@ -14,9 +15,10 @@
 //!   is at least 0.8.
 //! - *differs*: our value is neither reproduced nor of the same shape.
 //! - *nothing to compare*: agreement would prove nothing. Of the published plot only the range of
-//!   the axis is known, or the measure is zero at all points of a finding. Such a row does not
-//!   count for its group, and a summary lists it separately.
-//! - *not attempted*: no experiment compares the value.
+//!   the axis is known, or the test is `alike` or `same` and the measure is zero at all points.
+//!   Such a row does not count for its group, and a summary lists it separately.
+//! - *not attempted*: no experiment compares the value, or its quick form leaves out a point of
+//!   the row.
 //!
 //! Rows from which costs were calibrated are marked, and count only for the order. A group has the
 //! verdict of its worst row.
@@ -137,6 +139,9 @@ struct Case<'a> {
     value: &'a Value,
     spec: &'a RowSpec,
     tolerance: Tolerance,
+    /// True if the quick form of the experiment leaves out a point of the row. The three lists
+    /// below are then empty.
+    is_left_out: bool,
     cells: Vec<(usize, usize)>,
     stats: Vec<Option<OverSeeds>>,
     against: Vec<Option<OverSeeds>>,
@@ -173,39 +178,9 @@ impl ComparisonContext<'_> {
         group: &Group,
         published: &PublishedValues,
     ) -> Result<VerdictGroup, PaperError> {
-        let source = &self.experiment.source;
-        let shared = group.tolerance_in(source)?;
-        let mut cases = Vec::new();
-        for spec in &group.rows {
-            let Some(value) = published.value(spec.published.get_ref()) else {
-                let known = published.values.iter().map(|value| value.id.clone()).collect();
-                return Err(source.unknown(&spec.published, "published value", known));
-            };
-            let tolerance = spec.tolerance_in(source)?.unwrap_or(shared);
-            let is_plain = spec.reach.is_none() && !spec.averaged && !spec.largest;
-            let cells = match is_plain {
-                true => self.moved(self.experiment.cells(group, spec)?),
-                false => Vec::new(),
-            };
-            let own = self.experiment.measures_of(group, spec)?;
-            let against = match &spec.against {
-                None => Vec::new(),
-                Some(at) => {
-                    let other = spec.against_measure.as_ref();
-                    let other = other
-                        .map(|name| self.experiment.measure_called(name, name.get_ref()))
-                        .transpose()?;
-                    if is_plain {
-                        self.beside(at, &cells, other)?
-                    } else {
-                        self.made(spec, at, &other.map_or(own.clone(), |other| vec![other]))?
-                    }
-                }
-            };
-            let stats =
-                if is_plain { self.stats(&cells) } else { self.made(spec, &spec.at, &own)? };
-            cases.push(Case { value, spec, tolerance, cells, stats, against });
-        }
+        let shared = group.tolerance_in(&self.experiment.source)?;
+        let cases = group.rows.iter().map(|spec| self.case((group, spec), shared, published));
+        let cases: Vec<Case<'_>> = cases.collect::<Result<_, _>>()?;
         let rows = cases.iter().map(|case| self.row(case, &cases));
         let rows: Vec<ComparisonRow> = rows.collect::<Result<_, _>>()?;
         let judged = rows.iter().filter(|row| !row.calibration).map(|row| row.verdict);
@@ -215,6 +190,61 @@ impl ComparisonContext<'_> {
         };
         let verdict = Verdict::worst(judged).unwrap_or(Verdict::NotAttempted);
         Ok(VerdictGroup { title: group.title.clone(), tolerance, verdict, rows })
+    }
+
+    /// Collects the values that a row compares. A row that the quick form leaves out has no
+    /// measured values, so that no other row is compared with them.
+    fn case<'b>(
+        &self,
+        (group, spec): (&Group, &'b RowSpec),
+        shared: Tolerance,
+        published: &'b PublishedValues,
+    ) -> Result<Case<'b>, PaperError> {
+        let source = &self.experiment.source;
+        let Some(value) = published.value(spec.published.get_ref()) else {
+            let known = published.values.iter().map(|value| value.id.clone()).collect();
+            return Err(source.unknown(&spec.published, "published value", known));
+        };
+        let tolerance = spec.tolerance_in(source)?.unwrap_or(shared);
+        let (cells, stats, against) = Default::default();
+        let case = Case { value, spec, tolerance, is_left_out: true, cells, stats, against };
+        if self.is_left_out(spec)? {
+            return Ok(case);
+        }
+        let is_plain = spec.reach.is_none() && !spec.averaged && !spec.largest;
+        let cells = match is_plain {
+            true => self.moved(self.experiment.cells(group, spec)?),
+            false => Vec::new(),
+        };
+        let own = self.experiment.measures_of(group, spec)?;
+        let against = match &spec.against {
+            None => Vec::new(),
+            Some(at) => {
+                let other = spec.against_measure.as_ref();
+                let other = other
+                    .map(|name| self.experiment.measure_called(name, name.get_ref()))
+                    .transpose()?;
+                if is_plain {
+                    self.beside(at, &cells, other)?
+                } else {
+                    self.made(spec, at, &other.map_or(own.clone(), |other| vec![other]))?
+                }
+            }
+        };
+        let stats = if is_plain { self.stats(&cells) } else { self.made(spec, &spec.at, &own)? };
+        Ok(Case { is_left_out: false, cells, stats, against, ..case })
+    }
+
+    /// Returns true if the quick form has no point for one of the texts in `at` and `against` of a
+    /// row. The points that remain could agree with the published value by accident.
+    fn is_left_out(&self, spec: &RowSpec) -> Result<bool, PaperError> {
+        for at in std::iter::once(&spec.at).chain(&spec.against) {
+            let points = self.experiment.points_by_text(at)?;
+            if self.experiment.is_quick && points.iter().any(Vec::is_empty) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Returns the statistics at the points `at`, which are compared with `cells` in order. Their
@@ -309,10 +339,10 @@ impl ComparisonContext<'_> {
 
     fn row(&self, case: &Case<'_>, cases: &[Case<'_>]) -> Result<ComparisonRow, PaperError> {
         let test = self.test(case)?;
-        let is_left_out =
-            case.stats.is_empty() || case.spec.against.is_some() && case.against.is_empty();
         let (verdict, sentence) = match (&case.value.is, test) {
-            _ if is_left_out => (Verdict::NotAttempted, "left out of the quick form".to_owned()),
+            _ if case.is_left_out => {
+                (Verdict::NotAttempted, "left out of the quick form".to_owned())
+            }
             (PrintedValue::Series(theirs), Test::Ranked) => ranked(case, theirs),
             (PrintedValue::Number(_), Test::Value) => number(case, cases),
             (PrintedValue::Number(theirs), Test::Alike) => all_near(case, *theirs),
@@ -329,7 +359,7 @@ impl ComparisonContext<'_> {
             says: case.value.says.clone(),
             from: case.value.from.clone(),
             published: case.value.shown(),
-            ours: case.shown(),
+            ours: if case.is_left_out { String::new() } else { case.shown() },
             error: error.map(|(ours, theirs)| (ours - theirs) / theirs.abs() * 100.0),
             cells: if case.against.is_empty() { case.cells.clone() } else { Vec::new() },
             verdict,

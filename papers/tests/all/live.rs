@@ -109,6 +109,9 @@ measure = "cpu"
   at        = "50%/5ms"
   against   = ["20%/10ms", "50%/10ms"]
   test      = "first"
+  [[compare.row]]
+  published = "order-of-four"
+  at        = ["20%/10ms", "50%/10ms", "50%/10ms", "50%/10ms"]
 "#;
 
 const PUBLISHED: &str = r#"
@@ -117,6 +120,7 @@ value = [
   { id = "mean", says = "the same", value = "same", from = "page 1", read = "text" },
   { id = "order", says = "the order", value = "1, 2, 3", from = "page 1", read = "table" },
   { id = "like", says = "like", value = "like", from = "page 1", read = "text" },
+  { id = "order-of-four", says = "order", value = "1, 2, 3, 4", from = "page 1", read = "table" },
 ]
 "#;
 
@@ -225,6 +229,9 @@ fn each_claim_about_many_experiment_points_gets_a_verdict() {
     assert_eq!(verdicts[2], SameShape, "{}", judged.rows[2].sentence);
     assert_eq!(verdicts[3], SameShape, "{}", judged.rows[3].sentence);
     assert_eq!(verdicts[4], Differs, "{}", judged.rows[4].sentence);
+    // The ranks are 1, 3, 3, 3 and 1, 2, 3, 4.
+    let says = "rank correlation 0.775, at least 0.8 is required";
+    assert_eq!((verdicts[5], judged.rows[5].sentence.as_str()), (Differs, says));
     assert!(judged.rows[0].ours.starts_with("50 "), "{}", judged.rows[0].ours);
 }
 
@@ -238,9 +245,13 @@ fn points_omitted_by_quick_experiment_get_verdict_not_attempted() {
     let deadlines = results.measured[0][1].expect("the number is known");
     assert!(deadlines.median <= 50.0, "half a second: {deadlines:?}");
     let judged = judged(&experiment, &results, folder.path());
-    let of = |row: usize| (judged.rows[row].verdict, judged.rows[row].sentence.as_str());
-    assert_eq!(of(3), (Verdict::NotAttempted, "left out of the quick form"));
     assert_eq!(judged.rows[0].ours, "20 (20 to 20)");
+    // All other rows name a point with 50 % or 5 ms, which the quick form leaves out.
+    assert_eq!(judged.rows.len(), 6);
+    for row in &judged.rows[1..] {
+        let found = (row.verdict, row.sentence.as_str(), row.ours.as_str());
+        assert_eq!(found, (Verdict::NotAttempted, "left out of the quick form", ""), "{}", row.id);
+    }
 }
 
 #[test]
