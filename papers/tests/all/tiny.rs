@@ -46,13 +46,23 @@ fn each_kind_of_verdict_is_given_according_to_its_rule() {
     assert_eq!(judged[2].verdict, Verdict::Differs);
 }
 
+/// Lines of `published.toml` with the published share of a fifth.
+const PUBLISHED_FIFTH: &str = "a fifth of it: too low, and the lowest\"\nvalue = \"10\"";
+
 /// Returns the verdicts after one text in `fig-1.toml` or `published.toml` is replaced by another.
 fn judged_with(file: &str, good: &str, other: &str) -> Vec<VerdictGroup> {
+    judged_after(&[(file, (good, other))])
+}
+
+/// Returns the verdicts after a text in each of some files is replaced by another.
+fn judged_after(changes: &[(&str, (&str, &str))]) -> Vec<VerdictGroup> {
     let (_keep, folder) = copy();
-    let path = folder.join(file);
-    let text = fs::read_to_string(&path).expect("a file of the paper");
-    assert!(text.contains(good), "{good} is not in {file}");
-    fs::write(&path, text.replacen(good, other, 1)).expect("a file that can be written");
+    for (file, (good, other)) in changes {
+        let path = folder.join(file);
+        let text = fs::read_to_string(&path).expect("a file of the paper");
+        assert!(text.contains(good), "{good} is not in {file}");
+        fs::write(&path, text.replacen(good, other, 1)).expect("a file that can be written");
+    }
     let paper = Paper::read(&folder).expect("a good paper");
     let experiment = Experiment::read(&folder, "fig-1").expect("a good experiment");
     let results = experiment.run(&to_the_end).expect("the experiment can be run");
@@ -71,6 +81,19 @@ fn agreement_of_zero_with_zero_gets_verdict_nothing_to_compare() {
     // A value outside the axis contradicts the plot.
     let judged = judged_with("published.toml", "\"0..60\"", "\"0..30\"");
     assert_eq!(verdict(&judged, 2, "fig-1.axis").0, Verdict::Differs);
+}
+
+#[test]
+fn number_within_wide_tolerance_but_far_off_gets_same_shape() {
+    // Our value is 20, so 10 is half of it. The other values are equal in both files.
+    for (printed, wanted) in [("10", Verdict::SameShape), ("17", Verdict::Reproduced)] {
+        let published = (PUBLISHED_FIFTH, &*PUBLISHED_FIFTH.replace("10", printed));
+        let wide = ("tolerance = \"2 points\"", "tolerance = \"factor 3\"");
+        let judged = judged_after(&[("published.toml", published), ("fig-1.toml", wide)]);
+        let (found, why) = verdict(&judged, 0, "fig-1.fifth");
+        assert_eq!(found, wanted, "{printed}: {why}");
+        assert!(why.contains("within a factor of 3"), "{why}");
+    }
 }
 
 #[test]
