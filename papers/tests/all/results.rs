@@ -3,10 +3,15 @@
 
 use std::path::Path;
 
-use slackline_papers::{Experiment, KeptRow, Paper, Verdict, judge, paper};
+use slackline_papers::{Experiment, KeptRow, Paper, Verdict, judge, paper, papers};
+
+/// Folder of all papers of this tree.
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
 
 fn read(name: &str) -> Paper {
-    paper(Path::new(env!("CARGO_MANIFEST_DIR")), name).expect("a paper of this tree")
+    paper(folder(), name).expect("a paper of this tree")
 }
 
 /// Returns the stored comparisons of an experiment, except those with a changed assumption.
@@ -234,17 +239,25 @@ fn judged_again(paper: &Paper, experiment: &Experiment) -> Vec<(String, String, 
     rows
 }
 
+/// Each experiment of a paper has results, with as many seeds as its file states. A command with
+/// `--seeds` may use another number.
 #[test]
 fn stored_verdicts_of_papers_follow_from_the_stored_numbers() {
     let mut wrong = Vec::new();
-    for name in ["cherkasova-2007", "diestelhorst-2007", "kim-2008", "lin-2005"] {
-        let paper = read(name);
+    for paper in papers(folder()).expect("the papers of this tree") {
         for experiment in paper.experiments().expect("good experiments") {
-            let Some(kept) = paper.kept(&experiment) else { continue };
+            let place = format!("{} {}", paper.name, experiment.name);
+            let Some(kept) = paper.kept(&experiment) else {
+                wrong.push(format!("{place}: no results"));
+                continue;
+            };
             let experiment =
                 if kept.made.contains(" --quick") { experiment.quick() } else { experiment };
+            let seeds = format!("; seeds 1 to {}; ", experiment.seeds);
+            if !kept.made.contains(" --seeds") && !kept.made.contains(&seeds) {
+                wrong.push(format!("{place}: not made with {} seeds", experiment.seeds));
+            }
             let again = judged_again(&paper, &experiment);
-            let place = format!("{name} {}", experiment.name);
             assert_eq!(again.len(), kept.rows.len(), "{place}: rows");
             for (row, (change, id, verdict, why)) in kept.rows.iter().zip(&again) {
                 assert_eq!((&row.change, &row.id), (change, id), "{place}");
