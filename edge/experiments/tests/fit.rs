@@ -104,7 +104,7 @@ fn check_witnesses(seed: u64) -> CaseResult {
     };
     let slice = witness.reservation.slice();
     let is_one_step = slice + STEP >= fit.reservation.slice();
-    let is_close = is_one_step || slice.ns() * 100 >= fit.reservation.slice().ns() / 100 * 9899;
+    let is_close = is_one_step || slice.ns() * 100 >= fit.reservation.slice().ns() * 99;
     assert!(is_close, "seed {seed}: {} is at most 1 % below {}", witness.reservation, slice);
     if let (true, Some(Refutation::Shortfall(short))) = (is_one_step, fit.below.map(|(_, of)| of)) {
         // The first deadline that the run misses is the first deadline at which demand exceeds
