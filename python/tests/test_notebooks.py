@@ -14,6 +14,10 @@ ROOT = Path(__file__).parent.parent.parent
 NOTEBOOKS = sorted((ROOT / "examples/notebooks").glob("*.ipynb"))
 
 
+def test_at_least_five_notebooks_are_tested() -> None:
+    assert len(NOTEBOOKS) >= 5
+
+
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
 def test_notebook_runs_from_top_to_bottom(notebook: Path, tmp_path: Path) -> None:
     cells = json.loads(notebook.read_text())["cells"]

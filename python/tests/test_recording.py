@@ -55,6 +55,8 @@ def test_whatif_refuses_unknown_vms_and_damaged_files(recording: str, tmp_path: 
     bad.write_bytes(b"no trace at all")
     with pytest.raises(slackline.SlacklineError, match="bad.trace"):
         slackline.replay(str(bad))
+    with pytest.raises(slackline.SlacklineError, match="bad.trace"):
+        slackline.whatif(str(bad))
     scenario = slackline.Scenario.read(str(ROOT / "scenarios/schedulers.toml"))
     with pytest.raises(OSError, match="cannot write /no/such/it.trace"):
         slackline.run(scenario, length="2s", save="/no/such/it.trace")
@@ -154,5 +156,11 @@ def test_wrong_argument_of_import_is_refused(
 def test_file_that_never_ends_is_refused() -> None:
     with pytest.raises(slackline.SlacklineError, match="it has more than 268435456 bytes"):
         slackline.Scenario.read("/dev/zero")
+    with pytest.raises(slackline.SlacklineError, match="it has more than 268435456 bytes"):
+        slackline.TaskSet.read("/dev/zero")
+    with pytest.raises(slackline.SlacklineError, match="it has more than 268435456 bytes"):
+        slackline.fit("/dev/zero")
+    with pytest.raises(slackline.SlacklineError, match="it has more than 268435456 bytes"):
+        slackline.import_workload("planetlab", ["/dev/zero"])
     with pytest.raises(OSError, match="cannot read /dev"):
         slackline.fit("/dev")

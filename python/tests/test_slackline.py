@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 import sys
 import threading
 import time
@@ -13,6 +16,9 @@ import slackline
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "examples"))
 import policies as example  # noqa: E402
+
+ROOT = Path(__file__).parent.parent.parent
+PROGRAM = Path(os.environ.get("SLACKLINE_PROGRAM", ROOT / "target/debug/slackline"))
 
 HOST = """title = "two guests"
 length = "3s"
@@ -44,7 +50,7 @@ def mixed(policy: str = "edf", cpus: int = 1) -> slackline.Scenario:
     return slackline.Scenario(HOST.format(policy=policy, cpus=cpus) + MIXED)
 
 
-def test_run_has_the_metric_names_and_values_of_the_command_line() -> None:
+def test_run_has_the_metric_names_and_values_of_the_command_line(tmp_path: Path) -> None:
     run = slackline.run(mixed())
     assert run.summary["policy"] == "edf"
     hog = run.vcpus[0]
@@ -54,6 +60,18 @@ def test_run_has_the_metric_names_and_values_of_the_command_line() -> None:
     assert run.metric("misses of total") == 0
     with pytest.raises(KeyError, match="beauty"):
         run.metric("beauty of hog")
+    if not PROGRAM.exists():
+        pytest.skip("needs a built program")
+    file = tmp_path / "it.toml"
+    file.write_text(HOST.format(policy="edf", cpus=1) + MIXED)
+    for seed in (1, 7):
+        words = [str(PROGRAM), "sim", str(file), "--seed", str(seed), "--json"]
+        [expected] = json.loads(subprocess.check_output(words))["runs"]
+        run = slackline.run(slackline.Scenario.read(file), seed=seed)
+        assert run.vcpus == expected["vcpus"]
+        assert run.cpus == expected["cpus"]
+        assert run.domains == expected["domains"]
+        assert run.summary == {name: expected[name] for name in run.summary}
 
 
 def test_runs_with_the_same_seed_are_equal_and_with_another_seed_differ() -> None:
@@ -66,7 +84,8 @@ def test_exception_for_a_wrong_scenario_has_line_column_and_hint() -> None:
     with pytest.raises(slackline.ScenarioError) as raised:
         slackline.Scenario(HOST.format(policy="edf", cpus=1) + MIXED.replace("slice", "slise", 1))
     error = raised.value
-    assert (error.line, str(error).startswith(f"{error.line}:")) == (10, True)
+    assert (error.line, error.column) == (10, 15)
+    assert str(error).startswith(f"{error.line}:{error.column}: ")
     assert "slise" in str(error) and "slice" in str(error.hint)
     with pytest.raises(slackline.ScenarioError, match="no policy is called"):
         slackline.run(mixed(), policy="edff")
