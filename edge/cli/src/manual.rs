@@ -9,6 +9,7 @@ use clap_mangen::Man;
 
 use crate::args::Cli;
 use crate::manual_args::{Completions, Manual};
+use crate::pending::Pending;
 use crate::problem::Problem;
 use crate::terminal;
 
@@ -50,13 +51,12 @@ pub(crate) fn manual(args: &Manual) -> Result<(), Problem> {
 }
 
 fn write(folder: &Path, name: &str, page: &str) -> Result<(), Problem> {
-    let path = folder.join(format!("{name}.1"));
-    let written = std::fs::File::create(&path).and_then(|mut file| file.write_all(page.as_bytes()));
-    written.map_err(|source| Problem::Unwritable { file: path, source })
+    let (pending, mut out) = Pending::new(&folder.join(format!("{name}.1")))?;
+    pending.keep(out.write_all(page.as_bytes()).and_then(|()| out.flush()))
 }
 
-/// Returns the name and text of each manual page: of the program, of each command and of each
-/// subcommand.
+/// Returns the name and text of each manual page: of the program, of each visible command and of
+/// each visible subcommand.
 fn pages() -> Vec<(String, String)> {
     let mut cli = visible_commands();
     cli.build();
@@ -66,7 +66,11 @@ fn pages() -> Vec<(String, String)> {
 }
 
 fn add(command: &Command, name: &str, all: &mut Vec<(String, String)>) {
-    for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+    // The parser adds a subcommand `help` to each command that has subcommands. The command
+    // `slackline help` is our own.
+    let is_ours =
+        |below: &&Command| below.get_name() != "help" || command.is_disable_help_subcommand_set();
+    for below in command.get_subcommands().filter(is_ours) {
         let name = format!("{name}-{}", below.get_name());
         all.push((name.clone(), page(below, &name)));
         add(below, &name, all);
@@ -91,7 +95,31 @@ fn visible_commands() -> Command {
         .about(whole.get_about().cloned().unwrap_or_default())
         .after_help(whole.get_after_help().cloned().unwrap_or_default());
     for command in whole.get_subcommands().filter(|command| !command.is_hide_set()) {
-        shown = shown.subcommand(command.clone());
+        shown = shown.subcommand(without_hidden(command));
     }
     shown
+}
+
+/// Returns a command without its hidden subcommands and options. The groups of options are left
+/// out too, because a group may contain a hidden option.
+fn without_hidden(command: &Command) -> Command {
+    if !has_hidden(command) {
+        return command.clone();
+    }
+    let about = command.get_about().cloned().unwrap_or_default();
+    let options = command.get_arguments().filter(|option| !option.is_hide_set());
+    let below = command.get_subcommands().filter(|below| !below.is_hide_set());
+    Command::new(command.get_name().to_owned())
+        .long_about(command.get_long_about().cloned().unwrap_or_else(|| about.clone()))
+        .about(about)
+        .after_help(command.get_after_help().cloned().unwrap_or_default())
+        .subcommand_required(command.is_subcommand_required_set())
+        .args(options.cloned())
+        .subcommands(below.map(without_hidden))
+}
+
+/// Returns true if a command, or a command below it, has a hidden subcommand or option.
+fn has_hidden(command: &Command) -> bool {
+    command.get_arguments().any(|option| option.is_hide_set())
+        || command.get_subcommands().any(|below| below.is_hide_set() || has_hidden(below))
 }

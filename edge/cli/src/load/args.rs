@@ -26,10 +26,10 @@ pub(crate) struct LoadArgs {
     #[arg(long, global = true, hide = true)]
     pub(crate) start: Option<u64>,
     /// Print the result as JSON.
-    #[arg(long, global = true, conflicts_with = "report_jobs")]
+    #[arg(long, global = true)]
     pub(crate) json: bool,
     /// Report finished jobs on standard output, for `run`.
-    #[arg(long, global = true, hide = true)]
+    #[arg(long, global = true, hide = true, conflicts_with = "json")]
     pub(crate) report_jobs: bool,
 }
 

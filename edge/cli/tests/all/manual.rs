@@ -42,7 +42,30 @@ fn bash_completes_only_commands_and_options_that_are_not_hidden() {
     assert_eq!(offers(&["slackline", "access", "rev"]), ["revoke"]);
     let all = offers(&["slackline", ""]);
     assert!(all.iter().any(|word| word == "sim"), "{all:?}");
+    for command in visible_commands(&place) {
+        assert!(all.contains(&command), "{command} is not in {all:?}");
+    }
     assert!(!all.iter().any(|word| word == "keep" || word == "serve-front"), "{all:?}");
+    let loads = offers(&["slackline", "load", ""]);
+    assert!(loads.iter().any(|word| word == "spin"), "{loads:?}");
+    let hidden = ["steps", "tasks", "caller", "files"];
+    assert!(!loads.iter().any(|word| hidden.contains(&word.as_str())), "{loads:?}");
+    let options = offers(&["slackline", "load", "spin", "--"]);
+    assert!(options.iter().any(|word| word == "--length"), "{options:?}");
+    let hidden = ["--who", "--start", "--report-jobs"];
+    assert!(!options.iter().any(|word| hidden.contains(&word.as_str())), "{options:?}");
+}
+
+/// Returns the commands that `slackline help` lists.
+fn visible_commands(place: &Place) -> Vec<String> {
+    let help = place.run(&["help"]).good();
+    let (_, list) = help.split_once("Commands").expect("a list of commands");
+    let (list, _) = list.split_once("\n\n").expect("the end of the list");
+    let lines = list.lines().filter_map(|line| line.strip_prefix("  "));
+    let names = lines.filter_map(|line| line.split(' ').next());
+    let names: Vec<String> = names.filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    assert!(names.len() > 30, "{names:?}");
+    names
 }
 
 #[test]
@@ -65,7 +88,20 @@ fn each_command_has_a_valid_manual_page() {
     for page in ["slackline.1", "slackline-reserve.1", "slackline-access-add.1"] {
         assert!(pages.iter().any(|name| name == page), "{pages:?}");
     }
+    for command in visible_commands(&place) {
+        let page = format!("slackline-{command}.1");
+        assert!(pages.contains(&page), "{page} is not in {pages:?}");
+    }
     assert!(!pages.iter().any(|name| name.contains("keep") || name.contains("front")));
+    assert!(pages.iter().any(|name| name == "slackline-load-spin.1"), "{pages:?}");
+    for hidden in ["steps", "tasks", "caller", "files"] {
+        let page = format!("slackline-load-{hidden}.1");
+        assert!(!pages.contains(&page), "{pages:?}");
+        place.run(&["man", &format!("load-{hidden}")]).refused(2).says("there is no command");
+    }
+    assert!(!pages.contains(&"slackline-access-help.1".to_owned()), "{pages:?}");
+    let load = place.run(&["man", "load-spin"]).good();
+    assert!(load.contains("length") && !load.contains("jobs"), "{load}");
     let text = place.run(&["man", "reserve"]).good();
     assert_eq!(text.as_bytes(), place.read("slackline-reserve.1"));
     assert!(text.contains(".TH slackline-reserve 1") && text.contains("slice"), "{text}");
