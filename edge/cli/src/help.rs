@@ -101,7 +101,7 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
     if commands.iter().any(|(command, _)| command == name) {
         cli.build();
         let command = cli.find_subcommand_mut(name).map(clap::Command::render_long_help);
-        return terminal::print(&command.map(|text| text.to_string()).unwrap_or_default());
+        return terminal::say(&command.map(|text| text.to_string()).unwrap_or_default());
     }
     if let Some(page) = metrics::meaning(name) {
         return terminal::say(&page);
@@ -123,7 +123,8 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
 /// Returns the pages of all topics, policies and commands, each with the name that opens it.
 fn titled_pages() -> Vec<(String, String)> {
     let topics = TOPICS.iter().map(|topic| (topic.names[0].to_owned(), (topic.page)()));
-    let policies = ALL.iter().map(|spec| (spec.name.to_owned(), pages::policy(spec)));
+    let policies = ALL.iter().chain(SIMULATED_ONLY);
+    let policies = policies.map(|spec| (spec.name.to_owned(), pages::policy(spec)));
     let mut cli = Cli::command();
     cli.build();
     let shown = cli.get_subcommands_mut().filter(|command| !command.is_hide_set());

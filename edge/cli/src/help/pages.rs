@@ -147,6 +147,8 @@ axes. `sim`, `compare` and `sweep` run every combination and show one table.
   - `scale = { \"host.switch\" = \"200%\" }` of a point multiplies a value of the
     scenario.
   - `unset = [\"host.migrate\"]` of a point removes a value.
+  - `label = \"...\"` of an axis or a point is its name in plots. `x = 0.5` of a
+    point is its position in plots.
 ";
 
 /// Page about task set files.

@@ -33,14 +33,30 @@ fn every_key_of_a_scenario_is_explained_in_help() {
         format!("{wrong}\n{GOOD}"),
         in_domain(wrong),
         in_domain("live = { nothing-like-it = 1 }"),
+        in_domain("live = { pid = 1, relay = { nothing-like-it = 1 } }"),
+        in_domain("tells = { nothing-like-it = 1 }"),
         in_domain("vcpu = [{ nothing-like-it = 1 }]"),
         in_domain("task = [{ nothing-like-it = 1 }]"),
+        after("[[interference]]\ncpu = 0"),
         after("[[change]]"),
         after("[[claim]]"),
     ];
     for scenario in tables {
         for key in keys_of(&scenario) {
             assert!(page.contains(&format!("\n  {key} ")), "`{key}` is not explained:\n{page}");
+        }
+    }
+    let (_, axes) = page.split_once("\n[[axis]] makes").expect("a part about axes");
+    let (axes, _) = axes.split_once("\nSee also").expect("the end of the page");
+    for table in ["[[axis]]\nname = \"a\"\nnothing = 1", "[[axis]]\npoint = [{ nothing = 1 }]"] {
+        let said =
+            Place::with(&format!("{GOOD}{table}\n")).run(&["check", "it.toml"]).ended_with(2);
+        let keys = said.err.lines().find_map(|line| line.split("expected one of ").nth(1));
+        for key in keys.expect("the keys of the table").split('`').skip(1).step_by(2) {
+            let ways = [format!("`{key}`"), format!("`{key} = "), format!("\n  {key} = ")];
+            let is_table = key == "point" && axes.contains("[[axis.point]]");
+            let is_explained = is_table || ways.iter().any(|way| axes.contains(way));
+            assert!(is_explained, "`{key}` is not explained:\n{axes}");
         }
     }
 }
@@ -145,28 +161,75 @@ fn every_table_column_is_explained_in_the_metrics_help_page() {
 
 #[test]
 fn help_pages_with_a_single_topic_fit_on_two_screens() {
-    let short = ["scenario", "domain", "live", "claims", "metrics", "service", "refusals", "agent"];
-    let policies = ["edf", "sedf", "credit", "gaps", "gedf", "bvt", "atropos", "round-robin"];
-    for topic in short.into_iter().chain(policies) {
+    let overview = Place::new().run(&["help"]).good();
+    let names = [names_after(&overview, "Topics"), names_after(&overview, "Policies")].concat();
+    assert!(names.len() > 20, "{names:?}");
+    for topic in names.iter().filter(|name| !["work", "driver"].contains(&name.as_str())) {
         let lines = page(topic).lines().count();
         assert!(lines <= 100, "{topic} has {lines} lines, more than two screens of 50");
     }
 }
 
+/// Returns the names in a list of the overview. The list is the paragraph that begins with `title`.
+fn names_after(overview: &str, title: &str) -> Vec<String> {
+    let (_, list) = overview.split_once(&format!("\n{title}")).expect("a list");
+    let lines = list.lines().skip(1).take_while(|line| !line.is_empty());
+    let first = lines.filter(|line| !line.starts_with("   ")).filter_map(|line| {
+        let name = line.split_whitespace().next();
+        name.map(str::to_owned)
+    });
+    first.collect()
+}
+
+/// Topics and policies that have help pages. The commands are those that have manual pages.
+const PAGES: [&str; 22] = [
+    "scenario",
+    "domain",
+    "work",
+    "live",
+    "claims",
+    "metrics",
+    "host",
+    "family",
+    "tasks",
+    "driver",
+    "agent",
+    "service",
+    "refusals",
+    "edf",
+    "round-robin",
+    "atropos",
+    "bvt",
+    "sedf",
+    "gedf",
+    "credit",
+    "gaps",
+    "fair",
+];
+
 #[test]
 fn help_command_lists_every_page_and_every_visible_command() {
     let place = Place::new();
     let all = place.run(&["help"]).good();
-    let names = all.lines().filter_map(|line| line.strip_prefix("  "));
-    let names: Vec<&str> = names.filter(|line| !line.starts_with(' ')).collect();
-    let names = names.iter().filter_map(|line| line.split_whitespace().next());
-    for name in names.clone() {
+    let lists = ["Commands", "Topics", "Policies"];
+    let [commands, topics, policies] = lists.map(|list| names_after(&all, list));
+    assert_eq!([topics, policies].concat(), PAGES, "{all}");
+    for name in PAGES.iter().copied().chain(commands.iter().map(String::as_str)) {
         assert!(place.run(&["help", name]).ended_with(0).out.len() > 50, "{name}");
     }
-    let names: Vec<&str> = names.collect();
-    for name in ["scenario", "work", "live", "claims", "metrics", "host", "driver", "sim", "edf"] {
-        assert!(names.contains(&name), "`{name}` is missing:\n{all}");
-    }
+    place.run(&["man", "--to", "."]).ended_with(0);
+    let is_command = |name: &String| {
+        let mut above = name.match_indices('-').map(|(end, _)| &name[..end]);
+        !above.any(|above| place.path(&format!("slackline-{above}.1")).exists())
+    };
+    let files = place.files().into_iter();
+    let names = files
+        .filter_map(|file| Some(file.strip_prefix("slackline-")?.strip_suffix(".1")?.to_owned()));
+    let mut names: Vec<String> = names.filter(is_command).collect();
+    let mut commands = commands;
+    names.sort();
+    commands.sort();
+    assert_eq!(commands, names, "{all}");
     assert!(place.run(&["help", "sim"]).good().contains("--seeds <N>"));
     assert!(place.run(&["help", "keep"]).good().starts_with("No help page is about `keep`."));
     for hidden in ["kep", "keepp"] {
@@ -192,21 +255,34 @@ fn driver_help_page_explains_every_key_of_drivers_and_clients() {
     for topic in ["client", "nic", "disk", "kernel", "task"] {
         assert_eq!(place.run(&["help", topic]).good(), page, "{topic}");
     }
-    // The error for an unknown key lists the valid keys.
-    let keys = |table: &str| {
-        let scenario = GOOD.replace("[host]", &format!("{table}\nnothing-like-it = 1\n[host]"));
-        let said = Place::with(&scenario).run(&["check", "it.toml"]).refused(2);
-        let hint = said
-            .err
-            .lines()
-            .find_map(|line| line.strip_prefix("hint:  the keys of this table are "));
-        hint.unwrap_or_else(|| panic!("{}", said.err)).to_owned()
-    };
-    let ab = "[driver]\ndomain = \"gold\"\n[[client]]\nkind = \"ab\"\nto = \"gold\"";
-    for table in ["[driver]\ndomain = \"gold\"", ab] {
-        for key in keys(table).split(", ") {
-            assert!(page.contains(&format!("`{key}`")), "`{key}` is not explained");
+    let driver = "[driver]\ndomain = \"silver\"\n";
+    let client = |kind: &str| format!("{driver}[[client]]\nkind = \"{kind}\"\nto = \"silver\"\n");
+    let mut tables = vec![
+        ("`[driver]`", driver.to_owned()),
+        ("`[nic]`", format!("{driver}[nic]\n")),
+        ("`[disk]`", format!("{driver}[disk]\n")),
+    ];
+    for kind in ["httperf", "ab", "ping", "ttcp", "iperf"] {
+        tables.push(("`[[client]]`", client(kind)));
+    }
+    for (heading, table) in tables {
+        let about = page.split(&format!("\n{heading}: ")).nth(1);
+        let about = about.and_then(|text| text.split("\n\n").next());
+        let about = about.unwrap_or_else(|| panic!("{heading} is not explained"));
+        let scenario = GOOD.replace("[host]", &format!("{table}nothing-like-it = 1\n[host]"));
+        for key in keys_of(&scenario) {
+            let ways = [format!("`{key}`"), format!("`{key} = ")];
+            let is_explained = ways.iter().any(|way| about.contains(way));
+            assert!(is_explained, "`{key}` of {table} is not explained:\n{about}");
         }
+    }
+    let kernel = "name = \"gold\"\nkernel = { nothing-like-it = 1 }";
+    let scenario = GOOD.replacen("name = \"gold\"", kernel, 1);
+    let scenario = scenario.replace("[host]", &format!("{driver}[host]"));
+    let about = page.split("\n- `kernel`: ").nth(1).and_then(|text| text.split("\n- ").next());
+    let about = about.expect("the keys of `kernel`");
+    for key in keys_of(&scenario) {
+        assert!(about.contains(&format!("`{key}`")), "`{key}` of `kernel` is not explained");
     }
 }
 
@@ -231,6 +307,9 @@ fn help_command_finds_a_word_in_glossary_and_help_pages() {
         let found = place.run(&["help", word]).good();
         assert!(found.contains("Pages with this word"), "{found}");
     }
+    // The page of a policy that is only simulated is searched too.
+    let found = place.run(&["help", "eevdf"]).good();
+    assert!(found.contains("`fair`"), "{found}");
     let found = place.run(&["help", "Budget"]).good();
     assert!(
         found.contains("Glossary:\n  budget  ") && found.contains("part of the slice"),
