@@ -125,7 +125,7 @@ pub(crate) fn demo(args: &Demo) -> Result<(), Problem> {
     let code = client.page_code()?.0;
     let address = code.address.unwrap_or_default();
     let (code, socket) = (code.code, folder.socket());
-    terminal::print(&format!(
+    terminal::say(&format!(
         "page:  {address}#{code}\n       open it in a browser within a minute\n       \
          to get a new address: slackline page --socket {}\nend:   Ctrl-C\n\n",
         socket.display()
@@ -138,7 +138,7 @@ pub(crate) fn demo(args: &Demo) -> Result<(), Problem> {
                 return Ok(());
             }
             daemon.check()?;
-            terminal::print(&format!("{hour:02}:00  {says}\n"))?;
+            terminal::say(&format!("{hour:02}:00  {says}\n"))?;
         }
     }
     wait(stop.as_fd(), began + Duration::from_nanos((HOUR * (DAYS * 24)).ns()));

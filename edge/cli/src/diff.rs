@@ -18,8 +18,10 @@ const FORMAT: &str = "slackline-diff-1";
 pub(crate) fn diff(args: &DiffArgs) -> Result<(), Problem> {
     let runs = [schedule(&args.first)?, schedule(&args.second)?];
     let all = difference([&runs[0], &runs[1]]);
-    let text = if args.json { as_json(args, &runs, &all) } else { as_text(args, &runs, &all) };
-    terminal::print(&text)?;
+    match args.json {
+        true => terminal::print(&as_json(args, &runs, &all))?,
+        false => terminal::say(&as_text(args, &runs, &all))?,
+    }
     let worse = all.iter().filter(|it| is_worse(it)).count();
     if args.check && worse > 0 {
         return Err(Problem::Worse(worse));

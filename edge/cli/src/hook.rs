@@ -72,7 +72,7 @@ pub(crate) fn hook(args: &Hook) -> ExitCode {
         let quoted = |path: &std::path::Path| format!("'{}'", path.display());
         let script = SCRIPT.replace("PROGRAM", &quoted(&program));
         let script = script.replace("SOCKET", &quoted(&args.socket));
-        return match terminal::say(&script) {
+        return match terminal::print(&script) {
             Ok(()) => ExitCode::SUCCESS,
             Err(problem) => problem.exit_code(),
         };

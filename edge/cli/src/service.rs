@@ -304,7 +304,7 @@ pub(crate) fn log(args: &Log) -> Result<(), Problem> {
         return answer(&args.at, &Text(text), String::new);
     }
     if events.is_empty() && !args.view.csv {
-        return terminal::print("there are no events\n");
+        return terminal::say("there are no events\n");
     }
     terminal::print(&show::events(&events, args.name.is_none()).shown(&args.view)?)
 }
@@ -559,5 +559,5 @@ fn answer(at: &DaemonArgs, text: &Text, shown: impl FnOnce() -> String) -> Resul
     if at.json {
         return terminal::print(&format!("{}\n", text.0));
     }
-    terminal::print(&shown())
+    terminal::say(&shown())
 }

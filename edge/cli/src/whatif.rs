@@ -53,8 +53,10 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     }
     let answer = Answer { recording: &recording, gate: &gate, model: &model, policy: &policy };
     if !gate.passes() || !is_changed {
-        let text = if args.json { json::text(&json::gate(&answer)) } else { table::gate(&answer) };
-        terminal::print(&text)?;
+        match args.json {
+            true => terminal::print(&json::text(&json::gate(&answer)))?,
+            false => terminal::say(&table::gate(&answer))?,
+        }
         return gate_refusal(&source.name(), &gate);
     }
     let forecast = forecast(&recording, &gate, &model).map_err(|error| refused(file, error))?;
@@ -64,14 +66,11 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     if let Some(file) = &args.report {
         save(file, &report::page(&answer, &forecast))?;
     }
-    let text = match args.json {
-        true => json::text(&json::forecast(&answer, &forecast)),
-        false => {
-            let record = service::record_of_predictions(&args.socket);
-            table::forecast(&answer, &forecast) + &record.unwrap_or_default()
-        }
-    };
-    terminal::print(&text)
+    if args.json {
+        return terminal::print(&json::text(&json::forecast(&answer, &forecast)));
+    }
+    let record = service::record_of_predictions(&args.socket);
+    terminal::say(&(table::forecast(&answer, &forecast) + &record.unwrap_or_default()))
 }
 
 /// Source of the recording from which `whatif` predicts.

@@ -14,7 +14,10 @@ use crate::terminal;
 /// Reports damage to the ledger in a folder. Fails if the ledger is damaged.
 pub(super) fn show(folder: &Path, is_json: bool) -> Result<(), Problem> {
     let examined = check(folder).map_err(|error| of_ledger(&error))?;
-    terminal::print(&if is_json { to_json(&examined) } else { told(&examined) })?;
+    match is_json {
+        true => terminal::print(&to_json(&examined))?,
+        false => terminal::say(&told(&examined))?,
+    }
     if examined.problems.is_empty() {
         return Ok(());
     }
@@ -30,8 +33,8 @@ pub(super) fn show(folder: &Path, is_json: bool) -> Result<(), Problem> {
 /// Rebuilds a damaged ledger from its intact tables and its backups.
 pub(super) fn mend(folder: &Path) -> Result<(), Problem> {
     match rebuild(folder).map_err(|error| of_ledger(&error))? {
-        None => terminal::print("the ledger is intact; nothing was changed\n"),
-        Some(rebuilt) => terminal::print(&mended(&rebuilt)),
+        None => terminal::say("the ledger is intact; nothing was changed\n"),
+        Some(rebuilt) => terminal::say(&mended(&rebuilt)),
     }
 }
 

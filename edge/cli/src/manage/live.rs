@@ -337,7 +337,7 @@ impl LiveManager<'_> {
             terminal::print(&json_line(line))?;
         } else if result.is_news || line.says != self.quiet {
             let after = line.after_ns / 1_000_000_000;
-            terminal::print(&format!("{after:>6} s  {}\n", line.says))?;
+            terminal::say(&format!("{after:>6} s  {}\n", line.says))?;
         }
         self.quiet = if result.is_news { String::new() } else { line.says.clone() };
         self.file.as_mut().map_or(Ok(()), |file| file.write(line))

@@ -27,10 +27,7 @@ pub(crate) fn history(args: &History) -> Result<(), Problem> {
         return answer(&args.at, &Text(text), String::new);
     }
     if accounts.is_empty() && !args.view.csv {
-        return terminal::print(&format!(
-            "no CPU use of {} is recorded for that time\n",
-            args.name
-        ));
+        return terminal::say(&format!("no CPU use of {} is recorded for that time\n", args.name));
     }
     terminal::print(&table(&accounts, args.view.csv).shown(&args.view)?)
 }

@@ -181,6 +181,8 @@ fn table_of_sim_command_fits_terminal_of_40_columns() {
 fn every_command_prints_tables_that_fit_into_40_columns() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    place.run(&["sim", "it.toml", "--seed", "7", "--save", "other.trace"]).good();
+    place.run(&["sim", "it.toml", "--length", "4s", "--save", "long.trace"]).good();
     place.write("long.toml", GOOD.replace("gold", &"a-long-name".repeat(4)).as_bytes());
     let axes = "[[axis]]\nname = \"load\"\npoint = [{ name = \"a\" }, { name = \"b\" }]\n";
     place.write("axes.toml", (GOOD.to_owned() + axes).as_bytes());
@@ -206,7 +208,14 @@ fn every_command_prints_tables_that_fit_into_40_columns() {
         &["doctor"],
         &["paper", "list", "--papers", papers],
         &["help"],
+        &["help", "sim"],
+        &["help", "whatif"],
         &["sim", "--help"],
+        &["diff", "it.trace", "it.trace"],
+        &["diff", "it.trace", "other.trace"],
+        &["replay", "it.trace"],
+        &["whatif", "long.trace"],
+        &["whatif", "long.trace", "--set", "gold.slice=5ms"],
         &[&alert[..], &["--targets", "5,50"]].concat(),
         &[&alert[..], &["--targets", "50", "--ablate"]].concat(),
     ] {
@@ -231,5 +240,25 @@ fn every_command_prints_tables_that_fit_into_40_columns() {
         let text = String::from_utf8(output.stderr).expect("text");
         assert!(text.starts_with("error: ") && text.contains('\n'), "{text}");
         crate::common::is_narrow(&text);
+    }
+}
+
+#[test]
+fn output_for_a_program_is_not_wrapped_to_the_terminal_width() {
+    let place = Place::with(GOOD);
+    place.run(&["sim", "it.toml", "--length", "4s", "--save", "it.trace"]).good();
+    let all = [
+        &["hook", "libvirt", "--script"][..],
+        &["man", "sim"],
+        &["completions", "bash"],
+        &["diff", "it.trace", "it.trace", "--json"],
+        &["whatif", "it.trace", "--json"],
+        &["show", "it.trace", "--list"],
+    ];
+    for arguments in all {
+        let wide = place.run(arguments).good();
+        let narrow = place.command(arguments).env("COLUMNS", "40").output();
+        let narrow = narrow.expect("the program can be started").stdout;
+        assert!(String::from_utf8(narrow).expect("text") == wide, "{arguments:?}");
     }
 }
