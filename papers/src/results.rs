@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 
 use slackline_experiments::OverSeeds;
 
@@ -156,18 +157,12 @@ impl Paper {
             tables.push((OVER_TIME, over_time(experiment, results, &made)));
         }
         let folder = self.folder.join(FOLDER);
-        let unwritable = |file: &PathBuf| {
-            let file = file.clone();
-            move |source| PaperError::Unwritable { file, source }
-        };
         fs::create_dir_all(&folder).map_err(unwritable(&folder))?;
-        let mut written = Vec::new();
-        for (ending, table) in tables {
-            let file = self.result(experiment, ending);
-            fs::write(&file, table.text()).map_err(unwritable(&file))?;
-            written.push(file);
-        }
-        Ok(written)
+        let files =
+            tables.iter().map(|(ending, table)| (self.result(experiment, ending), table.text()));
+        let files: Vec<(PathBuf, String)> = files.collect();
+        write_all(&files)?;
+        Ok(files.into_iter().map(|(file, _)| file).collect())
     }
 
     /// Returns the paths of an experiment's result files, which need not exist.
@@ -201,6 +196,39 @@ impl Paper {
         let over_time = read(OVER_TIME).map(|table| courses(&table)).unwrap_or_default();
         Some(StoredResults { made: values.comment, stats, rows, over_time })
     }
+}
+
+fn unwritable(file: &Path) -> impl FnOnce(io::Error) -> PaperError {
+    let file = file.to_owned();
+    move |source| PaperError::Unwritable { file, source }
+}
+
+/// Writes files with their contents. Until all files are complete, each has a hidden name in the
+/// same folder. If one cannot be written, all files keep their former contents.
+fn write_all(files: &[(PathBuf, String)]) -> Result<(), PaperError> {
+    // A link is kept. The file that it leads to is replaced.
+    let files = files.iter().map(|(file, text)| {
+        (fs::canonicalize(file).unwrap_or_else(|_| file.clone()), text.as_str())
+    });
+    let files: Vec<(PathBuf, &str)> = files.collect();
+    let hidden = |file: &Path| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        file.with_file_name(format!(".slackline-{}-{name}", std::process::id()))
+    };
+    let write = |(file, text): &(PathBuf, &str)| {
+        let mut out = fs::File::create(hidden(file))?;
+        out.write_all(text.as_bytes()).and_then(|()| out.sync_all())
+    };
+    let mut written = files.iter().try_for_each(|it| write(it).map_err(unwritable(&it.0)));
+    for (file, _) in &files {
+        written = written.and_then(|()| fs::rename(hidden(file), file).map_err(unwritable(file)));
+    }
+    if written.is_err() {
+        for (file, _) in &files {
+            let _ = fs::remove_file(hidden(file));
+        }
+    }
+    written
 }
 
 fn values(experiment: &Experiment, results: &Results, made: &str) -> Table {

@@ -118,8 +118,16 @@ impl Problem {
             | Problem::ReplayDiffers
             | Problem::PlanEnded { .. }
             | Problem::Worse(_) => 1,
-            Problem::Unwritable { source, .. } if is_misnamed(source) => 2,
-            Problem::HostCannot { .. } | Problem::Unwritable { .. } | Problem::Output(_) => 3,
+            Problem::Unwritable { source, .. }
+            | Problem::Paper(PaperError::Unwritable { source, .. })
+                if is_misnamed(source) =>
+            {
+                2
+            }
+            Problem::HostCannot { .. }
+            | Problem::Unwritable { .. }
+            | Problem::Paper(PaperError::Unwritable { .. })
+            | Problem::Output(_) => 3,
             Problem::Live(LiveError::Scenario(_) | LiveError::Declined { .. }) => 2,
             Problem::Live(error) if error.is_bug() => 70,
             Problem::Bug { .. } => 70,
@@ -158,6 +166,9 @@ impl Problem {
             | Problem::BadAxis { hint, .. }
             | Problem::NotAdmitted { hint, .. }
             | Problem::HostCannot { hint, .. } => hint.clone(),
+            Problem::Paper(PaperError::Unwritable { source, .. }) => {
+                Some(about_file(source).into())
+            }
             Problem::Paper(error) => error.hint(),
             Problem::Service(error) => about_service(error),
             Problem::Live(error) => error.hint(),

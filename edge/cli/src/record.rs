@@ -18,6 +18,7 @@ use slackline_live::watch::perf::WatchError;
 use slackline_trace::{Sink, Writer};
 use slackline_units::{Span, Time};
 
+use crate::pending::Pending;
 use crate::problem::Problem;
 use crate::service;
 use crate::service::args::RecordArgs;
@@ -26,6 +27,9 @@ use crate::terminal::{self, Progress};
 
 /// Interval at which the kernel's event rings are read.
 const TICK: Span = Span::from_ms(25);
+
+/// Permissions of a recording. It shows what ran on this host.
+const MODE: u32 = 0o600;
 
 /// Interval at which the recording is written to its file.
 const CHECKPOINT: Span = Span::from_secs(1);
@@ -124,13 +128,13 @@ fn of_the_daemon(args: &RecordArgs, since: Span) -> Result<(), Problem> {
     let Recording { file, length_ns } = service::save_recording(&args.socket, since)?;
     let unreadable = |source| Problem::Unreadable { file: file.clone().into(), source };
     let mut from = File::open(&file).map_err(unreadable)?;
-    let copied = create(&args.file).and_then(|mut to| {
-        io::copy(&mut from, &mut to)?;
-        to.sync_all()
+    let copied = Pending::new(&args.file).and_then(|(pending, mut to)| {
+        let copied = protect(to.get_ref()).and_then(|()| io::copy(&mut from, &mut to));
+        pending.keep(copied.and_then(|_| to.flush()))
     });
     // If this process may not remove the file, the daemon removes it at its next start.
     let _ = fs::remove_file(&file);
-    copied.map_err(|source| unwritable(args, source))?;
+    copied?;
     let length = rounded(Span::from_ns(length_ns));
     terminal::tell(&format!("note:  saved the last {length} of the daemon's recorded events\n"));
     Ok(())
@@ -157,12 +161,17 @@ fn waits(stop: &impl AsFd, most: Span) -> bool {
 /// Creates a file that only its owner may read, since it shows what ran on this host. It has its
 /// final name from the start, so that a part of the recording remains if this program is killed.
 fn create(file: &Path) -> io::Result<File> {
-    let out = File::options().write(true).create(true).truncate(true).mode(0o600).open(file)?;
-    if fs::metadata(file)?.is_file() {
-        out.set_permissions(Permissions::from_mode(0o600))?;
-    }
-    (&out).flush()?;
+    let out = File::options().write(true).create(true).truncate(true).mode(MODE).open(file)?;
+    protect(&out)?;
     Ok(out)
+}
+
+/// Makes a file readable only for its owner. Changes no device or pipe.
+fn protect(file: &File) -> io::Result<()> {
+    match file.metadata()?.is_file() {
+        true => file.set_permissions(Permissions::from_mode(MODE)),
+        false => Ok(()),
+    }
 }
 
 fn unwritable(args: &RecordArgs, source: io::Error) -> Problem {

@@ -70,6 +70,36 @@ fn simulation_that_fills_disk_prints_error_and_leaves_no_file() {
     assert_eq!(fs::read(disk.folder.join("made")).unwrap(), b"old");
 }
 
+/// Manual pages and results of papers are several files. Each is complete or absent.
+#[test]
+fn command_with_several_outputs_leaves_no_partial_file_on_full_disk() {
+    let place = Place::new();
+    place.run(&["man", "--to", "."]).ended_with(0);
+    let Some(disk) = FullDisk::mount(&place) else { return };
+    let ran = place.run(&["man", "--to", "disk"]).refused(3).says("error: cannot write disk/");
+    assert!(ran.err.contains("space"), "{}", ran.err);
+    for name in files_in(&disk.folder).iter().filter(|name| *name != "filler") {
+        let page = fs::read(disk.folder.join(name)).expect("a page");
+        assert!(page == place.read(name), "{name} is not complete");
+        fs::remove_file(disk.folder.join(name)).expect("a page can be removed");
+    }
+    let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../papers/tests/tiny");
+    let paper = place.path("papers/tiny");
+    fs::create_dir_all(&paper).expect("a folder");
+    for entry in fs::read_dir(tiny).expect("the tiny paper") {
+        let file = entry.expect("a file of it").path();
+        fs::copy(&file, paper.join(file.file_name().expect("a name"))).expect("a copy");
+    }
+    std::os::unix::fs::symlink(&disk.folder, paper.join("results")).expect("a link");
+    place.run(&["paper", "run", "tiny", "--seeds", "1"]).ended_with(3).says("space");
+    assert_eq!(files_in(&disk.folder), ["filler"]);
+    // Existing results keep their contents.
+    let old = disk.folder.join("fig-1.csv");
+    fs::write(&old, b"old").expect("a page is free");
+    place.run(&["paper", "run", "tiny", "--seeds", "1"]).ended_with(3);
+    assert_eq!(fs::read(&old).expect("the old results"), b"old");
+}
+
 #[test]
 fn live_run_that_fills_the_disk_leaves_no_file() {
     let Some(live) = live::begin() else { return };
