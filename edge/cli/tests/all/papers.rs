@@ -68,6 +68,41 @@ fn quick_option_causes_note_if_experiment_has_no_quick_settings() {
 }
 
 #[test]
+fn fault_in_paper_file_is_refused_with_position_and_hint() {
+    for (file, good, fault, says, hint) in [
+        (
+            "paper.toml",
+            "\"fig-1\"",
+            "\"fig-2\"",
+            "paper.toml:3:16: there is no experiment `fig-2`",
+            "did you mean `fig-1`?",
+        ),
+        (
+            "fig-1.toml",
+            "delivered of a",
+            "deliverd of a",
+            "fig-1.toml:36:10: there is no metric `deliverd of a`",
+            "did you mean `delivered of a`?",
+        ),
+        (
+            "published.toml",
+            "give  = \"0.5\"\n",
+            "",
+            "published.toml:5:9: a number has no `give`",
+            "write give = \"0.5\"",
+        ),
+    ] {
+        let place = place();
+        let path = place.path(&format!("papers/tiny/{file}"));
+        let text = fs::read_to_string(&path).expect("a file of the paper");
+        assert!(text.contains(good), "{good} is not in {file}");
+        fs::write(&path, text.replacen(good, fault, 1)).expect("a file that can be changed");
+        let ran = place.run(&["paper", "run", "tiny", "--no-results", "--seeds", "1"]).refused(2);
+        ran.says(says).says(&format!("hint:  {hint}"));
+    }
+}
+
+#[test]
 fn error_about_a_missing_paper_or_experiment_suggests_known_names() {
     let place = place();
     let ran = place.run(&["paper", "run", "tyni"]).refused(2);

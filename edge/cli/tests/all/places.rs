@@ -49,6 +49,15 @@ fn input_file_of_command_is_never_overwritten_by_output() {
             }
         }
     }
+    for output in [names("it.toml"), names("it.csv")].concat() {
+        for command in ["compare", "sweep"] {
+            for option in ["--csv", "--report"] {
+                let other = if option == "--csv" { "--report" } else { "--csv" };
+                let arguments = [command, "it.toml", option, &output, other, "made"];
+                loses_nothing(&place, &arguments, &format!("{option} and "));
+            }
+        }
+    }
     place.run(&["sim", "it.toml", "--save", "it.trace"]).ended_with(1);
     loses_nothing(&place, &["show", "./it.trace", "--perfetto", "it.trace"], "the trace");
 }
