@@ -30,6 +30,23 @@ fn live_run_that_receives_signal_prints_its_table_and_ends() {
     }
 }
 
+#[test]
+fn json_output_of_interrupted_live_run_says_interrupted_true() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let scenario = victim.scenario("process", "60s");
+    let runner = live.start_with("it", &scenario, &["--json"]);
+    wait_until("the victim to be scheduled", || victim.is_held());
+    let_pass(Duration::from_millis(300));
+    runner.signal(Signal::INT);
+    let ran = runner.end().ended_with(130);
+    let json: serde_json::Value = serde_json::from_str(&ran.out).expect("valid JSON");
+    assert_eq!(json["interrupted"], true, "{json}");
+    assert_eq!(json["runs"].as_array().map(Vec::len), Some(1));
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
 /// A signal from the terminal reaches the load processes too.
 #[test]
 fn interrupt_key_ends_a_live_run_and_its_load_processes() {
