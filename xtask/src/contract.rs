@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use crate::step;
+use crate::{long_run, step};
 
 /// Number of random scripts to run, and the seed from which they are generated.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Scripts {
 ///
 /// # Errors
 ///
-/// If cargo cannot be started.
+/// If cargo cannot be started, or no test is run.
 pub fn run(scripts: &Scripts) -> Result<ExitCode> {
     let mut cargo = step::cargo();
     // All three properties of the contract have "obey" in their names.
@@ -50,7 +50,7 @@ pub fn run(scripts: &Scripts) -> Result<ExitCode> {
     cargo.env("PROPTEST_RNG_SEED", scripts.seed.to_string());
     // The build is optimized. It has its own target folder, so that other builds are not repeated.
     cargo.env("CARGO_PROFILE_TEST_OPT_LEVEL", "3").env("CARGO_TARGET_DIR", "target/contract");
-    Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    long_run::run(&mut cargo)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::step;
+use crate::{long_run, step};
 
 /// Environment variable with the number of task sets for the test.
 const SETS: &str = "SLACKLINE_FIT_SETS";
@@ -15,14 +15,24 @@ const SETS: &str = "SLACKLINE_FIT_SETS";
 ///
 /// # Errors
 ///
-/// If the argument is no integer, or cargo cannot be started.
+/// If the argument is no integer, cargo cannot be started, or no test is run.
 pub fn run(sets: &str) -> Result<ExitCode> {
     sets.parse::<u64>().with_context(|| format!("`{sets}` is not a number of task sets"))?;
     let test = ["test", "-p", "slackline-experiments", "--locked", "--test", "fit"];
     step::run(step::cargo().args(test).arg("--no-run"))?;
     let began = Instant::now();
     let mut cargo = step::cargo();
-    let status = cargo.args(test).args(["--", "--nocapture"]).env(SETS, sets).status()?;
+    let code = long_run::run(cargo.args(test).args(["--", "--nocapture"]).env(SETS, sets))?;
     println!("{sets} task sets in {:.1} s", began.elapsed().as_secs_f64());
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xtask_fit_names_the_variable_of_an_existing_test() {
+        long_run::assert_source_names("edge/experiments/tests/fit.rs", &[SETS]);
+    }
 }

@@ -9,6 +9,7 @@ pub mod fit;
 pub mod fuzz;
 pub mod guest;
 pub mod libvirt;
+pub mod long_run;
 pub mod manager;
 pub mod metadata;
 pub mod mutants;

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::step;
+use crate::{long_run, step};
 
 /// Environment variable with the number of seeds for the test.
 const SEEDS: &str = "SLACKLINE_MANAGER_SEEDS";
@@ -13,15 +13,22 @@ const SEEDS: &str = "SLACKLINE_MANAGER_SEEDS";
 /// Environment variable with the number of seeds for the test with the real predictor.
 const RUNS: &str = "SLACKLINE_MANAGER_RUNS";
 
+/// Name of the test with random predictors and wrong measurements.
+const WITH_WRONG_INPUTS: &str = "manager_with_wrong_inputs_respects_floor_ceiling_and_capacity";
+
+/// Name of the test with the real predictor.
+const WITH_PREDICTOR: &str =
+    "manager_with_whatif_predictor_keeps_floor_ceiling_and_admission_limit";
+
 /// Runs random rounds of the manager with `seeds` seeds, in an optimised build, and prints the
 /// duration.
 ///
 /// # Errors
 ///
-/// If the argument is no integer, or cargo cannot be started.
+/// If the argument is no integer, cargo cannot be started, or no test is run.
 pub fn run(seeds: &str) -> Result<ExitCode> {
     let tests = ["-p", "slackline-manager", "--test", "properties"];
-    run_test(&tests, "lying", (SEEDS, seeds))
+    run_test(&tests, WITH_WRONG_INPUTS, (SEEDS, seeds))
 }
 
 /// Simulates `seeds` random hosts with a manager that predicts with `whatif`, and prints the
@@ -29,9 +36,9 @@ pub fn run(seeds: &str) -> Result<ExitCode> {
 ///
 /// # Errors
 ///
-/// If the argument is no integer, or cargo cannot be started.
+/// If the argument is no integer, cargo cannot be started, or no test is run.
 pub fn run_with_predictor(seeds: &str) -> Result<ExitCode> {
-    run_test(&["-p", "slackline-experiments", "--lib"], "real_predictor", (RUNS, seeds))
+    run_test(&["-p", "slackline-experiments", "--lib"], WITH_PREDICTOR, (RUNS, seeds))
 }
 
 fn run_test(package: &[&str], test: &str, (variable, seeds): (&str, &str)) -> Result<ExitCode> {
@@ -40,7 +47,23 @@ fn run_test(package: &[&str], test: &str, (variable, seeds): (&str, &str)) -> Re
     tests.extend(package);
     step::run(step::cargo().args(&tests).arg("--no-run"))?;
     let began = Instant::now();
-    let status = step::cargo().args(&tests).arg(test).env(variable, seeds).status()?;
+    let code = long_run::run(step::cargo().args(&tests).arg(test).env(variable, seeds))?;
     println!("{seeds} seeds in {:.1} s", began.elapsed().as_secs_f64());
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(code)
+}
+
+#[cfg(test)]
+mod unit {
+    use super::*;
+
+    #[test]
+    fn xtask_manager_names_existing_tests_and_their_variables() {
+        let test = |name: &str| format!("fn {name}(");
+        for (file, name, variable) in [
+            ("pure/manager/tests/properties.rs", WITH_WRONG_INPUTS, SEEDS),
+            ("edge/experiments/src/manage/tests.rs", WITH_PREDICTOR, RUNS),
+        ] {
+            long_run::assert_source_names(file, &[&test(name), variable]);
+        }
+    }
 }

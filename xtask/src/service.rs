@@ -5,17 +5,20 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-use crate::step;
+use crate::{long_run, step};
 
 /// Environment variable with the range of seeds for the test.
 const SEEDS: &str = "SLACKLINE_SEEDS";
+
+/// Name of the test.
+const TEST: &str = "random_faults_leave_each_command_completely_done_or_reverted";
 
 /// Runs the simulated service with `seeds` seeds, starting at the seed `from`, and prints the
 /// duration.
 ///
 /// # Errors
 ///
-/// If an argument is no integer, or cargo cannot be started.
+/// If an argument is no integer, cargo cannot be started, or no test is run.
 pub fn run(seeds: &str, from: &str) -> Result<ExitCode> {
     for number in [seeds, from] {
         number.parse::<u64>().with_context(|| format!("`{number}` is not a number of seeds"))?;
@@ -26,7 +29,19 @@ pub fn run(seeds: &str, from: &str) -> Result<ExitCode> {
     let began = Instant::now();
     let mut cargo = step::cargo();
     cargo.args(["test", "-p", "slackline-service", "--locked", "--test", "simulation"]);
-    let status = cargo.arg("whatever").env(SEEDS, format!("{seeds} from {from}")).status()?;
+    cargo.args([TEST, "--", "--exact"]).env(SEEDS, format!("{seeds} from {from}"));
+    let code = long_run::run(&mut cargo)?;
     println!("{seeds} seeds, the first is {from}, in {:.1} s", began.elapsed().as_secs_f64());
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xtask_service_names_an_existing_test_and_its_variable() {
+        let test = format!("fn {TEST}(");
+        long_run::assert_source_names("pure/service/tests/simulation/main.rs", &[&test, SEEDS]);
+    }
 }

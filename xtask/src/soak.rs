@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-use crate::step;
+use crate::{long_run, step};
 
 /// Environment variable with the length of a test in seconds.
 const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
@@ -22,19 +22,19 @@ const PROGRAM: &str = "SLACKLINE_TEST_PROGRAM";
 ///
 /// # Errors
 ///
-/// If `minutes` is no integer above zero.
+/// If `minutes` is no integer above zero, or the test is skipped, as it is without root.
 pub fn session(minutes: &str) -> Result<ExitCode> {
     let mut cargo = step::cargo();
     cargo.args(["test", "-p", "slackline-live", "--locked", "--test", "live", "soak::"]);
     cargo.args(["--", "--nocapture"]).env(LENGTH, seconds(minutes)?);
-    Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    long_run::run(&mut cargo)
 }
 
 /// Runs a release build of the daemon while VMs start and end, and causes a fault every minute.
 ///
 /// # Errors
 ///
-/// If an option is unknown, or its value is no integer above zero.
+/// If an option is unknown, its value is no integer above zero, or the test is skipped.
 pub fn service(options: &[&str]) -> Result<ExitCode> {
     let mut wanted: Vec<(&str, String)> = Vec::new();
     for pair in options.chunks(2) {
@@ -52,7 +52,7 @@ pub fn service(options: &[&str]) -> Result<ExitCode> {
     let mut cargo = step::cargo();
     cargo.args(["test", "-p", "slackline", "--locked", "--test", "live", "soak_service::"]);
     cargo.args(["--", "--nocapture"]).env(PROGRAM, program).envs(wanted);
-    Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    long_run::run(&mut cargo)
 }
 
 /// For each mechanism of `--enforce`, kills processes of `hold` in turn, `rounds` times. Then does
@@ -60,12 +60,12 @@ pub fn service(options: &[&str]) -> Result<ExitCode> {
 ///
 /// # Errors
 ///
-/// If `rounds` is no integer above zero.
+/// If `rounds` is no integer above zero, or the test is skipped.
 pub fn mechanisms(rounds: &str) -> Result<ExitCode> {
     let mut cargo = step::cargo();
     cargo.args(["test", "-p", "slackline", "--locked", "--test", "live", "soak_mechanisms::"]);
     cargo.args(["--", "--nocapture"]).env(ROUNDS, step::positive(rounds)?.to_string());
-    Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    long_run::run(&mut cargo)
 }
 
 fn seconds(minutes: &str) -> Result<String> {
@@ -83,5 +83,17 @@ mod tests {
         }
         assert!(session("-1").is_err() && mechanisms("0").is_err());
         assert_eq!(seconds("2").ok().as_deref(), Some("120"));
+    }
+
+    #[test]
+    fn xtask_soak_names_existing_modules_and_variables_of_tests() {
+        for (file, variables) in [
+            ("edge/live/tests/live/soak.rs", &[LENGTH][..]),
+            ("edge/cli/tests/live/soak_service.rs", &[LENGTH, KILLS]),
+            ("edge/cli/tests/live/soak_mechanisms.rs", &[ROUNDS]),
+            ("edge/cli/tests/common/mod.rs", &[PROGRAM]),
+        ] {
+            long_run::assert_source_names(file, variables);
+        }
     }
 }

@@ -66,11 +66,12 @@ impl Counts {
     }
 
     /// Returns true if the tests noticed at least `least` percent of the changes that could be
-    /// built.
+    /// built. Returns false if there was no such change, because the tests were then not checked.
     #[must_use]
     pub fn reaches(&self, least: usize) -> bool {
         let noticed = self.caught + self.timeouts;
-        noticed * 100 >= least * (noticed + self.missed)
+        let built = noticed + self.missed;
+        built > 0 && noticed * 100 >= least * built
     }
 }
 
@@ -232,6 +233,7 @@ mod unit {
         let counts = |caught, missed| Counts { caught, missed, timeouts: 5, unviable: 100 };
         assert!(counts(90, 5).reaches(95));
         assert!(!counts(89, 5).reaches(95));
+        assert!(!Counts::default().reaches(0), "no change was tried");
     }
 
     #[test]
