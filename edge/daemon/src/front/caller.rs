@@ -35,12 +35,6 @@ impl Caller {
         CoreRequest { who: self.who.clone(), key, request }
     }
 
-    /// Returns true if the caller is a user of this host. The core process determines the current
-    /// rights of such a caller itself.
-    pub(super) fn is_local(&self) -> bool {
-        matches!(self.who, CallerIdentity::User { .. })
-    }
-
     /// Checks that the caller's role allows `verb`. The core process checks the rights again.
     pub(super) fn may(&self, verb: Verb) -> Result<(), Problem> {
         if self.role.may(verb) {

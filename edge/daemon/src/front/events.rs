@@ -1,7 +1,7 @@
 //! HTTP streams of the daemon's events, as server-sent events.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,19 +14,21 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::Response;
 use hyper::body::Frame;
 use serde::{Deserialize, Serialize};
-use slackline_control::link::{Answer, Request};
+use slackline_control::link::{Answer, CallerIdentity, Request};
 use slackline_control::{Event, Kind, PAGE, Problem, Reservation};
-use slackline_service::{Role, Verb};
+use slackline_service::Verb;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{broadcast, mpsc};
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 use super::limits::{HeldSlot, Limits};
+use super::patience::STUCK;
 
-/// Maximum number of parts of a stream that wait to be written. A client that reads too slowly is
-/// disconnected. It can reconnect with `Last-Event-ID`.
+/// Maximum number of parts of a stream that wait to be written. A client is disconnected if so many
+/// parts wait for [`STUCK`]. It can reconnect with `Last-Event-ID`.
 pub(super) const UNWRITTEN: usize = 64;
 
 /// Interval at which a stream checks the rights of its caller and sends all reservations. The core
@@ -109,7 +111,8 @@ struct Teller {
     front: Arc<Front>,
     caller: Caller,
     to: mpsc::Sender<Bytes>,
-    /// Number of the last event that was sent on the stream.
+    /// Number of the last event that was sent on the stream, or that the client has. Zero if there
+    /// is none.
     last: u64,
 }
 
@@ -156,19 +159,19 @@ impl Teller {
         loop {
             tokio::select! {
                 event = live.recv() => {
-                    let event = event.map_err(|_| End)?;
-                    if event.seq > self.last {
-                        self.last = event.seq;
-                        self.now(&part(Some(event.seq), "event", &*event))?;
+                    match event {
+                        Ok(event) => self.send_event(&event).await?,
+                        Err(RecvError::Lagged(count)) => self.fill_gap(count, &mut live).await?,
+                        Err(RecvError::Closed) => return Err(End),
                     }
                 }
                 _ = seconds.tick() => {
                     self.is_still_known().await?;
                     if with_reservations {
                         let all = self.reservations().await?;
-                        self.now(&part(None, "reservations", &all))?;
+                        self.send(part(None, "reservations", &all)).await?;
                     } else if ticks.is_multiple_of(ALIVE) {
-                        self.now(&Bytes::from_static(b": alive\n\n"))?;
+                        self.send(Bytes::from_static(b": alive\n\n")).await?;
                     }
                     ticks = ticks.wrapping_add(1);
                 }
@@ -195,16 +198,47 @@ impl Teller {
             self.send(part(None, "missed", &MissedEvents { before })).await?;
         }
         for event in missed.iter().rev() {
-            self.last = event.seq;
-            self.send(part(Some(event.seq), "event", event)).await?;
+            self.send_event(event).await?;
         }
         Ok(())
+    }
+
+    /// Sends an event, unless it was sent before.
+    async fn send_event(&mut self, event: &Event) -> Result<(), End> {
+        if event.seq <= self.last {
+            return Ok(());
+        }
+        self.last = event.seq;
+        self.send(part(Some(event.seq), "event", event)).await
+    }
+
+    /// Sends `count` events that this stream did not read in time, and the event after them.
+    async fn fill_gap(
+        &mut self,
+        mut count: u64,
+        live: &mut broadcast::Receiver<Arc<Event>>,
+    ) -> Result<(), End> {
+        let next = loop {
+            match live.try_recv() {
+                Ok(next) => break next,
+                Err(TryRecvError::Lagged(more)) => count += more,
+                Err(TryRecvError::Empty | TryRecvError::Closed) => return Err(End),
+            }
+        };
+        if self.last == 0 {
+            // Events are numbered without gaps. Events before the stream began are not sent.
+            self.last = next.seq.saturating_sub(count + 1);
+        }
+        self.look_back().await?;
+        self.send_event(&next).await
     }
 
     /// Checks that the caller may still see the events. Only the core process knows the current
     /// grants, also those of local users.
     async fn is_still_known(&self) -> Result<(), End> {
-        if self.caller.is_local() && self.caller.role == Role::Administrator {
+        check_session(&self.front, &self.caller)?;
+        // Root always has all permissions, so its stream goes on while the core process is silent.
+        if matches!(self.caller.who, CallerIdentity::User { uid: 0, .. }) {
             return Ok(());
         }
         match self.ask(Request::Whoami).await? {
@@ -214,7 +248,7 @@ impl Teller {
     }
 
     async fn send(&self, bytes: Bytes) -> Result<(), End> {
-        self.to.send(bytes).await.map_err(|_| End)
+        send(&self.to, bytes).await
     }
 
     async fn reservations(&self) -> Result<Vec<Reservation>, End> {
@@ -225,11 +259,20 @@ impl Teller {
         let until = Instant::now() + EVERY * 5;
         self.front.link.ask(self.caller.asks(None, request), until).await.map_err(|_| End)
     }
+}
 
-    /// Queues a part of the stream. Fails if too many parts already wait to be written.
-    fn now(&self, bytes: &Bytes) -> Result<(), End> {
-        self.to.try_send(bytes.clone()).map_err(|_| End)
-    }
+/// Queues a part of a stream. If too many parts already wait to be written, waits until the client
+/// has read one. Fails if the client reads nothing for [`STUCK`].
+pub(super) async fn send(to: &mpsc::Sender<Bytes>, bytes: Bytes) -> Result<(), End> {
+    timeout(STUCK, to.send(bytes)).await.map_err(|_| End)?.map_err(|_| End)
+}
+
+/// Checks that the browser session of a caller has not ended. Succeeds for a caller without a
+/// session.
+pub(super) fn check_session(front: &Front, caller: &Caller) -> Result<(), End> {
+    let Some(key) = &caller.session else { return Ok(()) };
+    let mut sessions = front.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+    if sessions.is_open(key, Instant::now().into_std()) { Ok(()) } else { Err(End) }
 }
 
 pub(super) fn part<T: Serialize>(id: Option<u64>, kind: &str, data: &T) -> Bytes {

@@ -22,8 +22,9 @@ use super::caller::CoreRequest;
 /// each connection has at most one request.
 const UNREAD: usize = 128;
 
-/// Maximum number of events that a stream may not have read yet. A slower stream is ended.
-const EVENTS: usize = 256;
+/// Maximum number of events that a stream may not have read yet. A slower stream reads them from
+/// the ledger. A list of `apply` causes up to 1,000 events at once, and it needs no such reading.
+const EVENTS: usize = 2048;
 
 /// The front process's end of its link to the core process.
 pub(super) struct Link {

@@ -22,7 +22,7 @@ const HEAD_WITHIN: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(30);
 
 /// Time for which a client may read nothing of its answer before the connection is closed.
-const STUCK: Duration = Duration::from_secs(5);
+pub(super) const STUCK: Duration = Duration::from_secs(5);
 
 /// State of a connection, and its current time limit.
 #[derive(Clone, Debug)]

@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::Front;
 use super::body::Reply;
 use super::caller::Caller;
-use super::events::{End, UNWRITTEN, all_reservations, part, slot, streamed};
+use super::events::{End, UNWRITTEN, all_reservations, check_session, part, send, slot, streamed};
 
 /// Interval at which columns are sent: four times a second.
 const TICK: Duration = Duration::from_millis(250);
@@ -81,7 +81,7 @@ impl Painter {
                 event = live.recv() => {
                     let event = event.map_err(|_| End)?;
                     if self.caller.role.may(Verb::Log) {
-                        self.send(&part(Some(event.seq), "event", &*event))?;
+                        self.send(part(Some(event.seq), "event", &*event)).await?;
                     }
                 }
                 _ = ticks.tick() => {
@@ -102,13 +102,7 @@ impl Painter {
 
     /// Ends the stream if the caller has no access any more, and follows a change of the role.
     async fn check_access(&mut self) -> Result<(), End> {
-        if let Some(key) = &self.caller.session {
-            let mut sessions =
-                self.front.sessions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if !sessions.is_open(key, Instant::now().into_std()) {
-                return Err(End);
-            }
-        }
+        check_session(&self.front, &self.caller)?;
         match self.ask(Request::Whoami).await? {
             Answer::You(role) => self.caller.role = Role::from(role),
             _ => return Err(End),
@@ -118,7 +112,7 @@ impl Painter {
 
     async fn send_host(&self) -> Result<(), End> {
         match self.ask(Request::Host).await? {
-            Answer::Host(host) => self.send(&part(None, "host", &host)),
+            Answer::Host(host) => self.send(part(None, "host", &host)).await,
             _ => Err(End),
         }
     }
@@ -137,7 +131,7 @@ impl Painter {
         } else {
             self.names.clone_from(&timeline.vcpus);
         }
-        self.send(&part(Some(self.next), "columns", &compact(&timeline)))
+        self.send(part(Some(self.next), "columns", &compact(&timeline))).await
     }
 
     async fn send_vms(&mut self) -> Result<(), End> {
@@ -155,7 +149,7 @@ impl Painter {
         }
         self.waited = waited;
         let rows: Vec<Value> = all.iter().map(|vm| row(vm, self.ready(&vm.name))).collect();
-        self.send(&part(None, "vms", &rows))
+        self.send(part(None, "vms", &rows)).await
     }
 
     /// Returns the CPU ready of a VM, as the mean of all vCPUs in millionths. It is the part of the
@@ -173,9 +167,8 @@ impl Painter {
         self.front.link.ask(self.caller.asks(None, request), until).await.map_err(|_| End)
     }
 
-    /// Queues a part of the stream. Fails if too many parts wait to be written.
-    fn send(&self, bytes: &Bytes) -> Result<(), End> {
-        self.to.try_send(bytes.clone()).map_err(|_| End)
+    async fn send(&self, bytes: Bytes) -> Result<(), End> {
+        send(&self.to, bytes).await
     }
 }
 

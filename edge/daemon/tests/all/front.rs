@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use crate::common::{Front, event, fine, read_all, silent, status};
-use slackline_control::link::Request;
+use crate::common::{EventStream, Front, event, fine, read_all, silent, status};
+use slackline_control::link::{Answer, Ask, Request};
 use slackline_control::{Kind, Problem};
 
 const GET: &str = "GET /v1/host HTTP/1.1\r\nhost: h\r\n\r\n";
@@ -89,6 +89,12 @@ fn front_process_refuses_invalid_request_without_asking_core_process() {
     let put = |body: &str| front.ask("PUT", "/v1/reservations/web", "", body);
     let long = format!("{{\"slice\":\"{}\"}}", "9".repeat(20_000));
     assert_eq!(put(&long).0, 413);
+    // Refused at the first byte or level beyond the limit. Within the limits, the text is invalid
+    // JSON.
+    let padded = |size: usize| format!("{{\"slice\":2{}", " ".repeat(size - 10));
+    assert_eq!((put(&padded(16 * 1024)).0, put(&padded(16 * 1024 + 1)).0), (400, 413));
+    assert!(put(&"[".repeat(17)).1.contains("17 levels deep; at most 16 are allowed"));
+    assert!(!put(&"[".repeat(16)).1.contains("levels deep"));
     let chunked = format!(
         "PUT /v1/reservations/web HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n{}",
         format!("1000\r\n{}\r\n", " ".repeat(4096)).repeat(5)
@@ -265,6 +271,29 @@ fn resumed_event_stream_reports_missed_and_new_events_once() {
     assert_eq!((all.matches("id: 9\n").count(), all.matches("id: 10\n").count()), (1, 1), "{all}");
 }
 
+/// Answers requests like a daemon core with 5,000 events in its log.
+fn with_long_log(ask: &Ask) -> Option<Result<Answer, Problem>> {
+    match ask.request {
+        Request::Log { before, limit, .. } => {
+            let page = (1..before.unwrap_or(5_001)).rev().take(limit).map(event);
+            Some(Ok(Answer::Events(page.collect())))
+        }
+        _ => fine(ask),
+    }
+}
+
+#[test]
+fn event_stream_sends_each_event_of_a_long_burst_once() {
+    let front = Front::new(with_long_log);
+    let mut stream = EventStream::begin(front.connect(), "/v1/events", "host: h\r\n");
+    // One commit of `apply` can have a thousand events. The other thousands are more than the front
+    // process keeps for a stream, which then reads them from the log.
+    front.all_happen((1_001..=5_000).map(event));
+    stream.read_until("id: 5000\nevent: event\n");
+    let ids = stream.ids_of("event");
+    assert!(ids.iter().copied().eq(1_001..=5_000), "{} events: {ids:?}", ids.len());
+}
+
 #[test]
 fn unread_event_stream_is_closed_while_other_clients_are_served() {
     let front = Front::new(fine);
@@ -273,10 +302,15 @@ fn unread_event_stream_is_closed_while_other_clients_are_served() {
     let mut part = [0; 1024];
     let read = deaf.read(&mut part).unwrap();
     assert_eq!(status(&String::from_utf8_lossy(&part[..read])), 200);
+    let mut reader = EventStream::begin(front.connect(), "/v1/events", "host: h\r\n");
     let long = "x".repeat(50_000);
     let begun = Instant::now();
     for seq in 100..400 {
         front.happens(slackline_control::Event { outcome: long.clone(), ..event(seq) });
+        // Each event reaches the client that reads, in order.
+        reader.read_until(&format!("id: {seq}\n"));
+        assert_eq!(reader.text.matches("id: ").count(), 1, "{seq}");
+        reader.text.clear();
         if seq % 50 == 0 {
             assert_eq!(front.ask("GET", "/v1/host", "", "").0, 200);
         }

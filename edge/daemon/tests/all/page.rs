@@ -3,19 +3,19 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
 
 use slackline_control::link::{Answer, Ask, CallerIdentity, Request};
 use slackline_control::{Kind, Problem, Role};
 use slackline_daemon::front::{PageSite, SessionTimes};
 
-use crate::common::{Front, Says, fine, status};
+use crate::common::{EventStream, Front, Says, event, fine, status};
 
-/// Answers a request like a daemon core for which each caller is an administrator.
+/// Answers a request like a daemon core for which each caller is an administrator without a grant.
 fn administrators(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.request {
-        Request::Whoami => Some(Ok(Answer::You(Role::Administrator))),
-        Request::Timeline { .. } => Some(Ok(Answer::Timeline(Box::default()))),
         Request::Revoke { .. } => Some(Err(Problem::new(Kind::NoSuchReservation, "no grant"))),
         _ => fine(ask),
     }
@@ -32,8 +32,7 @@ fn viewers(ask: &Ask) -> Option<Result<Answer, Problem>> {
 /// Answers a request like a daemon core that no longer knows any caller once reservations were
 /// listed.
 fn forgetful(ask: &Ask) -> Option<Result<Answer, Problem>> {
-    static IS_REVOKED: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
-    use std::sync::atomic::Ordering::SeqCst;
+    static IS_REVOKED: AtomicBool = AtomicBool::new(false);
     match ask.request {
         Request::Whoami if IS_REVOKED.load(SeqCst) => {
             Some(Err(Problem::new(Kind::NotAllowed, "the caller may not use the daemon")))
@@ -115,6 +114,13 @@ impl Site {
         let code: slackline_control::PageCode = serde_json::from_str(&body).unwrap();
         assert_eq!(code.address, Some(format!("{}/", self.own())));
         code.code
+    }
+
+    /// Opens a stream as the page itself does.
+    fn stream(&self, path: &str, login: &Login) -> EventStream<TcpStream> {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
+        EventStream::begin(stream, path, &(self.ours() + &login.headers()))
     }
 
     fn use_code(&self, code: &str) -> Answered {
@@ -270,6 +276,7 @@ fn web_page_cannot_be_framed_and_loads_only_own_files() {
         for line in [
             "frame-ancestors 'none'",
             "default-src 'none'; script-src 'self'; style-src 'self'",
+            "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'",
             "require-trusted-types-for 'script'; trusted-types 'none'",
             "x-frame-options: deny",
             "x-content-type-options: nosniff",
@@ -453,11 +460,29 @@ fn silent_web_page_connections_do_not_block_socket_users() {
 fn browser_session_requests_count_against_limits_of_user() {
     let site = Site::new(administrators);
     let login = site.log_in();
-    let codes: Vec<u16> = (0..140).map(|_| site.ask("GET /v1/host", &login, "").status).collect();
-    assert!(codes.contains(&429), "none of {} requests was refused", codes.len());
-    // The user has no burst of a hundred left on the socket.
-    let codes: Vec<u16> = (0..60).map(|_| site.front.ask("GET", "/v1/host", "", "").0).collect();
-    assert!(codes.contains(&429), "the socket has a separate limit");
+    let (is_refused, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !is_over.load(SeqCst) {
+                    if site.ask("GET /v1/host", &login, "").status == 429 {
+                        is_refused.store(true, SeqCst);
+                    }
+                }
+            });
+        }
+        // While the session uses up the limit of the user, the user's requests on the socket are
+        // refused too. With a limit of its own, the socket would accept ten requests a second.
+        let begun = Instant::now();
+        let mut is_refused_on_socket = false;
+        while !is_refused_on_socket && begun.elapsed() < Duration::from_secs(60) {
+            std::thread::sleep(Duration::from_millis(100));
+            is_refused_on_socket = site.front.ask("GET", "/v1/host", "", "").0 == 429;
+        }
+        is_over.store(true, SeqCst);
+        assert!(is_refused_on_socket, "the socket has a separate limit");
+    });
+    assert!(is_refused.load(SeqCst), "the session has no limit");
 }
 
 #[test]
@@ -473,19 +498,40 @@ fn daemon_without_web_page_refuses_login_codes_and_page_files() {
 fn timeline_stream_of_web_page_sends_vms_host_and_columns() {
     let site = Site::new(administrators);
     let login = site.log_in();
-    let mut stream = TcpStream::connect(site.address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
-    let head = format!("GET /v1/timeline HTTP/1.1\r\n{}{}\r\n", site.ours(), login.headers());
-    stream.write_all(head.as_bytes()).unwrap();
-    let (mut text, mut part) = (String::new(), [0; 4096]);
-    while !["event: vms\n", "event: host\n", "event: columns\n"].iter().all(|it| text.contains(it))
-    {
-        let read = stream.read(&mut part).unwrap();
-        assert!(read > 0, "the stream has ended: {text}");
-        text += &String::from_utf8_lossy(&part[..read]);
+    let mut stream = site.stream("/v1/timeline", &login);
+    for kind in ["event: vms\n", "event: host\n", "event: columns\n"] {
+        stream.read_until(kind);
     }
+    let text = &stream.text;
     assert!(
         text.contains("[[\"web\",\"active\",2000000,10000000,2,2,false,false,7,null"),
         "{text}"
     );
+}
+
+#[test]
+fn event_streams_of_browser_session_end_with_the_session() {
+    let site = Site::new(administrators);
+    let login = site.log_in();
+    let streams = ["/v1/events", "/v1/timeline"].map(|path| site.stream(path, &login));
+    assert_eq!(site.ask("DELETE /v1/session", &login, "").status, 204);
+    for stream in streams {
+        stream.read_to_end();
+    }
+    // A user without a grant has access by groups. Revoking the access ends the session even so.
+    let login = site.log_in();
+    let stream = site.stream("/v1/events", &login);
+    let uid = rustix::process::getuid().as_raw();
+    assert_eq!(site.front.ask("DELETE", &format!("/v1/access/{uid}"), "", "").0, 404);
+    stream.read_to_end();
+}
+
+#[test]
+fn timeline_stream_of_web_page_sends_each_event_of_a_burst() {
+    let site = Site::new(administrators);
+    let mut stream = site.stream("/v1/timeline", &site.log_in());
+    site.front.all_happen((1..=1_000).map(event));
+    stream.read_until("id: 1000\nevent: event\n");
+    let ids: Vec<u64> = stream.ids_of("event");
+    assert!(ids.iter().copied().eq(1..=1_000), "{ids:?}");
 }
