@@ -145,9 +145,18 @@ pub fn plan(plan: &service::Plan) -> AppliedPlan {
     AppliedPlan { stage: plan.stage.word().into(), why, first, changes: changes.collect() }
 }
 
+/// Parses the binding in a request. A binding with invisible characters is refused.
 fn read_binding(text: &str) -> Result<Binding, Problem> {
     let hint = "list VMs and their bindings with `slackline find`";
-    text.parse().map_err(|error: service::BindingError| bad(error.to_string(), hint))
+    let parsed = text.parse();
+    let binding: Binding =
+        parsed.map_err(|error: service::BindingError| bad(error.to_string(), hint))?;
+    let text = binding.to_string();
+    let shown = seen(&text);
+    if shown != text {
+        return Err(bad(format!("`{shown}` has invisible characters"), hint));
+    }
+    Ok(binding)
 }
 
 /// Converts the CPU time of a reservation in an hour or a day to the wire format.
@@ -207,12 +216,6 @@ fn reserve(name: Name, wanted: &ReservationParameters) -> Result<service::Reques
     let (exact, vcpus) = (wanted.exact, wanted.vcpus);
     let amount = wanted_amount(wanted)?;
     let binding = wanted.binding.as_deref().map(read_binding).transpose()?;
-    if let Some(binding) = binding.as_ref().map(ToString::to_string)
-        && seen(&binding) != binding
-    {
-        let detail = format!("`{}` has invisible characters", seen(&binding));
-        return Err(bad(detail, "list VMs and their bindings with `slackline find`"));
-    }
     let (phase, user) = (wanted.phase.map(|it| it.0), wanted.user);
     let until = wanted.until.map(|it| it.0);
     let enforce = wanted.enforce.unwrap_or_default().into();
@@ -505,6 +508,11 @@ mod tests {
             let refused = wanted(binding).unwrap_err();
             assert_eq!(refused.kind, Kind::Bad);
             assert!(seen(&refused.detail) == refused.detail, "{}", refused.detail);
+            let change = serde_json::json!({ "for": binding }).to_string();
+            let change = serde_json::from_str(&change).unwrap();
+            let request = Request::Change { name: "web".into(), change, if_revision: None };
+            let changed = request.in_service(|_| None, Span::ZERO).unwrap_err();
+            assert_eq!((changed.kind, changed.detail), (refused.kind, refused.detail));
         }
         assert_eq!(seen("qemu:\u{202e}a"), "qemu:\\u{202e}a");
     }
