@@ -56,12 +56,12 @@ pub enum Refusal {
         bindings: Vec<Binding>,
     },
     /// The VM has a reservation already.
-    #[error("{binding} has reservation {by} already")]
+    #[error("{binding} has {} already", one_reservation(by.as_ref()))]
     Taken {
         /// Binding in the request.
         binding: Binding,
-        /// Reservation that has the VM.
-        by: Name,
+        /// Reservation that has the VM. `None` if the caller may not know the name.
+        by: Option<Name>,
     },
     /// The reservation has changed since the revision that the caller expected.
     #[error("reservation {name} is at revision {is}, not {asked}")]
@@ -301,8 +301,11 @@ impl Refusal {
                 let listed: Vec<String> = bindings.iter().map(ToString::to_string).collect();
                 Some(format!("choose one of the VMs with --for: {}", listed.join(", ")))
             }
-            Refusal::Taken { by, .. } => {
+            Refusal::Taken { by: Some(by), .. } => {
                 Some(format!("release {by} first, or change it with `slackline change {by}`"))
+            }
+            Refusal::Taken { by: None, .. } => {
+                Some("ask an administrator to release that reservation first".into())
             }
             Refusal::Stale { .. } | Refusal::Moved { .. } | Refusal::HostMoved { .. } => {
                 self.hint_of_revision()
@@ -364,6 +367,10 @@ fn moved(name: &Name, asked: u64, is: Option<u64>) -> String {
         Some(is) => format!("{name} is at revision {is}, and the plan knows revision {asked}"),
         None => format!("{name} has ended, and the plan knows revision {asked}"),
     }
+}
+
+fn one_reservation(name: Option<&Name>) -> String {
+    name.map_or("a reservation".into(), |name| format!("reservation {name}"))
 }
 
 /// Returns advice about a list that was refused because of one of its reservations.

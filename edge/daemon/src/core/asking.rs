@@ -26,6 +26,9 @@ impl Core {
     fn do_asked(&mut self, verb: Verb, input: Input) {
         let began = self.host.now();
         self.step(input);
+        if let Some((asked, listing)) = self.host.fresh_listing.take() {
+            self.host.answer_find((&asked, &listing), &self.service);
+        }
         self.note_effect(verb, began);
     }
 
@@ -33,7 +36,9 @@ impl Core {
         let now = self.host.now();
         for done in self.host.lookups.done(now) {
             match done {
-                EndedLookup::Listed(asked, listing) => self.host.answer_find(&asked, &listing),
+                EndedLookup::Listed(asked, listing) => {
+                    self.host.answer_find((&asked, &listing), &self.service);
+                }
                 EndedLookup::Looked(done) => {
                     let (asked, looked) = *done;
                     self.host.sought(looked);

@@ -1,7 +1,7 @@
 //! Implementation of the service's `World` for this host, which carries out the service's
 //! decisions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -64,6 +64,8 @@ pub(super) struct Host {
     fresh: BTreeMap<Binding, FoundMachine>,
     /// Result of the look-up for the request that is currently executed.
     looked: LookupResult,
+    /// Request to list VMs that is currently executed, if a list was made just before it.
+    pub(super) fresh_listing: Option<(ClientRequest, Listing)>,
     /// Time at which the commit that is being written was started. `None` if no commit is being
     /// written.
     committing: Option<Time>,
@@ -114,6 +116,7 @@ impl Host {
             around: None,
             fresh: BTreeMap::new(),
             looked: LookupResult::default(),
+            fresh_listing: None,
             committing: None,
             began: SystemTime::now(),
             change_effect: Histogram::default(),
@@ -309,8 +312,12 @@ impl Host {
         let (rest, tenant) = self.rests.remove(&ticket).unwrap_or((Rest::Nothing, None));
         match answer {
             Answer::Done { reservation, is_new, warning } => {
-                let reservation = self.reservation(reservation);
-                let reservation = Box::new(convert::warned(reservation, warning.as_ref()));
+                let shown = self.reservation(reservation);
+                let shown = match tenant {
+                    Some(_) => wire::without_holder(shown, reservation.reason.as_ref()),
+                    None => shown,
+                };
+                let reservation = Box::new(convert::warned(shown, warning.as_ref()));
                 link::Answer::Done { reservation, is_new: *is_new }
             }
             Answer::Applied { changes } => {
@@ -354,27 +361,40 @@ impl Host {
         let (own, others): (Vec<&ListedReservation>, Vec<&ListedReservation>) =
             all.iter().partition(|listed| tenant.owns(&listed.row));
         let own = own.into_iter().filter(|listed| listed.row.name.as_str() > after);
-        let mut page: Vec<control::Reservation> =
-            own.take(PAGE).map(|listed| self.reservation(listed)).collect();
+        let own = own
+            .take(PAGE)
+            .map(|listed| wire::without_holder(self.reservation(listed), listed.reason.as_ref()));
+        let mut page: Vec<control::Reservation> = own.collect();
         let left = PAGE - page.len();
         let others = others.into_iter().take(left).map(|listed| self.reservation(listed));
         page.extend(others.map(wire::hidden_reservation));
         link::Answer::Reservations(page)
     }
 
-    /// Answers a request to list VMs.
-    pub(super) fn answer_find(&mut self, asked: &ClientRequest, machines: &Listing) {
+    /// Answers a request to list VMs. A tenant sees no names of other users' VMs, and no names of
+    /// other owners' reservations.
+    pub(super) fn answer_find(
+        &mut self,
+        (asked, machines): (&ClientRequest, &Listing),
+        service: &Service,
+    ) {
         let (ticket, text) = (asked.ticket, sought_text(&asked.request).unwrap_or_default());
+        let is_tenant = asked.role == Some(Role::Tenant);
+        let own: Option<BTreeSet<String>> = is_tenant.then(|| {
+            let rows = service.listed().map(|(_, listed)| listed.row);
+            rows.filter(|row| asked.owns(row)).map(|row| row.name.to_string()).collect()
+        });
+        let knows = |name: &str| own.as_ref().is_none_or(|own| own.contains(name));
+        let another = || wire::ANOTHER.to_owned();
         let line = match machines.as_ref() {
             Ok(machines) => {
-                let is_seen = |machine: &find::Machine| {
-                    asked.role != Some(Role::Tenant) || asked.may_have(machine.owner)
-                };
+                let is_seen = |machine: &find::Machine| !is_tenant || asked.may_have(machine.owner);
                 let fits = |machine: &control::Machine| {
                     machine.name.contains(text) || machine.binding.contains(text)
                 };
                 let machines = machines.iter().map(|(machine, uses)| {
                     let reserved = self.scheduler.name_of(machine.identity);
+                    let reserved = reserved.map(|name| if knows(&name) { name } else { another() });
                     let shown = wire::machine(machine, reserved, *uses);
                     if is_seen(machine) { shown } else { wire::hidden_machine(shown) }
                 });
@@ -543,7 +563,7 @@ impl World for Host {
         match &asked.request {
             Request::Find { .. } => match self.lookups.list(now, asked) {
                 Ok(None) => {}
-                Ok(Some(listing)) => self.answer_find(asked, &listing),
+                Ok(Some(listing)) => self.fresh_listing = Some((asked.clone(), listing)),
                 Err(TooMany) => self.refuse_look_up(ticket),
             },
             Request::Log { name, before, most } => {

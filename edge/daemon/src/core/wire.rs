@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use slackline_control::link::{Answer, Ask, CallerIdentity, CoreMessage, Request};
 use slackline_control::{self as control, Kind, Problem, WhatIf, convert};
 use slackline_linux::sys::Tid;
-use slackline_service::{ClientRequest, Event, Key, Name, Principal, Role, Ticket, Verb};
+use slackline_service::{ClientRequest, Event, Key, Name, Principal, Reason, Role, Ticket, Verb};
 use slackline_units::{Reservation, Span, Time};
 
 use super::access::{Access, Change, Rights};
@@ -243,6 +243,21 @@ pub(super) fn hidden_reservation(mut reservation: control::Reservation) -> contr
     }
 }
 
+/// Returns a reservation of a tenant without the name of the reservation that has its VM. That
+/// reservation can belong to another owner.
+pub(super) fn without_holder(
+    reservation: control::Reservation,
+    reason: Option<&Reason>,
+) -> control::Reservation {
+    match reason {
+        Some(Reason::Taken(_)) => control::Reservation {
+            why: Some("the VM has another reservation".into()),
+            ..reservation
+        },
+        _ => reservation,
+    }
+}
+
 /// Returns an event of the log as it is sent to clients.
 pub(super) fn logged(logged: LoggedEvent) -> control::Event {
     let LoggedEvent { seq, at, principal, what, name, before, after, was_late } = logged;
@@ -258,4 +273,46 @@ pub(super) fn answered(ticket: Ticket, answer: Answer) -> CoreMessage {
 /// Returns a refusal of the request with this ticket.
 pub(super) fn refused(ticket: Ticket, problem: Problem) -> CoreMessage {
     CoreMessage::Refused { ticket: ticket.0, problem: Box::new(problem) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a reservation with the name `web` in each text.
+    fn web(why: &str) -> control::Reservation {
+        serde_json::from_value(serde_json::json!({
+            "name": "web", "owner": "web, uid 5001", "for": "qemu:web", "user": 5001,
+            "slice": "2ms", "slice_ns": 2_000_000, "period": "10ms", "period_ns": 10_000_000,
+            "exact": true, "chosen": "dispatcher: web", "gang": "web", "vcpus": 1, "served": 1,
+            "state": "active", "why": why, "warning": "web", "revision": 5001
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn vm_and_reservation_of_another_user_are_shown_without_names() {
+        let vm = serde_json::json!({
+            "kind": "qemu", "binding": "qemu:web", "name": "web", "uid": 5001, "pid": 4711,
+            "cpu_ppm": 1, "vcpus": [{ "vcpu": 0, "tid": 4712 }], "reserved": "web", "why": "web"
+        });
+        let vm = hidden_machine(serde_json::from_value(vm).unwrap());
+        let reservation = hidden_reservation(web("web"));
+        for shown in [serde_json::to_string(&vm), serde_json::to_string(&reservation)] {
+            let shown = shown.unwrap();
+            for hidden in ["web", "5001", "4711", "4712"] {
+                assert!(!shown.contains(hidden), "{hidden} is in {shown}");
+            }
+            assert!(shown.contains(ANOTHER), "{shown}");
+        }
+        assert_eq!(reservation.slice_ns, 2_000_000);
+    }
+
+    #[test]
+    fn name_of_reservation_that_has_the_vm_is_hidden_from_tenant() {
+        let shown =
+            |reason: Reason| without_holder(web(&reason.to_string()), Some(&reason)).why.unwrap();
+        assert_eq!(shown(Reason::Taken("db".parse().unwrap())), "the VM has another reservation");
+        assert_eq!(shown(Reason::NoRoom("full".into())), "not enough capacity: full");
+    }
 }

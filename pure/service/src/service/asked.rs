@@ -50,6 +50,33 @@ impl Service {
     }
 
     fn decide(&mut self, now: Time, asked: &ClientRequest, world: &mut impl World) -> Replied {
+        let outcome = self.decide_with_names(now, asked, world);
+        outcome.map_err(|refusal| self.without_hidden_names(asked, refusal))
+    }
+
+    /// Removes from a refusal what a tenant may not know: the names, VMs and parameters of other
+    /// owners' reservations.
+    pub(super) fn without_hidden_names(&self, asked: &ClientRequest, refusal: Refusal) -> Refusal {
+        let is_hidden = |name: &Name| self.book.row(name).is_some_and(|row| !asked.owns(row));
+        match refusal {
+            Refusal::Taken { binding, by } => {
+                Refusal::Taken { binding, by: by.filter(|name| !is_hidden(name)) }
+            }
+            Refusal::Exists { name, .. } if is_hidden(&name) => Refusal::NotOwner { name },
+            Refusal::InList { name, why } => {
+                let why = Box::new(self.without_hidden_names(asked, *why));
+                Refusal::InList { name, why }
+            }
+            other => other,
+        }
+    }
+
+    fn decide_with_names(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+        world: &mut impl World,
+    ) -> Replied {
         self.check_owner(asked)?;
         match self.answered_before(now, asked)? {
             EarlierRequest::Answered(answer) => Ok(Some(*answer)),

@@ -382,6 +382,7 @@ impl Service {
                 self.end_canary(now, plan, PlanStage::Done);
             }
             Err(why) => {
+                let why = self.without_hidden_names(&asked, why);
                 let why = format!("cannot make the other changes: {why}");
                 self.take_canary_back(now, plan, why, world);
             }

@@ -69,7 +69,7 @@ impl Service {
     ) -> Result<(), Refusal> {
         let holder = machine.and_then(|machine| self.book.holder(machine.identity, Some(name)));
         match holder.or_else(|| self.book.bound(binding)).filter(|by| *by != name) {
-            Some(by) => Err(Refusal::Taken { binding: binding.clone(), by: by.clone() }),
+            Some(by) => Err(Refusal::Taken { binding: binding.clone(), by: Some(by.clone()) }),
             None => Ok(()),
         }
     }

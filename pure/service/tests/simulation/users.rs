@@ -89,6 +89,44 @@ fn tenant_can_change_only_its_own_reservations() {
         .expect("a tenant may change its own reservation");
 }
 
+/// Returns a request of a list with one reservation, for the VM of reservation `a`.
+fn applied(name: &str) -> Request {
+    Request::Apply { targets: vec![for_vm_of_a(name, ms(1, 10))], prune: false, dry_run: false }
+}
+
+/// Returns a request for a reservation of the VM that reservation `a` has.
+fn for_vm_of_a(name: &str, amount: Amount) -> Request {
+    let mut request = reserve(name, amount, None);
+    if let Request::Reserve { binding, .. } = &mut request {
+        *binding = Some("qemu:a".parse().expect("a binding"));
+    }
+    request
+}
+
+#[test]
+fn refusal_for_tenant_never_names_reservations_of_other_owners() {
+    let mut run = Run::new(1, None, false);
+    ask(&mut run, ROOT, reserve("a", ms(1, 10), Some(5001))).expect("root may");
+    ask(&mut run, tenant(ALICE), reserve("b", ms(1, 10), None)).expect("it is its own VM");
+    let binding = "qemu:a".parse().expect("a binding");
+    let name = "b".parse().expect("a name");
+    let rebind = Request::Rebind { name, binding, if_revision: None };
+    let hold = {
+        let gang = "g".parse().expect("a name");
+        Request::Hold { gang, member: Box::new(for_vm_of_a("c", ms(1, 10))) }
+    };
+    let asked = [for_vm_of_a("c", ms(1, 10)), hold, rebind, applied("c")];
+    for request in asked {
+        for (who, names_it) in [(tenant(ALICE), false), (operator(ALICE), true)] {
+            let refused = ask(&mut run, who, request.clone()).expect_err("`a` has the VM");
+            let text = format!("{refused} {}", refused.hint().unwrap_or_default());
+            assert_eq!(text.contains("reservation a already"), names_it, "{request}: {text}");
+            assert_eq!(text.contains("a reservation already"), !names_it, "{request}: {text}");
+            assert_eq!(text.contains("release a "), names_it, "{request}: {text}");
+        }
+    }
+}
+
 #[test]
 fn increased_reservation_counts_against_budgets_of_owner_and_caller() {
     let mut run = Run::new(1, None, false);
