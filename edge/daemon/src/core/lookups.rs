@@ -184,9 +184,10 @@ impl Lookups {
             waiting.retain(|lookup| lookup.until > now);
         }
         self.waiting.retain(|_, waiting| !waiting.is_empty());
+        let is_for_admin = self.listing.iter().any(|asked| asked.role == Some(Role::Administrator));
         if !self.listing.is_empty()
             && !self.is_listing
-            && let Some(thread) = self.idle(false)
+            && let Some(thread) = self.idle(is_for_admin)
         {
             self.is_listing = true;
             self.threads[thread].give(Order::Find, Job::List);
@@ -324,6 +325,19 @@ mod tests {
         assert!(under_way(&lookups).contains(&Principal::User(0)));
         // Callers that waited have the next turns, in order.
         assert_eq!(done(&mut lookups, now(1), 9).len(), 9);
+    }
+
+    #[test]
+    fn list_of_vms_for_administrator_needs_no_thread_of_other_callers() {
+        let mut lookups = Lookups::start().unwrap();
+        for uid in 0..8 {
+            lookups.look(now(0), asked(1000 + uid, uid.into(), Role::Operator), wanted()).unwrap();
+        }
+        assert!(lookups.list(now(0), &asked(1000, 20, Role::Operator)).unwrap().is_none());
+        assert!(!lookups.is_listing, "the last thread is for administrators");
+        assert!(lookups.list(now(0), &asked(0, 21, Role::Administrator)).unwrap().is_none());
+        assert!(lookups.is_listing);
+        assert_eq!(done(&mut lookups, now(1), 10).len(), 10);
     }
 
     #[test]
