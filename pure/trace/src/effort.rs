@@ -203,6 +203,12 @@ mod tests {
 
     #[test]
     fn trace_with_run_interval_of_centuries_is_refused_as_implausible() {
+        let is_plausible = |used| {
+            let mut effort = effort(Span::from_ms(10));
+            effort.record(&ran(Time::START, used));
+            effort.check().is_ok()
+        };
+        assert!(is_plausible(LONGEST) && !is_plausible(LONGEST + Span::from_ns(1)));
         let mut effort = effort(Span::from_ms(10));
         effort.record(&ran(Time::START, Span::from_secs(24 * 3600)));
         assert_eq!(effort.check(), Ok(()));

@@ -185,6 +185,8 @@ mod tests {
             let _ = remotes.connect(address(nth), begin + SOON, false);
         }
         assert!(remotes.of.contains_key(&number));
+        assert!(remotes.is_known(address(200), begin + LATELY - SOON));
+        assert!(!remotes.is_known(address(200), begin + LATELY));
         assert!(remotes.connect(address(200), begin + LATELY + SOON, false).is_some());
     }
 

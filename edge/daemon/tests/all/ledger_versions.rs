@@ -4,8 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use rusqlite::Connection;
-use slackline_daemon::ledger::{EventQuery, Keep, Ledger, OpenedLedger, Reply, check, rebuild};
-use slackline_service::{Identity, Row, Terms};
+use slackline_daemon::ledger::{
+    AccessGrant, EventQuery, Keep, Ledger, OpenedLedger, Reply, check, rebuild,
+};
+use slackline_service::{Identity, Principal, Role, Row, Terms};
 use slackline_units::Enforcement;
 
 use crate::ledger::{close, open, other, put, replies};
@@ -34,8 +36,9 @@ fn ledger_of_format_version_6_is_read_without_loss() {
 fn users_without_grant_become_tenants_only_after_migration_of_ledger() {
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
-    let OpenedLedger { mut ledger, has_tenants, .. } = open(folder.path());
-    assert!(!has_tenants);
+    let kept = |access: &[(Principal, Role)]| access == [(Principal::User(5001), Role::Viewer)];
+    let OpenedLedger { mut ledger, has_tenants, access, .. } = open(folder.path());
+    assert!(!has_tenants && kept(&roles(&access)));
     let path = folder.path().join("ledger.db");
     assert_eq!(version(&path), 10);
     ledger.migrate_access(7).unwrap();
@@ -47,17 +50,22 @@ fn users_without_grant_become_tenants_only_after_migration_of_ledger() {
         assert_eq!(version(&folder.path().join(format!("ledger.version-{kept}.db"))), kept);
     }
     let opened = open(folder.path());
-    assert!(opened.has_tenants && opened.loaded.rows.len() == 1);
+    assert!(opened.has_tenants && opened.loaded.rows.len() == 1 && kept(&roles(&opened.access)));
     // A ledger of version 7 has tenants too. Its version alone says so, and the migration sets the
     // flag.
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
     other(folder.path()).pragma_update(None, "user_version", 7).unwrap();
     let opened = open(folder.path());
-    assert!(opened.has_tenants && opened.loaded.rows.len() == 1);
+    assert!(opened.has_tenants && opened.loaded.rows.len() == 1 && kept(&roles(&opened.access)));
     // A new ledger has tenants from the start.
     let folder = tempfile::tempdir().unwrap();
     assert!(open(folder.path()).has_tenants);
+}
+
+/// Returns the principals with a grant, and their roles.
+fn roles(access: &[AccessGrant]) -> Vec<(Principal, Role)> {
+    access.iter().map(|grant| (grant.principal, grant.role)).collect()
 }
 
 /// The mechanism is stored with the reservation and with the event that set it.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::common::{Front, fine};
+use crate::common::{Front, fine, status};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustix::net::{AddressFamily, SocketType};
 use slackline_control::client::{Client, ClientError, Remote, WaitOutcome};
@@ -348,4 +348,19 @@ fn valid_client_is_served_beside_nine_silent_remote_addresses() {
         end.store(true, Ordering::SeqCst);
         assert!(let_in >= 18, "{let_in} of 20 requests were answered");
     });
+}
+
+#[test]
+fn browser_without_a_session_is_refused_over_tls_despite_valid_token() {
+    let served = Served::new(knowing, 2100);
+    for (site, code) in [("none", 403), ("cross-site", 403), ("same-origin", 401)] {
+        let request = format!(
+            "GET /v1/host HTTP/1.1\r\nhost: localhost\r\nsec-fetch-site: {site}\r\n\
+             authorization: Bearer {}\r\nconnection: close\r\n\r\n",
+            token()
+        );
+        let text = served.raw(&TLS13, request.as_bytes()).unwrap();
+        assert_eq!(status(&text), code, "{text}");
+    }
+    assert!(!served.front.has_asked(), "a refused request reached the core");
 }
