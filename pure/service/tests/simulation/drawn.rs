@@ -102,7 +102,7 @@ impl Drawn {
                     self.run.model.sync = Span::from_ms(ms);
                 }
             }
-            self.hear();
+            self.hear()?;
         }
         Ok(())
     }
@@ -309,8 +309,11 @@ impl Drawn {
     }
 
     /// Delivers replies to the clients. Some replies are lost.
-    fn hear(&mut self) {
+    fn hear(&mut self) -> Checked {
         for (ticket, reply) in self.run.replies() {
+            if let Err(Refusal::NotDurable { .. }) = reply {
+                self.check_undone(ticket)?;
+            }
             match reply {
                 Ok(_) => self.tally.done += 1,
                 Err(Refusal::NoRoom { .. }) => self.tally.no_room += 1,
@@ -322,6 +325,39 @@ impl Drawn {
                 client.waits.take_if(|(_, _, tickets)| tickets.contains(&ticket));
             }
         }
+        Ok(())
+    }
+
+    /// Checks that a request that could not be stored had no effect. A request that needs no more
+    /// CPU time is refused for that reason only if its reservation was undone.
+    fn check_undone(&self, ticket: Ticket) -> Checked {
+        let sent = &self.run.history.sent;
+        let number = usize::try_from(ticket.0).map_err(|error| error.to_string())?;
+        let refused = sent.get(number).map(|sent| &sent.request);
+        if let Some(request @ (Request::Release { name, .. } | Request::Pause { name, .. })) =
+            refused
+            && self.run.service.listed().any(|(_, one)| one.row.name == *name)
+        {
+            return Err(format!("{request} is refused, because the disk is full"));
+        }
+        let Some(slice) = refused.and_then(slice) else { return Ok(()) };
+        // A client that got no reply sends its request again, which may then succeed.
+        if sent.iter().filter(|one| self::slice(&one.request) == Some(slice)).count() > 1 {
+            return Ok(());
+        }
+        match self.run.service.listed().find(|(_, one)| one.row.terms.each().slice() == slice) {
+            Some((_, one)) => Err(format!("{} is in force, and was refused", one.row)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the slice that a request sets. No two requests set the same slice.
+fn slice(request: &Request) -> Option<Span> {
+    match request {
+        Request::Reserve { amount: Amount::Each(each), .. }
+        | Request::Change { amount: Some(Amount::Each(each)), .. } => Some(each.slice()),
+        _ => None,
     }
 }
 
