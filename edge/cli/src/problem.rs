@@ -295,3 +295,15 @@ fn place(file: &Path, error: &ScenarioError) -> String {
         line => format!("{}:{line}:{}: ", file.display(), error.column),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unreadable_answer_of_daemon_ends_the_command_with_code_3() {
+        let garbled = Problem::Service(ClientError::Garbled("HTTP status 502".into()));
+        // Exit codes cannot be compared, so their texts are.
+        assert_eq!(format!("{:?}", garbled.exit_code()), format!("{:?}", ExitCode::from(3)));
+    }
+}

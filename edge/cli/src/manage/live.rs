@@ -103,6 +103,8 @@ impl LiveManager<'_> {
     /// Prints the mode, the managed VMs, and for each other VM the reason why it is not managed.
     fn introduce(&mut self) -> Result<(), Problem> {
         let all = self.host.reservations()?;
+        // A change by another client in the first round is recognised by these revisions.
+        self.revisions = all.iter().map(|it| (it.name.clone(), it.revision)).collect();
         let managed = all.iter().filter(|it| self.host.reason_to_leave(it).is_none());
         let managed: Vec<&str> = managed.map(|it| it.name.as_str()).collect();
         let (mode, round) = (self.args.at.mode, self.args.round);
