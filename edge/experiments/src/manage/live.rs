@@ -458,6 +458,7 @@ mod tests {
         let mut manager = manager_after_a_fall();
         let round = round(2, with_late_periods(3));
         let (rise, _) = decide(&mut manager, &round, &mut SufficientShare(100_000));
-        assert!(rise.is_some_and(|rise| rise.to > rise.from));
+        let rise = rise.map(|rise| (rise.from.ppm(), rise.to.ppm()));
+        assert_eq!(rise, Some((206_000, 400_000)));
     }
 }
