@@ -73,7 +73,7 @@ mod unit {
     }
 
     #[test]
-    fn long_run_without_tests_or_with_skipped_tests_is_an_error() {
+    fn long_run_without_or_with_skipped_tests_is_an_error() {
         let passed = "\\ntest result: ok. 1 passed; 0 failed; 0 ignored\\n";
         assert_eq!(printing(passed, 0).expect("a test passes"), ExitCode::SUCCESS);
         assert_eq!(printing(passed, 101).expect("a test fails"), ExitCode::FAILURE);

@@ -527,7 +527,7 @@ fn event_streams_of_browser_session_end_with_the_session() {
 }
 
 #[test]
-fn timeline_stream_of_web_page_sends_each_event_of_a_burst() {
+fn timeline_stream_of_web_page_sends_all_events_of_burst() {
     let site = Site::new(administrators);
     let mut stream = site.stream("/v1/timeline", &site.log_in());
     site.front.all_happen((1..=1_000).map(event));
