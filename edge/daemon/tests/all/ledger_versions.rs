@@ -10,7 +10,7 @@ use slackline_daemon::ledger::{
 use slackline_service::{Identity, Principal, Role, Row, Terms};
 use slackline_units::Enforcement;
 
-use crate::ledger::{close, open, other, put, replies};
+use crate::ledger::{close, open, open_keeping, other, put, replies};
 use crate::rows::{commit, row};
 
 /// Creates a ledger of version 1, and returns the bytes of its file.
@@ -61,6 +61,25 @@ fn users_without_grant_become_tenants_only_after_migration_of_ledger() {
     // A new ledger has tenants from the start.
     let folder = tempfile::tempdir().unwrap();
     assert!(open(folder.path()).has_tenants);
+}
+
+/// A commit deletes 16 events beyond the limit, and one for its own event.
+#[test]
+fn surplus_events_of_older_version_are_deleted_a_few_per_commit() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path()).ledger;
+    for seq in 1..=100 {
+        put(&mut ledger, commit(seq, [("web", Some(row("web", seq)))])).unwrap();
+    }
+    drop(ledger);
+    let keep = Keep { rows: 20, ..Keep::USUAL };
+    let mut ledger = open_keeping(folder.path(), keep).ledger;
+    put(&mut ledger, commit(101, [("web", None)])).unwrap();
+    ledger.look_up(1, EventQuery { limit: 1000, ..EventQuery::default() }).unwrap();
+    let Some(Reply::Events { events: Ok(events), .. }) = replies(&mut ledger, 1).pop() else {
+        panic!("no events");
+    };
+    assert!(events.iter().map(|event| event.seq).eq((18..=101).rev()), "{events:?}");
 }
 
 /// Returns the principals with a grant, and their roles.
