@@ -498,6 +498,7 @@ impl Credit {
     fn change_terms(&mut self, domain: usize, share: &Values) {
         self.settle(domain);
         let (before, cap) = (self.domains[domain].cap, share.cap(&CAP));
+        let allowed_before = self.domains.allowance(domain, self.rules.tick * 3);
         self.domains.change(domain, share.weight(&WEIGHT), cap);
         if let Some(claims) = &mut self.claims {
             claims.set_weight(domain, share.weight(&WEIGHT));
@@ -505,7 +506,7 @@ impl Credit {
         self.domains[domain].is_gang = self.gangs.is_some() && share.flag(&GANG);
         self.reckon(domain);
         if cap != before {
-            self.renew_budget(domain);
+            self.change_budget(domain, allowed_before);
         }
     }
 

@@ -80,7 +80,7 @@ fn run(parameters: &str, host: &Host, doms: &[Dom]) -> Vec<Record> {
     simulate(&text)
 }
 
-fn simulate(text: &str) -> Vec<Record> {
+pub(crate) fn simulate(text: &str) -> Vec<Record> {
     let scenario = Scenario::read(text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"));
     let mut trace = Vec::new();
     slackline_sim::run(&scenario, &mut trace).unwrap_or_else(|error| panic!("{error}"));
@@ -99,7 +99,12 @@ fn used(trace: &[Record], doms: &[Dom]) -> Vec<u64> {
 }
 
 /// Returns the CPU time of each domain in each of `windows` windows of this length.
-fn used_by_window(trace: &[Record], doms: usize, length: u64, windows: u64) -> Vec<Vec<u64>> {
+pub(crate) fn used_by_window(
+    trace: &[Record],
+    doms: usize,
+    length: u64,
+    windows: u64,
+) -> Vec<Vec<u64>> {
     let mut used = vec![vec![0; windows as usize]; doms];
     for record in trace {
         let Record::Ran { vcpu, from, to, .. } = *record else { continue };
@@ -114,7 +119,7 @@ fn used_by_window(trace: &[Record], doms: usize, length: u64, windows: u64) -> V
 }
 
 /// Parameters that enable or disable gang scheduling, for properties that hold in both cases.
-fn gangs() -> impl Strategy<Value = &'static str> {
+pub(crate) fn gangs() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["", "gang = \"relaxed\""])
 }
 

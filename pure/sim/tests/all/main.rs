@@ -13,6 +13,7 @@ mod balancers;
 mod boosts;
 mod bsp;
 mod bvt;
+mod cap_changes;
 mod conservation;
 mod credit;
 mod determinism;

@@ -28,6 +28,9 @@ pub(super) struct Domain {
     /// CPU time that the vCPUs of the VM have taken from `budget` for their timeslices, and have
     /// not used yet.
     pub(super) held: i64,
+    /// Part of a negative budget that comes from lower caps and not from overruns. The next
+    /// accounting cancels it, because the VM used that CPU time under a higher cap.
+    pub(super) cap_debt: i64,
     /// Credit per unit of weight that had been granted to all VMs when this VM last received credit
     /// (`exact::level`).
     pub(super) level: u64,
@@ -128,6 +131,7 @@ impl Domains {
             place: usize::MAX,
             budget: 0,
             held: 0,
+            cap_debt: 0,
             level: 0,
             settled: Time::START,
             plain: None,
@@ -198,7 +202,14 @@ impl Domains {
     fn spend(&mut self, row: usize, used: i64) {
         let domain = &mut self.rows[row];
         domain.budget = domain.budget.saturating_sub(used);
-        if used != 0 && !core::mem::replace(&mut domain.is_spending, true) {
+        if used != 0 {
+            self.note_spending(row);
+        }
+    }
+
+    /// Notes that the budget of a VM is not full, so that the next accounting replenishes it.
+    pub(super) fn note_spending(&mut self, row: usize) {
+        if !core::mem::replace(&mut self.rows[row].is_spending, true) {
             self.spending.push(row);
         }
     }

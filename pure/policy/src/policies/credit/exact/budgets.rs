@@ -16,8 +16,12 @@ impl Credit {
             let more = self.domains.allowance(row, since).unwrap_or(0);
             let most = self.domains.allowance(row, self.rules.tick * 3).unwrap_or(0);
             let domain = &mut self.domains[row];
-            domain.budget =
-                domain.budget.saturating_add(more).min(most.saturating_sub(domain.held));
+            let excused = domain.cap_debt.min(debt(domain.budget));
+            let renewed = domain.budget.saturating_add(excused).saturating_add(more);
+            let kept = most.saturating_sub(domain.held);
+            domain.budget = renewed.min(kept);
+            // A timeslice from before a lower cap may take more than that cap allows in a period.
+            domain.cap_debt = (debt(kept) - debt(renewed)).max(0);
             if domain.budget < most && domain.cap.is_some() {
                 self.domains.spending.push(row);
             } else {
@@ -36,12 +40,29 @@ impl Credit {
         }
     }
 
-    /// Sets the budget of a VM for a new cap. It is the CPU time that the cap allows in a period,
-    /// minus the parts that the VM's vCPUs have taken.
-    pub(in crate::policies::credit) fn renew_budget(&mut self, row: usize) {
+    /// Changes the budget of a VM for a new cap. The old cap allowed the CPU time `before` in a
+    /// period, and `None` means that there was no cap. CPU time that the VM has used since the last
+    /// accounting still counts, so a changed cap gives no second budget. The budget of a VM that
+    /// had no cap is the CPU time that the cap allows in a period, minus the parts that the VM's
+    /// vCPUs have taken.
+    pub(in crate::policies::credit) fn change_budget(&mut self, row: usize, before: Option<i64>) {
         let most = self.domains.allowance(row, self.rules.tick * 3);
         let domain = &mut self.domains[row];
-        domain.budget = most.map_or(0, |most| most.saturating_sub(domain.held));
+        match (before, most) {
+            (Some(before), Some(most)) => {
+                let budget = domain.budget.saturating_add(most.saturating_sub(before));
+                let owed = debt(budget).saturating_sub(debt(domain.budget));
+                domain.cap_debt = domain.cap_debt.saturating_add(owed).max(0);
+                domain.budget = budget;
+            }
+            _ => {
+                domain.cap_debt = 0;
+                domain.budget = most.map_or(0, |most| most.saturating_sub(domain.held));
+            }
+        }
+        if most.is_some_and(|most| self.domains[row].budget < most) {
+            self.domains.note_spending(row);
+        }
     }
 
     /// Returns the CPU time that a timeslice may take from the budget of a VM. Each active vCPU
@@ -70,4 +91,9 @@ impl Credit {
             }
         }
     }
+}
+
+/// Returns the amount by which a budget is below zero.
+fn debt(budget: i64) -> i64 {
+    budget.saturating_neg().max(0)
 }
