@@ -139,7 +139,7 @@ impl Summary {
     #[must_use]
     pub fn part_of_cpu(&self, metric: &str, of: Option<&str>) -> Option<Measure> {
         let is_called =
-            |of: &str| self.vcpus.iter().any(|vcpu| vcpu.name == of || domain(vcpu) == Some(of));
+            |of: &str| self.vcpus.iter().any(|vcpu| vcpu.name == of || vcpu.domain == of);
         if of.is_some_and(is_called) {
             return None;
         }
@@ -181,10 +181,9 @@ impl Summary {
     pub fn domain_fields(&self) -> Vec<Vec<Field>> {
         let mut domains: Vec<(&str, Vec<Vec<Field>>)> = Vec::new();
         for (vcpu, row) in self.vcpus.iter().zip(self.vcpu_fields()) {
-            let name = domain(vcpu).unwrap_or(&vcpu.name);
-            match domains.iter_mut().find(|(known, _)| *known == name) {
+            match domains.iter_mut().find(|(known, _)| *known == vcpu.domain) {
                 Some((_, rows)) => rows.push(row),
-                None => domains.push((name, vec![row])),
+                None => domains.push((vcpu.domain.as_str(), vec![row])),
             }
         }
         let totals = |(name, rows): (&str, Vec<Vec<Field>>)| {
@@ -200,7 +199,7 @@ impl Summary {
     fn rows_of(&self, of: &str) -> Vec<Vec<Field>> {
         // A vCPU with exactly this name takes precedence over a domain.
         let is_one = self.vcpus.iter().any(|vcpu| vcpu.name == of);
-        let is_meant = |vcpu: &VcpuSummary| vcpu.name == of || !is_one && domain(vcpu) == Some(of);
+        let is_meant = |vcpu: &VcpuSummary| vcpu.name == of || !is_one && vcpu.domain == of;
         let vcpus = self.vcpus.iter().zip(self.vcpu_fields());
         let rows = vcpus.filter(|(vcpu, _)| is_meant(vcpu));
         let rows: Vec<Vec<Field>> = rows.map(|(_, row)| row).collect();
@@ -221,7 +220,8 @@ impl Summary {
                 known.push(name.to_string());
             }
         };
-        self.vcpus.iter().filter_map(domain).for_each(&mut add);
+        let has_several = |vcpu: &&VcpuSummary| vcpu.domain != vcpu.name;
+        self.vcpus.iter().filter(has_several).for_each(|vcpu| add(&vcpu.domain));
         self.vcpus.iter().for_each(|vcpu| add(&vcpu.name));
         self.cpus.iter().for_each(|cpu| add(&cpu.cpu.to_string()));
         self.clients.iter().for_each(|client| add(&client.client.to_string()));
@@ -229,13 +229,6 @@ impl Summary {
         let nearest = nearest(of, &known).map(|name| format!("{metric} of {name}"));
         UnknownMetric { metric: format!("{metric} of {of}"), nearest, known }
     }
-}
-
-/// Returns the domain of a vCPU if the domain has several vCPUs: `web` for `web.1`.
-fn domain(vcpu: &VcpuSummary) -> Option<&str> {
-    // A domain of one vCPU may have a dot in its name: `ubuntu22.04`.
-    let (domain, number) = vcpu.name.rsplit_once('.')?;
-    number.parse().is_ok_and(|one: u16| one.to_string() == number).then_some(domain)
 }
 
 fn unknown_metric(metric: &str, of: Option<&str>, rows: &[Vec<Field>]) -> UnknownMetric {

@@ -409,7 +409,7 @@ impl Row {
     fn view(&self, now: Time) -> Option<VcpuSummary> {
         let mut meter = self.meter.clone();
         meter.over(now);
-        meter.finish(self.vcpu, &self.name)
+        meter.finish(self.vcpu, (&self.name, &self.domain))
     }
 }
 

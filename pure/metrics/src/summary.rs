@@ -49,6 +49,8 @@ pub struct VcpuSummary {
     /// Display name of the vCPU: the name of its domain, with a number if the domain has several
     /// vCPUs.
     pub name: String,
+    /// Display name of the vCPU's domain.
+    pub domain: String,
     /// Last reservation of the vCPU. `None` if the vCPU never had a reservation.
     pub promised: Option<Reservation>,
     /// Average reserved share in millionths of one CPU, over the time that `delivered_ppm` covers.

@@ -306,8 +306,9 @@ impl VcpuMeter {
         }
     }
 
-    /// Returns the results. `None` if the vCPU never joined.
-    pub(crate) fn finish(self, id: VcpuId, name: &str) -> Option<VcpuSummary> {
+    /// Returns the results of the vCPU with this id, name and domain. `None` if the vCPU never
+    /// joined.
+    pub(crate) fn finish(self, id: VcpuId, (name, domain): (&str, &str)) -> Option<VcpuSummary> {
         if !self.was_present {
             return None;
         }
@@ -327,6 +328,7 @@ impl VcpuMeter {
         Some(VcpuSummary {
             id,
             name: name.to_string(),
+            domain: domain.to_string(),
             promised: promised.and_then(|promised| promised.reservation),
             promised_share_ppm: promised.map(|_| ppm(share.promised, share.length)),
             exact,

@@ -147,9 +147,40 @@ fn totals_of_a_domain_equal_sums_over_its_vcpus() {
     assert_eq!(field(web, "vcpus"), Some(FieldValue::Count(2)));
     assert_eq!(field(web, "delivered_ppm"), Some(FieldValue::Count(195_000)));
     assert_eq!(field(web, "misses"), Some(FieldValue::Count(1)));
+    let vcpus = run.vcpu_fields();
+    let (mut sums, mut unknown) = (0, 0);
+    for (name, total) in &web[2..] {
+        match [&vcpus[0], &vcpus[1]].map(|row| field(row, name)) {
+            [Some(FieldValue::Count(one)), Some(FieldValue::Count(other))] => {
+                assert_eq!(*total, FieldValue::Count(one + other), "{name}");
+                sums += 1;
+            }
+            values => {
+                assert!(values.contains(&Some(FieldValue::Missing)), "{name}: {values:?}");
+                assert_eq!(*total, FieldValue::Missing, "{name}");
+                unknown += 1;
+            }
+        }
+    }
+    assert!(sums > 20 && unknown > 0, "{sums} sums, {unknown} unknown");
     let vcpus = |row: &Vec<_>| match field(row, "vcpus") {
         Some(FieldValue::Count(vcpus)) => usize::try_from(vcpus).unwrap(),
         other => panic!("{other:?}"),
     };
     assert_eq!(domains.iter().map(vcpus).sum::<usize>(), run.vcpus.len());
+}
+
+/// Two domains of one vCPU each have names that look like the names of two vCPUs of one domain.
+#[test]
+fn domains_named_like_vcpus_have_totals_of_their_own() {
+    let script = Script::new(&[]).named_in(0, "web.1", "web.1").named_in(1, "web.2", "web.2");
+    let script = script.joined(0, 0).joined(1, 0).woke(0, 0).woke(1, 0);
+    let run = script.ran(0, 0, 10).used(1, 1, (0, 30, 30), (0, true)).ended(100);
+    let totals: Vec<_> = run.domain_fields().into_iter().map(|row| row[..2].to_vec()).collect();
+    let total =
+        |name: &str| vec![("name", FieldValue::Text(name.into())), ("vcpus", FieldValue::Count(1))];
+    assert_eq!(totals, [total("web.1"), total("web.2")]);
+    assert_eq!(run.lookup("delivered time", Some("web.2")), Ok(Measure::Span(us(30))));
+    let unknown = run.lookup("delivered time", Some("web")).unwrap_err();
+    assert_eq!(unknown.known[..2], ["web.1", "web.2"]);
 }

@@ -50,10 +50,17 @@ impl Script {
         (0..).zip(names).fold(named, |script, (slot, _)| script.joined(slot, 0))
     }
 
-    /// Gives a vCPU and its domain the name `name`, from the time of the last record on.
-    pub fn named(mut self, slot: u32, name: &str) -> Script {
-        let name = name.to_string();
-        let named = VcpuName { at: self.now(), vcpu: vcpu(slot), domain: name.clone(), name };
+    /// Names a vCPU from the time of the last record on. Its domain has the part of the name before
+    /// a dot.
+    pub fn named(self, slot: u32, name: &str) -> Script {
+        self.named_in(slot, name, name.split('.').next().unwrap_or(name))
+    }
+
+    /// Gives a vCPU the name `name` and its domain the name `domain`, from the time of the last
+    /// record on.
+    pub fn named_in(mut self, slot: u32, name: &str, domain: &str) -> Script {
+        let (name, domain) = (name.to_string(), domain.to_string());
+        let named = VcpuName { at: self.now(), vcpu: vcpu(slot), name, domain };
         self.entries.push(Entry::Named(named));
         self
     }
