@@ -89,6 +89,24 @@ fn html_pages_and_svg_figures_load_nothing_from_the_network() {
     }
 }
 
+/// A page with timelines has one script, which is part of the page. No name in the data of a
+/// timeline can end the script.
+#[test]
+fn data_of_a_timeline_cannot_end_the_only_script_of_a_page() {
+    let data = "{\"vcpus\":[\"</script><blink>\"]}";
+    let page = page().timeline(data, "class Timeline {}").timeline(data, "class Timeline {}");
+    let html = page.html();
+    let scripts: Vec<&str> = html.split("<script").skip(1).collect();
+    let [script] = &scripts[..] else { panic!("{} scripts", scripts.len()) };
+    assert_eq!(html.matches("</script").count(), 1, "{script}");
+    assert!(!html.contains("<blink>"), "{script}");
+    assert_eq!(script.matches("[\"\\u003c/script>\\u003cblink>\"]").count(), 2, "{script}");
+    let text = html.replace("http://www.w3.org/2000/svg", "");
+    for word in ["http:", "https:", "src=", "href=", "@import", "url(//", "import(", "fetch("] {
+        assert!(!text.contains(word), "{word}");
+    }
+}
+
 #[test]
 fn chart_values_that_are_not_finite_are_not_drawn() {
     let html = page().html();
