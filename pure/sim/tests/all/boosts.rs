@@ -36,8 +36,10 @@ fn boost_used_up_by_long_job_counts_as_false_boost() {
         let run = beside_hog(policy, "5ms", work);
         let [hog, x] = [0, 1].map(|slot| {
             let vcpu = &run.vcpus[slot];
-            (vcpu.boosts, vcpu.false_boosts, vcpu.boosted / Span::from_ms(1))
+            (vcpu.boosts, vcpu.false_boosts, vcpu.boosted)
         });
-        assert_eq!((hog, x), ((0, 0, 0), expected), "{policy}, {work}");
+        let (boosts, false_boosts, boosted) = expected;
+        let expected = (boosts, false_boosts, Span::from_ms(boosted));
+        assert_eq!((hog, x), ((0, 0, Span::ZERO), expected), "{policy}, {work}");
     }
 }

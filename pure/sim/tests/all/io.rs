@@ -200,20 +200,28 @@ fn simulated_client_sends_requests_only_between_its_start_and_end() {
     }
 }
 
-/// One request in 20 s on average: 500 in 10,000 s, within five standard deviations.
+/// Number of requests at the least rate, at one request in 20 s and at the largest rate. It is
+/// within five standard deviations of its average.
 #[test]
-fn simulated_client_rate_may_be_below_one_request_per_second() {
-    for client in ["kind = 'httperf'\nrate = 0.05", "kind = 'ping'\nrate = 0.05"] {
+fn simulated_client_sends_requests_at_very_low_and_very_high_rates() {
+    for (kind, rate, length, average) in [
+        ("httperf", "0.001", "500000s", 500_u64),
+        ("ping", "0.001", "500000s", 500),
+        ("httperf", "0.05", "10000s", 500),
+        ("ping", "0.05", "10000s", 500),
+        ("ping", "1000000", "20ms", 20_000),
+    ] {
         let records = run(&scenario(
-            "10000s",
+            length,
             &format!(
-                "{FREE}[[domain]]\nname = 'dom1'\n\
-                 work = {{ kind = 'web-server', each = '1us', response = '1KiB' }}\n\
-                 [[client]]\n{client}\nto = 'dom1'\n"
+                "{FREE}[nic]\nrate = '1000Gbit/s'\n[[domain]]\nname = 'dom1'\n\
+                 work = {{ kind = 'web-server', each = '1ns', response = '1KiB' }}\n\
+                 [[client]]\nkind = '{kind}'\nrate = {rate}\nto = 'dom1'\ndelay = '1us'\n"
             ),
         ));
-        let count = jobs(&records, 1).len();
-        assert!((390..=610).contains(&count), "{client}: {count}");
+        let count = jobs(&records, 1).len() as u64;
+        let deviation = count.abs_diff(average);
+        assert!(deviation * deviation <= 25 * average, "{kind}, {rate} a second: {count}");
     }
 }
 

@@ -181,19 +181,19 @@ fn each_guest_task_has_separate_job_and_response_metrics() {
          [[domain.task]]\nname = 'fast'\npriority = 20\n\
          work = { kind = 'periodic', period = '10ms', work = '1ms' }\n",
     );
-    let ms = |of: Option<slackline_metrics::Distribution>| {
-        of.map(|of| (of.count, of.worst / Span::from_ms(1), of.mean / Span::from_ms(1)))
-    };
+    let ms = Span::from_ms;
+    let times =
+        |of: Option<slackline_metrics::Distribution>| of.map(|of| (of.count, of.worst, of.mean));
     let rows: Vec<_> = run
         .tasks
         .iter()
-        .map(|it| (it.name(), it.jobs, it.jobs_late, ms(it.response), ms(it.job_lateness)))
+        .map(|it| (it.name(), it.jobs, it.jobs_late, times(it.response), times(it.job_lateness)))
         .collect();
     assert_eq!(
         rows,
         [
-            ("x/0".into(), 3, 3, Some((3, 6, 6)), Some((3, 2, 2))),
-            ("x/1".into(), 6, 0, Some((6, 1, 1)), None),
+            ("x/0".into(), 3, 3, Some((3, ms(6), ms(6))), Some((3, ms(2), ms(2)))),
+            ("x/1".into(), 6, 0, Some((6, ms(1), ms(1))), None),
         ]
     );
     assert_eq!(metric(&run, "jobs"), Measure::Count(9));
