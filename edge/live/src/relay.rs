@@ -176,7 +176,7 @@ impl Relay {
             // CPU before the data arrives.
             self.take_in(now);
             told(now, &mut self.waiting)?;
-            self.hand_on(now);
+            self.hand_on();
             told(host.now(), &mut self.waiting)?;
             self.count();
             let until = self.waiting.due().map_or(now + AGAIN, |due| due.min(now + AGAIN));
@@ -208,10 +208,10 @@ impl Relay {
             match taken_in(guest, &mut self.outward) {
                 ReadOutcome::Some => {
                     self.relayed.outward += 1;
-                    self.waiting.answered(now);
+                    self.waiting.answered();
                 }
                 ReadOutcome::None => {}
-                ReadOutcome::Gone => self.part(now),
+                ReadOutcome::Gone => self.part(),
             }
         }
         if let (Some(outside), true, true) =
@@ -229,11 +229,11 @@ impl Relay {
     }
 
     /// Forwards the data that was read. Data from a guest is dropped while no client is connected.
-    fn hand_on(&mut self, now: Time) {
+    fn hand_on(&mut self) {
         if let Some(guest) = &self.guest
             && handed_on(guest, &mut self.inward).is_err()
         {
-            self.part(now);
+            self.part();
         }
         match &self.outside {
             Some(outside) if handed_on(outside, &mut self.outward).is_err() => self.outside = None,
@@ -244,11 +244,11 @@ impl Relay {
 
     /// Handles the guest's closing of the connection: drops pending data, and closes the client's
     /// connection so that the client notices.
-    fn part(&mut self, now: Time) {
+    fn part(&mut self) {
         (self.guest, self.outside) = (None, None);
         self.inward.clear();
         self.outward.clear();
-        self.waiting.gone(now);
+        self.waiting.gone();
     }
 
     /// Copies the statistics to the state that the session can read.

@@ -20,8 +20,9 @@ pub(super) struct Waiting {
     items: u32,
     /// Number of times that the guest has sent data. Wraps around.
     asked: u32,
-    /// Arrival time of the latest data that is pending for the guest.
-    last: Time,
+    /// Arrival time of the oldest data that is pending for the guest. Without pending data, any
+    /// time.
+    since: Time,
     /// Values of `items` and `asked` in the latest report.
     told: (u32, u32),
     /// Rate limiter: the time at which all reports so far would have been made with an interval of
@@ -32,32 +33,41 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Notes that data for the guest has arrived from a client.
+    /// Notes that data for the guest has arrived from a client. Later data does not prolong the
+    /// time for which earlier data counts as pending.
     pub(super) fn came(&mut self, now: Time) {
+        self.expire(now);
+        if self.items == 0 {
+            self.since = now;
+        }
         self.items = self.items.saturating_add(1);
-        self.last = now;
     }
 
     /// Notes that the guest has sent data. After that, no data is pending for the guest.
-    pub(super) fn answered(&mut self, now: Time) {
-        (self.items, self.last) = (0, now);
+    pub(super) fn answered(&mut self) {
+        self.items = 0;
         self.asked = self.asked.wrapping_add(1);
     }
 
     /// Notes that the guest has closed the connection. After that, no data is pending for the
     /// guest.
-    pub(super) fn gone(&mut self, now: Time) {
-        (self.items, self.last) = (0, now);
+    pub(super) fn gone(&mut self) {
+        self.items = 0;
+    }
+
+    /// Drops pending data that the guest has not answered within [`WAITS`].
+    fn expire(&mut self, now: Time) {
+        if self.items > 0 && now.since(self.since) >= WAITS {
+            self.items = 0;
+            self.unanswered += 1;
+        }
     }
 
     /// Returns the report that is due: the number of pending items, and the number of times that
     /// the guest has sent data. `None` if neither has changed, or if the rate of reports is used
     /// up.
     pub(super) fn news(&mut self, now: Time) -> Option<(u32, u32)> {
-        if self.items > 0 && now.since(self.last) >= WAITS {
-            self.items = 0;
-            self.unanswered += 1;
-        }
+        self.expire(now);
         let news = (self.items, self.asked);
         if news == self.told || self.paid.since(now) > SAVED {
             return None;
@@ -73,7 +83,7 @@ impl Waiting {
     pub(super) fn due(&self) -> Option<Time> {
         let is_late = (self.items, self.asked) != self.told;
         let late = is_late.then(|| self.paid - SAVED.min(self.paid - Time::START));
-        let lapses = (self.items > 0).then(|| self.last + WAITS);
+        let lapses = (self.items > 0).then(|| self.since + WAITS);
         late.into_iter().chain(lapses).min()
     }
 }
@@ -95,11 +105,11 @@ mod tests {
         assert_eq!((waiting.news(at(11)), waiting.due()), (None, Some(at(110))));
         waiting.came(at(20));
         assert_eq!(waiting.news(at(20)), Some((2, 0)));
-        waiting.answered(at(30));
+        waiting.answered();
         assert_eq!((waiting.news(at(30)), waiting.due()), (Some((0, 1)), None));
         // The guest sends data although none is pending. That is reported too, since a policy may
         // use the count.
-        waiting.answered(at(40));
+        waiting.answered();
         assert_eq!((waiting.news(at(40)), waiting.unanswered), (Some((0, 2)), 0));
     }
 
@@ -109,13 +119,18 @@ mod tests {
         waiting.came(at(10));
         waiting.came(at(60));
         assert_eq!(waiting.news(at(60)), Some((2, 0)));
-        assert_eq!((waiting.news(at(159)), waiting.due()), (None, Some(at(160))));
-        assert_eq!((waiting.news(at(160)), waiting.due()), (Some((0, 0)), None));
+        assert_eq!((waiting.news(at(109)), waiting.due()), (None, Some(at(110))));
+        assert_eq!((waiting.news(at(110)), waiting.due()), (Some((0, 0)), None));
         assert_eq!(waiting.unanswered, 1);
         waiting.came(at(200));
         assert_eq!(waiting.news(at(200)), Some((1, 0)));
-        waiting.gone(at(210));
+        waiting.gone();
         assert_eq!((waiting.news(at(210)), waiting.unanswered), (Some((0, 0)), 1));
+        // Data that arrives after the end of the time, before the next report, counts anew.
+        waiting.came(at(300));
+        waiting.came(at(401));
+        assert_eq!((waiting.news(at(401)), waiting.unanswered), (Some((1, 0)), 2));
+        assert_eq!(waiting.due(), Some(at(501)));
     }
 
     /// A guest and its client send ten requests and ten answers in each millisecond, for a second.
@@ -130,7 +145,7 @@ mod tests {
             if step % 2 == 0 {
                 waiting.came(now);
             } else {
-                waiting.answered(now);
+                waiting.answered();
             }
             told += u32::from(waiting.news(now).is_some());
         }
