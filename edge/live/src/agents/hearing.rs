@@ -44,8 +44,8 @@ pub struct Counts {
     /// Number of times that the agent counted as silent, after [`BAD_AT_MOST`] dropped frames in a
     /// row.
     pub silenced: u64,
-    /// Version of the agent's frames, if the agent last counted as silent because its version
-    /// differs from the host's. `None` otherwise.
+    /// Version of the agent's latest frame of another version than the host's, since the agent
+    /// last counted as silent. `None` if there was no such frame.
     pub other_version: Option<u8>,
     /// Number of times that the agent closed the channel.
     pub hung_up: u64,
@@ -199,11 +199,13 @@ impl Hearing {
         self.bad = self.bad.saturating_add(1);
         if self.bad == BAD_AT_MOST {
             self.counts.silenced += 1;
-            self.counts.other_version = match read {
-                Err(NoFrame::Version(version)) => Some(version),
-                _ => None,
-            };
+            self.counts.other_version = None;
             self.withdraw(before, news);
+        }
+        if self.bad >= BAD_AT_MOST
+            && let Err(NoFrame::Version(version)) = read
+        {
+            self.counts.other_version = Some(version);
         }
     }
 
@@ -254,7 +256,7 @@ impl Claim {
             VcpuActivity::Waits => false,
             VcpuActivity::Runs => true,
         };
-        self.due = now + LITTLE;
+        self.due = (now + LITTLE).min(self.told + LEASE_AT_MOST);
         let has_run = ran && self.ran;
         self.ran = ran;
         !has_run
@@ -338,7 +340,8 @@ mod tests {
         assert_eq!(look_at(&mut hearing, at(205), VcpuActivity::Runs), [NOTHING]);
         take(&mut hearing, at(300), &bytes(2, urgent()));
         assert_eq!(look_at(&mut hearing, at(1_299), VcpuActivity::Waits), []);
-        assert_eq!(look_at(&mut hearing, at(1_304), VcpuActivity::Waits), [NOTHING]);
+        assert_eq!(hearing.lapses(), Some(at(1_300)));
+        assert_eq!(look_at(&mut hearing, at(1_300), VcpuActivity::Waits), [NOTHING]);
         // A claim of pending I/O is not extended while the guest waits for a CPU.
         take(&mut hearing, at(2_000), &bytes(3, Says::Pending { items: 1, asked: 0 }));
         assert_eq!(look_at(&mut hearing, at(2_100), VcpuActivity::Waits).len(), 1);
@@ -414,6 +417,9 @@ mod tests {
         take(&mut hearing, at(2), &bytes(2, urgent())[..FRAME - 1].repeat(9));
         let Counts { frames, silenced, other_version, .. } = hearing.counts;
         assert_eq!((frames, silenced, other_version), (1, 2, None));
+        // An agent of the older version follows, whose first frames come after eight invalid ones.
+        take(&mut hearing, at(3), &old[..32].repeat(2));
+        assert_eq!(hearing.counts.other_version, Some(1));
     }
 
     #[test]
