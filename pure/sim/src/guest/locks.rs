@@ -76,3 +76,28 @@ impl Locks {
         &mut self.of_domain[vcpu.domain().number() as usize]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::DomId;
+
+    use super::*;
+
+    /// Of three vCPUs, the first holds the lock and the others wait. The second leaves, which frees
+    /// no lock. Then the holder leaves, and the third gets the lock.
+    #[test]
+    fn spinlock_of_a_vcpu_that_leaves_goes_to_the_next_waiting_vcpu() {
+        let mut locks = Locks { of_domain: vec![Lock::default()], granted: Vec::new() };
+        let [holder, second, third] =
+            [0, 1, 2].map(|number| VcpuId::new(u32::from(number), DomId::new(0), number));
+        assert_eq!([holder, second, third].map(|vcpu| locks.take(vcpu)), [true, false, false]);
+        locks.leave(second);
+        assert_eq!((locks.take_granted(), locks.waits(second)), (None, false));
+        assert!(locks.waits(third));
+        locks.leave(holder);
+        assert_eq!((locks.take_granted(), locks.waits(third)), (Some(third), false));
+        assert_eq!(locks.take_granted(), None);
+        locks.give_back(third);
+        assert!(locks.take(holder), "the lock is free");
+    }
+}
