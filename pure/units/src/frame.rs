@@ -379,6 +379,10 @@ mod tests {
                 bytes[..3].copy_from_slice(&MAGIC);
                 bytes[3..6].copy_from_slice(&[kind, VERSION, 36]);
             }
+            if small && kind == b'P' && bytes.len() == FRAME {
+                // Otherwise hardly any frame of pending I/O would be valid.
+                bytes[20..SUM_AT].fill(0);
+            }
             if has_sum && bytes.len() == FRAME {
                 let sum = checksum(&bytes[..SUM_AT]);
                 bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
@@ -404,6 +408,23 @@ mod tests {
             });
             let frame = Frame { vcpu, sequence, says: Says::Classes(classes) };
             prop_assert_eq!(Frame::read(&frame.to_bytes()), Ok(frame));
+        }
+
+        /// A frame of pending I/O that is encoded decodes to itself. With another byte that must be
+        /// zero, or with another checksum, it is no frame.
+        #[test]
+        fn pending_io_frame_is_unchanged_if_encoded_and_decoded(
+            (vcpu, sequence, items, asked) in any::<(u16, u32, u32, u32)>(),
+            (at, other) in (20..SUM_AT, 1_u8..),
+        ) {
+            let frame = Frame { vcpu, sequence, says: Says::Pending { items, asked } };
+            let mut bytes = frame.to_bytes();
+            prop_assert_eq!(Frame::read(&bytes), Ok(frame));
+            bytes[at] = other;
+            prop_assert_eq!(Frame::read(&bytes), Err(NoFrame::Rest));
+            bytes[at] = 0;
+            bytes[SUM_AT] ^= other;
+            prop_assert_eq!(Frame::read(&bytes), Err(NoFrame::Sum));
         }
     }
 }
