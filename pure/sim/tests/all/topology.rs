@@ -17,10 +17,16 @@ fn records(length: &str, host: &str, rest: &str) -> Vec<Record> {
     records
 }
 
+/// Returns the number of microseconds in a time that has no fraction of a microsecond.
+fn whole_us(span: Span) -> u64 {
+    assert!((span % Span::from_us(1)).is_zero(), "{span}");
+    span / Span::from_us(1)
+}
+
 /// Returns the end of each job, in microseconds.
 fn done(records: &[Record]) -> Vec<u64> {
     let of = |record: &Record| match *record {
-        Record::Job { done, .. } => Some((done - Time::START) / Span::from_us(1)),
+        Record::Job { done, .. } => Some(whole_us(done - Time::START)),
         _ => None,
     };
     records.iter().filter_map(of).collect()
@@ -41,9 +47,12 @@ fn moves_to(cpu: usize, cache: &str) -> String {
 
 /// Returns the time that the second job takes beyond its 1 ms of work, in microseconds.
 fn cost_of_moving(host: &str, cpu: usize, cache: &str) -> u64 {
-    let records = records("29ms", &format!("{EIGHT}{host}"), &moves_to(cpu, cache));
-    let done = done(&records);
-    done[1] - 21_000
+    cost_on(&format!("{EIGHT}{host}"), cpu, cache)
+}
+
+/// Returns the same time on a host with exactly these keys.
+fn cost_on(host: &str, cpu: usize, cache: &str) -> u64 {
+    done(&records("29ms", host, &moves_to(cpu, cache)))[1] - 21_000
 }
 
 #[test]
@@ -52,6 +61,13 @@ fn migration_cost_is_set_by_the_narrowest_shared_topology_level() {
     let costs = [0, 1, 2, 3, 4, 7].map(|cpu| cost_of_moving(all, cpu, "0us"));
     assert_eq!(costs, [0, 1, 5, 5, 80, 80]);
     assert_eq!([0, 1, 2, 7].map(|cpu| cost_of_moving("migrate = '9us'", cpu, "0us")), [0, 9, 9, 9]);
+    // Here each core has a cache of its own, so CPUs of different cores share at most a node.
+    let own = EIGHT.replace(
+        "caches = [[0, 1, 2, 3], [4, 5, 6, 7]]",
+        "caches = [[0, 1], [2, 3], [4, 5], [6, 7]]",
+    );
+    let costs = [1, 2, 3, 4].map(|cpu| cost_on(&format!("{own}{all}"), cpu, "0us"));
+    assert_eq!(costs, [1, 20, 20, 80]);
 }
 
 /// A topology level without a configured migration cost has the cost of the next wider level, or
@@ -142,7 +158,7 @@ fn pinged(host: &str, nic: &str) -> Vec<u64> {
     let records = records("12ms", &format!("cpus = 3\n{host}"), &rest);
     let of = |record: &Record| match *record {
         Record::Job { vcpu, done, .. } if vcpu.domain().number() == 2 => {
-            Some((done - Time::START) / Span::from_us(1))
+            Some(whole_us(done - Time::START))
         }
         _ => None,
     };
@@ -158,9 +174,8 @@ fn network_interrupt_takes_time_only_from_the_serving_cpu() {
     assert_eq!(pinged("", "cpu = 2"), [9_050]);
 }
 
-/// Returns the times at which a guest's answers arrive, in microseconds, with the driver on this
-/// CPU.
-fn answers(host: &str, driver: usize) -> Vec<u64> {
+/// Returns the response times of a guest, with the driver on this CPU.
+fn answers(host: &str, driver: usize) -> Vec<Span> {
     let rest = format!(
         "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n[nic]\n\
          [[domain]]\nname = 'dom0'\ncpus = [{driver}]\n\
@@ -172,7 +187,7 @@ fn answers(host: &str, driver: usize) -> Vec<u64> {
     );
     let records = records("10ms", &format!("cpus = 2\n{host}"), &rest);
     let of = |record: &Record| match *record {
-        Record::Job { released, done, .. } => Some((done - released) / Span::from_us(1)),
+        Record::Job { released, done, .. } => Some(done - released),
         _ => None,
     };
     records.iter().filter_map(of).collect()
@@ -183,8 +198,8 @@ fn answers(host: &str, driver: usize) -> Vec<u64> {
 #[test]
 fn inter_processor_interrupt_costs_time_on_the_target_cpu() {
     let (plain, costly) = (answers("", 0), answers("ipi = '50us'", 0));
-    let more: Vec<u64> = costly.iter().zip(&plain).map(|(a, b)| a - b).collect();
-    assert!(plain.len() > 3 && more.iter().all(|&more| more == 50), "{plain:?} {costly:?}");
+    let more: Vec<Span> = costly.iter().zip(&plain).map(|(&a, &b)| a - b).collect();
+    assert_eq!(more, [Span::from_us(50); 5], "{plain:?} {costly:?}");
     assert_eq!(answers("ipi = '50us'", 1), answers("", 1));
 }
 
@@ -218,4 +233,31 @@ fn task_woken_by_guest_vcpu_runs_on_idle_sibling_vcpu() {
     let [first, second] = used(2);
     assert!((only - 1..=only + 1).contains(&(first + second)), "{first} {second} {only}");
     assert!((18..24).contains(&first) && (22..28).contains(&second), "{first} {second}");
+}
+
+/// Two packets reach the driver after 100.72 and 200.72 us, and the driver handles each in 1 us.
+/// The guest's first vCPU handles one after the other, in 200 us each. After the first packet it
+/// wakes the server's task. At that instant the second vCPU wakes, and it computes until the end of
+/// the run.
+#[test]
+fn woken_sibling_vcpu_runs_the_task_from_the_instant_of_the_wake() {
+    let records = records(
+        "601us",
+        "cpus = 3",
+        "[driver]\ndomain = 'dom0'\nreceive = '1us'\nsend = '1us'\n[nic]\n\
+         [[domain]]\nname = 'dom0'\ncpus = [0]\n\
+         [[domain]]\nname = 'guest'\nvcpus = 2\ncpus = [1, 2]\n\
+         kernel = { receive = '200us', send = '1us' }\n\
+         work = { kind = 'echo', each = '300us' }\n\
+         [[client]]\nkind = 'ping'\nto = 'guest'\ndelay = '100us'\nevery = '1s'\n\
+         [[client]]\nkind = 'ping'\nto = 'guest'\ndelay = '200us'\nevery = '1s'\n",
+    );
+    let of = |record: &Record| match *record {
+        Record::Ran { vcpu, from, to, .. } if vcpu.domain().number() == 1 => {
+            Some((vcpu.number(), from.ns(), to.ns()))
+        }
+        _ => None,
+    };
+    let ran: Vec<_> = records.iter().filter_map(of).collect();
+    assert_eq!(ran, [(0, 101_720, 501_720), (1, 301_720, 601_000)]);
 }
