@@ -528,6 +528,9 @@ fn wrongly_inferred_urgency_costs_other_guests_no_time_under_gaps() {
         let compared = Compared::new(&set_up, how);
         let Boosts { all, wrong: times } = compared.boosts;
         assert!(gain.contains(&compared.gain()), "{how}: {compared:?}");
+        if *gain.end() == 0 {
+            assert_eq!(compared.inferred, compared.nobody, "{how}: {compared:?}");
+        }
         assert!(wrong.contains(&(times * 1_000 / all.max(1))), "{how}: {compared:?}");
         let policy = format!("name = 'gaps', tell = 'inferred'{how}");
         SetUp { policy: &policy, ..set_up }.run().assert_fair(5, how);
