@@ -125,7 +125,8 @@ fn fits(unit: Unit, test: &Test) -> bool {
 pub enum ClaimOutcome {
     /// The claim holds for the run.
     Holds,
-    /// The claim does not hold. The value is the measured value in words.
+    /// The claim does not hold. The value is the measured value in words. For a quantile it ends
+    /// in the number of values, as in `12ms (n 99)`.
     Fails(String),
     /// The host of the run cannot measure the value.
     NotMeasured,
@@ -148,7 +149,11 @@ pub fn outcomes<'a>(
         let outcome = match holds(claim, measured, summary) {
             None => ClaimOutcome::NotMeasured,
             Some(true) => ClaimOutcome::Holds,
-            Some(false) => ClaimOutcome::Fails(in_words(measured)),
+            Some(false) => {
+                let values = summary.values_of_quantile(&claim.metric, claim.of.as_deref());
+                let number = values.map(|values| format!(" (n {values})")).unwrap_or_default();
+                ClaimOutcome::Fails(in_words(measured) + &number)
+            }
         };
         Ok((claim, outcome))
     };

@@ -108,6 +108,9 @@ const ADDED_UP: [&str; 46] = [
     "change_delay_count",
 ];
 
+/// Part of the name of a field that marks a quantile.
+const QUANTILES: [&str; 3] = ["_p50", "_p90", "_p99"];
+
 impl Summary {
     /// Returns the value of a metric. `of` names a vCPU, a domain, a CPU (`cpu0`), a client
     /// (`client0`) or a named task (`web/0`). Without `of`, the metric is one of the whole run.
@@ -172,6 +175,30 @@ impl Summary {
             return Err(self.unknown_name(metric, of));
         }
         measure(metric, &rows).ok_or_else(|| unknown_metric(metric, Some(of), &rows))
+    }
+
+    /// Returns the number of values behind a quantile. Over several vCPUs, that is the number for
+    /// the vCPU with the worst quantile. `None` if the metric is not a quantile, or if the quantile
+    /// is unknown.
+    #[must_use]
+    pub fn values_of_quantile(&self, metric: &str, of: Option<&str>) -> Option<u64> {
+        let groups = match of {
+            Some(of) => vec![self.rows_of(of)],
+            None => vec![vec![self.fields()], self.cpu_fields(), self.vcpu_fields()],
+        };
+        let of_rows = |rows: &Vec<Vec<Field>>| measure(metric, rows).is_some();
+        let rows = groups.iter().find(|rows| of_rows(rows))?;
+        let (field, worst) = measure(metric, rows)?;
+        let (name, _) = QUANTILES.iter().find_map(|quantile| field.split_once(quantile))?;
+        let count = if name == "second_error" { "seconds".into() } else { format!("{name}_count") };
+        let is_worst = |row: &&Vec<Field>| {
+            measure(metric, core::slice::from_ref(row)).is_some_and(|(_, value)| value == worst)
+        };
+        let row = rows.iter().find(is_worst).filter(|_| worst != Measure::Unknown)?;
+        match row.iter().find(|(name, _)| *name == count)?.1 {
+            FieldValue::Count(count) => Some(count),
+            _ => None,
+        }
     }
 
     /// Returns the totals of each domain, in the order of the domains' first vCPUs. A row has the
@@ -289,8 +316,7 @@ fn value(field: &Field, row: &[Field]) -> Option<i128> {
             Some(0)
         }
         _ => {
-            let quantiles = ["_p50", "_p90", "_p99"];
-            let quantile = quantiles.iter().find(|end| field.0.contains(**end))?;
+            let quantile = QUANTILES.iter().find(|end| field.0.contains(**end))?;
             let worst = field.0.replace(quantile, "_worst");
             value(row.iter().find(|field| field.0 == worst)?, row)
         }

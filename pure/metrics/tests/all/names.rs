@@ -184,3 +184,24 @@ fn domains_named_like_vcpus_have_totals_of_their_own() {
     let unknown = run.lookup("delivered time", Some("web")).unwrap_err();
     assert_eq!(unknown.known[..2], ["web.1", "web.2"]);
 }
+
+#[test]
+fn number_of_values_behind_a_quantile_is_that_of_the_worst_vcpu() {
+    let script = Script::new(&["web.0", "web.1"]).woke(0, 100).ran(0, 130, 200).blocked(0, 200);
+    let script = script.woke(1, 300).ran(1, 310, 320).blocked(1, 320).woke(1, 400).ran(1, 450, 500);
+    let run = script.ended(1_000);
+    for (metric, of, expected) in [
+        ("wake to run p99", Some("web.0"), Some(1)),
+        ("wake to run p99", Some("web.1"), Some(2)),
+        ("wake to run p50", Some("web"), Some(1)),
+        ("wake to run p99", Some("web"), Some(2)),
+        ("wake to run p99", None, Some(2)),
+        ("wake to run worst", Some("web"), None),
+        ("response p99", Some("web"), None),
+        ("delivered", None, None),
+    ] {
+        assert_eq!(run.values_of_quantile(metric, of), expected, "{metric} of {of:?}");
+    }
+    let run = web_servers();
+    assert_eq!(run.values_of_quantile("second error p99", Some("player")), Some(2));
+}
