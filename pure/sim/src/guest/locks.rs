@@ -86,7 +86,7 @@ mod tests {
     /// Of three vCPUs, the first holds the lock and the others wait. The second leaves, which frees
     /// no lock. Then the holder leaves, and the third gets the lock.
     #[test]
-    fn spinlock_of_a_vcpu_that_leaves_goes_to_the_next_waiting_vcpu() {
+    fn spinlock_of_leaving_vcpu_goes_to_the_next_waiting_vcpu() {
         let mut locks = Locks { of_domain: vec![Lock::default()], granted: Vec::new() };
         let [holder, second, third] =
             [0, 1, 2].map(|number| VcpuId::new(u32::from(number), DomId::new(0), number));

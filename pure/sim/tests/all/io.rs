@@ -203,7 +203,7 @@ fn simulated_client_sends_requests_only_between_its_start_and_end() {
 /// Number of requests at the least rate, at one request in 20 s and at the largest rate. It is
 /// within five standard deviations of its average.
 #[test]
-fn simulated_client_sends_requests_at_very_low_and_very_high_rates() {
+fn simulated_client_sends_requests_at_lowest_and_highest_rate() {
     for (kind, rate, length, average) in [
         ("httperf", "0.001", "500000s", 500_u64),
         ("ping", "0.001", "500000s", 500),

@@ -240,7 +240,7 @@ fn task_woken_by_guest_vcpu_runs_on_idle_sibling_vcpu() {
 /// wakes the server's task. At that instant the second vCPU wakes, and it computes until the end of
 /// the run.
 #[test]
-fn woken_sibling_vcpu_runs_the_task_from_the_instant_of_the_wake() {
+fn woken_sibling_vcpu_runs_the_task_without_delay() {
     let records = records(
         "601us",
         "cpus = 3",
