@@ -24,6 +24,8 @@ pub(crate) struct UncommittedChange {
     pub(crate) key: Option<KeyedRequest>,
     /// Event to publish. `None` if nothing changed.
     pub(crate) event: Option<Event>,
+    /// True if the change is in force only together with the other changes of its request.
+    pub(crate) is_together: bool,
     /// Effect on the rows that would stay in force if the ledger could never be written again.
     /// `None` if this change would be reverted.
     pub(crate) remains: Option<Change>,

@@ -323,7 +323,9 @@ impl Service {
                 (Vec::from_iter(is_last.then_some(asked.ticket)), None)
             }
         };
-        let deed = UncommittedChange { name, kind, row: after, tickets, key, event, remains: None };
+        let is_together = matches!(by, ChangeOrigin::Together { .. });
+        let (row, remains) = (after, None);
+        let deed = UncommittedChange { name, kind, row, tickets, key, event, is_together, remains };
         let deed = self.writer.add(deed)?;
         Some(self.answer_unwritten(now, &deed))
     }

@@ -190,7 +190,19 @@ impl Writer {
         }
     }
 
+    /// Returns true if the changes of a list of reservations are not in the ledger yet.
+    pub(crate) fn has_list(&self) -> bool {
+        let under_way = self.under_way.as_ref().map(|under_way| &under_way.batch);
+        let mut batches = under_way.into_iter().chain([&self.next]);
+        batches.any(|batch| batch.deeds.iter().any(|deed| deed.is_together))
+    }
+
+    /// Applies a change to the row that would stay in force without the ledger. The changes of a
+    /// list never stay, because some of them alone would be half of the list.
     fn apply(&mut self, deed: &UncommittedChange) -> Option<Change> {
+        if deed.is_together {
+            return None;
+        }
         let before = self.remains.remove(&deed.name);
         let mut after = before.clone();
         let remains = deed.kind.remains_in(&mut after, &deed.row);

@@ -14,6 +14,7 @@ use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::row::{Reason, Row};
 use crate::world::World;
+use crate::writer::REST;
 
 use super::reserve::{is_promised, join, refusal};
 use super::{ChangeOrigin, DoneChange, Replied, Service};
@@ -31,6 +32,11 @@ impl Service {
         let Request::Reserve { name, .. } = member else { return Ok(None) };
         if let Some(entry) = self.book.get(name) {
             return self.hold_again(asked, entry, (gang, member)).map(Some);
+        }
+        if self.writer.has_list() {
+            // If the list cannot be written, its reservations need their old capacity again.
+            let why = "a list of reservations is being written to the ledger".to_owned();
+            return Err(Refusal::NotNow { why, again: REST });
         }
         let (row, _) = self.checked(now, asked, member, world)?;
         let row = Row { gang: Some(Gang { name: gang.clone(), is_strict: false }), ..row };

@@ -5,17 +5,18 @@ use std::collections::BTreeSet;
 use slackline_units::{Span, Time};
 
 use crate::answer::{Answer, ListedReservation, Warning};
-use crate::book::{Entry, ended};
+use crate::book::{Entry, Standing, ended};
 use crate::deed::{Kind, UncommittedChange};
 use crate::event::{Event, EventKind};
 use crate::input::{ClientRequest, LedgerFault};
 use crate::name::Name;
 use crate::principal::Principal;
 use crate::refusal::Refusal;
-use crate::row::Row;
+use crate::row::{Reason, Row};
 use crate::terms::Terms;
 use crate::world::{KeptAnswer, World};
 
+use super::reserve::{join, refusal};
 use super::{ChangeOrigin, DoneChange, Service};
 
 impl Service {
@@ -76,8 +77,9 @@ impl Service {
         }
     }
 
-    /// Handles a failed commit. The ledger cannot be written for a while. Changes that take CPU
-    /// time from no other reservation stay in force. All other changes are reverted.
+    /// Handles a failed commit. The ledger cannot be written for a while. A change that takes CPU
+    /// time from no other reservation stays in force, unless it belongs to a list. All other
+    /// changes are reverted.
     pub(super) fn not_committed(
         &mut self,
         now: Time,
@@ -91,7 +93,9 @@ impl Service {
             self.note(now, Principal::Service, EventKind::LedgerFailing(fault.says.clone()));
         }
         self.take_plans_back(now);
-        let stays = self.take_back_all(now, world);
+        let listed = deeds.iter().filter(|deed| deed.is_together);
+        let listed: BTreeSet<Name> = listed.map(|deed| deed.name.clone()).collect();
+        let stays = self.take_back_all(now, &listed, world);
         for mut deed in deeds {
             let changed = deed.remains.take();
             let reply = if changed.is_some() || stays.contains(&deed.name) {
@@ -111,8 +115,7 @@ impl Service {
         }
     }
 
-    /// Answers the callers that wait for a change. A request with a list is answered as a whole,
-    /// and is refused if one of its changes cannot be written.
+    /// Answers the callers that wait for a change. A request with a list is answered as a whole.
     fn reply_deed(
         &mut self,
         deed: &UncommittedChange,
@@ -121,9 +124,6 @@ impl Service {
     ) {
         for ticket in &deed.tickets {
             let reply = match (self.applied.remove(ticket), reply) {
-                (Some(_), Ok(Answer::Done { warning: Some(Warning::NotDurable { why }), .. })) => {
-                    Err(Refusal::NotDurable { why: why.clone() })
-                }
                 (Some(changes), Ok(_)) => Ok(Answer::Applied { changes }),
                 (_, reply) => reply.clone(),
             };
@@ -132,37 +132,87 @@ impl Service {
     }
 
     /// Reverts the changes that must not stay in force without the ledger. Changes whose reversal
-    /// frees capacity come first. Returns the names of reservations that could not be reverted.
-    fn take_back_all(&mut self, now: Time, world: &mut impl World) -> BTreeSet<Name> {
-        let (mut larger, mut stays) = (Vec::new(), BTreeSet::new());
+    /// frees capacity come first. `listed` has the names of reservations that a list changed.
+    /// Returns the names of reservations that could not be reverted.
+    fn take_back_all(
+        &mut self,
+        now: Time,
+        listed: &BTreeSet<Name>,
+        world: &mut impl World,
+    ) -> BTreeSet<Name> {
+        let (mut larger, mut ended, mut stays) = (Vec::new(), Vec::new(), BTreeSet::new());
         for name in self.writer.unsettled() {
-            let Some(row) = self.book.lasting(&name).cloned() else { continue };
-            match self.writer.remains(&name).cloned() {
-                None => self.let_go(now, &name, world),
-                Some(remains) if remains.terms.is_within(row.terms) => {
-                    stays.extend(self.put_back(remains, row.terms, world));
+            let row = self.book.lasting(&name).cloned();
+            match (row, self.writer.remains(&name).cloned()) {
+                (None, None) => {}
+                (Some(_), None) => self.let_go(now, &name, world),
+                (Some(row), Some(remains)) if row.since == remains.since => {
+                    if remains.terms.is_within(row.terms) {
+                        stays.extend(self.put_back(now, (remains, row.terms), listed, world));
+                    } else {
+                        larger.push((remains, row.terms));
+                    }
                 }
-                Some(remains) => larger.push((remains, row.terms)),
+                // A list released the reservation. Another one may have its name now.
+                (_, Some(remains)) => {
+                    self.let_go(now, &name, world);
+                    ended.push(remains);
+                }
             }
         }
-        for (remains, terms) in larger {
-            stays.extend(self.put_back(remains, terms, world));
+        for change in larger {
+            stays.extend(self.put_back(now, change, listed, world));
         }
+        ended.into_iter().for_each(|row| self.make_again(now, row, world));
         stays
     }
 
-    /// Reverts a reservation to an earlier row. If that row no longer fits, for instance because
-    /// vCPUs are now placed on other CPUs, the current row stays, and its name is returned.
-    fn put_back(&mut self, remains: Row, terms: Terms, world: &mut impl World) -> Option<Name> {
+    /// Reverts a reservation from its current terms to an earlier row. If that row no longer fits,
+    /// for instance because vCPUs are now placed on other CPUs, the current row stays, and its name
+    /// is returned. A reservation that a list changed then waits for capacity instead.
+    fn put_back(
+        &mut self,
+        now: Time,
+        (remains, terms): (Row, Terms),
+        listed: &BTreeSet<Name>,
+        world: &mut impl World,
+    ) -> Option<Name> {
         let name = remains.name.clone();
-        let is_back = remains.terms == terms || self.enforce(&name, remains.terms, world).is_ok();
+        let is_same = remains.terms == terms;
+        let refused = if is_same { None } else { self.enforce(&name, remains.terms, world).err() };
         let entry = self.book.get_mut(&name)?;
-        if is_back {
-            entry.row = remains;
-            return None;
+        match refused {
+            None => entry.row = remains,
+            Some(why) if listed.contains(&name) => {
+                if !entry.is_out() {
+                    world.leave(entry.domain);
+                }
+                entry.row = remains;
+                entry.stand(Standing::Out(Reason::NoRoom(why.to_string())));
+                self.try_again = Some(now);
+            }
+            Some(_) => {
+                self.writer.let_remain(entry.row.clone());
+                return Some(name);
+            }
         }
-        self.writer.let_remain(entry.row.clone());
-        Some(name)
+        None
+    }
+
+    /// Makes a reservation again after a list released it. The VM is looked up later, like a VM
+    /// that starts after its reservation was made.
+    fn make_again(&mut self, now: Time, row: Row, world: &mut impl World) {
+        let domain = self.domains.take(now, &row.binding, row.identity);
+        self.domains.promised(domain, row.terms.each().period());
+        let standing = match join(world, domain, &row, None) {
+            Ok(()) => Standing::Promised(Reason::Absent(row.binding.clone())),
+            Err(declined) => {
+                self.try_again = Some(now);
+                let why = refusal(declined, &row.terms, &row.binding);
+                Standing::Out(Reason::NoRoom(why.to_string()))
+            }
+        };
+        self.book.insert(Entry::new(row, domain, standing));
     }
 
     /// Returns the answer for a change that is in force but cannot be written.

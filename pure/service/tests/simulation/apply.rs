@@ -86,6 +86,27 @@ fn apply_request_with_one_refused_reservation_changes_no_reservation() {
 }
 
 #[test]
+fn apply_request_that_cannot_be_written_changes_no_reservation() {
+    let mut run = Run::new(1, None, false);
+    run.model.kernel.start("a", 0, 1);
+    run.model.kernel.start("c", 0, 1);
+    ask(&mut run, ROOT, list(&[("a", 3), ("b", 2), ("c", 4)])).expect("there is room");
+    run.tell().expect("no check fails");
+    run.pass(Span::from_ms(100)).expect("all holds");
+    let before = (listed(&run), run.model.disk.rows.clone());
+    run.model.disk.fails = true;
+    let targets = vec![reserve("a", 1), reserve("d", 2)];
+    let refused = ask(&mut run, ROOT, Request::Apply { targets, prune: true, dry_run: false });
+    assert!(matches!(refused, Err(Refusal::NotDurable { .. })), "{refused:?}");
+    assert_eq!((listed(&run), run.model.disk.rows.clone()), before);
+    run.model.disk.fails = false;
+    run.finish().expect("no check fails");
+    let states: Vec<State> = run.service.listed().map(|(_, listed)| listed.state).collect();
+    assert_eq!(states, [State::Active, State::Waiting, State::Active]);
+    assert_eq!(listed(&run), before.0);
+}
+
+#[test]
 fn apply_request_binding_a_reservation_to_another_vm_is_refused() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");

@@ -46,7 +46,7 @@ pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Ch
     }
     acknowledged(model)?;
     let listed: BTreeMap<DomId, ListedReservation> = service.listed().collect();
-    in_force(&listed, model)?;
+    in_force(&listed, service.health().ledger.is_some(), model)?;
     identities(&listed, model)?;
     owners(&listed, model)?;
     ends(&listed, model)?;
@@ -80,15 +80,21 @@ fn capacity(model: &Model) -> Checked {
 }
 
 /// Checks that exactly the listed reservations are in force. The scheduler has no other
-/// reservation, and no thread occupies two places.
-fn in_force(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
+/// reservation, and no thread occupies two places. While the ledger is failing, a reservation of a
+/// reverted list can wait until the excess of the VMs that had its capacity is repaid.
+fn in_force(
+    listed: &BTreeMap<DomId, ListedReservation>,
+    is_failing: bool,
+    model: &Model,
+) -> Checked {
     let mut held = BTreeSet::new();
     for (domain, one) in listed {
         let name = &one.row.name;
         if matches!(one.reason, Some(Reason::NoRoom(_))) {
             let is_there = model.scheduler.domains.contains_key(domain);
             hold!(!is_there, "{name} has no capacity, but is scheduled");
-            hold!(model.scheduler.cpus() > 1, "{name} lost its capacity on the only CPU");
+            let may_wait = is_failing || model.scheduler.cpus() > 1;
+            hold!(may_wait, "{name} lost its capacity on the only CPU");
             continue;
         }
         let Some(has) = model.scheduler.domains.get(domain) else {
