@@ -176,19 +176,18 @@ pub enum Reason {
 }
 
 fn vcpus(there: u16, promised: u16, unseated: &[u16], why: Option<&str>) -> String {
-    let plural = |count: u16| if count == 1 { "" } else { "s" };
+    let plural = if there == 1 { "" } else { "s" };
+    let reserved =
+        if promised == 1 { "1 is reserved" } else { &format!("{promised} are reserved") };
+    let says = format!("the VM has {there} vCPU{plural}, and {reserved}");
     let names: Vec<String> = unseated.iter().map(ToString::to_string).collect();
-    let (names, s) = (names.join(", "), if unseated.len() == 1 { "" } else { "s" });
+    let is_one = unseated.len() == 1;
+    let which = format!("vCPU{} {}", if is_one { "" } else { "s" }, names.join(", "));
     match why {
-        Some(why) if !unseated.is_empty() => format!("vCPU{s} {names} cannot be scheduled: {why}"),
-        _ if there > promised => format!(
-            "the VM has {there} vCPU{}, and {promised} are reserved: vCPU{s} {names} run as \
-             ordinary threads",
-            plural(there)
-        ),
-        _ if there < promised => {
-            format!("the VM has {there} vCPU{}, and {promised} are reserved", plural(there))
-        }
-        _ => format!("vCPU{s} {names} of the VM are not scheduled"),
+        Some(why) if !unseated.is_empty() => format!("{which} cannot be scheduled: {why}"),
+        _ if there > promised && is_one => format!("{says}: {which} runs as an ordinary thread"),
+        _ if there > promised => format!("{says}: {which} run as ordinary threads"),
+        _ if there < promised => says,
+        _ => format!("{which} of the VM {} not scheduled", if is_one { "is" } else { "are" }),
     }
 }

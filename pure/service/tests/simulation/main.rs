@@ -21,7 +21,8 @@ mod world;
 use run::Run;
 use scheduler::{PARTS, Scheduler};
 use slackline_service::{
-    Amount, CpuLoad, Identity, Input, Principal, Request, Role, Seats, Terms, WantedMechanism,
+    Amount, CpuLoad, Identity, Input, Principal, Request, Role, Seats, State, Terms,
+    WantedMechanism,
 };
 use slackline_units::{CpuId, CpuShare, DomId, Reservation, Span, Time};
 use world::Lie;
@@ -195,6 +196,37 @@ fn fluctuating_cpu_overload_is_logged_once_at_begin_and_end() {
     for pair in told.chunks(2) {
         assert!(pair[0].starts_with("overloaded: CPU 0: 0.9cpu reserved and 0.054cpu"), "{pair:?}");
         assert!(pair[1].starts_with("overload-ended: CPU 0: 0.8cpu reserved"), "{pair:?}");
+    }
+}
+
+#[test]
+fn reservation_is_partial_if_vm_has_more_vcpus_than_reserved() {
+    let mut run = Run::new(1, None, false);
+    run.model.kernel.start("a", 0, 2);
+    let request = requests::reserve("a", "qemu:a", 2, None);
+    run.ask(requests::ROOT, request, None).expect("no check fails");
+    run.pass(Span::from_ms(100)).expect("no check fails");
+    let one = run.service.listed().next().expect("the reservation").1;
+    assert_eq!(one.state, State::Partial);
+    let reason = one.reason.expect("a reason").to_string();
+    let expected = "the VM has 2 vCPUs, and 1 is reserved: vCPU 1 runs as an ordinary thread";
+    assert_eq!(reason, expected);
+}
+
+#[test]
+fn reservation_of_a_suspended_guest_is_listed_as_suspended() {
+    let mut run = Run::new(1, None, false);
+    run.model.kernel.start("a", 0, 1);
+    let request = requests::reserve("a", "qemu:a", 2, None);
+    run.ask(requests::ROOT, request, None).expect("no check fails");
+    run.pass(Span::from_ms(100)).expect("no check fails");
+    let (domain, one) = run.service.listed().next().expect("the reservation");
+    let identity = one.row.identity.expect("the VM is scheduled");
+    for (what, state) in [(Some("paused"), State::Suspended), (None, State::Active)] {
+        let what = what.map(ToOwned::to_owned);
+        run.step(Input::Suspended { domain, identity, what }).expect("no check fails");
+        let one = run.service.listed().next().expect("the reservation").1;
+        assert_eq!(one.state, state);
     }
 }
 
