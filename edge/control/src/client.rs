@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::net::UnixStream;
 use tokio::runtime::{Builder, Runtime};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use crate::access::{Access, Grant};
 use crate::link::LONGEST_SAID;
@@ -438,9 +438,10 @@ impl Client {
     /// If the request is refused or not answered.
     pub fn watch(mut self) -> Result<Stream, ClientError> {
         let sent = RepeatableRequest::get("/v1/events?reservations=true");
-        let response = self.response(&sent)?;
+        let until = Instant::now() + self.within;
+        let response = self.response(&sent, until)?;
         if response.status() != StatusCode::OK {
-            let (status, text) = self.runtime.block_on(whole(response))?;
+            let (status, text) = self.runtime.block_on(whole(response, until))?;
             return Err(refused(status, &text));
         }
         Ok(Stream::new(self.runtime, response.into_body(), self.connection))
@@ -452,27 +453,36 @@ impl Client {
     }
 
     fn send(&mut self, sent: &RepeatableRequest) -> Result<Text, ClientError> {
-        let response = self.response(sent)?;
-        let (status, text) = self.runtime.block_on(whole(response))?;
+        let until = Instant::now() + self.within;
+        let response = self.response(sent, until)?;
+        let (status, text) = self.runtime.block_on(whole(response, until))?;
         if status.is_success() { Ok(Text(text)) } else { Err(refused(status, &text)) }
     }
 
     /// Sends a request and returns the response. If the connection is lost, the request is sent
     /// once more. A request that changes something contains an idempotency key, so a second copy
     /// has no effect.
-    fn response(&mut self, sent: &RepeatableRequest) -> Result<Response<Incoming>, ClientError> {
-        match self.once(sent) {
+    fn response(
+        &mut self,
+        sent: &RepeatableRequest,
+        until: Instant,
+    ) -> Result<Response<Incoming>, ClientError> {
+        match self.once(sent, until) {
             Err(ClientError::Lost(_)) => {
                 self.connection = None;
-                self.once(sent)
+                self.once(sent, until)
             }
             other => other,
         }
     }
 
-    fn once(&mut self, sent: &RepeatableRequest) -> Result<Response<Incoming>, ClientError> {
+    fn once(
+        &mut self,
+        sent: &RepeatableRequest,
+        until: Instant,
+    ) -> Result<Response<Incoming>, ClientError> {
         let request = sent.request(&self.place)?;
-        let (connection, within) = (self.connection.take(), self.within);
+        let connection = self.connection.take();
         let asked = async {
             let mut connection = match connection.filter(|connection| !connection.is_closed()) {
                 Some(connection) => connection,
@@ -482,7 +492,7 @@ impl Client {
             let response = connection.send_request(request).await;
             Ok::<_, ClientError>((connection, response?))
         };
-        let answered = self.runtime.block_on(async { timeout(within, asked).await });
+        let answered = self.runtime.block_on(async { timeout_at(until, asked).await });
         let (connection, response) = answered.map_err(|_| ClientError::Silent)??;
         self.connection = Some(connection);
         Ok(response)
@@ -516,11 +526,14 @@ async fn open(path: &Path) -> Result<SendRequest<Full<Bytes>>, ClientError> {
     Ok(connection)
 }
 
-/// Reads the whole body of a response.
-async fn whole(response: Response<Incoming>) -> Result<(StatusCode, String), ClientError> {
+/// Reads the whole body of a response. It must be complete at the time `until`.
+async fn whole(
+    response: Response<Incoming>,
+    until: Instant,
+) -> Result<(StatusCode, String), ClientError> {
     let status = response.status();
     let body = Limited::new(response.into_body(), LONGEST_SAID).collect();
-    let body = timeout(ANSWER_WITHIN, body).await.map_err(|_| ClientError::Silent)?;
+    let body = timeout_at(until, body).await.map_err(|_| ClientError::Silent)?;
     let body = body.map_err(|error| ClientError::Garbled(error.to_string()))?.to_bytes();
     match String::from_utf8(body.into()) {
         Ok(text) => Ok((status, text)),
@@ -583,6 +596,8 @@ fn new_key() -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
     use super::*;
 
     #[test]
@@ -595,6 +610,31 @@ mod tests {
         }
         let error = refused(StatusCode::FORBIDDEN, "");
         assert!(matches!(error, ClientError::Refused(problem) if problem.kind == Kind::NotAllowed));
+    }
+
+    #[test]
+    fn time_limit_of_an_answer_includes_the_time_for_its_body() {
+        let name = format!("slackline-answer-{}.sock", std::process::id());
+        let socket = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&socket);
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let answered = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut part = [0; 4096];
+                assert!(stream.read(&mut part).unwrap() > 0);
+                stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n").unwrap();
+                // The body comes only if the client waits much longer than its time limit.
+                stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+                if stream.read(&mut part).is_err() {
+                    let _ = stream.write_all(b"ok");
+                }
+            });
+            let client = Client::connect(&socket).unwrap();
+            client.within(Duration::from_millis(100)).page("/health").map(|text| text.0)
+        });
+        std::fs::remove_file(&socket).unwrap();
+        assert!(matches!(answered, Err(ClientError::Silent)), "{answered:?}");
     }
 
     #[test]
