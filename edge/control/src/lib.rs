@@ -57,5 +57,6 @@ pub const PAGE: usize = 500;
 pub const LONGEST_BODY: usize = 16 * 1024;
 
 /// Maximum size of a list of reservations to apply, in bytes. It is enough for 1,000 VMs with the
-/// longest names.
-pub const LONGEST_LIST: usize = 512 * 1024;
+/// longest names, if the names need no escapes in JSON. It is not enough for 1,000 cgroups with the
+/// longest paths.
+pub const LONGEST_LIST: usize = 640 * 1024;

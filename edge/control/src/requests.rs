@@ -300,7 +300,7 @@ mod tests {
         let text = format!(
             r#"{{"slice":"604799.999949999s","period":"604799.999999999s","exact":true,
             "phase":"604799.999999998s","vcpus":512,"for":"cloud-hypervisor:{}","user":4294967295,
-            "until":"2126-12-01T18:00:00Z"}}"#,
+            "until":"2126-12-01T18:00:00Z","enforce":"dispatcher"}}"#,
             "n".repeat(255)
         );
         let wanted: ReservationParameters = serde_json::from_str(&text).unwrap();
