@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use slackline_service::history::Hour;
 use slackline_service::{Commit, LedgerContents, Name};
@@ -88,6 +89,8 @@ impl Store {
         let history = history.map_err(failed)?;
         let events = count(&connection, "event").map_err(failed)?;
         // The first write comes after everything was read, so a damaged ledger stays as it was.
+        write_ahead(&connection, &path)?;
+        copy_log_on_close(&connection, true).map_err(failed)?;
         connection.execute(HOST, params![boot_id]).map_err(failed)?;
         super::plans::create(&connection).map_err(failed)?;
         let files = (which(&path).map_err(|source| LedgerError::files(&path, source))?, None);
@@ -168,6 +171,7 @@ impl Store {
         self.connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
         // A copy has no write-ahead log until it is set.
         write_ahead(&self.connection, &path)?;
+        copy_log_on_close(&self.connection, true).map_err(failed)?;
         let file = which(&path).map_err(|source| LedgerError::files(&path, source))?;
         self.files = (file, None);
         Ok(())
@@ -273,9 +277,12 @@ impl Store {
 const HOST: &str = "INSERT INTO host (only, boot_id, clean, seq) VALUES (1, ?1, 0, 0)
     ON CONFLICT (only) DO UPDATE SET boot_id = ?1, clean = 0";
 
+/// Opens a database. Closing the connection leaves the database and its log as they are.
 pub(super) fn connect(path: &Path, how: OpenFlags) -> rusqlite::Result<Connection> {
     let flags = how | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(path, flags)?;
+    // SQLite would otherwise copy the log of a killed daemon into a database that is then refused.
+    copy_log_on_close(&connection, false)?;
     connection.busy_timeout(PATIENCE)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     connection.pragma_update(None, "cell_size_check", true)?;
@@ -284,6 +291,12 @@ pub(super) fn connect(path: &Path, how: OpenFlags) -> rusqlite::Result<Connectio
         connection.pragma_update(None, "synchronous", "FULL")?;
     }
     Ok(connection)
+}
+
+/// Sets whether closing the last connection copies the write-ahead log into the database and
+/// removes the log.
+fn copy_log_on_close(connection: &Connection, copies: bool) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !copies).map(drop)
 }
 
 /// Returns the version of the tables. `None` for an empty file.
@@ -337,13 +350,13 @@ fn migrate(
     let failed = |error| LedgerError::of(&path, error);
     let newest = u32::try_from(migrations.len()).unwrap_or(u32::MAX);
     let version = version(connection, place, newest)?;
-    write_ahead(connection, &path)?;
     if version.is_some_and(|version| version >= newest) {
         return Ok(());
     }
     if let Some(version) = version {
         back_up(connection, place, &place.of_version(version))?;
     }
+    write_ahead(connection, &path)?;
     let behaviour = TransactionBehavior::Immediate;
     let change = connection.transaction_with_behavior(behaviour).map_err(failed)?;
     for migration in migrations.iter().skip(version.unwrap_or(0) as usize) {

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use rusqlite::Connection;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slackline_daemon::ledger::{
-    EventQuery, Keep, Ledger, LedgerError, LoggedEvent, OpenedLedger, Reply, Source, check, rebuild,
+    EventQuery, Keep, Ledger, LedgerError, LoggedEvent, OpenedLedger, Reply, check,
 };
 use slackline_service::gang::Gang;
 use slackline_service::{Commit, EventKind, Identity, Name, Row, Verb};
@@ -39,7 +39,7 @@ pub(crate) fn open_keeping(folder: &Path, keep: Keep) -> OpenedLedger {
     Ledger::open(folder, BOOT, keep).expect("the ledger opens")
 }
 
-fn open_error(folder: &Path) -> LedgerError {
+pub(crate) fn open_error(folder: &Path) -> LedgerError {
     Ledger::open(folder, BOOT, Keep::USUAL).expect_err("the ledger does not open")
 }
 
@@ -450,97 +450,6 @@ fn ledger_commit_repeated_after_error_is_written_only_once() {
     assert_eq!(seqs, [4, 3, 2, 1]);
     close(ledger);
     assert_eq!(open(&here).loaded.rows.len(), 4);
-}
-
-#[test]
-fn damaged_foreign_or_newer_ledger_is_refused_and_left_unchanged() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ledger.db");
-    let mut ledger = open(folder.path()).ledger;
-    put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
-    drop(ledger);
-    let good = fs::read(&path).unwrap();
-
-    fs::write(&path, "not a database at all, but long enough to be looked at").unwrap();
-    let error = open_error(folder.path());
-    assert!(
-        matches!(&error, LedgerError::Damaged { path: named, .. } if *named == path),
-        "{error}"
-    );
-    assert!(fs::read(&path).unwrap().starts_with(b"not a database"));
-
-    // Damage the root page of a table that is needed.
-    fs::write(&path, &good).unwrap();
-    let root: usize = other(folder.path())
-        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'reservation'", [], |row| {
-            row.get::<_, i64>(0)
-        })
-        .unwrap()
-        .try_into()
-        .unwrap();
-    let mut bad = good.clone();
-    bad[(root - 1) * 4096..(root - 1) * 4096 + 64].fill(0xff);
-    fs::write(&path, &bad).unwrap();
-    let error = open_error(folder.path());
-    assert!(matches!(error, LedgerError::Damaged { .. }), "{error:?}");
-    assert!(error.hint().unwrap().contains("slackline doctor --ledger"), "{:?}", error.hint());
-    assert_eq!(fs::read(&path).unwrap(), bad);
-
-    // The database is intact, but has a value that the daemon never writes.
-    fs::write(&path, &good).unwrap();
-    other(folder.path()).execute("UPDATE reservation SET binding = 'nonsense'", []).unwrap();
-    assert!(open_error(folder.path()).to_string().contains("nonsense"));
-
-    fs::write(&path, &good).unwrap();
-    other(folder.path()).pragma_update(None, "user_version", 11).unwrap();
-    fs::write(folder.path().join("ledger.version-1.db"), &good).unwrap();
-    let error = open_error(folder.path());
-    let LedgerError::Newer { version: 11, known: 10, backup: Some(backup), .. } = error else {
-        panic!("{error:?}")
-    };
-    assert_eq!(backup, folder.path().join("ledger.version-1.db"));
-
-    fs::remove_file(&path).unwrap();
-    other(folder.path()).execute_batch("CREATE TABLE songs (name TEXT)").unwrap();
-    assert!(matches!(open_error(folder.path()), LedgerError::Foreign { .. }));
-}
-
-#[test]
-fn damaged_ledger_is_rebuilt_from_intact_tables_and_the_backup() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ledger.db");
-    let mut ledger = open(folder.path()).ledger;
-    put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
-    drop(ledger);
-    assert!(rebuild(folder.path()).unwrap().is_none(), "an intact ledger is not rebuilt");
-    fs::copy(&path, folder.path().join("ledger.backup.db")).unwrap();
-    let mut ledger = open(folder.path()).ledger;
-    assert!(matches!(rebuild(folder.path()), Err(LedgerError::Taken { .. })));
-    put(&mut ledger, commit(2, [("db", Some(row("db", 2)))])).unwrap();
-    drop(ledger);
-
-    let page = |table: &str| -> usize {
-        let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
-        let page: i64 = other(folder.path()).query_row(sql, [table], |row| row.get(0)).unwrap();
-        usize::try_from(page).unwrap()
-    };
-    let at = (page("event") - 1) * 4096;
-    let mut bytes = fs::read(&path).unwrap();
-    bytes[at..at + 64].fill(0xff);
-    fs::write(&path, &bytes).unwrap();
-    let examined = check(folder.path()).unwrap();
-    assert!(!examined.problems.is_empty() && examined.backups.len() == 1, "{examined:?}");
-    let rebuilt = rebuild(folder.path()).unwrap().expect("the ledger was damaged");
-    let source = |name: &str| {
-        let table = rebuilt.tables.iter().find(|table| table.name == name).unwrap();
-        (table.rows, matches!(table.source, Source::Backup(_)))
-    };
-    // Reservations come from the damaged ledger, events from the backup.
-    assert_eq!((source("reservation"), source("event")), ((2, false), (1, true)));
-    assert_eq!(fs::read(rebuilt.set_aside.join("ledger.db")).unwrap(), bytes);
-    assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
-    let loaded = open(folder.path()).loaded;
-    assert_eq!((loaded.rows.len(), loaded.last_seq), (2, 2));
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod find;
 mod front;
 mod ledger;
 mod ledger_bounds;
+mod ledger_damage;
 mod ledger_history;
 mod ledger_versions;
 mod openapi;
