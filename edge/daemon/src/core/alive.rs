@@ -13,8 +13,9 @@ use rustix::fs::OFlags;
 use slackline_linux::sys::monotonic;
 use slackline_units::{Span, Time};
 
-/// Interval of heartbeats. The reported time without a daemon is too long by at most this interval.
-pub(super) const EVERY: Span = Span::from_ms(250);
+/// Interval of heartbeats. The reported time without a daemon is too long by at most this interval
+/// and the longest sleep of the core, together 250 ms.
+pub(super) const EVERY: Span = Span::from_ms(200);
 
 /// Heartbeat file, with the boot id, the number of restarts and the time of the last heartbeat.
 #[derive(Debug)]
