@@ -99,16 +99,14 @@ impl Core {
             }
             Err(says) => tell(&format!("cannot reload prices, which stay as they were: {says}")),
         }
-        let reloaded = match people {
-            Ok(people) => {
-                self.access.set_people(people);
-                "groups and certificates"
-            }
+        let has_groups = people.is_ok();
+        match people {
+            Ok(people) => self.access.set_people(people),
             Err(error) => {
                 tell(&format!("cannot reload groups, which stay as they were: {error}"));
-                "certificates"
             }
-        };
+        }
+        let reloaded = if has_groups { "groups and certificates" } else { "certificates" };
         match tls {
             Ok(()) => {
                 if let Some(front) = &mut self.host.front {
@@ -117,7 +115,12 @@ impl Core {
                 }
             }
             Err(says) => {
-                tell(&format!("cannot reload certificates, which stay as they were: {says}"));
+                // The front process, which checks the groups first, is not replaced.
+                let groups = "; groups take effect when the certificates are valid";
+                let groups = if has_groups { groups } else { "" };
+                tell(&format!(
+                    "cannot reload certificates, which stay as they were: {says}{groups}"
+                ));
             }
         }
     }
