@@ -230,21 +230,23 @@ fn randomly_changed_http_requests_do_not_stop_the_front_process() {
         }
     });
     each("http", &HTTP, |sent| {
-        talk(&path, sent);
+        talk(&path, sent, Duration::from_millis(20));
         assert!(!served.is_finished() && !heard.is_finished(), "the front has ended");
     });
-    let answer = talk(&path, b"GET /nowhere HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
+    let answer =
+        talk(&path, b"GET /nowhere HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", PATIENCE);
     assert!(answer.starts_with(b"HTTP/1.1 4"), "{}", answer.escape_ascii());
 }
 
-fn talk(path: &Path, sent: &[u8]) -> Vec<u8> {
+/// Sends a request and returns the begin of the answer. It is empty if no answer comes within
+/// `patience`.
+fn talk(path: &Path, sent: &[u8], patience: Duration) -> Vec<u8> {
     let mut stream = UnixStream::connect(path).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(patience)).unwrap();
     let _ = stream.write_all(sent);
     let _ = stream.shutdown(Shutdown::Write);
     // The core answers nothing, so only answers of the front itself are awaited.
     let mut answer = vec![0; 1 << 12];
-    stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let count = stream.read(&mut answer).unwrap_or(0);
     answer.truncate(count);
     answer

@@ -5,6 +5,7 @@ use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio, exit};
 use std::sync::mpsc::channel;
@@ -285,13 +286,19 @@ fn init_kernel_threads_and_slackline_processes_cannot_be_scheduled() {
     let ours = std::process::id();
     let mut cases = vec![(look(1), "process 1"), (look(ours), "it belongs to Slackline")];
     cases.extend(kernel.map(|pid| (look(pid), "it is a kernel thread")));
-    // A stand-in for the keeper: a child that runs this program.
+    // A stand-in for the keeper: a child that runs this program, here under the name of a VM.
     let mut keeper = Command::new(env::current_exe().unwrap());
     keeper
+        .arg0("qemu-system-x86_64")
         .args(["--exact", "find::helper_process_runs_as_vm", "--nocapture"])
         .env(THREADS, "vcpu0");
     let mut keeper = keeper.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     cases.push((look(keeper.id()), "it belongs to Slackline"));
+    let all = find_all().unwrap();
+    for pid in [1, ours, keeper.id()].into_iter().chain(kernel) {
+        let has = |tid: slackline_linux::sys::Tid| u32::try_from(tid.raw()) == Ok(pid);
+        assert!(!all.iter().any(|one| one.pid().is_some_and(has)), "process {pid} is listed");
+    }
     keeper.kill().unwrap();
     keeper.wait().unwrap();
     for (error, says) in cases {
