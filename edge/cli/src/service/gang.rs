@@ -178,41 +178,54 @@ impl<'a> Calls<'a> {
     /// Checks that the clocks of all hosts agree well enough. If the clocks of two hosts differ,
     /// the periods of their VMs begin apart by the same amount.
     fn check_clocks(&self) -> Result<(), Problem> {
-        let (mut most, mut unknown) = (Span::ZERO, None);
-        for (index, one) in self.clocks.iter().enumerate() {
-            for other in self.clocks[..index].iter().filter(|other| other.clock.id != one.clock.id)
-            {
-                let differ = one.differs_from(other);
-                if differ > self.slice / 2 {
-                    let detail = format!(
-                        "cannot start the gang: the clocks of {} and {} differ by at least \
-                         {differ}, more than half of the slice of {}",
-                        one.host, other.host, self.slice
-                    );
-                    let problem = slackline_control::Problem::new(Kind::HostCannot, detail);
-                    return Err(refused(
-                        problem.hinting("synchronize both clocks with chrony or ptp4l"),
-                    ));
-                }
-                match (one.clock.error_ns, other.clock.error_ns) {
-                    (Some(one), Some(other)) => most = most.max(Span::from_ns(one + other)),
-                    (None, _) => unknown = Some(&one.host),
-                    (_, None) => unknown = Some(&other.host),
-                }
+        for (one, other) in self.clock_pairs() {
+            let differ = one.differs_from(other);
+            if differ > self.slice / 2 {
+                let detail = format!(
+                    "cannot start the gang: the clocks of {} and {} differ by at least {differ}, \
+                     more than half of the slice of {}",
+                    one.host, other.host, self.slice
+                );
+                let problem = slackline_control::Problem::new(Kind::HostCannot, detail);
+                return Err(refused(
+                    problem.hinting("synchronize both clocks with chrony or ptp4l"),
+                ));
             }
         }
-        if let Some(host) = unknown {
-            let says = "does not report the error of its clock, so slices may begin at \
-                        different times";
-            terminal::tell(&format!("warning: {host} {says}\n"));
-        } else if most > self.slice / 20 {
-            terminal::tell(&format!(
-                "warning: clocks may differ by {most}, so slices of {} may begin that far apart on \
-                 the hosts\n",
-                self.slice
-            ));
+        if let Some(warning) = self.clock_warning() {
+            terminal::tell(&format!("warning: {warning}\n"));
         }
         Ok(())
+    }
+
+    /// Returns all pairs of hosts that do not have the same clock.
+    fn clock_pairs(&self) -> impl Iterator<Item = (&Reading, &Reading)> {
+        self.clocks.iter().enumerate().flat_map(|(index, one)| {
+            let others = self.clocks[..index].iter();
+            others.filter(|other| other.clock.id != one.clock.id).map(move |other| (one, other))
+        })
+    }
+
+    /// Returns a warning if two clocks differ, or may differ, by a considerable part of a slice.
+    fn clock_warning(&self) -> Option<String> {
+        let (mut most, mut unknown) = (Span::ZERO, None);
+        for (one, other) in self.clock_pairs() {
+            most = most.max(one.differs_from(other));
+            match (one.clock.error_ns, other.clock.error_ns) {
+                (Some(one), Some(other)) => most = most.max(Span::from_ns(one + other)),
+                (None, _) => unknown = Some(&one.host),
+                (_, None) => unknown = Some(&other.host),
+            }
+        }
+        let slice = self.slice;
+        if most > slice / 20 {
+            return Some(format!(
+                "clocks may differ by {most}, so slices of {slice} may begin that far apart on the \
+                 hosts"
+            ));
+        }
+        let says = "does not report the error of its clock, so slices may begin at different times";
+        unknown.map(|host| format!("{host} {says}"))
     }
 
     /// Returns the start of the first period for which the request to begin can reach all hosts in
@@ -550,6 +563,23 @@ mod tests {
         assert_eq!(begins % 10_000_000, 3_000_000);
         let notice = begins - before;
         assert!((6_020_000_000..7_000_000_000).contains(&notice), "{notice}");
+    }
+
+    #[test]
+    fn gang_warns_of_clock_difference_above_twentieth_of_slice() {
+        let trust = nobody();
+        let warning = |ahead, error_ns| {
+            let mut other = reading("b", ahead, 0);
+            other.clock.error_ns = error_ns;
+            calls(vec![reading("a", 0, 0), other], &trust).clock_warning()
+        };
+        assert_eq!(warning(200_000, Some(200_000)), None);
+        for (ahead, error_ns) in [(200_001, Some(0)), (200_001, None), (0, Some(200_001))] {
+            let says = warning(ahead, error_ns).expect("a warning");
+            assert!(says.starts_with("clocks may differ by 200.001us"), "{says}");
+        }
+        let says = warning(0, None).expect("a warning");
+        assert!(says.starts_with("b does not report the error of its clock"), "{says}");
     }
 
     #[test]
