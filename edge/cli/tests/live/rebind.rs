@@ -1,4 +1,5 @@
-//! Tests of `slackline change NAME --for BINDING` and of `reserve NAME -- COMMAND`. They need root.
+//! Tests of `slackline change NAME --for BINDING`, of `reserve NAME -- COMMAND` and of libvirt
+//! domains. They need root.
 
 use std::path::PathBuf;
 
@@ -100,6 +101,52 @@ fn reservation_is_enforced_again_after_its_libvirt_domain_is_renamed() {
     assert_eq!(daemon.one("web")["for"], format!("libvirt:{new}"));
     let log = daemon.run("log web --csv --columns what").ended_with(0).out;
     assert!(log.contains(&format!("renamed: libvirt:{old} is now libvirt:{new}")), "{log}");
+}
+
+/// File in which libvirt keeps the state of a domain. It is removed when this value is dropped.
+struct StatusFile(PathBuf);
+
+impl StatusFile {
+    fn of(name: &str) -> StatusFile {
+        let folder = PathBuf::from("/run/libvirt/qemu");
+        std::fs::create_dir_all(&folder).unwrap();
+        StatusFile(folder.join(format!("{name}.xml")))
+    }
+
+    fn write(&self, state: &str, pid: u32) {
+        let text = format!("<domstatus state='{state}' reason='user' pid='{pid}'>\n</domstatus>");
+        std::fs::write(&self.0, text).unwrap();
+    }
+}
+
+impl Drop for StatusFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+        // Folders stay if they have other files.
+        for folder in self.0.ancestors().skip(1).take(2) {
+            let _ = std::fs::remove_dir(folder);
+        }
+    }
+}
+
+#[test]
+fn libvirt_domain_is_listed_as_suspended_while_its_guest_is_paused() {
+    let Some(live) = live::begin() else { return };
+    let name = format!("paused{}", std::process::id());
+    let uuid = format!("0f9c27ab-0000-4000-8000-{:012}", std::process::id());
+    let Some(domain) = Domain::start(&name, &uuid) else { return };
+    let pid = domain.machine.as_ref().unwrap().0.id();
+    let file = StatusFile::of(&name);
+    let daemon = Daemon::start(&live);
+    daemon.run(&format!("reserve web --slice 2ms --for libvirt:{name}")).ended_with(0);
+    for (state, listed) in [("paused", "suspended"), ("running", "active")] {
+        file.write(state, pid);
+        wait_until("the state of the guest", || daemon.one("web")["state"] == listed);
+    }
+    file.write("paused", pid);
+    wait_until("the state of the guest", || daemon.one("web")["state"] == "suspended");
+    let why = daemon.one("web")["why"].to_string();
+    assert!(why.contains("libvirt reports that the guest is paused (user)"), "{why}");
 }
 
 #[test]
