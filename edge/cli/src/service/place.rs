@@ -47,6 +47,7 @@ pub(crate) fn place(args: &PlaceArgs) -> Result<(), Problem> {
             match connect(&hosts[host], &args.trust)?.reserve(&args.name, &wanted) {
                 Ok((reservation, text)) => {
                     super::warn(&reservation);
+                    warn_of_silent(hosts, &answers, &args.name);
                     return tell(args, &hosts[host], &reservation, &text.0);
                 }
                 // Another client has taken the capacity.
@@ -137,6 +138,20 @@ fn candidates(
     let rooms: Vec<Option<Room>> =
         answers.iter().map(|answer| Some(answer.as_ref().ok()?.room.clone())).collect();
     order(args.by.into(), &rooms, each, vcpus)
+}
+
+/// Warns that hosts without an answer can have the reservation too, for example because the answer
+/// to an earlier request was lost.
+fn warn_of_silent(hosts: &[String], answers: &[Answer], name: &str) {
+    if answers.iter().flatten().any(|seen| seen.has_it) {
+        return;
+    }
+    let silent = hosts.iter().zip(answers).filter(|(_, answer)| answer.is_err());
+    for (host, _) in silent {
+        terminal::tell(&format!(
+            "warning: {host} did not answer, so it may have the reservation {name} already\n"
+        ));
+    }
 }
 
 /// Prints the reservation and its host.
