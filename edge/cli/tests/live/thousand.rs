@@ -28,7 +28,7 @@ fn file(slice_us: u32) -> String {
 fn thousand_reservations_can_be_applied_listed_logged_and_changed() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
-    let run = |command: &str| {
+    let run = |daemon: &Daemon<'_>, command: &str| {
         let begun = Instant::now();
         let out = daemon.run(command).ended_with(0).out;
         println!("{:>8} ms  {command}", begun.elapsed().as_millis());
@@ -36,23 +36,27 @@ fn thousand_reservations_can_be_applied_listed_logged_and_changed() {
         out
     };
     live.place.write("many.toml", file(50).as_bytes());
-    assert!(run("apply many.toml").ends_with("create 1000, change 0, release 0, keep 0\n"));
-    assert_eq!(run("list --csv").lines().count(), 1 + MANY);
-    assert_eq!(run("list --json").matches("\"state\":\"waiting\"").count(), MANY);
-    assert_eq!(run("log --csv --last 1000").lines().count(), 1 + MANY);
+    assert!(
+        run(&daemon, "apply many.toml").ends_with("create 1000, change 0, release 0, keep 0\n")
+    );
+    assert_eq!(run(&daemon, "list --csv").lines().count(), 1 + MANY);
+    assert_eq!(run(&daemon, "list --json").matches("\"state\":\"waiting\"").count(), MANY);
+    assert_eq!(run(&daemon, "log --csv --last 1000").lines().count(), 1 + MANY);
     // More than the rate limit allows at once.
-    assert_eq!(run("change vm-0?? --slice 60us").lines().count(), 100);
-    assert_eq!(run("log --csv --since 1h").lines().count(), 1 + MANY + 100);
+    assert_eq!(run(&daemon, "change vm-0?? --slice 60us").lines().count(), 100);
+    assert_eq!(run(&daemon, "log --csv --since 1h").lines().count(), 1 + MANY + 100);
     // The list changes the reservations of the pattern back, and keeps the rest.
-    assert!(run("apply many.toml").ends_with("create 0, change 100, release 0, keep 900\n"));
+    assert!(
+        run(&daemon, "apply many.toml").ends_with("create 0, change 100, release 0, keep 900\n")
+    );
     // All reservations exist again after the daemon was killed.
     daemon.kill();
     let daemon = Daemon::start(&live);
-    let list = daemon.run("list --toml").ended_with(0).out;
+    let list = run(&daemon, "list --toml");
     live.place.write("again.toml", list.as_bytes());
-    let again = daemon.run("apply again.toml --prune").ended_with(0).out;
+    let again = run(&daemon, "apply again.toml --prune");
     assert!(again.ends_with("create 0, change 0, release 0, keep 1000\n"), "{again}");
     live.place.write("none.toml", b"");
-    let none = daemon.run("apply none.toml --prune").ended_with(0).out;
+    let none = run(&daemon, "apply none.toml --prune");
     assert!(none.ends_with("create 0, change 0, release 1000, keep 0\n"), "{none}");
 }
