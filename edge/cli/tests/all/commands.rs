@@ -271,6 +271,7 @@ fn claims_about_clients_and_guest_tasks_are_evaluated() {
     }
     for (that, is, got) in [
         ("response worst of client1", "below 5ms", ", but it is 7"),
+        ("response p50 of client1", "below 5ms", "ms (n 5)"),
         ("jobs of web/1", "at least 1", ", but it is 0"),
     ] {
         let ran = Place::with(&scenario(that, is)).run(&["sim", "it.toml"]).ended_with(1);
