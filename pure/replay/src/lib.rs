@@ -16,7 +16,7 @@ use slackline_host::{Fault, Host, Report, VcpuTerms};
 use slackline_policy::{
     FieldError, Spec, Topology, TopologyError, Values, find, is_simulated_only,
 };
-use slackline_trace::{Exchange, Fact, Header, KeptFact, Record, Sink, VcpuName};
+use slackline_trace::{Exchange, Fact, Header, HostThread, KeptFact, Note, Record, Sink, VcpuName};
 use slackline_units::{CpuId, Time};
 use thiserror::Error;
 
@@ -232,6 +232,14 @@ impl Sink for Replay {
     }
 
     fn named(&mut self, _: &VcpuName) {
+        self.entries += 1;
+    }
+
+    fn host_thread(&mut self, _: &HostThread) {
+        self.entries += 1;
+    }
+
+    fn note(&mut self, _: &Note) {
         self.entries += 1;
     }
 

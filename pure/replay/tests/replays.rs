@@ -6,7 +6,10 @@ use slackline_policy::{ALL, SIMULATED_ONLY};
 use slackline_replay::{Difference, Replay, ReplayError, ReplayResult};
 use slackline_scenario::Scenario;
 use slackline_sim::trace_header;
-use slackline_trace::{Entry, Exchange, Fact, Header, Order, Outcome, Reader, Writer};
+use slackline_trace::{
+    Entry, Exchange, Fact, Header, HostThread, HostThreadId, HostThreadKind, Note, Order, Outcome,
+    Reader, Writer,
+};
 use slackline_units::{Span, Time};
 
 /// Returns the trace of a run as a file, even if the run fails.
@@ -136,10 +139,29 @@ fn middle(entries: &[Entry], is_so: fn(&Exchange) -> bool) -> usize {
     places[places.len() / 2]
 }
 
+fn host_thread() -> Entry {
+    Entry::HostThread(Box::new(HostThread {
+        at: Time::START,
+        id: HostThreadId::new(0),
+        kind: HostThreadKind::Kernel,
+        vcpu: None,
+        tid: 1,
+        process: 1,
+        user: 0,
+        name: "kworker".into(),
+        command: String::new(),
+        vm: String::new(),
+        group: String::new(),
+    }))
+}
+
 #[test]
 fn replay_reports_the_trace_entry_of_an_altered_decision() {
     let (header, mut entries) =
         entries(&traced(&Scenario::read(EVENTFUL).expect("the scenario is valid")));
+    // Entries without decisions count too.
+    entries.insert(0, Entry::Note(Note { name: "kernel".into(), text: "6.18".into() }));
+    entries.insert(1, host_thread());
     let limited = |it: &Exchange| {
         matches!(it, Exchange::Ordered { order: Order::Run { until: Some(_), .. }, .. })
     };
