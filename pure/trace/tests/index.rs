@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::io::{self, Cursor, Read, Seek, SeekFrom};
 
 use slackline_trace::{
-    Entry, Header, IndexedTrace, Knowledge, RanEnd, ReadError, Reader, Record, Sink, VcpuName,
-    Writer,
+    Entry, Header, HostThread, HostThreadId, HostThreadKind, IndexedTrace, Knowledge, OffCpu,
+    RanEnd, ReadError, Reader, Record, Sink, VcpuName, WakeMark, Writer,
 };
 use slackline_units::{CpuId, DomId, Enforcement, Reservation, Span, Time, VcpuId};
 
@@ -183,7 +183,7 @@ fn damaged_trace_block_or_index_is_detected_when_read() {
     let of_index =
         u64::from_le_bytes(file[length - 8..].try_into().expect("the slice has eight bytes"));
     let index = length - usize::try_from(of_index).expect("the length fits in memory");
-    for at in (200..100_000).step_by(997).chain(index..length) {
+    for at in (0..200).chain((200..100_000).step_by(997)).chain(index..length) {
         let mut damaged = file.clone();
         damaged[at] ^= 0x10;
         assert!(read(&damaged).is_err(), "changed at {at} of {length}");
@@ -224,4 +224,42 @@ fn trace_window_after_slot_reuse_names_the_new_vcpu() {
     assert_eq!(found.inside.len(), 10);
     assert!(found.inside.iter().all(|it| matches!(it, Record::Ran { vcpu, .. } if *vcpu == next)));
     assert_eq!(found.runnable, [vcpu(1), vcpu(2)], "vCPU 0 has left");
+}
+
+fn host_thread(number: u32, at: Time) -> Entry {
+    Entry::HostThread(Box::new(HostThread {
+        at,
+        id: HostThreadId::new(number),
+        kind: HostThreadKind::Kernel,
+        vcpu: None,
+        tid: 1,
+        process: 1,
+        user: 0,
+        name: "kworker".into(),
+        command: String::new(),
+        vm: String::new(),
+        group: String::new(),
+    }))
+}
+
+#[test]
+fn trace_window_with_host_threads_of_an_earlier_block_is_readable() {
+    let mut all = entries();
+    let last = all.pop().expect("the trace has an end");
+    all.insert(3, host_thread(0, at(0)));
+    let (thread, cpu) = (HostThreadId::new(0), CpuId::new(0));
+    let (from, to, end) = (at(3_999_991), at(3_999_999), OffCpu::Blocked);
+    all.push(Entry::Record(Record::Awoken { at: from, thread, cpu, mark: WakeMark::Wakeup }));
+    all.push(Entry::Record(Record::OnCpu { thread, cpu, from, to, end }));
+    all.push(host_thread(1, to));
+    all.push(last);
+    let file = written(&all);
+    let mut trace = IndexedTrace::open(Cursor::new(&*file))
+        .expect("the file is a trace")
+        .expect("the trace has an index");
+    let mut found: Vec<Entry> = Vec::new();
+    let passed = trace.pass_window(at(3_999_990), at(4_000_000), &mut found);
+    passed.expect("the blocks are undamaged");
+    assert_eq!(found[found.len() - 4..], all[all.len() - 4..]);
+    assert!(found.len() < all.len() / 2, "blocks are left out");
 }

@@ -111,14 +111,16 @@ fn length_of(number: u64) -> u64 {
 
 impl<R: Read + Seek> IndexedTrace<R> {
     /// Opens a trace by its index. The input should be buffered. Returns `None` if the index is
-    /// missing or damaged. The caller can then read the whole trace, which reports the position of
-    /// any damage.
+    /// missing or damaged, or if the header does not have the checksum that the index states. The
+    /// caller can then read the whole trace, which reports the position of any damage.
     ///
     /// # Errors
-    /// If the input is not a trace, if the trace has another version, or if its header is damaged.
+    /// If the input is not a trace, if the trace has another version, or if its header cannot be
+    /// read.
     pub fn open(body: R) -> Result<Option<IndexedTrace<R>>, ReadError> {
         let section = Section { state: io::Cursor::default(), body, left: u64::MAX };
         let reader = Reader::new(section)?;
+        let header = reader.sum;
         if !reader.has_index {
             return Ok(None);
         }
@@ -131,12 +133,17 @@ impl<R: Read + Seek> IndexedTrace<R> {
             end: (0, 0),
         };
         match trace.read_index() {
-            Ok(()) => Ok(Some(trace)),
+            Ok(()) => Ok(Some(trace).filter(|trace| trace.first_sum() == header)),
             Err(Damage::Io(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
                 Err(ReadError::Io(error))
             }
             Err(_) => Ok(None),
         }
+    }
+
+    /// Returns the checksum of all bytes before the first block, which are the header.
+    fn first_sum(&self) -> u64 {
+        self.blocks.first().map_or(self.end.1, |block| block.sum)
     }
 
     /// Returns the header of the trace.
@@ -165,7 +172,8 @@ impl<R: Read + Seek> IndexedTrace<R> {
 
     /// Passes to `sink` all blocks with an entry between `from` and `end`. Entries that restore the
     /// state of the vCPUs at the first of these blocks come first. The end of the run comes last.
-    /// Returns the number of run intervals in the blocks that are left out.
+    /// Host threads whose identity is in a block that is left out have no identity. Returns the
+    /// number of run intervals in the blocks that are left out.
     ///
     /// # Errors
     /// If a block is cut short or damaged, or names an unknown vCPU or CPU.
@@ -202,6 +210,9 @@ impl<R: Read + Seek> IndexedTrace<R> {
         reader.input.state = io::Cursor::new(state.clone());
         reader.input.left = length;
         reader.vcpus.clear();
+        // The identities of host threads may be in blocks that are left out. So only a reader of
+        // the whole trace can check the numbers of host threads.
+        reader.host_threads = u32::MAX;
         (reader.last, reader.is_over) = (Time::START, false);
         while reader.input.has_state() {
             let tag = reader.byte()?;

@@ -17,7 +17,7 @@ impl<R: Read> Reader<R> {
         if number > self.host_threads {
             return Err(Damage::Damaged);
         }
-        self.host_threads = self.host_threads.max(number + 1);
+        self.host_threads = self.host_threads.max(number.saturating_add(1));
         let what = self.number()?;
         let kind = usize::try_from(what & ((1 << KIND_BITS) - 1)).map_err(|_| Damage::Damaged)?;
         let kind = *HostThreadKind::ALL.get(kind).ok_or(Damage::Damaged)?;
