@@ -27,6 +27,10 @@ pub(crate) const REFUSED: u64 = 4;
 /// Flag of an order to run a vCPU up to a time limit.
 pub(crate) const LIMITED: u64 = 8;
 
+/// Maximum length of a text in an entry, in bytes. Longer texts are shortened. A reader thus detects
+/// a damaged length, instead of taking the rest of the file for a text.
+pub(crate) const LONGEST_TEXT: usize = 1 << 16;
+
 /// Encodes entries as bytes. A time is written as its difference to the previous time.
 pub(crate) struct Encoder {
     pub(crate) buffer: Vec<u8>,
@@ -268,13 +272,13 @@ impl Encoder {
         }
         [tid, process, user].iter().for_each(|number| self.number(u64::from(**number)));
         let HostThread { name, command, vm, group, .. } = thread;
-        [name, command, vm, group].iter().for_each(|text| self.text(text));
+        [name, command, vm, group].iter().for_each(|text| self.entry_text(text));
     }
 
     pub(crate) fn note(&mut self, note: &Note) {
         self.buffer.push(tag::NOTE);
-        self.text(&note.name);
-        self.text(&note.text);
+        self.entry_text(&note.name);
+        self.entry_text(&note.text);
     }
 
     pub(crate) fn named(&mut self, named: &VcpuName) {
@@ -284,8 +288,8 @@ impl Encoder {
         self.vcpu(*vcpu);
         self.number(u64::from(vcpu.domain().number()));
         self.number(u64::from(vcpu.number()));
-        self.text(name);
-        self.text(domain);
+        self.entry_text(name);
+        self.entry_text(domain);
     }
 
     pub(crate) fn exchange(&mut self, exchange: &Exchange) {
@@ -315,7 +319,7 @@ impl Encoder {
         match fact {
             Fact::Joined(vcpu, terms) | Fact::TermsChanged(vcpu, terms) => {
                 self.vcpu(*vcpu);
-                self.text(&terms.share);
+                self.entry_text(&terms.share);
                 self.number(u64::from(terms.cpus.is_some()));
                 if let Some(cpus) = &terms.cpus {
                     self.set(cpus);
@@ -422,6 +426,10 @@ impl Encoder {
     pub(crate) fn text(&mut self, text: &str) {
         self.number(text.len() as u64);
         self.buffer.extend_from_slice(text.as_bytes());
+    }
+
+    fn entry_text(&mut self, text: &str) {
+        self.text(&text[..text.floor_char_boundary(LONGEST_TEXT)]);
     }
 
     fn vcpu(&mut self, vcpu: VcpuId) {

@@ -11,7 +11,7 @@ use slackline_units::{ClientId, CpuId, CpuSet, DomId, Entitlement, Span, TaskId,
 use slackline_units::{Pending, Task, Tasks, Urgency, VcpuHint};
 use thiserror::Error;
 
-use crate::encode::{CHECKSUM_START, END, LIMITED, REFUSED, checksum, tag};
+use crate::encode::{CHECKSUM_START, END, LIMITED, LONGEST_TEXT, REFUSED, checksum, tag};
 use crate::exchange::{CpuUse, Exchange, Fact, KeptFact, Order, Outcome};
 use crate::header::Header;
 use crate::host_thread::Note;
@@ -303,7 +303,7 @@ impl<R: Read> Reader<R> {
         Ok(match tag {
             tag::NAMED => Entry::Named(self.read_named()?),
             tag::HOST_THREAD => Entry::HostThread(Box::new(self.read_host_thread()?)),
-            tag::NOTE => Entry::Note(Note { name: self.text()?, text: self.text()? }),
+            tag::NOTE => Entry::Note(Note { name: self.entry_text()?, text: self.entry_text()? }),
             tag::ANSWERED..=tag::BOOSTED => Entry::Record(self.read_record(tag)?),
             tag if tag > tag::NAMED => Entry::Exchange(self.read_exchange(tag)?),
             tag => Entry::Record(self.read_record(tag)?),
@@ -317,7 +317,7 @@ impl<R: Read> Reader<R> {
         let place = u32::try_from(slot).map_err(|_| Damage::Damaged)?;
         let vcpu = VcpuId::checked(place, DomId::new(domain), number).ok_or(Damage::Damaged)?;
         self.vcpus.insert(slot, vcpu);
-        Ok(VcpuName { at, vcpu, name: self.text()?, domain: self.text()? })
+        Ok(VcpuName { at, vcpu, name: self.entry_text()?, domain: self.entry_text()? })
     }
 
     fn read_exchange(&mut self, tag: u8) -> Part<Exchange> {
@@ -495,6 +495,15 @@ impl<R: Read> Reader<R> {
 
     fn text(&mut self) -> Part<String> {
         let length = self.number()?;
+        self.text_of(length)
+    }
+
+    fn entry_text(&mut self) -> Part<String> {
+        let length = self.index(LONGEST_TEXT)?;
+        self.text_of(length as u64)
+    }
+
+    fn text_of(&mut self, length: u64) -> Part<String> {
         // The length may be damaged, so the buffer grows with the bytes that are there.
         let mut bytes = Vec::new();
         let taken = self.input.by_ref().take(length).read_to_end(&mut bytes)?;

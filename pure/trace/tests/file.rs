@@ -270,6 +270,25 @@ fn written(entries: &[Entry]) -> Vec<u8> {
     file
 }
 
+/// Returns a recording with a checkpoint after each entry, and the offset of the end of each entry.
+fn recorded(entries: &[Entry]) -> (Vec<u8>, Vec<usize>) {
+    let recorded = |entries: &[Entry], is_finished: bool| {
+        let mut file = Vec::new();
+        let mut writer = Writer::recording(&mut file, &header());
+        for entry in entries {
+            entry.pass_to(&mut writer);
+            writer.checkpoint().expect("writing to memory cannot fail");
+        }
+        if is_finished {
+            writer.finish().expect("writing to memory cannot fail");
+        }
+        file
+    };
+    // A checkpoint has a tag and eight bytes.
+    let ends = (1..=entries.len()).map(|count| recorded(&entries[..count], false).len() - 9);
+    (recorded(entries, true), ends.collect())
+}
+
 fn read(file: &[u8]) -> Result<(Header, Vec<Entry>), ReadError> {
     let mut reader = Reader::new(file)?;
     let mut entries: Vec<Entry> = Vec::new();
@@ -363,17 +382,11 @@ fn version_4_trace_is_read_as_trace_without_overhead() {
     assert_eq!((found, entries.len()), (header, 3));
 }
 
-/// Cuts a recording at every byte. All entries before the cut are read.
+/// Cuts a recording at every byte. All entries that are complete before the cut are read.
 #[test]
 fn recording_cut_at_any_byte_is_readable_up_to_cut() {
     let all = entries();
-    let mut file = Vec::new();
-    let mut writer = Writer::recording(&mut file, &header());
-    for entry in &all {
-        entry.pass_to(&mut writer);
-        writer.checkpoint().expect("writing to memory cannot fail");
-    }
-    writer.finish().expect("writing to memory cannot fail");
+    let (file, ends) = recorded(&all);
     let whole = file.len();
     let mut most = 0;
     for end in 0..=whole {
@@ -384,10 +397,44 @@ fn recording_cut_at_any_byte_is_readable_up_to_cut() {
         let mut entries: Vec<Entry> = Vec::new();
         reader.pass_to(&mut entries).expect("a prefix is read");
         assert_eq!(entries, all[..entries.len()], "cut at {end}");
-        assert!(entries.len() >= most && reader.is_cut() == (end < whole), "cut at {end}");
+        let complete = ends.iter().filter(|&&it| it <= end).count();
+        assert_eq!((entries.len(), reader.is_cut()), (complete, end < whole), "cut at {end}");
         most = entries.len();
     }
     assert_eq!(most, all.len());
+}
+
+#[test]
+fn recording_with_any_changed_byte_is_refused_or_ends_early() {
+    let (file, _) = recorded(&entries());
+    for at in 0..file.len() {
+        let mut damaged = file.clone();
+        damaged[at] ^= 0x10;
+        let Ok(mut reader) = Reader::new(&*damaged) else { continue };
+        let mut found: Vec<Entry> = Vec::new();
+        assert!(reader.pass_to(&mut found).is_err() || reader.is_cut(), "changed at {at}");
+    }
+}
+
+/// The enlarged length of a text covers the rest of the recording, with its checkpoints.
+#[test]
+fn recording_with_an_enlarged_text_length_is_refused_as_damaged() {
+    let text = "x".repeat(20_000);
+    let note = Entry::Note(Note { name: "n".into(), text });
+    let (mut file, _) = recorded(&[note.clone(), note]);
+    let at = file.windows(4).position(|it| it == b"xxxx").expect("the note's text is in the file");
+    assert_eq!(file[at - 1], 1, "the last byte of the length");
+    file[at - 1] = 0x7f;
+    assert!(matches!(read(&file), Err(ReadError::Damaged { entries: 0 })));
+}
+
+#[test]
+fn long_text_of_an_entry_is_shortened_between_characters() {
+    let name = format!("n{}", "é".repeat(40_000));
+    let (file, _) = recorded(&[Entry::Note(Note { name, text: String::new() })]);
+    let (_, entries) = read(&file).expect("the recording is read");
+    let [Entry::Note(note)] = &entries[..] else { panic!("{entries:?}") };
+    assert_eq!(note.name, format!("n{}", "é".repeat(32_767)));
 }
 
 #[test]

@@ -34,10 +34,10 @@ impl<R: Read> Reader<R> {
             tid: self.small()?,
             process: self.small()?,
             user: self.small()?,
-            name: self.text()?,
-            command: self.text()?,
-            vm: self.text()?,
-            group: self.text()?,
+            name: self.entry_text()?,
+            command: self.entry_text()?,
+            vm: self.entry_text()?,
+            group: self.entry_text()?,
         })
     }
 

@@ -97,7 +97,7 @@ impl<R: Read> Reader<R> {
     }
 
     pub(super) fn terms(&mut self) -> Part<Box<WrittenTerms>> {
-        let share = self.text()?;
+        let share = self.entry_text()?;
         let cpus = if self.number()? == 0 { None } else { Some(self.set()?) };
         Ok(Box::new(WrittenTerms { share, cpus }))
     }
