@@ -166,5 +166,26 @@ fn assumed(root: &Node<'_, '_>, tasks: &[VmTask], cpus: usize) -> Vec<String> {
     if let Some(cost) = costs.into_iter().find(|key| !is_free(key)) {
         all.push(format!("`{cost}` of the scheduler is left out"));
     }
+    all.extend(left_out(root));
+    all
+}
+
+/// Returns statements about attributes that have an effect in SimSo and none in the scenario.
+fn left_out(root: &Node<'_, '_>) -> Vec<String> {
+    let mut all = Vec::new();
+    let costs = [("processors", "processor", "cl_overhead"), ("tasks", "task", "preemption_cost")];
+    for (list, name, key) in costs {
+        let cost = |node: &Node<'_, '_>| node.attribute(key).is_some_and(|it| it != "0");
+        if elements(root, list, name).iter().any(cost) {
+            all.push(format!("`{key}` of the {list} is left out"));
+        }
+    }
+    let aborts = |node: &Node<'_, '_>| node.attribute("abort_on_miss") == Some("yes");
+    if elements(root, "tasks", "task").iter().any(aborts) {
+        all.push("`abort_on_miss` of the tasks is left out: late jobs go on".to_owned());
+    }
+    if let Some(model) = root.attribute("etm").filter(|&model| model != "wcet") {
+        all.push(format!("execution time model `{model}` is replaced by the WCET of each task"));
+    }
     all
 }

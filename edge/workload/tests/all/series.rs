@@ -44,6 +44,10 @@ fn bitbrains_series_is_repaired_with_a_comment_for_each_repair() {
     let scenario = written.scenario().expect("the scenario is valid");
     assert_eq!((scenario.host.cpus, scenario.length), (2, Span::from_secs(4)));
     assert_eq!(scenario.domains[0].vcpus.len(), 2);
+    let idle = String::from_utf8_lossy(BITBRAINS).replacen("\t2;", "\t0;", 1);
+    let written = one(Kind::Bitbrains, "7.csv", idle.as_bytes()).expect("the series is valid");
+    let text = "# assumed: 1 reading with 0 cores is taken as idle\n";
+    assert!(written.text.contains(text), "{}", written.text);
 }
 
 #[test]

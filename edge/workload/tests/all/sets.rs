@@ -1,5 +1,6 @@
 //! Task sets of EVA, and random task sets.
 
+use proptest::prelude::*;
 use slackline_units::{CpuShare, Span};
 use slackline_workload::{
     Kind, Options, SetOptions, SourceFile, TimeUnit, WorkloadError, convert, convert_tasks,
@@ -119,4 +120,16 @@ fn refusal_of_random_task_set_states_value_and_allowed_range() {
     let file = SourceFile { name: "a.txt", bytes: b"1 2 2" };
     let error = convert(Kind::Uunifast, &[file], &Options::default(), "jobs").unwrap_err();
     assert_eq!(error.to_string(), "cannot read 1 file for `uunifast`: its tasks are drawn");
+}
+
+proptest! {
+    #[test]
+    fn altered_eva_file_gives_valid_scenario_or_error(at in 0..EVA.len(), byte: u8) {
+        let mut bytes = EVA.as_bytes().to_vec();
+        bytes[at] = byte;
+        let file = SourceFile { name: "set.txt", bytes: &bytes };
+        if let Ok(written) = convert(Kind::Eva, &[file], &Options::default(), "jobs") {
+            prop_assert!(written.scenario().is_ok(), "{}", written.text);
+        }
+    }
 }

@@ -115,6 +115,34 @@ fn simso_file_becomes_a_scenario_that_reserves_each_wcet() {
 }
 
 #[test]
+fn simso_attributes_without_effect_in_scenario_are_listed_as_assumptions() {
+    let assumed = |text: &str| {
+        let written = one(Kind::SimSo, "a.xml", text.as_bytes()).expect("the task set is valid");
+        let is_assumed = |it: &&String| written.text.contains(&format!("# assumed: {it}\n"));
+        assert_eq!(
+            written.assumptions.iter().filter(is_assumed).count(),
+            written.assumptions.len()
+        );
+        written.assumptions
+    };
+    let sample = String::from_utf8_lossy(SAMPLE);
+    let before = assumed(&sample);
+    assert!(before.iter().any(|it| it.starts_with("`abort_on_miss` of the tasks is left out")));
+    for (from, to, text) in [
+        ("cl_overhead=\"0\"", "cl_overhead=\"9\"", "`cl_overhead` of the processors is left out"),
+        ("preemption_cost=\"0\"", "preemption_cost=\"9\"", "`preemption_cost` of the tasks is"),
+        ("etm=\"wcet\"", "etm=\"acet\"", "execution time model `acet` is replaced by the WCET"),
+        ("overhead_activate=\"0\"", "overhead_activate=\"9\"", "`overhead_activate` of the"),
+    ] {
+        let new = assumed(&sample.replacen(from, to, 1));
+        let new: Vec<&String> = new.iter().filter(|it| !before.contains(it)).collect();
+        assert!(new.len() == 1 && new[0].starts_with(text), "{new:?}");
+    }
+    let without = assumed(&sample.replace("abort_on_miss=\"yes\"", "abort_on_miss=\"no\""));
+    assert!(without.len() + 1 == before.len(), "{without:?}");
+}
+
+#[test]
 fn simso_files_that_no_scenario_can_express_are_refused() {
     let changed = |from: &str, to: &str| String::from_utf8_lossy(SAMPLE).replace(from, to);
     let text = changed("WCET=\"5\"", "WCET=\"21\"");
