@@ -3,7 +3,7 @@
 
 use slackline_import::{ImportError, Kind};
 use slackline_metrics::Culprit;
-use slackline_trace::{Entry, HostThreadKind, Record, WakeMark};
+use slackline_trace::{Entry, HostThreadKind, Note, Record, WakeMark};
 use slackline_units::{CpuId, CpuSet, Span};
 
 use crate::common::{
@@ -85,10 +85,9 @@ fn target_process_missing_from_recording_is_refused_with_hint() {
 
 #[test]
 fn header_of_an_imported_recording_contains_all_assumptions() {
-    let import = import(PERF).expect("a valid recording");
-    let notes = notes(&import);
+    let of_perf = notes(&import(PERF).expect("a valid recording"));
     let of = |name: &str| -> Vec<&str> {
-        notes.iter().filter(|it| it.name == name).map(|it| it.text.as_str()).collect()
+        of_perf.iter().filter(|it| it.name == name).map(|it| it.text.as_str()).collect()
     };
     assert_eq!(of("origin"), ["perf.data"]);
     assert_eq!(of("recorder"), ["perf 6.1.187"]);
@@ -98,6 +97,11 @@ fn header_of_an_imported_recording_contains_all_assumptions() {
     let assumed = of("assumed").join("\n");
     for word in ["vCPU thread", "weights", "core of its own", "may run on", "quota"] {
         assert!(assumed.contains(word), "no {word} in {assumed}");
+    }
+    let of_text = notes(&import(TRACEFS).expect("a valid recording"));
+    for text in ["each thread is a process of its own", "the host has the 1 CPU that had events"] {
+        let is_it = |note: &Note| note.name == "assumed" && note.text.starts_with(text);
+        assert!(of_text.iter().any(is_it), "{text}: {of_text:?}");
     }
 }
 
