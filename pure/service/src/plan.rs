@@ -249,6 +249,8 @@ mod tests {
         // A prediction of 20 misses in 20 s allows 10 misses in 10 s.
         assert_eq!(compare(3_000, 20, 20), Ok(()));
         assert!(compare(3_000, 21, 20).is_err());
+        // With few deadlines, at least three more misses than predicted are needed.
+        assert!(!exceeds_prediction(2, 0, 10) && exceeds_prediction(3, 0, 10));
     }
 
     #[test]

@@ -203,6 +203,11 @@ mod tests {
         assert!(with((us(300), us(400)), (us(100), us(240))), "20 % of 300 us");
         assert!(!with((us(300), us(400)), (us(100), us(239))));
         assert!(with((us(100), us(110)), (us(160), us(170))), "50 us");
+        let mut few = row(200_000, us(900));
+        few.recorded.wakes = 100;
+        assert!(!few.has_wait(), "100 wakes are compared");
+        few.recorded.wakes = 99;
+        assert!(few.has_wait(), "99 wakes are not compared");
     }
 
     #[test]

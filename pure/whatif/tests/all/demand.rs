@@ -55,6 +55,14 @@ fn long_job_is_ended_by_blocks_longer_than_50_us() {
                 .all(|job| job.has_ended() == (job.ready == at(1) && jobs == 2))
         );
     }
+    // A job that blocks less than 100 ms after its wake ends.
+    let mut collector = Collector::new(at(1_000));
+    let blocked = Time::from_ns(at(101).ns() - 1);
+    collector.record(&Record::Joined { at: at(0), vcpu });
+    collector.record(&Record::Woke { at: at(1), vcpu });
+    collector.record(&Record::Blocked { at: blocked, vcpu });
+    collector.record(&Record::Woke { at: blocked.after(Span::from_us(50)), vcpu });
+    assert_eq!(collector.finish().vcpus[0].jobs.len(), 2);
 }
 
 #[test]

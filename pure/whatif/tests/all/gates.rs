@@ -2,9 +2,9 @@
 //! each recording that it refuses.
 
 use slackline_sim::trace_header;
-use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};
+use slackline_trace::{Entry, Exchange, Header, Record, Sink, VcpuName};
 use slackline_units::{Enforcement, Span, Time};
-use slackline_whatif::{Cause, Gate, Model, ModelError, Recorder, Recording, gate};
+use slackline_whatif::{Cause, Form, Gate, Model, ModelError, Recorder, Recording, gate};
 
 use crate::record::{THREE, entries, recorded, recording, scenario};
 
@@ -194,4 +194,19 @@ fn whatif_refuses_a_vm_enforced_by_a_kernel_mechanism() {
     let refused = Model::new(&recording).expect_err("only the dispatcher is simulated");
     assert_eq!(refused, ModelError::OfKernel { name: "db".into(), by: Enforcement::Deadline });
     assert!(refused.to_string().contains("`db`: `deadline` enforced"), "{refused}");
+}
+
+#[test]
+fn live_recording_gives_model_the_stop_lateness_of_each_vm() {
+    let scenario = scenario(
+        "title = \"late\"\nlength = \"2s\"\npolicy = { name = \"edf\" }\n\
+         [[domain]]\nname = \"web\"\nwork = { kind = \"spin\" }\nstop_lateness = \"100us\"\n\
+         share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n",
+    );
+    let header = Header { machine: "live".into(), ..trace_header(&scenario) };
+    let recording = recording(&header, &entries(&scenario), scenario.length);
+    let model = Model::new(&recording).expect("the trace has a model");
+    let written = model.written(&recording.demand, Form::Open, "it").expect("valid parameters");
+    let late = "stop_lateness = \"quantiles 100us 100us 100us 100us 100us 100us 100us\"";
+    assert!(written.text.contains(late), "{}", written.text);
 }
