@@ -32,14 +32,18 @@ const ONE: u128 = 1 << 40;
 /// Error: the trace claims more time or more periods than its number of entries allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Implausible {
-    /// Number of the first entry that covers too much time, counted from one.
+    /// Number of the first entry that covers too much time, counted from one. Only names and records
+    /// count.
     pub entry: u64,
 }
 
 impl fmt::Display for Implausible {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entry = self.entry;
-        write!(out, "the first {entry} entries of the trace cover more time than is possible")
+        write!(
+            out,
+            "the first {entry} names and records of the trace cover more time than is possible"
+        )
     }
 }
 
