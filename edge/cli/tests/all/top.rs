@@ -4,12 +4,17 @@ use std::io::{Read, Write};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::{LocalModes, tcgetattr};
+
 use crate::common::{Place, terminal};
 
 /// The program on a pseudo-terminal with 20 lines of 100 columns.
 struct Screen {
     child: std::process::Child,
     keys: std::fs::File,
+    /// Local modes of the terminal, such as echo, before the program started.
+    modes: LocalModes,
     bytes: Receiver<Vec<u8>>,
     /// State of the terminal, according to the bytes that were read so far.
     terminal: vt100::Parser,
@@ -20,6 +25,7 @@ impl Screen {
         let (outside, inside) = terminal();
         let size = rustix::termios::Winsize { ws_row: 20, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(&inside, size).expect("a terminal's size");
+        let modes = tcgetattr(&outside).expect("a terminal").local_modes;
         let mut command = place.command(arguments);
         command.env("TERM", "xterm").stdin(inside.try_clone().expect("a terminal"));
         command.stdout(inside.try_clone().expect("a terminal")).stderr(inside);
@@ -33,7 +39,7 @@ impl Screen {
                 let _ = sender.send(buffer[..length].to_vec());
             }
         });
-        Screen { child, keys: outside, bytes, terminal: vt100::Parser::new(20, 100, 0) }
+        Screen { child, keys: outside, modes, bytes, terminal: vt100::Parser::new(20, 100, 0) }
     }
 
     fn press(&mut self, keys: &str) {
@@ -58,12 +64,17 @@ impl Screen {
         }
     }
 
+    fn local_modes(&self) -> LocalModes {
+        tcgetattr(&self.keys).expect("a terminal").local_modes
+    }
+
     /// Waits for the end of the program with the exit code `code`. Asserts that it has left the
-    /// alternate screen.
+    /// alternate screen and restored the modes of the terminal.
     #[track_caller]
     fn ends_with(mut self, code: i32) {
         self.wait_until("the screen before `top`", |screen| !screen.alternate_screen());
         assert_eq!(self.child.wait().expect("the program ends").code(), Some(code));
+        assert_eq!(self.local_modes(), self.modes, "echo and line mode are as before");
     }
 }
 
@@ -121,12 +132,15 @@ fn top_command_that_is_ended_by_signal_restores_the_terminal() {
     let place = Place::new();
     place.write("it.toml", TWO.as_bytes());
     place.run(&["sim", "it.toml", "--save", "it.trace"]).ended_with(0);
-    let mut screen = Screen::start(&place, &["top", "it.trace", "--sort", "name"]);
-    screen.shows("sort: name");
-    let pid = i32::try_from(screen.child.id()).expect("a process id");
-    let pid = rustix::process::Pid::from_raw(pid).expect("a process id");
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the program runs");
-    screen.ends_with(0);
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut screen = Screen::start(&place, &["top", "it.trace", "--sort", "name"]);
+        screen.shows("sort: name");
+        assert_ne!(screen.local_modes(), screen.modes, "`top` reads single keys");
+        let pid = i32::try_from(screen.child.id()).expect("a process id");
+        let pid = Pid::from_raw(pid).expect("a process id");
+        kill_process(pid, signal).expect("the program runs");
+        screen.ends_with(0);
+    }
 }
 
 #[test]
