@@ -119,6 +119,8 @@ fn import_command_names_vms_and_lists_assumptions() {
     for name in [&b"backup"[..], b"qemu", b"web"] {
         assert!(!bytes.windows(name.len()).any(|it| it == name), "{name:?}");
     }
+    let assumed = b"weights follow from nice values";
+    assert!(bytes.windows(assumed.len()).any(|it| it == assumed), "the assumptions are kept");
 }
 
 #[test]

@@ -16,7 +16,7 @@ pub struct Anonymiser<S> {
 }
 
 /// Keys of the host's notes that are kept, because they do not identify the host or its users.
-const KEPT_NOTES: [&str; 5] = ["recorder", "sight", "origin", "policy", "cpus"];
+const KEPT_NOTES: [&str; 7] = ["recorder", "sight", "origin", "policy", "cpus", "assumed", "lost"];
 
 impl<S: Sink> Anonymiser<S> {
     /// Creates an anonymiser that passes all entries on to `sink`.
@@ -139,11 +139,15 @@ mod tests {
         anonymised.host_thread(&thread(0, HostThreadKind::Monitor, "secret"));
         anonymised.host_thread(&thread(1, HostThreadKind::Process, ""));
         anonymised.note(&Note { name: "host".into(), text: "secret".into() });
+        let kept = ["assumed", "lost"].map(|name| Note { name: name.into(), text: "7".into() });
+        kept.iter().for_each(|note| anonymised.note(note));
         let entries = anonymised.into_sink();
         assert!(!format!("{entries:?}").contains("secret"), "{entries:?}");
-        let [Entry::Named(named), Entry::HostThread(first), _] = entries.as_slice() else {
+        let [Entry::Named(named), Entry::HostThread(first), _, notes @ ..] = entries.as_slice()
+        else {
             panic!("{entries:?}")
         };
+        assert_eq!(notes, kept.map(Entry::Note));
         assert_eq!((named.domain.as_str(), first.vm.as_str()), ("vm1", "vm1"));
     }
 
