@@ -143,7 +143,7 @@ impl Flight {
         let (cpus, folder) = (cpus.to_vec(), state.join("incidents"));
         let state = state.to_owned();
         let work = move || {
-            let incidents = match Incidents::open(&folder) {
+            let incidents = match Incidents::open(&folder, wall_ns()) {
                 Ok(incidents) => incidents,
                 Err(error) => {
                     let text = format!("cannot open {}: {error}", folder.display());
@@ -417,6 +417,7 @@ impl FlightThread {
         }
         let from = Time::START + self.looked.since(Time::START + AROUND);
         self.looked = now;
+        self.incidents.tidy(wall_ns());
         self.meter.take_gone(Time::START + now.since(Time::START + LATE));
         let Ok(summary) = self.meter.view() else { return };
         let mut missed: BTreeMap<String, u64> = BTreeMap::new();

@@ -16,7 +16,8 @@ use slackline_units::Span;
 use crate::record::culprits_for;
 
 /// Maximum number of stored incidents. The total size of the files and the age of each file are
-/// limited too. When a limit is exceeded, the oldest incidents are deleted.
+/// limited too. When a limit is exceeded, the oldest incidents are deleted. The newest incident is
+/// kept at any size, until it is too old.
 const MOST: usize = 200;
 const MOST_BYTES: u64 = 256 << 20;
 const LONGEST: Span = Span::from_secs(30 * 24 * 3600);
@@ -32,11 +33,11 @@ pub(super) struct Incidents {
 }
 
 impl Incidents {
-    /// Opens the folder of incidents, and creates it if needed.
+    /// Opens the folder of incidents, and creates it if needed. Deletes incidents that are too old.
     ///
     /// # Errors
     /// If the folder cannot be created or read.
-    pub(super) fn open(folder: &Path) -> io::Result<Incidents> {
+    pub(super) fn open(folder: &Path, now_ns: u64) -> io::Result<Incidents> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let mut all = Vec::new();
         for entry in fs::read_dir(folder)? {
@@ -52,7 +53,9 @@ impl Incidents {
             }
         }
         all.sort_by_key(|incident| incident.id);
-        Ok(Incidents { folder: folder.into(), all })
+        let mut incidents = Incidents { folder: folder.into(), all };
+        incidents.tidy(now_ns);
+        Ok(incidents)
     }
 
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Incident> {
@@ -118,13 +121,17 @@ impl Incidents {
         Ok(file)
     }
 
-    fn tidy(&mut self, now_ns: u64) {
+    /// Deletes the oldest incidents beyond the limits. The age limit applies to the newest incident
+    /// too, since incidents contain names of VMs and processes.
+    pub(super) fn tidy(&mut self, now_ns: u64) {
         let oldest = now_ns.saturating_sub(LONGEST.ns());
         let mut bytes: u64 = self.all.iter().map(|incident| incident.bytes).sum();
-        // The newest incident is never deleted.
-        while self.all.len() > 1
-            && (self.all.len() > MOST || bytes > MOST_BYTES || self.all[0].at_ns < oldest)
-        {
+        while let [first, others @ ..] = &self.all[..] {
+            let is_old = first.at_ns < oldest;
+            let is_excess = self.all.len() > MOST || bytes > MOST_BYTES;
+            if !is_old && (!is_excess || others.is_empty()) {
+                return;
+            }
             let gone = self.all.remove(0);
             bytes -= gone.bytes;
             let _ = gone.file.map(fs::remove_file);
@@ -167,14 +174,15 @@ mod tests {
     #[test]
     fn incident_recordings_are_found_at_restart_and_partial_files_removed() {
         let folder = tempfile::tempdir().expect("a folder for the test");
-        let mut incidents = Incidents::open(folder.path()).expect("a folder for the test");
+        let mut incidents = Incidents::open(folder.path(), 0).expect("a folder for the test");
         let first = save(&mut incidents, 1_000, 10);
         let second = save(&mut incidents, 1_000, 20);
         assert_eq!((first, second), (1_000_000, 1_000_001));
         fs::write(folder.path().join("5-1-x.part"), "x").expect("a file for the test");
         let fails = |_: File| Err(io::ErrorKind::StorageFull.into());
         assert!(incidents.save((2_000 * SECOND, "web-1", 3), fails).is_err());
-        let again = Incidents::open(folder.path()).expect("a folder for the test");
+        assert!(!folder.path().join("2000000-3-web-1.part").exists());
+        let again = Incidents::open(folder.path(), 0).expect("a folder for the test");
         assert_eq!(again.all, incidents.all);
         assert_eq!(again.newest_first().map(|it| it.bytes).collect::<Vec<_>>(), [20, 10]);
         assert_eq!(again.all[0].name, "web-1");
@@ -184,7 +192,7 @@ mod tests {
     #[test]
     fn oldest_incident_recordings_beyond_number_or_age_limit_are_deleted() {
         let folder = tempfile::tempdir().expect("a folder for the test");
-        let mut incidents = Incidents::open(folder.path()).expect("a folder for the test");
+        let mut incidents = Incidents::open(folder.path(), 0).expect("a folder for the test");
         for at in 0..250 {
             save(&mut incidents, 1_000 + at, 1);
         }
@@ -193,5 +201,33 @@ mod tests {
         save(&mut incidents, 1_249 + month, 1);
         assert_eq!(incidents.all.len(), 2);
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
+        // The files have no content on the disk.
+        let mut save_large = |at_s: u64, bytes: u64| {
+            let write = |file: File| file.set_len(bytes);
+            incidents.save((at_s * SECOND, "web-1", 3), write).expect("a folder for the test");
+            incidents.all.len()
+        };
+        let lengths = [0, 1, 2].map(|at| save_large(1_250 + month + at, MOST_BYTES / 2));
+        assert_eq!(lengths, [2, 2, 2], "256 MiB in total");
+        assert_eq!(save_large(1_253 + month, MOST_BYTES + 1), 1, "the newest is kept");
+    }
+
+    #[test]
+    fn old_incident_recordings_are_deleted_without_new_incidents() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut incidents = Incidents::open(folder.path(), 0).expect("a folder for the test");
+        for at in [1_000, 1_001, 1_002] {
+            save(&mut incidents, at, 1);
+        }
+        let files = || fs::read_dir(folder.path()).expect("a folder").count();
+        let month = |seconds: u64| seconds * SECOND + LONGEST.ns();
+        incidents.tidy(month(1_000));
+        assert_eq!((incidents.all.len(), files()), (3, 3));
+        incidents.tidy(month(1_001));
+        assert_eq!((incidents.all.len(), files()), (2, 2));
+        let again = Incidents::open(folder.path(), month(1_002)).expect("a folder for the test");
+        assert_eq!((again.all.len(), files()), (1, 1));
+        let again = Incidents::open(folder.path(), month(1_003)).expect("a folder for the test");
+        assert_eq!((again.all.len(), files()), (0, 0));
     }
 }
