@@ -1,6 +1,7 @@
 //! Command `slackline whatif`, which predicts from a recorded trace what other parameters would
 //! change.
 
+mod caller;
 mod json;
 mod periods;
 mod plan;

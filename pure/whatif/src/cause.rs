@@ -11,7 +11,7 @@ use crate::verdict::FormGate;
 
 /// Cause of a difference between a recording and its simulation. `Others`, `Stolen`, `Dispatcher`
 /// and `CostsChanged` contain a part of a CPU in millionths. `HalvesDiffer` contains shares. All
-/// other causes contain a number of events.
+/// other causes contain a number of events, or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Other programs, kernel threads and interrupts used CPUs.
@@ -25,6 +25,9 @@ pub enum Cause {
     /// A CPU-bound vCPU with a hard limit received different shares in the two halves of the
     /// recording, although no parameter was changed.
     HalvesDiffer(SharesOfHalves),
+    /// As `HalvesDiffer`, but the reader may not see the vCPU. The gate does not give this cause: a
+    /// caller replaces `HalvesDiffer` by it.
+    HalvesOfAnotherDiffer,
     /// vCPUs slowed each other through shared cores or memory.
     Slowed(u64),
     /// Guests gave hints about their tasks, which the model does not contain.
@@ -93,7 +96,7 @@ impl Cause {
     }
 
     /// Returns the number that the cause contains: millionths of a CPU, or a number of events. Zero
-    /// for `Unexplained`.
+    /// if the cause contains no number.
     fn size(&self) -> u64 {
         match *self {
             Cause::Others(size)
@@ -108,7 +111,7 @@ impl Cause {
             | Cause::Refusals(size)
             | Cause::Elsewhere(size) => size,
             Cause::HalvesDiffer(ref halves) => halves.difference(),
-            Cause::Unexplained => 0,
+            Cause::HalvesOfAnotherDiffer | Cause::Unexplained => 0,
         }
     }
 }
@@ -192,6 +195,8 @@ impl fmt::Display for Cause {
                 percent(halves.first_ppm),
                 percent(halves.second_ppm)
             ),
+            Cause::HalvesOfAnotherDiffer => out
+                .write_str("the share of another VM differed between the halves of the recording"),
             Cause::Slowed(count) => {
                 write!(out, "vCPUs slowed each other through shared cores or memory, {count} times")
             }

@@ -7,6 +7,7 @@ use slackline_control::{PredictedPeriods, RecordedPeriods, VmPeriods};
 use slackline_experiments::manage::{PeriodPredictor, RecordedVm, measure_recording};
 use slackline_manager::PredictedVm;
 use slackline_units::Span;
+use slackline_whatif::ForecastError;
 
 use super::Answer;
 
@@ -14,10 +15,10 @@ use super::Answer;
 const STEPS: u64 = 1_000;
 
 /// Returns the periods of all VMs, measured in the second half of the recording, and predicted with
-/// the model.
-pub(super) fn periods(answer: &Answer<'_>) -> Value {
+/// the model. `explain` describes why the model cannot be simulated.
+pub(super) fn periods(answer: &Answer<'_>, explain: impl FnOnce(ForecastError) -> String) -> Value {
     let (length, vms) = measure_recording(answer.recording);
-    let (predicted, refused) = match predict(answer, &vms) {
+    let (predicted, refused) = match predict(answer, &vms, explain) {
         Ok(predicted) => (predicted, None),
         Err(why) => (Vec::new(), Some(why)),
     };
@@ -32,7 +33,11 @@ pub(super) fn periods(answer: &Answer<'_>) -> Value {
     json!(RecordedPeriods { length_ns: length.ns(), vms: vms.collect(), refused })
 }
 
-fn predict(answer: &Answer<'_>, vms: &[RecordedVm]) -> Result<Vec<PredictedVm>, String> {
+fn predict(
+    answer: &Answer<'_>,
+    vms: &[RecordedVm],
+    explain: impl FnOnce(ForecastError) -> String,
+) -> Result<Vec<PredictedVm>, String> {
     let Answer { recording, gate, model, .. } = *answer;
     let vms = vms.iter().map(|vm| (vm.name.clone(), vm.period));
     let Some(predictor) = PeriodPredictor::new(recording, gate, vms.collect()) else {
@@ -41,7 +46,7 @@ fn predict(answer: &Answer<'_>, vms: &[RecordedVm]) -> Result<Vec<PredictedVm>, 
             "the simulation does not repeat the recording, probably because {cause}"
         ));
     };
-    predictor.predict(model)
+    predictor.predict(model).map_err(explain)
 }
 
 fn shown(vm: &PredictedVm) -> PredictedPeriods {

@@ -3,16 +3,15 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use slackline_control::{Kind, WhatIf};
 use slackline_daemon::worker::{PredictionFields, WorkerQuestion, main};
 use slackline_trace::Reader;
 use slackline_whatif::{Edit, Gate, Model, Recording, forecast, gate};
 
+use super::caller::Caller;
 use super::periods::periods;
-use super::{
-    Answer, NAME_OF_LAST, RecordingReader, gate_refusal, json, no_model, problem, refused,
-};
+use super::{Answer, NAME_OF_LAST, RecordingReader, gate_refusal, json, no_model, problem};
 use crate::edits::{bad_edit, cpu_list};
 use crate::names::Names;
 use crate::problem::Problem;
@@ -48,24 +47,33 @@ fn answer(
     loaded: &LoadedRecording,
     question: &WorkerQuestion,
 ) -> Result<PredictionFields, Problem> {
-    let LoadedRecording { recording, gate } = loaded;
+    let recording = &loaded.recording;
+    let caller = Caller::of(question);
+    let gate = &caller.gate(&loaded.gate);
     let mut model = Model::new(recording).map_err(|error| no_model(&error))?;
     let policy = model.policy();
     let edits = edits(&question.asked)?;
+    caller.check(&edits)?;
     model.edit(&edits).map_err(|error| bad_edit(&error))?;
     let answer = Answer { recording, gate, model: &model, policy: &policy };
+    let file = Path::new(NAME_OF_LAST);
     if question.asked.periods {
         let mut all = json::gate(&answer);
-        all["periods"] = periods(&answer);
-        return Ok(for_caller(all, question));
+        all["periods"] = periods(&answer, |error| caller.refused(file, error).to_string());
+        return Ok(caller.answer(all));
     }
     if edits.is_empty() {
-        return Ok(for_caller(json::gate(&answer), question));
+        return Ok(caller.answer(json::gate(&answer)));
     }
     gate_refusal(NAME_OF_LAST, gate)?;
-    let file = Path::new(NAME_OF_LAST);
-    let forecast = forecast(recording, gate, &model).map_err(|error| refused(file, error))?;
-    Ok(for_caller(json::forecast(&answer, &forecast), question))
+    let forecast = forecast(recording, gate, &model);
+    let mut forecast = forecast.map_err(|error| caller.refused(file, error))?;
+    let hidden = caller.hide_changes(&mut forecast);
+    let mut all = json::forecast(&answer, &forecast);
+    if let Some(Value::Array(limits)) = all.get_mut("not_known") {
+        limits.extend(hidden.map(Value::from));
+    }
+    Ok(caller.answer(all))
 }
 
 /// Returns the changes of a question, in the order of the options of `slackline whatif`.
@@ -87,43 +95,6 @@ fn edits(asked: &WhatIf) -> Result<Vec<Edit>, Problem> {
     let moves = asked.moves.iter();
     edits.extend(moves.map(|it| Edit::Move { name: it.name.clone(), cpu: it.to_cpu }));
     Ok(edits)
-}
-
-/// Removes the numbers of VMs that the caller may not see.
-fn for_caller(answer: Value, question: &WorkerQuestion) -> PredictionFields {
-    let Value::Object(answer) = answer else { return PredictionFields::new() };
-    let mut answer: PredictionFields = answer.into_iter().collect();
-    let Some(own) = &question.own else { return answer };
-    let added = question.asked.add.iter().map(|added| &added.name);
-    let own: Vec<&String> = own.iter().chain(added).collect();
-    let is_own = |row: &Value| {
-        let name = row["name"].as_str().unwrap_or_default();
-        let vm = name.rsplit_once('.').map_or(name, |(vm, _)| vm);
-        own.iter().any(|own| *own == name || *own == vm)
-    };
-    let keep_own = |rows: &mut Value| {
-        if let Value::Array(rows) = rows {
-            rows.retain(is_own);
-        }
-    };
-    if let Some(rows) = answer.get_mut("vcpus") {
-        keep_own(rows);
-    }
-    if let Some(periods) = answer.get_mut("periods") {
-        keep_own(&mut periods["vms"]);
-    }
-    if let Some(Value::Array(forms)) = answer.get_mut("gate").map(|gate| &mut gate["forms"]) {
-        forms.iter_mut().for_each(|form| keep_own(&mut form["vcpus"]));
-    }
-    if let Some(Value::Array(losses)) = answer.get_mut("losses") {
-        for loss in losses.iter_mut().filter(|loss| !is_own(loss)) {
-            let says = "less CPU time, more deadline misses or a longer wait";
-            *loss = json!({
-                "name": loss["name"], "share_ppm": 0, "misses": 0, "wait_p99": null, "says": says
-            });
-        }
-    }
-    answer
 }
 
 /// Returns a problem as the service reports it.

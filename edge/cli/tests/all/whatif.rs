@@ -4,6 +4,8 @@ use std::io::Write;
 use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
+use slackline_trace::{Entry, Reader, Record, Writer};
+use slackline_units::{Span, Time};
 
 use crate::common::Place;
 
@@ -184,6 +186,103 @@ fn whatif_worker_of_daemon_answers_tenant_only_about_own_vms() {
     };
     assert_eq!(names(&answer["vcpus"]), ["db", "db2"]);
     assert_eq!(names(&answer["gate"]["forms"][0]["vcpus"]), ["db"]);
+}
+
+/// Returns a trace with the entries of another trace, each of which `change` may change.
+fn altered(trace: &[u8], change: impl Fn(&mut Entry)) -> Vec<u8> {
+    let mut reader = Reader::new(trace).expect("the file is a trace");
+    let mut entries: Vec<Entry> = Vec::new();
+    reader.pass_to(&mut entries).expect("the trace is complete");
+    let mut file = Vec::new();
+    let mut writer = Writer::new(&mut file, reader.header());
+    for entry in &mut entries {
+        change(entry);
+        entry.pass_to(&mut writer);
+    }
+    writer.finish().expect("writing to memory cannot fail");
+    file
+}
+
+/// Returns the answers of a worker to a tenant that owns only `db`. Apart from the title and the
+/// list of losses, no answer names the VM `batch` or contains a percentage.
+fn answers_to_owner_of_db(place: &Place, trace: &[u8], asked: &[Value]) -> Vec<Value> {
+    let question = |asked| json!({ "asked": asked, "own": ["db"] }).to_string().into_bytes();
+    let asked: Vec<Vec<u8>> = asked.iter().map(question).collect();
+    let frames: Vec<&[u8]> = std::iter::once(trace).chain(asked.iter().map(|it| &**it)).collect();
+    let output = worker(place, &frames);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let answers = answers(&output);
+    assert_eq!(answers.len(), asked.len());
+    for mut answer in answers.clone() {
+        if let Some(answer) = answer.get_mut("Ok") {
+            answer["losses"] = Value::Null;
+            answer["recording"]["title"] = Value::Null;
+        }
+        let text = answer.to_string();
+        assert!(!text.contains("batch") && !text.contains(" %"), "{text}");
+    }
+    answers
+}
+
+#[test]
+fn whatif_worker_hides_shares_of_other_vms_from_a_refused_tenant() {
+    let place = traced();
+    let half = Time::START + Span::from_secs(2);
+    let trace = altered(&place.read("it.trace"), |entry| {
+        if let Entry::Record(Record::Ran { vcpu, from, used, .. }) = entry
+            && vcpu.slot() == 2
+            && *from > half
+        {
+            *used = *used / 2;
+        }
+    });
+    place.write("lacking.trace", &trace);
+    place.run(&["whatif", "lacking.trace"]).ended_with(2).says("batch received");
+    let changed = json!({ "set": [{ "name": "db", "slice": "2ms" }] });
+    let asked = [json!({}), json!({ "periods": true }), changed];
+    let answers = answers_to_owner_of_db(&place, &trace, &asked);
+    let cause = "the share of another VM differed between the halves of the recording";
+    assert_eq!(answers[0]["Ok"]["gate"]["cause"], cause);
+    assert!(answers.iter().all(|answer| answer.to_string().contains(cause)), "{answers:#?}");
+}
+
+#[test]
+fn whatif_worker_hides_admission_of_other_vms_from_tenant() {
+    let change = "[[change]]\nat = \"3s\"\ndomain = \"batch\"\nshare.sedf = { slice = \"3ms\", \
+                  period = \"10ms\", extra = false }\n";
+    let place = Place::with(&format!("{SCENARIO}{change}"));
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    place.run(&["whatif", "it.trace", "--set", "db.slice=9ms"]).shows("a change of `batch`");
+    let slice = |slice: &str| json!([{ "name": "db", "slice": slice }]);
+    let asked = [
+        json!({ "set": slice("9ms") }),
+        json!({ "set": slice("9ms"), "periods": true }),
+        json!({ "set": slice("12ms") }),
+    ];
+    let answers = answers_to_owner_of_db(&place, &place.read("it.trace"), &asked);
+    let limits = answers[0]["Ok"]["not_known"].as_array().expect("a list");
+    assert_eq!(
+        limits.last().and_then(Value::as_str),
+        Some("what happens after admission refuses a change of another VM")
+    );
+    let hidden = "admission would refuse the changed reservations: sedf cannot admit another VM";
+    assert_eq!(answers[1]["Ok"]["periods"]["refused"], hidden);
+    assert_eq!(answers[2]["Err"]["detail"], hidden);
+}
+
+#[test]
+fn whatif_worker_refuses_tenant_a_copy_or_change_of_other_vms() {
+    let place = traced();
+    let trace = place.read("it.trace");
+    let asked = [
+        json!({ "add": [{ "name": "db2", "like": "web" }] }),
+        json!({ "remove": ["web"] }),
+        json!({ "set": [{ "name": "web", "slice": "1ms" }] }),
+        json!({ "move": [{ "name": "web", "to_cpu": 0 }] }),
+    ];
+    for answer in answers_to_owner_of_db(&place, &trace, &asked) {
+        assert_eq!(answer["Err"]["detail"], "cannot find `web` among your VMs", "{answer}");
+    }
 }
 
 #[test]

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 
 use slackline_demand::{Collector, Demand, DemandCounts, VcpuDemand, demand_per_period};
 use slackline_manager::PredictedVm;
+use slackline_sim::RunError;
 use slackline_units::{Span, Time, VcpuId};
-use slackline_whatif::{Form, Gate, Model, Recording};
+use slackline_whatif::{ForecastError, Form, Gate, Model, Recording};
 
 /// Number of periods. A job that has waited for at least this long counts as demand even if it has
 /// not ended. Otherwise, an unfinished job counts in the next round.
@@ -171,16 +172,13 @@ impl PeriodPredictor {
     /// Predicts the missed periods of each VM under an edited model of the recording.
     ///
     /// # Errors
-    /// If the model cannot be simulated or admission refuses it, with the reason.
-    pub fn predict(&self, model: &Model) -> Result<Vec<PredictedVm>, String> {
-        let written = model.written(&self.demand, self.form, "jobs");
-        let scenario = written.map_err(|error| error.to_string())?.scenario();
-        let scenario = scenario.map_err(|error| error.to_string())?;
+    /// If the model cannot be simulated or admission refuses it.
+    pub fn predict(&self, model: &Model) -> Result<Vec<PredictedVm>, ForecastError> {
+        let scenario = model.written(&self.demand, self.form, "jobs")?.scenario()?;
         let mut collector = Collector::new(Time::START);
-        let finished = slackline_sim::run(&scenario, &mut collector);
-        let finished = finished.map_err(|error| error.to_string())?;
-        if let Some((.., error)) = finished.declined.first() {
-            return Err(format!("admission would refuse the change: {error}"));
+        let finished = slackline_sim::run(&scenario, &mut collector)?;
+        if let Some((_, vcpu, error)) = finished.declined.into_iter().next() {
+            return Err(RunError::Declined(scenario.declined(vcpu, error)).into());
         }
         let played = collector.finish();
         let (length, end) = (scenario.length, Time::START + scenario.length);

@@ -1,0 +1,130 @@
+//! Limits of what a caller of the daemon may see in a prediction: a tenant sees the numbers of its
+//! own VMs only.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use slackline_daemon::worker::{PredictionFields, WorkerQuestion};
+use slackline_sim::RunError;
+use slackline_whatif::{Cause, Edit, Forecast, ForecastError, Gate};
+
+use super::refused;
+use crate::problem::Problem;
+
+/// Statement about a change of a VM that the caller may not see, in place of its time, name and
+/// reason.
+const HIDDEN_CHANGE: &str = "what happens after admission refuses a change of another VM";
+
+/// Caller of a question about a recording.
+pub(super) struct Caller<'a> {
+    /// Names of the VMs that the caller may see: its own VMs, and those that the question adds.
+    /// `None` if the caller may see all VMs.
+    own: Option<Vec<&'a str>>,
+}
+
+impl<'a> Caller<'a> {
+    pub(super) fn of(question: &'a WorkerQuestion) -> Caller<'a> {
+        let added = question.asked.add.iter().map(|added| &added.name);
+        let all = question.own.as_ref().map(|own| own.iter().chain(added));
+        Caller { own: all.map(|all| all.map(String::as_str).collect()) }
+    }
+
+    /// Returns true if the caller may see the VM or vCPU of this name.
+    fn may_see(&self, name: &str) -> bool {
+        let vm = name.rsplit_once('.').map_or(name, |(vm, _)| vm);
+        self.own.as_ref().is_none_or(|own| own.contains(&name) || own.contains(&vm))
+    }
+
+    /// Checks that the edits name only VMs that the caller may see. A copy of another VM would show
+    /// the numbers of that VM.
+    ///
+    /// # Errors
+    /// If an edit names another VM.
+    pub(super) fn check(&self, edits: &[Edit]) -> Result<(), Problem> {
+        let named = edits.iter().filter_map(|edit| match edit {
+            Edit::Add { like: name, .. }
+            | Edit::Remove(name)
+            | Edit::Set { name, .. }
+            | Edit::Move { name, .. } => Some(name),
+            Edit::Policy(_) | Edit::Cpus(_) => None,
+        });
+        match named.into_iter().find(|name| !self.may_see(name)) {
+            Some(name) => Err(Problem::BadOption {
+                message: format!("cannot find `{name}` among your VMs"),
+                hint: Some("name one of your own VMs".into()),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the gate's result. Its cause has no name and no shares of another VM.
+    pub(super) fn gate(&self, gate: &Gate) -> Gate {
+        let mut gate = gate.clone();
+        if let Some(Cause::HalvesDiffer(halves)) = &gate.cause
+            && !self.may_see(&halves.name)
+        {
+            gate.cause = Some(Cause::HalvesOfAnotherDiffer);
+        }
+        gate
+    }
+
+    /// Returns the error for a model that cannot be simulated, without the numbers of another VM.
+    pub(super) fn refused(&self, file: &Path, error: ForecastError) -> Problem {
+        match &error {
+            ForecastError::Run(RunError::Declined(declined)) if !self.may_see(&declined.vcpu) => {
+                let policy = declined.policy;
+                Problem::NotAdmitted {
+                    message: format!(
+                        "admission would refuse the changed reservations: {policy} cannot admit \
+                         another VM"
+                    ),
+                    hint: None,
+                }
+            }
+            ForecastError::Share { name, policy, .. } if !self.may_see(name) => {
+                let message = format!("cannot give another VM parameters of {policy}");
+                Problem::BadOption { message, hint: None }
+            }
+            _ => refused(file, error),
+        }
+    }
+
+    /// Removes the refused changes of other VMs from a prediction. Returns a statement about them.
+    /// `None` if no change was removed.
+    pub(super) fn hide_changes(&self, forecast: &mut Forecast) -> Option<&'static str> {
+        let all = forecast.declined.len();
+        forecast.declined.retain(|(_, name, _)| self.may_see(name));
+        (forecast.declined.len() < all).then_some(HIDDEN_CHANGE)
+    }
+
+    /// Removes the numbers of other VMs from an answer.
+    pub(super) fn answer(&self, answer: Value) -> PredictionFields {
+        let Value::Object(answer) = answer else { return PredictionFields::new() };
+        let mut answer: PredictionFields = answer.into_iter().collect();
+        let is_own = |row: &Value| self.may_see(row["name"].as_str().unwrap_or_default());
+        let keep_own = |rows: &mut Value| {
+            if let Value::Array(rows) = rows {
+                rows.retain(is_own);
+            }
+        };
+        if let Some(rows) = answer.get_mut("vcpus") {
+            keep_own(rows);
+        }
+        if let Some(periods) = answer.get_mut("periods") {
+            keep_own(&mut periods["vms"]);
+        }
+        if let Some(Value::Array(forms)) = answer.get_mut("gate").map(|gate| &mut gate["forms"]) {
+            forms.iter_mut().for_each(|form| keep_own(&mut form["vcpus"]));
+        }
+        if let Some(Value::Array(losses)) = answer.get_mut("losses") {
+            for loss in losses.iter_mut().filter(|loss| !is_own(loss)) {
+                let says = "less CPU time, more deadline misses or a longer wait";
+                *loss = json!({
+                    "name": loss["name"], "share_ppm": 0, "misses": 0, "wait_p99": null,
+                    "says": says
+                });
+            }
+        }
+        answer
+    }
+}
