@@ -95,7 +95,7 @@ fn question(nth: usize) -> WhatIf {
     let slice = FieldValue::Text(format!("{}us", 200 + nth % 10 * 20));
     let fields = BTreeMap::from([("slice".to_owned(), slice)]);
     let set = vec![SetParameters { name: name(nth % VCPUS), fields }];
-    WhatIf { set, ..WhatIf::default() }
+    WhatIf { set, fresh: true, ..WhatIf::default() }
 }
 
 /// Returns the numbers of deadlines and of deadline misses of all reservations so far.
