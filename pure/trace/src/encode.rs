@@ -27,8 +27,8 @@ pub(crate) const REFUSED: u64 = 4;
 /// Flag of an order to run a vCPU up to a time limit.
 pub(crate) const LIMITED: u64 = 8;
 
-/// Maximum length of a text in an entry, in bytes. Longer texts are shortened. A reader thus detects
-/// a damaged length, instead of taking the rest of the file for a text.
+/// Maximum length of a text in an entry, in bytes. Longer texts are shortened. A reader thus
+/// detects a damaged length, instead of taking the rest of the file for a text.
 pub(crate) const LONGEST_TEXT: usize = 1 << 16;
 
 /// Encodes entries as bytes. A time is written as its difference to the previous time.

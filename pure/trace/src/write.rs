@@ -15,10 +15,11 @@
 //! entries that are there.
 //!
 //! A number is a variable-length integer with seven bits per byte, least significant bits first. A
-//! text is its length and its bytes, of which an entry has at most 65,536. Times are differences to the time of the previous entry, or to
-//! another time of the same entry, as signed numbers in zigzag form. A vCPU is written as its slot.
-//! It is the vCPU that was last named for that slot. So a record takes about ten bytes, and an
-//! exchange between hardware and host about seven.
+//! text is its length and its bytes. A text in an entry has at most 65,536 bytes. Times are
+//! differences to the time of the previous entry, or to another time of the same entry, as signed
+//! numbers in zigzag form. A vCPU is written as its slot. It is the vCPU that was last named for
+//! that slot. So a record takes about ten bytes, and an exchange between hardware and host about
+//! seven.
 
 mod index;
 

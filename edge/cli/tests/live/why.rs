@@ -262,8 +262,8 @@ fn daemon_saves_a_recording_if_a_reservation_misses_its_deadline() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);
-    // Each burst is longer than several periods, and has the priority of the dispatchers. The bursts
-    // begin before the reservations, so that an incident contains a burst.
+    // Each burst is longer than several periods, and has the priority of the dispatchers. The
+    // bursts begin before the reservations, so that an incident contains a burst.
     let work = ["clock", "--period", "700ms", "--compute", "60ms"];
     let hog = Load::start_fifo(&live, "rt-hog", "99", &work);
     assert_eq!(daemon.reserve("web", &web, "2ms").0, 201);
