@@ -323,18 +323,23 @@ pub(super) fn by_hand(cpus: usize, words: &[(&'static str, RawValue<'static>)]) 
     (Edf::new(&values, &Topology::flat(cpus)), Moment::at_start(cpus))
 }
 
+/// Returns parameters with a slice, a period and a hard limit.
+pub(super) fn hard_limit((slice, period): (&str, &str)) -> Values {
+    let (slice, period) = (("slice", RawValue::Text(slice)), ("period", RawValue::Text(period)));
+    let terms = [slice, period, ("exact", RawValue::Flag(true))];
+    Values::read(SPEC.share_fields, terms.into_iter()).unwrap()
+}
+
 /// Admits a blocked vCPU with a hard limit.
 pub(super) fn join(
     edf: &mut Edf,
     at: &mut Moment,
     slot: u32,
-    (slice, period): (&str, &str),
+    share: (&str, &str),
 ) -> VcpuId {
     let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
-    let (slice, period) = (("slice", RawValue::Text(slice)), ("period", RawValue::Text(period)));
-    let terms = [slice, period, ("exact", RawValue::Flag(true))];
     at.join(vcpu);
-    edf.admit(at, vcpu, &Values::read(SPEC.share_fields, terms.into_iter()).unwrap()).unwrap();
+    edf.admit(at, vcpu, &hard_limit(share)).unwrap();
     vcpu
 }
 

@@ -30,7 +30,9 @@ pub(in crate::policies::edf) struct Leniency {
     refill: Reservation,
     /// Overrun that may be forgiven now.
     left: Span,
-    /// Time up to which `left` has accrued.
+    /// Overrun that was forgiven, minus the refills since then.
+    spent: Span,
+    /// Time up to which refills are counted.
     counted: Time,
 }
 
@@ -38,10 +40,12 @@ impl Leniency {
     /// Returns a full bucket for a vCPU with this reservation.
     pub(in crate::policies::edf) fn full(share: Reservation, now: Time) -> Leniency {
         let refill = refill(share);
-        Leniency { refill, left: refill.slice() * REFILLS, counted: now }
+        Leniency { refill, left: refill.slice() * REFILLS, spent: Span::ZERO, counted: now }
     }
 
-    /// Changes the reservation. The amount left stays, up to the new capacity.
+    /// Changes the reservation. The amount left stays, up to the new capacity. The amount spent
+    /// stays too, whatever the capacities: a larger bucket that is not full was not spent, and a
+    /// smaller bucket that is full may have been.
     pub(in crate::policies::edf) fn change(&mut self, share: Reservation, now: Time) {
         self.accrue(now);
         self.refill = refill(share);
@@ -53,21 +57,22 @@ impl Leniency {
         self.accrue(now);
         let taken = asked.min(self.left);
         self.left -= taken;
+        self.spent += taken;
         taken
     }
 
-    /// Returns the overrun that was forgiven, minus the amount that the bucket has regained since
-    /// then.
+    /// Returns the overrun that was forgiven, minus the refills since then.
     pub(in crate::policies::edf) fn spent(mut self, now: Time) -> Span {
         self.accrue(now);
-        self.capacity() - self.left
+        self.spent
     }
 
     /// Adds the amount that has accrued since the last update.
     fn accrue(&mut self, now: Time) {
         let since = core::mem::replace(&mut self.counted, now);
-        let room = self.capacity() - self.left;
-        self.left += self.refill.over(now.since(since)).min(room);
+        let refilled = self.refill.over(now.since(since));
+        self.left += refilled.min(self.capacity() - self.left);
+        self.spent = self.spent.left_after(refilled);
     }
 
     /// Returns the amount that a full bucket forgives.
@@ -127,5 +132,19 @@ mod tests {
         leniency.change(share(short, period), at_ms(100));
         leniency.change(share(long, period), at_ms(100));
         assert_eq!(leniency.take(Span::MAX, at_ms(100)), short * REFILLS);
+    }
+
+    /// A bucket is not spent because it became larger, and is still spent if it became smaller.
+    #[test]
+    fn edf_change_of_parameters_keeps_the_spent_overrun_forgiveness() {
+        let [long, short] =
+            [Span::from_ms(8), Span::from_us(40)].map(|slice| share(slice, Span::from_ms(100)));
+        let mut leniency = Leniency::full(short, at_ms(0));
+        leniency.change(long, at_ms(0));
+        assert_eq!(leniency.spent(at_ms(0)), Span::ZERO);
+        let mut leniency = Leniency::full(long, at_ms(0));
+        leniency.take(Span::from_ms(9), at_ms(0));
+        leniency.change(short, at_ms(0));
+        assert_eq!(leniency.spent(at_ms(0)), Span::from_ms(9));
     }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use crate::policies::edf::Edf;
-use crate::policies::edf::tests::{by_hand, join, wake};
+use crate::policies::edf::tests::{by_hand, hard_limit, join, wake};
 use crate::{Moment, Pick, Policy};
 
 const CPU: CpuId = CpuId::new(0);
@@ -97,6 +97,21 @@ fn edf_hard_limited_vcpu_that_rejoins_still_owes_its_overrun() {
     wake(&mut lone.edf, &mut lone.at, lone.vcpu);
     let received: Span = lone.run_all(Span::ZERO, 4).into_iter().sum();
     assert!(received <= SLICE * 2, "{received} in four periods, with a debt of 20 ms");
+}
+
+/// A vCPU with a longer slice may be forgiven more overrun. If its slice grows, and none of its
+/// overrun was forgiven, it owes nothing when it rejoins.
+#[test]
+fn edf_vcpu_that_grew_its_slice_owes_nothing_when_rejoining() {
+    let (mut edf, mut at) = by_hand(1, &[]);
+    let vcpu = join(&mut edf, &mut at, 0, ("200us", "10ms"));
+    edf.adjust(&at, vcpu, &hard_limit(("8ms", "100ms"))).expect("8 % of a CPU fit");
+    at.leave(vcpu);
+    edf.on_leave(&at, vcpu);
+    let vcpu = join(&mut edf, &mut at, 0, ("8ms", "100ms"));
+    wake(&mut edf, &mut at, vcpu);
+    let pick = edf.pick(&at, CPU);
+    assert!(matches!(pick, Pick::Run { limit: Some(SLICE), .. }), "{pick:?}");
 }
 
 proptest! {
