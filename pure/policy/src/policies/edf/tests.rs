@@ -331,12 +331,7 @@ pub(super) fn hard_limit((slice, period): (&str, &str)) -> Values {
 }
 
 /// Admits a blocked vCPU with a hard limit.
-pub(super) fn join(
-    edf: &mut Edf,
-    at: &mut Moment,
-    slot: u32,
-    share: (&str, &str),
-) -> VcpuId {
+pub(super) fn join(edf: &mut Edf, at: &mut Moment, slot: u32, share: (&str, &str)) -> VcpuId {
     let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
     at.join(vcpu);
     edf.admit(at, vcpu, &hard_limit(share)).unwrap();
