@@ -19,9 +19,9 @@
 //! When the owner has closed its end of the socket or has ended, the keeper restores all threads on
 //! its list and ends. A thread whose entry has the word `kept` is restored only after the time in
 //! the entry. Until then a new Slackline process can adopt the thread: it removes the entry from
-//! the journal. If the owner was a systemd service, the keeper does not wait, because systemd starts
-//! the service again only when the keeper has ended. Then the service's `ExecStopPost` must end what
-//! is kept, as `slackline doctor --free --unless-kept` does.
+//! the journal. If the owner was a systemd service, the keeper does not wait, because systemd
+//! starts the service again only when the keeper has ended. Then the service's `ExecStopPost` must
+//! end what is kept, as `slackline doctor --free --unless-kept` does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};

@@ -13,8 +13,8 @@ use crate::problem::Problem;
 const UNIT: &str = "slackline-kept";
 
 /// Starts the timer if systemd runs this process as part of a service. When the longest time of the
-/// kept threads has passed, the timer runs `slackline doctor --free`. A timer of an earlier death is
-/// replaced. Threads that a new daemon has adopted by then stay as they are.
+/// kept threads has passed, the timer runs `slackline doctor --free`. It replaces the timer of an
+/// earlier death. Threads that a new daemon has adopted by then stay as they are.
 pub(super) fn start_timer(kept: &[Leftover]) -> Result<(), Problem> {
     let own = std::process::id().to_string();
     let is_service = std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == own);

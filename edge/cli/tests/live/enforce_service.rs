@@ -220,8 +220,8 @@ fn keeper_ends_reservation_of_killed_daemon_after_the_configured_time() {
     }
 }
 
-/// Runs `doctor --free --unless-kept` as systemd does when a service has ended. Returns the commands
-/// that it gives to systemd.
+/// Runs `doctor --free --unless-kept` as systemd does when a service has ended. Returns the
+/// commands that it gives to systemd.
 fn doctor_as_service(live: &Live) -> String {
     let bin = live.place.path("bin");
     std::fs::create_dir(&bin).unwrap();

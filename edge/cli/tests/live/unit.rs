@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use slackline_linux::sys::only_with_calls;
 
 const UNIT: &str = include_str!("../../../daemon/systemd/slackline.service");
-/// System calls of x86-64. Each line has a number, a name, and `service` if the call is in the group
-/// `@system-service` of systemd 252.
+/// System calls of x86-64. Each line has a number, a name, and `service` if the call is in the
+/// group `@system-service` of systemd 252.
 const CALLS: &str = include_str!("../fixtures/system-calls.txt");
 
 /// Returns the words of a setting of the unit.

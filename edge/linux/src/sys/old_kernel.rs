@@ -31,8 +31,8 @@ pub fn without_perf_events(command: &mut Command) {
 }
 
 /// Kills the program of this command, and each program that it starts, when it makes a system call
-/// whose number is not in `allowed`. The start fails without root, or if the kernel does not support
-/// system call filters.
+/// whose number is not in `allowed`. The start fails without root, or if the kernel does not
+/// support system call filters.
 pub fn only_with_calls(command: &mut Command, allowed: &[u32]) {
     let mut filter = vec![line(LOAD, NUMBER_OF_CALL, 0)];
     for &call in allowed {
