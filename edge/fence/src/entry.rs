@@ -18,7 +18,8 @@
 //! - `member`: a thread that was seen in a tree.
 //! - `helper`, followed by the id and the start time of the program that limits the thread.
 //!
-//! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original cpuset. The
+//! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original cpuset. `first`
+//! and CPU numbers can follow: the affinity that the first thread of the process had. The
 //! last words `kept MILLISECONDS` mean that the kernel enforces the thread's limit for that time
 //! after the owner has died.
 
@@ -74,6 +75,9 @@ pub(super) struct Entry {
     /// Version 1 cpuset that Slackline made to keep the thread on the managed CPUs. `None` in
     /// version 2, in which the cgroup that freezes the thread also restricts its CPUs.
     pub(super) cpuset: Option<Place>,
+    /// Affinity that the first thread of the process had when another thread of it was recorded.
+    /// `None` if this is the first thread, in process trees, and in journals of older versions.
+    pub(super) first: Option<CpuSet>,
     /// Time for which the thread is left as it is after the owner has died. During that time the
     /// kernel continues to enforce the thread's limit. `None` if the thread is restored at once.
     pub(super) kept: Option<Duration>,
@@ -98,11 +102,7 @@ impl Entry {
         );
         line += &class_text(self.scheduling.class);
         line += if self.scheduling.reset_on_fork { " reset " } else { " keep " };
-        for (place, cpu) in self.affinity.iter().enumerate() {
-            let comma = if place == 0 { "" } else { "," };
-            // Writing to a string cannot fail.
-            let _ = write!(line, "{comma}{}", cpu.index());
-        }
+        line += &cpus_text(&self.affinity);
         match &self.way {
             HoldMethod::Nothing => line += " nothing",
             HoldMethod::Process => line += " process",
@@ -133,6 +133,10 @@ impl Entry {
             let (group, origin) = (path_text(&place.group), path_text(&place.origin));
             let _ = write!(line, " cpuset {group} {origin}");
         }
+        if let Some(first) = &self.first {
+            line += " first ";
+            line += &cpus_text(first);
+        }
         if let Some(time) = self.kept {
             let _ = write!(line, " kept {}", time.as_millis());
         }
@@ -159,11 +163,16 @@ impl Entry {
             affinity: cpus(fields.next()?)?,
             way: way(&mut fields)?,
             cpuset: None,
+            first: None,
             kept: None,
         };
         let mut next = fields.next();
         if next == Some("cpuset") {
             entry.cpuset = Some(cpuset(&mut fields)?);
+            next = fields.next();
+        }
+        if next == Some("first") {
+            entry.first = Some(cpus(fields.next()?)?);
             next = fields.next();
         }
         match next {
@@ -177,6 +186,11 @@ impl Entry {
         // More fields mean that two lines were run together, so the line is not valid.
         fields.next().is_none().then_some(entry)
     }
+}
+
+fn cpus_text(set: &CpuSet) -> String {
+    let cpus: Vec<String> = set.iter().map(|cpu| cpu.index().to_string()).collect();
+    cpus.join(",")
 }
 
 fn cpuset(fields: &mut SplitAsciiWhitespace<'_>) -> Option<Place> {
@@ -310,6 +324,7 @@ mod tests {
             affinity: [0, 3, 200].map(CpuId::new).into_iter().collect(),
             way,
             cpuset: None,
+            first: None,
             kept: None,
         }
     }
@@ -354,7 +369,8 @@ mod tests {
                 let cpuset = Some(place(Controller::Cpuset, Version::V1));
                 let written = Entry { cpuset, ..written };
                 assert_eq!(Entry::from_line(&written.to_line()), Some(written.clone()));
-                let written = Entry { kept: Some(Duration::from_millis(700)), ..written };
+                let first = Some(CpuSet::one(CpuId::new(1)));
+                let written = Entry { kept: Some(Duration::from_millis(700)), first, ..written };
                 assert_eq!(Entry::from_line(&written.to_line()), Some(written));
             }
         }

@@ -284,7 +284,11 @@ fn renumbered(entry: &Entry) -> Option<Tid> {
         };
         stop.into_iter().chain(&entry.cpuset).any(|place| place.contains(pid))
     };
-    let is_pinned = || get_affinity(pid).is_ok_and(|now| now.len() == 1 && now != entry.affinity);
+    // The program itself may have pinned its first thread.
+    let is_pinned = || {
+        let is_new = |now: &CpuSet| entry.first.as_ref().is_some_and(|first| first != now);
+        get_affinity(pid).is_ok_and(|now| now.len() == 1 && now != entry.affinity && is_new(&now))
+    };
     let is_it = entry.thread.id != pid
         && exists(pid, entry.process).unwrap_or(false)
         && threads_of(pid).is_ok_and(|threads| threads == [pid])
@@ -429,7 +433,9 @@ mod tests {
         let started = Stat::of(now, now).unwrap().started();
         let cpus: Vec<String> = all.iter().map(|cpu| cpu.index().to_string()).collect();
         let cpus = cpus.join(",");
-        let line = format!("hold {now} {started} {former} {started} other,0 keep {cpus} nothing");
+        let line = format!(
+            "hold {now} {started} {former} {started} other,0 keep {cpus} nothing first {cpus}"
+        );
         let entry = Entry::from_line(&line).unwrap();
         set_affinity(now, &all.first().map(CpuSet::one).unwrap()).unwrap();
         let given_back = give_back(&entry);

@@ -19,9 +19,9 @@
 //! When the owner has closed its end of the socket or has ended, the keeper restores all threads on
 //! its list and ends. A thread whose entry has the word `kept` is restored only after the time in
 //! the entry. Until then a new Slackline process can adopt the thread: it removes the entry from
-//! the journal. If the owner was a systemd service, the keeper does not wait, because systemd
-//! starts the service again only when the keeper has ended. Then the service's `ExecStopPost` must
-//! end what is kept, as `slackline doctor --free --unless-kept` does.
+//! the journal. If the owner was a service with Slackline's systemd unit, the keeper does not wait,
+//! because systemd starts the service again only when the keeper has ended. The unit's
+//! `ExecStopPost` then ends what is kept, by `slackline doctor --free --unless-kept`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -96,7 +96,7 @@ fn complain(what: &str) {
 #[derive(Default)]
 struct Keeper {
     owner: Option<TaskFd>,
-    /// True if systemd started the owner as the main process of a service.
+    /// True if the owner's systemd unit ends what a killed owner kept.
     is_service: bool,
     journal: Option<PathBuf>,
     /// True if `held` contains all threads of the owner. Only then may the list replace the
@@ -121,6 +121,10 @@ const WRITTEN: &str = "journal\n";
 const UNWRITTEN: &str = "no-journal\n";
 /// Answer to a line that is not in the protocol.
 const WHAT: &str = "what\n";
+
+/// Environment variable that the systemd unit of the daemon sets. It says that `ExecStopPost` of the
+/// unit ends what a killed daemon kept.
+const KEPT_BY_UNIT: &str = "SLACKLINE_KEPT_BY_UNIT";
 
 /// Interval at which the threads of process trees are read. On kernels that do not report the
 /// owner's end, the keeper also checks at this interval whether the owner has ended. Usually the
@@ -296,8 +300,7 @@ impl Keeper {
             return false;
         };
         self.owner = Some(held);
-        let service = std::env::var("SYSTEMD_EXEC_PID").ok();
-        self.is_service = service.is_some_and(|pid| pid == owner.id.to_string());
+        self.is_service = std::env::var_os(KEPT_BY_UNIT).is_some();
         match journal::make_directory(directory) {
             Ok(()) => {
                 self.at_work = KeeperLock::begin(directory, owner);
@@ -438,6 +441,7 @@ fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
         thread: TaskIdentity { id: tid, started: started(tid)? },
         way: HoldMethod::Member,
         cpuset: None,
+        first: None,
         kept: None,
         ..tree.clone()
     })
@@ -482,6 +486,7 @@ mod tests {
             affinity: get_affinity(id).unwrap(),
             way: HoldMethod::Process,
             cpuset: None,
+            first: None,
             kept: None,
         };
         TaskFd::open(id).unwrap().signal(Signal::STOP).unwrap();

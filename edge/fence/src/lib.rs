@@ -499,6 +499,7 @@ impl Fence {
             affinity: get_affinity(tid).map_err(unreadable)?,
             way,
             cpuset: None,
+            first: (pid != tid).then(|| get_affinity(pid).ok()).flatten(),
             kept: None,
         };
         // If a dead owner left this thread as kept, its current state is not its original state.

@@ -77,7 +77,8 @@ impl Kind {
     /// `slot` does not stay, because other reservations may have got the additional capacity.
     pub(crate) fn remains_in(&self, slot: &mut Option<Row>, after: &Row) -> bool {
         if let Kind::Ended = self {
-            *slot = None;
+            // A list may have released an earlier reservation of this name.
+            slot.take_if(|row| row.since == after.since);
             return true;
         }
         let Some(row) = slot.as_mut().filter(|row| row.since == after.since) else { return false };

@@ -279,14 +279,18 @@ impl Service {
     fn settle(&mut self, now: Time, world: &mut impl World) {
         // This comes first, because undoing a canary can make reservations wait for capacity.
         let next_look = self.look_at_canaries(now, world);
-        if self.try_again.is_some_and(|at| at <= now) {
+        // If a list cannot be written, its reservations need their old capacity again. So nothing else
+        // gets capacity until its commit has ended, which is an input and calls this function again.
+        let try_again = self.try_again.filter(|_| !self.writer.has_list());
+        if try_again.is_some_and(|at| at <= now) {
             self.fit(now, world);
         }
         self.end_leases(now, world);
         let next_end = self.end_expired(now, world);
         self.write(now, world);
         let leases = self.book.iter().filter_map(|entry| entry.lease).map(Lease::over);
-        let rings = leases.chain(self.try_again).chain(self.writer.again()).chain(next_end);
+        let try_again = self.try_again.filter(|_| !self.writer.has_list());
+        let rings = leases.chain(try_again).chain(self.writer.again()).chain(next_end);
         let rings = rings.chain(next_look).min();
         if let Some(at) = rings.filter(|_| rings != self.rings) {
             world.ring(at);

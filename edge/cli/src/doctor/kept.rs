@@ -12,12 +12,11 @@ use crate::problem::Problem;
 /// Name of the transient timer and of the service that it starts.
 const UNIT: &str = "slackline-kept";
 
-/// Starts the timer if systemd runs this process as part of a service. When the longest time of the
+/// Starts the timer if the daemon's systemd unit runs this process. When the longest time of the
 /// kept threads has passed, the timer runs `slackline doctor --free`. It replaces the timer of an
 /// earlier death. Threads that a new daemon has adopted by then stay as they are.
 pub(super) fn start_timer(kept: &[Leftover]) -> Result<(), Problem> {
-    let own = std::process::id().to_string();
-    let is_service = std::env::var("SYSTEMD_EXEC_PID").is_ok_and(|pid| pid == own);
+    let is_service = std::env::var_os("SLACKLINE_KEPT_BY_UNIT").is_some();
     let Some(time) = kept.iter().filter_map(Leftover::kept_for).max().filter(|_| is_service) else {
         return Ok(());
     };

@@ -31,8 +31,10 @@ impl<'a> Caller<'a> {
 
     /// Returns true if the caller may see the VM or vCPU of this name.
     fn may_see(&self, name: &str) -> bool {
-        let vm = name.rsplit_once('.').map_or(name, |(vm, _)| vm);
-        self.own.as_ref().is_none_or(|own| own.contains(&name) || own.contains(&vm))
+        let Some(own) = &self.own else { return true };
+        // The name of a VM may have a dot too.
+        let vcpu = name.rsplit_once('.').filter(|(_, number)| number.parse::<u16>().is_ok());
+        own.contains(&name) || vcpu.is_some_and(|(vm, _)| own.contains(&vm))
     }
 
     /// Checks that the edits name only VMs that the caller may see. A copy of another VM would show

@@ -233,9 +233,9 @@ fn doctor_as_service(live: &Live) -> String {
     }
     let program = live.command(&[]).get_program().to_owned();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let status = Command::new("sh")
-        .args(["-c", "SYSTEMD_EXEC_PID=$$ exec \"$0\" doctor --free --unless-kept"])
-        .arg(&program)
+    let status = Command::new(&program)
+        .args(["doctor", "--free", "--unless-kept"])
+        .env("SLACKLINE_KEPT_BY_UNIT", "yes")
         .env("PATH", path)
         .status()
         .unwrap();

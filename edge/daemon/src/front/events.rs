@@ -226,11 +226,29 @@ impl Teller {
             }
         };
         if self.last == 0 {
-            // Events are numbered without gaps. Events before the stream began are not sent.
-            self.last = next.seq.saturating_sub(count + 1);
+            self.last = self.number_before(next.seq, count).await?;
         }
         self.look_back().await?;
         self.send_event(&next).await
+    }
+
+    /// Returns a number below those of the `count` events before the event `before`, and not below
+    /// earlier events, which the client did not ask for. Numbers of events have gaps, so the events
+    /// are counted, up to [`LOOKED_BACK`] pages.
+    async fn number_before(&self, mut before: u64, count: u64) -> Result<u64, End> {
+        let mut left = usize::try_from(count).unwrap_or(usize::MAX);
+        for _ in 0..LOOKED_BACK {
+            let limit = PAGE.min(left);
+            let request = Request::Log { name: None, before: Some(before), limit };
+            let Answer::Events(page) = self.ask(request).await? else { return Err(End) };
+            let Some(oldest) = page.last() else { break };
+            before = oldest.seq;
+            left = left.saturating_sub(page.len());
+            if left == 0 || page.len() < limit {
+                break;
+            }
+        }
+        Ok(before.saturating_sub(1))
     }
 
     /// Checks that the caller may still see the events. Only the core process knows the current
@@ -247,8 +265,20 @@ impl Teller {
         }
     }
 
+    /// Queues a part of the stream. While it waits for the client to read, it checks each second
+    /// that the caller may still see the events.
     async fn send(&self, bytes: Bytes) -> Result<(), End> {
-        send(&self.to, bytes).await
+        let until = Instant::now() + STUCK;
+        loop {
+            match timeout(EVERY, self.to.reserve()).await {
+                Ok(place) => {
+                    place.map_err(|_| End)?.send(bytes);
+                    return Ok(());
+                }
+                Err(_) if Instant::now() >= until => return Err(End),
+                Err(_) => self.is_still_known().await?,
+            }
+        }
     }
 
     async fn reservations(&self) -> Result<Vec<Reservation>, End> {

@@ -14,6 +14,7 @@ use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::row::{Reason, Row};
 use crate::world::World;
+use crate::writer::REST;
 
 use super::reserve::found;
 use super::{ChangeOrigin, DoneChange, Replied, Service};
@@ -36,6 +37,11 @@ impl Service {
         }
         if let Some(why) = self.writer.failing() {
             return Err(Refusal::NotDurable { why: why.to_owned() });
+        }
+        if self.writer.has_list() {
+            // If the list cannot be written, a reservation that it released needs its VM again.
+            let why = "a list of reservations is being written to the ledger".to_owned();
+            return Err(Refusal::NotNow { why, again: REST });
         }
         let machine = found((binding, before.user), world)?;
         let user = machine.as_ref().map_or(before.user, |machine| machine.user);

@@ -202,6 +202,7 @@ impl Domains {
     fn spend(&mut self, row: usize, used: i64) {
         let domain = &mut self.rows[row];
         domain.budget = domain.budget.saturating_sub(used);
+        domain.cap_debt = domain.cap_debt.min(domain.budget.saturating_neg().max(0));
         if used != 0 {
             self.note_spending(row);
         }
