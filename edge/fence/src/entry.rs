@@ -18,8 +18,8 @@
 //! - `member`: a thread that was seen in a tree.
 //! - `helper`, followed by the id and the start time of the program that limits the thread.
 //!
-//! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original cpuset. `first`
-//! and CPU numbers can follow: the affinity that the first thread of the process had. The
+//! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original cpuset.
+//! `first` and CPU numbers can follow: the affinity that the first thread of the process had. The
 //! last words `kept MILLISECONDS` mean that the kernel enforces the thread's limit for that time
 //! after the owner has died.
 

@@ -122,8 +122,8 @@ const UNWRITTEN: &str = "no-journal\n";
 /// Answer to a line that is not in the protocol.
 const WHAT: &str = "what\n";
 
-/// Environment variable that the systemd unit of the daemon sets. It says that `ExecStopPost` of the
-/// unit ends what a killed daemon kept.
+/// Environment variable that the systemd unit of the daemon sets. It says that `ExecStopPost` of
+/// the unit ends what a killed daemon kept.
 const KEPT_BY_UNIT: &str = "SLACKLINE_KEPT_BY_UNIT";
 
 /// Interval at which the threads of process trees are read. On kernels that do not report the

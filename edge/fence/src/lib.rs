@@ -502,8 +502,7 @@ impl Fence {
             first: (pid != tid).then(|| get_affinity(pid).ok()).flatten(),
             kept: None,
         };
-        // If a dead owner left this thread as kept, its current state is not its original state.
-        // The owner's journal has the original state.
+        // If a dead owner left this thread as kept, the owner's journal has its original state.
         let former = journal::kept_by_dead(&self.command.state_directory, entry.thread);
         let entry = match &former {
             Some((_, former)) => {
