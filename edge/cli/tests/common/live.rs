@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, geteuid};
 use serde_json::Value;
@@ -399,6 +399,20 @@ impl Victim {
     /// the run.
     pub fn is_held(&self) -> bool {
         self.state() != self.before
+    }
+
+    /// Returns true if a run makes the victim's computing thread real-time within 50 ms, as it does
+    /// for each timeslice after the run has begun.
+    pub fn is_dispatched(&self) -> bool {
+        let deadline = Instant::now() + Duration::from_millis(50);
+        while Instant::now() < deadline {
+            let class = get_scheduling(self.spinner).expect("the victim runs").class;
+            if matches!(class, Scheduling::Fifo { .. } | Scheduling::RoundRobin { .. }) {
+                return true;
+            }
+            std::thread::yield_now();
+        }
+        false
     }
 
     /// Asserts that every thread of the victim is restored, and that its computing thread runs.

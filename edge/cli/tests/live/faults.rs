@@ -132,7 +132,7 @@ fn live_run_notes_end_of_scheduled_process() {
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();
         let runner = live.start(&victim.scenario(threads, "1500ms"));
-        wait_until("the victim to be scheduled", || victim.is_held());
+        wait_until("a timeslice of the victim", || victim.is_dispatched());
         drop(victim);
         runner.end().ended_with(0).shows("note: `victim` ended by itself at ");
         live.nothing_is_left();

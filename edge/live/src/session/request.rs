@@ -544,8 +544,11 @@ fn open_all(pid: Tid) -> Result<Vec<ThreadRef>, RequestError> {
 }
 
 fn member(held: HeldThread) -> Result<vcpu_threads::MeteredThread, RequestError> {
-    let tid = held.thread().tid();
-    let unreadable = |source| RequestError::Unreadable { tid, source };
+    let (pid, tid) = (held.thread().pid(), held.thread().tid());
+    let unreadable = |source| match held.thread().is_gone() {
+        Ok(true) => RequestError::Thread(ThreadError::Gone { pid, tid }),
+        _ => RequestError::Unreadable { tid, source },
+    };
     let clock = ThreadClock::open(tid).map_err(unreadable)?;
     let used = clock.read().map_err(unreadable)?;
     Ok(vcpu_threads::MeteredThread { held, clock, used })

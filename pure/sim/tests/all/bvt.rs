@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use crate::sets::work;
 use proptest::prelude::*;
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
@@ -45,13 +46,7 @@ fn run(parameters: &str, tasks: &[Task]) -> Vec<Record> {
          policy = {{ name = \"bvt\", {parameters} }}\n[host]\ncpus = 1\n"
     );
     for (index, Task { weight, sleeps }) in tasks.iter().enumerate() {
-        let list: Vec<String> =
-            sleeps.iter().map(|(run, sleep)| format!("\"{run}ns\", \"{sleep}ns\"")).collect();
-        let work = if list.is_empty() {
-            "{ kind = \"spin\" }".to_owned()
-        } else {
-            format!("{{ kind = \"replay\", list = [{}] }}", list.join(", "))
-        };
+        let work = work(sleeps);
         let _ = write!(
             text,
             "[[domain]]\nname = \"t{index}\"\nwork = {work}\n\

@@ -3,13 +3,9 @@
 
 use std::fmt::Write as _;
 
-use crate::credit::{gangs, simulate, used_by_window};
+use crate::credit::{MS, PERIOD, gangs, simulate, used_by_window};
+use crate::sets::work;
 use proptest::prelude::*;
-
-const MS: u64 = 1_000_000;
-
-/// Time between two accountings of credit.
-const PERIOD: u64 = 30 * MS;
 
 /// Length of a timeslice.
 const TIMESLICE: u64 = 10 * MS;
@@ -32,13 +28,7 @@ impl Capped {
     /// Returns the CPU time of the domain in each accounting period.
     fn used(&self, cpus: usize, hogs: usize, policy: &str) -> Vec<u64> {
         let Capped { vcpus, sleeps, caps } = self;
-        let list: Vec<String> =
-            sleeps.iter().map(|(run, sleep)| format!("\"{run}ns\", \"{sleep}ns\"")).collect();
-        let work = if list.is_empty() {
-            "{ kind = \"spin\" }".to_owned()
-        } else {
-            format!("{{ kind = \"replay\", list = [{}] }}", list.join(", "))
-        };
+        let work = work(sleeps);
         let mut text = format!(
             "title = \"caps\"\nlength = \"{}ns\"\npolicy = {{ name = \"credit\", {policy} }}\n\
              [host]\ncpus = {cpus}\n\

@@ -6,17 +6,17 @@
 
 use std::fmt::Write as _;
 
-use crate::sets::{Host, check_time};
+use crate::sets::{Host, check_time, work};
 use proptest::prelude::*;
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
 use slackline_units::{Span, Time};
 
-const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
 
 /// Time between two accountings of credit.
-const PERIOD: u64 = 30 * MS;
+pub(crate) const PERIOD: u64 = 30 * MS;
 
 /// Parameters of a domain in a random set.
 #[derive(Clone, Debug)]
@@ -57,13 +57,7 @@ fn run(parameters: &str, host: &Host, doms: &[Dom]) -> Vec<Record> {
     );
     for (index, dom) in doms.iter().enumerate() {
         let Dom { weight, cap, vcpus, sleeps, .. } = dom;
-        let list: Vec<String> =
-            sleeps.iter().map(|(run, sleep)| format!("\"{run}ns\", \"{sleep}ns\"")).collect();
-        let work = if list.is_empty() {
-            "{ kind = \"spin\" }".to_owned()
-        } else {
-            format!("{{ kind = \"replay\", list = [{}] }}", list.join(", "))
-        };
+        let work = work(sleeps);
         let cap = cap.map_or("none".to_owned(), |cap| format!("{cap}%"));
         let _ = write!(
             text,

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use crate::sets::{Got, Task, UNIT, UNITS, check_slices, check_time, set};
+use crate::sets::{Got, Task, UNIT, UNITS, check_slices, check_time, set, work};
 use proptest::prelude::*;
 use slackline_scenario::{DeclinedVcpu, Scenario};
 use slackline_sim::RunError;
@@ -44,15 +44,6 @@ fn scenario(
          policy = {{ name = \"edf\", reserve = \"0cpu\", place = \"{place}\" }}\n\
          host = {{ cpus = {cpus} }}\n"
     );
-    let work = |sleeps: &[(u64, u64)]| {
-        let list: Vec<String> =
-            sleeps.iter().map(|(run, sleep)| format!("\"{run}ns\", \"{sleep}ns\"")).collect();
-        if list.is_empty() {
-            "{ kind = \"spin\" }".to_owned()
-        } else {
-            format!("{{ kind = \"replay\", list = [{}] }}", list.join(", "))
-        }
-    };
     for (index, (task, joins)) in neighbours.iter().enumerate() {
         let Task { slice, period, is_exact, sleeps, change } = task;
         let share = |slice| {

@@ -101,13 +101,7 @@ fn scenario(host: &Host, rules: &Rules, tasks: &[Task], joins: &[u64]) -> Scenar
          [host]\ncpus = {cpus}\ntimer_lateness = \"uniform 0ns {lateness}ns\"\n"
     );
     for (index, task) in tasks.iter().enumerate() {
-        let list: Vec<String> =
-            task.sleeps.iter().map(|(run, sleep)| format!("\"{run}ns\", \"{sleep}ns\"")).collect();
-        let work = if list.is_empty() {
-            "{ kind = \"spin\" }".to_owned()
-        } else {
-            format!("{{ kind = \"replay\", list = [{}] }}", list.join(", "))
-        };
+        let work = work(&task.sleeps);
         let _ = write!(
             text,
             "[[domain]]\nname = \"t{index}\"\nwork = {work}\nshare.{name} = {{ {} }}\n",
@@ -125,6 +119,17 @@ fn scenario(host: &Host, rules: &Rules, tasks: &[Task], joins: &[u64]) -> Scenar
         }
     }
     Scenario::read(&text).unwrap_or_else(|error| panic!("{error:?} in\n{text}"))
+}
+
+/// Returns the workload of a vCPU that computes and sleeps for these times, in turn. Without times
+/// the vCPU is always runnable.
+pub(crate) fn work(sleeps: &[(u64, u64)]) -> String {
+    if sleeps.is_empty() {
+        return "{ kind = \"spin\" }".to_owned();
+    }
+    let list: Vec<String> =
+        sleeps.iter().map(|(run, sleep)| format!("\"{run}ns\", \"{sleep}ns\"")).collect();
+    format!("{{ kind = \"replay\", list = [{}] }}", list.join(", "))
 }
 
 pub(crate) fn run(host: &Host, rules: &Rules, tasks: &[Task]) -> Vec<Record> {
