@@ -1,4 +1,4 @@
 #!/bin/sh
-# Runs a build that receives half of a CPU, also beside busy programs, and never more. `hold`
-# enforces this until the command ends, and returns the exit code of the command. Needs root.
+# Runs a build that receives half of a CPU and never more, even while other programs are busy.
+# `hold` enforces this until the command ends, and returns the exit code of the command. Needs root.
 exec slackline hold --cpu 50% -- make -j4 "$@"

@@ -32,11 +32,12 @@ USERS = {
     "three users, TLS": ([VIEWER, TENANT, OPERATOR], "tls"),
     "ten users, socket": ([VIEWER + n for n in range(8)] + [OPERATOR, OPERATOR + 1], "socket"),
 }
-# Limits: longest `reserve` in seconds, least part of an administrator's requests that are answered
-# within half a second, least part of a remote client's attempts that succeed, longest restart.
+# Limits, in this order: longest time of a `reserve` request in seconds; smallest fraction of the
+# administrator's requests that are answered within half a second; smallest fraction of the remote
+# client's requests that are answered; longest restart in seconds.
 RESERVE, PROMPT, REMOTE, RESTART = 1.0, 0.99, 0.9, 3.0
-# Longest time until a VM that starts has its reservation, and missed deadlines (part of all
-# deadlines) beyond those without an attack.
+# Limits: longest time in seconds until a VM that starts has its reservation, and largest increase
+# of the fraction of missed deadlines over the run without an attack.
 ADOPTION, MISSED = 4.0, 0.01
 
 
@@ -57,8 +58,8 @@ class Way:
     def connect(self):
         if self.kind == "socket":
             stream = socket.socket(socket.AF_UNIX)
-            # Before a timeout is set, because the kernel refuses to wait for a place in the queue
-            # of connections otherwise.
+            # The timeout is set only after the connection is made. With a timeout, the kernel
+            # would refuse to wait for a place in the queue of connections.
             stream.connect("socket")
             stream.settimeout(20)
             return stream
@@ -260,7 +261,7 @@ def kill(pids):
 
 
 class Measured:
-    """What an administrator and a remote client saw in one part of the run."""
+    """Measurements by an administrator, a remote client and starting VMs in one part of a run."""
 
     def __init__(self):
         self.reserve, self.requests, self.adoption, self.remote = [], [], [], []
@@ -292,7 +293,7 @@ class Measured:
                 _, row = root.ask("GET", name)
                 is_active = bool(row) and row.get("state") == "active"
             took = time.monotonic() - began
-            # A VM that started shortly before the end says nothing.
+            # A VM that started shortly before the end had no time to become active.
             if is_active or took > ADOPTION:
                 self.adoption.append(took)
             kill([vm])
@@ -321,7 +322,7 @@ class Measured:
         self.due, self.missed = after[0] - before[0], after[1] - before[1]
 
     def summary(self):
-        """Returns the numbers that are limited."""
+        """Returns the numbers that are compared with the limits."""
         within = [time for time in self.requests if time <= 0.5]
         answered = [time for time in self.remote if time < 20]
         return {
@@ -356,8 +357,8 @@ def deadlines():
 
 
 def start_daemon(program):
-    """Starts a daemon on a host that has the group of the attackers. Returns it and the time until
-    it answers."""
+    """Starts a daemon on a host that has the group of the attackers. Returns the daemon, and the
+    time until it answers."""
     script = 'mount --bind group /etc/group && mount --bind journal "$0" && exec "$@"'
     words = ["unshare", "--mount", "sh", "-c", script, JOURNAL, program, "serve"]
     words += ["--cpus", str(CPU), "--state", "state", "--socket", "socket"]
@@ -383,7 +384,7 @@ def prepare():
     os.chmod("certificate", 0o644)
     os.mkdir("tokens")
     os.mkdir("monitors")
-    # Most hosts have the journal of scheduled threads in memory.
+    # The journal of scheduled threads is put in memory, as on most hosts.
     os.mkdir("journal", 0o700)
     os.makedirs(JOURNAL, 0o700, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=700", "tmpfs", "journal"], check=True)
@@ -446,7 +447,7 @@ def main(program, length):
 
 
 def report(table):
-    """Prints the table. Returns true if no number is above its limit."""
+    """Prints the table. Returns true if all numbers are within their limits."""
     base = table["no attack"]["missed"]
     is_right = True
     print(f"{'part':<20} longest reserve  within 0.5 s  longest start  remote  missed  restart")

@@ -1,10 +1,10 @@
 """Gives mutated files to the program: `mutate.py PROGRAM COUNT [SEED]`, as root.
 
-The current folder is that of the tree. Each of COUNT rounds changes one file at random: a trace, a
-recording of another program, a scenario, the text that libvirt sends to the hook, or a ledger. A
-command of the program then reads the file. It must end within five seconds with a documented exit
-code, use at most 2 GiB of address space, and must not panic. If it rebuilds a ledger, it must keep
-the damaged file. A file that fails is kept, and its path is printed.
+The current folder must be the root of the tree. Each of COUNT rounds changes one file at random: a
+trace, a recording of another program, a scenario, the text that libvirt sends to the hook, or a
+ledger. A command of the program then reads the file. It must end within five seconds with a
+documented exit code, use at most 2 GiB of address space, and must not panic. If it rebuilds a
+ledger, it must keep the damaged file. A file that fails is kept, and its path is printed.
 """
 
 import os

@@ -4,8 +4,8 @@ usage: rt_app.py SLACKLINE SECONDS
 
 Each workload runs three times: by rt-app itself on this host, imported and simulated, and imported
 and live under the dispatcher. rt-app's threads use SCHED_DEADLINE. The CPU time of its threads is
-the kernel's count (`schedstat`), between one second after the start and the end of the run. The
-programs run one after another. Slackline uses the last CPU. Needs root and Debian's package
+the kernel's count (`schedstat`), from one second after the start until one second before the end.
+The programs run one after another. Slackline uses the last CPU. Needs root and Debian's package
 `rt-app`.
 
 The event `runtime` computes until a given time has passed, including the time of preemptions. The

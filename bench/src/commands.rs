@@ -1,6 +1,5 @@
-//! Duration of whole commands. Three durations are measured. The first is that of the simulated
-//! host with a driver domain, compared with real time. The second is that of the allocation error
-//! test on one core. The third is that of the experiments of the papers on all cores.
+//! Duration of three whole commands: a simulation with a driver domain, compared with real time;
+//! the allocation error test on one core; and the experiments of the papers on all cores.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,7 +19,8 @@ const ALERT: f64 = 2.0;
 /// Target: maximum duration in seconds of all experiments of the papers with ten seeds.
 const PAPERS: f64 = 120.0;
 
-/// Measures every command `rounds` times. Slow commands run only once. Returns Markdown.
+/// Measures every command `rounds` times, except the slow command, which runs once. Returns
+/// Markdown.
 pub(crate) fn run(rounds: u32) -> Result<String> {
     let mut rows = Vec::new();
     // The first policy is the policy of the scenario.
@@ -67,7 +67,7 @@ fn row(what: &str, took: &str, promised: &str, holds: bool) -> Vec<String> {
 }
 
 /// Returns the seconds that `slackline` takes with the arguments `words`. `threads` limits the
-/// number of its threads. `None` for no limit.
+/// number of its threads. If `None`, the number is not limited.
 fn seconds(words: &[&str], threads: Option<usize>) -> Result<f64> {
     let itself = std::env::current_exe().context("cannot read the path of this program")?;
     let slackline = itself.with_file_name("slackline");

@@ -336,8 +336,8 @@ fn one_percent(setting: &LiveSetting) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let machines = [("a", 100, 10_000)];
     let usual = spinners(setting.seconds, "0.05cpu", &machines);
-    // If timers are late, a policy can keep either the share or the slices. It forgives at most a
-    // quarter of a slice.
+    // If timers are late, a policy can keep either the share or the slices. The policy
+    // forgives at most a quarter of a slice.
     let ways = [
         (
             "with overrun `repay`, which keeps the share",

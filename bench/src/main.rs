@@ -1,5 +1,5 @@
-//! Benchmarks of all speeds and precisions that Slackline promises. Each is compared with another
-//! system or with the kernel.
+//! Benchmarks of all speeds and precisions that Slackline promises. Each value is compared with
+//! another system or with the kernel.
 
 mod balance;
 mod commands;
@@ -45,8 +45,8 @@ enum Bench {
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
-    /// Measure the simulator with 8, 64 and 256 CPUs and 32 vCPUs per CPU under every policy, also
-    /// in instructions with valgrind.
+    /// Measure the simulator with 8, 64 and 256 CPUs and 32 vCPUs per CPU under every policy: time,
+    /// and instructions if valgrind is installed.
     Cpus {
         /// Number of timed runs of each policy and size. The fastest run is used.
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
@@ -61,7 +61,8 @@ enum Bench {
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
-    /// Measure each policy, and its original scheduler if there is one, with 2 to 100,000 vCPUs.
+    /// Measure each policy with 2 to 100,000 vCPUs, and compare it with the stored costs of its
+    /// original scheduler, if there is one.
     Policy {
         /// Number of runs of each policy and size.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -91,8 +92,8 @@ enum Bench {
         /// Seconds of each measurement. With five measurements per row, all parts take 15 minutes.
         #[arg(long, default_value_t = 12)]
         seconds: u64,
-        /// Only these parts: three, busy, percent, fine, change, mixed. A saved result keeps the
-        /// sections of all other parts.
+        /// Only these parts: three, busy, percent, fine, change, mixed, gaps. A saved result keeps
+        /// the sections of all other parts.
         #[arg(long, value_delimiter = ',')]
         parts: Vec<String>,
     },

@@ -160,7 +160,7 @@ fn heard_once() -> Result<f64> {
 }
 
 /// Returns two costs of the original scheduler in nanoseconds: of a pass, and of a block with a
-/// wake. `None` for a cost that is unknown.
+/// wake. A cost is `None` if it is unknown.
 fn original(name: &str, size: usize) -> Result<(Option<f64>, Option<f64>)> {
     let rows = ORIGINALS.lines().filter(|line| !line.starts_with('#')).skip(1);
     for row in rows {
@@ -301,7 +301,7 @@ impl BenchHardware {
     }
 }
 
-/// Returns a share that each of `size` vCPUs can have at one time.
+/// Returns a share that is small enough for each of `size` vCPUs to have it at the same time.
 fn share(case: &PolicyCase, size: usize) -> Result<Values> {
     let fields = case.spec.share_fields;
     let period = format!("{}us", 100 * size);

@@ -177,7 +177,7 @@ impl Calibration {
             .collect()
     }
 
-    /// Returns a description of the search for readers.
+    /// Returns a description of the search, as a text for readers.
     #[must_use]
     pub fn describe(&self) -> String {
         let costs: Vec<&str> = self.costs.iter().map(|cost| cost.name.as_str()).collect();

@@ -4,18 +4,18 @@
 //! The verdicts:
 //! - *reproduced*: our value is within the tolerance that the experiment declares. If the published
 //!   value can be read only with a larger error, that error is the tolerance. A finding without a
-//!   number is reproduced if our results have it too. A finding about a direction only can
-//!   at best have the *same shape*. So can a number that is off by more than 25 %, unless its
-//!   tolerance is in points.
+//!   number is reproduced if our results have it too. Two kinds of values have at best the *same
+//!   shape*: a finding that states a direction but no size, and a number that is off by more than
+//!   25 %, unless its tolerance is in points.
 //! - *same shape*: our value is not within the tolerance, but the order agrees. If two published
 //!   values of the group differ by more than the tolerance, our values have the same order. If two
-//!   points are compared, the same point is higher. If the paper states their difference, our
-//!   difference is between half and twice that.
+//!   points are compared, the same point is higher in our results as in the paper. If the paper
+//!   states their difference, our difference is between half and twice the published difference.
 //! - *same shape* for a series of which only the order has a meaning: Spearman's rank correlation
 //!   is at least 0.8.
 //! - *differs*: our value is neither reproduced nor of the same shape.
-//! - *nothing to compare*: agreement would prove nothing. Of the published plot only the range of
-//!   the axis is known, or the test is `alike` or `same` and the measure is zero at all points.
+//! - *nothing to compare*: agreement would prove nothing, for one of two reasons. Only the range of
+//!   the published plot's axis is known, or the test is `alike` or `same` and all values are zero.
 //!   Such a row does not count for its group, and a summary lists it separately.
 //! - *not attempted*: no experiment compares the value, or its quick form leaves out a point of
 //!   the row.

@@ -202,7 +202,7 @@ impl FileFault {
             FileFault::Twice { .. } => Some("give one of them another name".into()),
             FileFault::BadScenario { hint, .. } => hint.clone(),
             FileFault::BadPath { .. } => {
-                Some("write `domain.NAME.KEY`, `host.KEY`, or `policy` for all of a table".into())
+                Some("write `domain.NAME.KEY`, `host.KEY`, or `policy` for the whole table".into())
             }
             FileFault::WrongTest { .. } => Some(
                 "use `value` for a number, `inside` for a range, `ranked` for a series, and any \

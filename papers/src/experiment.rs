@@ -23,11 +23,11 @@ pub struct Experiment {
     pub name: String,
     /// Subject of the experiment.
     pub title: String,
-    /// Names of the figures and tables that the experiment reproduces. The experiment can be
-    /// selected by them too.
+    /// Names of the figures and tables that the experiment reproduces. Users can select the
+    /// experiment by each of these names, as well as by its own name.
     pub figures: Vec<String>,
     /// True if a parameter was chosen so that published values are met. The experiment then
-    /// explains them, but does not predict them.
+    /// explains these values, but does not predict them.
     pub explains: bool,
     /// True if the experiment runs with real processes on a live host.
     pub is_live: bool,
@@ -60,8 +60,8 @@ pub struct Experiment {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Override {
-    /// The changes apply to these points of the experiment. They are written as in a comparison
-    /// with published values, such as `bvt-50ms/1`.
+    /// Points of the experiment to which the changes apply. The points are written as in a
+    /// comparison with published values, such as `bvt-50ms/1`.
     pub(crate) at: Spanned<String>,
     /// Variables. Wherever `set` contains the name of a variable in braces, that name is replaced
     /// by the text of the variable.
@@ -95,7 +95,7 @@ pub(crate) struct RepeatRule {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Quick {
-    /// Number of seeds in the quick form. `None` for as many seeds as in the full experiment.
+    /// Number of seeds in the quick form. If `None`, it is the number in the full experiment.
     seeds: Option<u64>,
     /// Points that the quick form keeps, by axis. All points of other axes are kept.
     #[serde(default)]
@@ -130,12 +130,12 @@ pub struct Measure {
     /// Factor by which the result is multiplied after the addition.
     #[serde(default = "one")]
     pub(crate) times: f64,
-    /// Unit of the measure for readers. With `%`, `ms` and `us` the value is scaled too.
+    /// Unit of the measure for readers. If it is `%`, `ms` or `us`, the value is scaled to it.
     #[serde(default)]
     pub unit: String,
-    /// Start of the measured window of the run. `None` for the end of the warm-up.
+    /// Start of the measured window of the run. If `None`, the window starts after the warm-up.
     pub(crate) from: Option<Spanned<String>>,
-    /// End of the measured window of the run. `None` for the end of the run.
+    /// End of the measured window of the run. If `None`, the window lasts until the run ends.
     pub(crate) to: Option<Spanned<String>>,
 }
 
@@ -154,7 +154,7 @@ pub struct Plot {
     pub(crate) x: Option<Spanned<String>>,
     /// Name of the experiment's axis along the y axis of a map. `None` if the plot is not a map.
     pub(crate) y: Option<Spanned<String>>,
-    /// Value at which a map separates tiles by a line.
+    /// Value of the line in a map: the line separates tiles above this value from other tiles.
     #[serde(default)]
     pub(crate) line: f64,
     /// Points that the plot shows, written as in the key `at` of a comparison. `None` if the plot
@@ -163,9 +163,9 @@ pub struct Plot {
     /// Id of the published range of the plot's axis.
     pub(crate) published: Option<Spanned<String>>,
     /// Length of a time window in a plot over time, which shows each domain's CPU time per window.
-    /// `None` for a plot of a measure.
+    /// If `None`, the plot shows a measure.
     pub(crate) over_time: Option<Spanned<String>>,
-    /// End of a plot over time. `None` for the end of the run.
+    /// End of a plot over time. If `None`, the plot lasts until the run ends.
     pub(crate) until: Option<Spanned<String>>,
     /// True if a plot over time shows the accumulated CPU time, and not the CPU time in each
     /// window.

@@ -1,7 +1,8 @@
 //! Reproduction of papers: reads the folder of a paper, runs its experiments, compares the results
-//! with the published values, and writes them. This crate contains nothing about particular papers.
+//! with the published values, and writes results and verdicts. This crate contains nothing about
+//! particular papers.
 //!
-//! A folder contains `paper.toml` (about the paper, and its experiments), `paper.md` (for readers),
+//! A folder contains `paper.toml` (the paper and its experiments), `paper.md` (for readers),
 //! `published.toml` (numbers as printed), a file for each experiment, and the scenarios. An
 //! experiment varies a scenario along axes and runs every point with several seeds. It computes
 //! measures by name, and declares published values for comparison, with tolerances. Runs do not

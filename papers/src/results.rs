@@ -25,7 +25,7 @@ pub struct Provenance {
     pub command: String,
     /// Date, such as `2007-09-30`.
     pub date: String,
-    /// Properties of the live host. `None` for simulations.
+    /// Properties of the live host. If `None`, the results are from simulations.
     pub machine: Option<String>,
 }
 

@@ -319,7 +319,7 @@ impl Window {
             self.meter.record(&record);
         }
         // A run interval of another CPU may be recorded later and still begin before the end. So
-        // the meter ends with the run only.
+        // the meter is ended only when the run ends.
         if matches!(record, Record::Ended { .. }) {
             self.meter.record(&Record::Ended { at: self.to });
             self.has_ended = true;

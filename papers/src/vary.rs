@@ -21,7 +21,7 @@ impl Experiment {
         self.scaled(point, &Table::new())
     }
 
-    /// Returns the scenario at a point in which some costs are scaled.
+    /// Returns the scenario at a point, with some costs scaled.
     pub(crate) fn scaled(&self, point: &[usize], scale: &Table) -> Result<Scenario, PaperError> {
         let text = self.table(point, scale)?.to_string();
         let folder = self.base.file.parent().unwrap_or(Path::new("")).to_owned();
@@ -38,7 +38,7 @@ impl Experiment {
         self.source.fault(&place, FileFault::BadScenario { point, message, hint })
     }
 
-    /// Returns the value at a path of the scenario at a point in which some costs are scaled.
+    /// Returns the value at a path of the scenario at a point, with some costs scaled.
     pub(crate) fn value_at(
         &self,
         point: &[usize],

@@ -139,7 +139,8 @@ pub(crate) fn table(columns: Vec<(&str, ArrayRef)>) -> PyResult<Table> {
     table_of(schema, columns.into_iter().map(|(_, column)| column).collect(), rows)
 }
 
-/// Returns columns with a schema as a table. `rows` is the number of rows, also without columns.
+/// Returns columns with a schema as a table. `rows` is the number of rows, which a table has even
+/// if it has no columns.
 pub(crate) fn table_of(schema: Schema, columns: Vec<ArrayRef>, rows: usize) -> PyResult<Table> {
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     let batch = RecordBatch::try_new_with_options(Arc::new(schema), columns, &options);

@@ -106,8 +106,8 @@ impl MetricColumns {
         Ok(())
     }
 
-    /// Returns the columns as a table. Every column may have nulls, so that tables of other runs
-    /// have the same schema.
+    /// Returns the columns as a table. Every column is nullable, so that tables of all runs have
+    /// the same schema.
     pub(crate) fn finish(self) -> PyResult<Table> {
         let columns: Vec<(&str, ArrayRef)> =
             self.columns.into_iter().map(|(name, column)| (name, column.finish())).collect();

@@ -42,7 +42,7 @@ struct Job {
     /// Name of the policy in the results, if the policy is written in Python.
     policy: Option<String>,
     has_columns: bool,
-    /// Path of the file to which the trace is written. `None` for no trace.
+    /// Path of the file to which the trace is written. If `None`, no trace is written.
     save: Option<String>,
 }
 
@@ -51,7 +51,7 @@ struct FinishedJob {
     numbers: Numbers,
     events: u64,
     columns: Option<Columns>,
-    /// Path of the saved trace and the result of writing it. `None` for no trace.
+    /// Path of the saved trace and the result of writing it. `None` if no trace was requested.
     saved: Option<(String, io::Result<()>)>,
 }
 

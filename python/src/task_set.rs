@@ -85,7 +85,7 @@ impl TaskSet {
         self.inner.set.utilisation_ppm()
     }
 
-    /// The tasks, under "fixed" in the order of their priorities.
+    /// The tasks. If the scheduler is "fixed", they are in the order of their priorities.
     #[getter]
     fn tasks(&self) -> Vec<FitTask> {
         rows(&self.inner)

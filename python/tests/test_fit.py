@@ -178,7 +178,7 @@ def test_refusal_of_a_small_share_names_the_smallest_share() -> None:
     assert "more than twice" in str(slackline.fit(set_, period="25ms", reserve="0%").hint)
 
 
-def test_task_set_of_dictionaries_equals_its_text() -> None:
+def test_task_set_is_made_from_a_list_of_dictionaries() -> None:
     rows = [
         {"name": "control", "work": "1ms", "period": "10ms"},
         {"name": "log", "work": "8ms", "period": "100ms", "deadline": "90ms"},

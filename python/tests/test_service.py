@@ -91,7 +91,7 @@ def test_reserve_sends_parameters_with_an_idempotency_key(stand_in: StandIn) -> 
     assert headers["content-type"] == "application/json"
 
 
-def test_change_names_the_expected_revision(stand_in: StandIn) -> None:
+def test_change_request_contains_the_expected_revision(stand_in: StandIn) -> None:
     stand_in.answers["PATCH /v1/reservations/web"] = (200, b'{"name": "web"}')
     service(stand_in).change("web", slice="4ms", if_revision=3)
     [(_, _, headers, body)] = stand_in.requests

@@ -99,7 +99,7 @@ fn build_program(metadata: &Metadata, commit: &str) -> Result<PathBuf> {
 fn build_agent(metadata: &Metadata) -> Result<PathBuf> {
     let mut cargo = step::cargo();
     cargo.args(["build", "--profile", "dist", "--locked", "--package", "slackline-agent"]);
-    // Build scripts are linked statically unless a target is named.
+    // Without `--target`, the flags would apply to build scripts too.
     step::run(cargo.args(["--target", TARGET]).env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
     Ok(metadata.target.join(TARGET).join("dist/slackline-agent"))
 }

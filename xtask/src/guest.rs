@@ -1,4 +1,5 @@
-//! A small Linux guest for tests: Debian's kernel, and an initial file system with one program.
+//! A small Linux guest for tests: Debian's kernel, and an initial file system with busybox and the
+//! guest agent.
 //!
 //! Live tests need VMs that boot in seconds, that need no disk, network or hardware virtualization,
 //! and that have a known load. The kernel and busybox are Debian packages, which the host's own
@@ -24,8 +25,8 @@ use anyhow::{Context, Result, bail, ensure};
 /// built in that a guest needs to boot, and is half as large as the general kernel.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// Debian package of the only program in the guest. The program is static, because the guest has no
-/// libraries.
+/// Debian package of busybox, the guest's shell and tools. The program is static, because the guest
+/// has no libraries.
 const BUSYBOX_PACKAGE: &str = "busybox-static";
 
 /// Kernel modules that a virtio-serial port needs, in the order of their dependencies. They are not

@@ -19,7 +19,7 @@ Checks:
   quick    check fmt and tidy, and test the changed crates without live tests
   tidy     check rules that the compiler does not: line lengths, dependencies, SPECIFICATION
   test     run all tests
-  no-std   build without `std` the crates that must not need it
+  no-std   check that the crates `units` and `policy` can be built without `std`
   scenarios [--release]
            check the example scenarios, with a debug build or the release build
   python   build the wheel of the Python module and test it
@@ -33,8 +33,8 @@ Long checks, run by hand:
   service  [--seeds N] [--from M]
            simulate the service with random requests and faults; default 10,000 seeds
   manager  [--seeds N | --runs N]
-           test the manager with N random predictors and wrong measurements, default a million;
-           or simulate N hosts with a manager that predicts with `whatif`
+           --seeds: test the manager with N random predictors and wrong measurements (the default,
+           with a million); --runs: simulate N hosts with a manager that predicts with `whatif`
   fit      [--sets N]
            check the proof and the trace of `fit` for N random task sets; default 1,000
   fuzz     [--minutes N] [http|body|link|proc|qmp|hook]
@@ -42,7 +42,8 @@ Long checks, run by hand:
   soak     [--minutes N]
            kill the processes of a live session in turn; default 5 minutes; as root
   soak-mechanisms [--rounds N]
-           kill each process of each mechanism of `--enforce` in turn; default 200 times; as root
+           for each mechanism of `--enforce`, kill processes of `hold` and of the daemon in turn;
+           default 200 times; as root
   soak-service [--minutes N] [--kills N]
            start and end VMs of a daemon, with N kills and then a fault each minute; default 10
            minutes; as root

@@ -24,13 +24,13 @@ const FOLDER: &str = "target/mutants";
 /// Selection of the changes to try.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct MutantSelection {
-    /// Names of the crates' folders. Empty for all crates.
+    /// Names of the crates' folders. If empty, all crates are selected.
     pub crates: Vec<String>,
     /// Fraction of all changes, such as `0/4` for every fourth change from the first on.
     pub shard: Option<String>,
     /// Patterns of file paths. Only changes in matching files are tried.
     pub files: Vec<String>,
-    /// Maximum number of stages of tests. `None` for all stages.
+    /// Maximum number of stages of tests. If `None`, all stages are run.
     pub stages: Option<usize>,
 }
 

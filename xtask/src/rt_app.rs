@@ -9,7 +9,7 @@ use crate::step;
 /// Shortest comparison in seconds. The threads of rt-app are measured for two seconds less.
 const SHORTEST: u64 = 5;
 
-/// Runs workloads by rt-app, in a simulation and in a live run. Each takes `seconds` seconds.
+/// Runs each workload by rt-app, in a simulation and in a live run, for `seconds` seconds each.
 /// Compares the CPU times of the threads. Needs root and the package `rt-app`.
 ///
 /// # Errors

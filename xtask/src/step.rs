@@ -49,8 +49,8 @@ pub fn build_release() -> Result<()> {
     run(cargo().args(["build", "--release", "--locked", "-p", "slackline"]))
 }
 
-/// Passes the release build to a Python program in `xtask`, with a length in seconds. Returns
-/// success if the program does.
+/// Passes the release build to a Python program in `xtask`, with a number: a length in seconds or a
+/// count. Returns success if the program does.
 ///
 /// # Errors
 ///

@@ -154,8 +154,8 @@ pub fn run_of(packages: &[&str]) -> Result<Tally> {
     play(Vec::new(), tests.map(TestPart::Program).collect())
 }
 
-/// Runs all parts and prints the results. Parts in `live` run one at a time, in the order of the
-/// list from its end. One CPU is left to them, and the other parts have the lowest priority.
+/// Runs all parts and prints the results. Parts in `live` run one at a time, and the last part of
+/// the list runs first. One CPU is left to them, and the other parts have the lowest priority.
 fn play(live: Vec<TestPart<'_>>, others: Vec<TestPart<'_>>) -> Result<Tally> {
     let count = live.len() + others.len();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -55,7 +55,7 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
 
 /// Returns the table of results for groups of shares. Shares are grouped because percentiles need a
 /// hundred seconds of samples. Targets apply only to seconds in which no hypervisor took CPU time.
-/// Every limit loses such time, and chance decides which limit is affected.
+/// A hypervisor takes CPU time at random moments, so chance decides which interface loses it.
 fn together(ways: &[LimitInterface], measured: &[AlertResults<'_>]) -> String {
     let mut rows = Vec::new();
     for (name, is_small, at_most_a) in [("up to 10 %", true, 3.0), ("above 10 %", false, 1.0)] {

@@ -9,7 +9,8 @@ use super::{LiveSetting, ROUNDS, lateness, promise, rounds, spread, sum, worst_r
 use crate::report::Row;
 
 /// Subjects, each with two numbers: busy threads per process, and busy processes that a first,
-/// sleeping process starts. With `None` there is only the first process, and it is busy.
+/// sleeping process starts. If the second number is `None`, there is only the first process, and it
+/// is busy.
 const SUBJECTS: [(usize, Option<usize>); 7] =
     [(1, None), (2, None), (4, None), (8, None), (1, Some(1)), (1, Some(2)), (1, Some(8))];
 

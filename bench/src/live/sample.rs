@@ -42,8 +42,8 @@ impl Errors {
     }
 }
 
-/// Measures the errors of a process that always computes under a limit, together with all other
-/// load on the CPU. `None` if this host does not have the interface of the limit.
+/// Measures the errors of a limited process that always computes, while all other load on the CPU
+/// runs. `None` if this host does not have the interface of the limit.
 pub(crate) fn under(
     setting: &LiveSetting,
     way: &LimitInterface,

@@ -176,7 +176,7 @@ fn looks() -> Result<String> {
     Ok(table(&heads, &rows))
 }
 
-/// A fake host. Its vCPUs always compute, and those of a CPU run one after another.
+/// A fake host. Its vCPUs always compute, and the vCPUs of each CPU run one after another.
 struct FakeDrive {
     host: FedHost,
     cpus: usize,
@@ -233,8 +233,8 @@ impl FakeDrive {
                 spent += begun.elapsed().as_nanos() as f64;
                 looks += 1;
             }
-            // In each period of ten slices, all vCPUs have exhausted their budgets before the last
-            // two.
+            // A period has the length of ten slices. After eight slices, all vCPUs of a CPU have
+            // exhausted their budgets, so the time of the last two slices is skipped.
             self.now += SLICE;
             if u32::try_from(step)? % VCPUS == VCPUS - 1 {
                 self.now += SLICE * 2;

@@ -24,8 +24,8 @@ use crate::report::{Row, quantile};
 /// Number of changes of each kind.
 const CHANGES: usize = 300;
 
-/// Time between two changes. The changes stay below the daemon's rate limit, and the time is not a
-/// multiple of a period.
+/// Time between two changes. It is long enough for the daemon's rate limit, and is no multiple of a
+/// period.
 const REST: Duration = Duration::from_millis(47);
 
 const PERIOD: Span = Span::from_ms(10);

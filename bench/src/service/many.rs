@@ -177,7 +177,7 @@ fn needs(daemon: &Daemon<'_>) -> Result<Vec<Row>> {
 }
 
 /// Number of clients that make and release reservations at one time. The rate limit applies to each
-/// client, so several clients together may send more requests. One client uses the Unix socket, and
+/// client, so several clients together can send more requests. One client uses the Unix socket, and
 /// the others use TLS.
 const PEOPLE: usize = 4;
 

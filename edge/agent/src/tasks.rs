@@ -94,9 +94,9 @@ fn some(count: usize) -> u8 {
     u8::try_from(count).unwrap_or(u8::MAX)
 }
 
-/// Returns the indexes of two classes of a report. One is the first class with a runnable task. The
-/// other is the first class that has a blocked task and a task that I/O has woken. A change of
-/// either index is reported at once.
+/// Returns two indexes of classes in a report: of the first class with a runnable task, and of the
+/// first class that has a blocked task and a task that I/O has woken. A change of either index is
+/// reported at once.
 pub(crate) fn best(says: &Says) -> (Option<usize>, Option<usize>) {
     let Says::Classes(classes) = says else { return (None, None) };
     let first =

@@ -131,7 +131,7 @@ fn simulated(args: &Alert) -> Result<TestReport, Problem> {
     Ok(TestReport { form: trials.form, how, seeds, results, ablations })
 }
 
-/// Tests the mechanisms that the options name on this host.
+/// Tests on this host the mechanisms that the options name.
 fn live(args: &Alert) -> Result<TestReport, Problem> {
     let targets = match (&args.targets[..], args.quick) {
         ([], true) => shares(&QUICK_TARGETS),
@@ -147,7 +147,7 @@ fn live(args: &Alert) -> Result<TestReport, Problem> {
 /// Returns a sentence that describes the simulated test.
 fn how(trials: &Trials) -> String {
     let what = match trials.form {
-        Form::One => "a VM that never blocks beside a Dom0 with 6 % on one CPU",
+        Form::One => "a VM that never blocks, beside a Dom0 with a share of 6 % on the same CPU",
         Form::Smp => "three VMs that never block on two CPUs",
     };
     let (length, seeds) = (trials.length, trials.seeds);
@@ -232,7 +232,8 @@ fn trials(args: &Alert, form: Form) -> Result<Trials, Problem> {
     Ok(Trials { form, targets, length: length(args, usual.length)?, seeds })
 }
 
-/// Returns the time for which each target share is tested: `usual` without `--length`.
+/// Returns the time for which each target share is tested: the value of `--length`, or else
+/// `usual`.
 fn length(args: &Alert, usual: Span) -> Result<Span, Problem> {
     let length = args.length.unwrap_or(usual);
     if length < Span::from_secs(1) || length > Span::from_secs(24 * 3600) {

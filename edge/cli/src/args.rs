@@ -153,7 +153,7 @@ pub(crate) struct Keeping {
     /// Save the trace in the format of the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// Save a CSV row per second and domain or CPU; with axes, per point and vCPU.
+    /// Save one CSV row per domain or CPU in each second; with axes, per vCPU at each point.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
     /// Save numbers, timeline and scenario as an HTML page.
@@ -325,9 +325,9 @@ pub(crate) struct Sweep {
 /// Join the parts of a sweep into the table that one sweep would write
 ///
 /// Each part was written by `slackline sweep --part K/N`, on any machine with the same program. The
-/// table is the same, byte for byte, as that of a sweep without --part. A part that is missing,
-/// incomplete, damaged, given twice, of another sweep, or of another build of the program is
-/// refused. Files that the scenario names must be here too.
+/// table is the same, byte for byte, as that of a sweep without --part. `join` fails if a part is
+/// missing, incomplete, damaged or given twice, or if it is from another sweep or another build of
+/// the program. Files that the scenario names must exist on this machine too.
 ///
 /// Example:
 ///   slackline sweep host.toml --csv host.csv --part 1/2
@@ -389,7 +389,7 @@ pub(crate) struct Alert {
     /// Number of simulated runs, each with its own seed [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: Option<u64>,
-    /// Shorten the test: simulated, 20s per share and 3 seeds; live, 3s and 7 shares.
+    /// Shorten the test: 20s per share and 3 seeds if simulated, 3s and 7 shares if live.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Write results and figures as one HTML page.

@@ -156,7 +156,7 @@ fn look_at(target: &LiveTarget, vcpus: usize) -> Result<String, String> {
         Err(error) => Err(error.to_string()),
     };
     match target {
-        LiveTarget::Command { argv, .. } => Ok(format!("`{}` was not started", argv[0])),
+        LiveTarget::Command { argv, .. } => Ok(format!("`{}` is started only by `run`", argv[0])),
         LiveTarget::Pid { pid, threads: Threads::Process } => {
             let threads = Tid::new(*pid).map(threads_of);
             match threads {

@@ -86,8 +86,8 @@ impl HeldCommand {
     }
 
     /// Ends the command and all processes that it started: first by SIGTERM, then by SIGKILL.
-    /// `list` returns those that exist at the time of the call. A process that is started after the
-    /// SIGTERM gets only the SIGKILL.
+    /// `list` returns the processes that exist at the time of its call. A process that is started
+    /// after the SIGTERM gets only the SIGKILL.
     pub(crate) fn end_with(&mut self, mut list: impl FnMut() -> Vec<Tid>) {
         let mut family = ProgramFamily::default();
         list().into_iter().for_each(|pid| family.add(pid));

@@ -123,7 +123,7 @@ fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<LiveRun
         let mut runs = Vec::new();
         for &seed in seeds {
             let scenario = with_seed(scenario.clone(), seed);
-            // All runs are drawn, so that all do the same work.
+            // A timeline is made in each run, so that all runs do the same work.
             let end = Time::START.after(scenario.length);
             let timeline =
                 |header: &Header| args.report.is_some().then(|| RunTimeline::new(header, end));

@@ -56,7 +56,7 @@ struct Guest {
     slice: Span,
     period: Span,
     is_exact: bool,
-    /// Need in each period, in percent of the period.
+    /// CPU time needed in each period, in percent of the period, by hour of the day.
     needs: fn(u64) -> u64,
 }
 

@@ -65,7 +65,7 @@ fn tasks_of(file: &Path, text: &str) -> Result<NamedTasks, Problem> {
 }
 
 /// Returns the kind of reservation that the options ask for: the smallest slice, the largest
-/// period, or the period with which most VMs fit.
+/// period, or the period with which the largest number of VMs fits.
 fn asked(args: &FitArgs) -> AskedReservation {
     match args.share {
         _ if args.most_vms => AskedReservation::MostVms,

@@ -107,8 +107,8 @@ pub(crate) fn hold(args: &HoldArgs) -> Result<(), Problem> {
 }
 
 /// Ends the command and all processes that it started, unless the command has exited by itself. The
-/// target must still be held: only then does `processes` return all of them. Returns the processes
-/// that an exited command has left.
+/// target must still be held: only then does `processes` return all of them. If the command has
+/// exited, returns its processes that still run.
 fn end_command(
     end: &Result<End, Problem>,
     command: Option<&mut HeldCommand>,
@@ -127,7 +127,7 @@ fn end_command(
 }
 
 /// Returns the result of `hold`. If the command has exited by itself, the result is its exit code.
-/// `left` are the processes that it has left.
+/// `left` are the processes that the command started and that still run.
 fn conclude(
     end: Result<End, Problem>,
     command: Option<HeldCommand>,
@@ -461,14 +461,14 @@ impl Holding {
         self.ids.iter().flat_map(|&id| self.session.processes_of(id)).collect()
     }
 
-    /// Prints a note if the guest now has more vCPUs than those that `hold` schedules.
+    /// Prints a note if the guest now has more vCPUs than `hold` schedules.
     fn report_more_vcpus(&mut self, passed: Span) -> Result<(), Problem> {
         let Some((pid, known)) = &mut self.guest else { return Ok(()) };
         if !self.shown.is_time_for_vcpus(passed) {
             return Ok(());
         }
-        // Only a monitor could count vCPUs of a guest whose threads have no names. It is not asked
-        // here.
+        // If the guest's threads have no names, only the VM monitor could count the vCPUs. The
+        // monitor is not asked here.
         let there = vcpus::find_named(*pid).unwrap_or_default().len();
         if there > *known {
             self.shown.more_vcpus(there - *known)?;
@@ -512,7 +512,7 @@ fn of_request(error: RequestError) -> Problem {
 }
 
 /// Returns the error for a lack of capacity. If the user requested a share, the hint states a share
-/// too.
+/// and not a slice.
 fn in_same_terms(args: &HoldArgs, parts: usize, error: RequestError) -> Problem {
     let hint = match &error {
         RequestError::Declined(

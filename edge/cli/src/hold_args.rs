@@ -18,11 +18,12 @@ const TARGETS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
 /// exit code.
 ///
 /// With --cpu above one CPU, a process runs with its children on several CPUs at once. With --vcpus
-/// and --cpu, each vCPU has an equal share, and may use budget unused by the VM's other vCPUs.
+/// and --cpu, each vCPU has an equal share, and may use budget that the VM's other vCPUs leave
+/// unused.
 ///
-/// With --enforce the kernel enforces: deadline for single threads, quota for a limit only
-/// (--at-most), weight for a share among siblings. A mechanism refuses a request that it cannot
-/// express. auto chooses one, and says why.
+/// --enforce lets the kernel enforce the request: `deadline` for single threads, `quota` for a
+/// limit without a guarantee (--at-most), `weight` for a share among siblings. A mechanism refuses
+/// a request that it cannot express. `auto` chooses a mechanism, and says why.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("target").required(true).args(TARGETS)))]
 pub(crate) struct HoldArgs {
@@ -50,7 +51,7 @@ pub(crate) struct HoldArgs {
     /// Also allow slack beyond the reservation [default: hard limit].
     #[arg(long, conflicts_with = "exact")]
     pub(crate) at_least: bool,
-    /// Only limit: no more than the slice, without a guarantee.
+    /// Set a limit without a guarantee: no CPU time beyond the slice.
     #[arg(long, conflicts_with_all = ["exact", "at_least"])]
     pub(crate) at_most: bool,
     /// Mechanism: auto, dispatcher, deadline, quota or weight [default: dispatcher].

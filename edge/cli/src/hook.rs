@@ -19,7 +19,7 @@ use crate::terminal;
 /// missing, the guest starts.
 const SCRIPT: &str = "\
 #!/bin/sh
-# Reserves CPU time for libvirt guests as they start, as their metadata asks. Written by
+# When a libvirt guest starts, reserves the CPU time that its metadata requests. Written by
 # `slackline hook libvirt --script`; install as /etc/libvirt/hooks/qemu.d/slackline.
 # Exit code 1 prevents the start of a guest that requires a reservation and has none.
 case \"$2 $3\" in
@@ -100,7 +100,7 @@ struct ReservationRefusal {
 /// Reads the domain XML of the guest, and makes the reservation that the guest's metadata requests.
 fn reserve(args: &Libvirt) -> Result<(), ReservationRefusal> {
     let not_ours = |why: String| ReservationRefusal { why, is_required: false };
-    // The connection is opened with full privileges. The guest's metadata is parsed without any.
+    // The connection is opened with full privileges. The metadata is parsed without privileges.
     let client = Client::connect(&args.socket);
     give_up_rights().map_err(|error| not_ours(format!("cannot drop privileges: {error}")))?;
     let mut xml = Vec::new();
@@ -123,8 +123,8 @@ fn reserve(args: &Libvirt) -> Result<(), ReservationRefusal> {
     })
 }
 
-/// Makes the reservation that a guest's metadata requests. If it exists already, changes it to the
-/// current metadata.
+/// Makes the reservation that a guest's metadata requests. If the reservation exists already,
+/// changes it to what the metadata requests now.
 fn ask(client: &mut Client, metadata: &Metadata) -> Result<Reservation, ClientError> {
     let Metadata { name, wanted, .. } = metadata;
     let exists = match client.reserve(name, wanted) {

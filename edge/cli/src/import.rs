@@ -29,7 +29,7 @@ const MODE: u32 = 0o600;
 pub(crate) fn import(args: &ImportArgs) -> Result<(), Problem> {
     let [files @ .., out] = &args.files[..] else { unreachable!("a file is required") };
     if files.is_empty() && args.kind != ImportKind::Uunifast {
-        let message = format!("cannot import {}: no file to write is named", out.display());
+        let message = format!("cannot import {}: the file to write is not named", out.display());
         let hint = "name the file to write last: slackline import KIND FILE... OUT";
         return Err(Problem::BadOption { message, hint: Some(hint.into()) });
     }

@@ -35,7 +35,7 @@ pub(crate) struct ImportArgs {
     /// Files to read (`-` is standard input), and last the file to write: a scenario ends in .toml.
     #[arg(value_parser = file, num_args = 1.., required = true, value_name = "FILE... OUT")]
     pub(crate) files: Vec<PathBuf>,
-    /// Process that is a VM, e.g. `web=pid:17`; repeatable [default: by names of threads].
+    /// Process that is a VM, e.g. `web=pid:17`; repeatable [default: recognised by thread names].
     #[arg(long, value_name = "[NAME=]pid:NUMBER", help_heading = "Recordings")]
     pub(crate) r#for: Vec<Target>,
     /// Leave out names of VMs and processes.
@@ -96,9 +96,9 @@ pub(crate) struct WorkloadArgs {
 
 /// Compare how two runs or recordings were scheduled, and say what is more than noise.
 ///
-/// Wake latency, preemption wait, slice lengths and CPU time are compared for each VM and for all.
-/// Imbalance is compared for the CPUs. Each run is divided into 20 blocks of time. A difference is
-/// more than noise if 99 % of 500 draws of blocks agree on its sign.
+/// Wake latency, preemption wait, slice lengths and CPU time are compared for each VM and for all
+/// VMs together. Imbalance is compared for the CPUs. Each run is divided into 20 blocks of time. A
+/// difference is more than noise if 99 % of 500 draws of blocks agree on its sign.
 ///
 /// Examples:
 ///   slackline diff before.trace after.trace
@@ -126,7 +126,7 @@ const LONGEST_NAME: usize = 64;
 
 /// Put traces of several hosts, or of a host and its guests, into one file for the Perfetto UI.
 ///
-/// The file is a zip archive with one Perfetto trace for each host and a manifest. Open it at
+/// The file is a zip archive. It has a manifest, and one Perfetto trace for each host. Open it at
 /// `ui.perfetto.dev`: the hosts are machines on one timeline. Recordings by `slackline record` are
 /// placed by the wall clocks of their hosts. Traces of `sim` and `run` begin together.
 ///
@@ -219,7 +219,7 @@ impl ImportKind {
 }
 
 impl WorkloadArgs {
-    /// Returns the first option that the user gave. Recordings accept none of these options.
+    /// Returns the first workload option that the user gave. Recordings accept no such option.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let all = [
             ("--bursts", !self.bursts.is_empty()),

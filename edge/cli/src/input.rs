@@ -28,7 +28,7 @@ pub(crate) struct Source<'a> {
     pub(crate) file: &'a Path,
     pub(crate) places: &'a Places,
     pub(crate) length: Option<Span>,
-    /// Checksums of the files that the scenario names, if they are needed.
+    /// Checksums of the files that the scenario names. `None` if they are not needed.
     pub(crate) sums: Option<FileSums>,
 }
 

@@ -214,8 +214,8 @@ fn as_text(args: &Manage, compared: &RuleComparison, shown: &ManagedRun) -> Stri
     text += "\nmissed: periods at whose end work was not done. removed: misses of `fixed` that the \
              rule avoids,\nin % of those that `oracle` avoids. over: part of the reserved time \
              that was not used. reversals:\nchanges opposite to the previous change while the \
-             demand was steady, per 100 rounds of a VM.\nsettled: most rounds from a step of the \
-             demand until the share has settled.\n";
+             demand was steady, per 100 rounds of a VM.\nsettled: largest number of rounds from a \
+             step of the demand until the share has settled.\n";
     text
 }
 

@@ -80,7 +80,7 @@ impl Sink for FirstClock {
 }
 
 /// Returns the offset from the times of a trace to the wall clock. `None` if the trace does not
-/// contain it. Traces of `sim` and `run` do not.
+/// contain it. Traces of `sim` and `run` never contain it.
 fn wall_clock(file: &Path) -> Result<Option<Span>, Problem> {
     let (mut trace, _) = show::open(file)?;
     let mut clock = FirstClock::default();
@@ -98,12 +98,12 @@ fn delays(traces: &[NamedTrace], clocks: &[Option<Span>]) -> Result<Vec<Span>, P
     if let Some(other) = clocks.iter().position(Option::is_none) {
         return Err(Problem::BadOption {
             message: format!(
-                "{} does not contain the wall clock, but another of the traces does",
+                "{} does not contain the wall clock, but another trace does",
                 traces[other].file.display()
             ),
             hint: Some(
-                "only recordings by `slackline record` and incidents contain it; merge either \
-                 these or other traces"
+                "merge traces that all contain the wall clock (recordings by `slackline record` \
+                 and incidents), or traces without it"
                     .into(),
             ),
         });

@@ -221,7 +221,7 @@ fn provenance(folder: &Path, command: &str) -> Provenance {
 }
 
 /// Returns the commit of the source tree. A mark is added if files other than results have changed
-/// since.
+/// since that commit.
 fn commit(folder: &Path) -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git").arg("-C").arg(folder).args(args).output().ok()?;

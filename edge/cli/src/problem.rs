@@ -96,9 +96,9 @@ pub(crate) enum Problem {
     #[error("stopped by a signal")]
     Interrupted,
     /// The command of `hold` ended with this exit code, and has reported the reason itself.
-    #[error("the command ended with {code}")]
+    #[error("the command ended with exit code {code}")]
     CommandEnded { code: u8 },
-    /// A plan was undone or stopped by the service.
+    /// A plan ended early: its user undid it, or the service undid or stopped it.
     #[error("the plan was {message}")]
     PlanEnded { message: String },
     /// At least one claim does not hold. The claims that failed have already been printed.

@@ -122,8 +122,8 @@ fn run(
     Ok(())
 }
 
-/// Makes the daemon save the last part of its flight recorder, with the length `since`, and copies
-/// it to the output file.
+/// Makes the daemon save what its flight recorder recorded in the last `since`, and copies that
+/// recording to the output file.
 fn of_the_daemon(args: &RecordArgs, since: Span) -> Result<(), Problem> {
     let Recording { file, length_ns } = service::save_recording(&args.socket, since)?;
     let unreadable = |source| Problem::Unreadable { file: file.clone().into(), source };

@@ -29,7 +29,7 @@ const LIVE: &str = "live";
 const POINTS: u64 = 60;
 
 /// Writes the report of a trace. `checked` has the scenario, and a flag that is true if the run
-/// reached its end. Only then are the claims of the scenario checked.
+/// reached its end. If the flag is false, the claims of the scenario are not checked.
 pub(crate) fn write(trace: &Path, to: &Path, checked: (&Scenario, bool)) -> Result<(), Problem> {
     let html = page(trace, checked)?;
     let (pending, mut out) = Pending::new(to)?;

@@ -67,8 +67,8 @@ fn check_mechanism(enforce: Option<Enforce>, policy: &str) -> Result<(), Problem
     match enforce {
         Some(Enforce::Named(mechanism)) if mechanism.is_of_kernel() => Err(Problem::BadOption {
             message: format!(
-                "--enforce {mechanism}: the scenario's policy `{policy}` chooses each vCPU to run, \
-                 but under `{mechanism}` the kernel chooses"
+                "cannot use --enforce {mechanism}: the scenario's policy `{policy}` chooses the \
+                 vCPUs to run, but under `{mechanism}` the kernel chooses them"
             ),
             hint: Some(format!(
                 "leave out --enforce, or let the kernel enforce a reservation with \

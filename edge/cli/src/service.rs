@@ -370,8 +370,8 @@ pub(crate) fn check_recorded(socket: &Path) -> Result<(), Problem> {
     check_mechanisms("cannot predict", &all(&mut Client::connect(socket)?)?)
 }
 
-/// Makes the daemon that listens on this socket save what its flight recorder has recorded since a
-/// given time.
+/// Makes the daemon that listens on this socket save what its flight recorder recorded in the last
+/// `since`.
 pub(crate) fn save_recording(socket: &Path, since: Span) -> Result<Recording, Problem> {
     let (recording, _) = Client::connect(socket)?.record(Length(since))?;
     Ok(recording)
@@ -519,7 +519,7 @@ pub(crate) fn connect(at: &DaemonArgs) -> Result<Client, Problem> {
 }
 
 /// Returns the error for a lack of capacity. If the user requested a share, the hint states a share
-/// too.
+/// and not a slice.
 fn in_same_terms(much: &AmountArgs, error: ClientError) -> ClientError {
     let Some(Share(share)) = much.cpu else { return error };
     let ClientError::Refused(mut problem) = error else { return error };

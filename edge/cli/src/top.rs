@@ -52,7 +52,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<(), Problem> {
     };
     let view = View { sort: args.sort, ..View::default() };
     let shown = slackline_top::run(&updates, &steering, view, &stop);
-    // A source that waits for the screen ends.
+    // This ends a source that waits for the screen.
     drop(updates);
     let ended = source.join();
     shown.map_err(|source| Problem::Unwritable { file: "the terminal".into(), source })?;

@@ -162,7 +162,7 @@ impl RecordingReader<'_> {
 fn no_model(error: &ModelError) -> Problem {
     let hint = match error {
         ModelError::OfKernel { name, .. } => Some(format!(
-            "record again under the dispatcher, for a reservation after \
+            "record again under the dispatcher; for a reservation, first run \
              `slackline change {name} --enforce dispatcher`"
         )),
         _ => None,

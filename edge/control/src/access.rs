@@ -38,7 +38,7 @@ impl Role {
             Role::Operator => {
                 "may change, pause and release reservations of all owners, and see the log"
             }
-            Role::Administrator => "may do everything, also to VMs of all users, and grant access",
+            Role::Administrator => "may do everything with the VMs of all users, and grant access",
         }
     }
 

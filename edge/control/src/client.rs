@@ -34,8 +34,8 @@ pub use remote::Remote;
 use remote::RemoteCredentials;
 pub use stream::{Frame, Stream, WaitOutcome};
 
-/// Time limit for an answer. It is longer than the time limit of the daemon itself, so that the
-/// daemon's refusal arrives first.
+/// Time limit for an answer, longer than the daemon's own time limit. So if the daemon refuses a
+/// request because of its own limit, that refusal arrives before this client gives up.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Maximum length of the path of a Unix socket, in bytes.
@@ -273,7 +273,7 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::POST, "/v1/apply".into()).with(list))
     }
 
-    /// Sends a command for a member of a gang: VMs on several hosts that start together.
+    /// Sends a command for a member of a gang, which is a set of VMs on several hosts.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -341,8 +341,8 @@ impl Client {
         self.ask(&RepeatableRequest::get(format!("/v1/reservations{}", query.unwrap_or_default())))
     }
 
-    /// Returns the available capacity of each CPU. It is the largest slice in a period of length
-    /// `period` that one more vCPU could reserve on the CPU now.
+    /// Returns the available capacity of each CPU: the largest slice that one more vCPU with the
+    /// period `period` could reserve there now.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -541,8 +541,8 @@ async fn whole(
     }
 }
 
-/// Converts a refusal to an error. The daemon sends a caller without access only an HTTP status,
-/// without a reason.
+/// Converts a refusal to an error. If the caller has no access, the daemon's answer is an HTTP
+/// status without a reason.
 fn refused(status: StatusCode, text: &str) -> ClientError {
     if let Ok(problem) = serde_json::from_str(text) {
         return ClientError::Refused(Box::new(problem));
@@ -644,7 +644,7 @@ mod tests {
     }
 
     #[test]
-    fn error_about_a_missing_daemon_states_the_socket_path() {
+    fn error_about_a_missing_daemon_includes_the_socket_path() {
         let folder = std::env::temp_dir().join("nothing-is-here.sock");
         let error = Client::connect(&folder).unwrap_err();
         assert!(matches!(error, ClientError::NoDaemon { .. }), "{error}");

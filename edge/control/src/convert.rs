@@ -70,7 +70,8 @@ impl Request {
             Request::Release { name, if_revision } => {
                 service::Request::Release { name: read_name(&name)?, if_revision }
             }
-            // The whole list is requested here. The page after `after` is taken from it later.
+            // The service returns the whole list. The page that begins after the name in `after`
+            // is taken from that list later.
             Request::List { name, after: _ } => {
                 service::Request::List { name: name.as_deref().map(read_name).transpose()? }
             }
@@ -267,7 +268,7 @@ fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Probl
             let length = lost.len();
             if length > LONGEST_LOST || lost.chars().any(char::is_control) {
                 let detail = format!(
-                    "`lost` has {length} bytes, or control characters; it may have {LONGEST_LOST} \
+                    "cannot use `lost` of {length} bytes: it must have at most {LONGEST_LOST} \
                      bytes and no control characters"
                 );
                 return Err(bad(detail, "write one line of at most 256 bytes"));
@@ -472,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_request_needs_one_amount_and_valid_name_and_binding() {
+    fn reservation_request_without_cpu_amount_or_valid_name_is_refused() {
         let reserve = |name: &str, text: &str| {
             let wanted = serde_json::from_str(text).unwrap();
             Request::Reserve { name: name.into(), wanted }.in_service(|_| None, Span::ZERO)
@@ -518,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_for_lack_of_capacity_states_shares_and_largest_slice() {
+    fn refusal_for_lack_of_capacity_includes_shares_and_largest_slice() {
         let refusal = Refusal::NoRoom {
             asked: each(5, 10),
             promised: CpuShare::from_ppm(600_000),

@@ -27,8 +27,7 @@ pub struct VcpuCulprits {
     pub vcpu: String,
     /// Time for which the vCPU ran on a CPU.
     pub ran_ns: u64,
-    /// Time for which the vCPU did not run although it was runnable, or because it was throttled or
-    /// paused.
+    /// Time in which the vCPU did not run because it waited for a CPU, was throttled or was paused.
     pub waited_ns: u64,
     /// Causes of the waiting time, the largest first.
     pub culprits: Vec<CulpritTime>,
@@ -38,8 +37,8 @@ pub struct VcpuCulprits {
     pub check: Option<KernelCheck>,
 }
 
-/// CPU time and CPU ready (time on run queues) of a vCPU in one interval, by the kernel and from
-/// the recording.
+/// CPU time and CPU ready (time on run queues) of a vCPU in one interval. Each is given as the
+/// kernel counted it, and as computed from the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct KernelCheck {
@@ -88,7 +87,7 @@ pub struct Gap {
     pub from_ns: u64,
     /// End of the gap, in nanoseconds since the start of the daemon or of the recorded run.
     pub to_ns: u64,
-    /// Minimum number of events that were lost.
+    /// Lower bound for the number of lost events.
     pub events: u64,
 }
 

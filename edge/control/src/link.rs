@@ -90,8 +90,8 @@ pub enum Request {
         /// Parameters of the reservation.
         wanted: ReservationParameters,
     },
-    /// Carries out a command for a member of a gang, a set of VMs on several hosts:
-    /// [`Answer::Done`].
+    /// Carries out a command for a member of a gang: [`Answer::Done`]. A gang is a set of VMs on
+    /// several hosts.
     Gang {
         /// Command for the member.
         word: GangWord,
@@ -148,8 +148,8 @@ pub enum Request {
     Log {
         /// Name of the reservation whose events are listed. `None` lists all events.
         name: Option<String>,
-        /// Only events with a lower number than this are listed. `None` lists from the newest event
-        /// on.
+        /// Number of an event. Only events with lower numbers are listed. If `None`, the list
+        /// begins with the newest event.
         before: Option<u64>,
         /// Maximum number of events.
         limit: usize,

@@ -24,9 +24,10 @@ pub struct VmPeriods {
     pub name: String,
     /// Period of the VM's reservation, in nanoseconds.
     pub period_ns: u64,
-    /// Demands of the measured periods. Each entry is a demand in nanoseconds, rounded up to a
-    /// thousandth of the period, and the number of periods with that demand. For several vCPUs, the
-    /// nth largest demand of the VM is the largest of the vCPUs' nth largest demands.
+    /// Demands of the measured periods. Each entry has two numbers: a demand in nanoseconds, and
+    /// the number of periods with this demand. Demands are rounded up to a thousandth of the
+    /// period. For several vCPUs, the nth largest demand of the VM is the largest of the vCPUs' nth
+    /// largest demands.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Vec<u64>>))]
     pub demand: Vec<(u64, u64)>,
     /// Number of measured periods that ended with incomplete work of an earlier period.

@@ -96,7 +96,9 @@ impl Kind {
             Kind::TooSlow => ("too-slow", 408, "request did not arrive in time", 3),
             Kind::Exists => ("exists", 409, "name or VM already has another reservation", 2),
             Kind::NoRoom => ("no-room", 409, "not enough available capacity", 4),
-            Kind::OverBudget => ("over-budget", 403, "request exceeds a limit of its owner", 4),
+            Kind::OverBudget => {
+                ("over-budget", 403, "request exceeds a limit of the reservation's owner", 4)
+            }
             Kind::Stale => ("stale", 412, "reservation was changed after the given revision", 2),
             Kind::Moved => ("moved", 409, "reservations have changed since the plan was made", 2),
             Kind::TooLarge => ("too-large", 413, "body is too long", 2),

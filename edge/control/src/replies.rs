@@ -39,7 +39,7 @@ impl State {
         (State::Partial, "some vCPUs of the VM are not scheduled"),
         (
             State::Contested,
-            "another program changed threads of the VM; no enforcement until an undo or `resume`",
+            "another program changed VM threads; not enforced until that is undone, or `resume`",
         ),
         (State::Suspended, "the VM monitor has suspended the guest; the capacity stays reserved"),
         (State::Held, "the capacity is reserved for a gang that has not begun"),

@@ -132,7 +132,7 @@ pub struct ServeOptions {
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
     /// Mechanism that enforces a reservation with a slice and a hard limit, if the request names
-    /// none.
+    /// no mechanism.
     pub enforce: RequestedMechanism,
     /// True if the flight recorder keeps the last minute and saves recordings of missed deadlines.
     pub is_recorded: bool,
@@ -168,7 +168,7 @@ pub fn serve(
     let unreadable = |what| move |source| ServeError::Unreadable { what, source };
     rights::keep_what_is_needed().map_err(unreadable("own capabilities"))?;
     rights::enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
-    // Checks that this thread may be real-time before anything on the host is changed.
+    // Before anything on the host is changed, check that this thread may be real-time.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let cpus = managed_cpus(options.cpus.as_deref())?;
     let owned = OwnedCpus::take(&cpus).map_err(SessionError::from)?;
@@ -251,7 +251,7 @@ struct Core {
     alive: Option<Alive>,
     next_sign: Time,
     /// Mechanism that enforces a reservation with a slice and a hard limit, if the request names
-    /// none.
+    /// no mechanism.
     enforce: RequestedMechanism,
     /// Status that was last reported to systemd.
     status: String,

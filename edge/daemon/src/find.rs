@@ -148,8 +148,7 @@ pub struct FoundMachine {
 
 impl FoundMachine {
     /// Returns the thread of vCPU `number`, for a live session to schedule. A machine without vCPUs
-    /// is scheduled as a whole and has only number 0: a process with all its descendants, or a
-    /// cgroup.
+    /// is scheduled as a whole, as number 0. It is a process with all its descendants, or a cgroup.
     ///
     /// The returned value holds a descriptor of the thread, which belongs to this machine.
     ///
@@ -202,14 +201,14 @@ impl Machine {
         slackline_service::Machine { identity, user, is_vouched, by_uuid, vcpus }
     }
 
-    /// Returns the binding of a libvirt domain by its UUID. `None` for any other machine.
+    /// Returns the binding by UUID if the machine is a libvirt domain, otherwise `None`.
     #[must_use]
     pub fn by_uuid(&self) -> Option<Binding> {
         let uuid = self.uuid.as_ref().filter(|_| self.kind == Kind::Libvirt)?;
         Binding::new(BindingKind::Uuid, uuid).ok()
     }
 
-    /// Returns the id of the machine's process. `None` for a cgroup.
+    /// Returns the id of the machine's process, or `None` if the machine is a cgroup.
     #[must_use]
     pub fn pid(&self) -> Option<Tid> {
         match self.identity {
@@ -309,8 +308,8 @@ fn find_asking(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<Found
     }
 }
 
-/// Returns a binding for [`find`] for each machine with this name. The name of a service matches
-/// with and without `.service`.
+/// Returns the bindings of all machines with this name, for use with [`find`]. The name of a
+/// service matches with and without `.service`.
 ///
 /// # Errors
 /// If procfs is not mounted.

@@ -238,8 +238,8 @@ fn randomly_changed_http_requests_do_not_stop_the_front_process() {
     assert!(answer.starts_with(b"HTTP/1.1 4"), "{}", answer.escape_ascii());
 }
 
-/// Sends a request and returns the begin of the answer. It is empty if no answer comes within
-/// `patience`.
+/// Sends a request and returns the first bytes of the answer. Returns no bytes if no answer comes
+/// within `patience`.
 fn talk(path: &Path, sent: &[u8], patience: Duration) -> Vec<u8> {
     let mut stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(patience)).unwrap();

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_of_invalid_domain_metadata_states_line_and_column() {
+    fn refusal_of_invalid_domain_metadata_includes_line_and_column() {
         assert!(says("").contains("write slice='2ms' or cpu='40%'"), "{}", says(""));
         for attributes in [
             "",

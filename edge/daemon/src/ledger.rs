@@ -80,7 +80,7 @@ pub struct OpenedLedger {
     pub access: Vec<AccessGrant>,
     /// Latest history row of each reservation that has any.
     pub history: Vec<Hour>,
-    /// State in which the previous daemon left the ledger. `None` for a new ledger.
+    /// State in which the previous daemon left the ledger. `None` if the ledger is new.
     pub before: Option<Before>,
     /// True if members of the operators' group without a grant have the role of a tenant. In a
     /// ledger of an older version they are operators until [`Ledger::migrate_access`] is called.
@@ -131,7 +131,7 @@ pub enum Reply {
         /// Error if the write failed.
         done: Result<(), LedgerError>,
     },
-    /// The daily backup failed. It is not the reply to an order, and is tried again in an hour.
+    /// The daily backup failed, and is tried again in an hour. This is not a reply to an order.
     NoBackup(LedgerError),
 }
 

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_remembered_qmp_monitors_that_never_answer_is_limited() {
+    fn silent_qmp_monitors_are_remembered_only_up_to_a_limit() {
         let (mut silent, begin) = (Silent { of: BTreeMap::new() }, Instant::now());
         for pid in 1..3_000 {
             silent.note(process(pid), true, begin);

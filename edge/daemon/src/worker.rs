@@ -34,8 +34,8 @@ const MOST_SECONDS: u64 = 30;
 pub struct WorkerQuestion {
     /// Question of the caller about other parameters, policies or neighbours.
     pub asked: WhatIf,
-    /// Names of the VMs whose numbers may be in the answer, besides those that the question adds.
-    /// `None` for all.
+    /// Names of the VMs whose numbers may be in the answer. VMs that the question adds are always
+    /// allowed. If `None`, all VMs are allowed.
     pub own: Option<Vec<String>>,
 }
 

@@ -109,7 +109,8 @@ pub fn points(axes: &[Axis]) -> Vec<Vec<usize>> {
     })
 }
 
-/// Returns the title of a point: its names on all axes, joined by `/`, such as `bvt-5ms/1`.
+/// Returns the title of a combination of points: the names of its points on all axes, joined by
+/// `/`, such as `bvt-5ms/1`.
 #[must_use]
 pub fn title(axes: &[Axis], point: &[usize]) -> String {
     let names = axes.iter().zip(point).map(|(axis, &place)| axis.points[place].name());
@@ -121,7 +122,8 @@ pub fn edits<'a>(axes: &'a [Axis], point: &'a [usize]) -> impl Iterator<Item = E
     axes.iter().zip(point).map(|(axis, &place)| axis.points[place].edit())
 }
 
-/// Returns the byte range in the file at which the point's name on the last axis is written.
+/// Returns the byte range of a name in the file: the name of the combination's point on the last
+/// axis.
 #[must_use]
 pub fn last_place(axes: &[Axis], point: &[usize]) -> Range<usize> {
     let place = axes.iter().zip(point).next_back();

@@ -73,8 +73,8 @@ pub struct Family {
     /// Parts of a CPU to which a reservation may change. One is drawn for each change.
     #[serde(default)]
     pub jumps_to: AtLeastOne<Part>,
-    /// Part of the guests that alternate between computing and sleeping. The other guests never
-    /// sleep.
+    /// Fraction of guests that are sleepers: a sleeper alternates between computing and sleeping.
+    /// The other guests never sleep.
     #[serde(default)]
     pub sleepers: Portion,
     /// Range from which the mean computing time is drawn. Each sleeping guest has its own mean.
@@ -115,7 +115,7 @@ impl<T> TryFrom<Vec<T>> for AtLeastOne<T> {
     }
 }
 
-/// Number of CPUs that a host may have.
+/// Number of CPUs of a host, from 1 to [`CpuId::LIMIT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
 pub struct Cpus(pub usize);

@@ -1,4 +1,4 @@
-//! Simulated run in which a rule changes shares between rounds, with scores.
+//! Simulated runs in which a rule changes shares between rounds, and the scores of these runs.
 //!
 //! A rule gets only what a live host can measure: the demand of the last rounds, and the misses.
 //! The score is computed from the true demand. The true demand is found by a run in which each VM

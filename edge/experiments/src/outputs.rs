@@ -11,9 +11,9 @@ use crate::numbers::{Meters, Numbers};
 /// Optional outputs of a run besides its results.
 #[derive(Clone, Debug)]
 pub struct OutputRequest<W> {
-    /// Writer for the trace. `None` for no trace.
+    /// Writer for the trace. If `None`, no trace is written.
     pub trace: Option<W>,
-    /// Writer for the trace in Perfetto's format. `None` for no such file.
+    /// Writer for the trace in Perfetto's format. If `None`, no such file is written.
     pub perfetto: Option<W>,
     /// True if XenMon's metrics of each domain are computed.
     pub xenmon: bool,

@@ -98,7 +98,7 @@ pub fn room(
     (0..scenario.host.cpus).map(of_cpu).collect()
 }
 
-/// Returns the slice of a share in millionths. It is rounded down, as in policies.
+/// Returns the slice for a share of `ppm` millionths. The slice is rounded down, as in policies.
 fn slice(period: Span, ppm: u32) -> Span {
     let ns = u128::from(period.ns()) * u128::from(ppm) / 1_000_000;
     Span::from_ns(u64::try_from(ns).expect("at most the period"))

@@ -1,6 +1,6 @@
-//! Test of both witnesses of `fit` for random task sets. One is the proof that a slice suffices,
-//! the other the trace in which a smaller slice misses a deadline. `cargo xtask fit` runs this test
-//! with 1,000 sets.
+//! Test of both witnesses of `fit` for random task sets: the proof that a slice suffices, and the
+//! trace in which a smaller slice misses a deadline. `cargo xtask fit` runs this test with 1,000
+//! sets.
 
 use rayon::prelude::*;
 use slackline_experiments::fit::{MissWitness, NamedTasks, WorstPhase, miss_below};

@@ -223,7 +223,8 @@ impl<W: Write> Perfetto<W> {
             next.from = place.left.max(place.woke).after(Span::from_ns(1));
         }
         let open = self.state_of(cpu).open;
-        // Run intervals of a CPU must not overlap, also in the measurements of a live host.
+        // In the file, run intervals of a CPU must not overlap. Run intervals that a live host
+        // measured can overlap.
         next.from = next.from.max(open.map_or(Time::START, |open| open.to));
         next.to = next.to.max(next.from);
         self.places.entry(next.thread).and_modify(|place| {

@@ -20,8 +20,8 @@ pub struct TracePacket {
     /// Processes and threads of the trace.
     #[prost(message, optional, tag = "2")]
     pub process_tree: Option<ProcessTree>,
-    /// Time of the packet in nanoseconds. `None` for a bundle, because its events have their own
-    /// times.
+    /// Time of the packet in nanoseconds. If `None`, the packet is a bundle of events with their
+    /// own times.
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
     /// Id of the writer of the packet. An id inside a packet has one meaning in all packets of a
@@ -223,9 +223,11 @@ pub struct TrackEvent {
     pub counter_value: Option<i64>,
 }
 
-/// Value of [`TrackEvent::type`](TrackEvent#structfield.type): the begin of a slice.
+/// Value of [`TrackEvent::type`](TrackEvent#structfield.type): the begin of an event
+/// with a duration, which Perfetto calls a slice.
 pub const TYPE_SLICE_BEGIN: i32 = 1;
-/// Value of [`TrackEvent::type`](TrackEvent#structfield.type): the end of the track's latest slice.
+/// Value of [`TrackEvent::type`](TrackEvent#structfield.type): the end of the latest
+/// event with a duration that began on the track.
 pub const TYPE_SLICE_END: i32 = 2;
 /// Value of [`TrackEvent::type`](TrackEvent#structfield.type): an event without a duration.
 pub const TYPE_INSTANT: i32 = 3;

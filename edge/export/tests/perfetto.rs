@@ -399,11 +399,11 @@ fn tracks(trace: &Trace, text: &mut String) {
 }
 
 #[test]
-fn perfetto_file_shows_waits_as_slices_with_their_causes() {
+fn perfetto_file_shows_each_wait_with_its_cause() {
     let mut bytes = Vec::new();
     let mut perfetto = begun(&mut bytes);
     let part = |us: std::ops::Range<u64>, cause: &str| (at(us.start), at(us.end), cause.into());
-    // The parts are not in order of time. Adjacent parts with one cause become one slice.
+    // The parts are not in order of time. Adjacent parts with the same cause become one event.
     let parts = vec![
         part(5..9, "batch"),
         part(1..2, "process hog"),

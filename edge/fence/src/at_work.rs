@@ -35,7 +35,7 @@ impl KeeperLock {
     pub(super) fn begin(directory: &Path, owner: TaskIdentity) -> Option<KeeperLock> {
         let path = directory.join(format!("{}-{}.{SUFFIX}", owner.id, owner.started));
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).ok()?;
-        // An owner has two keepers for the moment in which one replaces the other.
+        // The lock is shared, since an owner has two keepers while one replaces the other.
         flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
         Some(KeeperLock { path, _locked: file })
     }
@@ -95,7 +95,7 @@ mod tests {
         let [first, second] = keepers;
         drop(first);
         assert!(!have_ended());
-        // A killed keeper does not remove its file; the waiting program does.
+        // A killed keeper does not remove its file. The program that waits for it removes the file.
         drop(second);
         assert!(have_ended());
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);

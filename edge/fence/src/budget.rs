@@ -261,7 +261,7 @@ fn needed(promise: Option<Reservation>, period: u64, most: u64) -> u64 {
 }
 
 /// Returns the cgroups whose budgets must be raised so that `leaf` can have the budget `needs`,
-/// from the top. Each item is a path, the current budget and the new budget, both in microseconds.
+/// parents first. Each item is a path, the current budget and the new budget, both in microseconds.
 fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>, BudgetError> {
     let mut raised = Vec::new();
     let (mut group, mut wanted) = (leaf.to_path_buf(), needs);
@@ -330,7 +330,7 @@ fn beside_of(parent: &Path, group: &Path) -> u64 {
     others.filter_map(|other| read(&other.join(RUNTIME)).ok()).sum()
 }
 
-/// Restores the original budget of every cgroup in the file `journal`, from the bottom, and removes
+/// Restores the original budget of every cgroup in the file `journal`, children first, and removes
 /// the file. Does nothing if the file does not exist, so the call can be repeated.
 ///
 /// # Errors
@@ -426,7 +426,7 @@ mod tests {
 
     /// The largest budget that `room` returns is also the largest budget that `plan` accepts.
     #[test]
-    fn reported_available_real_time_budget_is_largest_accepted_budget() {
+    fn real_time_budget_limit_equals_the_largest_accepted_budget() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),

@@ -64,7 +64,7 @@ pub(super) enum HoldMethod {
     Helper(TaskIdentity),
 }
 
-/// A thread that must be restored, with its original state and the means that stop it.
+/// A thread that must be restored, with its original state and the method by which it is stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) process: TaskIdentity,
@@ -72,19 +72,20 @@ pub(super) struct Entry {
     pub(super) scheduling: SchedulingOf,
     pub(super) affinity: CpuSet,
     pub(super) way: HoldMethod,
-    /// Version 1 cpuset that Slackline made to keep the thread on the managed CPUs. `None` in
-    /// version 2, in which the cgroup that freezes the thread also restricts its CPUs.
+    /// Version 1 cpuset that Slackline made to keep the thread on the managed CPUs. Always `None`
+    /// under version 2, where the cgroup that freezes the thread also restricts its CPUs.
     pub(super) cpuset: Option<Place>,
     /// Affinity that the first thread of the process had when another thread of it was recorded.
-    /// `None` if this is the first thread, in process trees, and in journals of older versions.
+    /// `None` if this is the first thread, if it belongs to a process tree, or if an older version
+    /// of Slackline wrote the journal.
     pub(super) first: Option<CpuSet>,
     /// Time for which the thread is left as it is after the owner has died. During that time the
     /// kernel continues to enforce the thread's limit. `None` if the thread is restored at once.
     pub(super) kept: Option<Duration>,
 }
 
-/// Time of a kept entry that states none, in milliseconds. The journals of older versions do not
-/// state it. It is the default of `serve --keep-for`.
+/// Time in milliseconds for a kept entry without a time, which an older version of Slackline has
+/// written. The value is the default of `serve --keep-for`.
 const UNSTATED_KEEP_MS: u64 = 600_000;
 
 /// Sorts entries into the order in which threads are restored. Process trees come first. An entry
@@ -282,8 +283,8 @@ fn cpus(text: &str) -> Option<CpuSet> {
         .collect()
 }
 
-/// Formats a path as one field without spaces. Bytes other than graphic ASCII, and `%`, become `%`
-/// and two hexadecimal digits.
+/// Formats a path as one field without spaces. Each byte that is `%` or no graphic ASCII character
+/// becomes `%` and two hexadecimal digits.
 pub(super) fn path_text(path: &Path) -> String {
     let mut text = String::new();
     for &byte in path.as_os_str().as_bytes() {

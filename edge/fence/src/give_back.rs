@@ -1,4 +1,4 @@
-//! Restoring of threads: undoes everything that the fence may have done to a thread.
+//! Restoring of threads: undoes every change that the fence has made to a thread.
 //!
 //! Restoring needs only the journal entry of the thread. So the owner, its keeper or a later
 //! program can restore the thread. A step that has nothing to undo does nothing. So a thread can be
@@ -195,7 +195,7 @@ pub(super) fn is_ours(class: Scheduling) -> bool {
         || class == Scheduling::Other { nice: -20 }
 }
 
-/// Sets every thread of a tree to the state `default`, also threads that start meanwhile. The
+/// Sets every thread of a tree to the state `default`, including threads that start meanwhile. The
 /// original state is known only for the tree's first thread, so all threads get that state.
 ///
 /// # Errors
@@ -273,8 +273,8 @@ fn restore_one(tid: Tid, default: Original) -> Result<(), GiveBackError> {
 /// Returns the new id of a held thread that has executed another program. Such a thread becomes the
 /// only one of its process and gets the id of the first thread. It stays in the cgroups that the
 /// fence made for it. It keeps the scheduling class that the fence set, and the single CPU to which
-/// the fence pinned it. One of these signs suffices. `None` if the thread has not executed another
-/// program.
+/// the fence pinned it. Any one of these three signs identifies the thread. `None` if the thread
+/// has not executed another program.
 fn renumbered(entry: &Entry) -> Option<Tid> {
     let pid = entry.process.id;
     let is_in_ours = || {
@@ -296,8 +296,8 @@ fn renumbered(entry: &Entry) -> Option<Tid> {
     is_it.then_some(pid)
 }
 
-/// Returns true if only a held thread has this scheduling. A held thread can also have its original
-/// scheduling.
+/// Returns true if this scheduling shows that a thread is held. Returns false for a held thread
+/// that has its original scheduling at the moment.
 fn is_of_held_thread(now: SchedulingOf) -> bool {
     let ladder = Ladder::LEAST.number()..=FifoPriority::CHOSEN.number();
     let is_class = match now.class {

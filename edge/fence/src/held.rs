@@ -104,7 +104,7 @@ impl HeldThread {
     /// If the thread has exited or was restored, or the kernel refuses.
     pub fn reserve(&self, slice: Span, period: Span, online: CpuSet) -> Result<(), ActError> {
         let mut orders = self.orders()?;
-        // The kernel refuses `SCHED_DEADLINE` for a thread that may not run on every online CPU.
+        // The kernel refuses `SCHED_DEADLINE` for a thread whose affinity excludes an online CPU.
         orders.pin.spread(online)?;
         orders.priority.reserve(slice, period)
     }
@@ -161,7 +161,7 @@ impl HeldThread {
     /// If the thread has exited or was restored, or the kernel refuses.
     pub fn undo(&self) -> Result<(), ActError> {
         let mut orders = self.orders()?;
-        // Affinity first, so that this order never makes the thread real-time on another CPU.
+        // The affinity is set first, so that the thread is never real-time on another CPU.
         if let Err(error) = orders.pin.undo() {
             let _ = orders.priority.lower_again();
             return Err(error);
@@ -245,7 +245,7 @@ impl HeldThread {
         self.orders()?.brake.let_go()
     }
 
-    /// Resumes the thread and removes the means with which it can be stopped. Returns that means.
+    /// Resumes the thread, and removes and returns its brake, the means with which it is stopped.
     ///
     /// # Errors
     /// If the kernel refuses. The thread stays stopped.
@@ -257,8 +257,8 @@ impl HeldThread {
         }
     }
 
-    /// Sets the means with which the thread can be stopped. The thread must not be stopped at the
-    /// time of the call.
+    /// Sets the brake of the thread, the means with which it is stopped. The call is allowed only
+    /// while the thread is not stopped.
     pub(super) fn set_brake(&self, brake: Brake) {
         self.lock().brake = brake;
     }

@@ -20,8 +20,8 @@
 //! its list and ends. A thread whose entry has the word `kept` is restored only after the time in
 //! the entry. Until then a new Slackline process can adopt the thread: it removes the entry from
 //! the journal. If the owner was a service with Slackline's systemd unit, the keeper does not wait,
-//! because systemd starts the service again only when the keeper has ended. The unit's
-//! `ExecStopPost` then ends what is kept, by `slackline doctor --free --unless-kept`.
+//! because systemd starts the service again only when the keeper has ended. The unit then runs
+//! `slackline doctor --free --unless-kept`, which starts a timer that restores the kept threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -59,14 +59,14 @@ pub fn keeper_main() -> ExitCode {
     let link = match link {
         Ok(link) => link,
         Err(error) => {
-            complain(&format!("the keeper cannot read from the process that schedules: {error}"));
+            complain(&format!("the keeper cannot read from the scheduling process: {error}"));
             return ExitCode::FAILURE;
         }
     };
     let mut keeper = Keeper::default();
     // However the connection ended, the threads on the list must be restored now.
     if let Err(error) = keeper.listen(&link) {
-        complain(&format!("the keeper lost its connection to the process that schedules: {error}"));
+        complain(&format!("the keeper lost its connection to the scheduling process: {error}"));
     }
     keeper.give_all_back()
 }
@@ -96,7 +96,7 @@ fn complain(what: &str) {
 #[derive(Default)]
 struct Keeper {
     owner: Option<TaskFd>,
-    /// True if the owner's systemd unit ends what a killed owner kept.
+    /// True if the systemd unit of the owner restores kept threads in place of the keeper.
     is_service: bool,
     journal: Option<PathBuf>,
     /// True if `held` contains all threads of the owner. Only then may the list replace the
@@ -122,8 +122,8 @@ const UNWRITTEN: &str = "no-journal\n";
 /// Answer to a line that is not in the protocol.
 const WHAT: &str = "what\n";
 
-/// Environment variable that the systemd unit of the daemon sets. It says that `ExecStopPost` of
-/// the unit ends what a killed daemon kept.
+/// Environment variable that the systemd unit of the daemon sets. If it is set, the unit starts a
+/// timer that restores the kept threads of a killed daemon, and the keeper does not wait for them.
 const KEPT_BY_UNIT: &str = "SLACKLINE_KEPT_BY_UNIT";
 
 /// Interval at which the threads of process trees are read. On kernels that do not report the
@@ -185,7 +185,7 @@ impl Keeper {
                 Some(_) => u32::try_from(self.trees().count().div_ceil(TREES)).unwrap_or(u32::MAX),
                 None => 1,
             };
-            // Lines of the owner do not delay the reading.
+            // Lines that the owner sends do not delay the reading of process trees.
             let now = Instant::now();
             let at = must_look.then(|| self.next_look.unwrap_or(now + LOOK * times.max(1)));
             let left = at.map(|at| Timespec::try_from(at.saturating_duration_since(now)));
@@ -551,7 +551,7 @@ mod tests {
         assert_eq!(heard(&mut keeper, "free 10"), UNWRITTEN);
     }
 
-    /// The keeper then never waits for a line as long as the interval at which it reads trees.
+    /// The keeper never waits for a line as long as the interval at which it reads process trees.
     #[test]
     fn keeper_lists_started_processes_while_the_owner_sends_many_lines() {
         use std::io::BufRead;
@@ -613,7 +613,7 @@ mod tests {
     /// systemd starts a service again only when its keeper has ended, so this keeper does not wait
     /// until the time of the kept thread has passed.
     #[test]
-    fn keeper_of_systemd_service_leaves_kept_thread_and_ends() {
+    fn keeper_of_systemd_service_ends_without_restoring_kept_threads() {
         let directory = tempfile::tempdir().unwrap();
         let owner = ourselves().unwrap();
         let (sleeper, entry) = held_sleeper();

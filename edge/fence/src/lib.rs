@@ -91,8 +91,8 @@ pub enum FenceError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// The journal of another fence lists the thread, so the thread's current state may not be its
-    /// original state.
+    /// The journal of another fence lists the thread, so the thread's current state is perhaps not
+    /// its original state.
     #[error("cannot schedule thread {tid}: process {owner} schedules it, or was killed doing so")]
     HeldElsewhere {
         /// Id of the thread.
@@ -221,7 +221,7 @@ impl Fence {
     }
 
     /// Registers a thread: records its state, reports the state to the keeper, and then prepares
-    /// the means `hold` of stopping the thread. The thread runs as before until the first order.
+    /// the stop method `hold`. The thread runs as before until the first order.
     ///
     /// # Errors
     /// If the thread has exited, is held already or cannot be held in this way, or the keeper
@@ -231,11 +231,11 @@ impl Fence {
         first_that_works(ways(thread, hold)?, |way| self.hold_by(thread, way))
     }
 
-    /// Prepares the means `hold` of stopping a thread that is held with [`Hold::Nothing`]. The
-    /// keeper records the means first. Does nothing if the thread can already be stopped.
+    /// Prepares the stop method `hold` for a thread that is held with [`Hold::Nothing`]. The keeper
+    /// records the method first. Does nothing if the thread can already be stopped.
     ///
     /// # Errors
-    /// If the thread cannot be stopped by this means, or the keeper cannot record the means. The
+    /// If the thread cannot be stopped by this method, or the keeper cannot record the method. The
     /// thread stays held with [`Hold::Nothing`].
     pub fn add_stop(&mut self, tid: Tid, hold: Hold) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
@@ -261,7 +261,7 @@ impl Fence {
             return Ok(());
         }
         let (entry, held) = (Entry { way: HoldMethod::Nothing, ..entry.clone() }, held.clone());
-        // Resume the thread first, because the keeper must not forget a thread that may be stopped.
+        // Resume the thread first, because the keeper must never forget a stopped thread.
         let brake = held.take_brake()?;
         match self.forget_stop(&entry) {
             Ok(()) => {
@@ -276,7 +276,7 @@ impl Fence {
     }
 
     /// Dissolves the cgroup in which the thread of `entry` was frozen, if there is one. Reports
-    /// `entry`, which no longer has a means of stopping the thread, to the keeper.
+    /// `entry`, which no longer has a stop method, to the keeper.
     fn forget_stop(&mut self, entry: &Entry) -> Result<(), FenceError> {
         let before = self.held.get(&entry.thread.id).map(|(before, _)| &before.way);
         if let Some(HoldMethod::Thread(place)) = before {
@@ -287,8 +287,8 @@ impl Fence {
         Ok(())
     }
 
-    /// Changes the means of stopping a held thread. The keeper records the new means first. If the
-    /// new means then cannot be prepared, the former entry is sent to the keeper again.
+    /// Changes the stop method of a held thread. The keeper records the new method first. If the
+    /// new method then cannot be prepared, the former entry is sent to the keeper again.
     fn set_way(&mut self, tid: Tid, way: HoldMethod) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         let (before, held) = (entry.clone(), held.clone());
@@ -302,8 +302,8 @@ impl Fence {
                 Ok(())
             }
             Err(error) => {
-                // If this report is lost, the keeper also undoes the means that was not prepared.
-                // That has no effect.
+                // If this report is lost, the keeper will also undo the method that was not
+                // prepared. That has no effect.
                 if let Ok(kept) = self.keeper.tell(&before.to_line()) {
                     self.note(kept);
                 }
@@ -562,7 +562,7 @@ fn unreadable((pid, tid): (Tid, Tid), source: io::Error) -> FenceError {
     }
 }
 
-/// Returns the possible ways of stopping a thread with the means `hold`, best first.
+/// Returns the possible ways of stopping a thread by the method `hold`, best first.
 fn ways(thread: &ThreadRef, hold: Hold) -> Result<Vec<HoldMethod>, CgroupError> {
     Ok(match hold {
         Hold::Nothing => vec![HoldMethod::Nothing],
@@ -574,8 +574,8 @@ fn ways(thread: &ThreadRef, hold: Hold) -> Result<Vec<HoldMethod>, CgroupError> 
     })
 }
 
-/// Tries ways of stopping a thread in order. Stops at the first way that succeeds, or that fails
-/// for another reason than [`FenceError::Group`].
+/// Calls `hold` with each way of stopping a thread, in order. Returns the first result that is not
+/// [`FenceError::Group`]. If all ways fail with this error, returns the last error.
 fn first_that_works<T>(
     ways: Vec<HoldMethod>,
     mut hold: impl FnMut(HoldMethod) -> Result<T, FenceError>,

@@ -175,7 +175,7 @@ impl KeeperLink {
         Ok(kept)
     }
 
-    /// Reads `count` answers of the keeper. The keeper must not have to send any further answer.
+    /// Reads `count` answers of the keeper. This must be the number of all outstanding answers.
     fn answers(&mut self, count: usize) -> io::Result<String> {
         /// Maximum length of an answer in bytes. Every answer in the protocol is shorter.
         const LONGEST: usize = 80;

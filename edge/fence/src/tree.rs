@@ -177,7 +177,7 @@ impl HeldTree {
         self.lock().wide = Some(cpus);
     }
 
-    /// Returns the CPUs that the tree may use simultaneously. `None` if it runs on one at a time.
+    /// Returns the CPUs that the tree may use simultaneously. `None` if it uses one CPU at a time.
     #[must_use]
     pub fn wide(&self) -> Option<CpuSet> {
         self.lock().wide
@@ -449,9 +449,9 @@ impl HeldTree {
     fn bring_one(&self, orders: &mut TreeOrders, tid: Tid) -> Result<(), ActError> {
         let Some(original) = self.original(orders, tid)? else { return Ok(()) };
         let cpus = orders.cpus.unwrap_or(original.affinity);
-        // Affinity first, so that this order never makes a thread real-time on another CPU.
+        // The affinity is set first, so that the thread is never real-time on another CPU.
         match set_affinity(tid, &cpus) {
-            // A cpuset that Slackline made may not allow the original affinity.
+            // The original affinity can be outside of a cpuset that Slackline made.
             Err(error) if is_invalid(&error) && orders.cpus.is_none() => {}
             Err(error) if is_invalid(&error) => {
                 orders.unbound.insert(tid);

@@ -21,7 +21,8 @@ const LABEL: Font = Font::of(12.0, Anchor::Start, Ink::Muted);
 const HEAD: Font = Font::of(13.0, Anchor::Start, Ink::Text).bold();
 const NOTE: Font = Font::of(11.0, Anchor::Start, Ink::Muted);
 
-/// Part of the width of a name that bars may use. The remaining width is the gap to the next name.
+/// Part of the space of a name on the x axis that bars may use. The rest of the space is the gap to
+/// the bars of the next name.
 const SLOTS: f64 = 0.8;
 
 /// Maximum number of points that are drawn as markers. More points are drawn as dots.
@@ -221,7 +222,7 @@ impl Canvas<'_> {
             let Some(label) = tick.label else { continue };
             let half = ems(&label) * TICK.size / 2.0;
             if x - half < free {
-                continue; // It would overlap the previous label.
+                continue; // The label would overlap the previous label.
             }
             free = x + half + 3.0;
             self.svg.text(Spot { x, y: bottom + 18.0 }, TICK, &label);

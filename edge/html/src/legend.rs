@@ -1,5 +1,5 @@
-//! Numbers of the layer names in a figure. A number decides the colour, the marker and the dashes
-//! of its layers.
+//! Legend of a figure. Each layer name in the figure has a number, which decides the colour, the
+//! marker and the dashes of the layers with this name.
 
 use crate::ink::Ink;
 use crate::layer::{Layer, Shape};

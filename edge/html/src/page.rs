@@ -112,7 +112,7 @@ fn canvases(number: usize) -> String {
     canvas("cpu", "Lanes by CPU") + &canvas("vm", "Lanes by VM")
 }
 
-/// Returns the script that draws all timelines of a page. Empty without timelines.
+/// Returns the script that draws all timelines of a page. Empty if there are none.
 fn drawing(timelines: &[(&str, &str)]) -> String {
     let Some((_, script)) = timelines.first() else { return String::new() };
     // A `<` in a name could end the script.

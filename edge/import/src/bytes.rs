@@ -12,7 +12,7 @@ pub(crate) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// Returns the whole file.
+    /// Returns the whole file as one part. `what` is the name of the part in errors.
     pub(crate) fn all(bytes: &'a [u8], what: &'static str) -> Part<'a> {
         Part { bytes, begin: 0, what }
     }
@@ -67,7 +67,7 @@ impl<'a> Part<'a> {
         self.array(at).map(u64::from_le_bytes)
     }
 
-    /// Returns the text up to a zero byte, or up to the end of the part.
+    /// Returns the text from `at` up to a zero byte, or up to the end of the part.
     pub(crate) fn text(&self, at: usize) -> String {
         let bytes = self.bytes.get(at..).unwrap_or_default();
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
@@ -86,8 +86,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Returns a name that users can choose freely, such as the name of a thread. Control characters
-/// are replaced by `?`.
+/// Returns `bytes` as text in which `?` replaces each control character. Use it for text that users
+/// choose freely, such as the name of a thread.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()

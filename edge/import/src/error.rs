@@ -78,10 +78,7 @@ pub enum ImportError {
         missing: &'static str,
     },
     /// The recording does not show to which event a sample belongs.
-    #[error(
-        "event {event} of {events} has samples with other fields, and the samples do not name \
-         their event"
-    )]
+    #[error("the samples of event {event} of {events} do not show to which event they belong")]
     Ambiguous {
         /// Number of the event, from 1.
         event: usize,

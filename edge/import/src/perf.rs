@@ -106,7 +106,8 @@ impl<'a> Features<'a> {
         self.sections.iter().find(|(known, _)| *known == number).map(|(_, part)| part)
     }
 
-    /// Returns a text that is stored after its length.
+    /// Returns the text of a feature, which follows its length of 4 bytes in the file. Empty if the
+    /// file does not have the feature.
     fn text(&self, number: usize) -> String {
         self.get(number).map(|part| part.text(4)).unwrap_or_default()
     }
@@ -124,7 +125,7 @@ impl<'a> Features<'a> {
 struct Reader {
     foreign: Foreign,
     layout: Layout,
-    /// Format of each event. `None` for an event that is ignored.
+    /// Format of each event. If `None`, the event is ignored.
     formats: Vec<Option<Format>>,
     /// Ids of the kernel's processes.
     kernel: Vec<i32>,

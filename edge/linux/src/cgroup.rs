@@ -186,7 +186,7 @@ pub enum CgroupError {
     Refused {
         /// Step that was refused.
         step: Step,
-        /// Path of the file.
+        /// Path of the file or folder of the step.
         path: PathBuf,
         /// Error of the kernel.
         source: io::Error,
@@ -219,7 +219,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// Returns true if the kernel waits for a grace period in this step.
+    /// Returns true if the kernel waits for an RCU grace period in this step.
     const fn waits_for_grace_period(self) -> bool {
         matches!(self, Step::MakeThreaded | Step::Enable | Step::Move)
     }
@@ -310,8 +310,8 @@ impl Place {
         let Some(parent) = parent_for(&origin, version, controller) else {
             return Err(CgroupError::NotEnabled { group: origin });
         };
-        // The start time makes the name unique, even if an old cgroup is left of another thread
-        // that had the same id.
+        // The start time makes the name unique, even if the cgroup of an earlier thread with the
+        // same id still exists.
         let name = OsString::from(format!("{PREFIX}{tid}-{}", thread.started()));
         Ok(Place { version, controller, group: parent.join(name), origin })
     }
@@ -334,7 +334,7 @@ impl Place {
         write(&self.group.join(members), &id.to_string(), Step::Move)
     }
 
-    /// Returns true if a thread or process is a member of the cgroup. Also returns false if the
+    /// Returns true if a thread or process is a member of the cgroup. The result is false if the
     /// cgroup does not exist.
     #[must_use]
     pub fn contains(&self, id: Tid) -> bool {
@@ -396,7 +396,7 @@ impl CgroupError {
                 Some("add version 2 with `mount -t cgroup2 none DIRECTORY` on an empty directory")
             }
             CgroupError::NoSuchGroup { .. } => Some(
-                "write the folder of the cgroup, or its path as after `0::` in `/proc/PID/cgroup`",
+                "write the folder of the cgroup, or the path after `0::` in `/proc/PID/cgroup`",
             ),
             CgroupError::NoSuchUnit { .. } => Some(
                 "write the full name of the unit, e.g. `web.service`, as `systemctl \
@@ -461,7 +461,7 @@ fn group_of_process(
     Ok(group.and_then(|group| mounts.find_map(|mount| mount.place(&group))))
 }
 
-/// Returns `origin`, or the nearest cgroup above it, below which Slackline can make a cgroup.
+/// Returns the nearest cgroup, from `origin` upwards, below which Slackline can make a cgroup.
 /// `None` if there is no such cgroup.
 ///
 /// In version 2 the controller `cpu` is available only below a cgroup that enables it for its
@@ -484,7 +484,7 @@ fn is_ours(group: &Path) -> bool {
     group.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()))
 }
 
-/// Moves all members of a cgroup back, and removes the cgroup.
+/// Moves all members of a cgroup back by calling `move_all`, and removes the cgroup.
 fn dissolve(
     group: &Path,
     move_all: impl Fn() -> Result<(), CgroupError>,

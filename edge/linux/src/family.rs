@@ -13,8 +13,8 @@ use crate::thread::{TaskFd, threads_of};
 const ROUNDS: usize = 100;
 
 /// Known processes of a program. A process that a known process starts becomes known at the next
-/// [`find_started`](ProgramFamily::find_started). A process is missed only if it starts another
-/// process and ends between two such calls: then the other process has a new parent.
+/// [`find_started`](ProgramFamily::find_started). A started process is missed only if its parent
+/// has ended before that call, since the kernel then gives the process another parent.
 #[derive(Debug, Default)]
 pub struct ProgramFamily {
     known: BTreeMap<Tid, TaskFd>,
@@ -47,7 +47,7 @@ impl ProgramFamily {
         self.known.len() > before
     }
 
-    /// Returns true if no process is known that still runs.
+    /// Returns true if all known processes have ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         !self.known.iter().any(|(&pid, process)| is_running(pid, process))
@@ -89,7 +89,7 @@ mod tests {
     /// A shell that ignores SIGTERM starts processes until it is killed. When the standard output
     /// that they all share is closed, all of them have ended.
     #[test]
-    fn killed_program_family_includes_processes_started_after_the_signal() {
+    fn killing_a_program_also_kills_all_processes_that_it_started() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "trap '' TERM; while :; do sleep 1000 & echo; done"]);
         let mut shell = shell.stdout(Stdio::piped()).spawn().unwrap();

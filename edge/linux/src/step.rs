@@ -22,7 +22,7 @@ use thiserror::Error;
 use crate::sys::Tid;
 use crate::thread::means_gone;
 
-/// Means to stop a thread between the end of its slice and its next period.
+/// Method by which a thread is stopped between the end of its slice and its next period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// No stop: at the end of its slice the thread returns to its original scheduling and may use

@@ -281,7 +281,7 @@ fn no_attr() -> libc::sched_attr {
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread. `Unsupported` if the thread may run on a CPU with a number
-/// of [`CpuId::LIMIT`] or above. An affinity without that CPU could not be restored.
+/// of [`CpuId::LIMIT`] or above: [`CpuSet`] cannot contain it, so it would be lost in a restore.
 pub fn get_affinity(tid: Tid) -> io::Result<CpuSet> {
     let kernel = thread::sched_getaffinity(Some(tid.pid()))?;
     if (CpuId::LIMIT..thread::CpuSet::MAX_CPU).any(|cpu| kernel.is_set(cpu)) {
@@ -504,14 +504,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_cpu_list_is_parsed_if_empty_or_with_gaps() {
+    fn kernel_cpu_lists_with_gaps_and_empty_lists_are_parsed() {
         assert_eq!(cpu_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
         assert_eq!(cpu_list("\n"), Some(vec![]));
         assert_eq!(cpu_list("0-"), None);
     }
 
     #[test]
-    fn scheduling_class_of_thread_is_unchanged_if_set_and_read() {
+    fn scheduling_class_that_was_set_is_read_back_unchanged() {
         // The test uses a new thread, so that the changed class ends with that thread.
         std::thread::spawn(|| {
             let own = own_tid();
@@ -534,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn affinity_of_a_thread_is_unchanged_if_set_and_read() {
+    fn affinity_that_was_set_is_read_back_unchanged() {
         std::thread::spawn(|| {
             let one = CpuSet::one(get_affinity(own_tid()).unwrap().first().unwrap());
             set_affinity(own_tid(), &one).unwrap();

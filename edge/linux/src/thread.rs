@@ -143,7 +143,7 @@ impl ThreadRef {
         match test_kill_process(number) {
             Err(Errno::PERM) => return Err(ThreadError::NotPermitted { pid, tid }),
             Err(Errno::SRCH) => return Err(ThreadError::Gone { pid, tid }),
-            // This process may signal the other, so it runs as the same user or as root.
+            // This process may signal the other process, so it runs as the same user or as root.
             Ok(()) | Err(_) => {}
         }
         let (process_started, started) = (leader.started, stat.started);
@@ -292,7 +292,7 @@ impl Stat {
     /// # Errors
     /// If there is no such thread, or its `stat` file cannot be parsed.
     pub fn of(pid: Tid, tid: Tid) -> io::Result<Stat> {
-        // Bytes, because a thread may have any name.
+        // The text is read as bytes, because the thread's name need not be valid UTF-8.
         let text = fs::read(format!("/proc/{pid}/task/{tid}/stat"))?;
         Stat::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }

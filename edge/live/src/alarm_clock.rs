@@ -13,16 +13,18 @@ const LEAST: Span = Span::from_us(10);
 /// the host stalled. The clock does not adjust the margin after that timer.
 const MOST: Span = Span::from_us(100);
 
-/// Amount by which later timers are set later, after a timer that expired before the slice was used
-/// up. With this value and [`EARLIER`], one timer in nine expires before the slice is used up.
+/// Amount by which the margin grows after a timer that expired before the slice was used up. The
+/// next timers are then set later. With this value and [`EARLIER`], one timer in nine expires
+/// before the slice is used up.
 const LATER: Span = Span::from_us(4);
-/// Amount by which later timers are set earlier, after a timer that expired when the slice was used
-/// up.
+/// Amount by which the margin shrinks after a timer that expired when the slice was used up. The
+/// next timers are then set earlier.
 const EARLIER: Span = Span::from_ns(500);
 
-/// Divisor that limits how late the timer is set: at most 1/16 of the remaining slice after its
-/// end. So the late timer lets a vCPU exceed its slice by at most 1/16. With a short slice the
-/// timer may then expire before the slice is used up, which costs an additional pass.
+/// Divisor of the remaining slice that gives the maximum margin: the timer is set later than the
+/// end of the slice by at most 1/16. So the late timer lets a vCPU exceed its slice by at most
+/// 1/16. With a short slice the timer can then expire before the slice is used up, which costs an
+/// additional pass.
 const PART: u64 = 16;
 
 /// Times at which a CPU needs a dispatcher pass. Each field is one reason, and is `None` if that

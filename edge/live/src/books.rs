@@ -1,6 +1,6 @@
 //! Kernel accounting of the managed CPUs. For each CPU it has the idle time, the steal time that a
-//! hypervisor below the host took, and the time that the dispatcher used. The remaining time,
-//! except for the time that vCPUs received, was used by other programs.
+//! hypervisor below the host took, and the time that the dispatcher used. The remaining time was
+//! used by vCPUs or by other programs.
 //!
 //! `/proc/stat` counts in ticks of 10 ms. Sums are exact, and the value for a single second is
 //! wrong by at most a tick. A CPU whose values cannot be read gets no entry.

@@ -57,7 +57,7 @@ fn become_real_time(priority: FifoPriority) -> Result<(), DispatcherError> {
 /// A dispatcher thread, which schedules one managed CPU, or a listener thread, which reads the
 /// events of all other CPUs.
 pub(crate) struct Dispatcher {
-    /// CPU that the dispatcher schedules. `None` for a thread that schedules no CPU.
+    /// CPU that the dispatcher schedules. If `None`, the thread schedules no CPU.
     cpu: Option<CpuId>,
     /// Id of the thread. `None` if the thread failed while it was prepared.
     tid: Option<Tid>,

@@ -5,8 +5,8 @@
 //! not received the remaining 5 % for a second, the kernel gives them 50 ms at once. Since Linux
 //! 6.12 the fair server does that. In older kernels the limit `sched_rt_runtime_us` had the same
 //! effect. No reservation on the CPU is delivered in those 50 ms. This can happen even if
-//! reservations take less than 95 %. Dispatchers are real-time too, and a hypervisor below the host
-//! can take time from ordinary threads.
+//! reservations take less than 95 %, because dispatchers are real-time too. A hypervisor below the
+//! host can also take time from ordinary threads.
 //!
 //! So if ordinary threads have received too little, a vCPU that should be real-time becomes an
 //! ordinary thread for a while. It then has the highest priority of the ordinary threads. This pays

@@ -32,8 +32,8 @@ pub struct FedHost {
 /// Scheduling class that an order gives to a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderedClass {
-    /// Real-time, with a lower priority than the previous vCPU that was ordered in this class. The
-    /// first such order is for the chosen vCPU.
+    /// Real-time class. The first vCPU with this order is the chosen vCPU, and each further vCPU
+    /// gets a lower priority than the vCPU before it.
     InLine,
     /// Ordinary class with the highest priority.
     First,
@@ -54,8 +54,8 @@ struct RecordingEnforcement {
     orders: AtomicU64,
     /// Orders since they were last taken: each vCPU with the class that it was given.
     told: std::sync::Mutex<Vec<(VcpuId, OrderedClass)>>,
-    /// Threads that run before the other threads of their process tree, the first one first. They
-    /// are named by the latest order for a real-time vCPU.
+    /// Threads that run, in this order, before the other threads of their process tree. The latest
+    /// order for a real-time vCPU names them.
     front: std::sync::Mutex<Vec<Tid>>,
     /// vCPUs for which the enforcement refuses orders to run, as a test requested.
     refuses: std::sync::Mutex<Vec<VcpuId>>,
@@ -168,8 +168,8 @@ impl FedHost {
         (self.promise)(share).ok().flatten().map(|promise| promise.reservation)
     }
 
-    /// Returns the threads that run before the other threads of their process tree, the first one
-    /// first. They are named by the latest order for a real-time vCPU.
+    /// Returns the threads that run, in this order, before the other threads of their process tree.
+    /// The latest order for a real-time vCPU names them.
     #[must_use]
     pub fn front(&self) -> Vec<i32> {
         locked(&self.way.front).iter().map(|tid| tid.raw()).collect()
@@ -189,8 +189,8 @@ impl FedHost {
         self.events[on.index()].put(Event { at, tid: tid_of(vcpu), cpu: on, what });
     }
 
-    /// Adds an event of the thread with id `number`. The thread is one of a process tree, or
-    /// belongs to no vCPU.
+    /// Adds an event of the thread with id `number`. The thread belongs to a process tree, or to no
+    /// vCPU.
     pub fn note_thread(&self, on: CpuId, at: Time, number: i32, what: ThreadEventKind) {
         let Some(tid) = Tid::new(number) else { return };
         self.events[on.index()].put(Event { at, tid, cpu: on, what });
@@ -248,8 +248,8 @@ impl FedHost {
         std::mem::take(&mut locked(&self.way.told))
     }
 
-    /// Also records, from now on, each call to and from the [`Host`] that drives the policy. The
-    /// run can then be replayed.
+    /// Starts recording each call to and from the [`Host`] that drives the policy, in addition to
+    /// the trace. The run can then be replayed.
     pub fn keep_exchanges(&self) {
         self.host.keep_exchanges();
     }

@@ -62,8 +62,8 @@ pub(crate) enum Watching {
     /// Events of every context switch and wake-up. Each source of events has the kernel's number of
     /// its CPU.
     Events(Vec<(CpuId, Box<dyn EventSource>)>, Option<PerfWatch>),
-    /// Only the CPU time used, which each pass reads. Every vCPU counts as runnable. This is for
-    /// hosts that do not allow events of whole CPUs. The error is the reason.
+    /// No events: each pass reads only the CPU time used, and every vCPU counts as runnable. This
+    /// is for hosts that do not allow events of whole CPUs. The error is the reason.
     Polled(WatchError),
 }
 
@@ -269,8 +269,8 @@ impl LiveHost {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Also records, from now on, each call to and from the [`Host`](slackline_host::Host) that
-    /// drives the policy. The run can then be replayed.
+    /// Starts recording each call to and from the [`Host`](slackline_host::Host) that drives the
+    /// policy, in addition to the trace. The run can then be replayed.
     pub(crate) fn keep_exchanges(&self) {
         self.decider().records.keep_exchanges();
     }
@@ -351,9 +351,9 @@ impl LiveHost {
     /// Makes one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if no
     /// further pass is needed or the run is over.
     ///
-    /// The kernel does not notify the dispatcher when a real-time thread wakes. If a vCPU blocked,
-    /// wakes during the pass and is demoted by the pass, only an unread event shows the wake-up. So
-    /// the next pass follows at once if the pass has demoted a vCPU and events are unread.
+    /// The kernel does not notify the dispatcher when a real-time thread wakes. If a blocked vCPU
+    /// wakes during the pass that demotes it, only an unread event shows the wake-up. So the next
+    /// pass follows at once if the pass has demoted a vCPU and events are unread.
     pub(crate) fn reschedule(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
         let woken = self.clock.now();
         self.looked[cpu.index()].store(woken.ns(), Ordering::Relaxed);
@@ -407,9 +407,9 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Returns the time since the latest pass of the dispatcher that has been without a pass
-    /// longest. A dispatcher that has not made its first pass does not count. Zero if no dispatcher
-    /// has made a pass.
+    /// Returns the longest time for which a dispatcher has been without a pass at present. A
+    /// dispatcher that has not made its first pass does not count. Zero if no dispatcher has made a
+    /// pass.
     pub(crate) fn unlooked(&self) -> Span {
         let now = self.clock.now();
         let looked = self.looked.iter().map(|at| Time::from_ns(at.load(Ordering::Relaxed)));

@@ -191,7 +191,8 @@ pub fn mechanism(name: Enforcement) -> &'static dyn Mechanism {
     }
 }
 
-/// Returns the mechanism with this name, if the kernel enforces it. `None` for the dispatcher.
+/// Returns the mechanism with this name if the kernel enforces it. `None` if the name is the
+/// dispatcher's.
 #[must_use]
 pub fn kernel_mechanism(name: Enforcement) -> Option<&'static dyn KernelMechanism> {
     match name {

@@ -205,7 +205,7 @@ pub struct GroupMeter {
 }
 
 impl GroupMeter {
-    /// Starts the measurement of a cgroup, from its folder.
+    /// Starts the measurement of the cgroup whose folder is `group`.
     #[must_use]
     pub fn start(group: &Path) -> GroupMeter {
         let counted = usage(group);

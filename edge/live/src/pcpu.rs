@@ -139,7 +139,7 @@ impl Pcpus {
 impl Hardware for Pcpus {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let (vcpu, _) = self.all[cpu.index()].running?;
-        // Of a vCPU that runs on another CPU now, the CPU time is counted at its next switch there.
+        // If the vCPU runs on another CPU now, its CPU time is counted at its next switch there.
         if self.unreported[vcpu.slot()].is_zero() { None } else { self.cut(cpu, now) }
     }
 

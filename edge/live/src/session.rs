@@ -281,8 +281,9 @@ impl Session {
         fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect()
     }
 
-    /// Also records, from now on, each call to and from the [`Host`](slackline_host::Host) that
-    /// drives the policy. A trace with all calls since the first join can be replayed.
+    /// Starts recording each call to and from the [`Host`](slackline_host::Host) that drives the
+    /// policy, in addition to the trace. A trace with all calls since the first join can be
+    /// replayed.
     pub fn keep_exchanges(&mut self) {
         self.host.keep_exchanges();
     }
@@ -339,9 +340,9 @@ impl Session {
         Ok(step)
     }
 
-    /// Returns the time since the latest pass of the dispatcher that has been without a pass
-    /// longest. A dispatcher sleeps for at most 20 ms. So up to 20 ms is normal, and a little more
-    /// on a host whose hypervisor is busy.
+    /// Returns the longest time for which a dispatcher has been without a pass at present. A
+    /// dispatcher sleeps for at most 20 ms. So up to 20 ms is normal, and a little more on a host
+    /// whose hypervisor is busy.
     #[must_use]
     pub fn unlooked(&self) -> Span {
         self.host.unlooked()

@@ -141,7 +141,7 @@ impl WatchedThread {
         WatchedThread { tid, vcpu, is_of_tree: false, joined, home, is_ending, meter }
     }
 
-    /// Marks the thread as one of a process tree.
+    /// Marks the thread as a thread of a process tree.
     pub(crate) fn of_tree(self) -> WatchedThread {
         WatchedThread { is_of_tree: true, ..self }
     }

@@ -15,8 +15,8 @@
 //!   do not show received data, which may be another user's secret.
 //!
 //! Results are sorted by index. [`find`] checks that every thread that it returns belongs to the
-//! process, even if a monitor has reported the thread. A VM that is just starting may not have all
-//! its threads yet.
+//! process, even if a monitor has reported the thread. A VM that is just starting can still lack
+//! some of its threads.
 //!
 //! Without multi-threaded emulation (`-accel tcg,thread=single`) QEMU runs all vCPUs in turn on one
 //! thread. Only that thread can be scheduled, so it is returned once, with index 0.
@@ -126,7 +126,7 @@ pub enum FindError {
     },
     /// Neither thread names nor a monitor show which threads run vCPUs.
     #[error(
-        "cannot find the vCPU threads of process {pid}: none has such a name (`CPU 0/KVM`, \
+        "cannot find the vCPU threads of process {pid}: no thread has such a name (`CPU 0/KVM`, \
          `CPU 0/MSHV`, `CPU 0/TCG`, `{ALL_ON_ONE}`, `fc_vcpu 0`, `vcpu0`, `crosvm_vcpu0`, \
          `kvm-vcpu-0`), and its command line opens no QMP socket (`-qmp unix:PATH`, or \
          `-chardev socket` and `-mon`)"

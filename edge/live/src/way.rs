@@ -38,8 +38,8 @@ pub(crate) struct Assignment {
     /// CPU to which the vCPU is pinned, by the kernel's number. `None` if it is not pinned.
     pub(crate) cpu: Option<CpuId>,
     pub(crate) place: Place,
-    /// Threads that should run before the other threads of their process tree, the first one first.
-    /// Only used if this order begins a timeslice.
+    /// Threads that should run, in this order, before the other threads of their process tree. The
+    /// list has an effect only if the order begins a timeslice.
     pub(crate) front: Vec<Tid>,
     /// Use of the timeslice: either the first thread runs for all of it, or the threads divide it.
     pub(crate) timeslice: Timeslice,
@@ -48,8 +48,8 @@ pub(crate) struct Assignment {
 /// Class in which a vCPU is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Real-time class, with a lower priority than the previous vCPU that was ordered in this
-    /// class. The first such order is for the chosen vCPU.
+    /// Real-time class. The first vCPU with this order is the chosen vCPU, and each further vCPU
+    /// gets a lower priority than the vCPU before it.
     InLine,
     /// Ordinary class with the highest priority. The vCPU then runs in the CPU time that the kernel
     /// reserves for ordinary threads.

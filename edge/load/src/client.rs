@@ -35,7 +35,7 @@ pub struct ClientTask {
     /// The client stops sending requests this long after its start, and then still waits for
     /// answers. `None` if the client never stops by itself.
     pub until: Option<Span>,
-    /// Maximum number of requests that the client sends. `None` for no limit.
+    /// Maximum number of requests that the client sends. If `None`, the number is not limited.
     pub count: Option<u64>,
 }
 

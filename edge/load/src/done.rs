@@ -84,7 +84,7 @@ impl Tally {
     }
 
     /// Returns a summary of the response times. Its values are at most 0.1 % too high. `None`
-    /// without answers.
+    /// if there were no answers.
     pub(crate) fn responses(&self) -> Option<Responses> {
         let worst = Span::from_ns(self.spans.max());
         let has = self.spans.len() > 1;

@@ -1,4 +1,4 @@
-//! End of a load, and waiting that the end interrupts.
+//! End of a load, and waits that stop early when the load ends.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};

@@ -32,7 +32,8 @@ pub struct Guest {
     pub each: Span,
     /// Port on which packets are received. Zero for any free port.
     pub port: u16,
-    /// Unix socket on which the guest reports the states of its tasks. `None` for no reports.
+    /// Unix socket on which the guest reports the states of its tasks. If `None`, the guest sends
+    /// no reports.
     pub agent: Option<PathBuf>,
     /// True if the guest always reports its server as runnable, even while the server waits.
     pub lies: bool,
@@ -313,8 +314,8 @@ mod tests {
                 says => serves.extend(server(&says)),
             }
         }
-        // If the vCPU took the packet at once, the device thread saw no pending packet. It then may
-        // have had nothing to report.
+        // If the vCPU took the packet at once, the device thread saw no pending packet. It then
+        // possibly reported nothing.
         waits.dedup();
         serves.dedup();
         assert!([&[1, 0][..], &[0], &[]].contains(&&waits[..]), "{waits:?}");

@@ -133,7 +133,7 @@ fn is_waiting(error: &io::Error) -> bool {
 }
 
 /// Sends `bytes` bytes of data and adds their number to `sent`. Stops if the load ends, or if the
-/// peer accepts no data after the time `until`.
+/// time `until` has passed and the peer accepts no more data.
 pub(crate) fn send_data(
     mut stream: &TcpStream,
     bytes: u64,
@@ -168,7 +168,7 @@ pub(crate) fn send_header(mut stream: &TcpStream, header: &[u8]) -> ExchangeOutc
 }
 
 /// Receives data until `is_whole` returns true for a received piece. Stops if the load ends, or if
-/// the peer sends no data after the time `until`.
+/// the time `until` has passed and the peer sends no more data.
 pub(crate) fn receive(
     mut stream: &TcpStream,
     (until, end): (Time, &End),

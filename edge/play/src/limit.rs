@@ -33,8 +33,8 @@ use slackline_live::session::{RequestError, SessionError};
 pub enum LimitInterface {
     /// `SCHED_DEADLINE` of the kernel, for processes with a single thread.
     Deadline,
-    /// CFS quota of the kernel, through the given cgroup version. `None` uses the version that has
-    /// the controller. The quota limits all threads of the process together.
+    /// CFS quota of the kernel, through the given cgroup version. If `None`, the version that has
+    /// the controller is used. The quota limits all threads of the process together.
     Quota(Option<Version>),
     /// A program given by the user.
     Command(CommandLine),
@@ -215,8 +215,8 @@ enum Kind {
 }
 
 impl LimitedProcess {
-    /// Limits a process to a share of a CPU. Only a quota also limits threads that the process
-    /// starts later.
+    /// Limits a process to a share of a CPU. Threads that the process starts later are limited only
+    /// by a quota.
     ///
     /// # Errors
     /// If this host or the process does not allow the limit. All changes are undone then.

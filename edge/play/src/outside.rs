@@ -24,7 +24,7 @@ use slackline_linux::sys::{
 pub(crate) struct ExternalProcesses {
     files: Option<ExternalProcess>,
     clients: Vec<ExternalProcess>,
-    /// CPUs on which the clients and the server may run. `None` for all CPUs.
+    /// CPUs on which the clients and the server may run. If `None`, they may run on all CPUs.
     cpus: Option<CpuSet>,
 }
 

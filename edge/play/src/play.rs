@@ -126,7 +126,7 @@ pub enum LiveError {
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
     /// The scenario contains something that only the simulated host can do.
-    #[error("cannot run {what} live: it can only be simulated")]
+    #[error("cannot run live: {what} can only be simulated")]
     OnlySimulated {
         /// Description of the part that only the simulated host can do.
         what: &'static str,
@@ -309,7 +309,8 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Removes the restriction to a start CPU from vCPUs that have joined on it.
+    /// Removes the restriction to a start CPU from the vCPUs of a domain that have joined. They may
+    /// then run on all CPUs that the scenario allows.
     fn let_go_on(&mut self, domain: &Domain, at: Time) -> Result<(), LiveError> {
         for &vcpu in &domain.vcpus {
             if let (Some(_), Some(&id)) = (domain.starts_on(vcpu), self.ids.get(&vcpu)) {

@@ -62,7 +62,7 @@ pub enum ProcessError {
         wanted: usize,
     },
     /// The domain has several vCPUs, although its process is scheduled as a whole.
-    #[error("process {pid} is scheduled as one vCPU, but the domain has {wanted}")]
+    #[error("process {pid} is scheduled as one vCPU, but the domain has {wanted} vCPUs")]
     OneProcess {
         /// Process of the domain.
         pid: i32,
@@ -389,7 +389,7 @@ fn end_all(processes: &mut [Process]) {
         matches!(child, Some(Ok(None))) || !process.started.has_ended()
     };
     loop {
-        // All are examined in each round, so that few started processes are missed.
+        // All processes are examined in each round, because each can start further processes.
         let is_there: Vec<bool> = processes.iter_mut().map(is_there).collect();
         if !is_there.contains(&true) || Instant::now() >= deadline {
             break;

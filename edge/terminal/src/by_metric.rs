@@ -1,5 +1,5 @@
-//! Tables of selected metrics, with a row for each case. With several seeds they show differences
-//! between runs with the same seed.
+//! Tables of selected metrics, with a row for each case. With several policies, the tables also
+//! show how each policy differs from the first policy.
 
 use slackline_metrics::OverRuns;
 use slackline_units::Span;
@@ -81,7 +81,7 @@ fn group(metric: &MetricValues, points: usize, cases: &[String]) -> Group {
     columns
 }
 
-/// Returns the differences between the runs of two cases with the same seed. `None` if a run did
+/// Returns the difference between the cases `case` and `first` for each seed. `None` if any run did
 /// not measure the metric.
 fn differences(metric: &MetricValues, case: usize, first: usize) -> Option<Vec<i64>> {
     let pairs = metric.values[case].iter().zip(&metric.values[first]);
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policy_difference_paired_by_seed_excludes_variation_between_seeds() {
+    fn difference_between_policies_excludes_variation_between_seeds() {
         let metric = MetricValues {
             name: "misses of web".into(),
             unit: slackline_metrics::Unit::Things,

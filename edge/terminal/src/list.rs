@@ -1,5 +1,5 @@
-//! Lists of a trace. One has run intervals as lines of text. The other has the run and block times
-//! of a vCPU as a table that a workload can replay.
+//! Two lists from a trace: [`Listing`] has run intervals as lines of text. [`RunList`] has the run
+//! and block times of one vCPU, as a table that a workload can replay.
 
 use std::io::{self, Write};
 
@@ -53,8 +53,8 @@ impl<W: Write> Listing<W> {
         Listing { out, from, end, names, width, left_out: 0, passes, outcome }
     }
 
-    /// Also lists scheduling passes and timeslices of zero length, with `pass` and `empty` in the
-    /// column for the reason.
+    /// Adds scheduling passes and timeslices of zero length to the list. Their lines have `pass` or
+    /// `empty` in the column `why`.
     #[must_use]
     pub fn with_passes(self) -> Listing<W> {
         Listing { passes: Some(Passes::default()), ..self }
@@ -191,8 +191,8 @@ pub enum RunListError {
 }
 
 /// Writes run and block times of a vCPU as CSV, `run_ns,block_ns`. There is one line for each block
-/// of the vCPU. The line has the CPU time that the vCPU used since its wake, and the time until its
-/// next wake.
+/// of the vCPU. The line has the CPU time that the vCPU used before the block, since its last wake,
+/// and the length of the block.
 ///
 /// If the vCPU wakes and blocks again without using CPU time, the whole time counts as one block.
 /// An incomplete line at the end of the run is left out.

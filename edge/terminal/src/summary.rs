@@ -271,8 +271,8 @@ pub fn side_by_side(runs: &[(&str, &Summary)], width: Option<usize>) -> String {
     text
 }
 
-/// Returns the response times of a vCPU whose jobs have no deadlines. `None` for other vCPUs, for
-/// which deadline misses are shown.
+/// Returns the response times of a vCPU whose jobs have no deadlines. If its jobs have deadlines,
+/// returns `None`, because deadline misses are shown instead.
 fn answered(vcpu: &VcpuSummary) -> Option<Distribution> {
     vcpu.response.filter(|_| vcpu.jobs_due == 0)
 }

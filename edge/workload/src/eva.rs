@@ -78,7 +78,9 @@ fn task(name: String, texts: [&str; 3], unit: TimeUnit) -> Result<VmTask, String
         return Err(format!("{key} 0s is not greater than zero"));
     }
     if work > due {
-        return Err(format!("WCET {work} does not fit into {due}"));
+        let why =
+            format!("WCET {work} does not fit into {due}, the shorter of deadline and period");
+        return Err(why);
     }
     Ok(task)
 }

@@ -150,17 +150,18 @@ pub struct Options {
     pub burst: Span,
     /// Simulated length of each interval of a CPU series.
     pub interval: Span,
-    /// First and last interval that are converted, counted from zero. `None` for all.
+    /// First and last interval that are converted, counted from zero. If `None`, all intervals are
+    /// converted.
     pub part: Option<(usize, usize)>,
-    /// Number of CPUs of the host. `None` for the smallest number that suffices.
+    /// Number of CPUs of the host. If `None`, the host has the smallest number that suffices.
     pub cpus: Option<u16>,
     /// Number of cores of each VM whose file does not state the number.
     pub cores: u16,
-    /// Length of the run of a task set that does not state one.
+    /// Length of the run of a task set whose file does not state a length.
     pub length: Span,
     /// Seed of the model `random`, and of a random task set.
     pub seed: u64,
-    /// Unit of the times of EVA.
+    /// Unit of the times in a file of EVA.
     pub unit: TimeUnit,
     /// Description of a random task set.
     pub set: SetOptions,

@@ -247,8 +247,8 @@ fn cut(all: &mut [Series], options: &Options) -> Result<usize, WorkloadError> {
     let Some((first, last)) = options.part else { return Ok(longest) };
     if first > last || last >= longest {
         let why = format!(
-            "cannot take the intervals {first} to {last}: the series have {longest}, numbered from \
-             0"
+            "cannot take the intervals {first} to {last}: the series have {longest} intervals, \
+             numbered from 0"
         );
         return Err(WorkloadError::Options {
             why,

@@ -141,7 +141,9 @@ fn task(file: &SourceFile<'_>, node: &Node<'_, '_>) -> Result<VmTask, WorkloadEr
     }
     let due = task.due();
     if work.is_zero() || due.is_zero() || work > due {
-        return Err(wrong(format!("WCET {work} does not fit into {due}")));
+        let why =
+            format!("WCET {work} does not fit into {due}, the shorter of deadline and period");
+        return Err(wrong(why));
     }
     Ok(task)
 }

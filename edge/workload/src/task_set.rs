@@ -82,7 +82,7 @@ fn no_files(count: usize) -> Result<(), WorkloadError> {
         0 => Ok(()),
         count => {
             let why = format!(
-                "cannot read {} for `uunifast`: its tasks are drawn",
+                "cannot read {} for `uunifast`: its tasks are drawn at random",
                 counted(count, "file")
             );
             Err(WorkloadError::Options { why, hint: "name only the file to write" })

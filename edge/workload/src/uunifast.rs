@@ -22,7 +22,7 @@ pub struct SetOptions {
     pub utilisation: CpuShare,
     /// Shortest and longest period. Periods are log-uniform.
     pub periods: (Span, Span),
-    /// True if a deadline may be before the next release.
+    /// True if deadlines are drawn too, so that a deadline can be before the end of its period.
     pub has_constrained_deadlines: bool,
 }
 
@@ -57,8 +57,8 @@ impl SetOptions {
         let recipe = recipe.with_utilisation(self.utilisation);
         let set = task_set(&mut SetDraws::new(seed), &recipe).ok_or_else(|| {
             let why = format!(
-                "cannot draw {tasks} tasks with the sum {}: in each of 1000 draws a task exceeded \
-                 one CPU",
+                "cannot draw {tasks} tasks with a total utilisation of {}: in each of 1000 draws a \
+                 task exceeded one CPU",
                 self.utilisation
             );
             let hint = "use more tasks, or a smaller utilisation";

@@ -216,7 +216,7 @@ fn experiment_that_is_stopped_reports_number_of_finished_runs() {
 }
 
 #[test]
-fn each_claim_about_many_experiment_points_gets_a_verdict() {
+fn each_comparison_of_several_points_gets_the_expected_verdict() {
     use Verdict::{Differs, Reproduced, SameShape};
     let folder = folder();
     let experiment = sweep(folder.path());

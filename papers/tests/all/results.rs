@@ -80,7 +80,8 @@ fn simulation_reproduces_ttcp_throughput_of_diestelhorst_2007() {
     let is_throughput =
         |row: &&KeptRow| row.id.ends_with(".throughput") && row.published.contains("Mbit/s");
     let (strict, slower) = (rows(&paper, "fig-3.6"), rows(&paper, "ttcp-slower-peer"));
-    // From one row follow the two modes that are as fast as it, and the order of the others.
+    // The costs are calibrated with one row. From this row follow the two modes that are equally
+    // fast, and the order of the other modes.
     let strict: Vec<KeptRow> = strict.into_iter().filter(|row| is_throughput(&row)).collect();
     let is_as_fast = |row: &&KeptRow| {
         ["figure-3.6.throughput", "figure-3.10.throughput"].contains(&row.id.as_str())
@@ -212,7 +213,7 @@ fn parallel_program_rate_follows_reserved_share_despite_competing_load() {
     let paper = read("lin-2005");
     let verdicts = |name, ids| verdicts_of(&paper, name, ids);
     assert_eq!(verdicts("fig-12", "fig-12.tied."), [Verdict::Reproduced; 10]);
-    // With an exchange that takes CPU time no period is worse than another.
+    // If the exchange takes CPU time, no period is worse than another.
     let spread = [Verdict::Differs, Verdict::SameShape];
     assert_eq!(verdicts("fig-12", "fig-12.spread"), spread);
     assert_eq!(verdicts("fig-13", "fig-13.shielded"), [Verdict::Reproduced]);

@@ -32,10 +32,10 @@ fn each_kind_of_verdict_is_given_according_to_its_rule() {
     let (_, _, _, judged) = run();
     let of = |group: usize, id: &str| verdict(&judged, group, id);
     assert_eq!(of(0, "fig-1.half").0, Verdict::Reproduced);
-    // Our value is twice the published one, but lower than the other one, as published.
+    // Our value is twice the published value, but lower than `fig-1.half`, as published.
     assert_eq!(of(0, "fig-1.fifth").0, Verdict::SameShape, "{}", of(0, "fig-1.fifth").1);
     assert_eq!(judged[0].verdict, Verdict::SameShape);
-    // The published value is lower, ours is higher.
+    // The published value is lower than `fig-1.fifth`, but our value is higher.
     assert_eq!(of(1, "fig-1.wrong").0, Verdict::Differs, "{}", of(1, "fig-1.wrong").1);
     assert_eq!(of(2, "text.gain").0, Verdict::Reproduced, "{}", of(2, "text.gain").1);
     // A direction without a size is same shape at best.
@@ -54,7 +54,7 @@ fn judged_with(file: &str, good: &str, other: &str) -> Vec<VerdictGroup> {
     judged_after(&[(file, (good, other))])
 }
 
-/// Returns the verdicts after a text in each of some files is replaced by another.
+/// Returns the verdicts after one text is replaced by another, for each entry of `changes`.
 fn judged_after(changes: &[(&str, (&str, &str))]) -> Vec<VerdictGroup> {
     let (_keep, folder) = copy();
     for (file, (good, other)) in changes {
@@ -314,7 +314,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
         "\"domain.a.share.edf.slice\" =",
         "\"domain.c.share.edf.slice\" =",
         "fig-1.toml:21:10: at half/10ms: `domain.c.share.edf.slice`: there is no domain `c`\n\
-      write `domain.NAME.KEY`, `host.KEY`, or `policy` for all of a table",
+      write `domain.NAME.KEY`, `host.KEY`, or `policy` for the whole table",
     ),
     (
         "fig-1.toml",

@@ -2,7 +2,7 @@
 //! own, not from a paper.
 //!
 //! A *job* begins when a vCPU becomes runnable and ends when it blocks. Its work is all CPU time
-//! used between its begin and its end, also if preemptions, throttling or pauses interrupt the job.
+//! used between its begin and its end, even if preemptions, throttling or pauses interrupt the job.
 //! Overhead that the trace records does not count as work. A demand contains no run intervals,
 //! scheduling orders or latencies of the recording. So a simulation of the demand cannot copy them.
 //!

@@ -31,8 +31,8 @@ const LATENCY: Span = Span::from_us(500);
 /// Maximum number of ordinary programs ("competitors") that a demand has on one CPU at once.
 const MOST: usize = 8;
 
-/// Maximum percentage of its CPU time that an ordinary thread uses while a vCPU with budget left
-/// waits. A thread above this limit has precedence over all vCPUs.
+/// Limit in percent: an ordinary thread uses at most this much of its CPU time while a vCPU with
+/// budget left waits. A thread above this limit has precedence over all vCPUs.
 const ABOVE_PERCENT: u64 = 10;
 
 /// Prefix of the names of dispatcher threads.

@@ -57,7 +57,7 @@ pub struct Change {
 /// Reservation as a trace records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedReservation {
-    /// Slice and period. `None` reserves nothing.
+    /// Slice and period. If `None`, nothing is reserved.
     pub reservation: Option<Reservation>,
     /// True if the slice is a hard limit.
     pub exact: bool,

@@ -1,4 +1,5 @@
-//! Search for the smallest slice, the largest period or the most VMs that fit a task set.
+//! Search for a reservation that fits a task set: with the smallest slice, with the largest period,
+//! or with room for the largest number of VMs.
 
 use slackline_units::{CpuShare, Reservation, Span};
 use thiserror::Error;
@@ -32,9 +33,9 @@ pub enum Goal {
         /// Share of one CPU, at most a whole CPU.
         share: CpuShare,
     },
-    /// Find the reservation with which the most equal VMs fit on one CPU. A part of that CPU is
-    /// never reserved. The search tries periods from an eighth to twice the shortest of the tasks'
-    /// periods.
+    /// Find the reservation with which the largest number of equal VMs fits on one CPU. A part of
+    /// that CPU is never reserved. The search tries periods from an eighth to twice the shortest of
+    /// the tasks' periods.
     Vms {
         /// Part of the CPU that is never reserved.
         reserve: CpuShare,
@@ -61,7 +62,7 @@ pub enum NoFit {
     /// The tasks miss deadlines even if they have a whole CPU.
     #[error("the tasks miss deadlines even with a whole CPU")]
     WholeCpu(Refutation),
-    /// With this share the tasks miss deadlines in every period.
+    /// With this share the tasks miss deadlines, however short the period is.
     #[error("with this share the tasks miss deadlines, however short the period is")]
     Share,
     /// The step of the search is zero, or is longer than the period.
@@ -97,10 +98,10 @@ pub fn usual_periods(tasks: &TaskSet) -> Vec<Span> {
     eighths.into_iter().map(period).filter(|period| !period.is_zero()).collect()
 }
 
-/// Returns the reservation with which the most equal VMs fit on one CPU. The search covers the
-/// [usual periods](usual_periods). If several periods fit the same number of VMs, the longest is
-/// chosen, because it has the fewest context switches. The reservation below the answer is an equal
-/// share of the CPU for one more VM.
+/// Returns the reservation with which the largest number of equal VMs fits on one CPU. The search
+/// covers the [usual periods](usual_periods). If several periods fit the same number of VMs, the
+/// longest is chosen, because it has the fewest context switches. The reservation below the answer
+/// ([`Fit::below`]) is an equal share of the CPU for one more VM.
 ///
 /// # Errors
 /// If no reservation fits, or if the step is not valid.
@@ -157,8 +158,9 @@ pub fn smallest_slice(tasks: &TaskSet, period: Span, step: Span) -> Result<Fit, 
     Ok(Fit { reservation: of(step * high), proof, below })
 }
 
-/// Returns the largest period with which a share suffices. It is exact to a thousandth of the
-/// longest possible period. With a longer period, a task would be without CPU time for too long.
+/// Returns the largest period with which a share suffices, exact to a thousandth of the longest
+/// possible period. With a period longer than the longest possible one, a task would be without CPU
+/// time for too long.
 ///
 /// # Errors
 /// If no period fits the share.
@@ -200,8 +202,8 @@ pub fn reservation_of(share: CpuShare, period: Span) -> Option<Reservation> {
 }
 
 /// Returns the longest period with which a VM with this share is never without CPU time for longer
-/// than `delay`. This is `delay / (2 × (1 - share))`, rounded down. `None` for a whole CPU, which
-/// never waits.
+/// than `delay`. This is `delay / (2 × (1 - share))`, rounded down. `None` if the share is a whole
+/// CPU, since the VM then never waits.
 #[must_use]
 pub fn period_for_delay(share: CpuShare, delay: Span) -> Option<Span> {
     let rest = u128::from(CpuShare::ONE.less(share).ppm());
@@ -214,7 +216,7 @@ pub fn period_for_delay(share: CpuShare, delay: Span) -> Option<Span> {
 
 /// Returns the reservation with this share and the longest period with which a VM is never without
 /// CPU time for longer than `delay`. The period is a whole number of microseconds, and the slice is
-/// rounded up. `None` for a whole CPU, or if the period would be shorter than a microsecond.
+/// rounded up. `None` if the share is a whole CPU, or the period would be below a microsecond.
 #[must_use]
 pub fn for_delay(share: CpuShare, delay: Span) -> Option<Reservation> {
     let period = period_for_delay(share, delay)?;

@@ -45,8 +45,9 @@ pub enum Broken {
     },
     /// The hardware reported more CPU time than has elapsed, or CPU time in the future.
     #[error(
-        "{} used {} of CPU time between {} and {}, more than that interval",
-        used.vcpu, used.ran, used.from, used.to
+        "the hardware reported {} of CPU time of {} between {} and {}, which is more than that \
+         interval or in the future",
+        used.ran, used.vcpu, used.from, used.to
     )]
     UsedTooMuch {
         /// Report of CPU time that exceeds its interval or ends in the future.

@@ -450,8 +450,8 @@ impl Host {
             self.boosts.stop(cpu, self.moment.now(), sink);
             self.moment.vacate(cpu);
         } else if let Some(cpu) = self.moment.last_cpu_of(vcpu) {
-            // The vCPU may have run under ordinary scheduling, without a pick of the policy, or it
-            // has blocked before the next pick.
+            // The vCPU occupies no CPU. Its run interval is still open if it ran under ordinary
+            // scheduling, without a pick of the policy, or if it blocked before the next pick.
             self.turns.close_of(vcpu, cpu, RanEnd::Blocked, sink);
         }
         let at = self.moment.now();

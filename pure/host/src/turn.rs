@@ -35,7 +35,7 @@ struct Stretch {
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
     turn: Option<Turn>,
-    /// Maximum length of the timeslice, when it was ordered. `None` if the timeslice had no limit.
+    /// Maximum length of the timeslice, as it was ordered. `None` if the timeslice had no limit.
     granted: Option<Span>,
     /// Time at which the timeslice was ordered.
     ordered: Time,

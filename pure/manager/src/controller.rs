@@ -120,11 +120,11 @@ impl Manager {
     }
 }
 
-/// Returns the change that undoes `made`, if the VM did not do as predicted and may still have its
-/// old share. The demand may have changed since the prediction, so a VM that received what it
-/// demanded counts as predicted. After a rise, two kinds of missed periods are excused. The first
-/// are periods that demanded more than the reservation. The second is the number of periods that
-/// the VM missed in the round before the rise.
+/// Returns the change that undoes `made`, if the VM did not do as predicted, and if its limits and
+/// the capacity still allow the old share. The demand can differ from the predicted demand, so a VM
+/// that received what it demanded did as predicted. After a rise, some missed periods are excused.
+/// Their number is the larger of two: periods that demanded more than the reservation, and periods
+/// that the VM missed in the round before the rise.
 fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
     let vm = round.vms.iter().find(|vm| vm.name == made.name && vm.share == made.to)?;
     let demand = u128::from(vm.demanded().ns()) * 1_000_000 / u128::from(round.length.ns().max(1));

@@ -7,8 +7,8 @@ use slackline_units::{CpuShare, Span};
 /// Goals of a VM. The manager does not change the reservation of a VM without goals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Goals {
-    /// Largest part of the periods that the VM may miss, in millionths. `None` if the VM has no
-    /// goal for missed periods.
+    /// Goal for missed periods: the VM should miss at most this fraction of its periods, in
+    /// millionths. `None` if the VM has no such goal.
     pub misses_ppm: Option<u32>,
     /// Desired minimum of the reservation. If capacity is scarce, the manager may reserve less, but
     /// never less than the VM's floor. `None` if no minimum is desired.

@@ -8,7 +8,7 @@
 //! change. The service uses the same rule for a canary, the change of a plan that is tested before
 //! all others.
 //!
-//! After every round the following holds, also with wrong measurements and predictions. No change
+//! After every round the following holds, even if measurements or predictions are wrong. No change
 //! sets a reservation below its floor or above its ceiling. No change makes the sum of the
 //! reservations exceed the capacity.
 

@@ -72,7 +72,7 @@ impl CpuSeconds {
     }
 
     /// Divides the CPU time of an interval among the seconds that the interval overlaps, in
-    /// proportion.
+    /// proportion to the length of each overlap.
     fn spread(&mut self, cpu: usize, mut stretch: Stretch, pick: fn(&mut SecondSums) -> &mut Span) {
         if stretch.from < self.warmup {
             stretch = stretch.split(self.warmup).1;

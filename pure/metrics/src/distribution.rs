@@ -9,11 +9,11 @@ use slackline_units::Span;
 pub struct Distribution {
     /// Number of values, at least one.
     pub count: u64,
-    /// Median. `None` for a single value.
+    /// Median. `None` if there is only one value.
     pub p50: Option<Span>,
-    /// 90th percentile. `None` for a single value.
+    /// 90th percentile. `None` if there is only one value.
     pub p90: Option<Span>,
-    /// 99th percentile. `None` for a single value.
+    /// 99th percentile. `None` if there is only one value.
     pub p99: Option<Span>,
     /// Longest of all values, exact.
     pub worst: Span,
@@ -26,7 +26,7 @@ pub struct Distribution {
 /// Distribution of the absolute errors of whole seconds, in millionths of the reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorDistribution {
-    /// 99th percentile. `None` for a single second.
+    /// 99th percentile. `None` if there is only one second.
     pub p99_ppm: Option<u64>,
     /// Largest of the errors of all seconds.
     pub worst_ppm: u64,
@@ -37,11 +37,11 @@ pub struct ErrorDistribution {
 /// Distribution of fractions of a whole, in millionths of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartDistribution {
-    /// Median. `None` for a single value.
+    /// Median. `None` if there is only one value.
     pub p50_ppm: Option<u64>,
-    /// 99th percentile. `None` for a single value.
+    /// 99th percentile. `None` if there is only one value.
     pub p99_ppm: Option<u64>,
-    /// Largest fraction of all values.
+    /// Largest of all the fractions.
     pub worst_ppm: u64,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Many {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Spread {
     pub(crate) count: u64,
-    /// Median. `None` for a single value.
+    /// Median. `None` if there is only one value.
     pub(crate) p50: Option<u64>,
     pub(crate) p90: Option<u64>,
     pub(crate) p99: Option<u64>,
@@ -131,8 +131,8 @@ impl Tally {
         Some(ErrorDistribution { p99_ppm: p99, worst_ppm: worst, seconds: count })
     }
 
-    /// Returns the different values in ascending order. Each comes with the number of values that
-    /// are not larger.
+    /// Returns the distinct values in ascending order. Each comes with the number of values that do
+    /// not exceed it.
     pub(crate) fn steps(&self) -> Vec<(Span, u64)> {
         let mut steps: Vec<(Span, u64)> = Vec::new();
         let mut add = |value: u64, count: u64| match steps.last_mut() {

@@ -5,7 +5,7 @@ use crate::Unit;
 /// Meaning of a field of a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Name of the field in JSON. A distribution has one entry. Its name is the common start of its
+    /// Name of the field in JSON. For a distribution, it is the common start of the distribution's
     /// field names: `wake_to_run` stands for `wake_to_run_p50_ns` and others.
     pub field: &'static str,
     /// Heading of the metric in tables. Empty if tables do not show the metric.
@@ -59,10 +59,10 @@ pub const GLOSSARY: &[Glossary] = &[
         terms: VCPU,
         are_claimed: true,
     },
-    Glossary { of: "a CPU (`cpu0`), or all of them", terms: CPU, are_claimed: true },
+    Glossary { of: "a CPU (`cpu0`), or all CPUs", terms: CPU, are_claimed: true },
     Glossary { of: "the whole run", terms: RUN, are_claimed: true },
     Glossary {
-        of: "a named task of a domain (`web/0`), also the requests of clients that it serves",
+        of: "a named task of a domain (`web/0`), with the client requests that it serves",
         terms: TASK,
         are_claimed: true,
     },
@@ -85,7 +85,7 @@ const VCPU: &[Term] = &[
         "name of the domain, and the number of the vCPU if the domain has several vCPUs",
     ),
     text("vcpu", "", "id of the vCPU: slot, domain and number"),
-    text("exact", "", "true if the reservation is a hard limit. If false, tables show a +"),
+    text("exact", "", "true if the reservation is a hard limit. If false, tables mark it with a +"),
     number("promised_slice_ns", "promised", "CPU time reserved in every period"),
     number("promised_period_ns", "promised", "length of a period of the reservation"),
     number(
@@ -98,17 +98,18 @@ const VCPU: &[Term] = &[
     number(
         "delivered_ppm",
         "delivered %",
-        "CPU time that the vCPU received, as a part of one CPU. `delivered` is measured over the \
-         whole periods of the reservation. It is measured over all the time for which the vCPU \
-         was present if there is no reservation or no whole period, or if the reservation changed",
+        "CPU time that the vCPU received, as a part of one CPU. `delivered` is measured over \
+         all complete periods of the reservation. Without a reservation or a complete period, or \
+         if the reservation changed, it is measured over all the time for which the vCPU was \
+         present",
     ),
-    number("present_ns", "", "measured time between the joining and the leaving of the vCPU"),
+    number("present_ns", "", "measured time from the join of the vCPU until it leaves"),
     number(
         "work_ppm",
         "work %",
         "useful work of the vCPU: CPU time less `overhead`, `slowed` and `spun`, as a part of what \
-         one CPU at full speed does in the time for which the vCPU is present. Tables show it if \
-         `overhead`, `slowed` or `spun` is not zero. Live runs cannot measure it",
+         one CPU at full speed does in the time for which the vCPU is present. Tables show `work` \
+         only if `overhead`, `slowed` or `spun` is not zero. Live runs cannot measure `work`",
     ),
     number(
         "work_ns",
@@ -124,8 +125,8 @@ const VCPU: &[Term] = &[
     number(
         "spun_ns",
         "spun %",
-        "CPU time that the vCPU spent waiting for a spin lock, in tables as a part of the CPU time \
-         received. The time is counted when the vCPU gets the lock. Live runs cannot measure it",
+        "CPU time that the vCPU spent waiting for a spin lock. Tables show it as a part of the CPU \
+         time received. It is counted when the vCPU gets the lock. Live runs cannot measure it",
     ),
     number(
         "overhead_ns",
@@ -186,8 +187,9 @@ const VCPU: &[Term] = &[
     number(
         "error_ppm",
         "error %",
-        "(delivered - promised)/promised over the whole periods of the reservation. Too little \
-         CPU time is no error if the vCPU was blocked. Too much is an error only with a hard limit",
+        "(delivered - promised)/promised, over all complete periods of the reservation. Too \
+         little CPU time is no error if the vCPU was blocked. Too much CPU time is an error only \
+         with a hard limit",
     ),
     number(
         "second_error_p99_ppm",
@@ -209,7 +211,7 @@ const VCPU: &[Term] = &[
     number(
         "misses",
         "missed",
-        "number of deadlines missed: periods judged at whose end the slice was incomplete",
+        "number of deadlines missed: judged periods that ended before the slice was complete",
     ),
     spread(
         "miss_time",
@@ -238,8 +240,8 @@ const VCPU: &[Term] = &[
         "scheduling latency: time from a wake-up until the vCPU runs. Comparisons show the number \
          of wake-ups as `n of wakes`. A wake-up counts if it was after the warm-up and the vCPU \
          then ran. If the vCPU still waits at the end of the run, its wait so far counts. A \
-         wake-up does not count if the vCPU blocked again without having run. Joining runnable is \
-         no wake-up",
+         wake-up does not count if the vCPU blocked again without having run. A vCPU that is \
+         runnable when it joins has no wake-up at this time",
     ),
     number(
         "switches",
@@ -318,8 +320,8 @@ const CPU: &[Term] = &[
     number(
         "due_ns",
         "owed %",
-        "busy time to which vCPUs on the CPU were entitled: by a reservation, or without a \
-         reservation by their timeslice",
+        "busy time to which vCPUs on the CPU were entitled by their reservation, or by their \
+         timeslice if they had no reservation",
     ),
     number("spare_ns", "unclaimed %", "time in which vCPUs on the CPU ran in slack"),
     number(
@@ -331,8 +333,8 @@ const CPU: &[Term] = &[
     number(
         "program_ns",
         "programs %",
-        "simulated: time in which vCPUs ran their programs, useful, spinning or slowed. `program`, \
-         `overhead` and `idle` amount to the measured time",
+        "simulated: time in which vCPUs ran their programs, useful, spinning or slowed. The sum \
+         of `program`, `overhead` and `idle` is the measured time",
     ),
     number(
         "others_ppm",
@@ -355,7 +357,7 @@ const CPU: &[Term] = &[
         "overhead_ns",
         "overhead",
         "simulated: time of the CPU for `switch`, `migration`, `refill`, `tick`, `interrupt` and \
-         `balancing`, paid by vCPUs or while idle. Live: CPU time of the dispatcher",
+         `balancing`, paid by vCPUs or while the CPU was idle. Live: CPU time of the dispatcher",
     ),
     number("switch_overhead_ns", "switch", "overhead of context switches to vCPUs on the CPU"),
     number("migration_overhead_ns", "migration", "overhead of migrations of vCPUs to the CPU"),
@@ -370,8 +372,8 @@ const CPU: &[Term] = &[
     number(
         "switches",
         "switches",
-        "number of times a vCPU was put on the CPU after the warm-up, after another vCPU or idle \
-         time",
+        "number of times, after the warm-up, that a vCPU was put on the CPU in place of another \
+         vCPU or of idle time",
     ),
 ];
 
@@ -407,7 +409,7 @@ const CLIENT: &[Term] = &[
     spread(
         "response",
         "response",
-        "time from a request of the client to the answer, if the request was after the warm-up",
+        "time from a request of the client to its answer. Requests in the warm-up do not count",
     ),
     number("response_mean_ns", "", "mean of the response times of the client's requests"),
 ];
@@ -498,7 +500,8 @@ const XENMON: &[Term] = &[
 ];
 
 impl Term {
-    /// Returns the unit of the metric. `None` for a text or a flag, to which no claim can refer.
+    /// Returns the unit of the metric. `None` if the metric is a text or a flag, to which no claim
+    /// can refer.
     #[must_use]
     pub fn unit(&self) -> Option<Unit> {
         match self.kind {

@@ -108,7 +108,7 @@ const ADDED_UP: [&str; 46] = [
     "change_delay_count",
 ];
 
-/// Part of the name of a field that marks a quantile.
+/// Parts of field names that mark a field as a quantile.
 const QUANTILES: [&str; 3] = ["_p50", "_p90", "_p99"];
 
 impl Summary {

@@ -8,8 +8,8 @@ pub struct OverRuns {
     /// Mean, in thousandths of the number's unit.
     pub mean_thousandths: i128,
     /// Half of the 95 % confidence interval around the mean, in thousandths of the number's unit.
-    /// For n runs it uses Student's t with n - 1 degrees of freedom. `None` for a single run, or if
-    /// the sum overflows.
+    /// For n runs it uses Student's t with n - 1 degrees of freedom. `None` if there is only one
+    /// run, or if the sum overflows.
     pub half_width_thousandths: Option<u128>,
 }
 

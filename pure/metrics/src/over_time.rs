@@ -29,7 +29,7 @@ impl OverTime {
     /// Creates a sink with windows of the length `window`, which must not be zero.
     #[must_use]
     pub fn new(window: Span) -> OverTime {
-        assert!(!window.is_zero(), "a window of no time");
+        assert!(!window.is_zero(), "the length of a window must not be zero");
         let (vcpus, strays) = (BTreeMap::new(), Strays::default());
         OverTime { window, vcpus, end: Time::START, strays }
     }

@@ -3,9 +3,10 @@
 //! The first period of a reservation begins when the reservation is made. If the reservation has a
 //! phase, its later periods begin at points of a grid. A run interval is recorded when it ends, so
 //! the state of a vCPU is not known between records. A period is closed when the first record of
-//! the vCPU after the period is read. A record at the end of the period counts as after it. If a
-//! reservation changes while the vCPU runs, the change is recorded before the run interval. The
-//! change is pending until the run interval is recorded, and divides that interval.
+//! the vCPU after the period is read. A record exactly at the end of the period counts as a record
+//! after the period. If a reservation changes while the vCPU runs, the change is recorded before
+//! the run interval. The change is pending until the run interval is recorded, and divides that
+//! interval.
 
 use slackline_trace::Knowledge;
 use slackline_units::{GridClock, Periods, Reservation, Span, Time};
@@ -321,7 +322,7 @@ impl Deliveries {
         let Current { periods: Periods { reservation, .. }, exact, start, end, .. } = *current;
         let period = reservation.period();
         let count = at.since(start) / period;
-        // A period of unusual length, which leads to a grid that has moved, is closed alone.
+        // A period of unusual length, after which the periods follow a moved grid, is closed alone.
         if count == 0 || end - start != period {
             return;
         }

@@ -41,7 +41,7 @@ pub struct Schedule {
     pub(crate) total: VmBlocks,
     /// Busy time of each CPU in each block.
     pub(crate) busy: Vec<[Span; BLOCKS]>,
-    /// Time in each block in which a vCPU waited for a CPU while another CPU was idle.
+    /// For each block, the time in which a vCPU waited for a CPU while another CPU was idle.
     pub(crate) idle_queue: [Span; BLOCKS],
     pub(crate) block: Span,
 }

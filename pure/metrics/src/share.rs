@@ -17,8 +17,8 @@
 //!   both too little and too much are errors. For a work-conserving vCPU the reservation is a lower
 //!   bound, so too much is no error.
 //! - A vCPU that blocks may want less than it reserved. A second in which it blocked and received
-//!   less than reserved does not count. The long run then has no error either. More CPU time than a
-//!   hard limit allows is always an error.
+//!   less than reserved does not count. A long run in which it blocked and received less than
+//!   reserved has no error. More CPU time than a hard limit allows is always an error.
 
 use slackline_units::{Reservation, Span};
 

@@ -4,7 +4,7 @@ use core::fmt;
 
 use slackline_units::{CpuId, VcpuId};
 
-/// A record names an unknown vCPU or CPU. The trace is faulty, or the host that wrote the trace.
+/// A record names an unknown vCPU or CPU. Either the trace or the host that wrote it is faulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrayRecord {
     /// Number of the record, counted from zero.

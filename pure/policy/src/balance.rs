@@ -2,15 +2,15 @@
 //! time that the reservations on the CPU leave.
 //!
 //! Sources: Diestelhorst, Scheduling in the Xen hypervisor, 2007, chapter 4, cited as
-//! [Diestelhorst]. Where the thesis leaves something open or contradicts its own examples: our
-//! reference on balancers, cited as [balancer]. The reference is a set of notes and test cases that
-//! is not in this repository.
+//! [Diestelhorst]. Where the thesis leaves something open or contradicts its own examples, the
+//! source is our reference on balancers, cited as [balancer]. The reference is a set of notes and
+//! test cases that is not in this repository.
 //!
 //! The modules map samples to migrations, without schedulers, queues or clocks. `books` samples the
 //! CPU time of vCPUs and CPUs. `groups` finds the CPUs between which vCPUs can migrate. `pairs` is
 //! a run of the thesis's balancer, and `swap` handles one pair of CPUs. `planned` computes the rate
 //! of each vCPU and splits those that fit on no CPU. A *best-effort* vCPU has a weight and no
-//! reservation; only these migrate.
+//! reservation. Only best-effort vCPUs migrate.
 //!
 //! *Tau* is CPU time per weight. A low tau means that vCPUs get little time for their weight. There
 //! are no floats: fractions are compared by cross products.

@@ -59,7 +59,8 @@ pub use slackline_units::{Entitlement, VcpuHint};
 /// - `pick` returns only a vCPU that `at` calls eligible for that CPU.
 /// - The timer of a CPU (`next_timer`) is never in the past. After it expired and `on_timer` was
 ///   called, the timer is unset or set to a later time.
-/// - The timer of a CPU changes only in a call that concerns the CPU or returns it.
+/// - The timer of a CPU changes only in a call that concerns the CPU or that returns the CPU to be
+///   rescheduled.
 /// - The same calls in the same order give the same results on every host.
 pub trait Policy: Send {
     /// Admits a vCPU to the schedule. The vCPU counts as blocked until its first wake.
@@ -235,10 +236,11 @@ pub enum AdmitError {
     NoRoomInParts {
         /// Reservation that was requested.
         asked: Reservation,
-        /// Reserved share of all CPUs that the vCPU's affinity allows, rounded up to a millionth.
+        /// Total reserved share of the CPUs that the vCPU's affinity allows, rounded up to a
+        /// millionth.
         promised: CpuShare,
-        /// Share of all CPUs that the affinity allows and that may be reserved: all of each CPU
-        /// minus the policy's reserve.
+        /// Total share that may be reserved on the CPUs that the affinity allows: each CPU minus
+        /// the policy's reserve.
         capacity: CpuShare,
         /// Number of CPUs that the vCPU's affinity allows.
         cpus: usize,
@@ -253,10 +255,11 @@ pub enum AdmitError {
     NoRoomTogether {
         /// Reservation that was requested.
         asked: Reservation,
-        /// Reserved share of all CPUs that the vCPU's affinity allows, rounded up to a millionth.
+        /// Total reserved share of the CPUs that the vCPU's affinity allows, rounded up to a
+        /// millionth.
         promised: CpuShare,
-        /// Share of the CPUs that the affinity allows and that may be reserved: all of each CPU
-        /// minus the policy's reserve.
+        /// Total share that may be reserved on the CPUs that the affinity allows: each CPU minus
+        /// the policy's reserve.
         capacity: CpuShare,
         /// Number of CPUs that the vCPU's affinity allows.
         cpus: usize,

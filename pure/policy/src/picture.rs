@@ -74,7 +74,7 @@ pub(crate) struct PictureTimeslice {
 }
 
 /// Returns the first `count` timeslices on one CPU, to the nanosecond. No vCPU blocks. The first
-/// vCPU wakes at the start; the others wake, in order, after it ran alone for `alone`.
+/// vCPU wakes at the start and runs alone for `alone`. Then the other vCPUs wake, in order.
 pub(crate) fn turns(
     policy: &str,
     drawing: &str,
@@ -241,7 +241,7 @@ impl Hardware for State {
                 if before != Some((vcpu, until)) {
                     self.begun.push(vcpu);
                 }
-                // The host has measured the CPU up to now before it gives an order for it.
+                // The host has measured the CPU up to now before it gives an order for that CPU.
                 self.running.insert(cpu, (vcpu, until, self.now));
             }
             Order::Idle { cpu } => {

@@ -35,7 +35,7 @@ pub enum ReplayError {
         /// Name of the policy in the trace.
         name: String,
     },
-    /// The policy parameters in the trace do not fit its policy.
+    /// The policy of the trace does not accept the policy parameters in the trace.
     #[error("cannot read the parameters of the policy in the trace: {0}")]
     Parameters(FieldError),
     /// The groups of CPUs in the trace are inconsistent.
@@ -98,7 +98,7 @@ pub struct Replay {
     step: Option<(u64, Step)>,
     noticed: Vec<slackline_trace::CpuUse>,
     entries: u64,
-    /// Timers by CPU: first as recorded, then as in the replay.
+    /// Timer of each CPU: in the first list as recorded, in the second list as in the replay.
     alarms: [Vec<Option<Time>>; 2],
     facts: VecDeque<(u64, Time, KeptFact)>,
     failed: Option<ReplayError>,
@@ -109,13 +109,14 @@ impl Replay {
     /// Creates the replay of the trace with this header.
     ///
     /// # Errors
-    /// If the policy, its parameters or the groups of CPUs are unknown.
+    /// If the policy is unknown, if its parameters or the groups of CPUs are invalid, or if the
+    /// trace records no decisions.
     pub fn new(header: &Header) -> Result<Replay, ReplayError> {
         let name = header.policy.split_whitespace().next().unwrap_or_default();
         let unknown = || ReplayError::UnknownPolicy { name: name.into() };
         let spec = find(name).ok_or_else(unknown)?;
         if header.machine == "live" && is_simulated_only(spec) {
-            // The kernel decided, and its decisions are not recorded.
+            // The kernel scheduled the vCPUs, and its decisions are not recorded.
             return Err(ReplayError::NoFacts);
         }
         let values = Values::read_written(spec.policy_fields, &header.parameters);

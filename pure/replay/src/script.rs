@@ -15,7 +15,7 @@ pub(crate) struct Step {
     pub(crate) fact: KeptFact,
     /// CPU time that was reported together with the event.
     pub(crate) noticed: Vec<CpuUse>,
-    /// Recorded answers of the hardware, in order, each with its index in the trace.
+    /// Recorded measurements of the hardware, in order, each with its index in the trace.
     pub(crate) measured: VecDeque<(u64, CpuUse)>,
     /// Recorded orders, timers and refusals of the host layer in this step, in order, each with its
     /// index in the trace.

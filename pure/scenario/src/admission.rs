@@ -15,7 +15,7 @@ pub struct DeclinedVcpu {
     pub policy: &'static str,
     /// Name of the vCPU that is not admitted.
     pub vcpu: String,
-    /// Index in the scenario of the domain to which the vCPU belongs.
+    /// Index of the vCPU's domain among the domains of the scenario.
     pub domain: usize,
     /// Reason for the refusal, given by the policy.
     pub error: AdmitError,

@@ -17,7 +17,7 @@ pub struct Claim {
     /// Name of the metric, as in `latency p99`.
     pub metric: String,
     /// Domain, vCPU, CPU (`cpu0`), client (`client0`) or task (`web/0`) that the metric describes.
-    /// `None` for the whole run.
+    /// If `None`, the metric describes the whole run.
     pub of: Option<String>,
     /// Test that the metric must pass.
     pub test: Test,

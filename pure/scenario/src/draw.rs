@@ -361,7 +361,7 @@ fn between_quantiles(spans: &[Span; PERCENTILES.len()], word: u64) -> Span {
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss
-)] // A logarithm needs floats. None is negative; above 2^53 ns, 104 days, they are not exact.
+)] // A logarithm needs floats. They are never negative, and hold each ns up to 2^53 (104 days).
 fn exponential(mean: Span, word: u64) -> Span {
     let unit = ((word >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     Span::from_ns((-libm::log(unit) * mean.ns() as f64 + 0.5) as u64)
@@ -467,8 +467,8 @@ mod tests {
     fn uniform_random_values_have_the_given_mean_and_bounds() {
         let (least, most) = (Span::from_us(1), Span::from_us(4));
         let (draw, mut stream) = (Draw::Uniform { least, most }, stream());
-        // The standard deviation of a draw is its range over sqrt(12), so that of the sum is 100
-        // times the range.
+        // The standard deviation of a draw is its range divided by sqrt(12). The standard deviation
+        // of the sum is 100 times the range.
         let (count, mean, deviation) = (120_000, 2_500, 3_000 * 100);
         let mut sum = 0;
         for _ in 0..count {
@@ -528,8 +528,8 @@ mod tests {
             sum += drawn;
             beyond += u64::from(drawn > 4_000);
         }
-        // The standard deviation of a draw is its mean, so that of a million draws is a thousand
-        // means.
+        // The standard deviation of a draw is its mean. The standard deviation of the sum of a
+        // million draws is a thousand means.
         assert!(sum.abs_diff(MILLION * 4_000) < 4 * 1_000 * 4_000, "{sum}");
         // 1/e of the draws exceed the mean, with a standard deviation of sqrt(1,000,000 * 1/e * (1
         // - 1/e)) < 483. Rounding to nanoseconds changes the fraction by at most 1/8,000 of 1/e,
@@ -554,8 +554,8 @@ mod tests {
             assert!(Span::from_us(7) <= varied && varied <= Span::from_us(13));
             sum += varied.ns();
         }
-        // The standard deviation of a draw is its range of 6 us over sqrt(12), so that of the sum
-        // is 100 times the range.
+        // The standard deviation of a draw is its range of 6 us divided by sqrt(12). The standard
+        // deviation of the sum is 100 times the range.
         assert!(sum.abs_diff(120_000 * 10_000) < 4 * 100 * 6_000, "{sum}");
         assert_eq!(stream.vary(span, 0), span);
         let year = Span::from_secs(365 * 24 * 60 * 60);

@@ -75,7 +75,7 @@ pub struct Nic {
 /// The disk of the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk {
-    /// Bytes per second after a seek. Not zero.
+    /// Speed of the disk after a seek, in bytes per second. Not zero.
     pub bytes_per_second: u64,
     /// Duration of a seek.
     pub seek: Draw,
@@ -162,7 +162,7 @@ pub enum ClientKind {
     Pings {
         /// Time from one packet to the next.
         every: Draw,
-        /// Event that completes a packet.
+        /// Event at which a packet counts as done.
         ends: PingEnds,
     },
     /// Has one TCP stream, as ttcp and iperf do.
@@ -176,7 +176,7 @@ pub enum ClientKind {
     },
 }
 
-/// Event that completes a packet of a client.
+/// Event at which a packet of a client counts as done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PingEnds {
     /// The answer has arrived.

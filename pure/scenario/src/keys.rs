@@ -88,7 +88,7 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
              POLICY`",
         ),
         key("cpus", "CPUs on which the domain may run, as in [0, 1]; default all"),
-        key("vcpu", "[[domain.vcpu]], keys of one vCPU that differ from the domain's"),
+        key("vcpu", "[[domain.vcpu]], keys of one vCPU that override the domain's"),
         key("kernel", "costs of the guest's operating system: `slackline help driver`"),
         key("task", "[[domain.task]], tasks under a scheduler of the guest"),
         key(
@@ -120,8 +120,8 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
         key("starts_on", "CPU of the domain's vCPUs when they join; default the policy's choice"),
         key(
             "wakes",
-            "time at which a domain that joins blocked wakes and begins its work; default the time \
-             at which the domain joins",
+            "time at which the domain wakes and begins its work. Until then it is blocked. Default \
+             the time at which the domain joins",
         ),
     ],
 };
@@ -129,7 +129,7 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
 /// Keys of the live target of a domain.
 pub const LIVE: KeyTable = KeyTable {
     heading: "live = { ... }",
-    says: "Process that the domain is in a live run.",
+    says: "Process that runs as the domain in a live run.",
     keys: &[
         key("command", "program to start and its arguments: [\"qemu-system-x86_64\", ...]"),
         key("pid", "process id of an existing process"),
@@ -165,7 +165,7 @@ pub const RELAY: KeyTable = KeyTable {
 
 pub(crate) const VCPU: KeyTable = KeyTable {
     heading: "[[domain.vcpu]]",
-    says: "Keys of one vCPU that differ from those of its domain.",
+    says: "Keys of one vCPU that override the keys of its domain.",
     keys: &[
         key("number", "number of the vCPU, from 0; required"),
         key("work", "work of the vCPU, instead of the domain's; of a kind without devices"),
@@ -315,8 +315,8 @@ pub(crate) const REPLAY: KeyTable = KeyTable {
 
 pub(crate) const JOBS: KeyTable = KeyTable {
     heading: "jobs",
-    says: "Does a list of jobs once, then sleeps forever. Needs `work` with `ready` or `think`, or \
-           `file`.",
+    says: "Does a list of jobs once, then sleeps forever. Needs either `file`, or `work` together \
+           with `ready` or `think`.",
     keys: &[
         KIND,
         key("work", "CPU time of each job: [\"3ms\", \"2ms\"]; the last may be \"forever\""),
@@ -344,7 +344,10 @@ pub(crate) const CLOCK: KeyTable = KeyTable {
         KIND,
         key("period", "time between two multiples on the host's clock; required"),
         key("compute", "CPU time of each burst, can be random"),
-        key("until", "end of each burst, as a delay after its multiple, whatever it has computed"),
+        key(
+            "until",
+            "end of each burst, as a delay after its multiple, whatever CPU time was used",
+        ),
         key("offset", "delay of each burst after its multiple; default 0s"),
     ],
 };
@@ -368,9 +371,9 @@ pub(crate) const SPINLOCK: KeyTable = KeyTable {
     heading: "spinlock",
     says: "A thread of a parallel kernel. It computes, takes the spin lock of its guest, \
            computes with the lock and releases it, over and over. Each vCPU is a thread, and all \
-           vCPUs of the domain share one lock, at least two. A vCPU spins until it gets the \
-           lock. The lock is handed out in the order of requests (a ticket lock), even to a vCPU \
-           that does not run just then. Each round is a job. Simulated only.",
+           vCPUs of the domain share one lock. The domain needs at least two vCPUs. A vCPU spins \
+           until it gets the lock. The lock is handed out in the order of requests (a ticket \
+           lock), even to a vCPU that does not run just then. Each round is a job. Simulated only.",
     keys: &[
         KIND,
         key("compute", "CPU time of a round without the lock, can be random; required"),
@@ -393,7 +396,7 @@ pub(crate) const WEB_SERVER: KeyTable = KeyTable {
 
 pub(crate) const ECHO: KeyTable = KeyTable {
     heading: "echo",
-    says: "Answers pings, and requests with one byte. Needs [driver].",
+    says: "Answers pings, and answers each request with one byte. Needs [driver].",
     keys: &[
         KIND,
         EACH,

@@ -118,8 +118,8 @@ fn bsp(table: &Table<'_>) -> Result<Program, Mistake> {
     Ok(Program::superstep(compute, exchange.unwrap_or(Draw::Fixed(Span::ZERO)), latency))
 }
 
-/// Returns the name of the parallel program of which this work is a node. `None` for other kinds of
-/// work.
+/// Returns the name of the parallel program of which this work is a node. `None` if the work is of
+/// another kind.
 pub(crate) fn parallel(table: &Table<'_>, kind: &str) -> Result<Option<String>, Mistake> {
     if kind != "bsp" {
         return Ok(None);
@@ -141,13 +141,13 @@ fn replay(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
     }
     let elements = item.elements("an array of durations")?;
     let spans = elements.iter().map(Item::span).collect::<Result<Vec<Span>, Mistake>>()?;
-    // Steps of zero length have no effect. A program that only has zero steps would repeat forever
+    // Steps of zero length have no effect. A program that has only such steps would repeat forever
     // without any time passing.
     let some = spans.into_iter().enumerate().filter(|(_, span)| !span.is_zero());
     let step = |(index, span)| if index % 2 == 0 { run_for(span) } else { block_for(span) };
     let steps: Vec<Step> = some.map(step).collect();
-    // A VM may have been idle all the time, so runs of zero length are allowed. A round of a
-    // program that takes no time at all would never end.
+    // Runs of zero length are allowed, because a VM may have been idle all the time. But no time
+    // would pass if all runs and all blocks had zero length.
     if steps.is_empty() {
         return Err(item.fault(ErrorKind::NoTime));
     }

@@ -127,8 +127,8 @@ pub struct HostSpec {
     /// speed. With n other busy threads, the speed is this fraction to the power of n. Not zero.
     /// `None` if threads do not slow each other.
     pub smt: Option<u32>,
-    /// Speed of a CPU while at least one other CPU is busy, in millionths. It is multiplied with
-    /// the slowdown by `smt`. Not zero. `None` if CPUs do not slow each other.
+    /// Speed of a CPU while at least one other CPU is busy, in millionths. The speeds by `smt` and
+    /// by `bus` are multiplied. Not zero. `None` if CPUs do not slow each other.
     pub bus: Option<u32>,
     /// Timers expire only at multiples of this time. Zero if timers are exact.
     pub timer_resolution: Span,
@@ -252,15 +252,15 @@ pub struct Domain {
     pub dispatch: Span,
     /// CPU time that a vCPU needs to refill its cache.
     pub cache: Span,
-    /// Time by which a vCPU stops later than its timeslice ends. `None` for the lateness of the
-    /// host's timers.
+    /// Time by which a vCPU stops later than its timeslice ends. If `None`, the lateness of the
+    /// host's timers applies.
     pub stop_lateness: Option<Draw>,
-    /// CPU time of the scheduler each time a vCPU of the domain wakes. `None` for the host's
-    /// `wake_pass`.
+    /// CPU time of the scheduler each time a vCPU of the domain wakes. If `None`, the host's
+    /// `wake_pass` applies.
     pub wake_pass: Option<Draw>,
-    /// CPUs on which the domain's vCPUs may run. `None` for all CPUs.
+    /// CPUs on which the domain's vCPUs may run. If `None`, all CPUs are allowed.
     cpus: Option<CpuSet>,
-    /// Target on a live host. `None` for a load process that runs `program`.
+    /// Target on a live host. If `None`, the domain is a load process that runs `program`.
     pub live: Option<LiveTarget>,
     /// Socket on which the guest, or a program in its place, reports the guest's tasks on a live
     /// host. `None` if the guest reports nothing.
@@ -498,7 +498,7 @@ impl Domain {
         own.unwrap_or(&self.program)
     }
 
-    /// Returns the CPUs on which a vCPU may run. `None` for all CPUs.
+    /// Returns the CPUs on which a vCPU may run. `None` if all CPUs are allowed.
     #[must_use]
     pub fn cpus(&self, vcpu: VcpuId) -> Option<CpuSet> {
         let own = self.exceptions.get(&vcpu.number()).and_then(|own| own.cpus);

@@ -15,8 +15,8 @@ pub struct Program {
     /// True if the program starts again after its last step. Each round of a repeated program takes
     /// time or waits for a release.
     pub repeat: bool,
-    /// Recording of runs and blocks that the program repeats after its own steps. `None` for most
-    /// programs.
+    /// Recording of runs and blocks that the program repeats after its own steps. `None` if the
+    /// program repeats no recording.
     pub recording: Option<Recording>,
 }
 

@@ -22,8 +22,7 @@ pub enum Answer {
     /// A list of reservations was applied. After a dry run, the changes are only planned and not
     /// made. The changes are sorted by name.
     Applied {
-        /// One change for each reservation that the applied list names, and for each one that it
-        /// releases.
+        /// One change for each reservation that the applied list names or releases.
         changes: Vec<AppliedChange>,
     },
     /// The requested reservations, sorted by name.
@@ -90,7 +89,7 @@ pub struct ListedReservation {
     pub row: Row,
     /// Current state of the reservation.
     pub state: State,
-    /// Reason why the reservation is not, or only partly, in force. `None` if it is fully in force.
+    /// Reason why the reservation is not fully in force. `None` if it is fully in force.
     pub reason: Option<Reason>,
     /// Number of vCPUs of the VM that are currently scheduled for this reservation.
     pub served: u16,

@@ -123,7 +123,9 @@ impl BindingKind {
     const fn form(self) -> &'static str {
         match self {
             BindingKind::Uuid => "not a UUID, 8-4-4-4-12 hexadecimal digits",
-            BindingKind::Group => "not a path from `/` without `.`, `..` or empty parts",
+            BindingKind::Group => {
+                "not a path that begins with `/` and has no `.`, `..` or empty part"
+            }
             BindingKind::Pid => "not the number of a process",
             BindingKind::Unit => "not the name of a unit, such as `web.service`",
             _ => "not a name: it has a control character or a `/`",
@@ -266,8 +268,8 @@ mod tests {
         assert_eq!(says("pid:0"), "`pid:0` is not the number of a process");
         assert_eq!(says("pid:-1"), "`pid:-1` is not the number of a process");
         assert_eq!(says("pid:4294967297"), "`pid:4294967297` is not the number of a process");
-        assert!(says("cgroup:/a/../b").contains("not a path from `/`"));
-        assert!(says("cgroup:a").contains("not a path from `/`"));
+        assert!(says("cgroup:/a/../b").contains("not a path that begins with `/`"));
+        assert!(says("cgroup:a").contains("not a path that begins with `/`"));
         assert!(says("qemu:a/b").contains("not a name"));
         assert!(says("qemu:a\u{1b}[2J").contains("\\u{1b}"));
         assert!(says("unit:db").contains("not the name of a unit"));

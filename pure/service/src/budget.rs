@@ -122,7 +122,7 @@ mod tests {
         ];
         let allows = |new| budget.allows(OWNER, rows.iter(), (None, new));
         assert_eq!(allows(terms(5, 10, 1)), Ok(()));
-        let Err(refusal) = allows(terms(6, 10, 1)) else { panic!("1.53 of 1.5") };
+        let Err(refusal) = allows(terms(6, 10, 1)) else { panic!("1.53 CPUs must be refused") };
         assert_eq!(
             refusal.to_string(),
             "cannot reserve: uid 1000 would have 1.533334cpu in total, more than the budget of \
@@ -148,7 +148,7 @@ mod tests {
         assert!(allows(&many[1..]) && !allows(&many), "an owner without a budget has a bound");
         let rows = [row(OWNER, terms(1, 100, 1))];
         let Err(refusal) = budget.allows(OWNER, rows.iter(), (None, terms(1, 100, 1))) else {
-            panic!("a second one");
+            panic!("a second reservation must be refused");
         };
         let says = "cannot reserve: uid 1000 would have 2 reservations, more than the budget of 1";
         assert_eq!(refusal.to_string(), says);

@@ -11,7 +11,8 @@ use crate::row::Row;
 /// A change, with the reservation before and after it. Each change is one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Sequence number. It increases with each event on this host, also across restarts, with gaps.
+    /// Sequence number. It increases with each event on this host, even across restarts. There can
+    /// be gaps.
     pub seq: u64,
     /// Time of the change, by the service's clock.
     pub at: Time,

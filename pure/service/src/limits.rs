@@ -42,9 +42,9 @@ const PRINCIPALS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Limits {
     rates: Option<Rates>,
-    /// Two times by principal: the first for its requests, the second for its changes. Each is the
-    /// time by which all its requests or changes so far would have been sent at the sustained rate.
-    /// A time in the past means that the principal is idle.
+    /// Two points in time for each principal: one for its requests, one for its changes. Each is
+    /// the time by which all its requests or changes so far would have been sent at the sustained
+    /// rate. A time in the past means that the principal is idle.
     asked: BTreeMap<Principal, (Time, Time)>,
 }
 
@@ -84,8 +84,8 @@ impl Limits {
 }
 
 impl Rate {
-    /// Returns the time `counted`, or `now` if that is later, plus the time between two requests at
-    /// the sustained rate.
+    /// Returns the later of `counted` and `now`, plus the time between two requests at the
+    /// sustained rate.
     ///
     /// # Errors
     /// If the request exceeds the burst.
@@ -125,12 +125,12 @@ mod tests {
     }
 
     #[test]
-    fn refused_change_request_states_rate_limit_and_retry_time() {
+    fn refusal_of_a_change_contains_rate_limit_and_retry_time() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         let mut changes = |at| limits.count(at, Principal::User(1), Verb::Change);
         assert_eq!((0..200).filter(|_| changes(ms(0)).is_ok()).count(), 60);
         let Err(Refusal::TooMany { what, most, again }) = changes(ms(0)) else {
-            panic!("one more")
+            panic!("one more change must be refused")
         };
         assert_eq!((what, most), ("changes", 30));
         assert!(changes(Time::START.after(again)).is_ok());

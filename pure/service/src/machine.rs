@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_thread_keeps_number_while_other_threads_start_and_end() {
+    fn vcpu_keeps_its_place_while_other_vcpus_start_and_end() {
         assert_eq!(seats(&[0, 1, 2], 2, &[]), [Some(0), Some(1)]);
         assert_eq!(seats(&[0], 2, &[]), [Some(0), None]);
         assert_eq!(seats(&[0, 2], 2, &[Some(0), Some(1)]), [Some(0), Some(2)]);

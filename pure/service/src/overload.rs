@@ -95,8 +95,7 @@ pub(crate) enum OverloadChange {
 /// Overloaded CPUs, by number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overloads {
-    /// Last load of each overloaded CPU that exceeded the CPU's limit, with the time of that
-    /// measurement.
+    /// Last load above the limit of each overloaded CPU, with the time of that measurement.
     excess: BTreeMap<CpuId, (CpuLoad, Time)>,
 }
 
@@ -149,7 +148,7 @@ mod tests {
         let mut window = OverheadWindow::default();
         window.add(at(0), at(0), Span::from_ms(7));
         for second in 0..10 {
-            assert_eq!(window.overhead(), None, "{second} s are no window");
+            assert_eq!(window.overhead(), None, "{second} s are less than a window");
             window.add(at(second * 1_000), at((second + 1) * 1_000), Span::from_ms(10));
         }
         assert_eq!(window.overhead(), Some(share(10_000)));
@@ -164,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_overhead_sample_exceeding_window_is_averaged_over_sample_length() {
+    fn overhead_sample_longer_than_window_is_averaged_over_its_length() {
         let mut window = OverheadWindow::default();
         window.add(at(0), at(3_000), Span::from_secs(3));
         window.add(at(3_000), at(23_000), Span::from_secs(1));

@@ -52,7 +52,7 @@ impl fmt::Display for Principal {
     }
 }
 
-/// A text that is not a principal.
+/// Error: the text is not a principal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a principal")]
 pub struct NoPrincipal(String);

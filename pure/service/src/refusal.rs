@@ -134,7 +134,7 @@ pub enum Refusal {
     },
     /// The begin time of a gang member is too far in the future. The clocks of the hosts must
     /// differ.
-    #[error("cannot start {name} in {ahead}: the maximum is {}", crate::gang::AHEAD)]
+    #[error("cannot start {name} in {ahead}: a gang must start within {}", crate::gang::AHEAD)]
     TooFar {
         /// Name of the member.
         name: Name,
@@ -155,7 +155,7 @@ pub enum Refusal {
         /// Kind of the request.
         verb: Verb,
     },
-    /// The VM belongs to a user whose VMs the caller may not reserve for.
+    /// The VM belongs to a user for whose VMs the caller may not reserve.
     #[error(
         "cannot reserve for {binding}: the VM belongs to uid {user}, and {principal} may not \
          reserve for VMs of that user"
@@ -377,8 +377,8 @@ fn one_reservation(name: Option<&Name>) -> String {
 fn of_list(name: &Name, why: &Refusal) -> String {
     let hint = match why {
         Refusal::Exists { .. } => Some(format!(
-            "write `for` and `user` as they are, or first run `slackline change {name} --for \
-             BINDING`"
+            "write the present `for` and `user` in the list, or first run `slackline change {name} \
+             --for BINDING`"
         )),
         why => why.hint(),
     };

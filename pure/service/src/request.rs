@@ -136,9 +136,9 @@ pub enum Request {
         /// True if the changes are only returned and not made.
         dry_run: bool,
     },
-    /// Makes all reservations match a list like [`Request::Apply`], but changes one VM first (the
-    /// canary) and watches it. If the canary does as predicted, the other changes follow. Otherwise
-    /// the canary is restored.
+    /// Makes all reservations match a list, as [`Request::Apply`] does, but first changes one VM
+    /// (the canary) and watches it. If the canary does as predicted, the other changes follow.
+    /// Otherwise the canary is restored.
     Canary {
         /// Wanted reservations, each as a [`Request::Reserve`].
         targets: Vec<Request>,

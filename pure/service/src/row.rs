@@ -126,7 +126,7 @@ impl fmt::Display for State {
     }
 }
 
-/// Reason why a reservation is not, or only partly, in force.
+/// Reason why a reservation is not fully in force.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// The VM is not on this host.

@@ -280,7 +280,8 @@ impl Service {
         // This comes first, because undoing a canary can make reservations wait for capacity.
         let next_look = self.look_at_canaries(now, world);
         // If a list cannot be written, its reservations need their old capacity again. So nothing
-        // else gets capacity until its commit has ended. That is an input, which is settled too.
+        // else gets capacity until the commit of the list has ended. The result of the commit is an
+        // input, after which this function runs again.
         let try_again = self.try_again.filter(|_| !self.writer.has_list());
         if try_again.is_some_and(|at| at <= now) {
             self.fit(now, world);

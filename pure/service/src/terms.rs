@@ -170,7 +170,8 @@ impl Terms {
         let parts = (least..least + 1_000).find(divides).unwrap_or(least);
         let each = Reservation::new(slice / parts, period / parts);
         let Some(each) = each.ok().filter(|each| each.slice() >= Terms::LEAST) else {
-            return self; // So little of the CPU that nobody misses it.
+            // A part of the slice would be shorter than the minimum, so the period is not divided.
+            return self;
         };
         let phase = self.phase.map(|phase| Span::from_ns(phase.ns() % each.period().ns()));
         Terms { each, phase, ..self }
@@ -277,9 +278,9 @@ impl Terms {
         self.vcpus
     }
 
-    /// Returns true if these terms need no more capacity than `other`. The share may not be larger,
-    /// the period may not be shorter, and there may not be more vCPUs. They fit wherever `other`
-    /// fits. Phases and end times do not matter.
+    /// Returns true if these terms need no more capacity than `other`. This holds if their share is
+    /// not larger, their period is not shorter, and they have no more vCPUs. They fit wherever
+    /// `other` fits. Phases and end times do not matter.
     #[must_use]
     pub fn is_within(self, other: Terms) -> bool {
         !self.each.is_more_than(other.each)
@@ -482,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_of_invalid_reservation_parameters_states_the_allowed_bound() {
+    fn refusal_of_invalid_reservation_parameters_contains_the_allowed_bound() {
         let says = |each, vcpus| Terms::new(each, false, vcpus).unwrap_err().to_string();
         assert_eq!(
             says(each(19, 20), 1),

@@ -295,8 +295,8 @@ impl Cpus {
         self.recount(cpu, guests);
     }
 
-    /// Takes the time of a scheduling pass from a CPU. The time is drawn from `of`. Time for which
-    /// the CPU is taken already counts towards the pass.
+    /// Takes the time of a scheduling pass from a CPU. The time is drawn from `of`. If the CPU is
+    /// taken already, the remainder of that time counts towards the pass.
     pub(crate) fn take_pass(&mut self, cpu: CpuId, now: Time, of: &Draw, guests: &mut Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         let end = now.after(this.passes.draw(of));

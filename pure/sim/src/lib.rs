@@ -421,8 +421,8 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Ends the computing of a vCPU that was to compute until now. If the vCPU runs, it takes its
-    /// next step at once, otherwise when it next runs.
+    /// Ends a step of a vCPU that computes until a fixed time, which is now. If the vCPU runs, it
+    /// takes its next step at once, otherwise when it next runs.
     fn stop_at_instant(&mut self, now: Time, vcpu: VcpuId) {
         let cpu = self.host.moment().cpu_of(vcpu);
         if let Some(cpu) = cpu {
@@ -434,7 +434,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Continues the program of a guest that has no CPU time left to compute.
+    /// Continues the program of a blocked guest, whose current step needs no more CPU time.
     #[inline(always)]
     fn go_on<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), Box<Fault>> {
         if self.seat(vcpu).is_some() {

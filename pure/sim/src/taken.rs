@@ -31,8 +31,8 @@ impl TakenTime {
         }
     }
 
-    /// Returns the first instant from `from` on at which the CPU was free. Also returns the time
-    /// between that instant and `now` in which the CPU was taken.
+    /// Returns the first instant, not before `from`, at which the CPU was free. Also returns the
+    /// time between that instant and `now` in which the CPU was taken.
     #[inline]
     pub(crate) fn within(&self, from: Time, now: Time) -> (Time, Span) {
         let (mut first, mut taken) = (from, Span::ZERO);

@@ -32,8 +32,8 @@ const ONE: u128 = 1 << 40;
 /// Error: the trace claims more time or more periods than its number of entries allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Implausible {
-    /// Number of the first entry that covers too much time, counted from one. Only names and
-    /// records count.
+    /// Number of the first entry with which the trace covers too much time. Only names and records
+    /// are counted, from one.
     pub entry: u64,
 }
 

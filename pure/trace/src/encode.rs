@@ -71,7 +71,8 @@ impl Encoder {
                 self.cpu(cpu);
                 self.difference(to, from);
                 self.difference(to, from + used);
-                // A timeslice is never empty, so zero stands for a timeslice without a limit.
+                // Zero stands for a timeslice without a limit. A timeslice of length zero therefore
+                // reads back as one without a limit.
                 self.number(granted.map_or(0, Span::ns));
                 self.number(late.ns());
                 self.number(end as u64 | u64::from(due) << 3);
@@ -149,7 +150,7 @@ impl Encoder {
     }
 
     /// Writes records that are rare. They are about a vCPU, a CPU, the speed of a CPU or the clock
-    /// of phases.
+    /// that aligns periods with a phase.
     fn seldom(&mut self, record: &Record) {
         match *record {
             Record::Boosted { vcpu, from, to, used_up } => {
@@ -374,8 +375,8 @@ impl Encoder {
         self.cpu(cpu);
         self.difference(to, self.last);
         self.difference(to, from);
-        // The difference is mostly zero: the vCPU used the whole interval. The subtraction wraps
-        // around, since invalid reports of the hardware are recorded unchanged.
+        // The interval less the CPU time is mostly zero: the vCPU used the whole interval. The
+        // subtraction wraps around, since invalid reports of the hardware are recorded unchanged.
         let length = to.ns().wrapping_sub(from.ns());
         self.signed(length.wrapping_sub(ran.ns()).cast_signed());
     }

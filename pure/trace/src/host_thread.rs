@@ -8,7 +8,7 @@ use slackline_units::{Time, VcpuId};
 pub struct HostThreadId(u32);
 
 impl HostThreadId {
-    /// Creates the thread number `number` of a trace.
+    /// Creates the id of the host thread with this number.
     #[must_use]
     pub const fn new(number: u32) -> HostThreadId {
         HostThreadId(number)

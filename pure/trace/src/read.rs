@@ -51,7 +51,7 @@ pub enum ReadError {
         /// Number of entries that could be read: records, names and exchanges.
         entries: u64,
     },
-    /// An entry names a vCPU that has no name.
+    /// An entry refers to a slot for which no vCPU was named before.
     #[error("entry {entry} of the trace names vCPU slot {slot}, but no vCPU has that slot")]
     UnknownVcpu {
         /// Number of the entry, counted from zero.
@@ -60,7 +60,7 @@ pub enum ReadError {
         slot: u64,
     },
     /// An entry names a CPU that the header does not have.
-    #[error("entry {entry} of the trace names CPU {cpu}, but the trace has {cpus} CPUs, from 0")]
+    #[error("entry {entry} of the trace names CPU {cpu}, but its {cpus} CPUs are numbered from 0")]
     UnknownCpu {
         /// Number of the entry, counted from zero.
         entry: u64,
@@ -118,7 +118,7 @@ impl<R: Read> Reader<R> {
     /// Creates a reader and reads the header. The input should be buffered.
     ///
     /// # Errors
-    /// If the input is not a trace, or if the trace has another version.
+    /// If the input is not a trace, or if the trace has an unsupported version.
     pub fn new(input: R) -> Result<Reader<R>, ReadError> {
         let header = Header {
             title: String::new(),

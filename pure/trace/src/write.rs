@@ -17,9 +17,9 @@
 //! A number is a variable-length integer with seven bits per byte, least significant bits first. A
 //! text is its length and its bytes. A text in an entry has at most 65,536 bytes. Times are
 //! differences to the time of the previous entry, or to another time of the same entry, as signed
-//! numbers in zigzag form. A vCPU is written as its slot. It is the vCPU that was last named for
-//! that slot. So a record takes about ten bytes, and an exchange between hardware and host about
-//! seven.
+//! numbers in zigzag form. A vCPU is written as its slot, which means the vCPU that was last named
+//! for the slot. So a record takes about ten bytes, and an exchange between hardware and host about
+//! seven bytes.
 
 mod index;
 
@@ -38,8 +38,9 @@ use slackline_units::{CpuId, Time};
 pub(crate) const MAGIC: &[u8] = b"slackline-trace-";
 /// Version of the traces that are written.
 pub(crate) const VERSION: u32 = 6;
-/// Oldest version that can be read. Version 5 added overhead and unfinished work, version 6 the
-/// index, host threads, notes, checkpoints, clients and boosts; neither removed anything.
+/// Oldest version that can be read. Version 5 added overhead and unfinished work. Version 6 added
+/// the index, host threads, notes, checkpoints, clients and boosts. Neither version removed
+/// anything.
 pub(crate) const OLDEST_VERSION: u32 = 4;
 
 /// Flag in the header: an index follows the checksum.

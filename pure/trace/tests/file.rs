@@ -320,7 +320,7 @@ fn trace_records_a_timer_only_if_its_time_has_changed() {
 }
 
 #[test]
-fn trace_record_belongs_to_last_vcpu_named_for_the_slot() {
+fn trace_record_refers_to_vcpu_last_named_for_its_slot() {
     let (first, second) = (vcpu(), VcpuId::new(0, DomId::new(9), 0));
     let next = VcpuName { at: at(7), vcpu: second, name: "next".into(), domain: "next".into() };
     let told = [
@@ -333,7 +333,7 @@ fn trace_record_belongs_to_last_vcpu_named_for_the_slot() {
 }
 
 #[test]
-fn error_about_unknown_vcpu_or_cpu_states_trace_entry_number() {
+fn unknown_vcpu_or_cpu_error_contains_the_trace_entry_number() {
     let stranger = VcpuId::new(5, DomId::new(0), 0);
     let known = Entry::Named(named(0, at(0), "web.1"));
     let told = [known, Entry::Record(Record::Woke { at: at(1), vcpu: stranger })];
@@ -462,7 +462,7 @@ fn trace_with_an_unknown_host_thread_number_is_refused() {
 }
 
 #[test]
-fn error_about_an_unsupported_trace_version_states_that_version() {
+fn unsupported_trace_version_error_contains_that_version() {
     let error = read(b"slackline-trace-2\nwhatever").expect_err("version 2 is not read");
     assert!(matches!(error, ReadError::OtherVersion { version: 2 }), "{error}");
     assert!(matches!(read(b"slackline-tracer"), Err(ReadError::NotATrace)));

@@ -47,7 +47,7 @@ impl fmt::Display for Enforcement {
     }
 }
 
-/// Error of a text that names no mechanism.
+/// Error: the text is not the name of a mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseEnforcementError;
 
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_enforcement_mechanism_is_parsed_only_from_own_name() {
+    fn enforcement_mechanism_is_parsed_only_from_its_exact_name() {
         for one in Enforcement::ALL {
             assert_eq!(one.name().parse(), Ok(one));
         }

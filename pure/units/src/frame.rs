@@ -7,10 +7,10 @@
 //! - 5: the length, 36;
 //! - 6 and 7: the sending vCPU, by its number within the guest;
 //! - 8 to 11: sequence number. It grows with each frame of the same kind and wraps to zero;
-//! - 12 to 31: four bytes for each of five classes, most urgent first. They are the urgency, the
-//!   number of runnable tasks, and the number of blocked tasks (255 means 255 or more). The last
-//!   byte is 1 if an I/O completion has recently woken one of the tasks, else 0. A class without a
-//!   task is four zeros;
+//! - 12 to 31: four bytes for each of five classes of tasks, most urgent first. They are the
+//!   urgency, the number of runnable tasks, and the number of blocked tasks (255 means 255 or
+//!   more). The last byte is 1 if an I/O completion has recently woken one of the tasks, else 0. A
+//!   class without a task is four zeros;
 //! - 32 to 35: the CRC-32 of IEEE 802.3 over all bytes before.
 //!
 //! A frame of pending I/O is sent by the domain that does I/O for the guest, and begins with
@@ -19,9 +19,9 @@
 //! started, and bytes 20 to 31 are zeros. The encoding is canonical: each frame has exactly one
 //! valid encoding.
 //!
-//! A stream may be full after part of a frame; the rest of that frame is then never sent. The CRC
-//! keeps such a fragment and the bytes after it from being read as a frame. The CRC does not
-//! protect against forgery. Version 1 had no CRC and was 32 bytes long.
+//! If a stream is full after part of a frame, the rest of that frame is never sent. The CRC keeps
+//! such a fragment and the bytes after it from being read as a frame. The CRC does not protect
+//! against forgery. Version 1 had no CRC and was 32 bytes long.
 //!
 //! Source: the classes are those of Kim, Kim, Jeon, Seo and Lee, 2008, section 3.4. In their
 //! design, guest and host share memory that lists five runnable, five blocked and five woken tasks.
@@ -58,8 +58,8 @@ pub struct Frame {
 /// Content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
-    /// State of a guest's tasks in up to five classes, most urgent class first. `None` for a class
-    /// without a task.
+    /// State of a guest's tasks in up to five classes, most urgent class first. An entry is `None`
+    /// if its class has no task.
     Classes([Option<Class>; TASKS]),
     /// I/O that is pending for the guest.
     Pending {
@@ -131,7 +131,7 @@ impl Frame {
     /// Decodes a frame of a guest's message.
     ///
     /// # Errors
-    /// If the bytes are not a frame. Names the first check that failed.
+    /// If the bytes are not a valid frame. The error names the first check that failed.
     pub fn read(bytes: &[u8]) -> Result<Frame, NoFrame> {
         match bytes {
             [b'S', b'L', b'G', b'T' | b'P', version, ..] if *version != VERSION => {
@@ -230,7 +230,7 @@ fn tasks(classes: &[Option<Class>; TASKS]) -> Tasks {
     tasks
 }
 
-/// Stores the items of `all` in `places`, up to the number of places.
+/// Stores the first items of `all` in `places`, one in each place.
 fn fill<T>(places: &mut [Option<T>; TASKS], all: impl Iterator<Item = T>) {
     places.iter_mut().zip(all).for_each(|(place, one)| *place = Some(one));
 }
@@ -393,7 +393,7 @@ mod tests {
             }
         }
 
-        /// A frame that is encoded decodes to itself.
+        /// An encoded frame decodes to itself.
         #[test]
         fn agent_frame_is_unchanged_if_encoded_and_decoded(
             vcpu in any::<u16>(),
@@ -410,8 +410,8 @@ mod tests {
             prop_assert_eq!(Frame::read(&frame.to_bytes()), Ok(frame));
         }
 
-        /// A frame of pending I/O that is encoded decodes to itself. With another byte that must be
-        /// zero, or with another checksum, it is no frame.
+        /// An encoded frame of pending I/O decodes to itself. It is rejected if a byte that must be
+        /// zero has another value, or if the checksum is changed.
         #[test]
         fn pending_io_frame_is_unchanged_if_encoded_and_decoded(
             (vcpu, sequence, items, asked) in any::<(u16, u32, u32, u32)>(),

@@ -19,11 +19,11 @@ pub struct Periods {
 
 /// Clock to which phases refer, as an offset to the host's time.
 ///
-/// The clock may be set at any time, for example when its offset is measured more exactly. Current
-/// periods are not changed. The next period ends at the point of the new grid nearest to its former
-/// end. So it is between half and one and a half periods long. Its budget is prorated if it is
-/// shorter than a period, and a full slice if it is longer. So setting the clock never yields extra
-/// CPU time.
+/// The clock can be set at any time, for example when its offset is measured more exactly. This
+/// does not affect current periods. The next period ends at the point of the new grid that is
+/// nearest to one period after its start, so it is 0.5 to 1.5 periods long. Its budget is prorated
+/// if it is shorter than a period, and a full slice if it is longer. So setting the clock never
+/// yields extra CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GridClock {
     /// Time by which the clock is ahead of the host's time. Applies to periods that begin after
@@ -46,12 +46,12 @@ impl GridClock {
 
     /// Returns the time that has passed at `at` since the last grid point at or before `at`.
     fn since_point(&self, at: Time, period: Span, phase: Span) -> Span {
-        // A setting holds for periods that begin later than its instant, so that the order of
-        // events within the instant does not matter.
+        // A new offset applies only to periods that begin after the instant of the change. So the
+        // order of events within that instant does not matter.
         let ahead = if at > self.since { self.ahead } else { self.before };
         let shown = i128::from(at.ns()) + i128::from(ahead.ns());
         let since = (shown - i128::from(phase.ns())).rem_euclid(i128::from(period.ns()));
-        Span::from_ns(u64::try_from(since).expect("less than a period"))
+        Span::from_ns(u64::try_from(since).expect("the remainder is less than a period"))
     }
 }
 
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_of_reservation_without_phase_count_from_reservation_start() {
+    fn periods_without_a_phase_start_at_the_time_of_reservation() {
         let (free, clock) = (periods(None), GridClock::default());
         assert_eq!(
             (free.first_end(at(3), &clock), free.next_end(at(13), &clock)),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn period_beginning_at_clock_step_uses_clock_before_that_step() {
+    fn period_starting_when_clock_is_set_uses_the_previous_offset() {
         let mut clock = GridClock::default();
         clock.set(at(20), Span::from_ms(3));
         clock.set(at(20), Span::from_ms(4));

@@ -137,7 +137,7 @@ impl VcpuId {
     /// Creates the id of vCPU `number` of `domain`. `slot` is its row in all tables of vCPUs.
     ///
     /// # Panics
-    /// If `slot` is not below 2^24, or the number of `domain` not below 2^23.
+    /// If `slot` is 2^24 or more, or if the number of `domain` is 2^23 or more.
     #[must_use]
     #[inline]
     pub const fn new(slot: u32, domain: DomId, number: u16) -> VcpuId {

@@ -2,7 +2,8 @@
 //! own.
 //!
 //! Nothing in this crate reads a clock or the host. A bare integer becomes a quantity only in this
-//! crate, through a constructor that names its unit. Overflow panics; nothing wraps.
+//! crate, through a constructor that names its unit. The operators `+`, `-` and `*` panic on
+//! overflow and never wrap.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn accrued_reservation_cpu_time_is_exact_and_does_not_overflow() {
+    fn cpu_time_accrued_by_a_reservation_is_exact_without_overflow() {
         let third = Reservation::new(Span::from_ns(1), Span::from_ns(3)).unwrap();
         assert_eq!(third.over(Span::from_ns(8)), Span::from_ns(2));
         assert_eq!(third.over_rounded_up(Span::from_ns(7)), Span::from_ns(3));

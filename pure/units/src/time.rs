@@ -216,13 +216,15 @@ impl core::iter::Sum for Span {
 }
 
 impl fmt::Display for Time {
-    /// Writes milliseconds with three places, as in `1.250ms`. The text is for display only.
+    /// Writes milliseconds with three decimal places, as in `1.250ms`. The text is for display
+    /// only.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{}.{:03}ms", self.0 / 1_000_000, self.0 / 1_000 % 1_000)
     }
 }
 
-/// Units in which spans are written and read, longest first, with their length in nanoseconds.
+/// Units in which spans are read, longest first, with their length in nanoseconds. Spans are
+/// written in seconds and shorter units.
 const UNITS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -234,7 +236,8 @@ const UNITS: [(&str, u64); 7] = [
 ];
 
 impl fmt::Display for Span {
-    /// Writes the shortest text that reads back as the same span: `250us`, `10ms`, `2s`, `1.5ms`.
+    /// Writes the span in seconds, or in a shorter unit if it is less than one second: `250us`,
+    /// `10ms`, `1.5ms`, `90s`. The text reads back as the same span.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0 == 0 {
             return out.pad("0s");

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn linux_real_time_is_more_urgent_than_nice_values() {
+    fn linux_real_time_priorities_are_more_urgent_than_nice_values() {
         let real_time = |priority| Urgency::of_linux_real_time(priority).map(|Urgency(u)| u);
         assert_eq!([99, 50, 1].map(real_time), [Some(0), Some(49), Some(98)]);
         assert_eq!([0, 100, 255].map(real_time), [None; 3]);
@@ -98,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn freebsd_priorities_map_to_urgency_ranges() {
+    fn freebsd_priorities_map_to_urgencies() {
         let urgency = |priority| Urgency::of_freebsd(priority).0;
         let priorities = [0, 63, 64, 128, 159, 160, 192, 223, 224, 255];
         assert_eq!(priorities.map(urgency), [0, 24, 25, 50, 98, 100, 120, 139, 140, 149]);
     }
 
     #[test]
-    fn windows_priorities_map_to_urgency_ranges() {
+    fn windows_priorities_map_to_urgencies() {
         let urgency = |priority| Urgency::of_windows(priority).map(|Urgency(u)| u);
         let expected = [0, 43, 93, 100, 105, 118, 129, 137, 140].map(Some);
         assert_eq!([31, 24, 16, 15, 13, 8, 4, 1, 0].map(urgency), expected);

@@ -50,7 +50,7 @@ impl From<Weight> for Pace {
 }
 
 /// A point in virtual time: real time divided by weight.
-#[repr(C, packed(8))] // No padding between it and the 64-bit words of a row in tables and queues.
+#[repr(C, packed(8))] // So that rows with 64-bit words in tables and queues need no padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VirtualTime(i128);
 
@@ -90,7 +90,8 @@ impl VirtualSpan {
         let Ok(distance @ 1..) = u128::try_from(self.0) else { return Span::ZERO };
         let every = u128::from(pace.every.ns());
         let real = match u64::try_from(distance) {
-            // Up to 4 s at weight one: the product of two 64-bit numbers cannot overflow.
+            // A distance of at most 4 s at weight one. A product of two 64-bit numbers cannot
+            // overflow.
             Ok(short) => u128::from(short) * every,
             Err(_) => distance.checked_mul(every).expect(OVERFLOW),
         };

@@ -24,7 +24,7 @@ const TOO_LATE: u64 = 2262;
 /// Reason why a text is not a wall-clock time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseWallTimeError {
-    /// The text is not a date, or a date and a time.
+    /// The text is neither a date nor a date with a time.
     Form,
     /// The text names a day or a time of day that does not exist.
     NoSuchTime,
@@ -157,7 +157,7 @@ impl FromStr for WallTime {
     }
 }
 
-/// Parses numbers with the given counts of digits, separated by the character `between`.
+/// Parses numbers that are separated by `between`. Each must have as many digits as `lengths` says.
 fn numbers<const N: usize>(text: &str, between: char, lengths: [usize; N]) -> Option<[u64; N]> {
     let mut found = [0; N];
     let mut parts = text.split(between);

@@ -14,7 +14,7 @@ impl Weight {
     /// Largest weight, which is 65535.
     pub const MAX: Weight = Weight(NonZeroU16::MAX);
 
-    /// Returns the weight. `None` for zero.
+    /// Returns the weight, or `None` if the number is zero.
     #[must_use]
     #[inline]
     pub const fn new(weight: u16) -> Option<Weight> {
@@ -38,7 +38,7 @@ impl fmt::Display for Weight {
     }
 }
 
-/// Error of a text that is not a whole number from 1 to 65535.
+/// Error: the text is not a whole number from 1 to 65535.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseWeightError;
 

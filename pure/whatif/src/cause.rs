@@ -58,16 +58,16 @@ pub struct SharesOfHalves {
 }
 
 impl Cause {
-    /// Returns the cause with the largest effect. The first of these causes that applies is
-    /// returned:
+    /// Returns the cause with the largest effect, which is the first of these causes that applies:
     ///
     /// - Changed overhead, if it is the largest measured part of a CPU.
     /// - Different shares of a vCPU in the two halves of the recording.
     /// - The largest measured part of a CPU.
     /// - The most frequent behaviour that the model does not contain.
     ///
-    /// A measured part of a CPU must be at least half of the largest error of a share, in the form
-    /// with the smaller error. If no cause applies, returns [`Cause::Unexplained`].
+    /// A measured part of a CPU applies only if it is at least half of the largest error of a
+    /// share. That error is taken from the form in which it is smaller. If no cause applies,
+    /// returns [`Cause::Unexplained`].
     pub(crate) fn largest(recording: &Recording, forms: &[FormGate; 2]) -> Cause {
         let demand = &recording.demand;
         let parts = parts_of(demand, recording);
@@ -118,9 +118,11 @@ impl Cause {
 
 impl SharesOfHalves {
     /// Finds the vCPU whose share has the largest error in this form, and returns its shares in the
-    /// two halves. `None` unless the vCPU is CPU-bound, has a hard limit and kept its parameters.
-    /// `None` also if the shares in the halves differ by less than half of the error. Without a
-    /// hard limit, a share may also change because the demand of other vCPUs changes.
+    /// two halves. Returns `None` in two cases:
+    ///
+    /// - The vCPU is not CPU-bound, has no hard limit or did not keep its parameters. The share of
+    ///   a vCPU without a hard limit can also change because the demand of other vCPUs changes.
+    /// - The shares in the two halves differ by less than half of the error.
     fn find(recording: &Recording, form: &FormGate) -> Option<SharesOfHalves> {
         let failed = form.rows.iter().filter(|row| !row.has_share());
         let row = failed.max_by_key(|row| row.share_error_ppm())?;

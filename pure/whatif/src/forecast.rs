@@ -100,8 +100,9 @@ impl Row {
         Some((values.iter().copied().min()?, values.iter().copied().max()?))
     }
 
-    /// Returns the loss of a vCPU that exists before and after the edits. `None` if the vCPU loses
-    /// nothing in at least one form. Waits count only if the gate judges them.
+    /// Returns the loss of a vCPU that exists before and after the edits. A result is lost only if
+    /// it is worse in every form. If no result is lost, returns `None`. Waits count only if the
+    /// gate judges them.
     fn loss(&self, tolerance: Tolerance) -> Option<Loss> {
         let now = self.now.as_ref()?;
         let share = self.interval(|it| Some(it.share_ppm))?;

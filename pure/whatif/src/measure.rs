@@ -9,14 +9,15 @@ use slackline_units::{Reservation, Span, Time};
 pub struct Measures {
     /// Display name of the vCPU.
     pub name: String,
-    /// Reservation at the end of the window. `None` without a reservation.
+    /// Reservation at the end of the window. `None` if the vCPU had no reservation.
     pub reserved: Option<Reservation>,
     /// CPU time received, in millionths of one CPU over the window.
     pub share_ppm: u64,
     /// Number of deadlines in the window that count. A deadline is the end of a period. It does not
-    /// count if the vCPU blocked before it had received its budget. `None` without a reservation.
+    /// count if the vCPU blocked before it had received its budget. `None` if the vCPU had no
+    /// reservation.
     pub deadlines: Option<u64>,
-    /// Number of deadlines counted in `deadlines` that the vCPU missed. `None` without a
+    /// Number of deadlines counted in `deadlines` that the vCPU missed. `None` if the vCPU had no
     /// reservation.
     pub misses: Option<u64>,
     /// Number of wakes in the window.

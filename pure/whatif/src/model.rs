@@ -15,7 +15,7 @@ use crate::verdict::Tolerance;
 /// Period of the kernel tick that is assumed if the recording does not show ticks.
 const USUAL_TICK: Span = Span::from_ms(4);
 
-/// Slice of an ordinary thread in Linux on a host with one CPU.
+/// Shortest slice that Linux gives to ordinary threads: the slice on a host with one CPU.
 const SHORTEST_SLICE: Span = Span::from_us(700);
 
 /// Largest number of CPUs that lengthens the slice of an ordinary thread in Linux. More CPUs do not
@@ -267,8 +267,8 @@ pub struct PlannedReservation {
 }
 
 impl Model {
-    /// Returns the reservation of each VM. `None` for a VM that has no reservation, or that has
-    /// vCPUs with different reservations.
+    /// Returns one item for each VM: the reservation of the VM. The item is `None` if the VM has no
+    /// reservation, or if its vCPUs have different parameters.
     pub fn reservations(&self) -> impl Iterator<Item = Option<PlannedReservation>> + '_ {
         self.domains.iter().map(|domain| {
             let first = domain.vcpus.first()?;
@@ -452,9 +452,9 @@ fn stop_lateness<'a>(vcpus: impl Iterator<Item = &'a VcpuDemand>) -> Option<Draw
     is_enough.then(|| distribution(&overruns, overruns.mean())).flatten()
 }
 
-/// Fits the dispatcher's CPU time at each wake of a VM's vCPUs. A vCPU that waits in line for the
-/// chosen vCPU to block needs no pass when it wakes, so the time differs between VMs. `None` if the
-/// recording has few wakes of these vCPUs.
+/// Fits the dispatcher's CPU time at each wake of a VM's vCPUs. The time differs between VMs: a
+/// vCPU in line behind the chosen vCPU needs no pass when it wakes, because the kernel runs it when
+/// the chosen vCPU blocks. `None` if the recording has few wakes of these vCPUs.
 fn wake_pass<'a>(vcpus: impl Iterator<Item = &'a VcpuDemand>, demand: &Demand) -> Option<Draw> {
     let known = vcpus.filter_map(|stay| demand.others.wake_latency.get(&stay.vcpu));
     let wakes = Samples::joined(known);
@@ -506,8 +506,8 @@ fn share_of(reserved: RecordedReservation, spec: &'static Spec) -> Share {
     share
 }
 
-/// Converts a recorded change into a change of the model. `None` for a new reservation whose
-/// parameters the trace also contains, because the parameters are used instead.
+/// Converts a recorded change into a change of the model. If the change is a new reservation, and
+/// the trace also contains parameters of the vCPU, returns `None`: the parameters are used instead.
 fn change(change: &Change, stay: &VcpuDemand, spec: &'static Spec) -> Option<ModelChange> {
     let what = match &change.what {
         ChangeKind::Reserved(_) if stay.terms.is_some() => return None,

@@ -21,8 +21,8 @@ const WAIT_FLOOR: Span = Span::from_us(50);
 /// longest wait.
 const WAKES: u64 = 100;
 
-/// Divisor of a period. A difference of the p99 waits up to the period divided by this number does
-/// not change the number of missed periods.
+/// Divisor of a period. For counting missed periods, p99 waits may differ by the period divided by
+/// this number.
 const WAIT_OF_PERIOD: u64 = 20;
 /// Divisor of the recorded share. For counting missed periods, shares may differ by the recorded
 /// share divided by this number.
@@ -35,7 +35,7 @@ pub struct FormGate {
     pub form: Form,
     /// One row for each vCPU.
     pub rows: Vec<GateRow>,
-    /// Recorded results of each vCPU, from the end of the warm-up to the end of the recording.
+    /// Simulated results of each vCPU, from the end of the warm-up to the end of the recording.
     pub whole: Vec<Measures>,
 }
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn whatif_counts_missed_periods_only_within_share_and_wait_tolerances() {
+    fn missed_periods_are_counted_only_if_shares_and_waits_agree() {
         let close = row(203_900, Span::from_us(790));
         assert!(close.repeats_periods() && !close.passes());
         assert!(!row(204_100, Span::from_us(300)).repeats_periods());

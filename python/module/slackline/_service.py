@@ -17,8 +17,8 @@ from ._errors import ServiceError
 #: Unix socket at which the daemon listens.
 SOCKET = "/run/slackline/slackline.sock"
 
-#: Time limit for an answer in seconds. The daemon itself has 5 s. For a prediction it has 17 s, of
-#: which the simulation takes at most 10 s.
+#: Time in seconds for which the client waits for an answer. The daemon's own limit is 5 s. Its
+#: limit for a prediction is 17 s, of which the simulation takes at most 10 s.
 _ANSWER_WITHIN = 20.0
 
 #: Number of reservations that the daemon lists at once.

@@ -90,7 +90,7 @@ def run_chunk(folder: str, chunk: dict[str, Any]) -> int:
 
 
 def _schema(row: dict[str, Any]) -> Any:
-    """Return a schema that is the same for all chunks, also if some values are unknown."""
+    """Return a schema that is the same for all chunks, even if some values are unknown."""
     import pyarrow
 
     texts = {"title", "policy", "name", "vcpu", "domain"}

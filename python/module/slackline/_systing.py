@@ -17,8 +17,8 @@ def tables(run: Run) -> dict[str, Any]:
     A VM is a process, and a vCPU is a thread. Times are nanoseconds since the start of the run.
     `end_state` is 1 if the vCPU blocked, left or was paused, and null if it was still runnable.
     `thread_state` has a row of state 0 for each wake-up, with the CPU on which the vCPU ran before,
-    and a row of state 1 for each block. A vCPU that is still in a state at the end has a `dur` of
-    0.
+    and a row of state 1 for each block. A row has a `dur` of 0 if the vCPU stays in this state
+    until the end of the run.
     """
     import pyarrow
 

@@ -137,14 +137,15 @@ pub(crate) struct Fit {
     pub(crate) vm: Option<String>,
     /// Policy of the scenario. None for a task set.
     pub(crate) policy: Option<String>,
-    /// Number of seeds of the search, and of the test after it. None for a task set.
+    /// Number of seeds in the search. The test after the search uses as many new seeds. None for a
+    /// task set.
     pub(crate) seeds: Option<u64>,
     /// First seed of the search. None for a task set.
     pub(crate) first_seed: Option<u64>,
     /// First seed of the test after the search. None for a task set.
     pub(crate) first_fresh_seed: Option<u64>,
-    /// Upper bound for the part of all seeds with which a claim fails, from 0 to 1. None for a task
-    /// set.
+    /// Upper bound of the failure rate: the fraction of all seeds with which a claim fails, from 0
+    /// to 1. None for a task set.
     pub(crate) failing_seeds_at_most: Option<f64>,
     /// Confidence of `failing_seeds_at_most`, from 0 to 1. None for a task set.
     pub(crate) confidence: Option<f64>,

@@ -53,11 +53,11 @@ pub(crate) struct FitArguments {
 ///
 /// `source` is a TaskSet, a Scenario, or the path of a task set, a scenario or a recording.
 ///
-/// - For a task set the answer has two witnesses. One is a proof that the reservation suffices, the
-///   other a trace of a run in which a slightly smaller reservation misses a deadline. `period`
-///   ("5ms") asks for the smallest slice, and `share` ("30%") for the largest period.
-///   `most_vms=True` asks for the period with which the most equal VMs fit on a CPU. The default is
-///   the smallest slice for half of the shortest task period.
+/// - For a task set the answer has two witnesses: a proof that the reservation suffices, and a
+///   trace of a run in which a slightly smaller reservation misses a deadline. `period` ("5ms")
+///   asks for the smallest slice, and `share` ("30%") for the largest period. `most_vms=True` asks
+///   for the period with which the largest number of equal VMs fits on a CPU. The default is the
+///   smallest slice for half of the shortest task period.
 /// - Without a source, `share` and `delay` give a reservation with this share that never waits
 ///   longer than `delay` for CPU time.
 /// - For the VM `vm` of a scenario, the simulator searches the smallest slice with which all claims

@@ -15,7 +15,7 @@ const HEAD: [&str; 3] = ["Crate", "May use", "Must never use, directly or below 
 /// Maximum number of lines of ARCHITECTURE.md.
 const LENGTH: usize = 140;
 
-/// Crates that may not have external dependencies.
+/// Crates that must not have external dependencies.
 const ALONE: [&str; 2] = ["units", "policy"];
 
 /// A row of the table: a crate, and the dependencies that are allowed and forbidden.

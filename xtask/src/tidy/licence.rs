@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn licence_conjunction_needs_all_parts_allowed_and_alternative_needs_one() {
+    fn licence_conjunction_needs_all_parts_allowed_but_disjunction_only_one() {
         met("MIT", Some(true));
         met("GPL-3.0", Some(false));
         met("GPL-3.0 OR MIT", Some(true));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn operator_and_binds_more_tightly_than_or_in_licence_expressions() {
+    fn conjunction_binds_tighter_than_disjunction_in_licence_expressions() {
         met("MIT OR A AND B", Some(true));
         met("(MIT OR A) AND B", Some(false));
         met("(MIT OR Apache-2.0) AND Unicode-3.0", Some(true));

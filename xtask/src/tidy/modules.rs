@@ -54,7 +54,7 @@ fn circles(sources: &[&Source], root: &str) -> Vec<Finding> {
     let mut folders: BTreeMap<&[String], Knows<'_>> = BTreeMap::new();
     for (from, to, source, line) in &known {
         let shared = from.iter().zip(to).take_while(|(a, b)| a == b).count();
-        // One of the two modules is inside the other.
+        // A dependency between a module and its own submodule does not count.
         let (Some(one), Some(other)) = (from.get(shared), to.get(shared)) else { continue };
         let knows = folders.entry(&from[..shared]).or_default();
         knows.entry(one).or_default().entry(other).or_insert((source, *line));

@@ -36,7 +36,9 @@ pub fn check(sources: &[Source], metadata: &Metadata) -> Result<Vec<Finding>> {
         let license = package.license.as_deref().unwrap_or_default();
         match is_met(license, &allowed) {
             Some(true) => {}
-            Some(false) => fault(format!("{name} {version} has the licence {license}")),
+            Some(false) => fault(format!(
+                "{name} {version} has the licence {license}, which {FILE} does not allow"
+            )),
             None => fault(format!("{name} {version}: not a licence: `{license}`")),
         }
     }

@@ -72,7 +72,8 @@ pub fn check(source: &Source) -> Vec<Finding> {
     }
     if is_pure(source) && source.path.ends_with("Cargo.toml") {
         let lines = (1..).zip(source.text.lines()).filter(|(_, line)| line.starts_with("serde"));
-        let fault = |(number, _)| Finding::new(&source.path, number, "serde in pure/");
+        let says = "serde must not be used in pure/";
+        let fault = |(number, _)| Finding::new(&source.path, number, says);
         faults.extend(lines.map(fault));
     }
     faults.extend(check_code(source));
@@ -103,11 +104,11 @@ fn check_code(source: &Source) -> Vec<Finding> {
             fault(number, "an ignored test: let it assert the present behaviour instead");
         }
         if has_word(line, "unsafe") && !source.path.starts_with(WITH_UNSAFE) {
-            fault(number, &format!("unsafe outside of {WITH_UNSAFE}"));
+            fault(number, &format!("unsafe code is allowed only in {WITH_UNSAFE}"));
         }
         if is_pure(source) {
             for word in pure_bans(&source.path).filter(|word| has_word(line, word)) {
-                fault(number, &format!("{word} in pure/"));
+                fault(number, &format!("{word} must not be used in pure/"));
             }
         }
     }

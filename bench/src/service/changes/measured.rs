@@ -15,7 +15,7 @@ pub(super) struct MeasuredChange {
 /// nanoseconds.
 pub(super) struct VcpuResult {
     name: String,
-    /// Share before the change. `None` for a VM that the change added.
+    /// Share before the change. `None` if the change added the VM.
     before: Option<f64>,
     /// Interval between the shares in the two simulations of a prediction, its open and its closed
     /// form.

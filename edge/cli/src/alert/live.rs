@@ -91,8 +91,8 @@ impl LivePlan {
     pub(super) fn run(&self) -> Result<Vec<CaseResult>, Problem> {
         let is_command = |way: &LimitInterface| matches!(way, LimitInterface::Command(_));
         if !self.ways.iter().all(is_command) {
-            // Without permission for real-time priorities, none of these mechanisms works. One
-            // error reports this instead of one for each mechanism.
+            // Without permission for real-time priorities, no mechanism works except commands of
+            // the user. One error reports this instead of one for each mechanism.
             let may = Punctual::begin().map_err(|source| SessionError::NoRealTime { source });
             drop(may.map_err(|error| Problem::Live(LiveError::Session(error)))?);
         }
@@ -242,8 +242,8 @@ impl Watch {
         }
     }
 
-    /// Advances the displayed progress by `length`: a part of a test that has run, or a test that
-    /// is left out.
+    /// Advances the displayed progress by `length`. This is the length of a part of a test that has
+    /// run, or of a test that is left out.
     fn skip(&mut self, length: Span) {
         self.done += length;
         self.progress.at(self.done);
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alert_command_with_live_option_weights_errors_by_sample_duration() {
+    fn live_alert_average_weights_each_sample_by_its_duration() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let sample =
             |from, to, used| Sample { from: at(from), to: at(to), used: Span::from_ms(used) };

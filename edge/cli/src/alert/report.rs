@@ -42,8 +42,9 @@ const TARGET: &str = "target, % of a CPU";
 
 /// Caption of figures that show the distribution of errors, cumulated from each end of the axis
 /// toward an error of zero.
-const OUTWARDS: &str = "Left of zero, a curve shows the part of all seconds with at most this \
-                        error. Right of zero, it shows the part with at least this error.";
+const OUTWARDS: &str = "Left of zero, a curve shows the percentage of all seconds with this error \
+                        or a smaller one. Right of zero, it shows the percentage with a larger \
+                        error.";
 
 /// Maximum number of cases that get a separate table.
 const MOST_TABLES: usize = 8;
@@ -133,8 +134,7 @@ fn points(contents: &Contents<'_>) -> Figure {
 }
 
 /// Draws the distribution of errors: figure 8 of the paper, or figure 11 for two CPUs. For each
-/// error, a curve shows the part of all seconds whose error has the same sign and is at least as
-/// far from zero.
+/// error, a curve shows the percentage of all seconds that have a larger error of the same sign.
 fn tails(contents: &Contents<'_>) -> Figure {
     if contents.results.iter().all(|result| result.limiter == Limiter::Host) {
         return live_tails(contents);
@@ -182,8 +182,8 @@ fn tails(contents: &Contents<'_>) -> Figure {
     Figure::new("Distribution of errors", plot).caption(&caption).height(340)
 }
 
-/// Returns the range of errors to show. It contains all measured and all published errors, up to
-/// [`TAILS`].
+/// Returns the range of errors to show. It contains all measured and all published errors that lie
+/// within [`TAILS`].
 fn tail_range(contents: &Contents<'_>) -> (f64, f64) {
     let (bounds, published) = match contents.form {
         Form::One => (TAILS, Some(PRINTED_TAILS)),
@@ -207,7 +207,7 @@ fn live_tails(contents: &Contents<'_>) -> Figure {
     let x = Axis::symlog(ERROR, "%", 0.1);
     let seconds = |result: &CaseResult| result.errors(None, |_| true).sorted().len();
     let most = contents.results.iter().map(seconds).max().unwrap_or(1).max(1);
-    // The axis reaches from below one second to above all.
+    // The axis starts below the percentage of one second, and ends above 100 %.
     let y = Axis::log("seconds with larger errors", "% of all").range((50.0 / most as f64, 130.0));
     let mut plot = Plot::new(x, y).with(Layer::rule_at_x("exact", 0.0));
     for result in contents.results {
@@ -240,7 +240,7 @@ fn tail(sorted: &[i64]) -> Vec<(f64, f64)> {
     for (nth, &error) in sorted[..negative].iter().enumerate() {
         spots.push((percent(error), part(nth + 1)));
     }
-    // A step lasts until the next error. Its height is the part of the seconds beyond it.
+    // A step lasts until the next error. Its height is the percentage of larger errors.
     spots.push((0.0, part(sorted.len() - positive)));
     for (nth, &error) in sorted[positive..].iter().enumerate() {
         spots.push((percent(error), part(sorted.len() - positive - nth - 1)));

@@ -12,9 +12,10 @@ use crate::problem::Problem;
 /// Name of the transient timer and of the service that it starts.
 const UNIT: &str = "slackline-kept";
 
-/// Starts the timer if the daemon's systemd unit runs this process. When the longest time of the
-/// kept threads has passed, the timer runs `slackline doctor --free`. It replaces the timer of an
-/// earlier death. Threads that a new daemon has adopted by then stay as they are.
+/// Starts the timer if the daemon's systemd unit runs this process. When the longest `--keep-for`
+/// time of the kept threads has passed, the timer runs `slackline doctor --free`. The timer
+/// replaces the timer of an earlier killed daemon. Threads that a new daemon has adopted by then
+/// stay as they are.
 pub(super) fn start_timer(kept: &[Leftover]) -> Result<(), Problem> {
     let is_service = std::env::var_os("SLACKLINE_KEPT_BY_UNIT").is_some();
     let Some(time) = kept.iter().filter_map(Leftover::kept_for).max().filter(|_| is_service) else {
@@ -22,13 +23,15 @@ pub(super) fn start_timer(kept: &[Leftover]) -> Result<(), Problem> {
     };
     let failed = |why: String| Problem::HostCannot {
         message: format!(
-            "{} threads of a killed daemon are kept under `deadline`, and no timer ends this after \
-             {} s: {why}",
+            "cannot start the timer that ends the `deadline` reservations of a killed daemon's {} \
+             threads after {} s: {why}",
             kept.len(),
             time.as_secs()
         ),
         hint: Some(
-            "`slackline serve` adopts or restores them, `slackline doctor --free` ends it".into(),
+            "`slackline serve` adopts or restores the threads, `slackline doctor --free` restores \
+             them"
+                .into(),
         ),
     };
     // A timer that is not there cannot be stopped.

@@ -79,8 +79,8 @@ QEMU and a key of `live` in the scenario add a relay:
     port.
   - With a relay, I/O is pending from when data is passed to the guest until the
     guest sends something, for up to 100 ms. The relay does not change the data.
-  - The policy setting `tell = \"inferred\"` needs a relay, which shows the
-    guest's I/O to the host, but no agent in the guest.
+  - The policy setting `tell = \"inferred\"` needs a relay, but no agent in the
+    guest. The relay shows the guest's I/O to the host.
   - `slackline load ping --to /run/web.requests` sends requests.
 
 Without a VM: an agent can listen on a Unix socket itself (--socket

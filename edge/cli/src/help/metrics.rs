@@ -49,7 +49,8 @@ pub(super) fn list() -> String {
         }
         listed(&mut text, "only in JSON", group, |term| term.unit().is_none());
     }
-    text += "\nColumns of --csv of `sim` and `run`, with one row per second and domain or CPU:\n";
+    text +=
+        "\nColumns of --csv of `sim` and `run`, with one row per domain or CPU in each second:\n";
     entries(&mut text, by_second::columns());
     text + "\nSee also: `slackline help claims`.\n"
 }

@@ -179,7 +179,7 @@ which every job meets its deadline.
   - A task needs work <= deadline <= period. A set has at most 200 tasks.
   - Tasks may be released at any time, also all at once. They share no locks and
     do not suspend themselves within a job.
-  - Add the time of the guest's own switches to `work`.
+  - Add the time of the guest's own context switches to `work`.
 
 See also: `slackline help fit`, `edf`.
 ";

@@ -51,7 +51,7 @@ pub(super) fn selected(
     let target = target_of(named, is_command)?;
     let each = amount.map(|amount| amount.shared_by(named)).transpose();
     let each = match each {
-        // A tree can have several CPUs only by the dispatcher.
+        // Only the dispatcher can give a tree several CPUs.
         Err(_) if args.enforce == Some(Enforce::Auto) => return Ok(None),
         each => each?,
     };

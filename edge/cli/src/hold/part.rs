@@ -7,8 +7,8 @@ use slackline_units::{Span, Time, VcpuId};
 /// Parts of a target of `hold`: its vCPUs, or the target as a whole.
 pub(super) struct Parts {
     all: Vec<Part>,
-    /// Number of CPUs on which each part runs at once. The session's records count the CPU time of
-    /// these CPUs as the time of one CPU.
+    /// Number of CPUs on which each part runs at once. The session's records state CPU time as if
+    /// the part ran on one CPU, so the CPU time of the records is multiplied by this number.
     width: u64,
     /// True if the host can observe when threads block.
     knows_sleep: bool,
@@ -24,7 +24,7 @@ pub(super) struct Times {
     /// CPU time that the part received, on all its CPUs.
     pub(super) used: Span,
     /// Time in which the part was runnable but stopped, because its slice was used up. `None` if
-    /// the kernel enforces, which does not report it.
+    /// the kernel enforces the reservation, because the kernel does not report this time.
     pub(super) stopped: Option<Span>,
     /// Time in which the part was runnable but did not run. `None` if the host cannot observe
     /// blocking.

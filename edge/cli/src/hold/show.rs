@@ -178,8 +178,8 @@ impl HoldOutput {
         }
     }
 
-    /// Formats the reservation `of` with the output's word (see the field `word`) before it and the
-    /// text `after` behind it, such as `promised 30.00 %`. Empty if the target has a weight.
+    /// Formats a reservation, such as `promised 30.00 %`: the field `word`, the reservation `of`,
+    /// and the text `after`. Empty if the target has a weight.
     fn promise(&self, of: Option<u64>, after: &str) -> String {
         of.map_or_else(String::new, |of| format!("{} {}{after}", self.word, percent(of)))
     }

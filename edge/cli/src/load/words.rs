@@ -179,7 +179,7 @@ pub(crate) fn client(word: &str) -> Result<ClientKind, Problem> {
             }
             "ping" => ClientKind::Ping { every: span(0)? },
             "pings" => {
-                let ends = PingEnds::Answered; // Live, pings are always answered.
+                let ends = PingEnds::Answered; // A live ping is always answered.
                 ClientKind::Pings { every: rest.parse().ok()?, ends }
             }
             "stream" => {

@@ -20,7 +20,7 @@ pub(crate) struct Columns {
     vcpus: BTreeMap<VcpuId, usize>,
     names: Vec<String>,
     ran: Vec<BTreeMap<(usize, usize), Span>>,
-    /// Missed deadlines: column, index of the vCPU in `names`, and number.
+    /// Missed deadlines: column, index of the vCPU in `names`, and number of misses.
     missed: Vec<(usize, usize, u64)>,
 }
 

@@ -25,8 +25,8 @@ pub(crate) fn shares(vcpus: &[(String, Vec<Span>)], window: Span) -> Figure {
     Figure::new("CPU time received", plot).caption(&caption)
 }
 
-/// Draws one figure for each metric. A curve shows the part of all values of a vCPU that are at
-/// most as long as the time on the x axis.
+/// Draws one figure for each metric. For each time on the x axis, a curve shows the percentage of a
+/// vCPU's values that are at most that long.
 pub(crate) fn distributions(all: &[Cumulative]) -> Vec<Figure> {
     let mut metrics: Vec<&str> = all.iter().map(|it| it.metric).collect();
     metrics.sort_unstable_by(|one, other| other.cmp(one));
@@ -50,8 +50,8 @@ fn distribution(metric: &str, all: &[Cumulative]) -> Figure {
     };
     let plot = of_metric.iter().take(MOST_LINES).map(line).fold(plot, Plot::with);
     let caption = format!(
-        "A curve shows the part of all values that are at most as long as the time on the x \
-         axis.{}",
+        "For each time on the x axis, a curve shows the percentage of values that are at most that \
+         long.{}",
         left_out(of_metric.len())
     );
     Figure::new(&format!("Distribution of {metric}"), plot).caption(&caption)

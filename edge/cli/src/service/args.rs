@@ -273,7 +273,7 @@ pub(crate) struct Apply {
     /// Show the changes and make none.
     #[arg(long, conflicts_with = "canary")]
     pub(crate) dry_run: bool,
-    /// Change one VM first, and the rest only if this VM is as predicted.
+    /// Change one VM first, and the other VMs only if this VM is as predicted.
     #[arg(long)]
     pub(crate) canary: bool,
     /// Time for which the first VM is watched, from 1s to 10m.
@@ -547,7 +547,7 @@ pub(crate) struct WhyArgs {
 /// `top` plays a recording, an incident or any saved trace, with XenMon's columns for each vCPU.
 ///
 /// Keys: `q` quit, `s` sort by the next column, `/` show only names that contain a text, arrows
-/// select a row, Enter shows who kept the selected VM from running, Space pauses, `+` and `-` play
+/// select a row, Enter shows what kept the selected VM from running, Space pauses, `+` and `-` play
 /// a recording faster and slower.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {

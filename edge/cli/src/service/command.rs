@@ -29,7 +29,7 @@ pub(super) fn reserve_command(args: &Reserve) -> Result<(), Problem> {
     let reserved = client.reserve(&args.name, &wanted);
     let (reservation, _) = reserved.map_err(|error| in_same_terms(&args.much, error))?;
     warn(&reservation);
-    // Standard output is the command's.
+    // Standard output belongs to the command.
     terminal::tell(&format!("note:  {}", super::show::one(&reservation)));
     command.go()?;
     match wait(&mut command, stop.as_fd()) {

@@ -140,8 +140,8 @@ fn candidates(
     order(args.by.into(), &rooms, each, vcpus)
 }
 
-/// Warns that hosts without an answer can have the reservation too, for example because the answer
-/// to an earlier request was lost.
+/// Warns that hosts without an answer can already have the reservation, for example because the
+/// answer to an earlier request was lost.
 fn warn_of_silent(hosts: &[String], answers: &[Answer], name: &str) {
     if answers.iter().flatten().any(|seen| seen.has_it) {
         return;
@@ -149,7 +149,7 @@ fn warn_of_silent(hosts: &[String], answers: &[Answer], name: &str) {
     let silent = hosts.iter().zip(answers).filter(|(_, answer)| answer.is_err());
     for (host, _) in silent {
         terminal::tell(&format!(
-            "warning: {host} did not answer, so it may have the reservation {name} already\n"
+            "warning: {host} did not answer, so it may already have the reservation {name}\n"
         ));
     }
 }
@@ -183,7 +183,7 @@ fn nowhere(
                 let slices = room.cpus.iter().map(|cpu| cpu.slice.0.to_string());
                 let slices: Vec<String> = slices.collect();
                 whys.push(format!(
-                    "host {host} admits slices of {} on its CPUs",
+                    "host {host} admits slices of at most {} on its CPUs",
                     slices.join(" and ")
                 ));
             }

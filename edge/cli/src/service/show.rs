@@ -16,7 +16,7 @@ use crate::headings::*;
 /// Text in place of an amount that is not known.
 const NOTHING_YET: &str = "not known yet";
 /// Text in place of the percentage of missed deadlines if no deadline passed.
-const NO_DEADLINES: &str = "no deadline passed in the time of `in last`";
+const NO_DEADLINES: &str = "no deadline passed in the time that `in last` states";
 /// Text in place of the percentage of missed deadlines if the kernel enforces the reservation.
 const NOT_COUNTED: &str = "deadline misses are counted only if the dispatcher enforces";
 

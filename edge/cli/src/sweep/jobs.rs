@@ -311,7 +311,8 @@ impl<'a> Jobs<'a> {
         let (length, sizes) = (format!("{:?}", args.length), format!("{:?}", self.sizes));
         let metrics = self.metrics.columns().join("\n");
         let mut words = vec![text.to_owned(), self.policies.join("\n"), length, sizes];
-        // Without named metrics the line is that of older versions, so their journals stay valid.
+        // If no metrics are named, the line equals that of older versions, so their journals stay
+        // valid.
         words.extend((!metrics.is_empty()).then_some(metrics));
         words.extend(self.file_sums().iter().map(|(name, sum)| format!("{name} {sum:016x}")));
         let add = |hash: u64, word: &String| fnv(fnv(hash, word.as_bytes()), &[0]);

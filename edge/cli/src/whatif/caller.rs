@@ -15,7 +15,7 @@ use crate::problem::Problem;
 /// reason.
 const HIDDEN_CHANGE: &str = "what happens after admission refuses a change of another VM";
 
-/// Caller of a question about a recording.
+/// Client that asks a question about a recording.
 pub(super) struct Caller<'a> {
     /// Names of the VMs that the caller may see: its own VMs, and those that the question adds.
     /// `None` if the caller may see all VMs.
@@ -77,14 +77,15 @@ impl<'a> Caller<'a> {
                 let policy = declined.policy;
                 Problem::NotAdmitted {
                     message: format!(
-                        "admission would refuse the changed reservations: {policy} cannot admit \
-                         another VM"
+                        "admission would refuse the changed reservations: {policy} cannot admit a \
+                         VM that is not yours"
                     ),
                     hint: None,
                 }
             }
             ForecastError::Share { name, policy, .. } if !self.may_see(name) => {
-                let message = format!("cannot give another VM parameters of {policy}");
+                let message =
+                    format!("cannot set parameters of {policy} for a VM that is not yours");
                 Problem::BadOption { message, hint: None }
             }
             _ => refused(file, error),

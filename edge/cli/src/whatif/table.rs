@@ -130,8 +130,8 @@ fn head(answer: &Answer<'_>) -> String {
     format!("{title}: {}, {machine}, {}\n", answer.policy, answer.recording.length())
 }
 
-/// Returns a prediction as a table, followed by the CPU time that vCPUs lose and by the limits of
-/// the prediction.
+/// Returns a prediction as a table, followed by the losses of vCPUs and by the limits of the
+/// prediction.
 pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
     let mut text = head(answer);
     let (policy, cpus) = (answer.model.policy(), answer.model.cpus());
@@ -190,7 +190,7 @@ pub(super) fn in_brief(row: &Row) -> String {
 pub(super) const NO_LOSS: &str =
     "No vCPU is predicted to lose CPU time, miss more deadlines or wait longer.";
 
-/// Describes the CPU time that a vCPU loses because of the edits.
+/// Describes the losses of a vCPU because of the edits: less CPU time, more misses, longer waits.
 pub(super) fn lost(loss: &Loss) -> String {
     let mut parts = Vec::new();
     if loss.share_ppm > 0 {

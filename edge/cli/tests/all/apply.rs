@@ -148,7 +148,8 @@ fn apply_command_accepts_file_that_list_command_printed_as_toml() {
     assert_eq!(web, expected);
 }
 
-/// Answers requests in place of the daemon's core process. One of the two reservations has an end.
+/// Answers requests in place of the daemon's core process. One of the two reservations has an end
+/// time.
 fn ends(request: &Request) -> Outcome {
     let mut answer = applies(request)?;
     if let Answer::Reservations(all) = &mut answer {
@@ -160,7 +161,7 @@ fn ends(request: &Request) -> Outcome {
 }
 
 #[test]
-fn list_command_prints_and_apply_sets_end_time_of_reservation() {
+fn list_command_output_keeps_reservation_end_times_when_applied() {
     let Some(daemon) = Daemon::new(ends) else { return };
     let shown = daemon.run(&["list", "--columns", "name,until", "--csv"]).good();
     assert_eq!(shown, "name,until\ndb,2126-12-01 18:00:00\nweb,\n");
@@ -174,7 +175,7 @@ fn list_command_prints_and_apply_sets_end_time_of_reservation() {
     };
     let until = |name: &str| list.reservations[name].until.map(|until| until.0.to_string());
     assert_eq!((until("db").as_deref(), until("web")), (Some("2126-12-01T18:00:00Z"), None));
-    // A list without any end has no column for it.
+    // A list in which no reservation has an end time has no column `until`.
     let Some(daemon) = Daemon::new(applies) else { return };
     assert!(!daemon.run(&["list"]).good().contains("until"));
 }

@@ -305,7 +305,7 @@ fn live_run_with_missing_or_too_few_cpus_is_refused() {
 }
 
 #[test]
-fn run_command_refuses_enforcement_by_kernel_instead_of_by_policy() {
+fn run_command_refuses_enforcement_mechanisms_of_the_kernel() {
     let place = Place::with(GOOD);
     for mechanism in ["deadline", "quota", "weight"] {
         let ran = place.run(&["run", "it.toml", "--enforce", mechanism]).refused(2);

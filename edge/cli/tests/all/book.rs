@@ -1,5 +1,5 @@
 //! Test that the commands in the book succeed: every block marked `sh` is executed, chapter by
-//! chapter. Blocks marked `sh,root` or `sh,norun` are not, since they need root, two hosts or
+//! chapter. Blocks marked `sh,root` or `sh,norun` are skipped, since they need root, two hosts or
 //! several minutes.
 
 use std::fs;

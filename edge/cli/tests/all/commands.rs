@@ -177,7 +177,7 @@ fn check_command_reports_size_and_admission_of_a_scenario() {
 }
 
 #[test]
-fn claim_named_refused_is_met_only_if_admission_refuses_scenario() {
+fn claim_that_expects_refusal_holds_only_if_admission_refuses_scenario() {
     let text = GOOD.replace("slice = \"3ms\"", "slice = \"8ms\"");
     let claims = text.find("[[claim]]").unwrap();
     let text = format!("{}[[claim]]\nthat = \"refused\"\n", &text[..claims]);
@@ -578,7 +578,10 @@ fn check_command_notes_missing_live_targets_of_scenario() {
             format!("pid = {own}, threads = \"vcpus\""),
             format!("  note: `it`: cannot find the vCPU threads of process {own}"),
         ),
-        ("command = [\"sleep\", \"9\"]".into(), "  `it`: `sleep` was not started\n".into()),
+        (
+            "command = [\"sleep\", \"9\"]".into(),
+            "  `it`: `sleep` is started only by `run`\n".into(),
+        ),
         ("unit = \"no-such.service\"".into(), "  note: `it`: no cgroup".into()),
     ] {
         let place = Place::with(&one(&live));

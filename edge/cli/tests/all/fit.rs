@@ -44,7 +44,7 @@ fn fit_command_proves_smallest_slice_and_shows_failing_smaller_slice() {
 }
 
 #[test]
-fn fit_command_saves_replayable_deadline_miss_and_failing_scenario() {
+fn fit_command_saves_replayable_trace_and_scenario_of_deadline_miss() {
     for scheduler in ["edf", "fixed"] {
         let place = place(&format!("scheduler = '{scheduler}'\n{TASKS}"));
         let save = ["--save", "miss.trace", "--save-scenario", "miss.toml"];
@@ -120,7 +120,7 @@ fn fit_command_gives_reservation_that_keeps_the_given_maximum_delay() {
 }
 
 #[test]
-fn period_from_option_most_vms_fits_more_vms_than_10ms() {
+fn most_vms_option_finds_period_that_fits_more_vms_than_10ms() {
     let place = place(TASKS);
     let most = json(&place, &["--most-vms"]);
     let long = json(&place, &["--period", "10ms"]);

@@ -176,7 +176,7 @@ paused = false
 "#;
 
 #[test]
-fn policy_fair_enforces_quotas_during_changes_without_idle_cpu() {
+fn policy_fair_enforces_quotas_and_keeps_cpus_busy_during_changes() {
     let place = Place::with(QUOTAS);
     let told = noted(place.run(&["sim", "it.toml", "--json", "--save", "it.trace"]));
     let told: Value = serde_json::from_str(&told).expect("JSON");
@@ -199,7 +199,7 @@ fn policy_fair_enforces_quotas_during_changes_without_idle_cpu() {
 fn live_run_refuses_policy_fair_which_can_only_be_simulated() {
     let place = place();
     let ran = place.run(&["run", "it.toml"]).ended_with(3);
-    ran.says("a policy that models another scheduler live: it can only be simulated");
+    ran.says("cannot run live: a policy that models another scheduler can only be simulated");
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn manage_command_raises_share_to_the_floor_in_goals_file() {
 }
 
 #[test]
-fn manage_command_refuses_goals_for_unknown_vm_and_impossible_demand() {
+fn manage_command_refuses_impossible_demand_and_goals_for_unknown_vm() {
     let place = place();
     place.write("goals.toml", b"[vm.wbe]\nfloor = \"4%\"\n");
     let told = place.run(&["manage", "it.csv", "--goals", "goals.toml"]).ended_with(2).err;

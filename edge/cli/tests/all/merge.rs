@@ -41,7 +41,7 @@ fn merged_archive_contains_a_perfetto_trace_per_host_and_a_manifest() {
 }
 
 #[test]
-fn merge_command_refuses_equal_names_one_trace_and_foreign_files() {
+fn merge_command_refuses_equal_names_foreign_files_and_a_single_trace() {
     let place = Place::with_traces(SCENARIO);
     place.write("notes.txt", b"no trace\n");
     for (words, says) in [

@@ -91,7 +91,7 @@ fn join_command_refuses_missing_duplicate_and_damaged_sweep_parts() {
 }
 
 #[test]
-fn join_refuses_parts_of_different_sweeps_part_counts_or_builds() {
+fn join_refuses_parts_with_different_sweep_build_or_part_count() {
     let place = with_parts();
     let other = [&SWEEP[..], &["--seed", "9", "--csv", "other.csv", "--part", "3/3"]].concat();
     place.run(&other).ended_with(0);

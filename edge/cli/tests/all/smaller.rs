@@ -175,7 +175,7 @@ fn table_of_sim_command_fits_terminal_of_40_columns() {
     crate::common::is_narrow(&text);
 }
 
-/// Every command with tables fits the width in `COLUMNS`. Lists of run intervals are exempt,
+/// The tables of every command fit the width in `COLUMNS`. Lists of run intervals are exempt,
 /// because their lines are meant for programs like `grep`.
 #[test]
 fn every_command_prints_tables_that_fit_into_40_columns() {

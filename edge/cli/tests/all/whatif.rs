@@ -265,7 +265,8 @@ fn whatif_worker_hides_admission_of_other_vms_from_tenant() {
         limits.last().and_then(Value::as_str),
         Some("what happens after admission refuses a change of another VM")
     );
-    let hidden = "admission would refuse the changed reservations: sedf cannot admit another VM";
+    let hidden = "admission would refuse the changed reservations: sedf cannot admit a VM that is \
+                  not yours";
     assert_eq!(answers[1]["Ok"]["periods"]["refused"], hidden);
     assert_eq!(answers[2]["Err"]["detail"], hidden);
 }

@@ -109,7 +109,7 @@ fn import_command_refuses_options_of_other_kinds_of_input() {
         "cannot convert 2 files of kind simso: this kind takes exactly one file",
     );
     refused(&["rt-app", "simso.xml", "out.toml"], "name a JSON file of rt-app");
-    refused(&["eva", "out.toml"], "cannot import out.toml: no file to write is named");
+    refused(&["eva", "out.toml"], "cannot import out.toml: the file to write is not named");
     refused(
         &["eva", "eva.txt", "out.toml", "--tasks", "3"],
         "cannot use --tasks with `import eva`",
@@ -118,7 +118,7 @@ fn import_command_refuses_options_of_other_kinds_of_input() {
     refused(&["uunifast", "out.toml", "--unit", "us"], "cannot use --unit with `import uunifast`");
     refused(
         &["uunifast", "eva.txt", "out.toml"],
-        "cannot read 1 file for `uunifast`: its tasks are drawn",
+        "cannot read 1 file for `uunifast`: its tasks are drawn at random",
     );
     refused(&["uunifast", "out.toml", "--utilisation", "501%"], "utilisation 5.01cpu of 5 tasks");
     refused(
@@ -135,6 +135,6 @@ fn import_command_refuses_options_of_other_kinds_of_input() {
     place.run(&args).ended_with(2).says("[possible values: even, random, block]");
     refused(
         &["planetlab", "planetlab.txt", "out.toml", "--intervals", "9-12"],
-        "cannot take the intervals 9 to 12: the series have 4, numbered from 0",
+        "cannot take the intervals 9 to 12: the series have 4 intervals, numbered from 0",
     );
 }

@@ -141,10 +141,10 @@ fn auto_enforcement_chooses_a_possible_mechanism_and_logs_the_reason() {
     live.nothing_is_left();
 }
 
-/// A deadline thread runs before all threads of the dispatcher, so a long burst is refused although
-/// the sum of all shares is small.
+/// A deadline thread runs before all threads of the dispatcher. So a deadline reservation with a
+/// long slice is refused, although the sum of all shares is small.
 #[test]
-fn long_sched_deadline_slice_is_refused_beside_short_reservation_period() {
+fn long_deadline_slice_is_refused_beside_reservation_with_short_period() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = start(&live, &[]);
@@ -158,7 +158,7 @@ fn long_sched_deadline_slice_is_refused_beside_short_reservation_period() {
     assert!(slice(&victim).is_none());
     victim.is_given_back();
     reserve(&daemon, &victim);
-    // The dispatcher's reservation is refused in the other order too.
+    // In the other order, the dispatcher's reservation is refused.
     daemon.run("change web --slice 4ms").ended_with(0);
     daemon.run("change db --slice 3ms").ended_with(4).says("deadline threads can take");
     assert_eq!(daemon.one("db")["slice"], "2ms");

@@ -178,7 +178,7 @@ fn live_run_notes_that_a_vm_was_killed() {
     found().into_iter().for_each(|pid| live::kill(pid, Signal::KILL));
     let ran = runner.end();
     if ran.code == Some(3) {
-        // On a very busy host, the VM may not have been scheduled yet.
+        // On a very busy host, the VM is sometimes killed before it is scheduled.
         ran.refused(3).says("`it` ended immediately after its start");
     } else {
         ran.ended_with(0).shows("note: `it` ended by itself at ").shows("signal 9");
@@ -352,7 +352,7 @@ fn hard_limited_vm_is_throttled_from_start_of_live_run() {
 }
 
 #[test]
-fn live_run_carries_out_joins_leaves_and_changes_of_scenario() {
+fn live_run_executes_every_join_leave_and_change_of_scenario() {
     let Some(live) = live::begin() else { return };
     let runner = live.start(live::COMES_AND_GOES);
     wait_until("the process of the guest to end", || {

@@ -1,5 +1,5 @@
-//! Tests that output files are either complete or absent. The disk is full, the folder is missing
-//! or protected, or the run is killed.
+//! Tests that output files are either complete or absent, even if the disk is full, the folder is
+//! missing or protected, or the run is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

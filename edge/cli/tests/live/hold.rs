@@ -152,7 +152,7 @@ fn hold_command_limits_a_process_and_restores_it_when_interrupted() {
     }
 }
 
-/// A command may be given more than one CPU. Two busy threads of the command then receive more than
+/// A command can get more than one CPU. Two busy threads of the command then receive more than
 /// one CPU, but no more than their reservation. A single thread receives one CPU.
 #[test]
 fn hold_command_lets_two_threads_use_more_than_one_cpu() {

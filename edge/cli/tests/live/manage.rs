@@ -113,7 +113,7 @@ fn live_manager_raises_share_after_deadline_misses_and_replay_agrees() {
 }
 
 #[test]
-fn live_manager_that_recommends_or_observes_changes_nothing() {
+fn live_manager_in_mode_observe_or_recommend_makes_no_change() {
     let Some(live) = live::begin() else { return };
     let web = Worker::start(&live);
     let daemon = Daemon::start(&live);

@@ -23,7 +23,7 @@ fn vm_is_restored_when_reservation_is_rebound_to_another_vm() {
     assert!(other.is_held());
     let one = daemon.one("web");
     assert_eq!((&one["slice"], &one["state"]), (&json!("2ms"), &json!("active")), "{one}");
-    // With other parameters, in two steps.
+    // One command changes the binding and the slice, in two requests.
     daemon.run(&format!("change web --for pid:{} --slice 3ms", victim.pid())).ended_with(0);
     assert_eq!(daemon.one("web")["slice"], "3ms");
     assert!(victim.is_held());

@@ -59,7 +59,7 @@ fn place_command_reserves_on_the_host_that_its_rule_selects() {
     let mute = std::os::unix::net::UnixListener::bind(live.place.path("socket-mute")).unwrap();
     fs::write(live.place.path("hosts"), "socket-mute\nsocket-b\n").unwrap();
     let eight = place("eight", "100us", "first").ended_with(0).shows("on socket-b: eight");
-    eight.says("socket-mute did not answer, so it may have the reservation eight already");
+    eight.says("socket-mute did not answer, so it may already have the reservation eight");
     drop(mute);
     fs::write(live.place.path("hosts"), "socket-a\nsocket-b\n").unwrap();
     end(&mut daemons[1].0);

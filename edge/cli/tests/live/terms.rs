@@ -154,8 +154,8 @@ fn stretches(live: &Live) -> Vec<serde_json::Value> {
     shown["stretches"].as_array().expect("a list").clone()
 }
 
-/// Replaying the trace repeats joins, accepted and refused changes, a pause and a leave with the
-/// same decisions.
+/// The trace has joins, accepted and refused changes, a pause and a leave. Replaying the trace
+/// gives the same decisions.
 #[test]
 fn replay_of_a_live_run_repeats_its_changes_and_refusals() {
     let Some(live) = live::begin() else { return };

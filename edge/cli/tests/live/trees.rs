@@ -584,7 +584,7 @@ fn process_tree_in_several_cgroups_is_refused_and_not_changed() {
 /// A command that this program started ends with its VM or with the run, also if it ignores the
 /// signal and starts processes until it is killed.
 #[test]
-fn live_run_ends_processes_its_command_starts_after_the_signal() {
+fn live_run_ends_processes_that_its_command_starts_after_the_signal() {
     let Some(live) = live::begin() else { return };
     let script = "trap '' TERM; while :; do sleep 1000 & sleep 0.1; done";
     let target = format!("command = [\"sh\", \"-c\", {script:?}]");

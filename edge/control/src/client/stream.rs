@@ -105,8 +105,8 @@ impl Frames {
     }
 }
 
-/// Parses the lines of one event. `None` for a comment, which the daemon sends only to keep the
-/// stream open.
+/// Parses the lines of one event. Returns `None` if the lines are a comment, which the daemon sends
+/// to keep the stream open.
 fn frame(text: &str) -> Option<Frame> {
     let mut frame = Frame::default();
     for line in text.lines() {

@@ -13,8 +13,8 @@ use rustix::fs::OFlags;
 use slackline_linux::sys::monotonic;
 use slackline_units::{Span, Time};
 
-/// Interval of heartbeats. The reported time without a daemon is too long by at most this interval
-/// and the longest sleep of the core, together 250 ms.
+/// Minimum interval of heartbeats. The core writes them, and sleeps for at most 50 ms. So the
+/// reported time without a daemon is too long by at most 250 ms.
 pub(super) const EVERY: Span = Span::from_ms(200);
 
 /// Heartbeat file, with the boot id, the number of restarts and the time of the last heartbeat.
@@ -27,8 +27,8 @@ pub(super) struct Alive {
 }
 
 impl Alive {
-    /// Starts the heartbeat for the socket at this path. Also returns the time of the last
-    /// heartbeat of an earlier daemon. `None` if there was none since the host was booted.
+    /// Starts the heartbeat for the socket at this path. Also returns the time of an earlier
+    /// daemon's last heartbeat. This time is `None` if no daemon has run since the host was booted.
     pub(super) fn begin(socket: &Path, boot: &str) -> io::Result<(Alive, Option<Time>)> {
         let mut path = socket.as_os_str().to_owned();
         path.push(".alive");

@@ -389,8 +389,8 @@ impl FlightThread {
         self.threads = threads;
     }
 
-    /// Draws into the timeline the entries of the current piece from index `from` on. Of run
-    /// intervals that have not ended, draws the part before `until`.
+    /// Draws the entries of the current piece, from index `from` on, into the timeline. A run
+    /// interval that has not ended is drawn up to `until`.
     fn draw(&mut self, from: usize, until: Time) {
         let names = &self.names;
         let name = |vcpu: VcpuId| names.get(&vcpu).map(|(name, _)| name.clone());

@@ -26,7 +26,8 @@ impl Scheduler {
     /// If the reservation is refused. The front process then runs as an ordinary process.
     pub(super) fn seat_front(&mut self, pid: Tid) -> Result<(), WorldError> {
         if let Some(before) = self.front.take() {
-            // The front before it may have ended, and have left the session by itself.
+            // This fails if the session has already removed the previous front process, because
+            // it has ended.
             let _ = self.session.leave(before);
         }
         let request = Request {

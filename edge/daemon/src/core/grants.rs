@@ -71,7 +71,7 @@ impl Core {
         let Some(Done { by, what, shown }) = self.access.finish(ticket) else {
             let problem = Problem::new(
                 Kind::NoSuchReservation,
-                "another request removed the grant before this one",
+                "another request has already removed the grant",
             );
             self.host.say(&wire::refused(ticket, problem));
             return;

@@ -45,8 +45,8 @@ impl KernelDomain {
 }
 
 /// Returns the requests with which a domain joins the session if the kernel enforces its
-/// reservation. They are for its places (reserved vCPUs) on the first CPU, and then for the same
-/// reservations on each further CPU.
+/// reservation. The first requests are for its places (reserved vCPUs) on the first CPU. Then come
+/// requests for the same reservations on each further CPU.
 pub(super) fn requests(as_what: (DomId, &str, &Terms), cpus: usize) -> Vec<Request> {
     let on = |cpu: usize| Some(CpuSet::one(CpuId::new(cpu)));
     let places = 0..as_what.2.vcpus();
@@ -73,9 +73,9 @@ pub(super) fn cannot_pause() -> WorldError {
     }
 }
 
-/// Sets the daemon's default mechanism for each reservation in a request that has a slice, a hard
-/// limit (`exact`) and no phase. A mechanism that the request names is kept. Other reservations
-/// always use the dispatcher.
+/// Sets the daemon's default mechanism for the reservations in a request. A reservation gets the
+/// default if it has a slice, a hard limit (`exact`) and no phase, and if the request names no
+/// mechanism for it. A reservation that still has no mechanism uses the dispatcher.
 pub(super) fn name_mechanism(request: &mut link::Request, default: RequestedMechanism) {
     let name = |wanted: &mut ReservationParameters| {
         let can = wanted.exact && wanted.slice.is_some() && wanted.phase.is_none();

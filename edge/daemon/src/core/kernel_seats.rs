@@ -72,8 +72,8 @@ impl Scheduler {
     ) -> Result<(), (usize, Interference)> {
         let mut threads: Vec<Reservation> = Vec::new();
         let mut shortest: Option<Span> = self.front.map(|_| FRONT_PERIOD);
-        // `before` is the part of the reserved share of a CPU that does not count: deadline
-        // threads, and the present slice of the domain. `after` is the share of its new slice.
+        // `before` is subtracted from the reserved share of each CPU: the shares of deadline
+        // threads, and the present share of the domain. `after` is added: the domain's new share.
         let (mut before, mut after) = (0, 0);
         for (&id, known) in &self.domains {
             let is_it = id == domain;

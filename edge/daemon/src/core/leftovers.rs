@@ -47,8 +47,8 @@ pub(super) fn free_kept(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
         match given_back {
             Ok(_) => {
                 tell(&format!(
-                    "{whose} was restored: the kernel still enforced a reservation of the thread \
-                     that no longer exists"
+                    "{whose} was restored: the kernel still enforced its reservation, and that \
+                     reservation no longer exists"
                 ));
             }
             Err(error) => tell(&format!("cannot restore {whose}: {error}")),

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn list_of_vms_for_administrator_needs_no_thread_of_other_callers() {
+    fn administrator_lists_vms_while_other_callers_occupy_their_threads() {
         let mut lookups = Lookups::start().unwrap();
         for uid in 0..8 {
             lookups.look(now(0), asked(1000 + uid, uid.into(), Role::Operator), wanted()).unwrap();

@@ -115,7 +115,7 @@ impl Core {
                 }
             }
             Err(says) => {
-                // The front process, which checks the groups first, is not replaced.
+                // The front process is not replaced, and it knows only the old groups.
                 let groups = "; groups take effect when the certificates are valid";
                 let groups = if has_groups { groups } else { "" };
                 tell(&format!(

@@ -12,9 +12,9 @@ use rustix::thread::{
 use super::error::ServeError;
 use crate::front::rights::DESCRIPTORS;
 
-/// Capabilities that the daemon keeps: those of its systemd unit, in whose file each is explained,
-/// and `CHOWN`. The daemon needs `CHOWN` to give the socket to its group if systemd has not created
-/// the socket.
+/// Capabilities that the daemon keeps: `CHOWN`, and the capabilities of its systemd unit, which the
+/// unit file explains. The daemon needs `CHOWN` to give the socket to its group if systemd has not
+/// created the socket.
 const NEEDED: CapabilitySet = CapabilitySet::SYS_NICE
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::IPC_LOCK)

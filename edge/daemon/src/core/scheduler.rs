@@ -29,8 +29,8 @@ pub(super) struct Scheduler {
     /// VMs that were found by look-ups or discovery. Places of a domain get their threads from
     /// them.
     pub(super) found: BTreeMap<Identity, FoundMachine>,
-    /// Member of the session that has the front process's reservation. `None` without this
-    /// reservation.
+    /// Member of the session that has the front process's reservation. `None` if the front process
+    /// has no reservation.
     pub(super) front: Option<JoinId>,
     /// True if the kernel goes on enforcing its reservations for some time after this process has
     /// ended.
@@ -129,8 +129,8 @@ impl Scheduler {
         self.session.prepare(requests).map_err(declined)
     }
 
-    /// Returns the request with which a place joins the session. It has the thread in the place, or
-    /// none for an empty place.
+    /// Returns the request with which a place joins the session. If the place is empty, the request
+    /// has no thread.
     fn request(
         &self,
         as_what: (DomId, &str, &Terms),
@@ -447,8 +447,8 @@ impl Scheduler {
         thinned
     }
 
-    /// Returns the domain and place of a session member. `None` for a member that is no domain's
-    /// vCPU, such as the front process.
+    /// Returns the domain and place of a session member, or `None` if the member is not a vCPU of a
+    /// domain. The front process is such a member.
     pub(super) fn place_of(&self, id: JoinId) -> Option<(DomId, u16)> {
         let (domain, number) = (id.vcpu().domain(), id.vcpu().number());
         let place = self.domains.get(&domain)?.places.get(usize::from(number))?;
@@ -512,7 +512,8 @@ impl Scheduler {
 impl Domain {
     fn new(joining: &JoiningDomain<'_>, ids: &[JoinId]) -> Domain {
         let is_of_kernel = joining.terms.enforcement().is_of_kernel();
-        // A place of the kernel is occupied once the kernel enforces.
+        // If the kernel enforces the reservation, the places get their threads later, when the
+        // enforcement begins.
         let seats = joining.seats.filter(|_| !is_of_kernel);
         let vcpu = |number: usize| seats?.vcpus.get(number).copied().flatten();
         let (ids, others) = ids.split_at(ids.len().min(joining.terms.vcpus().into()));

@@ -28,9 +28,10 @@ use crate::find::{Absent, FoundMachine, Kind, Machine, find_all, find_at_once, f
 /// into memory.
 const STACK: usize = 1 << 18;
 
-/// Nice value for the work that other callers wait for: the look-ups of one thread for
-/// administrators, the search for VMs that reservations wait for, and the list of VMs, which is
-/// made once a second for all callers.
+/// Nice value for preferred work:
+/// - look-ups for administrators, which one thread makes,
+/// - the search for VMs that reservations wait for,
+/// - the list of VMs, which is made at most once a second for all callers.
 pub(super) const PREFERRED: i32 = -10;
 
 /// Maximum number of threads that query virtual machine monitors at the same time in one discovery

@@ -12,7 +12,7 @@ use super::POLICY;
 /// runs.
 pub(super) const FRONT_PERIOD: Span = Span::from_ms(2);
 
-/// Returns the request of a place without a thread.
+/// Returns the request with which a place joins the session if it has no thread.
 pub(super) fn empty_place((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request {
     Request {
         who: JoinTarget::Nobody,

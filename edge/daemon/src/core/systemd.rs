@@ -10,7 +10,8 @@ use slackline_linux::sys::inherited_fd;
 
 /// Connection to systemd's notification socket.
 pub(super) struct Systemd {
-    /// Interval within which systemd expects a watchdog notification. `None` without a watchdog.
+    /// Interval within which systemd expects a watchdog notification. `None` if there is no
+    /// watchdog.
     pub(super) watchdog: Option<Duration>,
 }
 

@@ -30,8 +30,8 @@ pub(super) struct Tally {
     /// Largest waiting time that was reported so far for each vCPU. Later records can reduce the
     /// computed waiting time, but the reported value must never decrease.
     waited: BTreeMap<(DomId, u16), Span>,
-    /// Time of the latest change of each domain's parameters or state, from which on its recent
-    /// numbers count.
+    /// Start of each domain's recent numbers: the time of the latest change of its parameters or
+    /// state.
     begun: BTreeMap<DomId, Time>,
     /// Numbers of the last computation, and the time of that computation. `None` before the first
     /// computation.

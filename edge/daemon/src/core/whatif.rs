@@ -34,7 +34,7 @@ const MOST_AT_ONCE: usize = 10;
 /// Time for which a worker keeps its recording for further questions.
 const KEPT: Duration = Duration::from_secs(5);
 
-/// Time that workers have to end when the daemon ends.
+/// Time limit for workers to end, after the daemon has begun to end.
 const ENDING: Duration = Duration::from_millis(300);
 
 /// Names of the VMs that the caller may see. `None` stands for all VMs.

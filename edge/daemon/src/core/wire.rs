@@ -22,8 +22,8 @@ pub(super) enum ValidRequest {
     Host(Ticket),
     /// Show the health of the daemon.
     Health(Ticket),
-    /// Show all metrics. With a principal, who is a tenant, show only the metrics of the tenant's
-    /// own reservations.
+    /// Show all metrics. If there is a principal, it is a tenant, and only the metrics of that
+    /// tenant's own reservations are shown.
     Numbers(Ticket, Option<Principal>),
     /// List grants of access.
     Access(Ticket),
@@ -243,8 +243,8 @@ pub(super) fn hidden_reservation(mut reservation: control::Reservation) -> contr
     }
 }
 
-/// Returns a reservation of a tenant without the name of the reservation that has its VM. That
-/// reservation can belong to another owner.
+/// Returns a tenant's reservation as the tenant sees it. If another reservation has the VM, the
+/// name of that reservation is left out, since it can belong to another owner.
 pub(super) fn without_holder(
     reservation: control::Reservation,
     reason: Option<&Reason>,

@@ -93,9 +93,10 @@ impl Absent {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            Absent::NotHere { binding } if binding.kind() == BindingKind::Libvirt => {
-                Some("check with `virsh list`; write guests of a session as `qemu:NAME`".to_owned())
-            }
+            Absent::NotHere { binding } if binding.kind() == BindingKind::Libvirt => Some(
+                "check with `virsh list`; write a guest of qemu:///session as `qemu:NAME`"
+                    .to_owned(),
+            ),
             Absent::NotHere { .. } => Some("list VMs with `slackline find`".to_owned()),
             Absent::Several { first, .. } => {
                 Some(format!("name one of the processes by `uuid:UUID`, or by `pid:{first}`"))

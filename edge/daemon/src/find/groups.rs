@@ -46,9 +46,9 @@ fn groups(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 /// There libvirt drops all characters except letters, digits, dots and hyphens, and shortens long
 /// names.
 ///
-/// `None` for a process outside of `/machine.slice` and `/machine`. Only root, or systemd on behalf
-/// of root, creates cgroups there. A domain that its owner has moved with `<partition>` counts as
-/// an ordinary QEMU.
+/// Returns `None` if the process is outside of `/machine.slice` and `/machine`. Only root, or
+/// systemd on behalf of root, creates cgroups there. A domain that its owner has moved with
+/// `<partition>` counts as an ordinary QEMU.
 pub(super) fn of_libvirt(text: &[u8]) -> Option<Vec<u8>> {
     groups(text).find_map(|(_, group)| {
         let mut parts = group.split(|&byte| byte == b'/').skip(1);
@@ -102,9 +102,9 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns true if a cgroup named `of_group` can belong to a VM named `name`. Only the letters and
-/// digits of both names are compared. Those of `name` must begin with those of `of_group`. They
-/// must be the same if `of_group` is too short to have been cut off.
+/// Returns true if a cgroup named `of_group` can belong to a VM named `name`. Characters other than
+/// letters and digits are ignored. `name` must begin with `of_group`. If `of_group` is too short to
+/// have been cut off, `name` must be equal to it.
 ///
 /// The comparison detects a process in the cgroup of one VM that claims to be another VM.
 pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {

@@ -20,7 +20,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Reads a process. `None` for kernel threads and zombies.
+    /// Reads a process. Returns `None` if it is a kernel thread or a zombie.
     ///
     /// # Errors
     /// `NotFound` or `ESRCH` if there is no such process.
@@ -74,12 +74,13 @@ pub(super) fn all() -> io::Result<Vec<Tid>> {
     Ok(found)
 }
 
-/// Checks that a process may be scheduled. Process 1, kernel threads, the daemon itself and
-/// children that run its program may not, because the host or the service depends on them. Nor may
-/// a process whose first thread has ended while others still run.
+/// Checks that a process may be scheduled. The host or the service depends on process 1, kernel
+/// threads, the daemon itself, and the children that run its program. So these must not be
+/// scheduled. A process whose first thread has ended while other threads still run must not be
+/// scheduled either.
 ///
 /// # Errors
-/// If the process is one of these, or does not exist.
+/// If the process must not be scheduled, or does not exist.
 pub(super) fn may_be_held(pid: Tid) -> Result<(), ThreadError> {
     if pid.raw() == 1 {
         return Err(ThreadError::Init);

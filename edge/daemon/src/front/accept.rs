@@ -376,8 +376,8 @@ fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
     match Arc::clone(refusals).try_acquire_owned() {
         Ok(place) => {
             tokio::spawn(async move {
-                // A client whose connection is closed before it has sent its request reads no
-                // answer, and an unread request resets the connection.
+                // If the connection is closed before the client has sent its request, the client
+                // reads no answer. If its request is not read, closing resets the connection.
                 let _ = timeout(REFUSAL_WITHIN, discard_request(&stream)).await;
                 let _ = stream.try_write(&reason);
                 drop(place);
@@ -441,8 +441,8 @@ async fn identify(
         Err(refusal) => (Err(refusal.into_response()), None),
         Ok(Visitor::Program) => (from.caller(request, front, until).await, None),
         Ok(Visitor::Public) => {
-            // The core answers this caller's requests for metrics only, and no path without a
-            // session makes such a request.
+            // From this caller, the core accepts only requests for metrics. No path that is open
+            // without a session makes such a request.
             let (who, owner, role) = (CallerIdentity::Loopback, Owner::Visitor, Role::Viewer);
             (Ok(Caller { who, owner, role, until, session: None }), None)
         }

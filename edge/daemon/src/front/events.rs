@@ -27,8 +27,9 @@ use super::caller::Caller;
 use super::limits::{HeldSlot, Limits};
 use super::patience::STUCK;
 
-/// Maximum number of parts of a stream that wait to be written. A client is disconnected if so many
-/// parts wait for [`STUCK`]. It can reconnect with `Last-Event-ID`.
+/// Maximum number of parts of a stream that wait to be written. If the maximum is reached and the
+/// client reads nothing for the time [`STUCK`], it is disconnected. It can reconnect with
+/// `Last-Event-ID`.
 pub(super) const UNWRITTEN: usize = 64;
 
 /// Interval at which a stream checks the rights of its caller and sends all reservations. The core
@@ -232,9 +233,9 @@ impl Teller {
         self.send_event(&next).await
     }
 
-    /// Returns a number below those of the `count` events before the event `before`, and not below
-    /// earlier events, which the client did not ask for. Numbers of events have gaps, so the events
-    /// are counted, up to [`LOOKED_BACK`] pages.
+    /// Returns the number just below the oldest of the `count` events that precede the event
+    /// `before`. The client did not ask for earlier events. Numbers of events have gaps, so the
+    /// function counts the events, in at most [`LOOKED_BACK`] pages.
     async fn number_before(&self, mut before: u64, count: u64) -> Result<u64, End> {
         let mut left = usize::try_from(count).unwrap_or(usize::MAX);
         for _ in 0..LOOKED_BACK {
@@ -252,7 +253,7 @@ impl Teller {
     }
 
     /// Checks that the caller may still see the events. Only the core process knows the current
-    /// grants, also those of local users.
+    /// grants, including the grants of local users.
     async fn is_still_known(&self) -> Result<(), End> {
         check_session(&self.front, &self.caller)?;
         // Root always has all permissions, so its stream goes on while the core process is silent.

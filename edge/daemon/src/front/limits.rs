@@ -112,8 +112,8 @@ pub(super) enum Full {
 
 impl Limits {
     /// Takes a connection slot for a local principal, if one is free. An administrator may have as
-    /// many connections as there are slots reserved for administrators, to watch, scrape metrics
-    /// and repair at the same time.
+    /// many connections as there are slots reserved for administrators. So one administrator can
+    /// watch, scrape metrics and repair at the same time.
     pub(super) fn connect(
         limits: &Arc<Mutex<Limits>>,
         owner: Owner,

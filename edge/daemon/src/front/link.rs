@@ -22,8 +22,9 @@ use super::caller::CoreRequest;
 /// each connection has at most one request.
 const UNREAD: usize = 128;
 
-/// Maximum number of events that a stream may not have read yet. A slower stream reads them from
-/// the ledger. A list of `apply` causes up to 1,000 events at once, and it needs no such reading.
+/// Maximum number of events that are kept for a stream until it reads them. A stream that is too
+/// slow reads missed events from the ledger. The number is large enough for a list of `apply`,
+/// which causes up to 1,000 events at once.
 const EVENTS: usize = 2048;
 
 /// The front process's end of its link to the core process.

@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn web_page_files_are_under_300_kib_without_foreign_urls() {
+    fn web_page_files_have_no_foreign_urls_and_stay_below_300_kib() {
         let files = || FILES.iter().chain([&INDEX]);
         let size: usize = files().map(|file| file.bytes.len()).sum();
         assert!(size < 300 * 1024, "{size} bytes");

@@ -1,5 +1,5 @@
-//! Time limits of a connection. They are for its first byte, the rest of a request head, the next
-//! request, and the client's reading of answers.
+//! Time limits of a connection: for its first byte, for the rest of a request head, for the next
+//! request, and for the client to read answers.
 
 use std::io;
 use std::pin::Pin;

@@ -108,9 +108,10 @@ impl Remotes {
         at.is_some_and(|at| now.saturating_duration_since(*at) < LATELY)
     }
 
-    /// Returns the connection that loses its slot to a new connection. It has an unknown address
-    /// and a caller that is not identified. The oldest such connection of the address with the most
-    /// of them is chosen. The only such connection of an address keeps its slot for [`SOON`].
+    /// Returns the connection that loses its slot to a new connection. Candidates are connections
+    /// from unknown addresses whose caller is not identified. The oldest candidate of the address
+    /// with the most candidates is chosen. A candidate that is the only one of its address keeps
+    /// its slot for [`SOON`].
     fn victim(&self, now: Instant) -> Option<u64> {
         let may_lose =
             |remote: &&RemoteConnection| !remote.is_let_in && !self.is_known(remote.address, now);

@@ -95,7 +95,7 @@ fn look_through(place: &LedgerFolder) -> Result<LookedThrough, LedgerError> {
     let mut problems = problems(&connection, None, MOST).map_err(failed)?;
     let mut tables = Vec::new();
     for name in all(of) {
-        // A table without a version is missing until a program that knows it opens the ledger.
+        // These tables exist only after a program that knows them has opened the ledger.
         let is_optional = ["history", "plan"].contains(&name);
         if is_optional && !connection.table_exists(None, name).map_err(failed)? {
             continue;

@@ -4,8 +4,9 @@
 //! always deleted. If the table is still too large, the hours of its oldest day are joined into one
 //! row. If it has no more hours to join, its oldest rows are deleted.
 //!
-//! The table has no version: programs that do not know it ignore it. Rows are stored in order of
-//! time, so that new rows fill pages and deleted old rows free whole pages.
+//! A ledger of any version can have the table, since programs that do not know the table ignore it.
+//! Rows are stored in order of time, so that new rows fill pages and deleted old rows free whole
+//! pages.
 
 use std::time::SystemTime;
 

@@ -37,7 +37,8 @@ impl Drop for FolderLock {
 pub struct Backup {
     /// Path of the backup.
     pub path: PathBuf,
-    /// Version of the tables, for a backup made before a migration. `None` for the daily backup.
+    /// Version of the tables in a backup made before a migration. If `None`, the backup is the
+    /// daily backup.
     pub version: Option<u32>,
     /// Time at which the backup was made.
     pub made: SystemTime,

@@ -156,8 +156,8 @@ impl Store {
         self.write_out()
     }
 
-    /// Writes the contents of the open ledger to its path again, after the file or its log there
-    /// was removed or the log was replaced.
+    /// Writes the contents of the open ledger to its path again. Another program has removed the
+    /// file or its log from there, or has replaced the log.
     fn write_out(&mut self) -> Result<(), LedgerError> {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
@@ -299,7 +299,7 @@ fn copy_log_on_close(connection: &Connection, copies: bool) -> rusqlite::Result<
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !copies).map(drop)
 }
 
-/// Returns the version of the tables. `None` for an empty file.
+/// Returns the version of the tables, or `None` if the file is empty.
 pub(super) fn version(
     connection: &Connection,
     place: &LedgerFolder,

@@ -67,7 +67,7 @@ pub(super) fn number(what: &'static str, number: u64) -> Result<i64, LedgerError
     i64::try_from(number).map_err(|_| LedgerError::TooLarge { what, number })
 }
 
-/// Returns a time in nanoseconds since 1970. `None` for times before 1970 or beyond the range.
+/// Returns a time in nanoseconds since 1970, or `None` if it is before 1970 or beyond the range.
 pub(super) fn since_1970(at: SystemTime) -> Option<i64> {
     i64::try_from(at.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
@@ -123,8 +123,8 @@ pub(super) struct Past {
     /// End of the reservation, in nanoseconds since 1970. Missing in rows written before version 8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
-    /// Mechanism of the reservation. Missing for the dispatcher, and in rows written before version
-    /// 10.
+    /// Mechanism of the reservation. Missing if it is the dispatcher, and in rows written before
+    /// version 10.
     #[serde(default, skip_serializing_if = "Mechanism::is_dispatcher")]
     enforce: Mechanism,
     vcpus: u16,

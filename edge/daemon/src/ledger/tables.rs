@@ -12,9 +12,9 @@ pub(super) const NEWEST: u32 = 10;
 /// Application id that marks a database as a ledger: the bytes `slk` and zero in the file's header.
 pub(super) const APPLICATION: u32 = 0x736c_6b00;
 
-/// Tables of version 1. Times are nanoseconds since 1970. Other columns with `_ns` are nanoseconds.
-/// Principals are stored as users see them, and reservations in events are JSON, so that an
-/// administrator can read all of it.
+/// Tables of version 1. Points in time are in nanoseconds since 1970. Other columns with `_ns` are
+/// durations. Principals are stored as users see them, and reservations in events are JSON, so that
+/// an administrator can read all of it.
 const FIRST: &str = "
 CREATE TABLE host (
     only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -173,7 +173,7 @@ CREATE TABLE IF NOT EXISTS plan (
 ";
 
 /// Tables that are needed to restore the reservations. The daemon checks them fully at each start,
-/// since they are small. Of the table of answers, only the newest rows are read.
+/// since they are small. The table of answers is not among them, and only its newest rows are read.
 pub(super) const NEEDED: [&str; 5] = ["host", "reservation", "identity", "access", "rights"];
 
 /// All tables with the version that introduced each. The version is 0 for a table that any version

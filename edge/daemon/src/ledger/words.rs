@@ -15,7 +15,7 @@ pub struct AccessGrant {
     pub budget: Budget,
     /// Users whose VMs the principal may reserve for, in addition to the principal's own VMs.
     pub users: Vec<u32>,
-    /// Credential of a remote client. `None` for a user of this host.
+    /// Credential of a remote client. If `None`, the principal is a user of this host.
     pub proof: Option<Proof>,
     /// Time at which the grant was made.
     pub made: SystemTime,
@@ -102,7 +102,7 @@ pub struct LoggedEvent {
 /// Query for events, newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventQuery {
-    /// Reservation to which the events belong. `None` for all.
+    /// Reservation to which the events belong. If `None`, all events match.
     pub name: Option<Name>,
     /// Number of the event before which the query begins. `None` begins with the newest event.
     pub before: Option<u64>,

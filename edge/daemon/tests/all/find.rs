@@ -146,7 +146,7 @@ fn wait_for(ending: &Ending) {
 }
 
 #[test]
-fn vm_found_by_name_uuid_or_pid_has_one_identity() {
+fn vm_has_same_identity_if_found_by_name_uuid_or_pid() {
     let name = unique("web");
     let uuid = format!("0f9c27aa-0000-4000-8000-{:012x}", std::process::id());
     let words = ["-name", &format!("guest={name},debug-threads=on"), "-uuid", &uuid];
@@ -275,7 +275,7 @@ fn vm_name_is_ambiguous_unless_second_process_is_a_fork() {
 }
 
 #[test]
-fn init_kernel_threads_and_slackline_processes_cannot_be_scheduled() {
+fn kernel_threads_slackline_processes_and_init_cannot_be_scheduled() {
     let look = |pid: u32| find(&binding(format!("pid:{pid}"))).unwrap_err();
     let kernel = fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -467,7 +467,7 @@ fn vm_with_unknown_vcpus_is_listed_together_with_the_reason() {
     };
     let why = |fake: &Fake| one(fake).why.clone().unwrap_or_default();
     assert!(why(&twice).contains("both have the name of vCPU 1"), "{}", why(&twice));
-    assert!(why(&mute).contains("none has such a name"), "{}", why(&mute));
+    assert!(why(&mute).contains("no thread has such a name"), "{}", why(&mute));
     assert_eq!((one(&mshv).why.clone(), one(&mshv).vcpus.len()), (None, 2));
     let error = find(&one(&twice).binding).unwrap_err();
     assert!(error.is_here(), "{error}");

@@ -286,8 +286,8 @@ fn with_long_log(ask: &Ask) -> Option<Result<Answer, Problem>> {
 fn event_stream_sends_each_event_of_a_long_burst_once() {
     let front = Front::new(with_long_log);
     let mut stream = EventStream::begin(front.connect(), "/v1/events", "host: h\r\n");
-    // One commit of `apply` can have a thousand events. The other thousands are more than the front
-    // process keeps for a stream, which then reads them from the log.
+    // These 4,000 events are more than the front process keeps for a stream, which then reads them
+    // from the log. One commit of `apply` can have a thousand events.
     front.all_happen((1_001..=5_000).map(event));
     stream.read_until("id: 5000\nevent: event\n");
     let ids = stream.ids_of("event");

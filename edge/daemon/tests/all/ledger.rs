@@ -171,7 +171,7 @@ fn ledger_query_by_name_and_number_returns_newest_events_first() {
 }
 
 #[test]
-fn state_option_naming_a_file_is_refused_with_hint() {
+fn option_state_is_refused_with_hint_if_it_names_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     fs::write(&path, "text").unwrap();

@@ -61,8 +61,8 @@ fn damaged_foreign_or_newer_ledger_is_refused_and_left_unchanged() {
     assert!(matches!(unchanged_open_error(folder.path()), LedgerError::Foreign { .. }));
 }
 
-/// Tries to open a ledger, checks that its file and its log have not changed and that the error
-/// names the file, and returns the error.
+/// Tries to open a ledger, and returns the error. Checks that the error names the file, and that
+/// the file and its log have not changed.
 fn unchanged_open_error(folder: &Path) -> LedgerError {
     let files = || ["ledger.db", "ledger.db-wal"].map(|file| fs::read(folder.join(file)).ok());
     let [database, log] = files();

@@ -7,8 +7,8 @@ use slackline_policy::{ALL, Field, FieldError, Kind, Spec, Values, find, nearest
 use slackline_units::{CpuShare, Span};
 use thiserror::Error;
 
-/// Parameters of SEDF and Credit that are nearest to the paper. The paper used a development tree
-/// of Xen from between October and December 2006, which was never released.
+/// Cases of SEDF and Credit whose rules are nearest to the Xen that the paper measured. The paper
+/// used a development tree of Xen from between October and December 2006, which was never released.
 pub const AS_PUBLISHED: [&str; 2] = ["sedf:rules=xen-3.0.3", "credit:rules=xen-2006-10-30"];
 
 /// Policy that is tested by default, in addition to SEDF and Credit.
@@ -100,7 +100,7 @@ pub enum CaseError {
     },
 }
 
-/// Kind of allocation error test, which decides its domains.
+/// Kind of allocation error test: the domains and the number of CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Dom0 and a domain that always computes, on one CPU.
@@ -426,8 +426,8 @@ mod tests {
         assert_eq!(names, ["edf:place=pack", "edf:place=split", "edf:unblocking=new-period"]);
     }
 
-    /// The rules of Xen admit all reservations. So the settings `pack` and `split` conflict with
-    /// these rules.
+    /// The rules of Xen and of the thesis admit all reservations. So the settings `place=pack` and
+    /// `place=split` conflict with these rules.
     #[test]
     fn ablations_of_alert_case_omit_settings_that_conflict_with_it() {
         let places = |case: &str| {

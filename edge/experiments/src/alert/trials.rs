@@ -14,7 +14,7 @@ use crate::header;
 /// Parameters that the trials of all cases share.
 #[derive(Clone, Debug)]
 pub struct Trials {
-    /// Kind of allocation error test, which decides its domains.
+    /// Kind of allocation error test: the domains and the number of CPUs.
     pub form: Form,
     /// Target shares to which domains are limited, in different trials.
     pub targets: Vec<CpuShare>,

@@ -24,7 +24,7 @@ impl PathError {
     /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> String {
-        "write `domain.NAME.KEY`, `host.KEY`, or `policy` for all of a table".into()
+        "write `domain.NAME.KEY`, `host.KEY`, or `policy` for the whole table".into()
     }
 }
 

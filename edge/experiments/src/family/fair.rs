@@ -23,7 +23,8 @@ pub fn fair_rates(weights: &[f64], room: &[f64]) -> Vec<f64> {
     for (nth, each) in weights.iter().enumerate() {
         weight += each;
         sum += room.get(nth).copied().unwrap_or_default();
-        // The last guests may not be able to use all capacity.
+        // If the new point is on or below the line through the last two corners, the last corner is
+        // not a corner of the convex function.
         let is_below = |corners: &[(usize, f64, f64)]| match corners {
             [.., (_, w0, s0), (_, w1, s1)] => (s1 - s0) * (weight - w1) >= (sum - s1) * (w1 - w0),
             _ => false,

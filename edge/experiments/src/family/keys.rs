@@ -16,7 +16,7 @@ pub const FAMILY: KeyTable = KeyTable {
         key("weights", "list of weights, one of which is drawn for each guest; default [1]"),
         key(
             "sleepers",
-            "part of the guests that compute and sleep alternately, e.g. \"50%\"; other guests \
+            "percentage of guests that compute and sleep alternately, e.g. \"50%\"; other guests \
              never block; default \"0%\"",
         ),
         key(

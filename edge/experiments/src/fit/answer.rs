@@ -142,7 +142,7 @@ pub struct FitRefusal {
 impl FitError {
     /// Returns the refusal for users. `what` names the file or value of the question, and `share`
     /// is the share in the question. `option` formats the name of an option for the front end.
-    /// `None` if the error is a bug.
+    /// Returns `None` if the error is a bug.
     #[must_use]
     pub fn refusal(
         &self,

@@ -17,14 +17,14 @@ use crate::claims;
 use crate::grid::{self, GridError, GridProgress};
 use crate::simulate::{SimulateError, simulate, with_seed};
 
-/// Probability of a wrong bound: that all tests pass although the part of failing seeds is above
-/// the bound.
+/// Probability of a wrong bound: that all tests pass although the fraction of failing seeds is
+/// above the bound.
 const DOUBT: f64 = 0.05;
 
 /// Range and seeds of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SliceRange {
-    /// Period of the reservation, and the largest slice.
+    /// Period of the reservation. It is also the largest slice of the search.
     pub period: Span,
     /// Step of the slice, which is not zero.
     pub step: Span,
@@ -43,8 +43,8 @@ pub struct SimulatedFit {
     pub fresh_from: u64,
     /// Number of slices that were tested with fresh seeds.
     pub rounds: u32,
-    /// Upper bound of the part of all seeds with which the answer breaks a claim. The confidence is
-    /// 95 %.
+    /// Upper bound on the fraction of seeds with which the answer breaks a claim. The confidence of
+    /// the bound is 95 %.
     pub failing_at_most: f64,
     /// Slice one step smaller than the answer, with a seed and the claim that fails. `None` if the
     /// answer is the smallest possible slice.
@@ -170,9 +170,9 @@ fn passes_with(scenario: &Scenario, seed: u64) -> Result<(), SeedError> {
     }
 }
 
-/// Returns an upper bound of the part of all seeds that fail. If a larger part failed, the
-/// probability that all of `seeds` seeds pass would be below 5 %. If several slices were tested,
-/// the 5 % are divided among these tests.
+/// Returns an upper bound on the fraction of seeds that fail. If a larger fraction failed, the
+/// probability that all of `seeds` tested seeds pass would be below 5 %. If several slices were
+/// tested, the 5 % are divided among these tests.
 fn bound(seeds: u64, rounds: u32) -> f64 {
     1.0 - (DOUBT / f64::from(rounds)).powf(1.0 / seeds as f64)
 }

@@ -225,7 +225,7 @@ impl SearchedVm {
             SearchError::Fails { slice, failed } => (
                 format!(
                     "cannot fit `{name}`: with the largest slice that admission accepts, {slice} \
-                     in {}, and seed {}, {}",
+                     in {}, a claim fails with seed {}: {}",
                     range.period, failed.seed, failed.claim
                 ),
                 "use a shorter period, or reserve less for the other VMs",

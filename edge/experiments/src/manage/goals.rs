@@ -7,7 +7,7 @@ use slackline_manager::Goals;
 use slackline_units::CpuShare;
 use thiserror::Error;
 
-/// Default of the largest part of the periods that may be missed, in millionths.
+/// Default goal for misses: the largest allowed fraction of missed periods, in millionths.
 const USUAL_MISSES_PPM: u32 = 1_000;
 
 /// Default of the floor: the manager never reserves less than this share.
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn error_about_goal_share_without_unit_names_vm_and_key() {
+    fn manager_goal_without_unit_is_refused_naming_vm_and_key() {
         let error = GoalList::read("[vm.web]\nfloor = \"5\"\n").expect_err("it has no unit");
         let says = error.to_string();
         assert!(says.contains("floor") && says.contains("web") && says.contains("unit"), "{says}");
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn error_about_impossible_goal_floor_or_ceiling_states_given_values() {
+    fn impossible_manager_goals_are_refused_with_the_given_values() {
         let refused = |text: &str| GoalList::read(text).expect_err(text).to_string();
         let says = refused("[vm.web]\nfloor = \"60%\"\nceiling = \"10%\"\n");
         assert!(says.contains("0.6cpu of web") && says.contains("0.1cpu"), "{says}");

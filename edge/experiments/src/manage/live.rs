@@ -2,8 +2,8 @@
 //! file.
 //!
 //! A [`SavedRound`] contains all inputs of the controller: the measured VMs, and each prediction
-//! that the controller asked for. So a [`Replay`] works without a daemon, and must make equal
-//! decisions.
+//! that the controller asked for. So a [`Replay`] works without a daemon, and must make the same
+//! decisions as the saved rounds.
 
 use serde::{Deserialize, Serialize};
 use slackline_demand::DemandCounts;
@@ -88,7 +88,7 @@ pub struct SavedPredictedVm {
     pub misses: u64,
     /// Number of periods that the prediction covers.
     pub periods: u64,
-    /// Smallest and largest predicted share, in millionths of a CPU.
+    /// Smallest and largest share that the VM is predicted to receive, in millionths of a CPU.
     pub share_ppm: (u64, u64),
     /// Length of the time that the prediction covers, in nanoseconds.
     pub length_ns: u64,
@@ -175,9 +175,9 @@ pub enum SavedRoundError {
 /// A replayed decision that differs from the saved decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayDifference {
-    /// Saved decision. `None` if it was to change nothing.
+    /// Saved decision. If `None`, the saved round changed nothing.
     pub saved: Option<SavedDecision>,
-    /// Replayed decision. `None` if it is to change nothing.
+    /// Replayed decision. If `None`, the replayed round changed nothing.
     pub again: Option<SavedDecision>,
 }
 

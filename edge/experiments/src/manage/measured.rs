@@ -9,8 +9,8 @@ use slackline_sim::RunError;
 use slackline_units::{Span, Time, VcpuId};
 use slackline_whatif::{ForecastError, Form, Gate, Model, Recording};
 
-/// Number of periods. A job that has waited for at least this long counts as demand even if it has
-/// not ended. Otherwise, an unfinished job counts in the next round.
+/// Number of periods that make a wait long. An unfinished job counts as demand if it has been ready
+/// for at least this number of periods. Otherwise, the job counts in the next round.
 const LONG_WAIT: u64 = 10;
 
 /// Name of a VM, with the period of its reservation.
@@ -21,7 +21,7 @@ pub type VmPeriod = (String, Span);
 pub struct MeasuredPeriods {
     /// Number of periods for each amount of demanded CPU time.
     pub demand: DemandCounts,
-    /// Number of periods that ended with incomplete work of an earlier period.
+    /// Number of periods at whose end a job of an earlier period was not done.
     pub misses: u64,
     /// Time for which the VM was runnable.
     pub runnable: Span,

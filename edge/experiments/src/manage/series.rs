@@ -47,7 +47,7 @@ pub enum SeriesError {
         /// Field as the file states it.
         written: String,
     },
-    /// A column heading is not a name, or a name with a period.
+    /// A column heading is neither a name nor a name with a period.
     #[error("cannot read the titles: `{written}` is not like `web` or `web@20ms`")]
     Title {
         /// Column heading as the file states it.

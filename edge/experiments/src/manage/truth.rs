@@ -14,7 +14,7 @@ use super::{ManageError, ManagePlan, VmGoals};
 /// Share of a VM that has a CPU of its own.
 const ALONE: CpuShare = CpuShare::from_ppm(900_000);
 
-/// Shares are multiples of a thousandth of a CPU.
+/// Step of all shares: a thousandth of a CPU, in millionths.
 const STEP_PPM: u64 = 1_000;
 
 /// True demand of the managed VMs of a scenario.
@@ -111,8 +111,8 @@ impl Truth {
 }
 
 impl TrueVm {
-    /// Returns for each round the share that covers its demand. In at most the allowed part of the
-    /// round's periods, the demand is larger than this share.
+    /// Returns for each round the share that covers its demand. The demand exceeds this share in at
+    /// most as many periods of the round as the VM's goal for misses allows.
     fn needs_of(&self, length: Span, round: Span) -> Vec<CpuShare> {
         let period = self.knob.period;
         let mut demanded = vec![Span::ZERO; index(length / period) + 1];

@@ -12,8 +12,8 @@ const FIRST_WAIT_TRACK: u64 = 1 << 41;
 
 impl<W: Write> Perfetto<W> {
     /// Adds a track that shows why a vCPU waited. Each part has a start, an end and a cause.
-    /// Adjacent parts with one cause are joined to one slice. If a part begins before the previous
-    /// part ends, its overlapping beginning is cut off.
+    /// Adjacent parts with the same cause are joined. If a part begins before the previous part
+    /// ends, its overlapping beginning is cut off.
     pub fn waits(&mut self, vcpu: VcpuId, name: &str, mut parts: Vec<(Time, Time, String)>) {
         parts.sort();
         let uuid = FIRST_WAIT_TRACK + vcpu.slot() as u64;

@@ -1,4 +1,5 @@
-//! Names of rules and regions, and the values on bars: their places, so that nothing crosses them.
+//! Places for the names of rules and regions, and for the values on bars. Places that no line or
+//! mark crosses are preferred.
 
 use super::{Canvas, NOTE};
 use crate::layer::{Coordinate, Layer, Region, Rule, Shape};

@@ -6,8 +6,7 @@ use slackline_import::{BEGINS, ImportError, Kind, read};
 
 use crate::common::{PERF, TRACE_CMD, TRACEFS, import};
 
-/// Reads damaged bytes, with all records, as the kind of recording that they were before the
-/// damage.
+/// Reads a damaged recording of this kind with all its records, and returns their number.
 fn survives(kind: Kind, bytes: &[u8]) -> Result<u64, ImportError> {
     let import = read(kind, bytes, &[]).inspect_err(|error| {
         assert!(!error.to_string().is_empty() && !error.hint().is_empty());

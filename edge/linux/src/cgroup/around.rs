@@ -172,9 +172,9 @@ impl Surroundings {
     }
 }
 
-/// Returns true if a process of this user may move itself from one cgroup to another. If it may
-/// not, another program must have made such a move. Returns false for root: moves of root's
-/// processes are always attributed to another program.
+/// Returns true if a process of this user has the permission to move itself from one cgroup to
+/// another. Without the permission, only another program can have moved the process. Returns false
+/// for root: moves of root's processes are always attributed to another program.
 #[must_use]
 pub fn may_move(user: u32, from: &Path, to: &Path) -> bool {
     if user == 0 {

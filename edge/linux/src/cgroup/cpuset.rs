@@ -84,8 +84,8 @@ impl Place {
         }
     }
 
-    /// Creates the cgroup without members. The cgroup allows the CPUs that are in `cpus` and that
-    /// its parent allows.
+    /// Creates the cgroup without members. Of the CPUs in `cpus`, the cgroup allows those that its
+    /// parent allows.
     ///
     /// # Errors
     /// If the kernel rejects an operation, or the parent allows no CPU in `cpus`. A cgroup whose

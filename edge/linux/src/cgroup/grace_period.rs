@@ -32,7 +32,8 @@ pub fn restore_grace_periods() {
 #[derive(Debug)]
 pub(super) struct ShortGracePeriods(LockedSetting);
 
-/// The setting and the note. No other thread or process of Slackline changes them meanwhile.
+/// The setting and the note. While this value exists, no other thread or process of Slackline
+/// changes them.
 #[derive(Debug)]
 struct LockedSetting {
     setting: File,
@@ -52,8 +53,8 @@ impl ShortGracePeriods {
         if text(&mut locked.setting)? != "0" {
             return locked.is_left_over()?.then(|| ShortGracePeriods(locked));
         }
-        // The note comes first, so that the setting is restored if this process is killed between
-        // the two.
+        // The note is written first, so that the setting is restored if this process is killed
+        // between the two writes.
         replace(&mut locked.note, CHANGED)?;
         let mut short = ShortGracePeriods(locked);
         replace(&mut short.0.setting, "1")?;
@@ -75,7 +76,8 @@ impl Drop for ShortGracePeriods {
 }
 
 impl LockedSetting {
-    /// Returns `None` if the setting cannot be written or is locked.
+    /// Opens the setting and the note, and locks them. Returns `None` if the setting cannot be
+    /// written or is locked already.
     fn lock(setting: &Path, note: &Path) -> Option<LockedSetting> {
         let setting = OpenOptions::new().read(true).write(true).open(setting).ok()?;
         let note = open_note(note)?;
@@ -185,7 +187,7 @@ mod tests {
             assert_eq!(files.is(), "1");
             drop(restore(&files));
             assert_eq!(files.is(), "0");
-            assert!(files.left_over().is_none(), "the note says that nothing must be restored");
+            assert!(files.left_over().is_none(), "the note says that there is nothing to restore");
         }
     }
 }

@@ -79,8 +79,8 @@ pub(super) fn group_of(text: &[u8], version: Version, controller: Controller) ->
     })
 }
 
-/// Decodes a path in `mountinfo`, in which spaces and some other characters are a backslash and
-/// three octal digits.
+/// Decodes a path in `mountinfo`, in which spaces and some other characters are written as a
+/// backslash and three octal digits.
 fn path(text: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

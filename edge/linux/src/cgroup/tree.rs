@@ -73,7 +73,7 @@ impl TreePlace {
     /// Returns the cgroup of a systemd unit.
     ///
     /// # Errors
-    /// If there is no cgroup of this name, or several.
+    /// If no cgroup has this name, or if several cgroups have it.
     pub fn of_unit(unit: &str) -> Result<TreePlace, CgroupError> {
         let mut found = BTreeSet::new();
         for mount in mounted()? {
@@ -260,7 +260,8 @@ impl Gathering<'_> {
             if outside.is_empty() {
                 return Ok(());
             }
-            // All are checked before the first is moved, so that a refused tree is not changed.
+            // All processes are checked before the first is moved, so that a refused tree is not
+            // changed.
             for &pid in &outside {
                 if ours == Some(pid.raw()) {
                     return Err(CgroupError::HoldsOurselves { group: self.group.into() });
@@ -308,7 +309,8 @@ fn list_below(group: &Path, file: &str, found: &mut Vec<Tid>) -> Result<(), Cgro
         text => text.map_err(|source| CgroupError::refused(Step::Read, &path, source))?,
     };
     found.extend(text.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new));
-    // A folder has two links and one more for each folder below it, so two mean no folders below.
+    // A folder has two links and one more for each folder below it. So a folder with two links has
+    // no folders below it.
     if fs::metadata(group).is_ok_and(|folder| folder.nlink() == 2) {
         return Ok(());
     }
@@ -343,8 +345,8 @@ mod tests {
 
     use super::*;
 
-    /// The descendants are a shell and its child. The kernel's file is an ordinary file here, which
-    /// shows the processes that were moved.
+    /// The descendants are a shell and its child. An ordinary file takes the place of the kernel's
+    /// list of members, so that it shows which processes were moved.
     #[test]
     fn no_process_is_moved_if_one_is_in_another_cgroup() {
         let folder = tempfile::tempdir().unwrap();

@@ -76,7 +76,7 @@ impl Freezer {
     /// yet. If a step fails, the cgroup is removed again.
     ///
     /// # Errors
-    /// The step that the kernel refused. With `EOPNOTSUPP`, the rules of version 2 do not allow a
+    /// If the kernel refused a step. `EOPNOTSUPP` means that the rules of version 2 do not allow a
     /// threaded cgroup in this place.
     pub fn make(thread: ThreadRef, place: &Place) -> Result<Freezer, CgroupError> {
         match Freezer::prepare(&thread, place) {

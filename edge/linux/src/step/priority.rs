@@ -85,7 +85,7 @@ impl Priority {
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses for lack of privilege or bandwidth. The
-    /// kernel also refuses a thread that may not run on every CPU, and a slice below 1 us.
+    /// kernel also refuses a thread whose affinity excludes a CPU, and a slice below 1 us.
     pub fn reserve(&mut self, slice: Span, period: Span) -> Result<(), ActError> {
         let class = Scheduling::Deadline { runtime: slice, deadline: period, period };
         self.set(SchedulingOf { class, reset_on_fork: true }, Act::Reserve)
@@ -274,7 +274,8 @@ impl Pin {
         let to = std::mem::replace(&mut self.now, found);
         let done = self.set(to, Act::Confine);
         if done.is_err() {
-            // Keep the ordered state as current, so that a later check finds the difference again.
+            // The ordered affinity counts as the current one again, so that a later check finds the
+            // difference again.
             self.now = to;
         }
         done

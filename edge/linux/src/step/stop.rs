@@ -23,7 +23,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Creates the orders for the process of `thread`. The process must not be stopped.
+    /// Creates the orders for the process of `thread`, which must not be in the stopped state.
     #[must_use]
     pub fn new(thread: ThreadRef) -> Stop {
         Stop { thread, stopped: false }

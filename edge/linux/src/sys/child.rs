@@ -131,7 +131,7 @@ fn wait_at(gate: &OwnedFd, parent: Pid) -> io::Result<()> {
 }
 
 fn joined(spawning: JoinHandle<io::Result<Child>>) -> io::Result<Child> {
-    spawning.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it panicked")))
+    spawning.join().unwrap_or_else(|_| Err(io::Error::other("the spawning thread panicked")))
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use slackline_units::Span;
 
 /// Returns the maximum error of the wall clock, which the program that synchronises the clock has
-/// reported to the kernel. `None` if no program synchronises the clock, or if this process may not
-/// read the error.
+/// reported to the kernel. `None` if no program synchronises the clock, or if this process is not
+/// permitted to read the error.
 #[must_use]
 pub fn wall_clock_error() -> Option<Span> {
     // SAFETY: `timex` is a structure of numbers, for which all zeros is a valid value. No bit of

@@ -1,7 +1,7 @@
-//! Simulation of other kernels for tests. A program runs as on Linux 4.4, without perf events as in
-//! a sandbox, or only with a list of system calls as in a systemd service. To simulate Linux 4.4,
-//! every system call that is newer is refused as unknown. To the program this looks like a kernel
-//! without that call.
+//! Simulation of other kernels for tests. The first simulation is Linux 4.4: every newer system
+//! call is refused as unknown, which looks like a kernel without that call. The second simulation
+//! is a sandbox without perf events. The third simulation is a systemd service that allows only
+//! some system calls.
 
 #![allow(clippy::cast_possible_truncation)] // Codes of BPF have 16 bits, numbers of calls 32.
 
@@ -36,7 +36,7 @@ pub fn without_perf_events(command: &mut Command) {
 pub fn only_with_calls(command: &mut Command, allowed: &[u32]) {
     let mut filter = vec![line(LOAD, NUMBER_OF_CALL, 0)];
     for &call in allowed {
-        // If the number is another one, the next line is skipped.
+        // If the system call has another number, the filter skips its next line.
         filter.push(libc::sock_filter { code: JUMP_IF_IS, jt: 0, jf: 1, k: call });
         filter.push(line(RETURN, libc::SECCOMP_RET_ALLOW, 0));
     }
@@ -51,7 +51,7 @@ const PERF_EVENT_OPEN: u32 = libc::SYS_perf_event_open as u32;
 
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-/// Offset of the number in the data that a filter sees.
+/// Offset of the system call number in the data that a filter sees, in bytes.
 const NUMBER_OF_CALL: u32 = 0;
 const JUMP_IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
 const JUMP_IF_IS: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;

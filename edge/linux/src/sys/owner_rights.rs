@@ -47,7 +47,7 @@ impl OwnerRights {
     /// all its ids were changed, the user could send signals to it.
     ///
     /// # Errors
-    /// If this process may not take these rights, or `act` fails.
+    /// If this process is not permitted to take these rights, or `act` fails.
     pub fn act<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         if self.uid == geteuid().as_raw() {
             return act();
@@ -86,7 +86,7 @@ fn set_file_uid(uid: Uid) -> bool {
 
 /// Sets the group id that the calling thread uses for files. Returns true if the kernel set it.
 fn set_file_gid(gid: Gid) -> bool {
-    // SAFETY: as above.
+    // SAFETY: as in `set_file_uid`.
     let is = unsafe {
         libc::setfsgid(gid.as_raw());
         libc::setfsgid(u32::MAX)

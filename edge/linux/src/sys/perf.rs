@@ -72,7 +72,8 @@ const CONTEXT_SWITCH: u64 = flag(26);
 ///
 /// # Errors
 /// `ENODEV` if the CPU is offline. `EACCES` or `EPERM` without the privilege (events of whole CPUs
-/// need `CAP_PERFMON`). `EMFILE`, or `ENOSYS` if the kernel has no perf events.
+/// need `CAP_PERFMON`). `EMFILE` if this process cannot open more descriptors. `ENOSYS` if the
+/// kernel has no perf events.
 pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
     let attr = match tracepoint {
         Some(config) => Attr { kind: TRACEPOINT, config, ..Attr::default() },

@@ -20,8 +20,8 @@ pub fn pidfd_of_thread(tid: Tid) -> io::Result<OwnedFd> {
 /// Opens a pidfd of a process. The descriptor becomes readable when the whole process has exited.
 ///
 /// # Errors
-/// `ESRCH` if there is no such process. `EINVAL` if the id is that of a thread other than the first
-/// of a process. `ENOSYS` before Linux 5.3.
+/// `ESRCH` if there is no such process. `EINVAL` if the id belongs to a thread that is not the
+/// first thread of its process. `ENOSYS` before Linux 5.3.
 pub fn pidfd_of_process(process: Tid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(process.pid(), PidfdFlags::empty())?)
 }

@@ -44,8 +44,8 @@ pub struct Counts {
     /// Number of times that the agent counted as silent, after [`BAD_AT_MOST`] dropped frames in a
     /// row.
     pub silenced: u64,
-    /// Version of the agent's latest frame of another version than the host's, since the agent
-    /// last counted as silent. `None` if there was no such frame.
+    /// Version of the latest frame that has another version than the host, since the agent last
+    /// counted as silent. `None` if there was no such frame.
     pub other_version: Option<u8>,
     /// Number of times that the agent closed the channel.
     pub hung_up: u64,
@@ -504,7 +504,7 @@ mod tests {
         }
 
         /// Every frame is found, even if the stream arrives in pieces and other bytes lie between
-        /// frames. The unparsed bytes are always fewer than a frame has.
+        /// frames. The unparsed bytes never amount to a whole frame.
         #[test]
         fn agent_frames_are_found_between_arbitrary_other_bytes(
             parts in prop::collection::vec((rubbish(), 1..70_usize), 1..20),

@@ -70,7 +70,7 @@ pub(super) fn moves(host: &Host) -> Result<Verdict, ProbeError> {
         return Ok(Verdict::good("version 2 is not mounted, so no move blocks the freezer"));
     };
     if v2.favours_moves {
-        return Ok(Verdict::good("short: version 2 is mounted with `favordynmods`"));
+        return Ok(Verdict::good("moves are short: version 2 is mounted with `favordynmods`"));
     }
     let found = "a move by another program blocks the freezer for 8 to 40 ms on many kernels";
     let hint = if host.is_at_least(6, 0)? {

@@ -25,7 +25,7 @@ pub(super) fn pidfd(_: &Host) -> Result<Verdict, ProbeError> {
         process_of(own_tid()).map_err(ProbeError::tried("read the id of this process"))?;
     Ok(match pidfd_of_process(process) {
         Ok(_) => Verdict::limited(
-            "the kernel has pidfds for processes only; threads use /proc descriptors",
+            "the kernel has pidfds for processes only; for threads /proc descriptors are used",
         )
         .hint("install Linux 6.9 or later for descriptors of single threads"),
         Err(error) if is_missing(&error) => {

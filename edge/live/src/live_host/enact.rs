@@ -135,8 +135,8 @@ impl Decider {
         self.in_line = in_line;
     }
 
-    /// Returns true if a vCPU may run when the vCPU before it in line blocks. A vCPU with a hard
-    /// limit and little budget left may not ([`LEAST_REST`]), unless its period is short.
+    /// Returns true if a vCPU may run when the vCPU before it in line blocks. Returns false for a
+    /// vCPU with a hard limit and little budget left ([`LEAST_REST`]), unless its period is short.
     fn may_follow(&self, next: NextInLine) -> bool {
         let known = self.vcpus.get(next.vcpu.slot()).and_then(Option::as_ref);
         let hard_limit = known.and_then(|known| known.hard_limit);
@@ -214,8 +214,8 @@ impl Decider {
         if place.is_stop() {
             known.held_since.get_or_insert(self.now);
         } else if known.held_since.take().is_some() {
-            // The kernel reported the stop as a block, and that event may not have been read yet.
-            // Events before this time are ignored.
+            // The kernel reported the stop as a block. Perhaps that event has not been read yet, so
+            // events before this time are ignored.
             known.threads.values_mut().for_each(|it| it.since = it.since.max(now));
         }
         // A vCPU for which the kernel refused an order is not pinned.

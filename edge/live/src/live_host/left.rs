@@ -150,7 +150,8 @@ impl Decider {
 }
 
 /// Returns the CPU time that the threads of a vCPU have used since the last reading. Only threads
-/// for which `counts` is true are read; its argument is true for a thread on an unmanaged CPU.
+/// for which `counts` returns true are read. `counts` is called with true if the thread is on an
+/// unmanaged CPU.
 fn more_of(vcpu: &Vcpu, counts: impl Fn(bool) -> bool, now: Time) -> Result<Span, LiveHostError> {
     let threads = vcpu.threads.values().filter(|known| counts(known.is_elsewhere));
     let mut sum = Span::ZERO;

@@ -19,7 +19,7 @@ use crate::way::{Place, VcpuHandle};
 const NOTICES: u64 = 8;
 
 /// Limit of the cost of repeated passes if the kernel sends no notifications. A dispatcher then
-/// makes a pass at least once per slice, which must take at most 1/100 of the slice.
+/// makes a pass at least once per slice. The pass must take at most 1/100 of the slice.
 const MOST_LOOKING: u64 = 100;
 
 impl LiveHost {

@@ -20,8 +20,8 @@ impl Recording {
         Recording { entries: Vec::with_capacity(RECORDS), keeps_exchanges: false }
     }
 
-    /// Also records, from now on, each call to and from the [`Host`](slackline_host::Host) that
-    /// drives the policy. The run can then be replayed.
+    /// Starts recording each call to and from the [`Host`](slackline_host::Host) that drives the
+    /// policy, in addition to the trace. The run can then be replayed.
     pub(super) fn keep_exchanges(&mut self) {
         self.keeps_exchanges = true;
     }

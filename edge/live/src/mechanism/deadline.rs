@@ -1,11 +1,11 @@
 //! `SCHED_DEADLINE`: a runtime in every period, guaranteed and limited by the kernel. It acts on a
 //! single thread.
 //!
-//! The thread may not start threads in this class, so it gets the flag reset-on-fork. Threads that
-//! it starts are ordinary and unlimited. So the mechanism is for vCPU threads and for processes of
-//! one thread. The kernel refuses this class to a thread with a restricted affinity, so the
-//! affinity is widened to all CPUs. A cpuset can still restrict the thread. The kernel then accepts
-//! the thread only if the cpuset is a root partition.
+//! The kernel forbids the thread to start threads in this class, so the thread gets the flag
+//! reset-on-fork. Threads that it starts are ordinary and unlimited. So the mechanism is for vCPU
+//! threads and for processes of one thread. The kernel refuses this class to a thread with a
+//! restricted affinity, so the affinity is widened to all CPUs. A cpuset can still restrict the
+//! thread. The kernel then accepts the thread only if the cpuset is a root partition.
 //!
 //! The flag that lets a deadline thread reclaim unused bandwidth is never set. With the flag, a
 //! thread with 5 % could receive most of a CPU.

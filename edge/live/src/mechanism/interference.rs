@@ -14,9 +14,9 @@
 use slackline_units::{CpuShare, Reservation, Span};
 use thiserror::Error;
 
-/// Length of the longest window that is examined, as a multiple of the longest period, and number
-/// of slices of each thread whose ends are examined. Beyond them, interference grows no faster than
-/// its bound, which is linear.
+/// Limit of the examined windows. The longest window is `WINDOWS` times the longest period. Windows
+/// that end with a slice are examined for the first `WINDOWS` slices of each thread. Beyond these
+/// limits, interference grows no faster than its linear bound.
 const WINDOWS: u64 = 64;
 
 /// A window in which deadline threads could make dispatcher reservations miss deadlines.
@@ -136,10 +136,11 @@ mod tests {
         assert_eq!(check_interference(&[], percent(100), PERIOD), Ok(()));
     }
 
-    /// Both windows are within the first period of the long thread, and after 64 periods of the
-    /// short one. Only the second window ends with a slice of the short thread.
+    /// The periods of the two threads are 1 ms and 1 s. Both windows are longer than 64 short
+    /// periods and shorter than one long period. Only the window of 200.8 ms ends with a slice of
+    /// the thread with the short period.
     #[test]
-    fn late_slices_of_short_period_thread_count_beside_long_period_thread() {
+    fn slices_after_64_short_periods_still_count_as_interference() {
         let short = Reservation::new(Span::from_us(400), Span::from_ms(1)).unwrap();
         let (both, share) = ([short, each(30, 1_000)], CpuShare::from_ppm(299_401));
         for window in [200_800, 200_400] {
@@ -150,7 +151,7 @@ mod tests {
 
     /// The shares of the deadline thread and of the reservations add up to 110 %.
     #[test]
-    fn reservations_plus_deadline_thread_above_one_cpu_are_refused() {
+    fn reservations_and_deadline_thread_exceeding_one_cpu_are_refused() {
         for period in [10, 100, 1_000] {
             let refused = check_interference(&[each(6, 10)], percent(50), Span::from_ms(period));
             assert!(refused.is_err(), "{period} ms");

@@ -20,8 +20,8 @@ pub(super) struct Waiting {
     items: u32,
     /// Number of times that the guest has sent data. Wraps around.
     asked: u32,
-    /// Arrival time of the oldest data that is pending for the guest. Without pending data, any
-    /// time.
+    /// Arrival time of the oldest data that is pending for the guest. The value has no meaning if
+    /// no data is pending.
     since: Time,
     /// Values of `items` and `asked` in the latest report.
     told: (u32, u32),
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(waiting.news(at(200)), Some((1, 0)));
         waiting.gone();
         assert_eq!((waiting.news(at(210)), waiting.unanswered), (Some((0, 0)), 1));
-        // Data that arrives after the end of the time, before the next report, counts anew.
+        // The first data expires after 100 ms. Data that arrives later counts for its own 100 ms.
         waiting.came(at(300));
         waiting.came(at(401));
         assert_eq!((waiting.news(at(401)), waiting.unanswered), (Some((1, 0)), 2));

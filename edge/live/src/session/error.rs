@@ -184,8 +184,7 @@ impl From<NotDone> for RequestError {
 /// Reason why a session cannot be opened, or is over.
 #[derive(Debug, Error)]
 pub enum SessionError {
-    /// The session may not schedule one of the CPUs, because another Slackline process schedules
-    /// it.
+    /// The session cannot schedule one of the CPUs, because another Slackline process schedules it.
     #[error(transparent)]
     Claim(#[from] NotOwned),
     /// The kernel refuses real-time scheduling.
@@ -215,7 +214,7 @@ pub enum SessionError {
     /// A dispatcher panicked, which is a bug.
     #[error("the dispatcher of {} panicked", whose(*cpu))]
     Panicked {
-        /// CPU of the dispatcher. `None` for the thread that serves unmanaged CPUs.
+        /// CPU of the dispatcher. If `None`, it is the thread that serves unmanaged CPUs.
         cpu: Option<CpuId>,
     },
     /// Threads could not all be restored.

@@ -210,9 +210,9 @@ impl Session {
         if row.is_paused { Ok(()) } else { self.resume_threads(id, now).or_else(unless_over) }
     }
 
-    /// Handles running threads that have left the cgroup of a process tree. A thread that may have
-    /// moved itself is moved back. A thread that another program has moved is restored, and the
-    /// first such move is returned.
+    /// Handles running threads that have left the cgroup of a process tree. A thread that had the
+    /// permission to move itself is moved back. Every other thread counts as moved by another
+    /// program. It is restored, and the first such move is returned.
     fn look_at_leavers(&self, id: JoinId, left: &[Tid]) -> Option<ForeignChange> {
         let row = self.members.get(id)?;
         let tree = row.tree.as_ref()?;

@@ -27,9 +27,9 @@ pub enum JoinTarget {
     /// together.
     Tree(Tid),
     /// A process tree, as for `Tree`, that may use all these CPUs (kernel numbers) simultaneously.
-    /// The session schedules the tree on one of these CPUs, as if they were a single CPU. So it
-    /// divides the CPU time of the tree by their number. No vCPU should have a reservation on the
-    /// other CPUs.
+    /// The session schedules the tree on one of these CPUs, as if they were a single CPU. So the
+    /// session divides the CPU time of the tree by the number of these CPUs. No vCPU should have a
+    /// reservation on the other CPUs.
     Wide(Tid, CpuSet),
     /// All threads in a version 2 cgroup, and all threads that they start.
     Group(TreePlace),

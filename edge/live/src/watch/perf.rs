@@ -77,7 +77,7 @@ pub enum WatchError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel has perf events, but this process may not use them.
+    /// The kernel has perf events, but this process is not permitted to use them.
     #[error(
         "no permission for perf events (needs CAP_PERFMON or a lower kernel.perf_event_paranoid \
          than {}): {source}", paranoid.trim()
@@ -127,7 +127,7 @@ pub enum WatchError {
         /// Error of the read.
         source: io::Error,
     },
-    /// There is not enough memory for a ring, or the user may not lock that much.
+    /// There is not enough memory for a ring, or the user is not permitted to lock that much.
     #[error("cannot observe {cpu}: no ring buffer of {bytes} bytes: {source}")]
     NoRing {
         /// CPU of the ring.

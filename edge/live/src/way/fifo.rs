@@ -117,17 +117,17 @@ fn put_down(
         and_then(keep_on(handle, assignment.cpu), || match (&handle.threads, assignment.place) {
             (HeldThreads::Each(members), Place::First) => each(members, HeldThread::favour),
             (HeldThreads::Tree(tree), Place::First) => tree.favour(),
-            // A tree keeps the ordinary class: processes that it starts would inherit this class
-            // and have a lower priority than ordinary threads forever.
+            // A tree gets the ordinary class in place of the lowest priority. Processes that it
+            // starts would inherit the lowest priority and keep it forever.
             (HeldThreads::Each(members), Place::Behind) => each(members, HeldThread::defer),
             _ => lower(handle),
         });
     and_then(given, || let_go(handle, state))
 }
 
-/// Runs the next step of an order, unless the step before failed. After a failure because a thread
-/// has exited, the next step runs too, so that the other threads are still stopped or resumed.
-/// Returns the failure of the next step, or else that of the step before.
+/// Runs the next step of an order if the previous step succeeded, or failed only because a thread
+/// has exited. So the other threads are still stopped or resumed. Returns the failure of the next
+/// step, or else the failure of the previous step.
 fn and_then(
     before: Result<(), ActError>,
     next: impl FnOnce() -> Result<(), ActError>,

@@ -97,7 +97,7 @@ fn cpu_time_counted_by_kernel_is_recorded_in_run_interval() {
 
 /// The kernel's count of CPU time is read only once for two run intervals of one vCPU.
 #[test]
-fn one_cpu_time_reading_is_divided_between_two_run_intervals() {
+fn reading_of_cpu_time_is_divided_between_two_run_intervals() {
     let host = pair();
     host.note(CPUS[1], us(40), vcpu(1), ThreadEventKind::Woke);
     host.at(us(50));

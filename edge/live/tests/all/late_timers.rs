@@ -211,7 +211,8 @@ fn cpu_time_with_repaid_overruns_equals_share_within_two_overruns() {
                 *excess += i64::try_from(period.ns()).unwrap() - 1_000 * slice.cast_signed();
                 Some(*excess)
             });
-            // Between any two of these times, the excess grows or shrinks by at most the range.
+            // Between any two of these times, the excess changes by at most the difference between
+            // its largest and its smallest value.
             let excess: Vec<i64> = [0].into_iter().chain(excess).collect();
             let (least, most) = (*excess.iter().min().unwrap(), *excess.iter().max().unwrap());
             let stops = 2 * 80_000;

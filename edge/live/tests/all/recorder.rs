@@ -102,7 +102,7 @@ fn recorder_converts_switch_and_wake_events_into_run_intervals() {
 }
 
 #[test]
-fn thread_first_seen_leaving_cpu_has_run_since_trace_start() {
+fn thread_first_seen_switching_out_ran_since_trace_start() {
     let entries = records(&[event(40, 7, 3, LOSES), event(41, 0, 3, IN)], 100);
     assert_eq!(on_cpu(&entries)[0], (1, 0, 40, OffCpu::Ready));
 }

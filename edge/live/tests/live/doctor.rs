@@ -81,7 +81,7 @@ fn doctor_command_reports_missing_privileges_without_root() {
         println!("skipped: needs root to become another user");
         return;
     }
-    // The other user may not have access to the folder of this program, so a copy is run.
+    // The other user might lack access to the folder of this program, so a copy is run.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = folder.path().join("doctor");

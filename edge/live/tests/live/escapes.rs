@@ -221,8 +221,8 @@ fn stays_within_its_limit(how: &str, hold: impl FnOnce(&Adversary) -> Option<Joi
     }
     let (used, length) = (adversary.used() - before, began.elapsed());
     let length = Span::from_ms(u64::try_from(length.as_millis()).unwrap());
-    // The limit is a fifth. Until the target is stopped, it may receive more for 4 audits, one
-    // every 50 ms.
+    // The limit is a fifth of the CPU. Until the target is stopped, it may receive more for 4
+    // audits, one every 50 ms.
     assert!(used <= length / 5 + Span::from_ms(300), "{how}: used {used} in {length}");
     // CPU time received on other CPUs is counted at the next audit, which can be delayed.
     let off = Span::from_ms(150);

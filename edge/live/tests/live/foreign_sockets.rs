@@ -125,8 +125,8 @@ fn monitor_socket_forbidden_to_the_vm_user_is_never_opened() {
     }
 }
 
-/// A symbolic link changes all the time. It leads to no socket or to root's socket, also between
-/// the check of the path and the connection.
+/// A symbolic link changes all the time, even between the check of the path and the connection. It
+/// leads to no socket and to root's socket in turn.
 #[test]
 fn root_socket_behind_changing_monitor_symlink_receives_no_data() {
     if !rustix::process::geteuid().is_root() {

@@ -229,7 +229,7 @@ fn threads_with_unequal_nice_values_share_reserved_time_equally() {
 }
 
 #[test]
-fn threads_on_two_cpus_receive_at_least_half_average_time() {
+fn thread_share_on_two_cpus_is_at_least_half_the_average() {
     let Some(_alone) = begin() else { return };
     if cpus(2).len() < 2 {
         println!("skipped: needs two CPUs");

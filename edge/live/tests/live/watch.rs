@@ -361,7 +361,7 @@ fn drain_until_idle(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid) {
 }
 
 #[test]
-fn thread_run_intervals_add_up_to_thread_cpu_time() {
+fn run_intervals_of_thread_add_up_to_its_cpu_time() {
     let Some(mut watch) = watch() else { return };
     let spinner = Worker::new(|| burn(Span::from_ms(200)));
     watch.add(spinner.tid).unwrap();

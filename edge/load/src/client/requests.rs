@@ -64,7 +64,7 @@ impl Client<'_> {
         self.requests(&Pace::Closed(think), due, Span::MAX)
     }
 
-    /// Sends requests at the times in `due`. Returns when the client may send no more requests, and
+    /// Sends requests at the times in `due`. Returns when the client has sent its last request, and
     /// all requests are answered or lost.
     fn requests(
         &mut self,

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn timeline_ruler_times_are_round_and_short() {
+    fn timeline_ruler_labels_are_round_times_with_few_digits() {
         let ms = Span::from_ms;
         assert_eq!(texts(ms(0), ms(100), 40), ["0ms", "20ms", "40ms", "60ms", "80ms"]);
         assert_eq!(texts(ms(2000), ms(100), 40), ["2.00s", "2.02s", "2.04s", "2.06s", "2.08s"]);

@@ -25,8 +25,8 @@ fn run(slot: u32, until: u64, outcome: Outcome) -> Entry {
 }
 
 /// At 0 ms vCPU 0 is picked. At 10 ms vCPU 1 is picked, and a second pass at the same time picks
-/// vCPU 0 instead. At 20 ms vCPU 0 is picked again, and a second pass at the same time picks vCPU
-/// 1. That pass ends a timeslice of 10 ms, and not one of zero length.
+/// vCPU 0 instead. At 20 ms vCPU 0 is picked again. A second pass at the same time picks vCPU 1,
+/// and ends a timeslice of 10 ms, not a timeslice of zero length.
 fn entries() -> Vec<Entry> {
     let name = |slot, name: &str| {
         let (name, domain) = (name.into(), name.into());

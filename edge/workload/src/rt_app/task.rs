@@ -53,7 +53,7 @@ pub(crate) struct Task {
     /// Number of identical threads that rt-app starts for this entry of the file.
     pub(crate) instances: u64,
     pub(crate) policy: RtPolicy,
-    /// Affinity. Empty for all CPUs.
+    /// Affinity. If empty, all CPUs are allowed.
     pub(crate) cpus: Vec<u16>,
     /// Time before the thread begins.
     pub(crate) delay: Span,

@@ -119,7 +119,10 @@ fn refusal_of_random_task_set_states_value_and_allowed_range() {
     }
     let file = SourceFile { name: "a.txt", bytes: b"1 2 2" };
     let error = convert(Kind::Uunifast, &[file], &Options::default(), "jobs").unwrap_err();
-    assert_eq!(error.to_string(), "cannot read 1 file for `uunifast`: its tasks are drawn");
+    assert_eq!(
+        error.to_string(),
+        "cannot read 1 file for `uunifast`: its tasks are drawn at random"
+    );
 }
 
 proptest! {

@@ -146,7 +146,9 @@ fn simso_attributes_without_effect_in_scenario_are_listed_as_assumptions() {
 fn simso_files_that_no_scenario_can_express_are_refused() {
     let changed = |from: &str, to: &str| String::from_utf8_lossy(SAMPLE).replace(from, to);
     let text = changed("WCET=\"5\"", "WCET=\"21\"");
-    refused(Kind::SimSo, text.as_bytes(), "file: task `T3`: WCET 21ms does not fit into 20ms");
+    let message =
+        "file: task `T3`: WCET 21ms does not fit into 20ms, the shorter of deadline and period";
+    refused(Kind::SimSo, text.as_bytes(), message);
     let text = changed("speed=\"1.0\"", "speed=\"0.5\"");
     let message = "file: a processor has speed 0.5; all CPUs of a host have speed 1";
     refused(Kind::SimSo, text.as_bytes(), message);

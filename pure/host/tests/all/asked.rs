@@ -113,7 +113,7 @@ fn woken_vcpu_that_runs_is_not_offered_to_another_cpu() {
 }
 
 #[test]
-fn hardware_permission_for_vcpu_causes_rescheduling_only_if_vcpu_waits() {
+fn vcpu_allowed_again_causes_rescheduling_only_if_it_waits() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 1));
     story.answers().ask = CpuSet::NONE;
@@ -151,7 +151,7 @@ fn cpu_time_since_last_event_is_charged_before_policy_decides() {
     let mut story = start();
     story.step(Fact::Woke(vcpu(2)));
     assert_eq!(story.answers().charged, [ms(0, 4), ms(1, 4)]);
-    // A timer needs the CPU time of its CPU, and of those that the policy names.
+    // When a timer expires, its CPU and the CPUs that the policy names are measured.
     let mut story = start();
     story.step(Fact::AlarmRang(CPU0));
     assert_eq!(story.answers().charged, [ms(0, 4)]);
@@ -204,7 +204,7 @@ fn cpu_time_is_measured_only_once_per_cpu_and_instant() {
 }
 
 #[test]
-fn vcpu_join_sets_all_cpu_timers_and_reschedule_only_one() {
+fn join_updates_all_cpu_timers_but_timer_expiry_only_one() {
     let mut story = Story::scripted(2);
     let both = [(CPU0, at(5)), (CPU1, at(6))];
     story.answers().alarms.extend(both);

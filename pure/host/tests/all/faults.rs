@@ -11,7 +11,7 @@ fn used(slot: u32, cpu: CpuId, from: Time, to: Time, ran: Span) -> CpuUse {
     CpuUse { vcpu: vcpu(slot), cpu, from, to, ran }
 }
 
-/// Starts a host with two CPUs: one vCPU runs on the first until 10 ms.
+/// Starts a host with two CPUs: one vCPU runs on the first CPU until 10 ms.
 fn one_runs() -> Story {
     let mut story = Story::scripted(2);
     story.wants(CPU0, run(0, 10));
@@ -45,7 +45,8 @@ fn report_of_more_cpu_time_than_has_elapsed_is_refused() {
     assert_eq!(broken, Broken::UsedTooMuch { used: more });
     assert_eq!(
         text,
-        "d0v0 used 2.000001ms of CPU time between 2.000ms and 4.000ms, more than that interval"
+        "the hardware reported 2.000001ms of CPU time of d0v0 between 2.000ms and 4.000ms, which \
+         is more than that interval or in the future"
     );
     assert_eq!(story.answers().charged, [(vcpu(0), Span::from_ms(2))]);
 }
@@ -292,8 +293,8 @@ fn policy_with_endless_zero_length_timeslices_is_an_error() {
     story.wants(CPU0, turn(1));
     story.wake_new(0);
     story.wants(CPU0, turn(0));
-    // 2,000 are legal at one instant. All three instants together exceed the limit of 4,096, but
-    // the count starts at zero again when time advances.
+    // 2,000 empty timeslices are legal at one instant. Those of all three instants together exceed
+    // the limit of 4,096, but the count starts at zero again when time advances.
     for instant in 0..3 {
         (0..2_000).for_each(|_| story.step_at(at(instant), Fact::LimitReached(CPU0)));
     }

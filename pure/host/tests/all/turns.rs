@@ -115,7 +115,7 @@ fn new_timeslice_limit_does_not_split_current_run_interval() {
 }
 
 #[test]
-fn hardware_timer_is_set_again_only_if_timeslice_end_moves() {
+fn run_order_is_repeated_only_if_the_timeslice_end_moves() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     story.wants(CPU0, run(0, 6));

@@ -10,9 +10,9 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 /// Violation of the contract. A run reports only the first violation that is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Breach {
-    /// A vCPU that has not joined, or has left, was picked or left running.
+    /// A vCPU that is not joined was picked, or still occupied a CPU after a step.
     Stranger(VcpuId, CpuId, Time),
-    /// A vCPU that is blocked was picked or left running.
+    /// A blocked vCPU was picked, or still occupied a CPU after a step.
     Sleeper(VcpuId, CpuId, Time),
     /// A vCPU that runs on another CPU was picked.
     Elsewhere(VcpuId, CpuId, Time),
@@ -36,8 +36,8 @@ pub(crate) enum Breach {
     /// A vCPU with a hard limit received more than its slice in the period that begins at this
     /// time.
     OverSlice(VcpuId, Time),
-    /// A vCPU received more than one slice in addition to the CPU time that its reservations allow
-    /// so far. The bound is exceeded in the run interval that begins at this time.
+    /// A vCPU received more CPU time than its bound: the CPU time that its reservations allow so
+    /// far, plus one slice. The bound is exceeded in the run interval that begins at this time.
     Advanced(VcpuId, Time),
     /// A vCPU that began to wait at this time waited for longer than one timeslice of each other
     /// vCPU.
@@ -134,8 +134,8 @@ impl Books {
     }
 
     /// Checks a time to which the policy set the timer of a CPU. The time may be in the past only
-    /// while the timer that was set before is late to expire. If the timer of the CPU expires now,
-    /// it must be unset or set to a later time.
+    /// while the timer that was set before is late to expire. While the timer of the CPU expires,
+    /// the policy must clear it or set it to a later time.
     pub(crate) fn check_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
         let Some(alarm) = alarm else { return };
         let is_late = self.alarms[cpu.index()].is_some_and(|before| before < self.now);

@@ -48,15 +48,16 @@ impl Dice {
         Topology::new(cpus, &groups).expect("nested groups form a topology")
     }
 
-    /// Draws a duration from `least` to `most`: a round number, with a few nanoseconds added half
-    /// the time.
+    /// Draws a duration from `least` to `most`: a round number, plus up to 998 ns in half of the
+    /// draws.
     pub(crate) fn span(&mut self, least: Span, most: Span) -> Span {
         let round = self.pick(&[200, 500, 1_000, 2_000, 3_000, 5_000, 10_000, 20_000, 50_000]);
         let off = if self.below(2) == 0 { 0 } else { self.below(999) };
         (Span::from_us(round) + Span::from_ns(off)).clamp(least, most)
     }
 
-    /// Draws parameters for a table of fields. Fields with a default are left out half the time.
+    /// Draws parameters for a table of fields. Each field with a default is left out in half of the
+    /// draws.
     pub(crate) fn values(&mut self, fields: &'static [Field]) -> Values {
         let mut given = Vec::new();
         for field in fields {

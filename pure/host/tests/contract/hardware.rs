@@ -224,7 +224,7 @@ impl<'a> ScriptHardware<'a> {
     pub(crate) fn play(mut self, steps: &[Step]) -> Result<Run, Breach> {
         for step in steps {
             self.take(*step)?;
-            // Half of the time the next step happens at the same instant.
+            // In half of the cases, the next step happens at the same instant.
             if step.draw % 2 == 0 {
                 self.settle()?;
             }

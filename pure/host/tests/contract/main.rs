@@ -137,8 +137,8 @@ fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
     (0..SCRIPTS).find_map(|_| {
         let script =
             scripts.new_tree(&mut runner).expect("the strategy filters nothing out").current();
-        // Under rules other than its default the wrapped policy may not guarantee what the canary
-        // breaks.
+        // If its parameters differ from the defaults, the wrapped policy possibly does not
+        // guarantee the property that the canary breaks.
         if !suite::has_own_rules(spec, &script) {
             return None;
         }
@@ -176,7 +176,7 @@ fn contract_check_detects_a_policy_that_picks_an_ineligible_vcpu() {
 }
 
 #[test]
-fn contract_check_detects_past_timers_zero_timeslices_and_unknown_cpus() {
+fn contract_check_detects_past_timers_empty_timeslices_and_unknown_cpus() {
     assert_caught(Wrong::RingsInThePast, "AlarmPassed");
     assert_caught(Wrong::HandsOutNothing, "Stuck");
     assert_caught(Wrong::NamesNoCpu, "NoSuchCpu");

@@ -28,7 +28,7 @@ pub(crate) struct Script {
 impl Script {
     /// Returns the topology of the host, drawn from the seed of the script.
     pub(crate) fn topology(&self) -> Topology {
-        // A separate seed, so that the topology does not change what else is drawn.
+        // A separate seed, so that the topology does not affect the other draws.
         Dice(!self.seed).topology(self.cpus)
     }
 }

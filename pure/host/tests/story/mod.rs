@@ -305,7 +305,7 @@ impl Story {
         let text = fault.to_string();
         match *fault {
             Fault::Broken(broken) => (broken, text),
-            Fault::Declined { .. } => panic!("the contract was not broken, but declined: {text}"),
+            Fault::Declined { .. } => panic!("the parameters were declined: {text}"),
         }
     }
 

@@ -20,7 +20,7 @@ const DRAWS: usize = 500;
 /// draws.
 const LEFT_OUT: usize = DRAWS / 200;
 
-/// Minimum number of samples in each run for which a difference is judged.
+/// Minimum number of samples that each run needs for a difference to be judged.
 pub const LEAST_SAMPLES: u64 = 20;
 
 /// Metric by which two runs are compared.
@@ -44,7 +44,7 @@ pub enum Metric {
     SliceP99,
     /// CPU time divided by the length of the run.
     Share,
-    /// Part of all busy time that belongs to the busiest CPU.
+    /// Busy time of the busiest CPU, divided by the sum of the busy times of all CPUs.
     BusiestShare,
     /// Standard deviation of the busy times of the CPUs, divided by their mean.
     BusySpread,
@@ -155,7 +155,7 @@ pub enum Change {
 /// Metric of one VM or of all VMs, with its values in two runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Name of the VM. `None` for a metric of all VMs or of the CPUs.
+    /// Name of the VM. `None` if the metric is one of all VMs or of the CPUs.
     pub vm: Option<String>,
     /// Metric that is compared.
     pub metric: Metric,
@@ -210,7 +210,7 @@ pub fn difference(runs: [&Schedule; 2]) -> Vec<Difference> {
     all.filter(|it| it.values.iter().any(Option::is_some)).collect()
 }
 
-/// Returns the minimum number of samples in each run for which the difference of a metric is
+/// Returns the minimum number of samples that each run needs for the difference of a metric to be
 /// judged.
 fn least(metric: Metric) -> u64 {
     match metric.unit() {

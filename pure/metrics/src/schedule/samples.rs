@@ -4,8 +4,8 @@ use slackline_units::Span;
 
 use super::BLOCKS;
 
-/// Number of bits after the leading bit that a histogram keeps of a length. So 16 steps cover each
-/// doubling of the length.
+/// Number of bits that a histogram keeps of a length, in addition to its leading bit. So 16 steps
+/// cover each doubling of the length.
 const BITS: u32 = 4;
 
 /// Number of steps in the histogram of one block.

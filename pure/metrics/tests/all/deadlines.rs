@@ -95,7 +95,7 @@ fn one_late_slice_before_timely_slices_is_one_deadline_miss() {
 }
 
 #[test]
-fn unresolved_deadline_miss_ends_at_block_leave_or_reservation_change() {
+fn deadline_miss_ends_if_vcpu_blocks_leaves_or_changes_reservation() {
     assert_eq!(judged(&awake().first_ended(13_000)), (1, 1, 3_000, 3_000));
     assert_eq!(judged(&awake().left(0, 14_000).first_ended(20_000)), (1, 1, 4_000, 4_000));
     assert_eq!(judged(&awake().blocked(0, 15_000).first_ended(20_000)), (1, 1, 5_000, 5_000));
@@ -238,8 +238,8 @@ fn deadline_metrics_are_absent_without_block_or_run_interval_records() {
 
 #[test]
 fn each_of_200_deadline_misses_is_counted_with_its_tardiness() {
-    // The vCPU lacks a different few microseconds of each slice, so that each shortfall is made up
-    // at another time.
+    // The vCPU receives from 1 to 7 us in each period. The amount varies, so each shortfall would
+    // be made up at another time.
     let mut script = awake();
     for nth in 0..200 {
         script = script.ran(0, nth * 10_000, nth * 10_000 + 1 + nth % 7);

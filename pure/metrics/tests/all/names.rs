@@ -186,7 +186,7 @@ fn domains_named_like_vcpus_have_totals_of_their_own() {
 }
 
 #[test]
-fn quantile_value_count_is_that_of_the_worst_vcpu() {
+fn quantile_over_vcpus_reports_sample_count_of_the_worst_vcpu() {
     let script = Script::new(&["web.0", "web.1"]).woke(0, 100).ran(0, 130, 200).blocked(0, 200);
     let script = script.woke(1, 300).ran(1, 310, 320).blocked(1, 320).woke(1, 400).ran(1, 450, 500);
     let run = script.ended(1_000);

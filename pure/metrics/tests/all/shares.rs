@@ -224,8 +224,8 @@ fn wake_to_run_latency_ends_at_the_first_run_interval() {
 
 #[test]
 fn wakes_and_switches_in_the_warm_up_are_not_counted() {
-    // One wake and its run are in the warm-up. A second wake is in the warm-up, but its run is
-    // after it. The third wake is after the warm-up.
+    // The first wake and its run are in the warm-up. The second wake is in the warm-up, but its run
+    // is after the warm-up. The third wake is after the warm-up.
     let script = Script::new(&["a"]).warmup(100).woke(0, 10).ran(0, 20, 30).blocked(0, 30);
     let script = script.woke(0, 90).ran(0, 110, 120).blocked(0, 120);
     let script = script.woke(0, 150).blocked(0, 155).woke(0, 160).ran(0, 161, 170);
@@ -385,7 +385,7 @@ fn cpu_time_outside_vcpus_counts_as_foreign_stolen_or_unused() {
 }
 
 #[test]
-fn kernel_accounting_interval_counts_only_its_part_after_warm_up() {
+fn kernel_accounting_across_warm_up_end_counts_in_proportion() {
     // Half of the first 100 ms is after the warm-up. So half of the idle time in these 100 ms
     // counts.
     let script = Script::new(&["a"]).warmup(50_000).with(books(0, 0, 0, 0, 0));

@@ -173,7 +173,7 @@ fn why_command_distinguishes_vm_runs_within_and_beyond_reservation() {
 }
 
 #[test]
-fn why_command_blames_late_timer_only_for_prolonged_vcpu_runs() {
+fn late_timer_is_blamed_for_vcpu_runs_not_for_process_runs() {
     let late = |us, late| {
         let (cpu, late) = (CpuId::new(0), Span::from_us(late));
         Entry::Record(Record::RangLate { at: at(us), cpu, late })
@@ -244,7 +244,7 @@ fn why_command_counts_unfinished_pause_until_recording_end() {
 }
 
 #[test]
-fn why_command_blames_nothing_during_lost_events_or_long_idleness() {
+fn why_command_reports_lost_events_and_long_idleness_as_unexplained() {
     let cpu = CpuId::new(0);
     let blame = blame(&[
         woke(WEB_THREAD, 0),

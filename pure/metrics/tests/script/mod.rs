@@ -50,8 +50,8 @@ impl Script {
         (0..).zip(names).fold(named, |script, (slot, _)| script.joined(slot, 0))
     }
 
-    /// Names a vCPU from the time of the last record on. Its domain has the part of the name before
-    /// a dot.
+    /// Names a vCPU from the time of the last record on. The part of the name before a dot is the
+    /// name of its domain.
     pub fn named(self, slot: u32, name: &str) -> Script {
         self.named_in(slot, name, name.split('.').next().unwrap_or(name))
     }
@@ -203,7 +203,7 @@ impl Script {
 }
 
 /// Summary of two seconds with five vCPUs. Two web servers block, and the second is starved once.
-/// The others are a work-conserving batch job, a player with a hard limit that does jobs, and a VM
+/// The others are a work-conserving batch job, a player that has jobs and a hard limit, and a VM
 /// without a reservation.
 pub fn web_servers() -> Summary {
     let mut script = Script::new(&["web.0", "web.1", "batch", "player", "idle"]);

@@ -71,8 +71,9 @@ pub(crate) struct AdmissionRequest<'a> {
     pub(crate) resting: CpuSet,
     /// Borrowed budget that counts as load: the CPU on which it is lent, and the share lent.
     pub(crate) lent: &'a [(CpuId, Reservation)],
-    /// Returns the demand of all other vCPUs by CPU from now on. `None` for a CPU with a
-    /// reservation at fixed phases. Called only if a vCPU is split or might be.
+    /// Returns, for each CPU, the demand of all other vCPUs from now on. If the entry of a CPU is
+    /// `None`, no vCPU can be split on that CPU. Called only if a vCPU is split, or if this
+    /// reservation might be split.
     pub(crate) demands: &'a dyn Fn() -> Vec<Option<Demand>>,
 }
 
@@ -117,7 +118,8 @@ impl Bookings {
     }
 
     /// Binds the reservation of a newcomer to one of the allowed CPUs, or splits it. If the vCPU
-    /// rejoins, the result has the CPU time that it used in excess of the fluid rate before.
+    /// rejoins, the result includes the CPU time that the vCPU used in excess of the fluid rate
+    /// before it left.
     pub(crate) fn add(
         &mut self,
         vcpu: VcpuId,
@@ -194,9 +196,9 @@ impl Bookings {
     }
 
     /// Releases the shares that vCPUs gave up and whose zero-lag time has passed. At that time the
-    /// entitlement of the vCPU equals the CPU time that it used. On quiescent CPUs, releases all
-    /// such shares at once. Also ends on quiescent CPUs the strict admission (by the demand test)
-    /// that earlier splits required.
+    /// entitlement of the vCPU equals the CPU time that it used. On quiescent CPUs and on strict
+    /// CPUs, releases all shares that vCPUs gave up, whatever their zero-lag times. Also ends the
+    /// demand test on quiescent CPUs that have no split vCPU.
     fn clear_up(&mut self, now: Time, resting: CpuSet) {
         self.holds.lapse(now, &mut self.loads);
         resting.iter().for_each(|cpu| self.rest(cpu));
@@ -341,8 +343,8 @@ impl PlacementSearch<'_> {
         ask(&FitSearch { splits, share, allowed, before, only_open, demands, fits, whole })
     }
 
-    /// Returns the best CPU for the whole reservation among those for which `fits` is true. The
-    /// error is the best of all allowed CPUs.
+    /// Returns the best CPU for the whole reservation among those for which `fits` is true. If
+    /// there is no such CPU, the error is the best of all allowed CPUs.
     fn whole(&self, fits: &dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> {
         let load = |cpu: CpuId| &self.books.loads.loads[cpu.index()];
         let compare = |this, that| load(this).bound().cmp(&load(that).bound());

@@ -74,7 +74,7 @@ pub(crate) fn longest_slice(period: Span, fits: impl Fn(Reservation) -> bool) ->
 mod tests {
     use super::*;
 
-    /// Two dispatches of a microsecond each per period.
+    /// Each period has two dispatches of 1 us each.
     #[test]
     fn slice_and_overhead_of_two_dispatches_must_fit_into_period() {
         let looks = DispatchOverhead::on(&Topology::flat(1).with_dispatch(Span::from_us(1)));

@@ -25,8 +25,8 @@ pub(crate) struct FitSearch<'a> {
     pub(crate) before: Option<(Reservation, &'a [Subtask])>,
     /// True if the reservation must be whole, on a CPU that does not need the demand test.
     pub(crate) only_open: bool,
-    /// Returns the demand of all other vCPUs from now on, one entry per CPU. `None` for a CPU on
-    /// which no vCPU can be split. Called only if the result can change the placement.
+    /// Returns the demand of all other vCPUs from now on, one entry per CPU. If the entry of a CPU
+    /// is `None`, no vCPU can be split on it. Called only if the result can change the placement.
     pub(crate) demands: &'a dyn Fn() -> Vec<Option<Demand>>,
     /// Returns true if a CPU that does not need the demand test can take this reservation as a
     /// whole.
@@ -56,7 +56,8 @@ impl FitPlacement {
 }
 
 impl FitSearch<'_> {
-    /// Returns the placement. The error is the longest slice with this period that would fit.
+    /// Returns the placement. If the reservation does not fit, the error is the longest slice with
+    /// this period that would fit.
     pub(crate) fn find(&self) -> Result<FitPlacement, Span> {
         let FitSearch { splits, share, .. } = *self;
         let strict = splits.strict();

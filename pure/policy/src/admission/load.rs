@@ -64,7 +64,8 @@ impl ReservedLoad {
     pub(crate) fn share(&self) -> CpuShare {
         let ppm = |unit: u128| (unit * 1_000_000).div_ceil(1 << 64);
         let most = ppm(self.floor + u128::from(self.count));
-        // The bound is a fraction of a millionth too high. One less may still suffice.
+        // This bound can be too high by a fraction of a millionth, so one millionth less may
+        // suffice.
         let most =
             CpuShare::from_ppm(u32::try_from(most).expect("the load of a CPU is at most one CPU"));
         let less = most.less(CpuShare::from_ppm(1));
@@ -228,10 +229,10 @@ mod tests {
     }
 
     proptest! {
-        /// Periods that divide 2^4 · 3^2 · 5 · 7 ns can be added in plain integers. Reservations
-        /// that were removed count for nothing.
+        /// Shares whose periods divide 2^4 · 3^2 · 5 · 7 ns can be added in plain integers.
+        /// Reservations that were removed count for nothing.
         #[test]
-        fn check_for_available_capacity_agrees_with_integer_arithmetic(
+        fn available_capacity_check_agrees_with_integer_arithmetic(
             terms in prop::collection::vec((1u64..=100, 0usize..24), 1..12),
             gone in prop::collection::vec((1u64..=100, 0usize..24), 0..4),
             ppm in 1u32..=1_000_000,

@@ -14,8 +14,9 @@ use crate::{AdmitError, Topology};
 /// Reservations for policies that bind them to sets of CPUs. The capacity of a set is the total
 /// capacity of its CPUs.
 ///
-/// A vCPU has several shares while shares that it gave up are held, and their sets overlap. A set
-/// counts only the largest share of each vCPU, because a vCPU uses one share at a time.
+/// A vCPU that gave up a share has several shares as long as the old share is held. The sets of
+/// these shares can overlap. A set counts only the largest share of each vCPU, because a vCPU uses
+/// one share at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct SetBooks {
     /// Sets with their loads. The first set is all CPUs.
@@ -122,7 +123,7 @@ impl SetBooks {
         demands.reduce(|most, demand| if demand.is_more_than(most) { demand } else { most })
     }
 
-    /// Changes the shares of a vCPU, and the part of the vCPU in the load of each set.
+    /// Changes the shares of a vCPU, and updates the load of each set of CPUs.
     fn change(&mut self, who: (DomId, u16), change: impl FnOnce(&mut Vec<Booking<CpuSet>>)) {
         let mut own = self.shares.remove(&who).unwrap_or_default();
         let before: Vec<_> = self.sets.iter().map(|set| self.largest(&own, set.cpus)).collect();
@@ -183,7 +184,7 @@ mod tests {
     }
 
     proptest! {
-        /// Three vCPUs have shares in sets of three CPUs, and some shares are removed again.
+        /// Three vCPUs have shares in subsets of three CPUs, and some shares are removed again.
         #[test]
         fn every_cpu_set_counts_only_the_largest_share_of_each_vcpu(
             shares in prop::collection::vec((0..3_u16, 1..8_u8, 1..=10_u64, any::<bool>()), 0..9),

@@ -46,7 +46,7 @@ impl Subtask {
 /// CPUs that may take a reservation, and the time until the reservation starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CandidateCpus<'a> {
-    /// Demand by CPU. `None`, or a missing entry, for a CPU on which no vCPU can be split.
+    /// Demand by CPU. If the entry of a CPU is `None` or missing, no vCPU can be split on that CPU.
     pub(crate) demands: &'a [Option<Demand>],
     pub(crate) allowed: CpuSet,
     /// Time from now to the start of the reservation's first period.
@@ -230,7 +230,7 @@ struct SplitPlan {
     most: Span,
 }
 
-/// Maximum number of subtasks. Each one adds a migration per period.
+/// Maximum number of subtasks of a split vCPU. Each subtask adds a migration per period.
 const PARTS: usize = 4;
 
 /// Maximum number of CPUs searched: those with the most capacity left.

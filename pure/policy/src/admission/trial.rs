@@ -166,8 +166,8 @@ mod tests {
     }
 
     proptest! {
-        /// Holds for any sequence of joins, changes and leaves, any dispatch overhead and any
-        /// affinity.
+        /// Holds for any sequence of requests to join, to change and to leave, for any dispatch
+        /// overhead and any affinity.
         #[test]
         fn admission_accepts_reported_available_slice_and_refuses_longer_slice(
             steps in prop::collection::vec((0u32..8, 1u64..1_000, 0usize..6, 0usize..4), 0..30),

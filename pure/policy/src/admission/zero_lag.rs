@@ -1,14 +1,14 @@
 //! Shares that stay reserved for a while after a vCPU gave them up. Also the excess of vCPUs that
 //! rejoin: the CPU time that they used beyond the fluid rate.
 //!
-//! A vCPU may have used more of its slice than the part of the period that has passed. Other vCPUs
-//! of the CPU get their slices while it waits for the end of its period. If its share were reserved
-//! for another vCPU before that, the same CPU time could be used twice and other vCPUs would miss
-//! deadlines. So when a share shrinks, migrates or ends, the old share is *held* until the
-//! *zero-lag time*. At that time the vCPU's entitlement, `slice × elapsed / period`, equals the
-//! CPU time that it used, and leaving changes nothing for others (Stoica, Abdel-Wahab and Jeffay,
-//! 1996). If the CPU, or set of CPUs, is quiescent, no vCPU waits for time that was used in excess.
-//! The share is then free at once.
+//! A vCPU can use its slice faster than its entitlement, `slice × elapsed / period`, grows. Other
+//! vCPUs of the CPU get their slices while it waits for the end of its period. If its share were
+//! reserved for another vCPU before that, the same CPU time could be used twice and other vCPUs
+//! would miss deadlines. So when a share shrinks, migrates or ends, the old share is *held* until
+//! the *zero-lag time*. At that time the vCPU's entitlement equals the CPU time that it used, and
+//! leaving changes nothing for others (Stoica, Abdel-Wahab and Jeffay, 1996). If the CPU, or set of
+//! CPUs, is quiescent, no vCPU waits for time that was used in excess. The share is then free at
+//! once.
 //!
 //! A vCPU that rejoins before the zero-lag time continues with the excess that is left. The vCPU is
 //! identified by its domain and its number in the domain, not by its slot.
@@ -44,8 +44,8 @@ pub(crate) struct Holds<P> {
     holds: Vec<Hold<P>>,
 }
 
-/// Share that a vCPU gave up and that is still reserved. Or the record of CPU time that a vCPU used
-/// beyond the fluid rate before it left.
+/// Share that a vCPU gave up and that is still reserved, or a record of the CPU time that a vCPU
+/// used beyond the fluid rate before it left.
 #[derive(Clone, Copy, Debug)]
 struct Hold<P> {
     /// Domain of the vCPU, and the number of the vCPU in the domain.
@@ -59,8 +59,8 @@ struct Hold<P> {
     /// Zero-lag time of the share: the time at which the vCPU's entitlement, `slice × elapsed /
     /// period`, equals the CPU time that it used.
     until: Time,
-    /// Reservation of the vCPU at the same place, which is booked in place of `share` when `share`
-    /// is released. `None` if the vCPU has left the place.
+    /// Reservation of the vCPU at the same CPU or set of CPUs. It replaces `share` in the load when
+    /// `share` is released. If `None`, the vCPU has left the place.
     then: Option<Reservation>,
 }
 

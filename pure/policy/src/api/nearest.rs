@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 
 /// Returns the known name closest to `written`. `None` if every name is more than two edits away.
-/// Also `None` if turning `written` into the closest name takes as many edits as the name has
-/// letters.
+/// Also `None` if turning `written` into the closest name takes at least as many edits as the
+/// closest name has letters.
 #[must_use]
 pub fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     known

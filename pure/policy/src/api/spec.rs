@@ -30,9 +30,9 @@ pub struct Spec {
     /// slice per period.
     pub promise: fn(&Values) -> Result<Option<Promise>, ReservationError>,
     /// Returns true if the policy delivers every admitted slice in every period, with these
-    /// parameters and on this host. The host is assumed to add no costs. Periods count from
-    /// admission, for vCPUs that stay runnable throughout. Rules copied from a real scheduler may
-    /// give no such guarantee.
+    /// parameters and on this host. The result is for a vCPU that stays runnable, whose periods are
+    /// counted from its admission. The host is assumed to add no costs. Rules copied from a real
+    /// scheduler can lack such a guarantee.
     pub keeps: fn(&Values, &Topology) -> bool,
     /// Returns the parameters that limit a vCPU to a share of a CPU, in every period if the policy
     /// has periods. They are field names and values as in a scenario. `None` if the policy has no

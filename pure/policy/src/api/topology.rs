@@ -128,7 +128,7 @@ impl Topology {
         Topology { groups, dispatch: Span::ZERO }
     }
 
-    /// Returns the topology of the CPUs below `cpus` with these groups.
+    /// Returns the topology of the CPUs with numbers below `cpus`, with these groups.
     ///
     /// # Errors
     /// If a level is not a partition of the CPUs, or a group does not lie within one group of each
@@ -207,8 +207,8 @@ impl Topology {
         Level::ALL.map(|level| self.groups(level).collect()).into()
     }
 
-    /// Returns the topology of the CPUs below `cpus` with these groups by level, the narrowest
-    /// first. Without levels, each CPU is a core of its own, all in one socket.
+    /// Returns the topology of the CPUs with numbers below `cpus`, with these groups by level, the
+    /// narrowest level first. Without levels, each CPU is a core of its own, all in one socket.
     ///
     /// # Errors
     /// If [`Topology::new`] refuses the groups. A missing level counts as a level without groups.

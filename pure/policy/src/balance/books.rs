@@ -16,8 +16,8 @@ fn average(old: Option<u64>, sample: u64) -> u64 {
     old.map_or(sample, |old| u64::midpoint(old, sample))
 }
 
-/// Scales `span`, a time within a sample of length `interval`, to a sample of nominal length. In
-/// ns.
+/// Scales `span`, a time within a sample of length `interval`, to a sample of nominal length.
+/// Returns the scaled time in ns.
 fn projected(span: Span, interval: Span) -> u64 {
     if interval == SAMPLE {
         return span.ns();
@@ -215,7 +215,7 @@ impl LoadSamples {
             let busy = self.siblings_busy(CpuId::new(index), now);
             let beside = interval.min(busy.left_after(self.cpus[index].sampled));
             let rest = self.cpus[index].take_rest(interval, now);
-            // Reserved time and busy siblings are taken to coincide by chance. [balancer A8]
+            // Reserved time and busy siblings are assumed to be independent. [balancer A8]
             let lost = self.lost(beside);
             let gave = &mut self.cpus[index];
             let done = Weight(rest.ns()).part(interval.left_after(lost), interval);
@@ -270,8 +270,8 @@ impl LoadSamples {
         }
     }
 
-    /// Returns the part of a sample that reservations leave on a CPU, averaged over samples. A
-    /// whole sample before the first sample.
+    /// Returns the part of a sample that reservations leave on a CPU, averaged over samples. Before
+    /// the first sample, returns the length of a whole sample.
     pub(crate) fn available(&self, cpu: CpuId) -> Span {
         Span::from_ns(self.cpus[cpu.index()].available.unwrap_or(SAMPLE.ns()))
     }

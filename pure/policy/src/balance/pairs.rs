@@ -34,8 +34,8 @@ struct PairSearch<'a, C> {
     core_of: C,
     /// CPUs that have been in a pair in this run. A CPU is in at most one pair.
     used: CpuSet,
-    /// CPUs of each core of which one thread has taken over vCPUs in this run, as the *idle* CPU of
-    /// a pair. The idle CPU has more CPU time per weight.
+    /// All CPUs of each core that has taken over vCPUs in this run: one of its threads was the
+    /// *idle* CPU of a pair, the CPU with more CPU time per weight.
     closed: CpuSet,
     /// Migrations of the pairs found so far.
     moves: Vec<Move>,

@@ -81,8 +81,8 @@ pub(crate) fn plan(loads: &[BalancerCpu], groups: &[Vec<usize>], before: Option<
 }
 
 impl Plan {
-    /// Returns true if the plan still holds for these rates. The vCPUs and affinities must be the
-    /// same, and no rate may have changed by more than a tenth.
+    /// Returns true if the plan still holds for these rates: the vCPUs and affinities are the same,
+    /// and no rate has changed by more than a tenth.
     fn holds_for(&self, wanted: &[PlannedRate]) -> bool {
         let is_near = |(before, now): (&PlannedRate, &PlannedRate)| {
             let moved = before.rate.abs_diff(now.rate);

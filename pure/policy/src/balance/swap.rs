@@ -24,7 +24,8 @@ pub(crate) struct SwapRules {
     pub(crate) least: Ratio,
     /// True if more than the ideal weight may migrate when no other swap is possible. The hot CPU,
     /// which has less CPU time per weight, must gain by it. If true, no swap may leave either CPU
-    /// with less CPU time per weight than the hot CPU has before. [balancer §1.8, 1; trap 13]
+    /// with less CPU time per weight than the hot CPU had before the swap.
+    /// [balancer §1.8, 1; trap 13]
     pub(crate) improves: bool,
     /// True if vCPUs of equal weight are not exchanged for each other, since that does not change
     /// the weight of either CPU. [balancer §4.2]
@@ -234,8 +235,8 @@ impl<'a> Pair<'a> {
     }
 
     /// Returns the swap that exceeds w_ideal, the weight that should migrate, by the least amount
-    /// that phase 3 can reach. `None` if it does not help the hot CPU, or without the rule
-    /// `improves`.
+    /// that phase 3 can reach. `None` if that swap does not help the hot CPU, or if the rule
+    /// `improves` is off.
     fn overshoot(&self, mut marked: MarkedVcpus<'a>) -> Option<MarkedVcpus<'a>> {
         if !self.rules.improves {
             return None;

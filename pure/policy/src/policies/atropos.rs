@@ -565,8 +565,9 @@ impl AtroposServer {
         }
     }
 
-    /// Begins a period of length `period`, which ends with the natural period at the latest. By its
-    /// end the vCPU may have used slice/period of the time since `from`, rounded down.
+    /// Begins a period of length `period`, which ends with the natural period at the latest. By the
+    /// end of this period the vCPU is entitled to slice/period of the time since `from`, rounded
+    /// down.
     fn grant(&mut self, period: Span) {
         self.period = period;
         self.deadline = self.deadline.after(period).min(self.period_end);

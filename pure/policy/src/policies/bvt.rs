@@ -392,7 +392,8 @@ impl<S: Source> Bvt<S> {
     /// Runs a pass: charges the chosen vCPU of a CPU and chooses again.
     fn pass(&mut self, at: &Moment, cpu: CpuId, cause: PassCause) {
         let (now, line) = (at.now(), self.line(cpu));
-        // A pass of this instant has charged the chosen vCPU already, which has not run since.
+        // True if a pass at this instant has charged the chosen vCPU already, which has not run
+        // since.
         let is_again = line.pending == now;
         let current = line.current;
         if let Some(current) = current {

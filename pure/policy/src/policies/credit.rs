@@ -1,6 +1,6 @@
 //! Credit: weighted shares and caps by accounts that are settled every 30 ms. Sources: Xen's
-//! scheduler of that name, 2006; and Cherkasova, Gupta and Vahdat, 2007. Sections are those of our
-//! reference on Credit, a set of notes and test cases that is not in this repository.
+//! scheduler of that name, 2006; and Cherkasova, Gupta and Vahdat, 2007. Section numbers refer to
+//! our reference on Credit, a set of notes and test cases that is not in this repository.
 //!
 //! Each VM receives credit in proportion to its weight, and its vCPUs pay with credit for CPU time.
 //! A vCPU is UNDER while it has credit left and OVER otherwise. Each CPU has a list of vCPUs by
@@ -372,7 +372,8 @@ impl Policy for Credit {
     }
 }
 
-/// Reason for a scheduling pass. If a pass is requested for several reasons, the greatest counts.
+/// Reason for a scheduling pass. If a pass is requested for several reasons, the reason listed last
+/// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PassReason {
     /// Another vCPU may precede the chosen vCPU.
@@ -436,7 +437,7 @@ impl Credit {
 
     /// Returns the pick of a CPU for which no vCPU is chosen, or whose chosen vCPU is not eligible.
     fn stand_in(&self, at: &Moment, cpu: CpuId) -> Pick {
-        // By Xen's rules an idle CPU waits until a pass is requested or it has idled for a slice.
+        // By Xen's rules an idle CPU waits until a pass is requested or a timeslice has gone by.
         let waits =
             self.rules.changes == ClassChange::Tick && self.cpus[cpu.index()].chosen.is_none();
         let stand_in = if waits { None } else { self.best(at, cpu) };
@@ -511,7 +512,7 @@ impl Credit {
     }
 
     /// Starts the ticks. Xen ran a pass on each CPU before the first vCPU joined. So an idle CPU
-    /// runs its next pass after one slice (section 15 of the reference on Credit, item 13).
+    /// runs its next pass after one timeslice (section 15 of the reference on Credit, item 13).
     fn begin(&mut self, now: Time) {
         if core::mem::replace(&mut self.has_begun, true) {
             return;

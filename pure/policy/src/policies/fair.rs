@@ -285,8 +285,8 @@ impl Fair {
         }
     }
 
-    /// Returns the CPU for whose use a woken vCPU competes. It is the CPU where it ran last. If its
-    /// affinity does not allow that CPU, it is the CPU with the shortest queue.
+    /// Returns the CPU whose queue a woken vCPU enters. It is the CPU where the vCPU ran last. If
+    /// its affinity does not allow that CPU, it is the CPU with the shortest queue.
     fn home_for(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
         if let Some(last) = at.last_cpu_of(vcpu).filter(|&cpu| at.is_allowed(vcpu, cpu)) {
             return last;
@@ -385,8 +385,8 @@ impl Fair {
         }
     }
 
-    /// Sets the timer of a CPU to the earlier of two times. One is the next tick, if the queue of
-    /// the CPU is not empty. The other is the next refill of a quota for which a vCPU waits.
+    /// Sets the timer of a CPU to the next tick if the queue of the CPU is not empty, or to the
+    /// next refill of a quota for which a vCPU waits, whichever is earlier.
     fn set_timer(&mut self, at: &Moment, cpu: CpuId) {
         let (tick, phase) = (self.tick, self.phase);
         let passed = (at.now().since(Time::START) + tick).left_after(phase % tick);

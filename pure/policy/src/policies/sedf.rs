@@ -1,8 +1,9 @@
 //! Simple earliest deadline first, the scheduler of Xen 3.0: a slice in every period, and slack for
 //! vCPUs that may use more.
 //! Sources: Diestelhorst, Scheduling in the Xen hypervisor, 2007, cited as [Diestelhorst]; and the
-//! behaviour of Xen's source trees of 2005 and 2006, cited as [Xen 3.0]. Sections are those of our
-//! reference on SEDF, a set of notes and test cases that is not in this repository.
+//! behaviour of Xen's source trees of 2005 and 2006, cited as [Xen 3.0]. Section numbers after
+//! [Xen 3.0] refer to our reference on SEDF, a set of notes and test cases that is not in this
+//! repository.
 //!
 //! A runnable vCPU is in the *ready* queue of its CPU while it has budget left, ordered by the end
 //! of its period. Otherwise it is in the *waiting* queue, ordered by the start of its next period.
@@ -238,7 +239,7 @@ impl Policy for Sedf {
             cpu.turn = None;
             self.request(server.cpu);
         }
-        // A split vCPU may not have run last on the CPU where it was to run next.
+        // The CPU where a split vCPU was to run next can differ from the CPU where it ran last.
         cpus.extend(server.in_parts.is_some().then_some(server.cpu));
         cpus
     }
@@ -305,7 +306,7 @@ impl Policy for Sedf {
     fn on_block(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let mut cpus = self.balancer_blocks(at, vcpu);
         let SedfServer { cpu, ref in_parts, .. } = self.servers[vcpu];
-        // A split vCPU may not have run last on the CPU where it is to run next.
+        // The CPU where a split vCPU is to run next can differ from the CPU where it ran last.
         cpus.extend(in_parts.is_some().then_some(cpu));
         if !self.stop(at, vcpu) {
             self.sleep(at.now(), vcpu);

@@ -245,7 +245,9 @@ impl Service {
             return Err(Refusal::Unkeepable("the request names no reservation".into()));
         };
         let Some(binding) = binding.clone() else {
-            return Err(Refusal::NoMachine { what: format!("a VM for {name} without `for`") });
+            return Err(Refusal::NoMachine {
+                what: format!("a VM for {name}, which has no `for`,"),
+            });
         };
         if !binding.lasts() {
             let says =

@@ -254,8 +254,8 @@ fn whose(
 /// under the same name later.
 ///
 /// # Errors
-/// If the binding names a process id that no process has, the user may not use the VM, or the host
-/// cannot identify the VM.
+/// If the binding names a process id that no process has, if the user may not use the VM, or if the
+/// host cannot identify the VM.
 pub(super) fn found(
     (binding, user): (&Binding, u32),
     world: &mut impl World,

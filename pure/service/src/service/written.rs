@@ -99,8 +99,8 @@ impl Service {
         for mut deed in deeds {
             let changed = deed.remains.take();
             let reply = if changed.is_some() || stays.contains(&deed.name) {
-                // If the earlier change of this reservation was reverted, this change no longer is
-                // what it was.
+                // If an earlier change of this reservation was reverted, the rows before and after
+                // this change are different now. The event must have these rows.
                 let changed = changed.filter(|_| !stays.contains(&deed.name));
                 let event = deed.event.take().map(|event| match changed {
                     Some((before, after)) => Event { before, after, ..event },
@@ -153,7 +153,7 @@ impl Service {
                         larger.push((remains, row.terms));
                     }
                 }
-                // A list released the reservation. Another one may have its name now.
+                // A list released the reservation. Another reservation may have its name now.
                 (_, Some(remains)) => {
                     self.let_go(now, &name, world);
                     ended.push(remains);

@@ -142,7 +142,7 @@ fn apply_request_that_changes_nothing_keeps_every_reservation() {
 }
 
 #[test]
-fn prune_option_of_apply_releases_only_reservations_of_the_operator() {
+fn prune_by_an_operator_releases_only_reservations_of_that_operator() {
     let mut run = Run::new(1, None, false);
     let alice = (Principal::User(5001), Some(Role::Operator));
     ask(&mut run, ROOT, reserve("root", 1)).expect("there is room");

@@ -131,8 +131,8 @@ fn in_force(
     Ok(())
 }
 
-/// Checks that a `pid:` binding refers to the right process. This process had the process id when
-/// the reservation was made or got this binding.
+/// Checks that a `pid:` binding refers to the right process. That is the process that had the
+/// process id when the reservation was made or got this binding.
 fn identities(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     for one in listed.values().filter(|one| !one.row.binding.lasts()) {
         let Some(identity) = one.row.identity else { continue };
@@ -141,7 +141,7 @@ fn identities(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Che
         };
         let is_bound = |row: &Row| row.binding == one.row.binding;
         let mut events = model.disk.events.iter().rev().filter(is_of_it);
-        // A change of the binding may not be in the ledger yet.
+        // A change of the binding is possibly not in the ledger yet.
         if !events.clone().next().is_some_and(|last| last.after.as_ref().is_some_and(is_bound)) {
             continue;
         }
@@ -186,7 +186,7 @@ fn owners(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked
     for (domain, one) in listed {
         let row = &one.row;
         let may = row.owner == Principal::User(0) || row.owner == Principal::User(row.user);
-        hold!(may, "{} is {}'s, for one of uid {}", row.name, row.owner, row.user);
+        hold!(may, "{} of {} is for a VM of uid {}", row.name, row.owner, row.user);
         let held = model.scheduler.domains.get(domain).and_then(|has| has.identity);
         let Some(process) = held.and_then(|identity| model.kernel.alive(identity)) else {
             continue;
@@ -194,7 +194,7 @@ fn owners(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked
         let user = process.machine.user;
         hold!(
             user == row.user,
-            "{} is for one of uid {}, and has uid {user}'s",
+            "{} is for a VM of uid {}, but has a VM of uid {user}",
             row.name,
             row.user
         );
@@ -378,7 +378,7 @@ fn is_undone(history: &History, event: &Event, (model, commit): (&Model, &Commit
     let terms = |row: &Option<Row>| row.as_ref().map(|row| row.terms);
     let before = model.disk.events.iter().chain(&commit.events);
     let mut before = before.filter(|earlier| earlier.name == event.name && earlier.seq < event.seq);
-    // The undone change may never have been written. The event then shows no change.
+    // If the undone change was never written, the event shows no change.
     let is_nothing = terms(&event.before) == terms(&event.after);
     history.sent.iter().any(asks)
         && (is_nothing || before.any(|earlier| terms(&earlier.before) == terms(&event.after)))

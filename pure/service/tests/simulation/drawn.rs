@@ -328,8 +328,8 @@ impl Drawn {
         Ok(())
     }
 
-    /// Checks that a request that could not be stored had no effect. A request that needs no more
-    /// CPU time is refused for that reason only if its reservation was undone.
+    /// Checks that a request that could not be stored had no effect. A release or a pause may be
+    /// refused for that reason only if its reservation was undone.
     fn check_undone(&self, ticket: Ticket) -> Checked {
         let sent = &self.run.history.sent;
         let number = usize::try_from(ticket.0).map_err(|error| error.to_string())?;

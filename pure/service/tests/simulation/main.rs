@@ -44,7 +44,7 @@ fn failure(seed: u64, lie: Option<Lie>) -> String {
 
 #[test]
 fn random_faults_leave_each_command_completely_done_or_reverted() {
-    #[allow(clippy::disallowed_methods)] // How much is tried, not what comes of it.
+    #[allow(clippy::disallowed_methods)] // Sets the number of seeds, not their results.
     let asked = std::env::var(SEEDS).unwrap_or_default();
     let (seeds, from) = asked.split_once(" from ").unwrap_or((&asked, "0"));
     let seeds: u64 = seeds.parse().unwrap_or(FEW);
@@ -129,8 +129,8 @@ fn removed_vcpu_repays_excess_cpu_time_at_own_reserved_rate() {
     assert_eq!(run(&mut scheduler, 8), 1_500_000);
 }
 
-/// A step of the clock is reported in an event if it is at least a tenth of a period that has a
-/// phase.
+/// A step of the wall clock is reported in an event if it is at least a tenth of the period of a
+/// reservation with a phase.
 #[test]
 fn wall_clock_step_is_logged_only_if_reservation_has_phase() {
     let mut run = Run::new(1, None, false);
@@ -261,7 +261,7 @@ fn reservation_name_is_free_as_soon_as_the_process_ends() {
     assert_eq!(rows, [first]);
     run.model.kernel.start("second", 0, 1);
     let (_, rows) = reserve(&mut run);
-    assert_eq!(rows, [first], "the first one goes on");
+    assert_eq!(rows, [first], "the first reservation goes on");
     run.model.kernel.end("first");
     let (second, rows) = reserve(&mut run);
     assert_eq!(rows, [second]);

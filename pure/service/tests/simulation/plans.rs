@@ -194,7 +194,7 @@ fn undo_works_after_a_vm_start_and_a_service_restart() {
     run.pass(Span::from_ms(100)).expect("all holds");
     run.die().expect("no check fails");
     run.pass(Span::from_ms(100)).expect("all holds");
-    ask(&mut run, ROOT, Request::Undo).expect("nobody has changed it");
+    ask(&mut run, ROOT, Request::Undo).expect("the reservation has not changed");
     assert_eq!(listed(&run), named(&[("a", 2)]));
     run.finish().expect("no check fails");
 }

@@ -79,8 +79,8 @@ impl Meter {
 }
 
 /// Transfers the places (reserved vCPUs) of a VM to another VM in the middle of a period. The other
-/// VM gets the remaining slice. It also gets the CPU time that the earlier VM was still owed, up to
-/// one slice.
+/// VM gets the remaining slice. It also gets the reserved CPU time that the earlier VM had not
+/// received, up to one slice.
 fn take_over(
     meters: &mut BTreeMap<(Identity, u16), Meter>,
     (before, now): (Identity, Identity),

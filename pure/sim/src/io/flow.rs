@@ -1,7 +1,7 @@
 //! Connections, and the reaction of both ends to each packet.
 //!
-//! A connection for one answer begins with `Open`, `Opened`, and `Confirmed` with `Request`. The
-//! data follows: three packets at first, and two more for each packet that is acknowledged (slow
+//! A connection for one answer begins with `Open`, `Opened`, `Confirmed` and `Request`. The data
+//! follows: three packets at first, and two more for each packet that is acknowledged (slow
 //! start). Every packet but the last is acknowledged separately. `Close` and `Closed` end the
 //! connection. A lost packet is sent again.
 //!

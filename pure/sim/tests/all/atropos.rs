@@ -120,7 +120,8 @@ proptest! {
             })
             .collect();
         let woke = wakes[1];
-        // The end of its period ends the hint as well. Until then only its share is due.
+        // The hint also ends at the end of the vCPU's period. Until then only the share of the vCPU
+        // is due.
         let left = Span::from_ns(period) - (woke - Time::START) % Span::from_ns(period);
         let hint = Span::from_ns(latency).min(left);
         let due = Span::from_ns(16 * hint.ns() / 40);

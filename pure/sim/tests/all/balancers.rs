@@ -102,7 +102,7 @@ fn vcpus_under_a_balancer_receive_the_hand_computed_shares() {
 /// the shares are the same as with the default tau. Case R5 is left out, because its shares depend
 /// on the first migration under the rules of the thesis.
 #[test]
-fn balancer_averaging_over_its_runs_gives_hand_computed_shares() {
+fn balancer_with_averaged_cpu_time_per_weight_gives_expected_shares() {
     for Case { id, cpus, guests, shares, .. } in hosts_by_hand().into_iter().take(4) {
         let [_, (balancer, expected)] = shares;
         let fields = ", tau = 'runs'".to_owned();

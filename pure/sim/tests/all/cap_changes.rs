@@ -113,7 +113,7 @@ fn lower_credit_cap_leaves_no_debt_from_the_higher_cap() {
 /// The timeslice in progress at the change goes on for 5 ms of the next period. Later periods are
 /// not shortened for it.
 #[test]
-fn timeslice_before_a_lower_credit_cap_is_not_owed_later() {
+fn timeslice_in_progress_at_cap_reduction_shortens_no_later_period() {
     let caps = vec![(0, 100), (29 * MS, 1)];
     let capped = Capped { vcpus: 1, sleeps: vec![(5 * MS, 10 * MS), (3_600_000 * MS, 1)], caps };
     let used = capped.used(1, 0, "");

@@ -135,8 +135,9 @@ fn gang_rule_changes_nothing_if_the_gang_is_alone() {
     assert_eq!(without[0].rounds, with[0].rounds);
 }
 
-/// Two other domains with a whole CPU each leave two CPUs to the gang's four vCPUs, so these can
-/// never all run. But a vCPU that spins is preempted soon, so the holder of the lock runs sooner.
+/// Two other domains with a whole CPU each leave two CPUs to the gang's four vCPUs. So the four can
+/// never run at the same time. But a vCPU that spins is preempted soon, so the holder of the lock
+/// runs sooner.
 #[test]
 fn gang_rule_increases_work_even_with_too_few_free_cpus() {
     let others = hogs(2, 512);

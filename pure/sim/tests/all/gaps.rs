@@ -517,7 +517,8 @@ fn wrongly_inferred_urgency_costs_other_guests_no_time_under_gaps() {
     let lazily = |rate: &str| format!("{rate}\nends = 'received'");
     let (few, many) = (lazily("rate = 5"), lazily("rate = 50"));
     let slow = SetUp { asks: "rate = 20", each: "2ms", length: "60s", ..B };
-    // Gain in thousandths of that with hints, and boosts without an urgent cause in a thousand.
+    // Each case has the gain in thousandths of the gain with hints. It also has the number of
+    // boosts without an urgent cause, per thousand boosts.
     for (set_up, how, gain, wrong) in [
         (SetUp { asks: "rate = 5", ..two }, "", 990..=1_010, 800..=950),
         (SetUp { asks: "rate = 50", others: &few, ..two }, "", 850..=1_000, 10..=100),

@@ -208,7 +208,7 @@ fn short(told: &VcpuHint) -> String {
 /// `hog` has the CPU from 10 to 20 ms. The guest wakes a task at 13 ms, and reports it to the
 /// policy when the guest runs again.
 #[test]
-fn hinting_guest_reports_a_woken_task_at_the_next_run() {
+fn guest_reports_woken_task_only_once_the_guest_runs_again() {
     let (hints, _) = hints(scenario(
         "27ms",
         "[[domain]]\nname = 'guest'\ntells = true\n\

@@ -347,7 +347,8 @@ fn cost_of_a_migration_is_charged_on_the_new_cpu() {
     agree(&host, "", &[task], &by_hand);
 }
 
-/// Two threads of a core do 65 % each of their work in the 900 ms that switch and ticks leave.
+/// The switch and the ticks leave 900 ms to each of the two threads of a core. In that time each
+/// thread works at 65 % of full speed.
 #[test]
 fn busy_sibling_thread_slows_work_but_not_switches_or_ticks() {
     let slow = |busy| if busy > 1 { 650 } else { 1_000 };

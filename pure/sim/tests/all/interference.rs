@@ -47,7 +47,7 @@ fn vcpu_that_wakes_waits_until_the_scheduling_pass_has_ended() {
                   work = { kind = 'periodic', period = '20ms', work = '1ms' }\n";
     let summary = run(&format!("{HEAD}{host}{domain}"));
     let waits = summary.vcpus[0].wake_to_run.expect("the vCPU wakes");
-    // Before its first wake the vCPU has run on no CPU, so that wake causes no pass.
+    // Before its first wake the vCPU has run on no CPU. So its first wake causes no pass.
     assert_eq!((waits.p50, waits.worst), (Some(Span::from_us(30)), Span::from_us(30)));
     assert_eq!(delivered(&summary), [Span::from_ms(500)]);
 }

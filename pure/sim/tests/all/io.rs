@@ -200,8 +200,8 @@ fn simulated_client_sends_requests_only_between_its_start_and_end() {
     }
 }
 
-/// Number of requests at the least rate, at one request in 20 s and at the largest rate. It is
-/// within five standard deviations of its average.
+/// The number of requests is within five standard deviations of its average. The rates are the
+/// lowest rate, one request in 20 s, and the highest rate.
 #[test]
 fn simulated_client_sends_requests_at_lowest_and_highest_rate() {
     for (kind, rate, length, average) in [

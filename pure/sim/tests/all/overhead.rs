@@ -78,8 +78,8 @@ fn edf_misses_deadlines_if_tick_costs_overload_the_cpu() {
         Ok(Measure::Count(count)) => count,
         other => panic!("{other:?}"),
     };
-    // `a` runs first in each period, so that it pays each tick and works 4 ms of its 5 ms. Only its
-    // first period has no tick. `b` has the other half of each period without ticks.
+    // `a` runs first in each period, so it pays the tick and works 4 ms of its 5 ms. The one
+    // exception is the first period, which has no tick. `b` has the other half of each period.
     assert_eq!((late("a"), late("b")), (999, 0));
 }
 

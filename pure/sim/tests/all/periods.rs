@@ -44,8 +44,8 @@ fn check(tasks: &[Task], length: u64) {
     }
 }
 
-/// A fully reserved CPU: one vCPU has a day in every seven days, another a quarter of each day. A
-/// third has the rest, in periods of ten minutes.
+/// Three vCPUs fill a CPU. The first reserves a day in every seven days, and the second a quarter
+/// of each day. The third vCPU reserves the remaining CPU time, in periods of ten minutes.
 #[test]
 fn edf_delivers_seven_day_period_slices_exactly_over_four_weeks() {
     let rest = 10 * MINUTE * 17 / 28;
@@ -62,8 +62,8 @@ fn slices_with_1_ms_and_seven_day_periods_are_exact() {
     check(&tasks, 2_000 * MS);
 }
 
-/// A reservation changes three days into its period of seven days. Only the vCPU whose reservation
-/// changes lacks its excess, and the other vCPU receives every slice.
+/// A reservation changes three days into its period of seven days. The excess of its vCPU is
+/// deducted from that vCPU only, and the other vCPU receives every slice.
 #[test]
 fn reservation_change_within_seven_day_period_costs_no_slice() {
     let change = Some((3 * DAY + 7, DAY / 3));

@@ -274,9 +274,10 @@ proptest! {
     }
 }
 
-/// Returns the CPU time in a second of one busy vCPU of a domain with four vCPUs, each on its own
-/// CPU. The domain's slice is `slice_us` microseconds in every 10 ms, as a hard limit. Each CPU
-/// also has a hog with 3 of 10 ms. A twentieth of each CPU is never reserved.
+/// Returns the CPU time that the one busy vCPU of a domain receives in a second. The domain has
+/// four vCPUs, each on its own CPU. The domain's slice is `slice_us` microseconds in every 10 ms,
+/// as a hard limit. Each CPU also has a hog with 3 of 10 ms. A twentieth of each CPU is never
+/// reserved.
 fn busy_one(slice_us: u64, spread: &str) -> Span {
     let mut text = "title = \"one of four\"\nlength = \"1s\"\npolicy = { name = \"edf\" }\n\
         host = { cpus = 4 }\n"
@@ -322,7 +323,7 @@ fn busy_vcpu_receives_unused_sibling_budget_up_to_cpu_capacity() {
 
 /// Runs three vCPUs on one CPU. The first has 4 of 10 ms and a sibling on another CPU that leaves
 /// as much unused. The second has 4 of 20 ms. The third, the newcomer, joins and wakes at the given
-/// times with the remaining 1.6 of 4 ms. `None` if it is not admitted.
+/// times with the remaining 1.6 of 4 ms. `None` if the newcomer is not admitted.
 fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
     let wakes = format!("wakes = \"{wakes_ms}ms\"\n");
     let wakes = if wakes_ms > joins_ms { &wakes } else { "" };

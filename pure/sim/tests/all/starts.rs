@@ -191,8 +191,8 @@ fn ticks(said: &str) -> Vec<(u64, usize)> {
     ends.collect()
 }
 
-/// Ticks of all CPUs come together, or staggered from the first or the last CPU on, or with an
-/// offset, as configured.
+/// As configured, the ticks of all CPUs come together, staggered from the first or the last CPU on,
+/// or with an offset.
 #[test]
 fn cpu_ticks_occur_with_the_configured_phase_and_stagger() {
     let each = |firsts: [u64; 3]| {

@@ -162,8 +162,10 @@ fn vcpu_refills_only_the_cache_part_evicted_by_other_vcpus() {
     let spin = "[[domain]]\nname = 'b'\nwork = { kind = 'spin' }\n";
     let short = "[[domain]]\nname = 'b'\nwork = { kind = 'batch', total = '1ms' }\njoins = '5ms'\n";
     let one = "cpus = 1";
-    assert_eq!(ends(one, long, spin), ms(46)); // 8 + 8 + 4 of 10 + 10 + 6, and 20 of `b`.
-    assert_eq!(ends(one, long, short), ms(24)); // 8 + 12 of 10 + 13, and `b` between them.
+    // `a` does 8 + 8 + 4 ms of work in timeslices of 10 + 10 + 6 ms, and `b` runs for 20 ms.
+    assert_eq!(ends(one, long, spin), ms(46));
+    // `a` does 8 + 12 ms of work in 10 + 13 ms, and `b` runs for 1 ms in between.
+    assert_eq!(ends(one, long, short), ms(24));
     assert_eq!(ends(one, long, ""), ms(22));
     let moves = "[[change]]\nat = '12ms'\ndomain = 'a'\ncpus = [1]\n";
     assert_eq!(ends("cpus = 2", long, moves), ms(24));

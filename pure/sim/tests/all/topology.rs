@@ -50,7 +50,7 @@ fn cost_of_moving(host: &str, cpu: usize, cache: &str) -> u64 {
     cost_on(&format!("{EIGHT}{host}"), cpu, cache)
 }
 
-/// Returns the same time on a host with exactly these keys.
+/// Returns the time that `cost_of_moving` returns, but on a host with exactly these keys.
 fn cost_on(host: &str, cpu: usize, cache: &str) -> u64 {
     done(&records("29ms", host, &moves_to(cpu, cache)))[1] - 21_000
 }
@@ -125,7 +125,8 @@ fn ticks_of_two_cpus_occur_together_or_staggered_as_configured() {
     assert_eq!(done(&staggered), [13_000, 14_500]);
 }
 
-/// Ticks that cost 1 ms occur at 13 ms or 23 ms. On the second CPU they occur at 14 ms.
+/// Each tick costs 1 ms. Without a phase, the first tick occurs at 10 ms. A phase of 3 ms or 4 ms
+/// delays it to 13 ms or 14 ms.
 #[test]
 fn cpu_ticks_are_delayed_by_the_configured_cpu_phase() {
     let two = "[[domain]]\nname = 'a'\ncpus = [0]\n\

@@ -10,7 +10,7 @@ use crate::header::Header;
 use crate::record::Record;
 use crate::sink::{Entry, Sink, VcpuName};
 
-/// A trace with an index. Reads only the blocks that touch a window, and checks those.
+/// Trace with an index. Only the blocks that touch a window are read and checked.
 pub struct IndexedTrace<R: Read> {
     reader: Reader<Section<R>>,
     names: Vec<VcpuName>,
@@ -115,8 +115,8 @@ impl<R: Read + Seek> IndexedTrace<R> {
     /// caller can then read the whole trace, which reports the position of any damage.
     ///
     /// # Errors
-    /// If the input is not a trace, if the trace has another version, or if its header cannot be
-    /// read.
+    /// If the input is not a trace, if the trace has an unsupported version, or if its header
+    /// cannot be read.
     pub fn open(body: R) -> Result<Option<IndexedTrace<R>>, ReadError> {
         let section = Section { state: io::Cursor::default(), body, left: u64::MAX };
         let reader = Reader::new(section)?;
@@ -158,7 +158,7 @@ impl<R: Read + Seek> IndexedTrace<R> {
         &self.names
     }
 
-    /// Returns the end of the run. `None` if the trace has no end.
+    /// Returns the end of the run. `None` if the trace does not record its end.
     #[must_use]
     pub fn ended(&self) -> Option<Time> {
         self.ended
@@ -172,8 +172,8 @@ impl<R: Read + Seek> IndexedTrace<R> {
 
     /// Passes to `sink` all blocks with an entry between `from` and `end`. Entries that restore the
     /// state of the vCPUs at the first of these blocks come first. The end of the run comes last.
-    /// Host threads whose identity is in a block that is left out have no identity. Returns the
-    /// number of run intervals in the blocks that are left out.
+    /// The identities of host threads in the other blocks are not passed. Returns the number of run
+    /// intervals in the blocks that are left out.
     ///
     /// # Errors
     /// If a block is cut short or damaged, or names an unknown vCPU or CPU.
@@ -226,7 +226,7 @@ impl<R: Read + Seek> IndexedTrace<R> {
             let tag = reader.byte()?;
             let entry = reader.read_entry(tag)?;
             reader.entries += 1;
-            // The record of the end comes from the index, and must not come twice.
+            // The record of the end comes from the index, and must not be passed twice.
             if !matches!(entry, Entry::Record(Record::Ended { .. })) {
                 entry.pass_to(sink);
             }

@@ -12,7 +12,7 @@ use crate::record::{OffCpu, Record, WakeMark};
 impl<R: Read> Reader<R> {
     pub(super) fn read_host_thread(&mut self) -> Part<HostThread> {
         let (at, number) = (self.time()?, self.small()?);
-        // Threads are numbered in order of appearance. A number that is skipped is damaged, and
+        // Threads are numbered in order of appearance. A number that skips others is damaged. It
         // must not make readers allocate memory for all threads up to it.
         if number > self.host_threads {
             return Err(Damage::Damaged);

@@ -173,7 +173,7 @@ fn whatif_refuses_a_recording_with_different_shares_in_its_halves() {
 }
 
 #[test]
-fn whatif_blames_differing_halves_only_for_vms_with_hard_limit() {
+fn shares_differing_between_halves_are_blamed_only_with_hard_limit() {
     let gate = lacking_from(scenario(THREE).length / 2, THREE);
     assert!(!gate.passes());
     assert!(!matches!(gate.cause, None | Some(Cause::HalvesDiffer(_))), "{:?}", gate.cause);

@@ -77,8 +77,8 @@ impl Machine {
         if shape.vcpus > 0 {
             command.arg0("qemu-system-x86_64");
         }
-        // Parsed in pairs, as QEMU does, the arguments contain the name. The parser of the test
-        // harness skips it.
+        // QEMU parses its arguments in pairs, and so would find the name here. The parser of the
+        // test harness takes `-name` as the value of `--skip`.
         command.args([
             "--exact",
             "soak_service::helper_process_runs_as_vm",

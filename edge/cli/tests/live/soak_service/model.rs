@@ -39,8 +39,8 @@ pub struct Slot {
     /// Possible states of the reservation. There are several while the outcome of a request without
     /// an answer is unknown. The last state is the most likely.
     pub may_be: Vec<Option<Row>>,
-    /// Other states that are possible if the daemon dies, because later changes may not have been
-    /// written to the disk.
+    /// Other states that are possible if the daemon dies, because later changes are perhaps not on
+    /// the disk yet.
     pub was: Vec<Option<Row>>,
     /// Number of times that the reservation was created under a new name.
     pub names: u64,
@@ -112,7 +112,7 @@ impl Slot {
     }
 
     /// Returns true if a VM that is bound by its process id has ended so recently that the daemon
-    /// may not have noticed it.
+    /// has perhaps not noticed it.
     pub fn may_be_unnoticed(&self) -> bool {
         self.went.is_some_and(|went| went.elapsed() < NOTICED)
     }

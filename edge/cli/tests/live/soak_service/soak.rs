@@ -41,7 +41,7 @@ const OTHERS: [u16; 8] = [1, 2, 0, 1, 2, 0, 1, 1];
 /// Interval of samples of resources and delivered CPU time.
 const SAMPLE: Duration = Duration::from_secs(30);
 
-/// Maximum age of the numbers in `list`. They may be 200 ms old if another client has just asked.
+/// Maximum age of the numbers in `list`. They can be 200 ms old if another client has just asked.
 /// The remaining time allows for late enforcement on a busy host.
 const OLD: Duration = Duration::from_millis(250);
 
@@ -284,7 +284,7 @@ impl<'a> Soak<'a> {
     }
 
     /// Makes a reservation, sometimes under a new name. The old name is kept while changes under it
-    /// may not have been written, since a death of the daemon could undo them.
+    /// are perhaps not on the disk yet, since a death of the daemon could undo these changes.
     fn reserve(&mut self, number: usize, row: Row) {
         let is_other = number >= STEADIES && self.dice.below(3) == 0;
         let slot = &mut self.slots[number];

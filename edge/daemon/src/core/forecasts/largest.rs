@@ -60,7 +60,7 @@ impl Core {
             Err(WorldError::Admission(error)) => (room(&error)?, reason(&error)),
             Err(_) => return None,
         };
-        // All vCPUs of the VM grow together. vCPUs on the same CPU share its available capacity.
+        // All vCPUs get the same larger slice. vCPUs on the same CPU share its available capacity.
         let cpus = self.host.scheduler.cpus().len().max(1);
         let together = u64::from(terms.vcpus()).div_ceil(cpus as u64);
         let now = terms.each();

@@ -157,8 +157,8 @@ impl Worker {
         }
     }
 
-    /// Returns how the process ended. `Hung` for a process that has closed its pipes and not ended
-    /// within 100 ms.
+    /// Returns how the process ended. Returns `Hung` if the process has closed its pipes but does
+    /// not end within 100 ms.
     fn ended(&mut self) -> WorkerFailure {
         for _ in 0..50 {
             if let Ok(Some(status)) = self.child.try_wait() {
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn error_about_killed_whatif_worker_states_signal_or_memory_limit() {
+    fn error_about_killed_whatif_worker_includes_signal_or_memory_limit() {
         let killed = problem("kill -KILL $$");
         assert_eq!(killed.kind, Kind::NotNow);
         assert!(killed.detail.contains("signal: 9"), "{}", killed.detail);

@@ -62,7 +62,7 @@ fn balancer_scales_available_time_of_long_sample_to_nominal_length() {
 /// Case N9 of the reference on balancers. A vCPU runs for 40 ms, and the other thread of the core
 /// is idle for 10 of them.
 #[test]
-fn balancer_counts_time_at_smt_speed_beside_busy_sibling_thread() {
+fn cpu_time_beside_busy_sibling_thread_counts_less_for_balancer() {
     let both: CpuSet = [CPU, CpuId::new(1)].into_iter().collect();
     let siblings = |cpu| both.without(&CpuSet::one(cpu));
     let mut books = LoadSamples::new(2, siblings, Ratio { some: 65, of: 100 });
@@ -99,7 +99,8 @@ fn cpu_time_average_over_balancer_runs_lags_average_over_samples() {
         books.end_run(&[vcpu(0)]);
         read.push([false, true].map(|by_runs| books.served(vcpu(0), by_runs).time / 100_000));
     }
-    // Thousandths, one and two runs after it was alone. Tau by runs refers to a weight of one.
+    // Values in thousandths, one and two runs after the vCPU was alone. The second value of each
+    // run is an average over runs and refers to a weight of one.
     assert_eq!(read[28], [515, 642]);
     assert_eq!(read[29], [500, 571]);
 }

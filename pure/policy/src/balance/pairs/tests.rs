@@ -167,7 +167,7 @@ fn balancer_swaps_hand_computed_vcpus_under_rules_thrift_and_improves() {
     };
     let thrift = SwapRules { thrift: true, ..LITERAL };
     assert_eq!(found("S8", thrift), "v1 v2 there");
-    assert_eq!(found("S1", thrift), "v1 there, v3 back", "an exchange keeps a pair");
+    assert_eq!(found("S1", thrift), "v1 there, v3 back", "thrift keeps the only pair");
     let improve = SwapRules { improves: true, ..LITERAL };
     assert_eq!(found("S14", improve), "v1 there");
     assert_eq!(found("S13", improve), "none", "the swap would lower the smaller of both taus");

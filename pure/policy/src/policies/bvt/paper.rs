@@ -7,7 +7,8 @@
 //! - A vCPU that wakes with an actual time before the scheduler virtual time starts from the
 //!   scheduler virtual time [BVT]. Scheduler virtual time is the earliest actual time of the
 //!   runnable vCPUs.
-//! - A warp is limited by the CPU time used in it, and then pauses for a given time [BVT].
+//! - A warp ends after a limited amount of CPU time. The vCPU may warp again after a given pause
+//!   [BVT].
 
 use slackline_units::{CpuId, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime, Weight};
 

@@ -282,7 +282,8 @@ fn bvt_charges_exact_timeslice_length_without_round_up() {
     assert_eq!(first_turns("bvt rules=xen-2.0 round_up=off", 2)[1], ('A', 5_000_100, 500));
 }
 
-/// Returns the ratio of A's CPU time to B's in thousandths, over five minutes. A's advance is 10.
+/// Returns the ratio of A's CPU time to B's CPU time over five minutes, in thousandths. The
+/// parameter `advance` is 10 for A and the argument `advance` for B.
 fn ratio(policy: &str, advance: u64) -> u64 {
     let hogs = format!("A advance=10  r\nB advance={advance}  r");
     let mut ran = [0, 0];
@@ -316,8 +317,8 @@ fn bvt_weights_lose_effect_if_runs_are_charged_twice() {
 }
 
 /// No clock overflows in a century, at the lightest or heaviest weight, and no precision is lost.
-/// The two vCPUs alternate afterwards as at the start. A timeslice can be a nanosecond longer, in
-/// which a clock catches up by a fraction.
+/// The two vCPUs alternate afterwards as at the start. A timeslice can be a nanosecond longer,
+/// because its end is rounded up to a whole nanosecond.
 #[test]
 fn bvt_virtual_times_are_still_exact_after_a_century() {
     const CENTURY: Span = Span::from_secs(100 * 365 * 24 * 3_600);
@@ -337,8 +338,8 @@ fn bvt_virtual_times_are_still_exact_after_a_century() {
     }
 }
 
-/// A vCPU may be picked after its timeslice has ended and before the end is reported. Its limit is
-/// then zero.
+/// The policy can be asked for a pick after a timeslice has ended and before the end is reported.
+/// The limit of the picked vCPU is then zero.
 #[test]
 fn bvt_vcpu_picked_after_timeslice_end_gets_time_limit_zero() {
     let policy = Values::defaults(SPEC.policy_fields).unwrap();

@@ -35,7 +35,8 @@ pub(crate) struct ClaimRules {
     /// Selects the blocked tasks that count in the urgency claim of a VM while I/O is pending for
     /// it.
     pub(crate) matching: TaskMatching,
-    /// Number of tasks woken by I/O that count in an urgency claim, the most recently woken first.
+    /// Maximum number of tasks woken by I/O that count in an urgency claim. The tasks that were
+    /// woken most recently count.
     pub(crate) list: usize,
     /// Time for which a task counts in an urgency claim after I/O woke it.
     pub(crate) list_time: Span,
@@ -221,8 +222,8 @@ impl Claims {
         }
     }
 
-    /// Records that a vCPU is chosen for a CPU: by its urgency claim `ahead`, before others in the
-    /// queue. With `None` it is chosen in the order of the queue.
+    /// Records that a vCPU is chosen for a CPU. `ahead` is the urgency claim by which the vCPU
+    /// precedes others in the queue. If `None`, the vCPU is chosen in the order of the queue.
     #[inline]
     pub(super) fn begin(&mut self, vcpu: VcpuId, ahead: Option<Claim>) {
         self.vcpus[vcpu].ahead = ahead;
@@ -249,10 +250,9 @@ impl Claims {
         habit.ran + since.sum::<Span>()
     }
 
-    /// Returns true if a timeslice of a vCPU with a claim counts against its VM's limit for
-    /// preceding others. It then counts even if the vCPU was first in the queue anyway. Otherwise a
-    /// guest that claims all its work to be urgent would have timeslices that no other vCPU can
-    /// precede.
+    /// Returns true if every timeslice of a vCPU with a claim counts against its VM's limit for
+    /// preceding others, even if the vCPU was first in the queue anyway. Otherwise a guest that
+    /// claims all its work to be urgent would have timeslices that no other vCPU can precede.
     fn are_turns_paid_for(&self) -> bool {
         self.belief.bound.is_some() && self.keeps_places()
     }
@@ -283,8 +283,8 @@ impl Claims {
     }
 
     /// Returns the claim of a vCPU, or `NONE` if the claim does not count. If the time to precede
-    /// others is limited, work of ordinary urgency claims nothing. A claim would use up the time
-    /// that its VM needs for urgent work.
+    /// others is limited, a claim of ordinary urgency does not count. It would use up the time that
+    /// its VM needs for urgent work.
     #[inline]
     fn counted(&self, vcpu: VcpuId) -> Claim {
         let Claimant { domain, effective, .. } = self.vcpus[vcpu];

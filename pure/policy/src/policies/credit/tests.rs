@@ -255,7 +255,7 @@ fn credit_waiting_vcpu_gets_credit_if_newcomers_field_is_awake() {
     );
 }
 
-/// Credit reference 7.7 item 2: with `rotation=pass`, a loses its timeslice when s preempts it.
+/// Credit reference 7.7 item 2: with `rotation=pass`, `a` loses its timeslice when `s` preempts it.
 #[test]
 fn credit_preempted_vcpu_loses_timeslice_if_rotation_field_is_pass() {
     picture(
@@ -278,7 +278,7 @@ fn credit_preempted_vcpu_loses_timeslice_if_rotation_field_is_pass() {
     );
 }
 
-/// Credit reference 7.3: a is unparked and runs at 60 ms. With `changes=tick` it runs at 65 ms.
+/// Credit reference 7.3: `a` is unparked at 60 ms. With `changes=tick` it runs only from 65 ms on.
 #[test]
 fn credit_unparks_capped_vcpu_immediately_with_changes_set_to_now() {
     picture(
@@ -409,8 +409,8 @@ fn credit_vcpu_with_twice_the_weight_gets_twice_the_timeslices() {
 }
 
 /// Time that a cap keeps from a VM is divided among the others by weight. Timers are late in this
-/// test, so a capped VM receives a little less than its cap. The other VMs take alternate
-/// timeslices of that difference.
+/// test, so a capped VM receives a little less than its cap. The other VMs divide the difference in
+/// alternate timeslices, not by weight.
 #[test]
 fn credit_divides_time_withheld_by_cap_according_to_weight() {
     let all = turns("credit", "a weight=4096 cap=20% r\nb weight=512 r\nc r", Span::ZERO, 5_000);
@@ -468,7 +468,7 @@ fn credit_accounts_do_not_overflow_when_a_century_passes() {
 /// The first accounting gives credit to only some of 17 VMs. The last VM gets another vCPU before
 /// its own credit has been added to any account.
 #[test]
-fn credit_vcpu_may_join_a_domain_not_yet_given_credit() {
+fn credit_vcpu_joining_a_domain_before_its_first_credit_is_active() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));

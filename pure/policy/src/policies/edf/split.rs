@@ -92,15 +92,15 @@ impl EdfServer {
         };
         let mut in_parts = self.in_parts.clone();
         in_parts.iter_mut().filter(|_| is_over).for_each(SubtaskCursor::restart);
-        // Zero if it is runnable.
+        // Zero if the vCPU is runnable.
         let slept = at.since(self.asleep_since.max(begins));
         let (share, cpu) = (self.periods.reservation, self.cpu);
         PeriodState { share, cpu, in_parts, begins, deadline, left, slept }
     }
 }
 
-/// Returns the demand of all vCPUs except `but` on each CPU from now on. `None` for a CPU with a
-/// vCPU that has a phase, and for a CPU outside `cpus`.
+/// Returns the demand of all vCPUs except `but` on each CPU from now on. The entry of a CPU is
+/// `None` if a vCPU on it has a phase, or if the CPU is not in `cpus`.
 pub(super) fn demands(
     servers: &Roster<EdfServer>,
     but: Option<VcpuId>,

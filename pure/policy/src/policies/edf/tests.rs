@@ -125,7 +125,7 @@ fn unused_budget_is_lent_to_two_siblings_in_equal_shares() {
 
 /// A vCPU that exhausts its budget for the first time borrows at once, within its period.
 #[test]
-fn vcpu_may_borrow_budget_immediately_after_exhausting_its_own() {
+fn vcpu_that_exhausts_its_budget_borrows_within_the_same_period() {
     picture(
         "edf",
         "
@@ -283,9 +283,9 @@ fn edf_overrun_is_not_deducted_if_no_other_vcpu_waits() {
     assert_eq!(limit, Some(Span::from_ms(4) - overrun::history::UNTOLD));
 }
 
-/// Half of the vCPU's period is worth 3.5 ns, rounded down to a budget of 3 ns. The rest of the
-/// period, here all of it, is rounded up. That must not count as excess, so the CPU is free again
-/// at once.
+/// The first period of the vCPU is half as long as the others and worth 3,500,000.5 ns, which is
+/// rounded down for the budget. The budget for the rest of the period, here all of it, is rounded
+/// up. The difference must not count as excess, so the CPU is free again at once.
 #[test]
 fn edf_vcpu_with_phase_frees_share_by_leaving_before_running() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
@@ -343,8 +343,8 @@ pub(super) fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
     edf.on_wake(at, vcpu);
 }
 
-/// Three vCPUs of 0.6 CPU on two CPUs: the third is split. CPU time that it used before it left can
-/// still delay the others, until the CPU is quiescent.
+/// Three vCPUs reserve 0.6 CPU each on two CPUs, so the third vCPU is split. CPU time that it used
+/// before it left can still delay the others, until the CPU is quiescent.
 #[test]
 fn edf_keeps_demand_test_until_quiescence_after_split_vcpu_leaves() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
@@ -383,8 +383,8 @@ fn edf_reserved_share_sums_slices_and_subtasks_without_dispatch_overhead() {
     assert_eq!(reserved(&edf), [600_000; 2]);
 }
 
-/// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share stays reserved while another,
-/// blocked vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the
+/// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share stays reserved while a blocked
+/// vCPU with 4 of 10 ms would still have budget had it stayed runnable. The test checks this to the
 /// nanosecond.
 #[test]
 fn edf_departed_vcpu_share_stays_reserved_until_other_budgets_expire() {
@@ -449,7 +449,7 @@ fn edf_steady_overrun_is_measured_only_when_vcpu_is_throttled() {
 }
 
 /// Each of two CPUs has a whole vCPU, and a third vCPU is split. After its subtask on the first CPU
-/// the third vCPU continues on the second.
+/// the third vCPU continues on the second CPU.
 #[test]
 fn edf_split_vcpu_continues_on_second_cpu_after_first_subtask() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);

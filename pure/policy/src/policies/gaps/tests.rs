@@ -72,8 +72,8 @@ fn most_urgent_vcpu_precedes_vcpus_with_credit_under_gaps() {
     }
 }
 
-/// By the paper's rule the vCPU with the lowest of four urgency claims misses four timeslices in
-/// the first second, and none later.
+/// By the paper's rule the vCPU with the least urgent of four claims misses four timeslices in the
+/// first second, and none later.
 #[test]
 fn least_urgent_of_four_vcpus_misses_four_timeslices_under_gaps() {
     let four = dispatches(PAPER, &hogs(&[120, 120, 120, 130]), Span::from_secs(60));
@@ -113,7 +113,7 @@ fn least_urgent_vcpu_can_starve_under_paper_rules_of_gaps() {
 }
 
 /// With the same four vCPUs as `starving`, each receives a quarter of the CPU. The vCPU with the
-/// lowest urgency claim never waits for 400 ms.
+/// least urgent claim never waits for 400 ms.
 #[test]
 fn no_vcpu_starves_under_bounded_rules_of_gaps() {
     let wide = "gaps boost-cap=100% boost-depth=1s";
@@ -136,10 +136,11 @@ fn no_vcpu_starves_under_bounded_rules_of_gaps() {
     }
 }
 
-/// By the paper's rule the first of four vCPUs precedes the fourth at 210 ms, for a whole
-/// timeslice. With a boost depth of 400 us it precedes the fourth for 400 us. Then it returns to
-/// its old place behind the fourth, or to the tail. With its old place it has also run for 400 us
-/// before its own timeslices at 90 and 240 ms. It pays for those claims too.
+/// By the paper's rule the first of four vCPUs precedes the fourth vCPU at 210 ms, for a whole
+/// timeslice. With a boost depth of 400 us it precedes the fourth vCPU for 400 us. Then it returns
+/// to its old place behind the fourth vCPU, or to the tail. If it returns to its old place, it also
+/// runs for 400 us by its claim before its own timeslices at 90 and 240 ms. It pays for those
+/// claims too.
 #[test]
 fn boosted_vcpu_goes_to_configured_queue_place_after_boost_depth() {
     let begins = |policy: &str| {
@@ -232,10 +233,11 @@ fn claim(policy: &dyn Policy, vcpu: VcpuId) -> String {
     policy.account(vcpu).into_iter().find(|(name, _)| *name == "claim").unwrap().1
 }
 
-/// The devices of the first of three VMs report at 100.5 ms that I/O is pending for it, and 200 us
-/// later that none is. In between it precedes the second VM. Its report does not make it a driver,
-/// which would precede all others from then on. If the third VM reports this I/O, it becomes a
-/// driver. The report then counts from the next pass, which a driver causes when it blocks.
+/// At 100.5 ms the devices of the first of three VMs report that I/O is pending for this VM, and
+/// 200 us later that none is. In between, the first VM precedes the second VM. The report does not
+/// make the first VM a driver VM, which would precede all others from then on. If instead the third
+/// VM reports this I/O, the third VM becomes a driver VM. The report then counts from the next
+/// pass, which a driver VM causes when it blocks.
 #[test]
 fn report_of_own_pending_io_takes_effect_immediately_under_gaps() {
     let server = Some(Task { id: TaskId::new(1), urgency: Urgency(100) });

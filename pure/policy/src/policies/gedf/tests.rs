@@ -241,8 +241,8 @@ fn gedf_vcpu_barred_from_one_cpu_runs_on_another_cpu() {
     assert_eq!(picked(&*policy, &at, cpus[1]), Some(vcpu));
 }
 
-/// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share stays reserved while another,
-/// blocked vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the
+/// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share stays reserved while a blocked
+/// vCPU with 4 of 10 ms would still have budget had it stayed runnable. The test checks this to the
 /// nanosecond.
 #[test]
 fn gedf_departed_vcpu_share_stays_reserved_until_other_budgets_expire() {
@@ -279,7 +279,8 @@ fn cpus(numbers: &[usize]) -> CpuSet {
 }
 
 /// Two CPUs without a reserve. By 5 ms, vCPU 0 has used its 5 of 10 ms on CPU 0. vCPU 1 waits for
-/// its 10 of 20 ms there. vCPU 2 reserves `third` on CPU 1. No vCPU may use the other CPU.
+/// its 10 of 20 ms there. vCPU 2 reserves `third` on CPU 1. The affinity of each vCPU allows only
+/// its own CPU.
 fn one_vcpu_ahead_on_cpu_0(third: &Values) -> (Box<dyn Policy>, Moment) {
     let rules = [("reserve", "0cpu"), ("asleep", "trimmed")];
     let (mut policy, mut at) = (policy(&rules, 2), Moment::at_start(2));
@@ -300,9 +301,9 @@ fn one_vcpu_ahead_on_cpu_0(third: &Values) -> (Box<dyn Policy>, Moment) {
     (policy, at)
 }
 
-/// The first vCPU has an excess of 2.5 ms, which accrues by 10 ms. If another vCPU got its capacity
-/// on CPU 0 before that, the second vCPU would be tardy. On both CPUs together, the first vCPU
-/// counts once.
+/// At 5 ms the first vCPU has an excess of 2.5 ms, and at 10 ms it has none. If another vCPU got
+/// its capacity on CPU 0 before 10 ms, the second vCPU would be tardy. On both CPUs together, the
+/// first vCPU counts once.
 #[test]
 fn gedf_vcpu_with_new_affinity_keeps_old_cpus_reserved_until_zero_lag() {
     for (rejoins, to) in [(true, &[1][..]), (true, &[0, 1]), (false, &[1]), (false, &[0, 1])] {
@@ -333,7 +334,7 @@ fn gedf_vcpu_with_new_affinity_keeps_old_cpus_reserved_until_zero_lag() {
 /// All capacity is reserved. While the old CPU of a vCPU stays reserved, the other vCPUs may still
 /// change their reservations within what they have.
 #[test]
-fn gedf_held_share_of_moved_vcpu_refuses_no_reduction() {
+fn gedf_admits_reductions_while_share_of_moved_vcpu_is_held() {
     let (mut policy, mut at) = one_vcpu_ahead_on_cpu_0(&share("10ms", "10ms"));
     at.allow(vcpu(0), cpus(&[0, 1]));
     policy.adjust(&at, vcpu(0), &share("5ms", "10ms")).unwrap();

@@ -82,7 +82,8 @@ impl Sedf {
                 self.cpus.add(home, slice);
             }
         })?;
-        // A vCPU without a slice now may have had one whose usage is not accrued yet.
+        // A vCPU that has no slice now can have had a slice before, with usage that is not accrued
+        // yet.
         let has_account = booked.is_some() || !parts.is_empty();
         let earlier = if has_account { Span::ZERO } else { lifted.advance(now) };
         let advance = before.map_or(earlier, |(_, advance)| advance.max(earlier));
@@ -264,8 +265,8 @@ impl SedfPlacement<'_> {
             || self.cpus[cpu.index()].tally.has_room(terms, slice, capacity)
     }
 
-    /// Returns the best CPU for the whole vCPU among those for which `fits` is true. The error is
-    /// the best of all allowed CPUs.
+    /// Returns the best CPU for the whole vCPU among those for which `fits` is true. If there is no
+    /// such CPU, the error is the best of all allowed CPUs.
     fn whole(&self, fits: &dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> {
         let appeal = |cpu: CpuId| self.cpus[cpu.index()].tally.appeal(self.terms);
         let compare = |this, that| appeal(this).compare(&appeal(that));

@@ -188,8 +188,8 @@ impl Sedf {
         cpus
     }
 
-    /// Returns the time of the next balancer call or planned migration. `None` for all CPUs but CPU
-    /// 0.
+    /// Returns the time of the next balancer call or planned migration. `None` if there is none, or
+    /// if `cpu` is not CPU 0.
     pub(super) fn balancer_alarm(&self, cpu: CpuId) -> Option<Time> {
         let balancer = self.balancer.as_ref().filter(|_| cpu.index() == 0)?;
         let going_on = balancer.planned.as_ref().and_then(PlanState::next);

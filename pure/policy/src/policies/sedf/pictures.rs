@@ -123,9 +123,10 @@ fn sedf_unblocking_rule_decides_the_budget_after_a_short_block() {
     );
 }
 
-/// The vCPU blocks beyond its deadline. By the rule of unblocking, it gets budget again at the
-/// fixed start of its next period, or in a period from the wake on. That period has full length or
-/// is shorter. One rule gives it a part of its slice for the rest of the current period.
+/// The vCPU blocks beyond its deadline. Depending on the rule of unblocking, it gets budget again
+/// at the fixed start of its next period, or in a new period that begins at the wake. The new
+/// period has full length or is shorter. One rule gives it a part of its slice for the rest of the
+/// current period.
 #[test]
 fn sedf_unblocking_rule_decides_the_period_after_a_long_block() {
     picture(
@@ -397,7 +398,7 @@ fn sedf_compensation_in_period_drops_lost_budget_when_period_ends() {
     );
 }
 
-/// A gap shorter than a quantum before a period begins is used or left idle.
+/// Slack for less than a quantum, before a period begins, is used or left idle.
 #[test]
 fn sedf_below_quantum_field_decides_if_short_gap_stays_idle() {
     picture(

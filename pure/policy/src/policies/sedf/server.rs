@@ -270,10 +270,10 @@ impl SedfServer {
         self.woke = Some(now);
     }
 
-    /// Handles a wake by the rule `proportional`. The vCPU keeps the larger of two amounts that
-    /// cannot make another vCPU miss a deadline. One is the budget left had it run while it was
-    /// blocked, the other is slice × rest of the period / period. Only the first amount is safe for
-    /// split vCPUs.
+    /// Handles a wake by the rule `proportional`. The vCPU keeps the larger of two amounts: the
+    /// budget left had it run while it was blocked, and slice × rest of the period / period.
+    /// Neither amount makes another vCPU miss a deadline if no vCPU is split on the CPU. With split
+    /// vCPUs only the first amount is safe.
     fn wake_in_proportion(&mut self, wake: WakeContext, rules: &SedfRules) {
         let WakeContext { now, full, is_strict } = wake;
         let slice = self.slice(full);

@@ -90,8 +90,8 @@ impl SedfServer {
     }
 
     /// Returns the state of the vCPU in its current period, or in the period that contains `now` if
-    /// the current period has ended. `more` is CPU time used but not charged yet. `None` for a vCPU
-    /// without a fixed slice.
+    /// the current period has ended. Returns `None` if the vCPU has no fixed slice. `more` is CPU
+    /// time used but not charged yet.
     fn standing(&self, now: Time, more: Span, is_awake: bool) -> Option<PeriodState> {
         let share = self.terms.reservation().ok().flatten()?;
         let (slice, period) = (share.slice(), share.period());
@@ -178,7 +178,7 @@ impl Sedf {
     }
 
     /// Handles the end of a scheduling pass. A vCPU that just ran on this CPU and continues on
-    /// another can be started there now. Returns the CPUs to reschedule.
+    /// another CPU can be started there now. Returns the CPUs to reschedule.
     #[inline(never)]
     pub(super) fn parts_pass(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let home = at.occupant(cpu).map(|vcpu| self.servers[vcpu].cpu);
@@ -251,8 +251,9 @@ impl Sedf {
     }
 
     /// Returns the demand of all vCPUs except `but` on each CPU. The share kept for balancing is
-    /// included, unless `terms` are those of a service vCPU that is charged for balancing. `None`
-    /// for CPUs outside `cpus`, and for CPUs with a vCPU whose slice its weight determines.
+    /// included, unless `terms` are those of a service vCPU that is charged for balancing. The
+    /// entry of a CPU is `None` if the CPU is not in `cpus`, or if it has a vCPU whose slice its
+    /// weight determines.
     pub(super) fn demands(
         &self,
         at: &Moment,

@@ -195,8 +195,8 @@ fn sedf_best_effort_vcpu_skips_past_periods_together_or_singly() {
     }
 }
 
-/// A vCPU gives up a slice of 3/10 for an extra-weight. Usage of that slice is forgotten or
-/// counted, depending on the rules.
+/// A vCPU gives up a slice of 3/10 for an extra-weight. The slice is then free, or still counts as
+/// reserved, depending on the field `old-reservation`.
 #[test]
 fn sedf_old_reservation_field_decides_if_removed_slice_stays_reserved() {
     for (old, slice) in [("forgotten", "95ms"), ("counted", "65ms")] {
@@ -315,7 +315,7 @@ fn sedf_vcpu_picked_after_timeslice_end_gets_time_limit_zero() {
 /// the same amount if both count as extra-weight 1. In Xen, as recorded, a fixed slice counts by
 /// slice/period (reference on SEDF, §13.5).
 #[test]
-fn sedf_slack_share_field_selects_share_or_one_as_weight() {
+fn sedf_slack_share_field_decides_if_share_counts_as_weight() {
     let (set, by_weight) = ("slice=2ms period=10ms", "weight=1");
     for (rules, share, parts) in [
         ("rules=best", set, 25),
@@ -362,7 +362,7 @@ impl Script {
 }
 
 /// Three vCPUs with a weight have a slice of 25 of 100 ms each. Assume that two of them left after
-/// using their slices, and that the slice of the third grew at once. The third vCPU would get
+/// using their slices, and that the slice of the third vCPU grew at once. The third vCPU would get
 /// another 12.5 and 37.5 ms in the same 100 ms. The reservation of 30 of 150 ms would then get only
 /// 150 - 137.5 = 12.5 ms.
 #[test]
@@ -445,8 +445,9 @@ fn sedf_usage_is_remembered_if_slice_is_removed_and_restored() {
     }
 }
 
-/// A vCPU used 2 ms in 100 ms at once; 1.96 ms of that exceed the fluid rate. A smaller slice
-/// repays all of it: nine slices of 0.2 ms, and 0.16 ms of the tenth, whose period ends at 1002 ms.
+/// A vCPU with 2 of 100 ms uses its slice at once, of which 1.96 ms exceed the fluid rate. A
+/// smaller slice repays all of this excess: nine slices of 0.2 ms, and 0.16 ms of the tenth slice,
+/// whose period ends at 1002 ms.
 #[test]
 fn sedf_small_slices_repay_excess_cpu_time_of_large_slice() {
     let (large, small) = ("slice=2ms period=100ms", "slice=200us period=100ms");

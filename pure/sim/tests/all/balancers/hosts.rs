@@ -42,7 +42,7 @@ impl Default for Host {
 pub(crate) struct Guest {
     /// CPU on which the vCPU starts.
     pub(crate) cpu: usize,
-    /// Affinity of the vCPU after the start. `None` for all CPUs.
+    /// Affinity of the vCPU after the start. `None` if all CPUs are allowed.
     pub(crate) cpus: Option<Vec<usize>>,
     /// Keys of the vCPU's share under `sedf`, in TOML.
     pub(crate) share: String,
@@ -50,7 +50,7 @@ pub(crate) struct Guest {
     pub(crate) work: String,
     /// Time at which the vCPU joins, in nanoseconds.
     pub(crate) joins: u64,
-    /// Slice and period in nanoseconds. `None` for a vCPU without a reservation.
+    /// Slice and period in nanoseconds. `None` if the vCPU has no reservation.
     pub(crate) slice: Option<(u64, u64)>,
 }
 

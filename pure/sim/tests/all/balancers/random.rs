@@ -85,13 +85,13 @@ fn errors(had: &[u64], fair: &[u64], window: u64) -> Vec<u64> {
 /// Fairness errors and migrations on ten random hosts. Errors are in thousandths of the fair share.
 #[derive(Debug)]
 struct Outcome {
-    /// Mean error over a minute, of each host.
+    /// For each host, the mean error over a minute.
     mean: Vec<u64>,
-    /// Largest error over a minute of the vCPUs that have the largest weight, of each host.
+    /// For each host, the largest error over a minute among the vCPUs with the largest weight.
     heaviest: Vec<u64>,
     /// Error of each vCPU in each second.
     seconds: Vec<u64>,
-    /// Migrations per CPU and second, of each host.
+    /// For each host, the number of migrations per CPU and second.
     moves: Vec<u64>,
 }
 

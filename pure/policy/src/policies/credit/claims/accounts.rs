@@ -101,9 +101,9 @@ impl Claims {
         Some(Span::from_ns(left.max(0).unsigned_abs()))
     }
 
-    /// Grants all VMs CPU time for which they may precede others by their urgency claims. It is a
-    /// part of the time of `cpus` CPUs in `span`, by weight. Returns the VMs that had no such time
-    /// left and have some again.
+    /// Grants all VMs CPU time for which they may precede others by their urgency claims. This is a
+    /// part of the time of `cpus` CPUs in `span`, divided among the VMs by weight. Returns the VMs
+    /// that had no such time left and have some again.
     pub(super) fn renew(&mut self, cpus: usize, span: Span) -> Vec<usize> {
         let Some(bound) = self.belief.bound else { return Vec::new() };
         if self.room.weight > 0 {

@@ -162,8 +162,8 @@ mod tests {
         })
     }
 
-    /// Table of the reference on GAPS, section 7.2. The last column is by the tasks that the driver
-    /// VM names.
+    /// Table of the reference on GAPS, section 7.2. Of the blocked tasks, the last column counts
+    /// only those that the driver VM names.
     #[test]
     fn urgency_claims_equal_the_table_of_the_gaps_reference() {
         let some = |claims: [u8; 4]| claims.map(Some);

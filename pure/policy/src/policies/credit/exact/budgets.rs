@@ -20,7 +20,8 @@ impl Credit {
             let renewed = domain.budget.saturating_add(excused).saturating_add(more);
             let kept = most.saturating_sub(domain.held);
             domain.budget = renewed.min(kept);
-            // A timeslice from before a lower cap may take more than that cap allows in a period.
+            // A timeslice that began under a higher cap can use more than the cap now allows in a
+            // period.
             domain.cap_debt = (debt(kept) - debt(renewed)).max(0);
             if domain.budget < most && domain.cap.is_some() {
                 self.domains.spending.push(row);

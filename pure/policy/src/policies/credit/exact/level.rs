@@ -23,9 +23,9 @@ use crate::policies::credit::runqueue::Class;
 use crate::policies::credit::{Credit, Vcpu, nanoseconds};
 
 /// Number of vCPUs to which an accounting grants credit, for each CPU. If more vCPUs are active,
-/// each receives credit once in `active / (8 * CPUs)` periods. That is three eighths of the time in
-/// which each of them has a timeslice of a tick. With half as many, VMs beside a VM of great weight
-/// waited up to 1.5 times as long.
+/// each receives credit once in `active / (8 * CPUs)` periods. In that time three eighths of the
+/// active vCPUs can run for a tick each. With four in place of eight vCPUs, VMs beside a VM of
+/// great weight waited up to 1.5 times as long.
 const VISITS: usize = 8;
 
 /// Number of binary places of the credit granted per unit of weight (the level), and of the rate at

@@ -5,8 +5,8 @@
 //!
 //! Admission has precedence over loans. A loan accrues at a constant rate. When a newcomer needs
 //! the capacity, the borrower keeps the part of the loan that has accrued so far. The rest is cut.
-//! A borrower may have used more than the accrued part. Then vCPUs of the CPU still wait for the
-//! CPU time used in excess, and the newcomer cannot have the capacity at once. The capacity stays
+//! If the borrower has used more than the accrued part, vCPUs of the CPU still wait for the CPU
+//! time used in excess, and the newcomer cannot have the capacity at once. The capacity stays
 //! reserved until the accrued part equals the CPU time that the borrower used. The same rule holds
 //! for a share that a vCPU gave up (`admission::zero_lag`).
 

@@ -2,9 +2,9 @@
 
 use slackline_units::Span;
 
-/// Measurement tolerance: a slice that is short by this much counts as whole. On a live host CPU
-/// time and context switches come from two clocks that agree to about 5 us. Also, a stop can be
-/// slightly less late than any before.
+/// Measurement tolerance: a slice that is short by at most this time counts as whole. On a live
+/// host CPU time and context switches come from two clocks that agree to about 5 us. Also, a stop
+/// can be slightly less late than any before.
 pub(in crate::policies::edf) const UNTOLD: Span = Span::from_us(3);
 
 /// Lateness with which a vCPU was stopped at the end of its budget in past periods.

@@ -44,8 +44,8 @@ impl Leniency {
     }
 
     /// Changes the reservation. The amount left stays, up to the new capacity. The amount spent
-    /// stays too, whatever the capacities: a larger bucket that is not full was not spent, and a
-    /// smaller bucket that is full may have been.
+    /// stays too, since the amount left does not show it. A bucket that became larger is not full
+    /// even if nothing was spent. A bucket that became smaller can be full although some was spent.
     pub(in crate::policies::edf) fn change(&mut self, share: Reservation, now: Time) {
         self.accrue(now);
         self.refill = refill(share);
@@ -134,7 +134,8 @@ mod tests {
         assert_eq!(leniency.take(Span::MAX, at_ms(100)), short * REFILLS);
     }
 
-    /// A bucket is not spent because it became larger, and is still spent if it became smaller.
+    /// A change to a larger bucket does not raise the amount spent, and a change to a smaller
+    /// bucket does not lower it.
     #[test]
     fn edf_change_of_parameters_keeps_the_spent_overrun_forgiveness() {
         let [long, short] =

@@ -99,7 +99,7 @@ fn edf_hard_limited_vcpu_that_rejoins_still_owes_its_overrun() {
     assert!(received <= SLICE * 2, "{received} in four periods, with a debt of 20 ms");
 }
 
-/// A vCPU with a longer slice may be forgiven more overrun. If its slice grows, and none of its
+/// A vCPU with a longer slice can be forgiven more overrun. If its slice grows, and none of its
 /// overrun was forgiven, it owes nothing when it rejoins.
 #[test]
 fn edf_vcpu_that_grew_its_slice_owes_nothing_when_rejoining() {

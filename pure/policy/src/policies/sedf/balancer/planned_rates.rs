@@ -97,7 +97,7 @@ impl Sedf {
             let available = balancer.books.available(cpu).ns();
             let rest = available.saturating_sub(all[cpu.index()]);
             let rest = rest.max(available / MOST_TIMES).max(1);
-            // If no other vCPU shares the slack, any weight gives it all of it.
+            // If no other vCPU shares the slack, the vCPU gets all of it with any weight.
             let others = others[cpu.index()].max(1);
             let weight = u128::from(others) * u128::from(rate) / u128::from(rest);
             let weight = u64::try_from(weight).unwrap_or(u64::MAX).max(1);

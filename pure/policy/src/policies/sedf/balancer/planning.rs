@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn planned_balancer_migrates_split_vcpu_from_cpu_without_quota() {
+    fn split_vcpu_migrates_at_once_from_cpu_with_zero_quota() {
         let [half, least, none] = [SAMPLE.ns() / 4, 1, 0].map(set_out);
         assert_eq!(half, (None, alloc::vec![Time::START + RUN / 2]));
         assert_eq!(least, (None, alloc::vec![Time::START + Span::from_ns(10)]));

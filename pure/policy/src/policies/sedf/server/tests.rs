@@ -65,7 +65,8 @@ fn sedf_slice_shrinks_with_period_proportionally_but_not_to_zero() {
 }
 
 /// The vCPU has used 15 of 20 ms when its slice, which its weight determines, shrinks to 8 ms. The
-/// slice is then exactly exhausted. An overrun of 2 ms stays. If the slice grows, usage stays.
+/// slice is then exactly exhausted. If the vCPU has overrun its slice by 2 ms before, these 2 ms
+/// stay an overrun. If the slice grows, usage stays.
 #[test]
 fn sedf_weighted_vcpu_slice_shrinking_below_usage_causes_no_overrun() {
     for (used, full, then) in [(15, 8, 8), (22, 8, 10), (5, 8, 5), (15, 30, 15), (22, 20, 22)] {
@@ -119,8 +120,8 @@ fn sedf_share_change_starts_new_period_and_clears_lost_budget() {
 }
 
 /// A usage of 47 ms is two slices and 7 ms. If overruns are carried, one period is skipped. If they
-/// are forgiven, or if a weight determines the slice, the next period follows. With a weight at
-/// most one slice is deducted.
+/// are forgiven, or if a weight determines the slice, the next period follows. If a weight
+/// determines the slice, at most one slice is deducted.
 #[test]
 fn sedf_overrun_is_deducted_from_later_slices() {
     let carried = rules("overrun=carried");
@@ -204,8 +205,8 @@ fn sedf_slack_compensates_deadline_misses_before_losses_by_blocking() {
 }
 
 /// The vCPU blocks at 10 ms with all 20 ms of its budget left. At 25 ms it keeps the larger of two
-/// amounts. One is the budget that it would have left had it run, the other a fifth of the
-/// remaining 75 ms. The loss is compensated until the period ends.
+/// amounts: the budget that it would have left had it run, and a fifth of the remaining 75 ms. The
+/// loss is compensated until the period ends.
 #[test]
 fn sedf_proportional_unblocking_keeps_larger_of_remaining_and_prorated_budget() {
     let best = rules("");

@@ -23,8 +23,8 @@ impl Host {
         Host { sedf, at: Moment::at_start(2) }
     }
 
-    /// Creates three runnable vCPUs with 6 of 10 ms each on two CPUs: the third is split over both.
-    /// No CPU has made a scheduling pass yet.
+    /// Creates three runnable vCPUs with 6 of 10 ms each on two CPUs. The third vCPU is split over
+    /// both CPUs. No CPU has made a scheduling pass yet.
     fn of_three() -> (Host, [VcpuId; 3]) {
         let mut host = Host::new("place=split");
         let vcpus = [0, 1, 2].map(|slot| host.join(slot, SIX).unwrap());
@@ -89,8 +89,8 @@ impl Host {
     }
 }
 
-/// After its subtask on the first CPU the vCPU continues on the second, as soon as it has left the
-/// first. After its slice is exhausted it waits on the first CPU.
+/// After its subtask on the first CPU the vCPU continues on the second CPU, as soon as it has left
+/// the first CPU. After its slice is exhausted it waits on the first CPU.
 #[test]
 fn sedf_split_vcpu_migrates_to_second_cpu_after_first_subtask() {
     let (mut host, [.., whole, split]) = Host::of_three();
@@ -226,8 +226,8 @@ fn sedf_split_vcpus_cannot_reserve_the_balancer_slice() {
     assert_eq!(host.sedf.admit(&host.at, payer, &share), Ok(()));
 }
 
-/// The third slice goes to the first CPU with enough capacity, or to the CPU with the most. A
-/// best-effort vCPU always goes to the CPU where it gets the most slack.
+/// The third slice goes to the first CPU with enough capacity (`pack`), or to the CPU with the most
+/// capacity. A best-effort vCPU always goes to the CPU where it gets the most slack.
 #[test]
 fn sedf_place_field_affects_slices_but_not_best_effort_vcpus() {
     for (place, cpus) in [("spread", [0, 1, 0, 1]), ("pack", [0, 0, 0, 1]), ("split", [0, 1, 0, 1])]
