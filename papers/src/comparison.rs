@@ -42,11 +42,11 @@ pub(crate) struct RowSpec {
     pub(crate) by: Option<Formula>,
     /// Measures of the row. `None` if the row has the measure of its group.
     pub(crate) measure: Option<Spanned<Names>>,
-    /// True if each text of `at` and `against` gives one value: the mean over the points that the
-    /// text selects.
+    /// True if the values at all points that a text of `at` or `against` selects are averaged to
+    /// one value. False if the points are compared one by one.
     #[serde(default)]
     pub(crate) averaged: bool,
-    /// True if each text of `at` and `against` gives one value: the largest value among the points
+    /// True if each text of `at` or `against` stands for one value: the largest value at the points
     /// that the text selects.
     #[serde(default)]
     pub(crate) largest: bool,

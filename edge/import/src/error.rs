@@ -78,7 +78,9 @@ pub enum ImportError {
         missing: &'static str,
     },
     /// The recording does not show to which event a sample belongs.
-    #[error("the samples of event {event} of {events} do not show to which event they belong")]
+    #[error(
+        "the recording has {events} events, and a sample of event number {event} has no event id"
+    )]
     Ambiguous {
         /// Number of the event, from 1.
         event: usize,

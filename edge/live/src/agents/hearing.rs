@@ -109,8 +109,8 @@ pub(super) struct Hearing {
     /// Number of frames dropped in a row.
     bad: u32,
     claims: Vec<Claim>,
-    /// Rate limiter: the time at which all frames passed on so far would have been passed on with
-    /// an interval of [`EACH`] between them.
+    /// Rate limiter: each frame that is passed on moves this time ahead by [`EACH`]. No more frames
+    /// are read while this time is more than [`SAVED`] ahead of the present time.
     paid: Time,
     pub(super) counts: Counts,
 }

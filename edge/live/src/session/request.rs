@@ -33,7 +33,8 @@ pub enum JoinTarget {
     Wide(Tid, CpuSet),
     /// All threads in a version 2 cgroup, and all threads that they start.
     Group(TreePlace),
-    /// One thread, such as that of a vCPU of a VM. A cgroup freezes only this thread.
+    /// One thread, such as that of a vCPU of a VM. To stop the thread, the session freezes a cgroup
+    /// that contains only this thread.
     Thread(ThreadRef),
     /// No threads yet: the vCPU reserves capacity for a target that will exist later. Such a vCPU
     /// is never runnable and never ends.

@@ -102,7 +102,7 @@ fn gedf_with_forgotten_misses_loses_the_same_budgets_as_rtds() {
 /// Two hogs that reserve 5 of 10 ms and a hog that reserves 8 of 20 ms miss no deadline on two
 /// CPUs.
 #[test]
-fn gedf_feasible_budgets_are_equal_with_and_without_carried_misses() {
+fn gedf_delivers_feasible_budgets_with_misses_forgotten_or_carried() {
     let tasks = [Task::hog(50, 100), Task::hog(50, 100), Task::hog(80, 200)];
     let by_hand = [5_000, 5_000, 4_000];
     assert_eq!(rtds(2, &tasks, 10_000), by_hand);

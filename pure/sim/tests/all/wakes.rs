@@ -120,7 +120,7 @@ proptest! {
     /// a period can be followed by a part of the next slice and a block. After these comes a whole
     /// slice of the period that begins at the wake.
     #[test]
-    fn vcpu_with_hard_limit_gains_under_two_slices_by_waking(tasks in set(4, 800_000)) {
+    fn vcpu_with_hard_limit_gains_less_than_two_slices_by_waking(tasks in set(4, 800_000)) {
         for rules in [EDF, ATROPOS] {
             let trace = run(&EXACT, &rules, &tasks);
             for (slot, task) in tasks.iter().enumerate().filter(|(_, task)| task.is_exact) {
