@@ -122,8 +122,9 @@ const UNWRITTEN: &str = "no-journal\n";
 /// Answer to a line that is not in the protocol.
 const WHAT: &str = "what\n";
 
-/// Environment variable that the systemd unit of the daemon sets. If it is set, the unit starts a
-/// timer that restores the kept threads of a killed daemon, and the keeper does not wait for them.
+/// Environment variable that the systemd unit of the daemon sets. If it is set, a timer of the unit
+/// restores the kept threads of a killed daemon. The keeper then ends without waiting until the
+/// time of the kept threads has passed.
 const KEPT_BY_UNIT: &str = "SLACKLINE_KEPT_BY_UNIT";
 
 /// Interval at which the threads of process trees are read. On kernels that do not report the

@@ -67,12 +67,12 @@ fn proof_line(proof: &Proof, answer: &FitAnswer) -> String {
         Proof::Demand { busy, .. } if steps == 0 => {
             format!("all jobs are done within {busy}, before any deadline")
         }
-        Proof::Demand { busy, .. } if steps == 1 => format!(
-            "demand is at most the supply at one point, which covers all intervals up to {busy}"
-        ),
-        Proof::Demand { busy, .. } => format!(
-            "demand is at most the supply at {steps} points, which cover all intervals up to {busy}"
-        ),
+        Proof::Demand { busy, .. } => {
+            let s = if steps == 1 { "" } else { "s" };
+            format!(
+                "no interval of up to {busy} has more demand than supply ({steps} point{s} checked)"
+            )
+        }
         Proof::Responses(_) => format!("response times of {steps} tasks are within the deadlines"),
     };
     let s = if jobs == 1 { "" } else { "s" };

@@ -200,7 +200,7 @@ fn slices_are_complete_while_slack_covers_the_varying_timer_lateness() {
 /// its share by at most two overruns. An overrun is CPU time used after the end of a slice, here at
 /// most 80 us.
 #[test]
-fn cpu_time_with_repaid_overruns_equals_share_within_two_overruns() {
+fn cpu_time_differs_from_share_by_at_most_two_repaid_overruns() {
     let until = Time::START + Span::from_secs(4);
     for timers in [CHEAP, COSTLY, UNSTEADY] {
         for (slice, period) in [(100_u64, 10_000), (900, 2_000), (4_000, 10_000)] {

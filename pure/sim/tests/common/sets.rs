@@ -264,7 +264,9 @@ pub(crate) fn check_slices_but(
     Ok(())
 }
 
-/// Checks that a CPU runs one vCPU at a time, in order of time and within the run.
+/// Checks that the run intervals of each CPU are in order of time and do not overlap. Also checks
+/// that the CPU time used and the idle time of all CPUs add up to the length of the run times the
+/// number of CPUs.
 pub(crate) fn check_time(trace: &[Record], host: &Host) -> Result<(), TestCaseError> {
     let mut until = vec![Time::START; host.cpus];
     let mut used = Span::ZERO;

@@ -49,7 +49,7 @@ fn whatif_keeps_a_hard_limit_if_the_policy_is_changed() {
 }
 
 #[test]
-fn whatif_cpus_edit_renumbers_cpus_and_move_edit_sets_affinity() {
+fn whatif_adds_cpus_to_the_host_before_it_moves_vms() {
     let to = Edit::Move { name: "web".into(), cpu: 2 };
     let text = edited(&[to, Edit::Cpus(vec![0, 1, 2])]).unwrap();
     assert!(text.contains("cpus = 3") && text.contains("cpus = [2]"), "{text}");

@@ -50,7 +50,7 @@ fn sedf_slack_is_divided_in_proportion_to_extra_weight() {
 /// Reference on SEDF, §13.5: without an extra-weight, slice/period counts. 5 of 20 ms count as an
 /// extra-weight of 32.
 #[test]
-fn sedf_slack_follows_slice_over_period_without_extra_weight() {
+fn sedf_extra_weight_defaults_to_slice_over_period() {
     picture(
         "sedf rules=xen-3.0.3 quantum=1ms",
         "
