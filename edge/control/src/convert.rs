@@ -405,6 +405,8 @@ pub fn problem(refusal: &Refusal) -> Problem {
     }
     let kind = match refusal {
         Refusal::NoRoom { .. } | Refusal::Full { .. } => Kind::NoRoom,
+        Refusal::TooManyVcpus { owner: None, .. } => Kind::NoRoom,
+        Refusal::TooManyVcpus { .. } => Kind::OverBudget,
         Refusal::InList { why, .. } => problem(why).kind,
         Refusal::NoMachine { .. } | Refusal::Ambiguous { .. } => Kind::NoMachine,
         Refusal::Taken { .. } | Refusal::Exists { .. } | Refusal::Held { .. } => Kind::Exists,
