@@ -154,10 +154,6 @@ impl Host {
         self.tally.begin(domain, now);
     }
 
-    pub(super) fn is_front_behind(&self) -> bool {
-        self.front.as_ref().is_some_and(|front| front.is_behind() || front.fd().is_none())
-    }
-
     /// Keeps the details of a request until the request is answered.
     pub(super) fn remember(&mut self, asked: &ClientRequest, rest: Rest) {
         while self.rests.len() >= MOST_RESTS {

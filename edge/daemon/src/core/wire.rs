@@ -204,10 +204,13 @@ pub(super) fn machine(
         cpu_ppm: uses,
         vcpus: vcpus.collect(),
         reserved,
-        why: machine.why.clone(),
-        name: machine.name.clone(),
+        why: machine.why.as_deref().map(|why| convert::shortened(why, convert::LONGEST_WHY)),
+        name: convert::shortened(&machine.name, LONGEST_NAME),
     }
 }
+
+/// Maximum length of the name of a listed VM, in bytes. Any user can give a VM a longer name.
+const LONGEST_NAME: usize = 255;
 
 /// Text that a tenant sees in place of the name of another user's VM.
 pub(super) const ANOTHER: &str = "another VM";
