@@ -388,11 +388,11 @@ impl Core {
                     let listed = self.access.listed();
                     self.host.say(&wire::answered(ticket, Answer::Access(listed)));
                 }
-                Ok(ValidRequest::Flight(ticket, question, tenant)) => {
-                    self.host.ask_flight((ticket, question), tenant, &self.service);
+                Ok(ValidRequest::Flight(asker, question, tenant)) => {
+                    self.host.ask_flight((asker, question), tenant, &self.service);
                 }
-                Ok(ValidRequest::Whatif(who, tenant, asked)) => {
-                    self.ask_whatif(who, tenant, asked);
+                Ok(ValidRequest::Whatif(who, role, asked)) => {
+                    self.ask_whatif(who, role, asked);
                 }
                 Ok(ValidRequest::Cancel(ticket)) => self.host.cancel(ticket),
                 Ok(ValidRequest::Whoami(ticket, role)) => {

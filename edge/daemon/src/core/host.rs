@@ -219,6 +219,7 @@ impl Host {
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.lookups.cancel(ticket);
         self.whatifs.cancel(ticket);
+        self.flight.as_ref().inspect(|flight| flight.cancel(ticket));
         self.rests.remove(&ticket);
     }
 
