@@ -250,6 +250,25 @@ fn seen(text: &str) -> String {
     shown
 }
 
+/// Maximum length, in bytes, of a text that says why a VM is not fully scheduled. Parts of it, such
+/// as the path of a cgroup, are chosen by other users.
+pub const LONGEST_WHY: usize = 512;
+
+/// Maximum length, in bytes, of the text that says what an event did. It too can contain the path
+/// of a cgroup.
+const LONGEST_OUTCOME: usize = 1_024;
+
+/// Returns a text of at most `most` bytes: the whole text, or its beginning and `...`.
+#[must_use]
+pub fn shortened(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let is_end = |end: &usize| text.is_char_boundary(*end);
+    let end = (0..=most.saturating_sub(3)).rev().find(is_end).unwrap_or(0);
+    format!("{}...", &text[..end])
+}
+
 /// Maximum length, in bytes, of the text that names a lost gang member and the reason for the loss.
 const LONGEST_LOST: usize = 256;
 
@@ -335,7 +354,7 @@ pub fn reservation(
         vcpus: row.terms.vcpus(),
         served: *served,
         state: (*state).into(),
-        why: reason.as_ref().map(ToString::to_string),
+        why: reason.as_ref().map(|reason| shortened(&reason.to_string(), LONGEST_WHY)),
         warning: None,
         revision: row.revision,
         recent,
@@ -380,7 +399,7 @@ pub fn event(event: &service::Event, at: SystemTime) -> Event {
         name: event.name.as_ref().map(ToString::to_string).unwrap_or_default(),
         before: text(&event.before),
         after: text(&event.after),
-        outcome: event.what.to_string(),
+        outcome: shortened(&event.what.to_string(), LONGEST_OUTCOME),
         was_late: event.was_late,
     }
 }
@@ -406,6 +425,8 @@ pub fn problem(refusal: &Refusal) -> Problem {
     }
     let kind = match refusal {
         Refusal::NoRoom { .. } | Refusal::Full { .. } => Kind::NoRoom,
+        Refusal::TooManyVcpus { owner: None, .. } => Kind::NoRoom,
+        Refusal::TooManyVcpus { .. } => Kind::OverBudget,
         Refusal::InList { why, .. } => problem(why).kind,
         Refusal::NoMachine { .. } | Refusal::Ambiguous { .. } => Kind::NoMachine,
         Refusal::Taken { .. } | Refusal::Exists { .. } | Refusal::Held { .. } => Kind::Exists,
@@ -467,6 +488,46 @@ mod tests {
     use slackline_units::CpuShare;
 
     use super::*;
+
+    #[test]
+    fn long_text_is_shortened_between_two_characters() {
+        assert_eq!(shortened("größe", 7), "größe");
+        assert_eq!(shortened("größe!", 7), "grö...");
+        assert_eq!(shortened("größe!", 6), "gr...");
+        let path = "\u{1b}".repeat(5_000);
+        let listed = ListedReservation {
+            row: service::Row {
+                name: "web".parse().unwrap(),
+                owner: service::Principal::User(0),
+                terms: service::Terms::new(each(1, 10), true, 1).unwrap(),
+                binding: "qemu:web".parse().unwrap(),
+                user: 0,
+                paused: false,
+                gang: None,
+                since: 1,
+                revision: 1,
+                identity: None,
+                by_uuid: None,
+            },
+            state: service::State::Contested,
+            reason: Some(service::Reason::Contested(path)),
+            served: 1,
+            chosen: None,
+        };
+        let why = reservation(&listed, None, None).why.expect("a reason");
+        assert_eq!(why.len(), LONGEST_WHY);
+        let logged = service::Event {
+            seq: 1,
+            at: units::Time::START,
+            principal: service::Principal::Service,
+            what: service::EventKind::Contested("\u{1b}".repeat(5_000)),
+            name: None,
+            before: None,
+            after: None,
+            was_late: false,
+        };
+        assert_eq!(event(&logged, UNIX_EPOCH).outcome.len(), LONGEST_OUTCOME);
+    }
 
     fn each(slice: u64, period: u64) -> units::Reservation {
         units::Reservation::new(Span::from_ms(slice), Span::from_ms(period)).unwrap()

@@ -280,7 +280,7 @@ impl Core {
     /// Waits for an event or until the next timer expires. Returns true if the service must stop.
     fn wait(&self, stop: BorrowedFd<'_>) -> bool {
         let now = self.host.now();
-        let most = if self.host.is_front_behind() { BEHIND } else { ROUND };
+        let most = FrontProcess::longest_sleep(self.host.front.as_ref());
         let most = self.host.ring.map_or(most, |ring| ring.since(now).min(most));
         let mut fds = vec![stop, self.host.ledger.as_fd()];
         fds.extend([self.host.scout.as_fd(), self.reader.fd(), self.host.whatifs.as_fd()]);
@@ -364,8 +364,8 @@ impl Core {
             self.promise_front(tell);
         }
         let Some(front) = &mut self.host.front else { return };
-        front.flush();
-        for mut ask in front.heard() {
+        front.hear();
+        while let Some(mut ask) = self.host.front.as_mut().and_then(FrontProcess::next_ask) {
             kernel::name_mechanism(&mut ask.request, self.enforce);
             let each = |name: &Name| {
                 let mut all = self.service.listed();
@@ -388,11 +388,11 @@ impl Core {
                     let listed = self.access.listed();
                     self.host.say(&wire::answered(ticket, Answer::Access(listed)));
                 }
-                Ok(ValidRequest::Flight(ticket, question, tenant)) => {
-                    self.host.ask_flight((ticket, question), tenant, &self.service);
+                Ok(ValidRequest::Flight(asker, question, tenant)) => {
+                    self.host.ask_flight((asker, question), tenant, &self.service);
                 }
-                Ok(ValidRequest::Whatif(who, tenant, asked)) => {
-                    self.ask_whatif(who, tenant, asked);
+                Ok(ValidRequest::Whatif(who, role, asked)) => {
+                    self.ask_whatif(who, role, asked);
                 }
                 Ok(ValidRequest::Cancel(ticket)) => self.host.cancel(ticket),
                 Ok(ValidRequest::Whoami(ticket, role)) => {

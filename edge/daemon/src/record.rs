@@ -9,7 +9,7 @@ use slackline_linux::with_causes;
 use slackline_live::recorder::assembler::RecordedVcpu;
 use slackline_metrics::{Answer, Blame, Culprit};
 use slackline_service::{Binding, BindingKind};
-use slackline_units::{DomId, Enforcement, VcpuId};
+use slackline_units::{DomId, Enforcement, Span, VcpuId};
 use thiserror::Error;
 
 use crate::find::{self, Machine};
@@ -156,7 +156,30 @@ pub(crate) fn culprits_for(
         let hide = |blame: &Blame| blame.for_tenant(|vm| own.contains(vm));
         answer.vcpus = answer.vcpus.iter().map(hide).collect();
     }
+    let most = (MOST_CULPRITS / answer.vcpus.len().max(1)).clamp(5, MOST_EACH);
+    answer.vcpus.iter_mut().for_each(|blame| merge_processes(blame, most));
     as_reply(name, &answer)
+}
+
+/// Number of causes in an answer, divided among the vCPUs of the VM, and the maximum for one vCPU.
+/// Any user can start many processes in cgroups with long names.
+const MOST_CULPRITS: usize = 2_000;
+const MOST_EACH: usize = 50;
+
+/// Replaces the processes after the first `most` causes of a vCPU by one cause, with the sum of
+/// their times and without a name.
+fn merge_processes(blame: &mut Blame, most: usize) {
+    if blame.culprits.len() <= most {
+        return;
+    }
+    let rest = blame.culprits.split_off(most);
+    let is_process = |(culprit, _): &(Culprit, Span)| matches!(culprit, Culprit::Process { .. });
+    let (processes, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_process);
+    let waited = processes.iter().fold(Span::ZERO, |sum, (_, waited)| sum + *waited);
+    let host = Culprit::Process { command: String::new(), group: String::new() };
+    blame.culprits.extend(others);
+    blame.culprits.push((host, waited));
+    blame.culprits.sort_by_key(|(_, waited)| std::cmp::Reverse(*waited));
 }
 
 /// Converts the recorder's answer for a client that asked why the VM with this name had to wait.
@@ -201,5 +224,32 @@ fn vcpu(blame: &Blame) -> control::VcpuCulprits {
             used_ns: check.used.ns(),
             ready_ns: check.ready.ns(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_for_many_processes_are_merged_and_keep_their_sum() {
+        let culprits = (0..3_000_u64).map(|nth| {
+            let (command, group) = (format!("p{nth}"), "/a".into());
+            (Culprit::Process { command, group }, Span::from_us(3_001 - nth))
+        });
+        let mut culprits: Vec<_> = culprits.collect();
+        culprits.push((Culprit::Hypervisor, Span::from_us(1)));
+        let waited = culprits.iter().fold(Span::ZERO, |sum, (_, waited)| sum + *waited);
+        let vcpu = VcpuId::new(0, DomId::new(0), 0);
+        let (name, ran) = ("web.0".into(), Span::ZERO);
+        let blame = Blame { vcpu, name, ran, waited, culprits, parts: Vec::new(), check: None };
+        let (gaps, notes, vms) = (Vec::new(), Vec::new(), Vec::new());
+        let answer = Answer { length: waited, vcpus: vec![blame], gaps, notes, vms };
+        let shown = &culprits_for("web", answer, None).vcpus[0];
+        assert_eq!(shown.culprits.len(), MOST_EACH + 2);
+        assert_eq!(shown.culprits.iter().map(|it| it.waited_ns).sum::<u64>(), waited.ns());
+        assert_eq!(shown.culprits[0].says, "the host");
+        assert_eq!(shown.culprits[1].command.as_deref(), Some("p0"));
+        assert_eq!(shown.culprits[MOST_EACH + 1].kind, "hypervisor");
     }
 }

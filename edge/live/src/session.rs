@@ -414,7 +414,7 @@ impl Session {
     fn most(&self, id: JoinId, share: &Values) -> Option<Reservation> {
         let promise = (self.policy.promise)(share).ok().flatten()?;
         let domain = id.vcpu().domain();
-        let of_domain = self.members.iter().filter(|(id, _)| id.vcpu().domain() == domain).count();
+        let of_domain = self.members.of_domain(domain).count();
         let times = if promise.by_use { of_domain.max(1) } else { 1 };
         let (slice, period) = (promise.reservation.slice(), promise.reservation.period());
         let all = slice.ns().saturating_mul(u64::try_from(times).unwrap_or(u64::MAX));
@@ -425,7 +425,7 @@ impl Session {
     /// joined. The vCPUs need the larger budget to run on borrowed budget.
     fn grant_loans(&mut self, come: &[JoinId]) -> Result<(), RequestError> {
         let Some(domain) = come.first().map(|id| id.vcpu().domain()) else { return Ok(()) };
-        let those = self.members.iter().filter(|(id, _)| id.vcpu().domain() == domain);
+        let those = self.members.of_domain(domain);
         let those: Vec<_> = those.map(|(id, row)| (id, row.threads.clone())).collect();
         for (id, threads) in those {
             let most = self.most_of(id);

@@ -204,6 +204,8 @@ pub(crate) const fn ended(row: Row) -> ListedReservation {
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     entries: BTreeMap<Name, Entry>,
+    /// Name of the reservation of each domain.
+    by_domain: BTreeMap<DomId, Name>,
 }
 
 impl Book {
@@ -216,11 +218,18 @@ impl Book {
     }
 
     pub(crate) fn insert(&mut self, entry: Entry) {
-        self.entries.insert(entry.row.name.clone(), entry);
+        let (name, domain) = (entry.row.name.clone(), entry.domain);
+        self.by_domain.insert(domain, name.clone());
+        let former = self.entries.insert(name, entry).filter(|former| former.domain != domain);
+        former.map(|former| self.by_domain.remove(&former.domain));
     }
 
     pub(crate) fn remove(&mut self, name: &Name) -> Option<Entry> {
-        self.entries.remove(name)
+        let entry = self.entries.remove(name)?;
+        if self.by_domain.get(&entry.domain) == Some(name) {
+            self.by_domain.remove(&entry.domain);
+        }
+        Some(entry)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
@@ -239,7 +248,7 @@ impl Book {
     }
 
     pub(crate) fn of_domain(&self, domain: DomId) -> Option<&Entry> {
-        self.iter().find(|entry| entry.domain == domain)
+        self.get(self.by_domain.get(&domain)?)
     }
 
     /// Returns the reservation for which this VM is scheduled. The reservation `beside` is ignored.
@@ -260,5 +269,49 @@ impl Book {
         let mut found: Vec<&Entry> = self.iter().filter(|entry| fits(entry)).collect();
         found.sort_by_key(|entry| entry.row.since);
         found.into_iter().map(|entry| entry.row.name.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::Reservation;
+
+    use super::*;
+    use crate::principal::Principal;
+    use crate::terms::Terms;
+
+    fn entry(name: &str, domain: u32) -> Entry {
+        let each = Reservation::new(Span::from_ms(1), Span::from_ms(10)).unwrap();
+        let binding: Binding = format!("qemu:{name}").parse().unwrap();
+        let row = Row {
+            name: name.parse().unwrap(),
+            owner: Principal::User(0),
+            terms: Terms::new(each, true, 1).unwrap(),
+            binding: binding.clone(),
+            user: 0,
+            paused: false,
+            gang: None,
+            since: 1,
+            revision: 1,
+            identity: None,
+            by_uuid: None,
+        };
+        Entry::new(row, DomId::new(domain), Standing::Promised(Reason::Absent(binding)))
+    }
+
+    #[test]
+    fn domain_leads_to_its_reservation_until_that_is_released() {
+        let mut book = Book::default();
+        book.insert(entry("a", 1));
+        book.insert(entry("b", 2));
+        let name = |book: &Book, domain| {
+            book.of_domain(DomId::new(domain)).map(|entry| entry.row.name.to_string())
+        };
+        assert_eq!((name(&book, 1), name(&book, 2)), (Some("a".into()), Some("b".into())));
+        // The same name with another domain replaces the first entry.
+        book.insert(entry("a", 3));
+        assert_eq!((name(&book, 1), name(&book, 3)), (None, Some("a".into())));
+        assert!(book.remove(&"a".parse().unwrap()).is_some());
+        assert_eq!((name(&book, 3), book.by_domain.len()), (None, 1));
     }
 }

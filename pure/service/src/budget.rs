@@ -22,6 +22,23 @@ pub struct Budget {
 /// Maximum number of reservations of one owner, unless the owner's budget sets another number.
 pub const RESERVATIONS_OF_ONE: u16 = 1_000;
 
+/// Maximum number of reservations of all owners together. Each reservation is a row of the ledger.
+pub const MOST_RESERVATIONS: usize = 10_000;
+
+/// Number of [`MOST_RESERVATIONS`] that only administrators may make.
+const KEPT_RESERVATIONS: usize = 1_000;
+
+/// Maximum number of vCPUs that the reservations of one owner have together, whether their VMs run
+/// or not. Requests of administrators may exceed it.
+pub const VCPUS_OF_ONE: u64 = 2_000;
+
+/// Maximum number of vCPUs of the reservations of all owners together. Each vCPU is a member of the
+/// live session.
+pub const MOST_VCPUS: u64 = 20_000;
+
+/// Number of [`MOST_VCPUS`] that only administrators may reserve.
+const KEPT_VCPUS: u64 = 2_000;
+
 /// Budgets by owner. An owner without an entry has the default budget.
 pub type Budgets = BTreeMap<Principal, Budget>;
 
@@ -71,6 +88,51 @@ impl Budget {
         }
         Ok(())
     }
+}
+
+/// Checks that `new` reservations beside `present` ones stay within [`MOST_RESERVATIONS`].
+///
+/// # Errors
+/// If there would be too many.
+pub(crate) fn check_count(
+    is_administrator: bool,
+    present: usize,
+    new: usize,
+) -> Result<(), Refusal> {
+    let kept = if is_administrator { 0 } else { KEPT_RESERVATIONS };
+    let most = MOST_RESERVATIONS - kept;
+    if new > 0 && present + new > most { Err(Refusal::Full { most }) } else { Ok(()) }
+}
+
+/// Checks that the vCPUs of all reservations stay within the limits if one reservation of `owner`
+/// gets new terms. `others` are all other reservations, and `before` are the terms that are
+/// replaced. Terms without more vCPUs than before are always within the limits.
+///
+/// # Errors
+/// If the owner, or all owners together, would have too many vCPUs.
+pub(crate) fn check_vcpus<'a>(
+    (owner, is_administrator): (Principal, bool),
+    others: impl Iterator<Item = &'a Row>,
+    (before, terms): (Option<Terms>, Terms),
+) -> Result<(), Refusal> {
+    if terms.vcpus() <= before.map_or(0, Terms::vcpus) {
+        return Ok(());
+    }
+    let (mut own, mut all) = (u64::from(terms.vcpus()), u64::from(terms.vcpus()));
+    for row in others {
+        let vcpus = u64::from(row.terms.vcpus());
+        all += vcpus;
+        own += if row.owner == owner { vcpus } else { 0 };
+    }
+    if own > VCPUS_OF_ONE && !is_administrator {
+        let (owner, asked, most) = (Some(owner), own, VCPUS_OF_ONE);
+        return Err(Refusal::TooManyVcpus { owner, asked, most });
+    }
+    let most = if is_administrator { MOST_VCPUS } else { MOST_VCPUS - KEPT_VCPUS };
+    if all > most {
+        return Err(Refusal::TooManyVcpus { owner: None, asked: all, most });
+    }
+    Ok(())
 }
 
 /// Number of parts into which a CPU is divided when shares are added. The number is so large that
@@ -132,6 +194,48 @@ mod tests {
         let change = |new| budget.allows(OWNER, rows[1..].iter(), (Some(rows[0].terms), new));
         assert_eq!(change(terms(5, 10, 2)), Ok(()));
         assert!(change(terms(6, 10, 2)).is_err());
+    }
+
+    #[test]
+    fn last_thousand_reservations_are_kept_for_administrators() {
+        assert_eq!(check_count(false, 8_000, 1_000), Ok(()));
+        assert_eq!(check_count(false, 9_000, 1), Err(Refusal::Full { most: 9_000 }));
+        assert_eq!(check_count(false, 9_500, 0), Ok(()), "a list without new reservations");
+        assert_eq!(check_count(true, 9_000, 1_000), Ok(()));
+        assert_eq!(check_count(true, 10_000, 1), Err(Refusal::Full { most: 10_000 }));
+    }
+
+    #[test]
+    fn vcpus_of_absent_vms_count_for_their_owner_and_in_total() {
+        let vcpus = |count| terms(1, 1_000, count);
+        let mut rows = vec![row(OWNER, vcpus(500)); 4];
+        let allows = |rows: &[Row], (owner, is_administrator), before, new| {
+            check_vcpus((owner, is_administrator), rows.iter(), (before, vcpus(new)))
+        };
+        let (owner, root) = ((OWNER, false), (Principal::User(0), true));
+        assert_eq!(allows(&rows[1..], owner, None, 500), Ok(()));
+        let Err(refusal) = allows(&rows, owner, None, 1) else { panic!("2,001") };
+        assert_eq!(
+            refusal.to_string(),
+            "cannot reserve: the reservations of uid 1000 would have 2001 vCPUs in total, more \
+             than the maximum of 2000"
+        );
+        let before = Some(vcpus(5));
+        assert_eq!(allows(&rows, owner, before, 5), Ok(()), "above the limit, but no more vCPUs");
+        assert!(allows(&rows, owner, before, 6).is_err());
+        assert_eq!(allows(&rows, (Principal::User(7), false), None, 500), Ok(()));
+        rows.extend((0..32).map(|nth| row(Principal::User(5_000 + nth), vcpus(500))));
+        let Err(refusal) = allows(&rows, (Principal::User(7), false), None, 1) else {
+            panic!("18,001")
+        };
+        assert_eq!(
+            refusal.to_string(),
+            "cannot reserve: the reservations of all owners would have 18001 vCPUs in total, \
+             more than the maximum of 18000"
+        );
+        assert_eq!(allows(&rows, root, None, 500), Ok(()));
+        rows.extend(vec![row(Principal::User(0), vcpus(500)); 4]);
+        assert!(allows(&rows, root, None, 1).is_err());
     }
 
     #[test]

@@ -165,7 +165,11 @@ impl ClientRequest {
     #[must_use]
     pub fn may_have(&self, user: u32) -> bool {
         let is_own = self.principal == Principal::User(user);
-        is_own || self.users.contains(&user) || self.role == Some(Role::Administrator)
+        is_own || self.users.contains(&user) || self.is_administrator()
+    }
+
+    pub(crate) fn is_administrator(&self) -> bool {
+        self.role == Some(Role::Administrator)
     }
 }
 

@@ -46,7 +46,9 @@ mod writer;
 
 pub use answer::{Action, Answer, AppliedChange, Health, ListedReservation, Warning};
 pub use binding::{Binding, BindingError, BindingKind, UNSEEN};
-pub use budget::{Budget, Budgets, RESERVATIONS_OF_ONE};
+pub use budget::{
+    Budget, Budgets, MOST_RESERVATIONS, MOST_VCPUS, RESERVATIONS_OF_ONE, VCPUS_OF_ONE,
+};
 pub use domains::NO_RESERVATION;
 pub use event::{Event, EventKind};
 pub use input::{ClientRequest, Input, LedgerFault};
@@ -64,6 +66,6 @@ pub use principal::{NoPrincipal, Principal, Role, Verb};
 pub use refusal::Refusal;
 pub use request::{Request, Ticket};
 pub use row::{Reason, Row, State};
-pub use service::{MOST_RESERVATIONS, MOST_TARGETS, Service, Settings, VmLookup};
+pub use service::{MOST_TARGETS, Service, Settings, VmLookup};
 pub use terms::{Amount, MechanismLimit, Terms, TermsError};
 pub use world::{Commit, JoiningDomain, KeptAnswer, LedgerContents, World};

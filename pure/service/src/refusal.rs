@@ -203,6 +203,17 @@ pub enum Refusal {
         /// Largest number of reservations in the budget.
         most: u16,
     },
+    /// The reservations of an owner, or of all owners, would have too many vCPUs together.
+    #[error("cannot reserve: the reservations of {} would have {asked} vCPUs in total, more than \
+        the maximum of {most}", all_or_one(*owner))]
+    TooManyVcpus {
+        /// Owner whose reservations are counted. `None` if all reservations are counted.
+        owner: Option<Principal>,
+        /// Number of vCPUs that the reservations would have.
+        asked: u64,
+        /// Maximum number of vCPUs.
+        most: u64,
+    },
     /// The service has the maximum number of reservations.
     #[error("cannot reserve: this host has the maximum of {most} reservations")]
     Full {
@@ -314,7 +325,7 @@ impl Refusal {
             Refusal::NoSuchReservation { .. } => {
                 Some("run `slackline list` to see all reservations".into())
             }
-            Refusal::Full { .. } => Some("release a reservation first".into()),
+            Refusal::Full { .. } | Refusal::TooManyVcpus { .. } => hint_to_release(),
             Refusal::NotDurable { .. } => {
                 Some("free space on the disk of the ledger; reservations in force are kept".into())
             }
@@ -367,6 +378,14 @@ fn moved(name: &Name, asked: u64, is: Option<u64>) -> String {
         Some(is) => format!("{name} is at revision {is}, and the plan knows revision {asked}"),
         None => format!("{name} has ended, and the plan knows revision {asked}"),
     }
+}
+
+fn hint_to_release() -> Option<String> {
+    Some("release a reservation first".into())
+}
+
+fn all_or_one(owner: Option<Principal>) -> String {
+    owner.map_or("all owners".into(), |owner| owner.to_string())
 }
 
 fn one_reservation(name: Option<&Name>) -> String {

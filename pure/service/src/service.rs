@@ -40,7 +40,6 @@ use crate::terms::Terms;
 use crate::world::World;
 use crate::writer::Writer;
 pub use apply::MOST_TARGETS;
-pub use reserve::MOST_RESERVATIONS;
 
 /// Time between two attempts to admit reservations that did not fit. If capacity is freed, the next
 /// attempt is made at once.

@@ -5,17 +5,20 @@
 //! a separate thread that keeps them and answers queries. The recorder does not take part in
 //! scheduling. If it falls behind, the core drops events, which are then missing in recordings.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod queue;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, TryRecvError, channel, sync_channel};
 use std::thread::Builder;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use slackline_control::link::Answer;
 use slackline_control::{Incident, Kind, Prediction, Problem, Recording};
-use slackline_linux::sys::{Tid, monotonic};
+use slackline_linux::sys::Tid;
 use slackline_live::recorder::anonymise::Anonymiser;
 use slackline_live::recorder::assembler::Assembler;
 use slackline_live::recorder::host::{follow, notes};
@@ -27,15 +30,16 @@ use slackline_live::watch::Event;
 use slackline_live::watch::host::{Loss, take_until};
 use slackline_live::watch::tap::Tap;
 use slackline_metrics::{CulpritFinder, Meter};
-use slackline_service::Ticket;
+use slackline_service::{Principal, Ticket};
 use slackline_trace::{Entry, Header, Record, Sink, VcpuName, WakeMark, Writer};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::incidents::Incidents;
-use super::predictions::Predictions;
+use super::predictions::{MOST_LISTED, Predictions};
 use super::timeline::{TimelineKeeper, TimelineSink};
 use super::whatif::PredictionOrder;
 use crate::record::culprits_for;
+use queue::{Batch, FlightOrder, FlightQuery, FlightQueue, QUEUE, disconnected, next_order};
 
 /// Maximum size of the ring of recent events, in bytes. [`RING_LENGTH`] is the maximum time that it
 /// covers.
@@ -61,32 +65,17 @@ const PAUSE: Span = Span::from_secs(60);
 /// Maximum number of incidents (recordings of missed deadlines) that are not complete yet.
 const MOST_OPEN: usize = 16;
 
-/// Maximum number of messages queued for the recorder. The daemon's main thread sends this number
-/// in 3 s.
-const QUEUE: usize = 32;
-
 /// Time after which the missed deadlines of a departed vCPU are no longer counted, if another vCPU
 /// now has its slot (index in the session).
 const LATE: Span = Span::from_secs(60);
 
 /// Handle with which the daemon's main thread uses the flight recorder.
 pub(super) struct Flight {
-    orders: SyncSender<FlightOrder>,
+    queue: FlightQueue,
     replies: Receiver<FlightReply>,
     tap: Arc<Tap>,
-    threads: Vec<(VcpuId, Tid)>,
-    /// True if events were dropped because the recorder's queue was full.
-    has_gap: bool,
     /// Number of incidents that were saved.
     pub(super) incidents: u64,
-}
-
-/// Message from the daemon's main thread to the recorder thread.
-enum FlightOrder {
-    Batch(Box<Batch>),
-    Ask(Ticket, Question, Own),
-    /// Copy the most recent part of the ring for a prediction.
-    Window(Box<PredictionOrder>),
 }
 
 /// Names of the VMs that a caller may see. `None` if the caller may see the names of all VMs.
@@ -112,18 +101,6 @@ pub(super) enum FlightReply {
     Answer(Ticket, Result<Answer, Problem>),
     /// The recording of an incident was saved, or saving it failed.
     Incident(Result<Incident, String>),
-}
-
-/// Message with the events since the previous message to the recorder thread.
-struct Batch {
-    entries: Vec<Entry>,
-    events: Vec<Event>,
-    losses: Vec<Loss>,
-    /// Thread id of every vCPU. `None` if no thread id has changed since the last message.
-    threads: Option<Vec<(VcpuId, Tid)>>,
-    /// Time at which the message was sent to the recorder thread, on the monotonic clock.
-    at: Time,
-    has_gap: bool,
 }
 
 impl Flight {
@@ -153,7 +130,8 @@ impl Flight {
             };
             let kept = (incidents, Predictions::open(&state));
             let mut recorder = FlightThread::new((origin, &cpus), header, kept);
-            while let Ok(order) = receiver.recv() {
+            let mut queries = VecDeque::new();
+            while let Some(order) = next_order(&receiver, &mut queries) {
                 for reply in recorder.take(order) {
                     if sender.send(reply).is_err() {
                         return;
@@ -162,40 +140,38 @@ impl Flight {
             }
         };
         Builder::new().name("slackline-flight".into()).spawn(work)?;
-        let (threads, has_gap, incidents) = (Vec::new(), false, 0);
-        Ok(Flight { orders, replies, tap, threads, has_gap, incidents })
+        Ok(Flight { queue: FlightQueue::new(orders), replies, tap, incidents: 0 })
     }
 
     /// Passes the events that the session has recorded to the recorder thread.
     pub(super) fn hand_over(&mut self, entries: &[Entry], session: &Session) {
         let mut events = Vec::new();
         let losses = self.tap.take(&mut events);
-        let threads: Vec<_> = session.threads().collect();
-        let changed = (threads != self.threads).then(|| threads.clone());
-        let has_gap = std::mem::take(&mut self.has_gap);
-        let (entries, at) = (entries.to_vec(), monotonic());
-        let seen = Batch { entries, events, losses, threads: changed, at, has_gap };
-        match self.orders.try_send(FlightOrder::Batch(Box::new(seen))) {
-            Ok(()) => self.threads = threads,
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.has_gap = true,
-        }
+        self.queue.send(entries, (events, losses), session.threads().collect());
     }
 
-    /// Sends a client's query to the recorder. Returns false if the recorder's queue is full.
-    pub(super) fn ask(&self, ticket: Ticket, question: Question, own: Own) -> bool {
-        self.orders.try_send(FlightOrder::Ask(ticket, question, own)).is_ok()
+    /// Sends a client's query to the recorder.
+    ///
+    /// # Errors
+    /// If the recorder has too many unanswered queries, of this principal or in total.
+    pub(super) fn ask(
+        &mut self,
+        asker: (Ticket, Principal),
+        question: Question,
+        own: Own,
+    ) -> Result<(), Problem> {
+        self.queue.ask(asker, question, own)
+    }
+
+    /// Cancels a query whose caller has disconnected.
+    pub(super) fn cancel(&self, ticket: Ticket) {
+        self.queue.cancel(ticket);
     }
 
     /// Orders the recorder to copy the window for a prediction. Returns the order if the recorder's
     /// queue is full.
     pub(super) fn window(&self, order: Box<PredictionOrder>) -> Option<Box<PredictionOrder>> {
-        match self.orders.try_send(FlightOrder::Window(order)) {
-            Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => match order {
-                FlightOrder::Window(order) => Some(order),
-                _ => None,
-            },
-            Ok(()) => None,
-        }
+        self.queue.window(order)
     }
 
     /// Returns the replies of the recorder since the last call.
@@ -205,6 +181,9 @@ impl Flight {
             match self.replies.try_recv() {
                 Ok(reply) => {
                     self.incidents += u64::from(matches!(reply, FlightReply::Incident(Ok(_))));
+                    if let FlightReply::Answer(ticket, _) = &reply {
+                        self.queue.answered(*ticket);
+                    }
                     replies.push(reply);
                 }
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return replies,
@@ -282,6 +261,10 @@ impl FlightThread {
     fn take(&mut self, order: FlightOrder) -> Vec<FlightReply> {
         match order {
             FlightOrder::Batch(seen) => self.seen(*seen),
+            FlightOrder::Window(order) if order.is_cancelled() => {
+                order.take(Err(disconnected()));
+                Vec::new()
+            }
             FlightOrder::Window(order) => {
                 self.end_piece();
                 let (since, own) = order.needs();
@@ -289,7 +272,11 @@ impl FlightThread {
                 order.take(window);
                 Vec::new()
             }
-            FlightOrder::Ask(ticket, question, own) => {
+            FlightOrder::Ask(query) if query.is_cancelled.load(Ordering::Relaxed) => {
+                vec![FlightReply::Answer(query.ticket, Err(disconnected()))]
+            }
+            FlightOrder::Ask(query) => {
+                let FlightQuery { ticket, principal, question, own, .. } = *query;
                 // A query for the timeline is frequent and does not read the ring, so it must not
                 // end the piece.
                 if !matches!(question, Question::Timeline(_)) {
@@ -300,7 +287,9 @@ impl FlightThread {
                     Question::Incident(id) => self.incidents.why(id, own.as_ref()),
                     Question::Incidents => Ok(Answer::Incidents(self.listed(own.as_ref()))),
                     Question::Record(since) => self.record(since),
-                    Question::Predict(predictions) => self.predict(predictions, own.as_ref()),
+                    Question::Predict(predictions) => {
+                        self.predict(principal, predictions, own.as_ref())
+                    }
                     Question::Predictions => Ok(self.predicted(own.as_ref())),
                     Question::Timeline(from) => Ok(self.pictured(from, own.as_ref())),
                 };
@@ -354,6 +343,7 @@ impl FlightThread {
 
     fn predict(
         &mut self,
+        by: Principal,
         predictions: Vec<Prediction>,
         own: Option<&BTreeSet<String>>,
     ) -> Result<Answer, Problem> {
@@ -363,19 +353,15 @@ impl FlightThread {
             let detail = "the prediction is about a VM of another user";
             return Err(Problem::new(Kind::NotAllowed, detail));
         }
-        if !self.predictions.watch(now, wall_ns(), predictions) {
-            let problem = Problem::new(
-                Kind::NotNow,
-                "cannot watch these predictions: the daemon watches at most 1,000 at a time",
-            );
-            return Err(problem.hinting("apply the plan again in a minute"));
-        }
+        self.predictions.watch((now, wall_ns()), by, predictions)?;
         Ok(self.predicted(own))
     }
 
     fn predicted(&self, own: Option<&BTreeSet<String>>) -> Answer {
         let all = self.predictions.all().filter(|it| may_see(own, &it.prediction.vcpu));
-        Answer::Predictions(all.cloned().collect())
+        let all: Vec<_> = all.collect();
+        let newest = &all[all.len().saturating_sub(MOST_LISTED)..];
+        Answer::Predictions(newest.iter().copied().cloned().collect())
     }
 
     fn pictured(&self, from: u64, own: Option<&BTreeSet<String>>) -> Answer {

@@ -7,21 +7,21 @@ use std::collections::BTreeSet;
 
 use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem, WhatIf};
-use slackline_service::{Principal, Ticket};
+use slackline_service::{Principal, Role, Ticket};
 
 use super::flight::Flight;
 use super::{Core, wire};
 
 impl Core {
-    /// Passes a what-if question about the last seconds to a worker. `tenant` is the principal if
-    /// the caller is a tenant. The answer then has only the tenant's own VMs.
+    /// Passes a what-if question about the last seconds to a worker. The answer to a tenant has
+    /// only the tenant's own VMs.
     pub(super) fn ask_whatif(
         &mut self,
         (ticket, principal): (Ticket, Principal),
-        tenant: bool,
+        role: Role,
         asked: WhatIf,
     ) {
-        if let Err(problem) = self.begin_whatif((ticket, principal), tenant, asked) {
+        if let Err(problem) = self.begin_whatif((ticket, principal), role, asked) {
             self.host.say(&wire::refused(ticket, problem));
         }
     }
@@ -47,7 +47,7 @@ impl Core {
     fn begin_whatif(
         &mut self,
         (ticket, principal): (Ticket, Principal),
-        tenant: bool,
+        role: Role,
         asked: WhatIf,
     ) -> Result<(), Problem> {
         asked.check().map_err(|detail| {
@@ -59,6 +59,7 @@ impl Core {
             return Err(Problem::new(Kind::NotNow, "the flight recorder is off")
                 .hinting("start the daemon without --no-recorder"));
         }
+        let tenant = role == Role::Tenant;
         self.check_mechanisms(tenant.then_some(principal))?;
         let own = tenant.then(|| {
             let rows = self.service.listed().map(|(_, listed)| listed.row);
@@ -67,8 +68,8 @@ impl Core {
         });
         let largest = self.largest_of(&asked, own.as_ref());
         let revision = self.service.revision();
-        let order =
-            self.host.whatifs.begin((principal, ticket), (asked, own), (revision, largest))?;
+        let asker = (principal, role, ticket);
+        let order = self.host.whatifs.begin(asker, (asked, own), (revision, largest))?;
         let Some(order) = order else { return Ok(()) };
         if let Some(refused) = self.host.flight.as_ref().and_then(|it| Flight::window(it, order)) {
             let detail = "the flight recorder has not yet processed the latest events";

@@ -1,6 +1,7 @@
 //! The front process, which serves clients. It is started with the listening socket and a link to
 //! the core (the daemon's main thread), and restarted when it ends.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,17 +11,31 @@ use std::time::{Duration, Instant};
 
 use slackline_linux::sys::{Scheduling, SchedulingOf, Tid, set_scheduling};
 
-use slackline_control::link::{Ask, CoreMessage, LONGEST_ASKED, Lines, line, message};
+use slackline_control::link::{
+    Ask, CoreMessage, LONGEST_ASKED, LONGEST_SAID, Lines, Request, line, message,
+};
+use slackline_control::{Kind, Problem};
 
+use slackline_units::Span;
+
+use super::{BEHIND, ROUND};
 use crate::front::handed::hand_over;
 
-/// Maximum number of bytes that may wait for the front process to read them: twice the longest
-/// answer. A front process with more unread bytes is replaced.
-const MOST_UNREAD: usize = 8 * 1024 * 1024;
+/// Maximum number of bytes that may wait for the front process to read them: eight of the longest
+/// answers, since answers of several threads can arrive together. A front process with more unread
+/// bytes is replaced.
+const MOST_UNREAD: usize = 32 * 1024 * 1024;
+
+/// Number of unread bytes above which no further requests of the front process are begun.
+const UNREAD: usize = 2 * 1024 * 1024;
 
 /// Maximum number of requests that the daemon's main thread reads from the front process at once,
 /// before it returns to its other work.
 const MOST_AT_ONCE: usize = 64;
+
+/// Time after which the daemon's main thread begins no further request of the front process, before
+/// it returns to its other work.
+const HEARING: Duration = Duration::from_millis(20);
 
 /// Delay before a front process that ended is replaced. Without the delay, a front process that
 /// cannot start would keep the host busy.
@@ -58,6 +73,12 @@ struct Running {
     child: Child,
     link: UnixStream,
     lines: Lines,
+    /// Requests that were read, and that the daemon's main thread has not begun.
+    asked: VecDeque<Ask>,
+    /// True if a whole line may be left in `lines`.
+    has_lines: bool,
+    /// Time at which the daemon's main thread returns to its other work.
+    until: Instant,
     /// Bytes that are to be sent to the front process, and that the link has not accepted yet.
     unread: Vec<u8>,
 }
@@ -81,9 +102,24 @@ impl FrontProcess {
     }
 
     /// Returns the descriptor of the link to the front process, to wait for its messages. `None` if
-    /// the process is not running.
+    /// the process is not running, or has too many unread bytes to be heard.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.running.as_ref().map(|running| running.link.as_fd())
+        let running = self.running.as_ref().filter(|running| running.unread.len() <= UNREAD);
+        running.map(|running| running.link.as_fd())
+    }
+
+    /// Returns the longest time for which the daemon's main thread may sleep. Zero if a request
+    /// was read, or can be read without waiting for the link.
+    pub(super) fn longest_sleep(front: Option<&FrontProcess>) -> Span {
+        match front {
+            Some(front) if front.has_more() => Span::ZERO,
+            Some(front) if front.is_behind() || front.fd().is_none() => BEHIND,
+            _ => ROUND,
+        }
+    }
+
+    fn has_more(&self) -> bool {
+        self.running.as_ref().is_some_and(Running::has_more)
     }
 
     /// Starts a new front process if none is running, and the last one ended at least [`PAUSE`]
@@ -117,38 +153,45 @@ impl FrontProcess {
         self.next = Instant::now() + PAUSE;
     }
 
-    /// Returns the requests that the front process has sent. If the process sends an invalid
-    /// message, it is broken or compromised, and is replaced.
-    pub(super) fn heard(&mut self) -> Vec<Ask> {
-        let Some(running) = &mut self.running else { return Vec::new() };
-        match running.read() {
-            Ok(asked) => asked,
-            Err(_) => {
-                self.drop_it();
-                Vec::new()
-            }
+    /// Sends the bytes that the front process did not accept earlier, and reads the requests that
+    /// it has sent. If the process sends an invalid message, it is broken or compromised, and is
+    /// replaced.
+    pub(super) fn hear(&mut self) {
+        self.flush();
+        if self.running.as_mut().is_some_and(|running| running.read().is_err()) {
+            self.drop_it();
         }
     }
 
+    /// Returns the next request that was read. `None` if there is none, if requests have already
+    /// taken [`HEARING`] since [`hear`](FrontProcess::hear), or if too many answers are unread.
+    pub(super) fn next_ask(&mut self) -> Option<Ask> {
+        let running = self.running.as_mut()?;
+        let may_begin = running.unread.len() <= UNREAD && Instant::now() < running.until;
+        may_begin.then(|| running.asked.pop_front())?
+    }
+
     /// Sends a message to the front process without blocking. Bytes that the process does not
-    /// accept yet are kept for later.
+    /// accept yet are kept for later. An answer that is too long for the link is replaced by a
+    /// refusal.
     pub(super) fn say(&mut self, said: &CoreMessage) {
         let Some(running) = &mut self.running else { return };
-        running.unread.extend_from_slice(&line(said));
+        let Some(line) = line_within(said, LONGEST_SAID) else { return };
+        running.unread.extend_from_slice(&line);
         if running.flush().is_err() || running.unread.len() > MOST_UNREAD {
             self.drop_it();
         }
     }
 
     /// Sends the bytes that the front process did not accept earlier.
-    pub(super) fn flush(&mut self) {
+    fn flush(&mut self) {
         if self.running.as_mut().is_some_and(|running| running.flush().is_err()) {
             self.drop_it();
         }
     }
 
     /// Returns true if bytes for the front process still wait to be sent.
-    pub(super) fn is_behind(&self) -> bool {
+    fn is_behind(&self) -> bool {
         self.running.as_ref().is_some_and(|running| !running.unread.is_empty())
     }
 }
@@ -187,36 +230,180 @@ impl Running {
         let to = SchedulingOf { class: Scheduling::Other { nice: NICE }, reset_on_fork: false };
         // If the kernel refuses, the front keeps the nice value of the daemon.
         let _ = pid.map(|pid| set_scheduling(pid, &to));
-        Ok(Running { child, link, lines: Lines::new(LONGEST_ASKED), unread: Vec::new() })
+        Ok(Running {
+            child,
+            link,
+            lines: Lines::new(LONGEST_ASKED),
+            asked: VecDeque::new(),
+            has_lines: false,
+            until: Instant::now(),
+            unread: Vec::new(),
+        })
     }
 
-    fn read(&mut self) -> io::Result<Vec<Ask>> {
-        let mut asked = Vec::new();
-        let mut bytes = [0; 64 * 1024];
-        match self.link.read(&mut bytes) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(count) => self.lines.push(&bytes[..count]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
+    fn has_more(&self) -> bool {
+        self.unread.len() <= UNREAD && (self.has_lines || !self.asked.is_empty())
+    }
+
+    /// Reads requests, up to [`MOST_AT_ONCE`]. Requests whose callers have disconnected meanwhile
+    /// are dropped.
+    fn read(&mut self) -> io::Result<()> {
+        self.until = Instant::now() + HEARING;
+        if self.unread.len() > UNREAD {
+            return Ok(());
         }
-        while asked.len() < MOST_AT_ONCE
-            && let Some(line) = self.lines.next_line().map_err(io::Error::other)?
-        {
-            asked.push(message(&line).map_err(io::Error::other)?);
+        if !self.has_lines {
+            let mut bytes = [0; 64 * 1024];
+            match self.link.read(&mut bytes) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.lines.push(&bytes[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+            self.has_lines = true;
         }
-        Ok(asked)
+        while self.asked.len() < MOST_AT_ONCE {
+            let Some(line) = self.lines.next_line().map_err(io::Error::other)? else {
+                self.has_lines = false;
+                break;
+            };
+            self.asked.push_back(message(&line).map_err(io::Error::other)?);
+        }
+        let cancels = self.asked.iter().filter(|ask| matches!(ask.request, Request::Cancel));
+        let cancelled: BTreeSet<u64> = cancels.map(|ask| ask.ticket).collect();
+        let is_cancel = |ask: &Ask| matches!(ask.request, Request::Cancel);
+        self.asked.retain(|ask| is_cancel(ask) || !cancelled.contains(&ask.ticket));
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        while !self.unread.is_empty() {
-            match self.link.write(&self.unread) {
+        // The bytes are removed once, since each removal moves all that follow.
+        let mut sent = 0;
+        while sent < self.unread.len() {
+            match self.link.write(&self.unread[sent..]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => drop(self.unread.drain(..count)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
+        drop(self.unread.drain(..sent));
         Ok(())
+    }
+}
+
+/// Returns a message as a line of at most `longest` bytes. An answer that is longer becomes a
+/// refusal. `None` for an event that is longer: clients read it from the ledger.
+fn line_within(said: &CoreMessage, longest: usize) -> Option<Vec<u8>> {
+    let whole = line(said);
+    // The line break does not count.
+    let length = whole.len() - 1;
+    if length <= longest {
+        return Some(whole);
+    }
+    let (CoreMessage::Answer { ticket, .. } | CoreMessage::Refused { ticket, .. }) = *said else {
+        return None;
+    };
+    let detail = format!("the answer has {length} bytes; at most {longest} are allowed");
+    let problem = Problem::new(Kind::TooLarge, detail);
+    let problem = Box::new(problem.hinting("ask for less, such as a single VM or reservation"));
+    Some(line(&CoreMessage::Refused { ticket, problem }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use slackline_control::link::{Answer, CallerIdentity};
+    use slackline_control::{Machine, Role};
+
+    use super::*;
+
+    /// Starts a shell as the front process, with a folder for its socket and files.
+    fn front(script: &str) -> (FrontProcess, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
+        let script = script.replace("FILE", &folder.path().join("heard").display().to_string());
+        let command =
+            FrontCommand { program: "/bin/sh".into(), arguments: vec!["-c".into(), script.into()] };
+        (FrontProcess::start(command, listener, [None, None, None]).unwrap(), folder)
+    }
+
+    fn ask(ticket: u64, request: Request) -> Ask {
+        let who = CallerIdentity::User { uid: 0, gids: Vec::new() };
+        Ask { ticket, who, key: None, request }
+    }
+
+    #[test]
+    fn overlong_answer_reaches_front_process_as_refusal_and_keeps_it_alive() {
+        let (mut front, folder) = front("exec cat > FILE");
+        let before = front.pid();
+        let machine = Machine {
+            kind: "qemu".into(),
+            binding: "qemu:a".into(),
+            name: "\u{1}".repeat(1 << 20),
+            uid: 0,
+            pid: 1,
+            cpu_ppm: None,
+            vcpus: Vec::new(),
+            reserved: None,
+            why: None,
+        };
+        front.say(&CoreMessage::Answer { ticket: 7, answer: Answer::Machines(vec![machine]) });
+        let you = Answer::You(Role::Operator);
+        front.say(&CoreMessage::Answer { ticket: 8, answer: you.clone() });
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let heard = loop {
+            front.flush();
+            let text = fs::read(folder.path().join("heard")).unwrap_or_default();
+            if text.iter().filter(|byte| **byte == b'\n').count() == 2 {
+                break text;
+            }
+            assert!(Instant::now() < deadline, "{} bytes arrived", text.len());
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        let mut lines = Lines::new(LONGEST_SAID);
+        lines.push(&heard);
+        let mut next = || message(&lines.next_line().unwrap().unwrap()).unwrap();
+        let CoreMessage::Refused { ticket: 7, problem } = next() else { panic!("no refusal") };
+        assert_eq!(problem.kind, Kind::TooLarge);
+        assert!(problem.detail.ends_with("bytes; at most 4194304 are allowed"), "{problem:?}");
+        assert_eq!(next(), CoreMessage::Answer { ticket: 8, answer: you });
+        assert!(!front.look_after() && front.pid() == before && front.restarts == 0);
+    }
+
+    #[test]
+    fn requests_left_after_a_batch_are_read_without_delay() {
+        let (mut front, _folder) = front("exec sleep 60");
+        let running = front.running.as_mut().unwrap();
+        let asks: Vec<u8> = (0..100).flat_map(|ticket| line(&ask(ticket, Request::Host))).collect();
+        running.lines.push(&asks);
+        running.lines.push(&line(&ask(99, Request::Cancel)));
+        let mut heard = Vec::new();
+        front.hear();
+        while FrontProcess::longest_sleep(Some(&front)) == Span::ZERO {
+            while let Some(ask) = front.next_ask() {
+                heard.push(ask);
+            }
+            front.hear();
+        }
+        let tickets: Vec<u64> = heard.iter().map(|ask| ask.ticket).collect();
+        assert_eq!(tickets, (0..100).collect::<Vec<_>>());
+        assert_eq!(heard[99].request, Request::Cancel, "the caller of request 99 has left");
+    }
+
+    #[test]
+    fn front_process_with_unread_answers_is_heard_later() {
+        let (mut front, _folder) = front("exec sleep 60");
+        let running = front.running.as_mut().unwrap();
+        running.lines.push(&line(&ask(1, Request::Host)));
+        running.unread = vec![b'\n'; UNREAD + (1 << 20)];
+        front.hear();
+        assert!(front.fd().is_none() && FrontProcess::longest_sleep(Some(&front)) == BEHIND);
+        assert_eq!(front.next_ask(), None);
+        front.running.as_mut().unwrap().unread.clear();
+        front.hear();
+        assert_eq!(front.next_ask().map(|ask| ask.ticket), Some(1));
     }
 }

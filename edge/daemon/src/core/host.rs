@@ -154,10 +154,6 @@ impl Host {
         self.tally.begin(domain, now);
     }
 
-    pub(super) fn is_front_behind(&self) -> bool {
-        self.front.as_ref().is_some_and(|front| front.is_behind() || front.fd().is_none())
-    }
-
     /// Keeps the details of a request until the request is answered.
     pub(super) fn remember(&mut self, asked: &ClientRequest, rest: Rest) {
         while self.rests.len() >= MOST_RESTS {
@@ -223,6 +219,7 @@ impl Host {
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.lookups.cancel(ticket);
         self.whatifs.cancel(ticket);
+        self.flight.as_ref().inspect(|flight| flight.cancel(ticket));
         self.rests.remove(&ticket);
     }
 

@@ -1,7 +1,8 @@
 //! Stored recordings of missed deadlines (incidents), in a subfolder of the ledger's folder. The
 //! name of a file contains the time, the number of missed deadlines, and the VM.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufReader};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -16,8 +17,8 @@ use slackline_units::Span;
 use crate::record::culprits_for;
 
 /// Maximum number of stored incidents. The total size of the files and the age of each file are
-/// limited too. When a limit is exceeded, the oldest incidents are deleted. The newest incident is
-/// kept at any size, until it is too old.
+/// limited too. When a limit is exceeded, the oldest incidents of the VM with the most incidents
+/// are deleted. The newest incident is kept at any size, until it is too old.
 const MOST: usize = 200;
 const MOST_BYTES: u64 = 256 << 20;
 const LONGEST: Span = Span::from_secs(30 * 24 * 3600);
@@ -121,7 +122,7 @@ impl Incidents {
         Ok(file)
     }
 
-    /// Deletes the oldest incidents beyond the limits. The age limit applies to the newest incident
+    /// Deletes incidents beyond the limits. The age limit applies to the newest incident
     /// too, since incidents contain names of VMs and processes.
     pub(super) fn tidy(&mut self, now_ns: u64) {
         let oldest = now_ns.saturating_sub(LONGEST.ns());
@@ -132,10 +133,26 @@ impl Incidents {
             if !is_old && (!is_excess || others.is_empty()) {
                 return;
             }
-            let gone = self.all.remove(0);
+            let gone = self.all.remove(if is_old { 0 } else { self.surplus() });
             bytes -= gone.bytes;
             let _ = gone.file.map(fs::remove_file);
         }
+    }
+}
+
+impl Incidents {
+    /// Returns the index of the incident that is deleted when a limit is exceeded: the oldest of
+    /// the VM with the most incidents, or with the most bytes if they exceed their limit.
+    fn surplus(&self) -> usize {
+        let older = &self.all[..self.all.len() - 1];
+        let mut held: BTreeMap<&str, (u64, usize)> = BTreeMap::new();
+        let is_by_number = self.all.len() > MOST;
+        for (index, incident) in older.iter().enumerate() {
+            let size = if is_by_number { 1 } else { incident.bytes };
+            held.entry(&incident.name).or_insert((0, index)).0 += size;
+        }
+        let most = held.into_values().max_by_key(|&(size, oldest)| (size, Reverse(oldest)));
+        most.map_or(0, |(_, oldest)| oldest)
     }
 }
 
@@ -210,6 +227,25 @@ mod tests {
         let lengths = [0, 1, 2].map(|at| save_large(1_250 + month + at, MOST_BYTES / 2));
         assert_eq!(lengths, [2, 2, 2], "256 MiB in total");
         assert_eq!(save_large(1_253 + month, MOST_BYTES + 1), 1, "the newest is kept");
+    }
+
+    #[test]
+    fn vm_with_many_incidents_does_not_displace_those_of_others() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut incidents = Incidents::open(folder.path(), 0).expect("a folder for the test");
+        let mut save_of = |name: &str, at_s: u64, bytes: u64| {
+            let write = |file: File| file.set_len(bytes);
+            incidents.save((at_s * SECOND, name, 3), write).expect("a folder for the test");
+            let of = |name| incidents.all.iter().filter(|it| it.name == name).count();
+            (of("web"), of("noisy"))
+        };
+        save_of("web", 1_000, 1);
+        let saved = (0..500).map(|nth| save_of("noisy", 1_001 + nth, 1)).last();
+        assert_eq!(saved, Some((1, 199)));
+        assert_eq!(save_of("noisy", 2_000, MOST_BYTES / 2), (1, 199));
+        // Its older incidents are deleted until the total size is within the limit.
+        assert_eq!(save_of("noisy", 2_001, MOST_BYTES / 2), (1, 1));
+        assert_eq!(save_of("web", 2_002, 1), (2, 1), "the newest is kept");
     }
 
     #[test]

@@ -1,19 +1,28 @@
 //! Predictions about changes that were applied, compared with the measured results. A file in the
 //! folder of the ledger has a line for each prediction.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use slackline_control::{Prediction, PredictionOutcome, PredictionRecord};
+use slackline_control::{Kind, Prediction, PredictionOutcome, PredictionRecord, Problem};
 use slackline_live::recorder::ring::FlightRing;
-use slackline_metrics::Meter;
+use slackline_metrics::{Meter, Summary};
+use slackline_service::Principal;
 use slackline_trace::Header;
 use slackline_units::{Span, Time};
 
 /// Size of the file in bytes at which its older half is dropped.
-const MOST_BYTES: usize = 64 << 20;
+const MOST_BYTES: usize = 2 << 20;
+
+/// Maximum number of predictions in an answer, the newest ones.
+pub(super) const MOST_LISTED: usize = 500;
+
+/// Maximum length of the name of a vCPU, in bytes: the longest name of a reservation, a dot and a
+/// number.
+const LONGEST_NAME: usize = 80;
 
 /// Longest time for which a prediction is checked: half of the time that the recorder's ring
 /// covers.
@@ -23,8 +32,17 @@ const LONGEST: Span = Span::from_secs(30);
 /// still arrive.
 const SETTLING: Span = Span::from_ms(500);
 
-/// Maximum number of predictions that are being checked at the same time.
-const MOST_OPEN: usize = 1_000;
+/// Maximum number of predictions that are being checked at the same time, in total and of one
+/// principal.
+const MOST_OPEN: usize = 2_000;
+const MOST_OPEN_EACH: usize = 400;
+
+/// Maximum number of lists of predictions that are being checked for one principal at the same
+/// time. To check a list, the events since its start are read once.
+const MOST_LISTS_EACH: usize = 8;
+
+/// Maximum number of lists that one call of [`settle`](Predictions::settle) checks.
+const MOST_SETTLED: usize = 4;
 
 /// All predictions, from the oldest to the newest.
 #[derive(Debug)]
@@ -38,34 +56,79 @@ pub(super) struct Predictions {
 /// A prediction whose time has not passed yet.
 #[derive(Debug)]
 struct OpenPrediction {
+    by: Principal,
     from: Time,
     until: Time,
     predicted: PredictionRecord,
 }
 
 impl Predictions {
-    /// Reads the file of predictions, if it exists. Damaged lines are skipped.
+    /// Reads the file of predictions, if it exists. Damaged lines are skipped, and the oldest
+    /// predictions of a file that is too long are dropped.
     pub(super) fn open(folder: &Path) -> Predictions {
         let file = folder.join("predictions");
         let bytes = fs::read(&file).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
-        let all = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        Predictions { file, bytes: bytes.len(), all, open: Vec::new() }
+        let all = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let is_short = |it: &PredictionRecord| it.prediction.vcpu.len() <= LONGEST_NAME;
+        let all: Vec<PredictionRecord> = all.filter(is_short).collect();
+        let mut predictions = Predictions { file, bytes: bytes.len(), all, open: Vec::new() };
+        while predictions.bytes > MOST_BYTES && predictions.drop_older_half().is_ok() {}
+        predictions
     }
 
-    /// Starts checking predictions. Returns false if too many predictions are being checked
-    /// already.
-    pub(super) fn watch(&mut self, now: Time, wall_ns: u64, predictions: Vec<Prediction>) -> bool {
-        if self.open.len() + predictions.len() > MOST_OPEN {
-            return false;
+    /// Starts checking predictions.
+    ///
+    /// # Errors
+    /// If the name of a vCPU is too long, or if too many predictions are being checked already.
+    pub(super) fn watch(
+        &mut self,
+        (now, wall_ns): (Time, u64),
+        by: Principal,
+        predictions: Vec<Prediction>,
+    ) -> Result<(), Problem> {
+        if let Some(long) = predictions.iter().find(|it| it.vcpu.len() > LONGEST_NAME) {
+            let length = long.vcpu.len();
+            let detail = format!(
+                "cannot watch these predictions: the name of a vCPU has {length} bytes; at most \
+                 {LONGEST_NAME} are allowed"
+            );
+            return Err(Problem::new(Kind::Bad, detail));
+        }
+        let own = self.open.iter().filter(|open| open.by == by);
+        let mut lists: Vec<Time> = own.map(|open| open.from).collect();
+        let own = lists.len() + predictions.len();
+        lists.dedup();
+        let refused = |says: String| {
+            let detail = format!("cannot watch these predictions: {says}");
+            let problem = Problem::new(Kind::NotNow, detail);
+            Err(problem.hinting("apply the plan again in a minute"))
+        };
+        if own > MOST_OPEN_EACH {
+            return refused(format!(
+                "this user would have {own} at a time; at most {MOST_OPEN_EACH} are allowed"
+            ));
+        }
+        if lists.len() >= MOST_LISTS_EACH {
+            return refused(format!(
+                "this user already has {} lists of predictions; at most {MOST_LISTS_EACH} are \
+                 allowed at a time",
+                lists.len()
+            ));
+        }
+        let all = self.open.len() + predictions.len();
+        if all > MOST_OPEN {
+            return refused(format!(
+                "the daemon would watch {all} at a time; at most {MOST_OPEN} are allowed"
+            ));
         }
         for prediction in predictions {
             let from = now + SETTLING;
             let until = from + Span::from_ns(prediction.length_ns).min(LONGEST);
             let predicted = PredictionRecord { at_ns: wall_ns, prediction, outcome: None };
-            self.open.push(OpenPrediction { from, until, predicted });
+            self.open.push(OpenPrediction { by, from, until, predicted });
         }
-        true
+        Ok(())
     }
 
     /// Returns true if the time of a prediction has passed. The caller can then
@@ -79,7 +142,9 @@ impl Predictions {
         self.all.iter().chain(self.open.iter().map(|open| &open.predicted))
     }
 
-    /// Compares the predictions whose time has passed with the events in the recorder's ring.
+    /// Compares predictions whose time has passed with the events in the recorder's ring. Of
+    /// predictions that begin at the same time, all are compared together. At most
+    /// [`MOST_SETTLED`] such lists are compared. The next call compares the others.
     ///
     /// # Errors
     ///
@@ -90,11 +155,21 @@ impl Predictions {
         header: &Header,
         ring: &FlightRing,
     ) -> io::Result<()> {
-        let ended = |open: &mut OpenPrediction| open.until <= now;
-        let ended: Vec<OpenPrediction> = self.open.extract_if(.., ended).collect();
+        // A summary is `None` if the events cannot be read.
+        let mut measured: BTreeMap<Time, Option<Summary>> = BTreeMap::new();
+        let ended = self.open.extract_if(.., |open| {
+            let is_taken = measured.contains_key(&open.from) || measured.len() < MOST_SETTLED;
+            let has_ended = open.until <= now && is_taken;
+            if has_ended {
+                measured.entry(open.from).or_insert_with(|| summary(open.from, (header, ring)));
+            }
+            has_ended
+        });
+        let ended: Vec<OpenPrediction> = ended.collect();
         let mut written = Ok(());
         for OpenPrediction { from, mut predicted, .. } in ended {
-            predicted.outcome = outcome(&predicted.prediction, from, (header, ring));
+            let summary = measured.get(&from).and_then(Option::as_ref);
+            predicted.outcome = summary.and_then(|it| outcome(&predicted.prediction, it));
             written = written.and(self.write(&predicted));
             self.all.push(predicted);
         }
@@ -130,17 +205,16 @@ fn private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     options.create(true).mode(0o600).open(path)
 }
 
-/// Returns the measured outcome for a vCPU over the time of its prediction. `None` if the vCPU has
-/// left.
-fn outcome(
-    prediction: &Prediction,
-    from: Time,
-    (header, ring): (&Header, &FlightRing),
-) -> Option<PredictionOutcome> {
+/// Returns the numbers of all vCPUs from a given time on. `None` if the events cannot be read.
+fn summary(from: Time, (header, ring): (&Header, &FlightRing)) -> Option<Summary> {
     let header = Header { warmup: from.since(Time::START), ..header.clone() };
     let mut meter = Meter::new(&header);
     ring.replay(from, &mut meter).ok()?;
-    let summary = meter.view().ok()?;
+    meter.view().ok()
+}
+
+/// Returns the measured outcome for a vCPU. `None` if the vCPU has left.
+fn outcome(prediction: &Prediction, summary: &Summary) -> Option<PredictionOutcome> {
     let vcpu = summary.vcpus.iter().find(|vcpu| vcpu.name == prediction.vcpu)?;
     let length = summary.length.ns().max(1);
     let ppm = u128::from(vcpu.delivered.ns()) * 1_000_000 / u128::from(length);
@@ -170,7 +244,8 @@ mod tests {
             wait_p99_ns: None,
         };
         let now = Time::START + Span::from_secs(5);
-        assert!(predictions.watch(now, 7, vec![prediction("web.0"), prediction("db.0")]));
+        let both = vec![prediction("web.0"), prediction("db.0")];
+        predictions.watch((now, 7), Principal::User(0), both).expect("two predictions");
         let header = crate::core::tally::header("edf", 1, slackline_trace::Knowledge::ALL);
         let ring = FlightRing::new(&header, 1 << 20, Span::from_secs(60));
         assert!(!predictions.is_due(now + Span::from_secs(2)));
@@ -189,5 +264,69 @@ mod tests {
         let again = Predictions::open(folder.path());
         assert_eq!(again.all, predictions.all);
         assert!(again.all[0].outcome.is_none(), "a vCPU that is not in the ring has no outcome");
+    }
+
+    fn prediction(vcpu: String) -> Prediction {
+        let (length_ns, share_ppm) = (1, (1, 2));
+        Prediction { vcpu, length_ns, share_ppm, missed: None, wait_p99_ns: None }
+    }
+
+    #[test]
+    fn watched_predictions_are_limited_per_user_and_in_name_length() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut predictions = Predictions::open(folder.path());
+        let mut watch = |user, second, count: usize| {
+            let at = Time::START + Span::from_secs(second);
+            let list = vec![prediction("web.0".into()); count];
+            predictions.watch((at, 7), Principal::User(user), list)
+        };
+        assert_eq!(watch(1, 1, 400), Ok(()));
+        let problem = watch(1, 2, 1).expect_err("401 predictions");
+        assert!(problem.detail.ends_with("401 at a time; at most 400 are allowed"), "{problem:?}");
+        for second in 0..8 {
+            assert_eq!(watch(2, second, 1), Ok(()), "{second}");
+        }
+        assert_eq!(watch(2, 8, 1).expect_err("nine lists").kind, Kind::NotNow);
+        for user in 3..6 {
+            assert_eq!(watch(user, 1, 400), Ok(()));
+        }
+        assert_eq!(watch(6, 1, 392), Ok(()));
+        assert!(watch(7, 1, 1).is_err(), "2,000 are being checked");
+        let long = vec![prediction(format!("web.{}", "0".repeat(100)))];
+        let refused = predictions.watch((Time::START, 7), Principal::User(0), long);
+        assert_eq!(refused.expect_err("a long name").kind, Kind::Bad);
+    }
+
+    #[test]
+    fn predictions_of_one_list_are_settled_by_one_reading() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut predictions = Predictions::open(folder.path());
+        for (user, second) in [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)] {
+            let at = Time::START + Span::from_secs(second);
+            let list = vec![prediction("web.0".into()); 100];
+            predictions.watch((at, 7), Principal::User(user), list).expect("100 predictions");
+        }
+        let header = crate::core::tally::header("edf", 1, slackline_trace::Knowledge::ALL);
+        let ring = FlightRing::new(&header, 1 << 20, Span::from_secs(60));
+        let later = Time::START + Span::from_secs(10);
+        predictions.settle(later, &header, &ring).expect("a file for the test");
+        assert_eq!((predictions.all.len(), predictions.open.len()), (400, 100));
+        predictions.settle(later, &header, &ring).expect("a file for the test");
+        assert_eq!((predictions.all.len(), predictions.open.len()), (500, 0));
+    }
+
+    #[test]
+    fn long_file_of_predictions_is_shortened_when_it_is_opened() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let record = |vcpu| {
+            let it = PredictionRecord { at_ns: 5, prediction: prediction(vcpu), outcome: None };
+            serde_json::to_string(&it).expect("a record") + "\n"
+        };
+        let mut text = record("a.".to_owned() + &"0".repeat(15_000)).repeat(300);
+        text += &record("web.0".into()).repeat(50_000);
+        fs::write(folder.path().join("predictions"), &text).expect("a file for the test");
+        let predictions = Predictions::open(folder.path());
+        assert!(predictions.bytes <= MOST_BYTES && predictions.all.len() >= 6_000);
+        assert!(predictions.all.iter().all(|it| it.prediction.vcpu == "web.0"));
     }
 }

@@ -58,7 +58,7 @@ impl Host {
     /// tenant, who may see only the tenant's own VMs.
     pub(super) fn ask_flight(
         &mut self,
-        (ticket, question): (Ticket, Question),
+        ((ticket, principal), question): ((Ticket, Principal), Question),
         tenant: Option<Principal>,
         service: &Service,
     ) {
@@ -78,16 +78,13 @@ impl Host {
                 return self.say(&wire::refused(ticket, problem));
             }
         }
-        let problem = match &self.flight {
-            None => Problem::new(Kind::NotNow, "the flight recorder is off")
-                .hinting("start the daemon without --no-recorder"),
-            Some(flight) if flight.ask(ticket, question, own) => return,
-            Some(_) => Problem::new(
-                Kind::NotNow,
-                "the flight recorder has not yet processed the latest events",
-            )
-            .hinting("ask again in a second"),
+        let asked = match &mut self.flight {
+            None => Err(Problem::new(Kind::NotNow, "the flight recorder is off")
+                .hinting("start the daemon without --no-recorder")),
+            Some(flight) => flight.ask((ticket, principal), question, own),
         };
-        self.say(&wire::refused(ticket, problem));
+        if let Err(problem) = asked {
+            self.say(&wire::refused(ticket, problem));
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! *places* is a vCPU of the session. A place keeps its vCPU name when it gets another thread of
 //! the VM.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slackline_fence::FenceError;
 use slackline_linux::sys::{Tid, get_affinity};
@@ -26,6 +26,8 @@ pub(super) struct Scheduler {
     /// Kernel's numbers of the session's CPUs. The index is the number of the CPU in the session.
     pub(super) cpus: Vec<CpuId>,
     pub(super) domains: BTreeMap<DomId, Domain>,
+    /// Domain of each reservation, by name.
+    by_name: BTreeMap<String, DomId>,
     /// VMs that were found by look-ups or discovery. Places of a domain get their threads from
     /// them.
     pub(super) found: BTreeMap<Identity, FoundMachine>,
@@ -67,8 +69,8 @@ impl Scheduler {
     /// Creates a scheduler without domains. With `is_kept`, the kernel goes on enforcing its
     /// reservations for some time after this process has ended.
     pub(super) fn new(session: Session, cpus: Vec<CpuId>, is_kept: bool) -> Scheduler {
-        let (domains, found) = (BTreeMap::new(), BTreeMap::new());
-        Scheduler { session, cpus, domains, found, front: None, is_kept }
+        let (domains, by_name, found) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Scheduler { session, cpus, domains, by_name, found, front: None, is_kept }
     }
 
     /// Returns the kernel's numbers of the CPUs that the session schedules.
@@ -103,6 +105,7 @@ impl Scheduler {
             match result {
                 Ok(ids) => {
                     self.domains.insert(joining.domain, Domain::new(joining, &ids));
+                    self.by_name.insert(joining.name.to_string(), joining.domain);
                     if let Err(error) = self.begin_domain(joining.domain, joining.seats) {
                         self.leave(joining.domain);
                         answers[index] = Err(error);
@@ -407,7 +410,9 @@ impl Scheduler {
     pub(super) fn leave(&mut self, domain: DomId) {
         self.leave_kernel(domain);
         self.drop_places(domain, 0);
-        self.domains.remove(&domain);
+        let left = self.domains.remove(&domain);
+        let name = left.map(|left| left.name).filter(|name| self.domain_of(name) == Some(domain));
+        name.map(|name| self.by_name.remove(&name));
     }
 
     /// Returns the available slice of each CPU, as [`World::room`](slackline_service::World::room)
@@ -478,8 +483,7 @@ impl Scheduler {
 
     /// Returns the domain with this name.
     pub(super) fn domain_of(&self, name: &str) -> Option<DomId> {
-        let domain = self.domains.iter().find(|(_, known)| known.name == name);
-        domain.map(|(&domain, _)| domain)
+        self.by_name.get(name).copied()
     }
 
     /// Returns the share of each CPU that all reservations together may use.
@@ -504,7 +508,7 @@ impl Scheduler {
 
     /// Drops the records of VMs that were looked up and have no reservation.
     pub(super) fn forget_found(&mut self) {
-        let held: Vec<Identity> = self.held().map(|(_, identity)| identity).collect();
+        let held: BTreeSet<Identity> = self.held().map(|(_, identity)| identity).collect();
         self.found.retain(|identity, _| held.contains(identity));
     }
 }

@@ -67,9 +67,9 @@ pub(super) struct CpuTally {
 struct SummaryWindows {
     /// Numbers of the recent window. vCPUs of domains that changed within it are counted from the
     /// change on.
-    lately: Vec<VcpuSummary>,
+    lately: BTreeMap<DomId, Vec<VcpuSummary>>,
     /// Numbers since the daemon started.
-    all: Vec<VcpuSummary>,
+    all: BTreeMap<DomId, Vec<VcpuSummary>>,
 }
 
 impl Tally {
@@ -119,7 +119,7 @@ impl Tally {
         // The domain has no recent numbers until they are computed again. To do that at once would
         // take long if many domains change.
         if let Some((_, seen)) = &mut self.looked {
-            seen.lately.retain(|vcpu| vcpu.id.domain() != domain);
+            seen.lately.remove(&domain);
         }
     }
 
@@ -146,8 +146,7 @@ impl Tally {
     pub(super) fn delivered(&mut self, domain: DomId, now: Time) -> (Delivery, Delivery) {
         let all = self.by_vcpu(domain, now);
         let all = all.into_values().map(|sum| sum.delivered).fold(Delivery::default(), both);
-        let lately = self.look(now).lately.iter();
-        let lately = lately.filter(|vcpu| vcpu.id.domain() == domain);
+        let lately = self.look(now).lately.get(&domain).into_iter().flatten();
         let lately = lately.map(|vcpu| of(vcpu).delivered).fold(Delivery::default(), both);
         (lately, all)
     }
@@ -167,7 +166,7 @@ impl Tally {
             *counters = Sum::counted(*counters, sum);
         };
         self.before.iter().for_each(|(&(domain, _), sum)| add(domain, sum));
-        for vcpu in &self.look(now).all {
+        for vcpu in self.look(now).all.values().flatten() {
             add(vcpu.id.domain(), &of(vcpu));
         }
         all
@@ -178,7 +177,7 @@ impl Tally {
         let before = self.before.range((domain, 0)..=(domain, u16::MAX));
         let mut sums: BTreeMap<u16, Sum> =
             before.map(|(&(_, number), sum)| (number, *sum)).collect();
-        for vcpu in self.look(now).all.iter().filter(|vcpu| vcpu.id.domain() == domain) {
+        for vcpu in self.look(now).all.get(&domain).into_iter().flatten() {
             sums.entry(vcpu.id.number()).or_default().add(vcpu);
         }
         for (&number, sum) in &mut sums {
@@ -207,10 +206,14 @@ pub(super) fn header(policy: &str, cpus: usize, knows: Knowledge) -> Header {
     }
 }
 
-/// Returns the vCPUs of a summary, or none if the summary failed. It fails only if a record names
-/// an unknown vCPU, which is a bug.
-fn vcpus<E>(view: Result<Summary, E>) -> Vec<VcpuSummary> {
-    view.map_or_else(|_| Vec::new(), |it| it.vcpus)
+/// Returns the vCPUs of a summary by domain, or none if the summary failed. It fails only if a
+/// record names an unknown vCPU, which is a bug.
+fn vcpus<E>(view: Result<Summary, E>) -> BTreeMap<DomId, Vec<VcpuSummary>> {
+    let mut by_domain: BTreeMap<DomId, Vec<VcpuSummary>> = BTreeMap::new();
+    for vcpu in view.map_or_else(|_| Vec::new(), |it| it.vcpus) {
+        by_domain.entry(vcpu.id.domain()).or_default().push(vcpu);
+    }
+    by_domain
 }
 
 fn called(vcpu: &VcpuSummary) -> (DomId, u16) {

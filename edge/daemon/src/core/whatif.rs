@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use slackline_control::{Kind, LargestShare, Problem, WhatIf, WhatIfAnswer};
-use slackline_service::{Principal, Ticket};
+use slackline_service::{Principal, Role, Ticket};
 use slackline_units::Span;
 
 use super::front_process::FrontCommand as WorkerCommand;
@@ -30,6 +30,12 @@ const WITHIN: Duration = Duration::from_secs(10);
 
 /// Maximum number of predictions that are made at the same time.
 const MOST_AT_ONCE: usize = 10;
+
+/// Number of [`MOST_AT_ONCE`] that only administrators may request.
+const KEPT_AT_ONCE: usize = 2;
+
+/// Maximum number of idle workers that keep a recording.
+const MOST_IDLE: usize = 10;
 
 /// Time for which a worker keeps its recording for further questions.
 const KEPT: Duration = Duration::from_secs(5);
@@ -111,7 +117,7 @@ impl Whatifs {
     /// If a prediction for the principal is running, or if too many predictions are running.
     pub(super) fn begin(
         &mut self,
-        (principal, ticket): (Principal, Ticket),
+        (principal, role, ticket): (Principal, Role, Ticket),
         (asked, own): (WhatIf, Own),
         (revision, largest): (u64, Vec<LargestShare>),
     ) -> Result<Option<Box<PredictionOrder>>, Problem> {
@@ -122,9 +128,11 @@ impl Whatifs {
                 Problem::new(Kind::TooMany, detail).hinting("wait for that prediction first")
             );
         }
-        if self.running.len() >= MOST_AT_ONCE {
+        let kept = if role == Role::Administrator { 0 } else { KEPT_AT_ONCE };
+        if self.running.len() >= MOST_AT_ONCE - kept {
             let detail = format!(
-                "cannot predict: {MOST_AT_ONCE} predictions are running already, the maximum"
+                "cannot predict: {} predictions are running already, the maximum",
+                MOST_AT_ONCE - kept
             );
             return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
         }
@@ -176,6 +184,11 @@ impl Whatifs {
             answers.push((ticket, answer));
         }
         self.kept.retain(|_, kept| kept.about.taken.elapsed() < KEPT);
+        while self.kept.len() > MOST_IDLE {
+            let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.about.taken);
+            let Some((&oldest, _)) = oldest else { break };
+            self.kept.remove(&oldest);
+        }
         answers
     }
 }
@@ -222,6 +235,11 @@ impl PredictionOrder {
     /// Returns the length of the recording that is needed, and the VMs whose names may be in it.
     pub(super) fn needs(&self) -> (Span, &Own) {
         (self.window.since, &self.window.own)
+    }
+
+    /// Returns true if the caller has disconnected.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
     }
 
     /// Passes on the recording, or the reason why there is no recording.
@@ -283,5 +301,28 @@ impl PredictionOrder {
         let (principal, ticket) = (self.principal, self.ticket);
         let _ = self.sender.send(EndedPrediction { principal, ticket, answer, window });
         let _ = rustix::io::write(&self.told, &1_u64.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_simultaneous_predictions_are_kept_for_administrators() {
+        let command = WorkerCommand { program: "/bin/false".into(), arguments: Vec::new() };
+        let mut whatifs = Whatifs::new(command).unwrap();
+        let mut begin = |user, role| {
+            let asker = (Principal::User(user), role, Ticket(u64::from(user)));
+            whatifs.begin(asker, (WhatIf::default(), None), (1, Vec::new()))
+        };
+        for user in 1..=8 {
+            assert!(begin(user, Role::Viewer).is_ok());
+        }
+        let refused = begin(9, Role::Operator).err().expect("the ninth");
+        assert!(refused.detail.starts_with("cannot predict: 8 predictions"), "{refused:?}");
+        assert!(begin(10, Role::Administrator).is_ok() && begin(0, Role::Administrator).is_ok());
+        let refused = begin(11, Role::Administrator).err().expect("the eleventh");
+        assert_eq!(refused.kind, Kind::NotNow);
     }
 }

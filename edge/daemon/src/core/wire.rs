@@ -33,10 +33,10 @@ pub(super) enum ValidRequest {
     ChangeAccess(Ticket, Principal, Change),
     /// Show the role of the caller.
     Whoami(Ticket, Role),
-    /// Ask the flight recorder. The principal is present if a tenant asks.
-    Flight(Ticket, Question, Option<Principal>),
-    /// Request for a prediction by a principal. The flag is true if the principal is a tenant.
-    Whatif((Ticket, Principal), bool, WhatIf),
+    /// Ask the flight recorder. The second principal is present if a tenant asks.
+    Flight((Ticket, Principal), Question, Option<Principal>),
+    /// Request for a prediction by a principal with this role.
+    Whatif((Ticket, Principal), Role, WhatIf),
     /// The caller of a request has disconnected.
     Cancel(Ticket),
 }
@@ -111,7 +111,7 @@ pub(super) fn heard(
         Request::Numbers => return Ok(ValidRequest::Numbers(ticket, tenant)),
         Request::MigrateAccess => return Ok(ValidRequest::MigrateAccess(ticket, principal)),
         Request::Whatif(asked) => {
-            return Ok(ValidRequest::Whatif((ticket, principal), role == Role::Tenant, asked));
+            return Ok(ValidRequest::Whatif((ticket, principal), role, asked));
         }
         Request::Why { .. }
         | Request::WhyIncident { .. }
@@ -120,7 +120,8 @@ pub(super) fn heard(
         | Request::Predict(_)
         | Request::Timeline { .. }
         | Request::Predictions => {
-            return Ok(ValidRequest::Flight(ticket, question(ask.request), tenant));
+            let asker = (ticket, principal);
+            return Ok(ValidRequest::Flight(asker, question(ask.request), tenant));
         }
         _ => {}
     }
@@ -204,10 +205,13 @@ pub(super) fn machine(
         cpu_ppm: uses,
         vcpus: vcpus.collect(),
         reserved,
-        why: machine.why.clone(),
-        name: machine.name.clone(),
+        why: machine.why.as_deref().map(|why| convert::shortened(why, convert::LONGEST_WHY)),
+        name: convert::shortened(&machine.name, LONGEST_NAME),
     }
 }
+
+/// Maximum length of the name of a listed VM, in bytes. Any user can give a VM a longer name.
+const LONGEST_NAME: usize = 255;
 
 /// Text that a tenant sees in place of the name of another user's VM.
 pub(super) const ANOTHER: &str = "another VM";

@@ -1,5 +1,6 @@
 //! Accepting of connections from clients, and serving of them.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
@@ -109,6 +110,7 @@ pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) -> io::Re
         match admitted {
             Some((caller, held)) => {
                 let (from, held) = (Origin::Here(caller), Arc::new(held));
+                let held = (held, Patience::new());
                 tokio::spawn(serve(stream, from, held, Arc::clone(front), router.clone()));
             }
             None => turn_away(stream, words, &refusals),
@@ -162,16 +164,43 @@ pub(super) async fn accept_scrapers(
     let Some(listener) = listener else { return std::future::pending().await };
     let listener = asynchronous(listener)?;
     let router = pages::metrics_router(front);
-    let places = Arc::new(Semaphore::new(SCRAPERS));
+    let mut places = LoopbackSlots::new(SCRAPERS);
     loop {
         let (stream, _) = next(|| listener.accept()).await;
         // If no slot is free, the connection is closed without an answer.
-        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+        if let Some(patience) = places.take() {
             let (who, owner, role) = (CallerIdentity::Loopback, Owner::Loopback, Role::Viewer);
             let until = Instant::now();
             let from = Origin::Here(Caller { who, owner, role, until, session: None });
+            let place = ((), patience);
             tokio::spawn(serve(stream, from, place, Arc::clone(front), router.clone()));
         }
+    }
+}
+
+/// Connections to a loopback address. Any process of the host can open any number, so a new
+/// connection replaces the oldest one that waits for a request.
+struct LoopbackSlots {
+    most: usize,
+    /// Connections in the order in which they were accepted.
+    open: VecDeque<Patience>,
+}
+
+impl LoopbackSlots {
+    fn new(most: usize) -> LoopbackSlots {
+        LoopbackSlots { most, open: VecDeque::new() }
+    }
+
+    /// Returns the time limits of a new connection. `None` if all connections are being answered.
+    fn take(&mut self) -> Option<Patience> {
+        self.open.retain(|connection| !connection.has_ended());
+        if self.open.len() >= self.most {
+            let idle = self.open.iter().position(Patience::end_if_idle)?;
+            self.open.remove(idle);
+        }
+        let patience = Patience::new();
+        self.open.push_back(patience.clone());
+        Some(patience)
     }
 }
 
@@ -183,13 +212,13 @@ pub(super) async fn accept_browsers(site: Option<PageSite>, front: &Arc<Front>) 
     let Some(PageSite { listener, .. }) = site else { return std::future::pending().await };
     let listener = asynchronous(listener)?;
     let router = pages::router(front);
-    let places = Arc::new(Semaphore::new(BROWSERS));
+    let mut places = LoopbackSlots::new(BROWSERS);
     loop {
         let (stream, _) = next(|| listener.accept()).await;
         // If no slot is free, the connection is closed without an answer, since its caller is not
         // identified yet.
-        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
-            let _ = stream.set_nodelay(true);
+        if let Some(patience) = places.take() {
+            let (_, place) = (stream.set_nodelay(true), ((), patience));
             tokio::spawn(serve(stream, Origin::Page, place, Arc::clone(front), router.clone()));
         }
     }
@@ -237,7 +266,7 @@ async fn greet(
         let certificate = certificate_of(stream.get_ref().1);
         let held = Arc::new(held);
         let from = Origin::Elsewhere { address, certificate, held: Arc::clone(&held) };
-        serve(stream, from, held, front, router).await;
+        serve(stream, from, (held, Patience::new()), front, router).await;
         Some(())
     };
     tokio::select! {
@@ -275,10 +304,10 @@ impl Origin {
     ) -> Result<Caller, Response> {
         let role = page::role_of(front, session, until).await;
         let role = role.map_err(IntoResponse::into_response)?;
-        if let Origin::Elsewhere { held, .. } = self {
-            held.let_in();
-        }
         let (who, owner) = (session.who.clone(), session.owner.clone());
+        if let Origin::Elsewhere { held, .. } = self {
+            held.let_in(&owner).map_err(too_many_connections)?;
+        }
         Ok(Caller { who, owner, role: role.into(), until, session: Some(session.key.clone()) })
     }
 
@@ -310,11 +339,14 @@ impl Origin {
         };
         // Rights are not decided here, since the core checks each request.
         let (owner, role, session) = (Owner::Proof(known), Role::Viewer, None);
+        if is_over_rate(front, &owner) {
+            return Err(too_many_requests().await);
+        }
         let mut caller = Caller { who, owner, role, until, session };
         match front.link.ask(caller.asks(None, Request::Whoami), until).await {
             Ok(Answer::You(role)) => {
                 caller.role = role.into();
-                held.let_in();
+                held.let_in(&caller.owner).map_err(too_many_connections)?;
                 Ok(caller)
             }
             Ok(_) => Err(No::bug().into_response()),
@@ -322,6 +354,20 @@ impl Origin {
             Err(problem) => Err(No(problem).into_response()),
         }
     }
+}
+
+/// Returns the answer to a remote caller that already has the maximum number of connections, which
+/// is `most`. It closes the connection.
+fn too_many_connections(most: usize) -> Response {
+    let mut response = No(too_many_of_user(most)).into_response();
+    let close = http::HeaderValue::from_static("close");
+    response.headers_mut().insert(http::header::CONNECTION, close);
+    response
+}
+
+fn too_many_of_user(most: usize) -> Problem {
+    let detail = format!("this user already has {most} connections open, the maximum");
+    Problem::new(Kind::TooMany, detail).hinting("close a connection, or try again later")
 }
 
 /// Returns the answer to a caller with unknown credentials. The answer does not say what is wrong
@@ -348,19 +394,16 @@ fn admit(stream: &OwnedFd, front: &Front) -> Result<(Caller, HeldSlot), Vec<u8>>
     let (uid, gids) = peer::of(stream.as_fd()).map_err(|_| stranger())?;
     let role = front.people.role(uid, &gids).ok_or_else(stranger)?;
     let held = Limits::connect(&front.limits, Owner::User(uid), role).map_err(|full| {
-        let detail = match full {
-            Full::Own(most) => {
-                format!("this user already has {most} connections open, the maximum")
-            }
+        match full {
+            Full::Own(most) => No(too_many_of_user(most)).raw(),
             Full::All(most) => {
-                format!("the daemon already has {most} connections open, the maximum")
+                let detail = format!("the daemon already has {most} connections open, the maximum");
+                let problem = Problem::new(Kind::TooMany, detail);
+                No(problem.hinting("close a connection, or try again later")).raw()
             }
             // A user who connects in a loop reads no answer.
-            Full::TooOften => return Vec::new(),
-        };
-        let problem =
-            Problem::new(Kind::TooMany, detail).hinting("close a connection, or try again later");
-        No(problem).raw()
+            Full::TooOften => Vec::new(),
+        }
     })?;
     let gids = front.people.that_matter(&gids);
     let (who, owner) = (CallerIdentity::User { uid, gids }, Owner::User(uid));
@@ -407,11 +450,10 @@ async fn discard_request(stream: &UnixStream) {
 async fn serve<S: AsyncRead + AsyncWrite + Unpin, P>(
     stream: S,
     from: Origin,
-    place: P,
+    (place, patience): (P, Patience),
     front: Arc<Front>,
     router: Router,
 ) {
-    let patience = Patience::new();
     let service = service_fn(|request| {
         let until = Instant::now() + REQUEST_WITHIN;
         answer(request, (&from, until), &front, router.clone(), &patience)
@@ -453,6 +495,20 @@ async fn identify(
     }
 }
 
+/// Returns true if a remote client has exceeded its rate limit. Such a client is refused before
+/// the core process is asked for its role.
+fn is_over_rate(front: &Front, owner: &Owner) -> bool {
+    let limits = front.limits.lock().unwrap_or_else(PoisonError::into_inner);
+    limits.is_over_rate(owner, Instant::now().into_std())
+}
+
+async fn too_many_requests() -> Response {
+    sleep(AFTER_FLOOD).await;
+    let problem = Problem::new(Kind::TooMany, "the limit is 50 requests per second")
+        .hinting("send fewer requests");
+    No(problem).into_response()
+}
+
 async fn answer(
     request: http::Request<Incoming>,
     (from, until): (&Origin, Instant),
@@ -480,12 +536,7 @@ async fn answer(
             let Ok(response) = router.call(request).await;
             response
         }
-        Ok(_) => {
-            sleep(AFTER_FLOOD).await;
-            let problem = Problem::new(Kind::TooMany, "the limit is 50 requests per second")
-                .hinting("send fewer requests");
-            No(problem).into_response()
-        }
+        Ok(_) => too_many_requests().await,
     };
     if !is_program {
         page::protect(&mut response);
@@ -494,4 +545,27 @@ async fn answer(
     let mut served = front.served.lock().unwrap_or_else(PoisonError::into_inner);
     served.count(route.unwrap_or("other"), response.status().as_u16(), begun.elapsed());
     Ok(response.map(|body| BusyBody { body, _busy: busy }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_loopback_connection_replaces_the_oldest_one_without_request() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(async {
+            let mut slots = LoopbackSlots::new(2);
+            let (first, second) = (slots.take().unwrap(), slots.take().unwrap());
+            let busy = first.busy();
+            let third = slots.take().unwrap();
+            timeout(Duration::from_secs(5), second.end()).await.expect("the idle connection ends");
+            let both = (busy, third.busy());
+            assert!(slots.take().is_none(), "both connections are being answered");
+            drop(third);
+            assert!(slots.take().is_none(), "its request is still being answered");
+            drop((both, first));
+            assert!(slots.take().is_some() && slots.open.len() == 1);
+        });
+    }
 }

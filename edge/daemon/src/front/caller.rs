@@ -23,6 +23,8 @@ pub(super) struct Caller {
 #[derive(Debug)]
 pub(super) struct CoreRequest {
     pub(super) who: CallerIdentity,
+    /// True if the front process takes the caller for an administrator. The core process decides.
+    pub(super) is_of_administrator: bool,
     pub(super) key: Option<String>,
     pub(super) request: Request,
 }
@@ -32,7 +34,8 @@ impl Caller {
     /// the client sent a key.
     pub(super) fn asks(&self, key: Option<&Key>, request: Request) -> CoreRequest {
         let key = key.map(ToString::to_string);
-        CoreRequest { who: self.who.clone(), key, request }
+        let is_of_administrator = self.role == Role::Administrator;
+        CoreRequest { who: self.who.clone(), is_of_administrator, key, request }
     }
 
     /// Checks that the caller's role allows `verb`. The core process checks the rights again.

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use slackline_service::Role;
 use tokio::sync::Notify;
 
-use super::remotes::{REMOTE, Remotes};
+pub(super) use super::remotes::Owner;
+
+use super::remotes::{REMOTE, REMOTE_EACH, Remotes, counted_address};
 
 /// Maximum number of connections through the local socket and from other hosts together.
 const CONNECTIONS: usize = 64;
@@ -55,19 +57,6 @@ pub(super) struct Limits {
     /// Number of unknown credentials from each address within a minute, and the time at which that
     /// minute began.
     failed: BTreeMap<IpAddr, (u32, Instant)>,
-}
-
-/// Principal to which limits apply.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Owner {
-    /// A user of this host.
-    User(u32),
-    /// All processes of this host that use the loopback address for metrics.
-    Loopback,
-    /// All browsers without a session.
-    Visitor,
-    /// A remote client, identified by the hash of its credential.
-    Proof(String),
 }
 
 /// Current connections, streams and request rate of one principal.
@@ -147,7 +136,7 @@ impl Limits {
         limits: &Arc<Mutex<Limits>>,
         address: IpAddr,
     ) -> Result<(HeldSlot, Arc<Notify>), Full> {
-        let mut now = locked(limits);
+        let (mut now, address) = (locked(limits), counted_address(address));
         if now.remotes.of_address(address) >= CONNECTIONS_EACH {
             return Err(Full::Own(CONNECTIONS_EACH));
         }
@@ -180,9 +169,16 @@ impl Limits {
         true
     }
 
+    /// Returns true if the principal has exceeded its rate limit. Counts nothing.
+    pub(super) fn is_over_rate(&self, owner: &Owner, now: Instant) -> bool {
+        let paid = self.of.get(owner).and_then(|had| had.paid);
+        paid.is_some_and(|paid| paid + A_REQUEST > now + A_REQUEST * BURST)
+    }
+
     /// Counts unknown credentials from an address. Returns true if the address has sent too many
     /// within a minute, or if too many other addresses are counted.
     pub(super) fn fails(&mut self, address: IpAddr, now: Instant) -> bool {
+        let address = counted_address(address);
         self.failed.retain(|_, (_, since)| now.duration_since(*since) < A_WHILE);
         if self.failed.len() >= ADDRESSES && !self.failed.contains_key(&address) {
             return true;
@@ -209,10 +205,14 @@ impl Had {
 impl HeldSlot {
     /// Notes that the caller of this connection was identified, so that the connection keeps its
     /// slot.
-    pub(super) fn let_in(&self) {
-        if let SlotKind::Remote(number) = self.what {
-            locked(&self.limits).remotes.let_in(number, Instant::now());
-        }
+    ///
+    /// # Errors
+    /// If the principal already has the maximum number of connections from other hosts, which is
+    /// this number.
+    pub(super) fn let_in(&self, owner: &Owner) -> Result<(), usize> {
+        let SlotKind::Remote(number) = self.what else { return Ok(()) };
+        let is_let_in = locked(&self.limits).remotes.let_in(number, Instant::now(), owner);
+        if is_let_in { Ok(()) } else { Err(REMOTE_EACH) }
     }
 }
 
@@ -231,7 +231,7 @@ impl Drop for HeldSlot {
                     had.streams -= 1;
                 }
             }
-            SlotKind::Remote(number) => now.remotes.disconnect(*number),
+            SlotKind::Remote(number) => now.remotes.disconnect(*number, Instant::now()),
         }
     }
 }
@@ -276,9 +276,12 @@ mod tests {
         let connect = |nth: u8| Limits::connect_remote(&limits, IpAddr::from([10, 0, 0, nth]));
         let held: Vec<HeldSlot> = (0..24).map(|nth| connect(nth / 4).unwrap().0).collect();
         assert_eq!(connect(0).unwrap_err(), Full::Own(4));
-        held.iter().for_each(HeldSlot::let_in);
+        let let_in = |(owner, held): (u32, &HeldSlot)| {
+            held.let_in(&Owner::User(owner)).unwrap();
+        };
+        (0..).zip(&held).for_each(let_in);
         let more: Vec<HeldSlot> = (24..32).map(|nth| connect(nth / 4).unwrap().0).collect();
-        more.iter().for_each(HeldSlot::let_in);
+        (100..).zip(&more).for_each(let_in);
         assert_eq!(connect(200).unwrap_err(), Full::All(32));
         assert!(Limits::connect(&limits, Owner::User(1000), Role::Operator).is_ok());
         drop(held);
@@ -336,7 +339,10 @@ mod tests {
         let count = |limits: &mut Limits, at| {
             (0..1000).filter(|_| limits.may_ask(&Owner::User(1), at)).count()
         };
+        assert!(!limits.is_over_rate(&Owner::User(1), begin));
         assert_eq!(count(&mut limits, begin), 100);
+        assert!(limits.is_over_rate(&Owner::User(1), begin));
+        assert!(!limits.is_over_rate(&Owner::User(1), begin + Duration::from_secs(1)));
         assert!(limits.may_ask(&Owner::User(2), begin), "each user has a separate limit");
         assert_eq!(count(&mut limits, begin + Duration::from_millis(19)), 0);
         assert_eq!(count(&mut limits, begin + Duration::from_secs(1)), 50);

@@ -22,6 +22,9 @@ use super::caller::CoreRequest;
 /// each connection has at most one request.
 const UNREAD: usize = 128;
 
+/// Number of [`UNREAD`] requests that only administrators may have.
+const KEPT: usize = 32;
+
 /// Maximum number of events that are kept for a stream until it reads them. A stream that is too
 /// slow reads missed events from the ledger. The number is large enough for a list of `apply`,
 /// which causes up to 1,000 events at once.
@@ -29,9 +32,17 @@ const EVENTS: usize = 2048;
 
 /// The front process's end of its link to the core process.
 pub(super) struct Link {
-    asks: mpsc::Sender<Vec<u8>>,
+    asks: mpsc::Sender<UnsentLine>,
     waiting: Arc<Mutex<Waiting>>,
     events: broadcast::Sender<Arc<Event>>,
+}
+
+/// A line for the core process.
+struct UnsentLine {
+    /// Ticket of the request in the line, whose caller may disconnect before the line is sent.
+    /// `None` for a cancellation.
+    ticket: Option<u64>,
+    line: Vec<u8>,
 }
 
 #[derive(Default)]
@@ -57,7 +68,9 @@ impl Drop for Ticket<'_> {
             // limit.
             let (ticket, who) = (self.number, self.who.clone());
             let cancel = Ask { ticket, who, key: None, request: Request::Cancel };
-            let _ = self.link.asks.try_send(line(&cancel));
+            if self.link.asks.capacity() > KEPT {
+                let _ = self.link.asks.try_send(UnsentLine { ticket: None, line: line(&cancel) });
+            }
         }
     }
 }
@@ -74,7 +87,7 @@ impl Link {
         let both = async move {
             tokio::select! {
                 ended = hear(from_core, &waiting, &events) => ended,
-                ended = say(to_core, asked) => ended,
+                ended = say(to_core, asked, &waiting) => ended,
             }
         };
         (link, both)
@@ -88,7 +101,7 @@ impl Link {
     /// Sends a request to the core process, and waits for its answer until the time `until`.
     pub(super) async fn ask(&self, asked: CoreRequest, until: Instant) -> Result<Answer, Problem> {
         let (answer, wait) = oneshot::channel();
-        let CoreRequest { who, key, request } = asked;
+        let CoreRequest { who, is_of_administrator, key, request } = asked;
         let ticket = {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             waiting.last += 1;
@@ -104,9 +117,12 @@ impl Link {
             );
             return Err(Problem::new(Kind::TooLarge, detail));
         }
-        if self.asks.try_send(line).is_err() {
+        let kept = if is_of_administrator { 0 } else { KEPT };
+        let line = UnsentLine { ticket: Some(ticket.number), line };
+        if self.asks.capacity() <= kept || self.asks.try_send(line).is_err() {
+            let most = UNREAD - kept;
             let detail = format!(
-                "the daemon's core process already has {UNREAD} unread requests, the maximum"
+                "the daemon's core process already has {most} unread requests, the maximum"
             );
             return Err(Problem::new(Kind::NotNow, detail).hinting("try again in a second"));
         }
@@ -123,9 +139,19 @@ impl Link {
     }
 }
 
-async fn say(mut to_core: OwnedWriteHalf, mut asked: mpsc::Receiver<Vec<u8>>) -> io::Result<()> {
-    while let Some(line) = asked.recv().await {
-        to_core.write_all(&line).await?;
+async fn say(
+    mut to_core: OwnedWriteHalf,
+    mut asked: mpsc::Receiver<UnsentLine>,
+    waiting: &Mutex<Waiting>,
+) -> io::Result<()> {
+    while let Some(UnsentLine { ticket, line }) = asked.recv().await {
+        let is_waited_for = |ticket: u64| {
+            let waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.of.contains_key(&ticket)
+        };
+        if ticket.is_none_or(is_waited_for) {
+            to_core.write_all(&line).await?;
+        }
     }
     Ok(())
 }
@@ -159,5 +185,64 @@ async fn hear(
                 let _ = who.send(outcome);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(uid: u32) -> CoreRequest {
+        let who = CallerIdentity::User { uid, gids: Vec::new() };
+        let (is_of_administrator, request) = (uid == 0, Request::Health);
+        CoreRequest { who, is_of_administrator, key: None, request }
+    }
+
+    #[test]
+    fn unread_requests_leave_room_for_those_of_administrators() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(async {
+            let (front, core) = UnixStream::pair().unwrap();
+            let (link, both) = Link::open(front);
+            let until = Instant::now() + std::time::Duration::from_millis(200);
+            // The task of the link does not run yet, so the core process reads nothing.
+            let asks: Vec<_> = (0..110).map(|_| link.ask(asked(1000), until)).collect();
+            let mut refused = 0;
+            for answer in futures_of(asks).await {
+                let problem = answer.expect_err("no core process answers");
+                refused += usize::from(problem.kind == Kind::NotNow);
+            }
+            assert_eq!(refused, 110 - (UNREAD - KEPT));
+            // All callers have left, so their requests are not sent.
+            let until = Instant::now() + std::time::Duration::from_millis(200);
+            let answer = tokio::select! {
+                answer = link.ask(asked(0), until) => answer,
+                _ = both => panic!("the link has ended"),
+            };
+            assert_eq!(answer.expect_err("no core process answers").kind, Kind::NotAnswered);
+            let mut bytes = vec![0; 1 << 16];
+            let read = core.try_read(&mut bytes).unwrap();
+            let mut lines = Lines::new(LONGEST_ASKED);
+            lines.push(&bytes[..read]);
+            let ask: Ask = message(&lines.next_line().unwrap().unwrap()).unwrap();
+            assert_eq!(ask.who, CallerIdentity::User { uid: 0, gids: Vec::new() });
+        });
+    }
+
+    async fn futures_of<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+        let mut running: Vec<_> = futures.into_iter().map(Box::pin).collect();
+        let mut done = Vec::new();
+        std::future::poll_fn(|context| {
+            running.retain_mut(|future| match future.as_mut().poll(context) {
+                std::task::Poll::Ready(output) => {
+                    done.push(output);
+                    false
+                }
+                std::task::Poll::Pending => true,
+            });
+            if running.is_empty() { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+        done
     }
 }

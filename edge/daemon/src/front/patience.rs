@@ -74,6 +74,21 @@ impl Patience {
         }
     }
 
+    /// Returns true if the connection has ended. One more value may be kept for this question.
+    pub(super) fn has_ended(&self) -> bool {
+        Arc::strong_count(&self.0) <= 1
+    }
+
+    /// Ends the connection now, unless a request is being answered. Returns true if it ends.
+    pub(super) fn end_if_idle(&self) -> bool {
+        let mut is_idle = false;
+        self.turn(|phase| {
+            is_idle = phase != Phase::Busy;
+            is_idle.then(|| (phase, Some(Instant::now())))
+        });
+        is_idle
+    }
+
     /// Notes that a whole request head was received.
     pub(super) fn busy(&self) -> Busy {
         self.turn(|_| Some((Phase::Busy, None)));

@@ -3,10 +3,14 @@
 //! A connection gets a slot when it is accepted, but its caller is identified only after a TLS
 //! handshake and a first request. If all slots are occupied, a new connection takes over the slot
 //! of one that is not identified yet. The address with the most such connections loses one first.
+//! Of several such addresses, one that has recently ended a connection without being identified
+//! comes first.
 //! Some slots are reserved for addresses that were identified recently.
+//!
+//! An IPv6 network of 64 bits counts as one address, since one host can use all its addresses.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +19,12 @@ use tokio::sync::Notify;
 /// Maximum number of connections from other hosts. The other connections of the front process are
 /// for local users.
 pub(super) const REMOTE: usize = 32;
+
+/// Maximum number of connections of one principal from all addresses together.
+pub(super) const REMOTE_EACH: usize = 8;
+
+/// Number of connections that a principal keeps if a new address needs a slot.
+const KEPT_EACH: usize = 4;
 
 /// Maximum number of connections from addresses that were not identified recently.
 const OF_UNKNOWN: usize = 24;
@@ -25,8 +35,25 @@ const SOON: Duration = Duration::from_millis(250);
 /// Time for which an address counts as known after it was identified.
 const LATELY: Duration = Duration::from_secs(24 * 3600);
 
-/// Maximum number of addresses that are remembered as known.
+/// Maximum number of addresses that are remembered as known, and of silent addresses.
 const ADDRESSES: usize = 1024;
+
+/// Time for which an address counts as silent after it has ended a connection, or lost its slot,
+/// without being identified.
+const SILENT: Duration = Duration::from_secs(10);
+
+/// Principal to which limits apply.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    /// A user of this host.
+    User(u32),
+    /// All processes of this host that use the loopback address for metrics.
+    Loopback,
+    /// All browsers without a session.
+    Visitor,
+    /// A remote client, identified by the hash of its credential.
+    Proof(String),
+}
 
 /// All connections from other hosts.
 #[derive(Debug, Default)]
@@ -35,15 +62,28 @@ pub(super) struct Remotes {
     of: BTreeMap<u64, RemoteConnection>,
     /// Time at which each known address was last identified.
     known: BTreeMap<IpAddr, Instant>,
+    /// Time at which each silent address last ended a connection without being identified.
+    silent: BTreeMap<IpAddr, Instant>,
 }
 
 #[derive(Debug)]
 struct RemoteConnection {
     address: IpAddr,
     since: Instant,
-    is_let_in: bool,
+    /// Principal that was identified on the connection. `None` if none was.
+    owner: Option<Owner>,
     /// Notifies the connection when it has lost its slot.
     end: Arc<Notify>,
+}
+
+/// Returns the address as which a client's address counts: for IPv6, its network of 64 bits.
+pub(super) fn counted_address(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64))
+        }
+        address => address,
+    }
 }
 
 impl Remotes {
@@ -73,34 +113,53 @@ impl Remotes {
         let is_full =
             is_full || self.of.len() >= REMOTE || !is_known && unknown.count() >= OF_UNKNOWN;
         if is_full {
-            let victim = self.victim(now)?;
+            let victim = self.victim((address, is_known), now)?;
             let victim = self.of.remove(&victim)?;
+            self.note_silent(&victim, now);
             victim.end.notify_one();
         }
         let (number, end) = (self.next, Arc::new(Notify::new()));
         self.next += 1;
-        let remote =
-            RemoteConnection { address, since: now, is_let_in: false, end: Arc::clone(&end) };
+        let remote = RemoteConnection { address, since: now, owner: None, end: Arc::clone(&end) };
         self.of.insert(number, remote);
         Some((number, end))
     }
 
     /// Removes a connection that has ended. A connection that lost its slot has already been
     /// removed.
-    pub(super) fn disconnect(&mut self, number: u64) {
-        self.of.remove(&number);
+    pub(super) fn disconnect(&mut self, number: u64, now: Instant) {
+        if let Some(remote) = self.of.remove(&number) {
+            self.note_silent(&remote, now);
+        }
     }
 
-    /// Notes that the caller of this connection was identified.
-    pub(super) fn let_in(&mut self, number: u64, now: Instant) {
-        let Some(remote) = self.of.get_mut(&number) else { return };
-        remote.is_let_in = true;
-        self.known.insert(remote.address, now);
-        if self.known.len() > ADDRESSES {
-            let oldest = self.known.iter().min_by_key(|(address, at)| (**at, **address));
-            let oldest = oldest.map(|(address, _)| *address);
-            oldest.map(|address| self.known.remove(&address));
+    /// Notes that the caller of this connection was identified as `owner`. Returns false if the
+    /// owner already has [`REMOTE_EACH`] other connections. The connection then counts as not
+    /// identified.
+    pub(super) fn let_in(&mut self, number: u64, now: Instant, owner: &Owner) -> bool {
+        let is_of_owner = |remote: &RemoteConnection| remote.owner.as_ref() == Some(owner);
+        let others = self.of.iter().filter(|(other, _)| **other != number);
+        let held = others.filter(|(_, remote)| is_of_owner(remote)).count();
+        // A connection that has just lost its slot is about to end.
+        let Some(remote) = self.of.get_mut(&number) else { return true };
+        if held >= REMOTE_EACH {
+            return false;
         }
+        remote.owner = Some(owner.clone());
+        self.silent.remove(&remote.address);
+        note(&mut self.known, remote.address, now);
+        true
+    }
+
+    fn note_silent(&mut self, ended: &RemoteConnection, now: Instant) {
+        if ended.owner.is_none() {
+            note(&mut self.silent, ended.address, now);
+        }
+    }
+
+    fn is_silent(&self, address: IpAddr, now: Instant) -> bool {
+        let at = self.silent.get(&address);
+        at.is_some_and(|at| now.saturating_duration_since(*at) < SILENT)
     }
 
     fn is_known(&self, address: IpAddr, now: Instant) -> bool {
@@ -108,32 +167,76 @@ impl Remotes {
         at.is_some_and(|at| now.saturating_duration_since(*at) < LATELY)
     }
 
-    /// Returns the connection that loses its slot to a new connection. Candidates are connections
-    /// from unknown addresses whose caller is not identified. The oldest candidate of the address
-    /// with the most candidates is chosen. A candidate that is the only one of its address keeps
-    /// its slot for [`SOON`].
-    fn victim(&self, now: Instant) -> Option<u64> {
-        let may_lose =
-            |remote: &&RemoteConnection| !remote.is_let_in && !self.is_known(remote.address, now);
+    /// Returns the connection that loses its slot to a new connection from `address`. Its caller is
+    /// not identified. Connections of unknown addresses come first. The oldest such connection of
+    /// the address with the most of them is chosen, of a silent address first.
+    ///
+    /// The only such connection of an address keeps its slot for [`SOON`], except that of a silent
+    /// address against one that is not silent. If there is no such connection, the principal with
+    /// the most connections loses its oldest, if it has more than [`KEPT_EACH`]. It keeps only one
+    /// against a known address.
+    fn victim(&self, (address, is_known): (IpAddr, bool), now: Instant) -> Option<u64> {
+        let unknown = self.unidentified(address, now, false);
+        let known = || self.unidentified(address, now, true).filter(|_| is_known);
+        let kept = if is_known { 1 } else { KEPT_EACH };
+        unknown.or_else(known).or_else(|| self.of_largest_owner(kept))
+    }
+
+    /// Returns the oldest connection of the principal with the most connections. `None` if no
+    /// principal has more than `kept`.
+    fn of_largest_owner(&self, kept: usize) -> Option<u64> {
+        let mut held: BTreeMap<&Owner, Vec<(Instant, u64)>> = BTreeMap::new();
+        for (number, remote) in &self.of {
+            if let Some(owner) = &remote.owner {
+                held.entry(owner).or_default().push((remote.since, *number));
+            }
+        }
+        let largest = held.into_values().max_by_key(Vec::len).filter(|of| of.len() > kept)?;
+        largest.into_iter().min().map(|(_, number)| number)
+    }
+
+    fn unidentified(&self, newcomer: IpAddr, now: Instant, is_known: bool) -> Option<u64> {
+        let may_lose = |remote: &&RemoteConnection| {
+            remote.owner.is_none() && self.is_known(remote.address, now) == is_known
+        };
+        let is_new_silent = self.is_silent(newcomer, now);
         let mut held: BTreeMap<IpAddr, usize> = BTreeMap::new();
         for remote in self.of.values().filter(may_lose) {
             *held.entry(remote.address).or_default() += 1;
         }
         let of = |remote: &RemoteConnection| held.get(&remote.address).copied().unwrap_or_default();
         let is_due = |remote: &&RemoteConnection| {
-            of(remote) > 1 || now.saturating_duration_since(remote.since) >= SOON
+            of(remote) > 1
+                || now.saturating_duration_since(remote.since) >= SOON
+                || !is_new_silent && self.is_silent(remote.address, now)
         };
         let candidates = self.of.iter().filter(|(_, remote)| may_lose(remote) && is_due(remote));
         let order = |(number, remote): &(&u64, &RemoteConnection)| {
-            (std::cmp::Reverse(of(remote)), remote.since, **number)
+            let is_silent = self.is_silent(remote.address, now);
+            (std::cmp::Reverse(of(remote)), !is_silent, remote.since, **number)
         };
         candidates.min_by_key(order).map(|(number, _)| *number)
+    }
+}
+
+/// Notes the time of an event of an address, and forgets the oldest beyond [`ADDRESSES`].
+fn note(times: &mut BTreeMap<IpAddr, Instant>, address: IpAddr, now: Instant) {
+    times.insert(address, now);
+    if times.len() > ADDRESSES {
+        let oldest = times.iter().min_by_key(|(address, at)| (**at, **address));
+        let oldest = oldest.map(|(address, _)| *address);
+        oldest.map(|address| times.remove(&address));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Identifies the caller of a connection as the principal with this id.
+    fn let_in(remotes: &mut Remotes, number: u64, now: Instant, owner: u32) -> bool {
+        remotes.let_in(number, now, &Owner::User(owner))
+    }
 
     fn address(last: u8) -> IpAddr {
         IpAddr::from([10, 0, 0, last])
@@ -171,8 +274,8 @@ mod tests {
     fn connection_slots_are_reserved_for_addresses_that_authenticated_lately() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         let (friend, _) = remotes.connect(address(200), begin, false).unwrap();
-        remotes.let_in(friend, begin);
-        remotes.disconnect(friend);
+        assert!(let_in(&mut remotes, friend, begin, 1));
+        remotes.disconnect(friend, begin);
         // Each connection comes from another unknown address, and never completes its handshake.
         for last in 0..24 {
             remotes.connect(address(last), begin, false).unwrap();
@@ -196,7 +299,7 @@ mod tests {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for last in 0..24 {
             let (number, _) = remotes.connect(address(last), begin, false).unwrap();
-            remotes.let_in(number, begin);
+            assert!(let_in(&mut remotes, number, begin, last.into()));
         }
         for last in 100..108 {
             remotes.connect(address(last), begin, false).unwrap();
@@ -206,5 +309,94 @@ mod tests {
         for last in 0..24 {
             assert_eq!(remotes.of_address(address(last)), 1);
         }
+    }
+
+    #[test]
+    fn principal_has_at_most_eight_connections_from_all_addresses_together() {
+        let (mut remotes, begin) = (Remotes::default(), Instant::now());
+        let mut held = 0;
+        for nth in 0..32 {
+            let Some((number, _)) = remotes.connect(address(nth / 4), begin, false) else { break };
+            held += usize::from(let_in(&mut remotes, number, begin, 1));
+        }
+        assert_eq!(held, REMOTE_EACH);
+        // The others were refused, so a new address takes the slot of one of them.
+        let (number, _) = remotes.connect(address(100), begin, false).unwrap();
+        assert!(let_in(&mut remotes, number, begin, 2));
+        assert!(let_in(&mut remotes, number, begin, 2), "each request identifies the caller");
+    }
+
+    #[test]
+    fn new_address_takes_slot_of_principal_with_more_than_four_connections() {
+        let (mut remotes, begin) = (Remotes::default(), Instant::now());
+        for nth in 0..32 {
+            let (number, _) = remotes.connect(address(nth / 4), begin, false).unwrap();
+            assert!(let_in(&mut remotes, number, begin, u32::from(nth / 8)));
+        }
+        for last in 100..116 {
+            let (number, _) = remotes.connect(address(last), begin, false).unwrap();
+            assert!(let_in(&mut remotes, number, begin, last.into()));
+        }
+        assert!(remotes.connect(address(116), begin, false).is_none());
+        let of = |owner| {
+            let owner = Some(Owner::User(owner));
+            remotes.of.values().filter(|remote| remote.owner == owner).count()
+        };
+        assert!((0..4).all(|owner| of(owner) == KEPT_EACH));
+    }
+
+    #[test]
+    fn known_address_takes_slot_of_principal_with_several_connections() {
+        let (mut remotes, begin) = (Remotes::default(), Instant::now());
+        let (friend, _) = remotes.connect(address(200), begin, false).unwrap();
+        assert!(let_in(&mut remotes, friend, begin, 100));
+        remotes.disconnect(friend, begin);
+        for nth in 0..32 {
+            let (number, _) = remotes.connect(address(nth / 4), begin, false).unwrap();
+            assert!(let_in(&mut remotes, number, begin, u32::from(nth / 4)));
+        }
+        assert!(remotes.connect(address(99), begin, false).is_none(), "an unknown address");
+        let (number, _) = remotes.connect(address(200), begin, false).unwrap();
+        assert!(let_in(&mut remotes, number, begin, 100));
+        assert_eq!(remotes.len(), REMOTE);
+    }
+
+    #[test]
+    fn silent_known_addresses_lose_slots_to_known_addresses() {
+        let (mut remotes, begin) = (Remotes::default(), Instant::now());
+        for last in 0..9 {
+            let (number, _) = remotes.connect(address(last), begin, false).unwrap();
+            assert!(let_in(&mut remotes, number, begin, last.into()));
+            remotes.disconnect(number, begin);
+        }
+        for nth in 0..32 {
+            remotes.connect(address(nth / 4), begin, false).unwrap();
+        }
+        assert!(remotes.connect(address(8), begin, false).is_some());
+    }
+
+    #[test]
+    fn new_address_gets_slot_beside_silent_addresses_that_reconnect_at_once() {
+        let (mut remotes, begin) = (Remotes::default(), Instant::now());
+        let mut now = begin;
+        // Forty addresses connect in turn, each again as soon as it has lost its slot.
+        for nth in 0..4_000_u32 {
+            now += Duration::from_millis(1);
+            let _ = remotes.connect(address(u8::try_from(nth % 40).unwrap()), now, false);
+        }
+        let (number, _) = remotes.connect(address(200), now, false).unwrap();
+        for nth in 0..200_u32 {
+            now += Duration::from_millis(1);
+            let _ = remotes.connect(address(u8::try_from(nth % 40).unwrap()), now, false);
+        }
+        assert!(remotes.of.contains_key(&number), "it has 250 ms for its first request");
+    }
+
+    #[test]
+    fn addresses_of_one_ipv6_network_count_as_one() {
+        let counted = |text: &str| counted_address(text.parse().unwrap()).to_string();
+        assert_eq!(counted("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
+        assert_eq!(counted("::ffff:10.0.0.1"), "10.0.0.1");
+        assert_eq!((counted("::1"), counted("10.0.0.2")), ("::1".into(), "10.0.0.2".into()));
     }
 }

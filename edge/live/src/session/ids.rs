@@ -1,6 +1,7 @@
 //! Slots and ids of a session's members. Slots are reused, ids never.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use slackline_units::{DomId, VcpuId};
 
@@ -32,6 +33,8 @@ impl JoinId {
 pub(super) struct Table<T> {
     /// Rows of the members with their ids, by slot.
     rows: Vec<Option<(JoinId, T)>>,
+    /// Domain, number and slot of each member.
+    called: BTreeSet<(DomId, u16, usize)>,
     /// Slots that are not in use.
     free: BTreeSet<usize>,
     /// Number of joins so far.
@@ -46,7 +49,8 @@ const DOMAINS: u32 = 1 << 23;
 
 impl<T> Table<T> {
     pub(super) fn new() -> Table<T> {
-        Table { rows: Vec::new(), free: BTreeSet::new(), joins: 0, next_domain: 0 }
+        let (called, free) = (BTreeSet::new(), BTreeSet::new());
+        Table { rows: Vec::new(), called, free, joins: 0, next_domain: 0 }
     }
 
     /// Returns a number for a new domain. No present member's domain has that number.
@@ -54,7 +58,7 @@ impl<T> Table<T> {
         loop {
             let domain = DomId::new(self.next_domain);
             self.next_domain = (self.next_domain + 1) % DOMAINS;
-            if self.iter().all(|(id, _)| id.vcpu.domain() != domain) {
+            if self.of_domain(domain).next().is_none() {
                 return domain;
             }
         }
@@ -81,6 +85,7 @@ impl<T> Table<T> {
         self.free.remove(&vcpu.slot());
         let id = JoinId { vcpu, join: self.joins };
         self.joins += 1;
+        self.called.insert((vcpu.domain(), vcpu.number(), vcpu.slot()));
         self.rows[vcpu.slot()] = Some((id, row));
         id
     }
@@ -97,8 +102,28 @@ impl<T> Table<T> {
 
     pub(super) fn remove(&mut self, id: JoinId) -> Option<T> {
         self.get(id)?;
+        self.called.remove(&(id.vcpu.domain(), id.vcpu.number(), id.vcpu.slot()));
         self.free.insert(id.vcpu.slot());
         self.rows[id.vcpu.slot()].take().map(|(_, row)| row)
+    }
+
+    /// Returns the rows of a domain in order of vCPU number.
+    pub(super) fn of_domain(&self, domain: DomId) -> impl Iterator<Item = (JoinId, &T)> {
+        self.in_range((domain, 0, 0)..=(domain, u16::MAX, usize::MAX))
+    }
+
+    /// Returns the rows of a vCPU of a domain. While the thread of a vCPU is replaced, there are
+    /// two.
+    pub(super) fn of_vcpu(&self, domain: DomId, number: u16) -> impl Iterator<Item = (JoinId, &T)> {
+        self.in_range((domain, number, 0)..=(domain, number, usize::MAX))
+    }
+
+    fn in_range(
+        &self,
+        range: RangeInclusive<(DomId, u16, usize)>,
+    ) -> impl Iterator<Item = (JoinId, &T)> {
+        let rows = self.called.range(range);
+        rows.filter_map(|&(_, _, slot)| self.rows[slot].as_ref()).map(|(id, row)| (*id, row))
     }
 
     /// Returns all rows in order of slot.
@@ -127,6 +152,28 @@ mod tests {
         }
         assert_eq!((table.rows.len(), table.iter().count()), (51, 50));
         assert!(table.rows.capacity() <= 128 && table.free.len() == 1);
+    }
+
+    #[test]
+    fn vcpus_of_a_domain_are_found_among_many_members() {
+        let mut table = Table::new();
+        let began = std::time::Instant::now();
+        for join in 0..100_000_u32 {
+            let (domain, number) = (DomId::new(join / 500), u16::try_from(join % 500).unwrap());
+            assert!(table.of_vcpu(domain, number).next().is_none());
+            table.add(domain, number, join);
+        }
+        assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+        let domain = DomId::new(7);
+        let rows: Vec<u32> = table.of_domain(domain).map(|(_, row)| *row).collect();
+        assert_eq!(rows, (3_500..4_000).collect::<Vec<_>>());
+        let (id, row) = table.of_vcpu(domain, 3).next().expect("vCPU 3 is there");
+        assert_eq!(*row, 3_503);
+        let another = table.add(domain, 3, 0);
+        assert_eq!(table.of_vcpu(domain, 3).count(), 2);
+        assert_eq!((table.remove(id), table.remove(another)), (Some(3_503), Some(0)));
+        assert_eq!(table.of_vcpu(domain, 3).count(), 0);
+        assert_eq!(table.new_domain(), DomId::new(200));
     }
 
     #[test]

@@ -305,10 +305,13 @@ impl Session {
 
     /// Checks that no member except those in `leaving` has this domain and number. Two members must
     /// not share an account in the policy.
-    fn check_free(&self, who: (DomId, u16), leaving: &[JoinId]) -> Result<(), RequestError> {
-        let is_it = |id: &JoinId| (id.vcpu().domain(), id.vcpu().number()) == who;
-        let there = self.members.iter().map(|(id, _)| id).find(|id| is_it(id));
-        match there.filter(|id| !leaving.contains(id)) {
+    fn check_free(
+        &self,
+        (domain, number): (DomId, u16),
+        leaving: &[JoinId],
+    ) -> Result<(), RequestError> {
+        let mut there = self.members.of_vcpu(domain, number).map(|(id, _)| id);
+        match there.find(|id| !leaving.contains(id)) {
             Some(id) => Err(RequestError::Taken { vcpu: id.vcpu() }),
             None => Ok(()),
         }

@@ -24,7 +24,7 @@ use crate::row::{Reason, Row};
 use crate::terms::{Terms, TermsChange, TermsError};
 use crate::world::World;
 
-use super::reserve::{MOST_RESERVATIONS, check_end, check_run, join, new_terms, refusal};
+use super::reserve::{check_end, check_run, join, new_terms, refusal};
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 /// Maximum number of reservations in one list.
@@ -188,9 +188,7 @@ impl Service {
         let released = rest.filter(may_release);
         steps.extend(released.map(|entry| Step::Release { before: entry.row.clone() }));
         let created = steps.iter().filter(|step| matches!(step, Step::Create { .. })).count();
-        if self.book.iter().count() + created > MOST_RESERVATIONS {
-            return Err(Refusal::Full { most: MOST_RESERVATIONS });
-        }
+        self.check_count(asked, created)?;
         Ok(steps)
     }
 
@@ -317,11 +315,13 @@ impl Service {
             }
             Step::Change { before, terms, .. } => {
                 self.afford_change(asked, before, *terms)?;
+                self.check_vcpus(asked, &before.name, *terms)?;
                 self.enforce(&before.name, *terms, world)?;
                 Ok(Some(Undo::Change(Box::new(before.clone()))))
             }
             Step::Create { row } => {
                 self.afford(asked.principal, &row.name, row.terms)?;
+                self.check_vcpus(asked, &row.name, row.terms)?;
                 let domain = self.domains.take(now, &row.binding, None);
                 self.domains.promised(domain, row.terms.each().period());
                 if let Err(declined) = join(world, domain, row, None) {

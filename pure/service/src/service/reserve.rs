@@ -5,6 +5,7 @@ use slackline_units::{Span, Time, WallTime};
 
 use crate::binding::Binding;
 use crate::book::{Entry, Standing};
+use crate::budget::{check_count, check_vcpus};
 use crate::deed::Kind;
 use crate::event::EventKind;
 use crate::input::ClientRequest;
@@ -18,9 +19,6 @@ use crate::terms::{Amount, Terms};
 use crate::world::{JoiningDomain, World};
 
 use super::{ChangeOrigin, DoneChange, Replied, Service};
-
-/// Maximum number of reservations of all owners together. Each reservation is a row of the ledger.
-pub const MOST_RESERVATIONS: usize = 10_000;
 
 impl Service {
     pub(super) fn reserve(
@@ -55,9 +53,7 @@ impl Service {
             Some(binding) => binding.clone(),
             None => named(name, world)?,
         };
-        if self.book.iter().count() >= MOST_RESERVATIONS {
-            return Err(Refusal::Full { most: MOST_RESERVATIONS });
-        }
+        self.check_count(asked, 1)?;
         if let Some(why) = self.writer.failing() {
             return Err(Refusal::NotDurable { why: why.to_owned() });
         }
@@ -71,6 +67,7 @@ impl Service {
         let terms = new_terms(request, *amount, vcpus)?;
         check_run(asked, None, terms)?;
         self.afford(asked.principal, name, terms)?;
+        self.check_vcpus(asked, name, terms)?;
         let mut row = Row {
             name: name.clone(),
             owner: asked.principal,
@@ -126,6 +123,25 @@ impl Service {
         } else {
             Err(Refusal::Exists { name: name.clone(), is: row.to_string() })
         }
+    }
+
+    /// Checks that `new` more reservations stay within [`MOST_RESERVATIONS`].
+    pub(super) fn check_count(&self, asked: &ClientRequest, new: usize) -> Result<(), Refusal> {
+        check_count(asked.is_administrator(), self.book.iter().count(), new)
+    }
+
+    /// Checks the limits on the number of vCPUs for new terms of a reservation.
+    pub(super) fn check_vcpus(
+        &self,
+        asked: &ClientRequest,
+        name: &Name,
+        terms: Terms,
+    ) -> Result<(), Refusal> {
+        let before = self.book.row(name);
+        let owner = before.map_or(asked.principal, |row| row.owner);
+        let others = self.book.iter().map(|entry| &entry.row).filter(|row| row.name != *name);
+        let change = (before.map(|row| row.terms), terms);
+        check_vcpus((owner, asked.is_administrator()), others, change)
     }
 
     /// Checks that no other reservation has the VM or the binding.

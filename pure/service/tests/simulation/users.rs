@@ -169,3 +169,30 @@ fn slice_longer_than_a_second_needs_an_administrator() {
     // An operator may reduce a reservation that an administrator made.
     ask(&mut run, operator(ALICE), change("a", second)).expect("a shorter slice is allowed");
 }
+
+/// Returns a list of reservations with tiny shares, for VMs that do not run.
+fn absent(prefix: &str, count: usize, vcpus: u16) -> Request {
+    let one = |nth: usize| {
+        let week = Span::from_secs(7 * 24 * 3600);
+        let mut request = reserve(&format!("{prefix}{nth}"), each(Span::from_us(50), week), None);
+        if let Request::Reserve { vcpus: asked, .. } = &mut request {
+            *asked = Some(vcpus);
+        }
+        request
+    };
+    Request::Apply { targets: (0..count).map(one).collect(), prune: false, dry_run: false }
+}
+
+#[test]
+fn list_with_too_many_vcpus_for_one_owner_is_refused() {
+    let mut run = Run::new(1, None, false);
+    let Err(Refusal::InList { name, why }) = ask(&mut run, tenant(ALICE), absent("a", 10, 500))
+    else {
+        panic!("5,000 vCPUs")
+    };
+    let (owner, asked, most) = (Some(ALICE), 2_500, 2_000);
+    assert_eq!((name.as_str(), *why), ("a4", Refusal::TooManyVcpus { owner, asked, most }));
+    assert_eq!(run.service.listed().count(), 0, "nothing of the list was made");
+    ask(&mut run, tenant(ALICE), absent("a", 4, 500)).expect("2,000 vCPUs");
+    ask(&mut run, ROOT, absent("r", 10, 500)).expect("an administrator may");
+}

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -24,10 +25,14 @@ const LONGEST_REPORT: usize = 4096;
 /// Interval of checks whether the caller has disconnected.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Stack size of the thread that waits for a killed process, in bytes.
+const STACK: usize = 64 << 10;
+
 /// A worker process. Dropping it kills the process.
 #[derive(Debug)]
 pub(super) struct Worker {
-    child: Child,
+    /// The process. `None` after the drop has begun.
+    child: Option<Child>,
     input: ChildStdin,
     output: ChildStdout,
     report: ChildStderr,
@@ -74,11 +79,28 @@ impl Worker {
             let flags = rustix::fs::fcntl_getfl(pipe)?;
             rustix::fs::fcntl_setfl(pipe, flags | OFlags::NONBLOCK)?;
         }
-        Ok(Worker { child, input, output, report, reported: Vec::new() })
+        Ok(Worker { child: Some(child), input, output, report, reported: Vec::new() })
     }
 
     /// Sends `message`, which consists of frames, and returns the next frame of the worker.
+    ///
+    /// If that fails, the process is killed, and this call waits until it has ended. So a principal
+    /// never has two processes.
     pub(super) fn ask(
+        &mut self,
+        message: &[u8],
+        until: Instant,
+        is_cancelled: &AtomicBool,
+    ) -> Result<Vec<u8>, WorkerFailure> {
+        let answer = self.exchange(message, until, is_cancelled);
+        if let (Err(_), Some(child)) = (&answer, &mut self.child) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        answer
+    }
+
+    fn exchange(
         &mut self,
         message: &[u8],
         until: Instant,
@@ -161,7 +183,8 @@ impl Worker {
     /// not end within 100 ms.
     fn ended(&mut self) -> WorkerFailure {
         for _ in 0..50 {
-            if let Ok(Some(status)) = self.child.try_wait() {
+            let status = self.child.as_mut().map(Child::try_wait);
+            if let Some(Ok(Some(status))) = status {
                 self.read_report();
                 let report = String::from_utf8_lossy(&self.reported).into_owned();
                 return WorkerFailure::Ended(status, report);
@@ -173,9 +196,17 @@ impl Worker {
 }
 
 impl Drop for Worker {
+    /// Kills the process. A killed process of class `SCHED_IDLE` ends only when it gets CPU time,
+    /// so another thread waits for it.
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let Some(mut child) = self.child.take() else { return };
+        let _ = child.kill();
+        if matches!(child.try_wait(), Ok(None)) {
+            let reap = move || drop(child.wait());
+            let reaper = Builder::new().name("slackline-reaper".into()).stack_size(STACK);
+            // Without a thread, the process stays a zombie until the daemon ends.
+            let _ = reaper.spawn(reap);
+        }
     }
 }
 
@@ -228,6 +259,10 @@ impl WorkerFailure {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::Pid;
+    use rustix::thread::{CpuSet, sched_setaffinity};
+    use slackline_linux::sys::{Scheduling, SchedulingOf, Tid, set_scheduling};
+
     use super::*;
     use crate::worker::frame;
 
@@ -277,6 +312,46 @@ mod tests {
             assert!(matches!(failure, WorkerFailure::Hung), "{script}: {failure:?}");
         }
         assert!(began.elapsed() < Duration::from_secs(30));
+    }
+
+    /// Kills a process when a test ends.
+    struct Spinner(Child);
+
+    impl Drop for Spinner {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// Binds a process to CPU 0.
+    fn bind(child: &Child) -> Tid {
+        let pid = i32::try_from(child.id()).unwrap();
+        let mut cpus = CpuSet::new();
+        cpus.set(0);
+        sched_setaffinity(Pid::from_raw(pid), &cpus).unwrap();
+        Tid::new(pid).unwrap()
+    }
+
+    #[test]
+    fn dropping_a_starved_whatif_worker_does_not_wait_for_it() {
+        // Freeing 150 MB takes the worker some milliseconds of CPU time, which it does not get.
+        let script = "x=$(head -c 150000000 /dev/zero | tr '\\000' a); \
+                      printf '\\003\\000\\000\\000\\000\\000\\000\\000yes'; read y";
+        let mut worker = shell(script);
+        let until = Instant::now() + Duration::from_secs(60);
+        let answer = worker.ask(b"", until, &AtomicBool::new(false));
+        assert_eq!(answer.unwrap(), b"yes");
+        let idle = SchedulingOf { class: Scheduling::Idle, reset_on_fork: false };
+        set_scheduling(bind(worker.child.as_ref().unwrap()), &idle).unwrap();
+        let spin = Command::new("/bin/sh").args(["-c", "while :; do :; done"]).spawn();
+        let spinner = Spinner(spin.unwrap());
+        bind(&spinner.0);
+        std::thread::sleep(Duration::from_millis(100));
+        let began = Instant::now();
+        drop(worker);
+        let took = began.elapsed();
+        assert!(took < Duration::from_millis(100), "{took:?}");
     }
 
     #[test]
