@@ -45,7 +45,7 @@ mod world;
 mod writer;
 
 pub use answer::{Action, Answer, AppliedChange, Health, ListedReservation, Warning};
-pub use binding::{Binding, BindingError, BindingKind, UNSEEN};
+pub use binding::{Binding, BindingError, BindingKind};
 pub use budget::{Budget, Budgets, RESERVATIONS_OF_ONE};
 pub use domains::NO_RESERVATION;
 pub use event::{Event, EventKind};
