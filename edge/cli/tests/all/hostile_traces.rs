@@ -10,7 +10,7 @@ use slackline_trace::{
 };
 use slackline_units::{CpuId, DomId, Enforcement, Reservation, Span, Time, VcpuId};
 
-use crate::common::{PROGRAM, Place, Ran};
+use crate::common::{Place, Ran};
 
 /// Longest time of a command, in seconds. The program under test is hardly optimized.
 const LONGEST: &str = "30";
@@ -85,8 +85,9 @@ fn place(cpus: usize, entries: &[Entry]) -> Place {
 #[track_caller]
 fn run(place: &Place, arguments: &[&str]) -> Ran {
     let limits = format!("ulimit -v {MOST_MEMORY} && exec timeout -s KILL {LONGEST} \"$@\"");
-    let mut command = Command::new("sh");
-    command.args(["-c", &limits, "sh", PROGRAM]).args(arguments).current_dir(place.path(""));
+    let (mut command, program) = (Command::new("sh"), place.command(arguments));
+    command.args(["-c", &limits, "sh"]).arg(program.get_program()).args(program.get_args());
+    command.current_dir(place.path(""));
     let ran = Ran::new(&command.output().expect("sh can be started"));
     assert!(matches!(ran.code, Some(0..=5)), "{arguments:?}: {:?} {}", ran.code, ran.err);
     ran
