@@ -96,8 +96,8 @@ fn list(found: &Leftovers) -> Vec<String> {
     lines
 }
 
-/// Checks that every journal of killed runs could be read, and that nothing `failed` to be restored.
-/// A journal that cannot be read can list threads that are still changed.
+/// Checks that every journal of killed runs could be read, and that no thread or budget `failed` to
+/// be restored. A journal that cannot be read can list threads that are still changed.
 fn are_all_restored(found: &Leftovers, failed: usize) -> Result<(), Problem> {
     let message = match (found.unread.len(), failed) {
         (0, 0) => return Ok(()),

@@ -181,8 +181,8 @@ pub enum CgroupError {
         /// Cgroup of the first process of the tree.
         origin: PathBuf,
     },
-    /// The first thread of a process of a tree has ended, and other threads of the process continue.
-    /// The kernel does not move such a process to another cgroup.
+    /// The first thread of a process of a tree has ended, and other threads of the process
+    /// continue. The kernel does not move such a process to another cgroup.
     #[error(
         "cannot schedule the process tree: the first thread of its process {pid} has ended, so the \
          process cannot be moved to a cgroup"

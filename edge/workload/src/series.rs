@@ -128,8 +128,8 @@ pub(crate) fn convert(
     Ok(WrittenScenario { text: text + &domains, axis, files, assumptions })
 }
 
-/// Checks the number of VMs and of their intervals. A VM has an interval for all time up to its last
-/// reading, however few readings it has.
+/// Checks the number of VMs and of their intervals. A VM has an interval for all time up to its
+/// last reading, however few readings it has.
 fn check_size(read: &[(&str, Readings)], start: u64) -> Result<(), WorkloadError> {
     let (vms, hint) = (read.len(), "split the file");
     if vms > MOST_VMS {
