@@ -39,17 +39,22 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     if args.unless_kept {
         (kept, found.threads) = found.threads.into_iter().partition(Leftover::is_kept);
     }
-    let lines = if args.free { free(&found) } else { list(&found) };
+    let (lines, failed) = if args.free { free(&found) } else { (list(&found), 0) };
     if args.free && !args.json {
         let nothing = || "no thread of a killed run has to be restored".to_owned();
         let said = if lines.is_empty() { vec![nothing()] } else { lines };
         terminal::say(&(said.join("\n") + "\n"))?;
         kept::start_timer(&kept)?;
-        return are_all_read(&found);
+        return are_all_restored(&found, failed);
     }
     let report = examine().with_leftovers(lines);
     if args.json {
-        terminal::print(&to_json(&report))
+        terminal::print(&to_json(&report))?;
+        if args.free {
+            kept::start_timer(&kept)?;
+            return are_all_restored(&found, failed);
+        }
+        Ok(())
     } else {
         let ink = match terminal::paint() {
             Paint::Colour => Ink::Color,
@@ -91,28 +96,33 @@ fn list(found: &Leftovers) -> Vec<String> {
     lines
 }
 
-/// Checks that every journal of killed runs could be read. A journal that cannot be read can list
-/// threads that are still changed.
-fn are_all_read(found: &Leftovers) -> Result<(), Problem> {
-    match found.unread.len() {
-        0 => Ok(()),
-        count => Err(Problem::HostCannot {
-            message: format!(
-                "cannot read {count} journals of scheduled threads: these threads may \
-                 still be stopped or real-time"
-            ),
-            hint: Some("run as root; then look at the files in /run/slackline/held".into()),
-        }),
-    }
+/// Checks that every journal of killed runs could be read, and that no thread or budget `failed` to
+/// be restored. A journal that cannot be read can list threads that are still changed.
+fn are_all_restored(found: &Leftovers, failed: usize) -> Result<(), Problem> {
+    let message = match (found.unread.len(), failed) {
+        (0, 0) => return Ok(()),
+        (0, _) => format!(
+            "cannot restore {failed} threads or budgets of killed runs: threads may still be \
+             stopped or real-time"
+        ),
+        (count, _) => format!(
+            "cannot read {count} journals of scheduled threads: these threads may \
+             still be stopped or real-time"
+        ),
+    };
+    let hint = Some("run as root; then look at the files in /run/slackline/held".into());
+    Err(Problem::HostCannot { message, hint })
 }
 
 /// Restores the threads that killed runs left changed. Returns a line for each thread, and one for
-/// each failure.
-fn free(found: &Leftovers) -> Vec<String> {
+/// each failure, and the number of threads and budgets that could not be restored.
+fn free(found: &Leftovers) -> (Vec<String>, usize) {
+    let given_back = give_back_all(&found.threads);
+    let failed = given_back.iter().filter(|result| result.is_err()).count();
     let mut lines: Vec<String> = found
         .threads
         .iter()
-        .zip(give_back_all(&found.threads))
+        .zip(given_back)
         .map(|(left, given_back)| match given_back {
             Ok(_) => format!("thread {} of process {} was restored", left.tid(), left.pid()),
             Err(error) => format!("cannot restore thread {}: {error}", left.tid()),
@@ -123,7 +133,7 @@ fn free(found: &Leftovers) -> Vec<String> {
     let budgets = give_back_budgets(Path::new(KeeperCommand::STATE_DIRECTORY));
     lines.extend(budgets.iter().map(ToString::to_string));
     lines.extend(found.unread.iter().map(ToString::to_string));
-    lines
+    (lines, failed + budgets.len())
 }
 
 fn to_json(report: &Report) -> String {
@@ -153,4 +163,17 @@ fn to_json(report: &Report) -> String {
         "leftovers": report.leftovers(),
     });
     format!("{whole:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_restore_of_thread_or_budget_is_an_error_of_doctor() {
+        let found = Leftovers::default();
+        assert!(are_all_restored(&found, 0).is_ok());
+        let error = are_all_restored(&found, 2).unwrap_err().to_string();
+        assert!(error.starts_with("cannot restore 2 threads or budgets"), "{error}");
+    }
 }

@@ -18,6 +18,11 @@ pub(crate) struct Names {
 }
 
 impl Names {
+    /// Creates the index of a trace of a host with this number of CPUs.
+    pub(crate) fn with_cpus(cpus: usize) -> Names {
+        Names { effort: Effort::with_cpus(cpus), ..Names::default() }
+    }
+
     /// Returns the last name that a vCPU has in the trace.
     pub(crate) fn of(&self, vcpu: VcpuId) -> String {
         let named = self.all.iter().rev().find(|named| named.vcpu == vcpu);

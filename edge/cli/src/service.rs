@@ -496,7 +496,7 @@ impl ReceivedEvents<'_> {
     }
 
     fn draw(&self, all: &[Reservation]) -> Result<(), Problem> {
-        let begin = if stdout().is_terminal() { "\x1b[H\x1b[J" } else { "" };
+        let begin = if stdout().is_terminal() { terminal::CLEAR } else { "" };
         terminal::print(&format!("{begin}{}", table(all)))?;
         terminal::say(&show::reasons(all))?;
         let end = if begin.is_empty() { "\n" } else { "" };

@@ -156,9 +156,9 @@ fn open_telling(file: &Path, tells: Tells) -> Result<(Trace, Names), Problem> {
     let mut spooled = import::as_trace(file, spooled, tells)?;
     let bad = |error| Problem::BadTrace { file: file.into(), error };
     // The whole trace is checked before use, because damaged records could cause endless work.
-    let mut names = Names::default();
     let again = spooled.try_clone().map_err(unreadable)?;
     let mut all = Reader::new(BufReader::new(again)).map_err(bad)?;
+    let mut names = Names::with_cpus(all.header().cpus);
     all.pass_to(&mut names).map_err(bad)?;
     if all.is_cut() {
         let name = file.display();

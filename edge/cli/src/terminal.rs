@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use slackline_control::convert::is_unseen;
 use slackline_experiments::grid::GridProgress;
-use slackline_terminal::Paint;
+use slackline_terminal::{Paint, shown};
 use slackline_units::{Span, Time};
 
 use crate::folded::folded;
@@ -50,17 +50,42 @@ pub(crate) fn paint() -> Paint {
 }
 
 /// Prints text for users. Sentences that are too long for the terminal are wrapped. Tables must fit
-/// already.
+/// already. Characters that a terminal obeys or does not show are replaced.
 pub(crate) fn say(text: &str) -> Result<(), Problem> {
-    print(&fold(text, columns_of(io::stdout())))
+    let text = cleaned(text, (REDRAW, io::stdout().is_terminal()), paint());
+    write(&fold(&text, columns_of(io::stdout())))
+}
+
+/// Sequence that overwrites the last line of a terminal, at the start of a text.
+const REDRAW: &str = "\r\x1b[K";
+/// Sequence that clears a terminal, at the start of a text.
+pub(crate) const CLEAR: &str = "\x1b[H\x1b[J";
+
+/// Replaces characters that a terminal obeys or does not show. The sequence `begin` at the start of
+/// the text stays if the output is a terminal.
+fn cleaned(text: &str, (begin, is_terminal): (&str, bool), paint: Paint) -> String {
+    match text.strip_prefix(begin).filter(|_| is_terminal) {
+        Some(rest) => format!("{begin}{}", shown(rest, paint)),
+        None => shown(text, paint).into_owned(),
+    }
 }
 
 fn fold(text: &str, columns: Option<usize>) -> String {
     columns.map_or_else(|| text.to_owned(), |columns| folded(text, columns.max(NARROWEST)))
 }
 
-/// Writes to standard output. A closed pipe is no error, because its reader does not want more.
+/// Writes data to standard output. Programs get the exact text. For a terminal, characters that it
+/// obeys or does not show are replaced.
 pub(crate) fn print(text: &str) -> Result<(), Problem> {
+    if io::stdout().is_terminal() {
+        write(&cleaned(text, (CLEAR, true), paint()))
+    } else {
+        write(text)
+    }
+}
+
+/// Writes to standard output. A closed pipe is no error, because its reader does not want more.
+fn write(text: &str) -> Result<(), Problem> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     match written {
@@ -69,9 +94,11 @@ pub(crate) fn print(text: &str) -> Result<(), Problem> {
     }
 }
 
-/// Writes to standard error. Errors are ignored.
+/// Writes to standard error. Characters that a terminal obeys or does not show are replaced. Errors
+/// are ignored.
 pub(crate) fn tell(text: &str) {
-    let _ = io::stderr().write_all(fold(text, told_columns()).as_bytes());
+    let text = cleaned(text, (REDRAW, io::stderr().is_terminal()), Paint::Plain);
+    let _ = io::stderr().write_all(fold(&text, told_columns()).as_bytes());
 }
 
 /// Returns text without control characters other than `allowed`, and without invisible characters.
@@ -136,7 +163,7 @@ impl Progress {
         self.is_shown = true;
         let (done, all) = (now.since(Time::START), self.length);
         let second = Span::from_secs(1);
-        tell(&format!("\r\x1b[K{}: {} of {} s", self.what, done / second, all / second));
+        tell(&format!("{REDRAW}{}: {} of {} s", self.what, done / second, all / second));
     }
 }
 
@@ -187,7 +214,7 @@ impl Counter {
         *next = now + if self.is_terminal { EVERY } else { BETWEEN_LINES };
         *is_shown = true;
         match self.is_terminal {
-            true => tell(&format!("\r\x1b[K{line}")),
+            true => tell(&format!("{REDRAW}{line}")),
             false => tell(&format!("{line}\n")),
         }
     }
@@ -216,7 +243,7 @@ impl Drop for Counter {
     fn drop(&mut self) {
         let (_, is_shown) = *self.shown.get_mut().unwrap_or_else(PoisonError::into_inner);
         if is_shown && self.is_terminal {
-            tell("\r\x1b[K");
+            tell(REDRAW);
         }
     }
 }
@@ -224,7 +251,7 @@ impl Drop for Counter {
 impl Drop for Progress {
     fn drop(&mut self) {
         if self.is_shown {
-            tell("\r\x1b[K");
+            tell(REDRAW);
         }
     }
 }
@@ -232,6 +259,15 @@ impl Drop for Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_output_to_a_terminal_may_begin_with_a_cursor_sequence() {
+        let redrawn = "\r\x1b[Kweb\x1b[2J\u{61c}\n";
+        let shown = |is_terminal| cleaned(redrawn, (REDRAW, is_terminal), Paint::Plain);
+        assert_eq!(shown(true), "\r\x1b[Kweb\u{fffd}[2J\u{fffd}\n");
+        assert_eq!(shown(false), "\u{fffd}\u{fffd}[Kweb\u{fffd}[2J\u{fffd}\n");
+        assert_eq!(cleaned(CLEAR, (REDRAW, true), Paint::Colour).matches('\u{fffd}').count(), 2);
+    }
 
     #[test]
     fn remaining_time_is_estimated_only_from_runs_of_current_command() {

@@ -11,6 +11,8 @@ use slackline_service::{
 };
 use slackline_units::{self as units, Span};
 
+pub use slackline_units::is_unseen;
+
 use crate::link::Request;
 use crate::plans::{AppliedPlan, Canary, PlannedChange};
 use crate::predictions::Prediction;
@@ -231,13 +233,6 @@ fn reserve(name: Name, wanted: &ReservationParameters) -> Result<service::Reques
         until,
         enforce,
     })
-}
-
-/// Returns true if the character is invisible, or changes how other characters are displayed, as a
-/// direction mark does. Returns false for control characters.
-#[must_use]
-pub fn is_unseen(letter: char) -> bool {
-    service::UNSEEN.iter().any(|range| range.contains(&letter))
 }
 
 /// Replaces invisible characters by their code points. Ledgers of older versions can contain names

@@ -1,5 +1,7 @@
 //! Reading of numbers from a file that is held in memory.
 
+use slackline_units::is_unseen;
+
 use crate::error::ImportError;
 use crate::place::Place;
 
@@ -86,9 +88,9 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Returns `bytes` as text in which `?` replaces each control character. Use it for text that users
-/// choose freely, such as the name of a thread.
+/// Returns a name that users can choose freely, such as the name of a thread. Control characters
+/// and invisible characters are replaced by `?`.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    text.chars().map(|c| if c.is_control() || is_unseen(c) { '?' } else { c }).collect()
 }

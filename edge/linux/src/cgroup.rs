@@ -181,6 +181,16 @@ pub enum CgroupError {
         /// Cgroup of the first process of the tree.
         origin: PathBuf,
     },
+    /// The first thread of a process of a tree has ended, and other threads of the process
+    /// continue. The kernel does not move such a process to another cgroup.
+    #[error(
+        "cannot schedule the process tree: the first thread of its process {pid} has ended, so the \
+         process cannot be moved to a cgroup"
+    )]
+    FirstEnded {
+        /// Id of the process.
+        pid: Tid,
+    },
     /// The kernel refused a step.
     #[error("cannot {step} {path}")]
     Refused {
@@ -406,6 +416,9 @@ impl CgroupError {
             CgroupError::Empty { .. } => Some("start a process in the cgroup or unit first"),
             CgroupError::HoldsOurselves { .. } => {
                 Some("run slackline in another cgroup, or name a smaller target")
+            }
+            CgroupError::FirstEnded { .. } => {
+                Some("schedule the cgroup or unit of the processes instead")
             }
             CgroupError::Elsewhere { .. } => Some("schedule each cgroup of the tree by its path"),
             _ => None,

@@ -42,6 +42,7 @@ use rustix::time::{
 use serde_json::Value;
 
 use slackline_linux::sys::OwnerRights;
+use slackline_units::is_unseen;
 
 use connecting::{check_peer, connect, failed_to_connect};
 use qemu_options::qmp_socket_among;
@@ -495,7 +496,8 @@ fn excerpt(message: &[u8]) -> String {
     }
     // A character takes at most four bytes, so these bytes have more than `EXCERPT` characters.
     let start = String::from_utf8_lossy(&message[..message.len().min(4 * (EXCERPT + 1))]);
-    let visible = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    let hides = |c: char| c.is_control() || is_unseen(c);
+    let visible = |c: char| if hides(c) { char::REPLACEMENT_CHARACTER } else { c };
     let shown: String = start.chars().take(EXCERPT).map(visible).collect();
     let cut = if start.chars().nth(EXCERPT).is_some() { "…" } else { "" };
     format!("`{shown}{cut}`")

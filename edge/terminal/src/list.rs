@@ -9,7 +9,12 @@ use slackline_trace::{Exchange, Header, RanEnd, Record, Sink, VcpuName};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 use thiserror::Error;
 
+use crate::paint::Paint;
 use crate::passes::{Passes, SchedulingPass, entitled};
+use crate::shown::shown;
+
+/// Widest column of names. A longer name makes only its own line longer.
+const WIDEST_NAME: usize = 64;
 
 /// Lists the run intervals that overlap a window, one per line, for programs like `grep` and `awk`:
 ///
@@ -42,7 +47,8 @@ impl<W: Write> Listing<W> {
     /// buffered.
     #[must_use]
     pub fn new(mut out: W, names: &[VcpuName], from: Time, span: Span) -> Listing<W> {
-        let width = names.iter().map(|named| named.name.chars().count()).max().unwrap_or(0).max(4);
+        let width = names.iter().map(|named| named.name.chars().count()).max().unwrap_or(0);
+        let width = width.clamp(4, WIDEST_NAME);
         let names = BTreeMap::new();
         let outcome = writeln!(
             out,
@@ -145,7 +151,7 @@ impl<W: Write> Sink for Listing<W> {
     }
 
     fn named(&mut self, named: &VcpuName) {
-        self.names.insert(named.vcpu, named.name.clone());
+        self.names.insert(named.vcpu, shown(&named.name, Paint::Plain).into_owned());
     }
 }
 

@@ -12,6 +12,7 @@ use slackline_units::{CpuId, GridClock, Periods, Reservation, Span, Time, VcpuId
 use thiserror::Error;
 
 use crate::paint::Paint;
+use crate::shown::shown;
 use columns::{Window, overlap, part};
 
 /// Minimum number of columns of a timeline, even if a smaller width is requested.
@@ -328,9 +329,9 @@ fn about(header: &Header) -> String {
         let comma = if text.is_empty() { "" } else { ", " };
         fmt::Write::write_fmt(&mut text, format_args!("{comma}{part}")).expect("a string has room");
     }
-    text
+    shown(&text, Paint::Plain).into_owned()
 }
 
 fn cut(name: &str) -> String {
-    name.chars().take(LONGEST_NAME).collect()
+    shown(name, Paint::Plain).chars().take(LONGEST_NAME).collect()
 }

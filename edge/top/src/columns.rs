@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use slackline_units::Span;
+use slackline_units::{Span, is_unseen};
 
 use crate::VmRow;
 
@@ -29,7 +29,7 @@ impl Column {
 
 /// All columns, from left to right.
 const COLUMNS: [Column; 13] = [
-    text("name", 14, 0, |row| row.name.clone()),
+    text("name", 14, 0, |row| row.name.replace(is_unseen, "?")),
     text("state", 9, 4, |row| row.state.clone()),
     number("reserved", 8, 2, |row| percent(row.reserved_ppm)),
     number("used", 7, 0, |row| percent(row.used_ppm)),

@@ -28,6 +28,9 @@ const MOST_CPUS: u64 = 256;
 /// Maximum number of intervals of a series: ten years.
 const MOST_INTERVALS: u64 = 10 * 366 * 288;
 
+/// Maximum number of intervals of all series together: 1,000 VMs in a month, and a little more.
+const MOST_SLOTS: u64 = 10_000_000;
+
 /// One reading of a series.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
@@ -100,16 +103,10 @@ pub(crate) fn convert(
     // All VMs share one time axis. A VM whose readings begin later is idle until then.
     let first = read.iter().filter_map(|(_, one)| Some(one.readings.first()?.at)).min();
     let mut repairs = Repairs { start: first.unwrap_or_default(), ..Repairs::default() };
+    check_size(&read, repairs.start)?;
     let mut names = Names::default();
     let apply = |(file, one)| repairs.apply(file, &mut names, &one);
     let mut all = read.into_iter().map(apply).collect::<Result<Vec<_>, _>>()?;
-    if all.len() > MOST_VMS {
-        let why = format!(
-            "cannot convert {} VMs: a scenario of series has at most {MOST_VMS}",
-            all.len()
-        );
-        return Err(WorkloadError::Options { why, hint: "split the file" });
-    }
     let length = cut(&mut all, options)?;
     assumptions.extend(repairs.sentences());
     check_jobs(&all, length, options)?;
@@ -129,6 +126,25 @@ pub(crate) fn convert(
         _ => axis(&all, &options.bursts, stem),
     };
     Ok(WrittenScenario { text: text + &domains, axis, files, assumptions })
+}
+
+/// Checks the number of VMs and of their intervals. A VM has an interval for all time up to its
+/// last reading, however few readings it has.
+fn check_size(read: &[(&str, Readings)], start: u64) -> Result<(), WorkloadError> {
+    let (vms, hint) = (read.len(), "split the file");
+    if vms > MOST_VMS {
+        let why = format!("cannot convert {vms} VMs: a scenario of series has at most {MOST_VMS}");
+        return Err(WorkloadError::Options { why, hint });
+    }
+    let last = read.iter().filter_map(|(_, one)| one.readings.iter().map(|it| it.at).max());
+    let slots = last.map(|last| ((last - start) / INTERVAL + 1).min(MOST_INTERVALS)).sum::<u64>();
+    if slots > MOST_SLOTS {
+        let why = format!(
+            "cannot convert {slots} intervals of {vms} VMs: at most {MOST_SLOTS} are possible"
+        );
+        return Err(WorkloadError::Options { why, hint });
+    }
+    Ok(())
 }
 
 fn assumed(kind: Kind, options: &Options) -> Vec<String> {

@@ -255,7 +255,8 @@ impl Deadlines {
         for nth in 0..count {
             let miss_time = at.since(first.after(promise.period() * nth));
             self.miss_time.add(miss_time);
-            self.late += miss_time;
+            // The sum grows with the square of the time that the vCPU lacks.
+            self.late = self.late.checked_add(miss_time).unwrap_or(Span::MAX);
             self.of_slice.add_value(ppm(miss_time, promise.slice()));
         }
     }

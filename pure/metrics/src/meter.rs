@@ -31,11 +31,12 @@ pub struct Meter {
     now: Time,
     /// Clock that defines the grid on which periods with a phase begin.
     clock: GridClock,
-    /// Current vCPU of each slot, with its sums.
-    vcpus: Vec<Option<Row>>,
+    /// Current vCPU of each slot, with its sums. The rows are boxed, since a trace may name a high
+    /// slot and no slots below it.
+    vcpus: Vec<Option<Box<Row>>>,
     /// vCPUs whose slots were reassigned to other vCPUs, each with the time of the reassignment.
     /// The list is in order of time.
-    gone: Vec<(Time, Row)>,
+    gone: Vec<(Time, Box<Row>)>,
     cpus: Vec<CpuMeter>,
     timer_lateness: Tally,
     changes: Tally,
@@ -391,12 +392,12 @@ impl Sink for Meter {
             self.vcpus.resize(slot + 1, None);
         }
         let is_same = |row: &Row| row.vcpu == named.vcpu && row.name == named.name;
-        if self.vcpus[slot].as_ref().is_some_and(is_same) {
+        if self.vcpus[slot].as_deref().is_some_and(is_same) {
             return;
         }
         let meter = VcpuMeter::new(self.start_of(named.vcpu), self.header.knows);
         let (name, domain) = (named.name.clone(), named.domain.clone());
-        let row = Row { vcpu: named.vcpu, name, domain, meter };
+        let row = Box::new(Row { vcpu: named.vcpu, name, domain, meter });
         if let Some(mut before) = self.vcpus[slot].replace(row) {
             before.meter.over(named.at);
             self.gone.push((named.at, before));

@@ -8,6 +8,8 @@
 //! the run interval. The change is pending until the run interval is recorded, and divides that
 //! interval.
 
+use std::collections::VecDeque;
+
 use slackline_trace::Knowledge;
 use slackline_units::{GridClock, Periods, Reservation, Span, Time};
 
@@ -53,7 +55,7 @@ pub(crate) struct Deliveries {
     clock: GridClock,
     current: Option<Current>,
     /// Reservations made within a run interval that has not been recorded yet, in order of time.
-    pending: Vec<TimedReservation>,
+    pending: VecDeque<TimedReservation>,
     /// Excess of ended reservations that is not deducted from a period yet. Excess is CPU time that
     /// the vCPU received beyond the prorated slice.
     advance: Span,
@@ -101,7 +103,7 @@ impl Deliveries {
             is_asleep,
             clock,
             current: None,
-            pending: Vec::new(),
+            pending: VecDeque::new(),
             advance: Span::ZERO,
             left: None,
             shares: Shares::default(),
@@ -133,7 +135,7 @@ impl Deliveries {
 
     /// Adds a reservation, with the time at which it takes effect.
     pub(crate) fn promise(&mut self, promised: TimedReservation) {
-        self.pending.push(promised);
+        self.pending.push_back(promised);
         // A blocked vCPU is not in a run interval, so the reservation can take effect at once.
         if self.is_asleep {
             self.catch_up(promised.at);
@@ -200,8 +202,7 @@ impl Deliveries {
     #[inline(never)]
     fn ran_across(&mut self, ran: ReservedRun) {
         let mut rest = ran;
-        while self.pending.first().is_some_and(|next| next.at < rest.stretch.to) {
-            let next = self.pending.remove(0);
+        while let Some(next) = self.pending.pop_front_if(|next| next.at < rest.stretch.to) {
             let (before, after) = rest.split(next.at);
             if before.stretch.from < before.stretch.to {
                 self.receive(before);
@@ -239,8 +240,7 @@ impl Deliveries {
     /// Applies the pending reservations and closes the periods up to `at`. All events before `at`
     /// must have been added already.
     fn catch_up(&mut self, at: Time) {
-        while self.pending.first().is_some_and(|next| next.at <= at) {
-            let next = self.pending.remove(0);
+        while let Some(next) = self.pending.pop_front_if(|next| next.at <= at) {
             self.close_until(next.at);
             self.apply(next);
         }

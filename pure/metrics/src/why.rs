@@ -24,8 +24,10 @@
 mod answer;
 mod culprit;
 mod intervals;
+mod target;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use slackline_trace::{
     HostThread, HostThreadId, HostThreadKind, Note, OffCpu, Record, Sink, VcpuName,
@@ -35,6 +37,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 pub use answer::{Answer, Blame, Check, Gap};
 pub use culprit::Culprit;
 use intervals::Intervals;
+use target::{KernelAccount, Target, Wait, WaitState};
 
 /// Maximum length of a gap between two threads on a CPU that counts as a context switch.
 const SWITCH: Span = Span::from_us(20);
@@ -56,6 +59,10 @@ pub struct CulpritFinder {
     names: BTreeMap<VcpuId, (String, String)>,
     threads: BTreeMap<HostThreadId, HostThread>,
     targets: BTreeMap<HostThreadId, Target>,
+    /// Latest target of each vCPU.
+    latest_of: BTreeMap<VcpuId, HostThreadId>,
+    /// Targets that are ready, each with the time since which it waits.
+    ready: BTreeSet<(Time, HostThreadId)>,
     cpus: BTreeMap<CpuId, Cpu>,
     /// Intervals in which each vCPU ran within its reservation, without overrun.
     reserved: BTreeMap<VcpuId, Intervals>,
@@ -72,57 +79,10 @@ struct Cpu {
     /// Recent intervals in which threads had the CPU, in order of time.
     latest: VecDeque<(Time, Time, HostThreadId)>,
     busy: Span,
+    /// Time for which each target ran since the last accounting of the CPU.
+    ran: BTreeMap<HostThreadId, Span>,
     late: Intervals,
     lost: Intervals,
-}
-
-/// Thread of a vCPU whose waits are explained.
-#[derive(Debug)]
-struct Target {
-    vcpu: VcpuId,
-    state: WaitState,
-    last_cpu: CpuId,
-    ran: Intervals,
-    waits: Vec<Wait>,
-    /// Intervals in which the dispatcher kept the vCPU from running, with the thread that had the
-    /// CPU.
-    stops: Vec<Wait>,
-    /// Waits that the kernel counts as ended, each as the time at which the thread got a CPU and
-    /// the length of the wait.
-    closed: Vec<(Time, Span)>,
-    paused: Intervals,
-    exhausted: Intervals,
-    halted: Intervals,
-    /// Time for which the vCPU ran on each CPU since the last accounting of that CPU.
-    ran_on: BTreeMap<CpuId, Span>,
-    stolen: Span,
-    counted: Option<KernelAccount>,
-}
-
-/// Kernel accounting of the vCPU: the interval, the CPU time and CPU ready (time on run queues).
-#[derive(Clone, Copy, Debug)]
-struct KernelAccount {
-    from: Time,
-    to: Time,
-    used: Span,
-    ready: Span,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WaitState {
-    Blocked,
-    Ready(Time),
-}
-
-/// Part of a wait of a vCPU, with the thread that had the CPU in that part.
-#[derive(Clone, Copy, Debug)]
-struct Wait {
-    cpu: CpuId,
-    from: Time,
-    to: Time,
-    by: Option<HostThreadId>,
-    /// Start of the whole wait to which this part belongs.
-    since: Time,
 }
 
 impl CulpritFinder {
@@ -140,6 +100,8 @@ impl CulpritFinder {
             names: BTreeMap::new(),
             threads: BTreeMap::new(),
             targets: BTreeMap::new(),
+            latest_of: BTreeMap::new(),
+            ready: BTreeSet::new(),
             cpus: BTreeMap::new(),
             reserved: BTreeMap::new(),
             paused_since: BTreeMap::new(),
@@ -198,9 +160,19 @@ impl CulpritFinder {
     /// Calls `act` with the latest thread of a vCPU. Does nothing if the waits of that vCPU are not
     /// explained.
     fn of_vcpu(&mut self, vcpu: VcpuId, act: impl FnOnce(&mut Target)) {
-        let latest = self.targets.values_mut().rfind(|target| target.vcpu == vcpu);
+        let latest = self.latest_of.get(&vcpu).and_then(|id| self.targets.get_mut(id));
         if let Some(target) = latest {
             act(target);
+        }
+    }
+
+    fn set_state(&mut self, thread: HostThreadId, state: WaitState) {
+        let Some(target) = self.targets.get_mut(&thread) else { return };
+        if let WaitState::Ready(since) = std::mem::replace(&mut target.state, state) {
+            self.ready.remove(&(since, thread));
+        }
+        if let WaitState::Ready(since) = state {
+            self.ready.insert((since, thread));
         }
     }
 
@@ -218,24 +190,22 @@ impl CulpritFinder {
         state.busy += to.since(from);
         if let Some(target) = self.targets.get_mut(&thread) {
             target.ran.add(from, to);
-            *target.ran_on.entry(cpu).or_default() += to.since(from);
+            *state.ran.entry(thread).or_default() += to.since(from);
             target.last_cpu = cpu;
-            target.state = match end {
+            let state = match end {
                 OffCpu::Blocked => WaitState::Blocked,
                 OffCpu::Ready | OffCpu::Unknown => WaitState::Ready(to),
             };
+            self.set_state(thread, state);
         }
         self.drop_old(cpu);
     }
 
     /// Drops recent intervals of a CPU that no further wait can need.
     fn drop_old(&mut self, cpu: CpuId) {
-        let waits = self.targets.values().filter_map(|target| match target.state {
-            WaitState::Ready(since) => Some(since),
-            WaitState::Blocked => None,
-        });
+        let waits_since = self.ready.first().map_or(Time::NEVER, |&(since, _)| since);
         let remembered = Time::START + self.now.since(Time::START + MEMORY);
-        let oldest = waits.min().unwrap_or(Time::NEVER).min(remembered);
+        let oldest = waits_since.min(remembered);
         let Some(state) = self.cpus.get_mut(&cpu) else { return };
         // The latest entries are kept even if they are old, because a wake may be reported late.
         while state.latest.len() > 8 && state.latest.front().is_some_and(|&(_, to, _)| to <= oldest)
@@ -260,8 +230,12 @@ impl CulpritFinder {
                 parts.push(Wait { cpu, from, to, by, since });
             }
         };
-        let latest = self.cpus.get(&cpu).map(|cpu| cpu.latest.iter());
-        for &(start, end, by) in latest.into_iter().flatten() {
+        // While one target waits for long, the intervals of all CPUs since then are remembered. So
+        // the intervals before this wait are skipped.
+        let latest = self.cpus.get(&cpu).map(|cpu| &cpu.latest);
+        let latest =
+            latest.map(|all| all.range(all.partition_point(|&(_, end, _)| end <= since)..));
+        for &(start, end, by) in latest.into_iter().flatten().take_while(|&&(at, ..)| at < to) {
             let (start, end) = (start.max(at), end.min(to));
             if end > start {
                 add(at, start, None);
@@ -274,7 +248,7 @@ impl CulpritFinder {
     }
 
     fn stopped(&mut self, vcpu: VcpuId, (from, to): (Time, Time)) {
-        let known = self.targets.values().rfind(|target| target.vcpu == vcpu);
+        let known = self.latest_of.get(&vcpu).and_then(|id| self.targets.get(id));
         let Some(cpu) = known.map(|target| target.last_cpu) else { return };
         let parts = self.parts(cpu, (from, to));
         self.of_vcpu(vcpu, |target| {
@@ -287,8 +261,8 @@ impl CulpritFinder {
         let Some(state) = self.cpus.get_mut(&cpu) else { return };
         let busy = std::mem::take(&mut state.busy);
         let stolen = stolen.min(busy);
-        for target in self.targets.values_mut() {
-            let ran = target.ran_on.remove(&cpu).unwrap_or_default();
+        for (thread, ran) in std::mem::take(&mut state.ran) {
+            let Some(target) = self.targets.get_mut(&thread) else { continue };
             let part = u128::from(stolen.ns()) * u128::from(ran.ns());
             let part = part.checked_div(u128::from(busy.ns())).unwrap_or(0);
             target.stolen += Span::from_ns(u64::try_from(part).unwrap_or(u64::MAX)).min(ran);
@@ -476,56 +450,18 @@ enum Holder {
     Other(Culprit),
 }
 
-impl Target {
-    fn new(vcpu: VcpuId) -> Target {
-        Target {
-            vcpu,
-            state: WaitState::Blocked,
-            last_cpu: CpuId::new(0),
-            ran: Intervals::default(),
-            waits: Vec::new(),
-            stops: Vec::new(),
-            closed: Vec::new(),
-            paused: Intervals::default(),
-            exhausted: Intervals::default(),
-            halted: Intervals::default(),
-            ran_on: BTreeMap::new(),
-            stolen: Span::ZERO,
-            counted: None,
-        }
-    }
-
-    /// Compares the kernel's counts of CPU time and CPU ready with the recorded values, over the
-    /// interval of the kernel's accounting. `None` if the recording has no such counts.
-    fn check(&self) -> Option<Check> {
-        let KernelAccount { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
-        let mut used = Span::ZERO;
-        self.ran.cut((from, to), |from, to, is_in| {
-            if is_in {
-                used += to - from;
-            }
-        });
-        let closed = self.closed.iter().filter(|(end, _)| *end > from && *end <= to);
-        let ready = closed.map(|(_, wait)| *wait).sum();
-        Some(Check { kernel_used, kernel_ready, used: used.left_after(self.stolen), ready })
-    }
-
-    fn settle(&mut self) {
-        self.ran.settle();
-        self.paused.settle();
-        self.exhausted.settle();
-        self.halted.settle();
-    }
-}
-
 impl Sink for CulpritFinder {
     fn named(&mut self, named: &VcpuName) {
         self.names.insert(named.vcpu, (named.name.clone(), named.domain.clone()));
     }
 
     fn host_thread(&mut self, thread: &HostThread) {
-        if let Some(vcpu) = thread.vcpu.filter(|vcpu| self.is_target(*vcpu)) {
-            self.targets.entry(thread.id).or_insert_with(|| Target::new(vcpu));
+        if let Some(vcpu) = thread.vcpu.filter(|vcpu| self.is_target(*vcpu))
+            && let Entry::Vacant(target) = self.targets.entry(thread.id)
+        {
+            target.insert(Target::new(vcpu));
+            let latest = self.latest_of.entry(vcpu).or_insert(thread.id);
+            *latest = thread.id.max(*latest);
         }
         self.threads.insert(thread.id, thread.clone());
     }
@@ -549,7 +485,8 @@ impl Sink for CulpritFinder {
                 if let Some(target) = self.targets.get_mut(&thread)
                     && target.state == WaitState::Blocked
                 {
-                    (target.state, target.last_cpu) = (WaitState::Ready(at), cpu);
+                    target.last_cpu = cpu;
+                    self.set_state(thread, WaitState::Ready(at));
                 }
             }
             Record::Halted { thread, from, to } => {
@@ -590,8 +527,8 @@ impl Sink for CulpritFinder {
                         KernelAccount { from, to: from, used: Span::ZERO, ready: Span::ZERO };
                     let counted = target.counted.get_or_insert(counted);
                     counted.to = to;
-                    counted.used += used;
-                    counted.ready += ready;
+                    counted.used = counted.used.checked_add(used).unwrap_or(Span::MAX);
+                    counted.ready = counted.ready.checked_add(ready).unwrap_or(Span::MAX);
                 }
             }
             _ => {}

@@ -250,7 +250,8 @@ impl XenMon {
             point.executions += 1;
             point.waited += waited;
             point.sliced += u64::from(granted.is_some());
-            point.allocated += granted.unwrap_or_default();
+            let granted = granted.unwrap_or_default();
+            point.allocated = added(point.allocated, granted);
         }
         self.spread(domain, stretch, |point| &mut point.gotten);
     }
@@ -326,10 +327,16 @@ impl XenMonSummary {
     }
 }
 
+/// Returns the sum of two granted times, at most [`Span::MAX`]. A slice is granted in full at each
+/// switch-in, so slices of days can add up to more than the run lasts.
+fn added(sum: Span, granted: Span) -> Span {
+    sum.checked_add(granted).unwrap_or(Span::MAX)
+}
+
 fn sum(points: &[Point]) -> Point {
     points.iter().fold(Point::default(), |sum, point| Point {
         gotten: sum.gotten + point.gotten,
-        allocated: sum.allocated + point.allocated,
+        allocated: added(sum.allocated, point.allocated),
         blocked: sum.blocked + point.blocked,
         waited: sum.waited + point.waited,
         executions: sum.executions + point.executions,

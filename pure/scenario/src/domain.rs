@@ -19,6 +19,10 @@ const THREADS: &[&str] = &["process", "vcpus"];
 /// Maximum number of vCPUs of one domain: their numbers have 16 bits.
 const MOST_VCPUS_OF_ONE: usize = 1 << 16;
 
+/// Maximum number of copies of all domains together. A copy takes about 2 KB, so this bounds the
+/// memory of a short scenario file.
+const MOST_COPIES: usize = 1 << 16;
+
 /// Reads all `[[domain]]` tables.
 pub(crate) fn read(
     run: &RunContext<'_>,
@@ -60,18 +64,20 @@ struct Nodes {
     at: usize,
 }
 
-/// Total numbers of vCPUs and program steps of a scenario. Both have a maximum.
+/// Total numbers of vCPUs, program steps and copies of a scenario. Each has a maximum.
 #[derive(Default)]
 struct Size {
     vcpus: usize,
     steps: usize,
+    copies: usize,
 }
 
 impl DomainReader<'_> {
     /// Adds the domain of one table, or all its copies if it has `copies`.
     fn add(&mut self, table: &Table<'_>, name: &str) -> Result<(), Mistake> {
         let vcpus = table.maybe("vcpus", |item| item.count(1..=MOST_VCPUS_OF_ONE))?.unwrap_or(1);
-        let copies = table.maybe("copies", |item| item.count(1..=MOST_VCPUS))?;
+        let most = MOST_COPIES.saturating_sub(self.size.copies).max(1);
+        let copies = table.maybe("copies", |item| item.count(1..=most))?;
         let live = table.maybe("live", |item| Live::read(&item))?.unwrap_or_default();
         live.check(table, vcpus)?;
         let Live { target: live, agent, relay } = live;
@@ -102,7 +108,8 @@ impl DomainReader<'_> {
         let own = exceptions.values().filter_map(|own| own.program.as_ref());
         let of_vcpus: usize = own.map(|program| program.steps.len()).sum();
         let steps = times * (program.steps.len() + of_vcpus + of_tasks);
-        self.grow(table, &Size { vcpus: times * vcpus, steps })?;
+        let size = Size { vcpus: times * vcpus, steps, copies: copies.unwrap_or(0) };
+        self.grow(table, &size)?;
         let (line, column) = self.run.source.position(table.at);
         let domain = Domain {
             name: name.to_owned(),
@@ -164,7 +171,8 @@ impl DomainReader<'_> {
     fn grow(&mut self, table: &Table<'_>, by: &Size) -> Result<(), Mistake> {
         self.size.vcpus += by.vcpus;
         self.size.steps += by.steps;
-        let Size { vcpus, steps } = self.size;
+        self.size.copies += by.copies;
+        let Size { vcpus, steps, .. } = self.size;
         if vcpus > MOST_VCPUS {
             return Err(Mistake::new(table.at, ErrorKind::TooManyVcpus { vcpus }));
         }

@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use slackline_units::{ParseSpanError, Span};
+use slackline_units::{ParseSpanError, Span, is_unseen};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -73,9 +73,7 @@ pub(crate) fn shown(text: &str) -> String {
 
 /// Returns the character, or a substitute if it would move a terminal's cursor or reverse the text.
 pub(crate) fn printable(c: char) -> char {
-    let turns_text = matches!(c,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    if c.is_control() || turns_text { '\u{fffd}' } else { c }
+    if c.is_control() || is_unseen(c) { '\u{fffd}' } else { c }
 }
 
 /// A TOML table with its position in the file.

@@ -12,17 +12,6 @@ pub struct Binding {
     name: String,
 }
 
-/// Invisible characters that change how other characters are shown: direction marks, zero-width
-/// spaces and joiners, and the byte order mark.
-pub const UNSEEN: [std::ops::RangeInclusive<char>; 6] = [
-    '\u{00ad}'..='\u{00ad}',
-    '\u{200b}'..='\u{200f}',
-    '\u{2028}'..='\u{202e}',
-    '\u{2060}'..='\u{206f}',
-    '\u{feff}'..='\u{feff}',
-    '\u{fff9}'..='\u{fffb}',
-];
-
 /// Kind of VM that a [`Binding`] refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BindingKind {

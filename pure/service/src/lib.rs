@@ -45,7 +45,7 @@ mod world;
 mod writer;
 
 pub use answer::{Action, Answer, AppliedChange, Health, ListedReservation, Warning};
-pub use binding::{Binding, BindingError, BindingKind, UNSEEN};
+pub use binding::{Binding, BindingError, BindingKind};
 pub use budget::{
     Budget, Budgets, MOST_RESERVATIONS, MOST_VCPUS, RESERVATIONS_OF_ONE, VCPUS_OF_ONE,
 };

@@ -3,12 +3,13 @@
 //! Metrics take a step for each period, second and tenth of a second. A few bytes can claim that a
 //! run took centuries, or that a period is a nanosecond. So a trace may cause at most [`STEPS`]
 //! such steps, and [`STEPS_OF_ENTRY`] more for each entry. A recorded run causes a few steps per
-//! entry.
+//! entry. The times and the sums of durations in a trace are limited too, so that no sum of a
+//! reader overflows.
 
 use core::fmt;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use slackline_units::{Span, Time, VcpuId};
+use slackline_units::{DomId, Span, Time, VcpuId};
 
 use crate::record::Record;
 use crate::sink::{Sink, VcpuName};
@@ -22,9 +23,19 @@ const STEPS_OF_ENTRY: u64 = 10_000;
 /// Longest duration that a record may contain. Sums of many such durations still fit in 64 bits.
 const LONGEST: Span = Span::from_secs(365 * 24 * 3600);
 
+/// Latest time that a record may have: 100 years after the start of the trace.
+const LATEST: Time = Time::from_ns(100 * LONGEST.ns());
+
+/// Largest sum of the durations of all records, together with all steps back in time: 400 years.
+const LONGEST_SUM: Span = Span::from_ns(400 * LONGEST.ns());
+
 /// Number of steps that each vCPU causes per second of the trace, in addition to the steps for its
 /// periods. They account for the data points that a vCPU has for each tenth of a second.
 const STEPS_A_SECOND: u64 = 100;
+
+/// Number of steps that each CPU causes per second of the trace. They account for the sums that a
+/// CPU has for each second.
+const STEPS_OF_CPU_A_SECOND: u64 = 25;
 
 /// One step per nanosecond in fixed point, so that slower rates are whole numbers too.
 const ONE: u128 = 1 << 40;
@@ -60,7 +71,11 @@ pub struct Effort {
     steps: u128,
     /// Number of steps that processing the trace takes per nanosecond of the run, times [`ONE`].
     rate: u128,
+    /// Sum of the durations of all records and of all steps back in time, in nanoseconds.
+    sum: u128,
     vcpus: BTreeMap<VcpuId, Rate>,
+    /// Domains by id and name. A reader can store data points of each, from the start of the trace.
+    domains: BTreeSet<(DomId, String)>,
 }
 
 /// Steps per nanosecond that a vCPU causes.
@@ -73,31 +88,48 @@ struct Rate {
 }
 
 impl Effort {
+    /// Creates the sum for a trace of a host with this number of CPUs.
+    #[must_use]
+    pub fn with_cpus(cpus: usize) -> Effort {
+        Effort { rate: steps_per_ns(STEPS_OF_CPU_A_SECOND) * cpus as u128, ..Effort::default() }
+    }
+
     /// Checks that the trace causes no more work than its size allows.
     ///
     /// # Errors
-    /// If the trace causes more work, or a record contains a duration of more than a year.
+    /// If the trace causes more work, if a record contains a duration of more than a year, or if
+    /// times or sums of durations exceed their limits.
     pub fn check(&self) -> Result<(), Implausible> {
         self.refused.map_or(Ok(()), Err)
     }
 
-    fn advance(&mut self, at: Time, record: &Record) -> bool {
-        let passed = at.since(self.now.min(at));
+    fn advance(&mut self, at: Time) {
+        let passed = at.since(self.now);
         self.now = self.now.max(at);
         self.steps = self.steps.saturating_add(u128::from(passed.ns()).saturating_mul(self.rate));
-        self.note(record);
-        let most = STEPS.saturating_add(STEPS_OF_ENTRY.saturating_mul(self.entries));
-        self.steps / ONE <= u128::from(most)
+    }
+
+    fn refuse_unless(&mut self, is_plausible: bool) {
+        let most = u128::from(STEPS.saturating_add(STEPS_OF_ENTRY.saturating_mul(self.entries)));
+        let is_within =
+            self.steps / ONE <= most && self.sum <= LONGEST_SUM.ns().into() && self.now <= LATEST;
+        if !(is_plausible && is_within) {
+            self.refused = self.refused.or(Some(Implausible { entry: self.entries }));
+        }
     }
 
     fn note(&mut self, record: &Record) {
         let (vcpu, change): (VcpuId, fn(&mut Rate)) = match *record {
             Record::Promised { vcpu, reservation, .. } => {
                 let periods = reservation.map_or(0, |it| ONE / u128::from(it.period().ns().max(1)));
-                return self.change(vcpu, |rate| rate.periods = periods);
+                self.change(vcpu, |rate| rate.periods = periods);
+                return self.catch_up(vcpu, record);
             }
             Record::Blocked { vcpu, .. } => (vcpu, |rate| rate.is_asleep = true),
-            Record::Woke { vcpu, .. } => (vcpu, |rate| rate.is_asleep = false),
+            Record::Woke { vcpu, .. } => {
+                self.change(vcpu, |rate| rate.is_asleep = false);
+                return self.catch_up(vcpu, record);
+            }
             Record::Left { vcpu, .. } => (vcpu, |rate| rate.periods = 0),
             _ => return,
         };
@@ -111,23 +143,54 @@ impl Effort {
         change(rate);
         self.rate += of(rate);
     }
+
+    /// Adds the steps for the periods of a vCPU between an earlier time and now. A record of an
+    /// earlier time begins these periods again.
+    fn catch_up(&mut self, vcpu: VcpuId, record: &Record) {
+        let behind = u128::from(self.now.since(record.when().1).ns());
+        let periods = self.vcpus.get(&vcpu).map_or(0, |rate| rate.periods);
+        self.steps = self.steps.saturating_add(behind.saturating_mul(periods));
+    }
 }
 
 impl Sink for Effort {
     fn named(&mut self, named: &VcpuName) {
         self.entries += 1;
-        if self.vcpus.insert(named.vcpu, Rate::default()).is_none() {
-            self.rate += ONE * u128::from(STEPS_A_SECOND) / 1_000_000_000;
+        self.advance(named.at);
+        let of_vcpu = steps_per_ns(STEPS_A_SECOND);
+        let is_new_domain = self.domains.insert((named.vcpu.domain(), named.domain.clone()));
+        if is_new_domain {
+            let so_far = u128::from(self.now.ns()).saturating_mul(of_vcpu);
+            self.steps = self.steps.saturating_add(so_far);
         }
+        let is_new_vcpu = !self.vcpus.contains_key(&named.vcpu);
+        if is_new_vcpu {
+            self.vcpus.insert(named.vcpu, Rate::default());
+        }
+        if is_new_vcpu || is_new_domain {
+            self.rate += of_vcpu;
+        }
+        self.refuse_unless(true);
     }
 
     fn record(&mut self, record: &Record) {
         self.entries += 1;
-        let (_, at) = record.when();
-        if !(is_plausible(record) && self.advance(at, record)) {
-            self.refused = self.refused.or(Some(Implausible { entry: self.entries }));
+        let (from, to) = record.when();
+        let is_plausible = to.since(from) <= LONGEST && is_plausible(record);
+        self.sum += u128::from(summed(record).ns());
+        // A record about the whole run has the time of its start, wherever it is in the trace.
+        if !matches!(record, Record::Overhead { .. }) {
+            self.sum += u128::from(self.now.since(to).ns());
+            self.advance(to);
         }
+        self.note(record);
+        self.refuse_unless(is_plausible);
     }
+}
+
+/// Returns a number of steps per second as steps per nanosecond, times [`ONE`].
+fn steps_per_ns(per_second: u64) -> u128 {
+    ONE * u128::from(per_second) / 1_000_000_000
 }
 
 /// Returns true if each duration in the record is at most `LONGEST`.
@@ -138,13 +201,32 @@ fn is_plausible(record: &Record) -> bool {
         }
         Record::Ran { used, granted, late, .. } => [used, granted.unwrap_or_default(), late],
         Record::RangLate { late, .. } => [late, Span::ZERO, Span::ZERO],
-        Record::Overhead { used, .. } | Record::Spun { used, .. } => [used, Span::ZERO, Span::ZERO],
+        Record::Overhead { used, .. }
+        | Record::Spun { used, .. }
+        | Record::Elsewhere { used, .. } => [used, Span::ZERO, Span::ZERO],
         Record::Counted { used, ready, .. } => [used, ready, Span::ZERO],
         Record::Served { service, .. } => [service.used, Span::ZERO, Span::ZERO],
         Record::Accounted { idle, stolen, dispatching, .. } => [idle, stolen, dispatching],
         _ => return true,
     };
     spans.iter().all(|span| *span <= LONGEST)
+}
+
+/// Returns the longest of the durations in a record that readers add up.
+fn summed(record: &Record) -> Span {
+    let (from, to) = record.when();
+    let more = match *record {
+        Record::Ran { used, late, .. } => used.max(late),
+        Record::Overhead { used, .. }
+        | Record::Spun { used, .. }
+        | Record::Elsewhere { used, .. } => used,
+        Record::Served { service, .. } => service.used,
+        Record::Accounted { idle, stolen, dispatching, .. } => idle.max(stolen).max(dispatching),
+        // The times of a thread that halts, loses events or is counted are not added up.
+        Record::Halted { .. } | Record::Lost { .. } | Record::Counted { .. } => return Span::ZERO,
+        _ => Span::ZERO,
+    };
+    more.max(to.since(from))
 }
 
 #[cfg(test)]
@@ -218,5 +300,92 @@ mod tests {
         assert_eq!(effort.check(), Ok(()));
         effort.record(&ran(Time::START, Span::MAX));
         assert_eq!(effort.check(), Err(Implausible { entry: 4 }));
+    }
+
+    #[test]
+    fn reservation_far_before_the_latest_record_is_refused_as_implausible() {
+        let mut effort = Effort::with_cpus(0);
+        let ended = |at| Record::Ended { at };
+        effort.record(&ended(Time::START.after(Span::from_secs(90 * 365 * 24 * 3600))));
+        let (vcpu, at) = (vcpu(), Time::START);
+        effort.named(&VcpuName { at, vcpu, name: "a".into(), domain: "a".into() });
+        assert_eq!(effort.check(), Err(Implausible { entry: 2 }));
+        // A few seconds of delay are usual.
+        let mut effort = Effort::default();
+        effort.named(&VcpuName { at, vcpu, name: "a".into(), domain: "a".into() });
+        let reservation = Reservation::new(Span::from_ns(1), Span::from_ms(1)).ok();
+        let by = Enforcement::Dispatcher;
+        let promised = Record::Promised { at, vcpu, reservation, exact: true, phase: None, by };
+        effort.record(&Record::Blocked { at, vcpu });
+        effort.record(&ended(at.after(Span::from_secs(5))));
+        effort.record(&promised);
+        assert_eq!(effort.check(), Ok(()));
+        let mut effort = Effort::default();
+        effort.named(&VcpuName { at, vcpu, name: "a".into(), domain: "a".into() });
+        effort.record(&promised);
+        effort.record(&Record::Blocked { at, vcpu });
+        effort.record(&ended(at.after(Span::from_secs(200_000))));
+        assert_eq!(effort.check(), Ok(()));
+        effort.record(&Record::Woke { at, vcpu });
+        assert_eq!(effort.check(), Err(Implausible { entry: 5 }));
+    }
+
+    #[test]
+    fn empty_trace_that_claims_centuries_is_refused_as_implausible() {
+        let ends = |cpus, at| {
+            let mut effort = Effort::with_cpus(cpus);
+            effort.record(&Record::Ended { at });
+            effort.check().is_ok()
+        };
+        assert!(ends(1, Time::START.after(Span::from_secs(30 * 24 * 3600))));
+        assert!(!ends(1, LATEST) && !ends(0, Time::NEVER));
+        assert!(ends(255, Time::START.after(Span::from_secs(3600))));
+        assert!(!ends(255, Time::START.after(Span::from_secs(100_000))));
+    }
+
+    #[test]
+    fn domain_names_of_one_vcpu_count_as_work() {
+        let named = |names: u64| {
+            let (vcpu, at, mut effort) = (vcpu(), Time::START, Effort::default());
+            for name in 0..1_000 {
+                let domain = (name % names).to_string();
+                effort.named(&VcpuName { at, vcpu, name: "a".into(), domain });
+            }
+            effort.record(&Record::Ended { at: at.after(Span::from_secs(500_000)) });
+            effort.check().is_ok()
+        };
+        assert!(named(1) && !named(1_000));
+    }
+
+    #[test]
+    fn sum_of_durations_over_four_centuries_is_refused_as_implausible() {
+        let (vcpu, cpu, at) = (vcpu(), CpuId::new(0), Time::START);
+        let (idle, to) = (LONGEST, at.after(LONGEST));
+        let elsewhere = |used| Record::Elsewhere { vcpu, from: at, to: at, used };
+        let zero = Span::ZERO;
+        let records = [
+            Record::Overhead { cpu, used: LONGEST },
+            Record::Spun { at, vcpu, used: LONGEST },
+            elsewhere(LONGEST),
+            Record::Accounted { cpu, from: at, to: at, idle, stolen: zero, dispatching: zero },
+            Record::Stopped { vcpu, from: at, to },
+        ];
+        for record in records {
+            let mut effort = Effort::default();
+            (0..400).for_each(|_| effort.record(&record));
+            assert_eq!(effort.check(), Ok(()), "{record:?}");
+            effort.record(&record);
+            assert_eq!(effort.check(), Err(Implausible { entry: 401 }), "{record:?}");
+        }
+        let mut effort = Effort::default();
+        effort.record(&elsewhere(Span::MAX));
+        assert_eq!(effort.check(), Err(Implausible { entry: 1 }));
+        // Time that runs backwards and forwards again is a duration too.
+        let mut effort = Effort::default();
+        for _ in 0..500 {
+            effort.record(&Record::Left { at: to, vcpu });
+            effort.record(&Record::Joined { at, vcpu });
+        }
+        assert!(effort.check().is_err());
     }
 }

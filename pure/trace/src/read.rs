@@ -317,7 +317,7 @@ impl<R: Read> Reader<R> {
         let place = u32::try_from(slot).map_err(|_| Damage::Damaged)?;
         let vcpu = VcpuId::checked(place, DomId::new(domain), number).ok_or(Damage::Damaged)?;
         self.vcpus.insert(slot, vcpu);
-        Ok(VcpuName { at, vcpu, name: self.entry_text()?, domain: self.entry_text()? })
+        Ok(VcpuName { at, vcpu, name: self.name()?, domain: self.name()? })
     }
 
     fn read_exchange(&mut self, tag: u8) -> Part<Exchange> {

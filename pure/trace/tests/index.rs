@@ -263,3 +263,50 @@ fn trace_window_after_block_with_host_threads_is_readable() {
     assert_eq!(found[found.len() - 4..], all[all.len() - 4..]);
     assert!(found.len() < all.len() / 2, "blocks are left out");
 }
+
+/// An index in which a block lies before the one that precedes it. With a skipped block between
+/// them, one part of the trace would be read for any number of blocks.
+#[test]
+fn trace_index_with_overlapping_blocks_is_not_used() {
+    let file = written(&[]);
+    let (body, length) = file.split_at(file.len() - 8);
+    let of_index = u64::from_le_bytes(length.try_into().expect("the slice has eight bytes"));
+    // Before the index are the header, the mark of the end and a checksum.
+    let of_body = file.len() - usize::try_from(of_index).expect("the length fits in memory");
+    let header = &body[..of_body - 9];
+    let fnv = |bytes: &[u8]| {
+        let step = |sum: u64, &byte: &u8| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
+    };
+    let number = |mut value: u64| {
+        let mut bytes = Vec::new();
+        while value > 0x7f {
+            bytes.push(value.to_le_bytes()[0] & 0x7f | 0x80);
+            value >>= 7;
+        }
+        bytes.push(value.to_le_bytes()[0]);
+        bytes
+    };
+    let opens = |second: u64| {
+        let first = header.len() as u64;
+        // No end, no period, no names, and then the blocks.
+        let mut content = vec![0; 3];
+        for offset in [first, first + second, first, first + 1] {
+            content.extend(number(offset));
+            content.extend(fnv(header).to_le_bytes());
+            // The last time, the entries, the run intervals, the window and an empty state.
+            content.extend([0; 6]);
+        }
+        // The position of the end has no more than the last time.
+        content.truncate(content.len() - 5);
+        let mut index = number(content.len() as u64);
+        index.extend(content);
+        let sum = fnv(&index);
+        index.extend(sum.to_le_bytes());
+        index.extend((index.len() as u64 + 8).to_le_bytes());
+        let forged = [&file[..of_body], &index].concat();
+        IndexedTrace::open(Cursor::new(forged)).expect("the header is valid").is_some()
+    };
+    assert!(opens(0), "blocks without contents");
+    assert!(!opens(1));
+}

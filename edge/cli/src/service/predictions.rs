@@ -7,7 +7,7 @@ use super::show::moment;
 
 /// Returns a table of all predictions, newest last, and a line with their success.
 pub(super) fn shown(all: &[PredictionRecord]) -> String {
-    let width = all.iter().map(|it| it.prediction.vcpu.len()).max().unwrap_or(0).max(4);
+    let width = all.iter().map(|it| it.prediction.vcpu.len()).max().unwrap_or(0).clamp(4, 64);
     let mut text = format!(
         "{:<19}  {:<width$}  {:>14}  {:>6}  {:>8}  {:>6}  {:>15}  {:>6}\n",
         "applied", "vCPU", "share %", "actual", "missed", "actual", "wait p99 ms", "actual"

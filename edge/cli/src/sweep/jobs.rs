@@ -24,7 +24,7 @@ use crate::places::Places;
 use crate::problem::Problem;
 
 /// Maximum number of runs of a sweep.
-const MOST_RUNS: usize = 1_000_000;
+pub(super) const MOST_RUNS: usize = 1_000_000;
 
 /// All runs of a sweep: hosts, policies and seeds.
 pub(super) struct Jobs<'a> {
@@ -128,6 +128,14 @@ impl<'a> Jobs<'a> {
         if jobs.policies.is_empty() {
             jobs.policies.push(scenario.policy.spec.name.to_owned());
         }
+        let cases = (jobs.hosts.len() * jobs.policies.len()) as u64;
+        let runs = cases.saturating_mul(args.seeds);
+        if runs > MOST_RUNS as u64 {
+            return Err(Problem::BadOption {
+                message: format!("cannot make {runs} runs: the maximum is {MOST_RUNS}"),
+                hint: Some("use fewer policies, seeds, points or sizes".into()),
+            });
+        }
         let first = args.seed.unwrap_or(scenario.seed);
         let last = first.checked_add(args.seeds - 1).ok_or_else(|| Problem::BadOption {
             message: format!(
@@ -138,12 +146,6 @@ impl<'a> Jobs<'a> {
             hint: Some("write --seed 1".into()),
         })?;
         jobs.seeds = (first..=last).collect();
-        if jobs.count() > MOST_RUNS {
-            return Err(Problem::BadOption {
-                message: format!("cannot make {} runs: the maximum is {MOST_RUNS}", jobs.count()),
-                hint: Some("use fewer policies, seeds, points or sizes".into()),
-            });
-        }
         let scenarios = jobs.try_each()?;
         jobs.metrics = Metrics::read(&args.metric, &scenarios)?;
         Ok(jobs)

@@ -10,8 +10,12 @@
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::input::{self, FNV_START, fnv};
 use crate::problem::Problem;
@@ -23,6 +27,27 @@ const BETWEEN: char = '\t';
 
 /// Text at the end of the first line of a journal with checksums.
 const CHECKED: &str = ", with checksums";
+
+/// Maximum length of a journal, in bytes. A million runs take less.
+const LONGEST: u64 = 1 << 30;
+
+/// Opens or creates a journal. The name of a journal follows from that of the table, so it is
+/// refused if it is a link to another file, or a pipe that would block.
+fn open_regular(name: &Path) -> Result<File, Problem> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false);
+    let cannot = |source| Problem::Unwritable { file: name.into(), source };
+    let file = match options.custom_flags(flags.bits().cast_signed()).open(name) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => None,
+        opened => Some(opened.map_err(cannot)?),
+    };
+    let is_regular = |file: &File| file.metadata().is_ok_and(|found| found.is_file());
+    file.filter(is_regular).ok_or_else(|| Problem::BadOption {
+        message: format!("cannot write {}: it is not a regular file", name.display()),
+        hint: Some("remove it, or use another --csv file".into()),
+    })
+}
 
 pub(super) struct Journal {
     name: PathBuf,
@@ -38,8 +63,7 @@ impl Journal {
     /// journal exists, or if `fresh` is true.
     pub(super) fn open(name: PathBuf, of: &str, fresh: bool) -> Result<Journal, Problem> {
         let cannot = |source| Problem::Unwritable { file: name.clone(), source };
-        let options = File::options().read(true).write(true).create(true).truncate(false).clone();
-        let mut file = options.open(&name).map_err(cannot)?;
+        let mut file = open_regular(&name)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -51,7 +75,10 @@ impl Journal {
             Err(TryLockError::Error(source)) => return Err(cannot(source)),
         }
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(cannot)?;
+        (&mut file).take(LONGEST + 1).read_to_end(&mut bytes).map_err(cannot)?;
+        if bytes.len() as u64 > LONGEST {
+            return Err(Problem::TooLong { file: name, longest: LONGEST });
+        }
         let text = String::from_utf8_lossy(&bytes);
         // Text after the last line break is an incomplete line.
         let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
@@ -226,6 +253,21 @@ fn checksum(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sweep_journal_that_is_a_link_or_pipe_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (name, other) = (folder.path().join("it.part"), folder.path().join("other"));
+        let says = || Journal::open(name.clone(), "one", true).err().unwrap().to_string();
+        std::fs::write(&other, "kept").unwrap();
+        std::os::unix::fs::symlink(&other, &name).unwrap();
+        assert!(says().ends_with("it.part: it is not a regular file"), "{}", says());
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "kept");
+        std::fs::remove_file(&name).unwrap();
+        let (fifo, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, &name, fifo, mode, 0).unwrap();
+        assert!(says().ends_with("it.part: it is not a regular file"), "{}", says());
+    }
 
     #[test]
     fn sweep_journal_restores_finished_runs_only_for_the_same_sweep() {

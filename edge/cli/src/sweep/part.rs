@@ -10,7 +10,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use slackline_units::Span;
+use slackline_scenario::LONGEST;
+use slackline_units::{CpuId, Span};
 
 use crate::args::{Join, Sweep};
 use crate::input;
@@ -20,7 +21,7 @@ use crate::problem::Problem;
 use crate::terminal;
 
 use super::TableFiles;
-use super::jobs::Jobs;
+use super::jobs::{Jobs, MOST_RUNS};
 use super::journal::{self, Journal, ReadJournal};
 use super::rows::Rows;
 
@@ -43,6 +44,24 @@ struct SweepOptions {
     seeds: u64,
     length_ns: Option<u64>,
     metric: Vec<String>,
+}
+
+impl SweepOptions {
+    /// Returns the option that `slackline sweep` would have refused, with the values that it
+    /// allows. `None` if all options are in range.
+    fn out_of_range(&self) -> Option<String> {
+        let most = MOST_RUNS as u64;
+        if !(1..=most).contains(&self.seeds) {
+            return Some(format!("{} seeds; 1 to {most} are possible", self.seeds));
+        }
+        let is_size = |&cpus: &u16| (1..=CpuId::LIMIT).contains(&cpus.into());
+        if let Some(cpus) = self.cpus.iter().copied().find(|cpus| !is_size(cpus)) {
+            return Some(format!("{cpus} CPUs; 1 to {} are possible", CpuId::LIMIT));
+        }
+        let length = self.length_ns.map(Span::from_ns)?;
+        let is_length = !length.is_zero() && length <= LONGEST;
+        (!is_length).then(|| format!("the length {length}; up to {LONGEST} is possible"))
+    }
 }
 
 /// Writes the scenario and the options of a sweep into the file of a part.
@@ -112,12 +131,17 @@ impl ReadPart {
     fn options(&self) -> Result<SweepOptions, Problem> {
         let options = self.lines.first().filter(|line| line[0] == OPTIONS);
         let json = options.and_then(|line| line.get(1));
-        json.and_then(|json| serde_json::from_str(json).ok()).ok_or_else(|| {
-            refused(
-                format!("cannot join {}: it has no options", self.file.display()),
-                "run its `slackline sweep --part` again with --fresh",
-            )
-        })
+        let again = "run its `slackline sweep --part` again with --fresh";
+        let name = self.file.display();
+        let options = json.and_then(|json| serde_json::from_str::<SweepOptions>(json).ok());
+        let options = options
+            .ok_or_else(|| refused(format!("cannot join {name}: it has no options"), again))?;
+        match options.out_of_range() {
+            None => Ok(options),
+            Some(what) => {
+                Err(refused(format!("cannot join {name}: its options have {what}"), again))
+            }
+        }
     }
 }
 
@@ -237,7 +261,9 @@ fn listed(names: &[String]) -> String {
 fn runs_of(part: &ReadPart, jobs: &Jobs<'_>) -> Result<BTreeMap<usize, Vec<String>>, Problem> {
     let (name, width) = (part.file.display(), jobs.columns().len());
     let mut runs = BTreeMap::new();
-    for line in &part.lines[1..] {
+    // The first line has the options. A sweep that was killed at once has not written them.
+    part.options()?;
+    for line in part.lines.iter().skip(1) {
         let job = line[0].parse().ok().filter(|&job| job < jobs.count() && part.part.has(job));
         let Some(job) = job.filter(|_| line.len() == width + 1) else {
             return Err(refused(

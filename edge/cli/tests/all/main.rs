@@ -15,6 +15,7 @@ mod formats;
 mod help;
 mod hints;
 mod history;
+mod hostile_traces;
 mod imports;
 mod interrupted;
 mod loads;

@@ -91,6 +91,40 @@ fn join_command_refuses_missing_duplicate_and_damaged_sweep_parts() {
 }
 
 #[test]
+fn join_refuses_sweep_part_without_options_or_with_impossible_options() {
+    let place = with_parts();
+    edit(&place, PARTS[1], |text| text.split_inclusive('\n').take(1).collect());
+    let ran = join(&place, &PARTS).refused(2);
+    ran.says("cannot join parts.csv.2-of-3: it has no options").says("--fresh");
+    run_part(&place, "2/3");
+    join(&place, &PARTS).ended_with(0);
+    let changes = [
+        ("\"seeds\":5", "\"seeds\":0", "its options have 0 seeds; 1 to 1000000 are possible"),
+        ("\"seeds\":5", "\"seeds\":1000000000000000000", "1000000000000000000 seeds"),
+        ("\"cpus\":[]", "\"cpus\":[60000]", "60000 CPUs; 1 to 256 are possible"),
+        ("\"length_ns\":null", "\"length_ns\":18446744073709551615", "its options have the length"),
+    ];
+    let whole = place.read(PARTS[0]);
+    for (from, to, why) in changes {
+        edit(&place, PARTS[0], |text| {
+            let line = text.lines().nth(1).unwrap();
+            let (options, _) = line.rsplit_once('\t').unwrap();
+            let options = options.replacen(from, to, 1);
+            text.replacen(line, &format!("{options}\t{:016x}", fnv(&options)), 1)
+        });
+        assert_ne!(place.read(PARTS[0]), whole, "{from}");
+        join(&place, &PARTS).refused(2).says("cannot join parts.csv.1-of-3").says(why);
+        place.write(PARTS[0], &whole);
+    }
+}
+
+/// Returns the FNV-1a hash of a text, with which each line of a part ends.
+fn fnv(text: &str) -> u64 {
+    let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[test]
 fn join_refuses_parts_with_different_sweep_build_or_part_count() {
     let place = with_parts();
     let other = [&SWEEP[..], &["--seed", "9", "--csv", "other.csv", "--part", "3/3"]].concat();

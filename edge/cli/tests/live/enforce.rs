@@ -1,5 +1,7 @@
 //! Tests of `hold --enforce` with mechanisms of the kernel. Needs root.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::common::live::{self, Live, Victim, let_pass, wait_until};
@@ -140,4 +142,19 @@ fn hold_command_names_enforcement_mechanism_in_each_json_line() {
     }
     victim.is_given_back();
     live.nothing_is_left();
+}
+
+#[test]
+fn doctor_command_reports_unreadable_journal_by_its_exit_code() {
+    let Some(live) = live::begin() else { return };
+    let folder = Path::new("/run/slackline/held");
+    fs::create_dir_all(folder).expect("root can make the folder");
+    // No process has this id.
+    let journal = folder.join("4194304-1.held");
+    fs::write(&journal, "garbage\n").expect("root can write a journal");
+    let freed = live.run(&["doctor", "--free"]);
+    let as_json = live.run(&["doctor", "--free", "--json"]);
+    fs::remove_file(&journal).expect("root can remove a journal");
+    freed.ended_with(3).says("cannot read 1 journals");
+    as_json.ended_with(3).says("cannot read 1 journals").shows("slackline-doctor-1");
 }

@@ -1,6 +1,6 @@
 //! Escaping of names from other programs, so that they are safe in terminals, logs and bindings.
 
-use slackline_service::UNSEEN;
+use slackline_units::is_unseen;
 
 /// Escapes a name. Control characters, invisible characters and bytes that are not text become
 /// `\xNN`. A backslash becomes two backslashes. Different names have different escaped forms.
@@ -11,7 +11,7 @@ pub fn shown(name: &[u8]) -> String {
         for letter in chunk.valid().chars() {
             if letter == '\\' {
                 text.push_str("\\\\");
-            } else if letter.is_control() || UNSEEN.iter().any(|range| range.contains(&letter)) {
+            } else if letter.is_control() || is_unseen(letter) {
                 escape(letter.encode_utf8(&mut [0; 4]).as_bytes(), &mut text);
             } else {
                 text.push(letter);

@@ -3,14 +3,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use super::{CgroupError, Step};
 use crate::sys::Tid;
+use crate::thread::threads_of;
 
 /// Maximum number of times that the lists of children are read. Reading ends early if two
 /// consecutive readings are equal. If processes start and end so fast that no two consecutive
 /// readings are equal, all of procfs is scanned instead.
 const READINGS: usize = 4;
+
+/// Number of times, a millisecond apart, that a process must have lost only its first thread.
+const ENDING: usize = 20;
 
 /// Returns a process and its descendants. A descendant whose parent has ended may be left out. All
 /// others that were started before this call and still exist when it returns are included.
@@ -38,7 +43,7 @@ fn by_children(root: Tid) -> Option<Vec<Tid>> {
     for _ in 1..READINGS {
         let now = listed_below(root);
         if now == before {
-            let has_ended = |pid: Tid| parent_of(&stat_of(pid)).is_none();
+            let has_ended = |pid: Tid| parent_of(pid).is_none();
             let others = now.into_iter().filter(|&pid| pid != root && !has_ended(pid));
             return Some(std::iter::once(root).chain(others).collect());
         }
@@ -73,7 +78,7 @@ fn by_parents(root: Tid) -> Result<Vec<Tid>, CgroupError> {
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).and_then(Tid::new) else {
             continue;
         };
-        if let Some(parent) = parent_of(&stat_of(pid)) {
+        if let Some(parent) = parent_of(pid) {
             children.entry(parent).or_default().push(pid);
         }
     }
@@ -91,15 +96,45 @@ fn stat_of(pid: Tid) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/stat")).unwrap_or_default()
 }
 
-/// Parses the parent of a process from the text of its `stat` file. `None` if the process has ended
-/// and waits to be reaped. Such a process is in no cgroup.
-fn parent_of(stat: &[u8]) -> Option<i32> {
+/// Returns the parent of a process. `None` if the process has ended and waits to be reaped. Such a
+/// process is in no cgroup. A process whose other threads run on has not ended.
+fn parent_of(pid: Tid) -> Option<i32> {
+    let (state, parent) = state_and_parent(&stat_of(pid))?;
+    let has_ended = is_ended(&state) && !has_other_threads(pid);
+    (!has_ended).then_some(parent)
+}
+
+/// Returns true if the first thread of a process has ended and its other threads have not. The
+/// kernel does not move such a process to another cgroup. All threads of a process that ends do not
+/// end at once, so the threads are given some time.
+pub(super) fn has_lost_first(pid: Tid) -> bool {
+    let is_so = || {
+        let state = state_and_parent(&stat_of(pid));
+        state.is_some_and(|(state, _)| is_ended(&state)) && has_other_threads(pid)
+    };
+    (0..ENDING).all(|nth| {
+        if nth > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        is_so()
+    })
+}
+
+fn has_other_threads(pid: Tid) -> bool {
+    threads_of(pid).is_ok_and(|threads| threads.len() > 1)
+}
+
+fn is_ended(state: &str) -> bool {
+    matches!(state, "Z" | "X")
+}
+
+/// Parses the state and the parent of a process from the text of its `stat` file.
+fn state_and_parent(stat: &[u8]) -> Option<(String, i32)> {
     // The name is in parentheses and may contain any character.
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     let mut fields = std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_ascii_whitespace();
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    (!matches!(state, "Z" | "X")).then_some(parent)
+    let state = fields.next()?.to_owned();
+    Some((state, fields.next()?.parse().ok()?))
 }
 
 #[cfg(test)]

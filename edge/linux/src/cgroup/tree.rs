@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::family::descendants;
+use super::family::{descendants, has_lost_first};
 use super::{
     CgroupError, Controller, Place, Step, Version, dissolve, group_of_process, mounts, move_to,
     read, write,
@@ -271,6 +271,8 @@ impl Gathering<'_> {
                         let origin = self.origin.into();
                         return Err(CgroupError::Elsewhere { pid, group, origin });
                     }
+                    Ok(Some(group)) if group == self.group => {}
+                    _ if has_lost_first(pid) => return Err(CgroupError::FirstEnded { pid }),
                     // The process has ended, is in `origin` or `group`, or its cgroup is not
                     // visible.
                     Err(_) | Ok(_) => {}
@@ -370,6 +372,35 @@ mod tests {
         assert_eq!(found.len(), 2);
         let error = gathered.unwrap_err();
         assert!(matches!(error, CgroupError::Elsewhere { pid, .. } if pid == found[1]), "{error}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "");
+    }
+    /// The descendants are a shell and its child, whose first thread has ended while another runs.
+    #[test]
+    fn tree_with_child_that_lost_its_first_thread_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(PROCESSES);
+        fs::write(&file, "").unwrap();
+        let script = "import ctypes, threading, time\n\
+                      threading.Thread(target=time.sleep, args=(1000,)).start()\n\
+                      ctypes.CDLL(None).pthread_exit(None)";
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "python3 -c \"$1\" & wait", "sh", script]).stderr(Stdio::null());
+        let mut shell = shell.spawn().unwrap();
+        let root = Tid::new(i32::try_from(shell.id()).unwrap()).unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let child = || descendants(root).unwrap().into_iter().find(|&pid| pid != root);
+        while !child().is_some_and(has_lost_first) && std::time::Instant::now() < deadline {}
+        let found = descendants(root).unwrap();
+        let folders = Gathering { group: folder.path(), origin: Path::new("/origin"), file: &file };
+        let group_of = |_| Ok(Some(PathBuf::from("/origin")));
+        let gathered = folders.gather(root, || Ok(BTreeSet::new()), group_of);
+        for pid in found.iter().filter_map(|pid| rustix::process::Pid::from_raw(pid.raw())) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        shell.wait().unwrap();
+        assert_eq!(found.len(), 2, "the child needs python3");
+        let error = gathered.unwrap_err();
+        assert!(matches!(error, CgroupError::FirstEnded { pid } if pid == found[1]), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "");
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use slackline_linux::sys::{Tid, thread_cpu_time};
 use slackline_linux::thread::Stat;
 use slackline_trace::HostThreadKind;
-use slackline_units::Span;
+use slackline_units::{Span, is_unseen};
 
 /// Identity of a thread, as read from procfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,13 +138,18 @@ impl Identify for Procfs {
     }
 }
 
-/// Reads a name that a user can set, such as the name of a thread. Each control character becomes
-/// `?`. `None` if the file cannot be read.
+/// Reads a name that a user can set, such as the name of a thread. `None` if the file cannot be
+/// read.
 fn name_of(file: &str) -> Option<String> {
     let bytes = fs::read(file).ok()?;
     let text = String::from_utf8_lossy(&bytes);
-    let clean = |letter: char| if letter.is_control() { '?' } else { letter };
-    Some(text.trim_end_matches('\n').chars().map(clean).collect())
+    Some(clean(text.trim_end_matches('\n')))
+}
+
+/// Replaces control characters and invisible characters by `?`.
+fn clean(text: &str) -> String {
+    let shown = |it: char| if it.is_control() || is_unseen(it) { '?' } else { it };
+    text.chars().map(shown).collect()
 }
 
 /// Returns the systemd unit in the text of a `cgroup` file. If the text names no unit, returns the
@@ -158,8 +163,8 @@ fn unit(text: &str) -> String {
     let path = path.unwrap_or_default();
     let is_unit = |part: &&str| part.ends_with(".service") || part.ends_with(".scope");
     match path.split('/').rfind(is_unit) {
-        Some(unit) => unit.to_owned(),
-        None => path.trim_start_matches('/').to_owned(),
+        Some(unit) => clean(unit),
+        None => clean(path.trim_start_matches('/')),
     }
 }
 
@@ -175,6 +180,8 @@ mod tests {
         assert_eq!(unit("3:cpu:/\n1:name=systemd:/user.slice/a.scope\n0::/\n"), "a.scope");
         assert_eq!(unit("0::/kubepods/x\n"), "kubepods/x");
         assert_eq!(unit("0::/\n"), "");
+        assert_eq!(unit("0::/a/\u{1b}[2J\u{61c}.service\n"), "?[2J?.service");
+        assert_eq!(unit("0::/a/\u{202e}b\n"), "a/?b");
         assert_eq!(unit(""), "");
     }
 

@@ -154,3 +154,18 @@ proptest! {
         }
     }
 }
+
+/// Few readings at the end of ten years would otherwise make an interval for all time before them.
+#[test]
+fn series_of_few_late_readings_with_too_many_intervals_is_refused() {
+    let late = |vms: u64| {
+        let mut text = "0,first,0,0,90\n".to_owned();
+        (0..vms).for_each(|vm| text += &format!("316000000,vm{vm},0,0,90\n"));
+        one(Kind::Azure, "readings.csv", text.as_bytes()).expect_err("it is too long").to_string()
+    };
+    let why = "cannot convert 10533341 intervals of 11 VMs: at most 10000000 are possible";
+    assert!(late(10).contains(why), "{}", late(10));
+    assert!(late(9).contains("cannot write about"), "{}", late(9));
+    assert!(late(999).contains("intervals of 1000 VMs"), "{}", late(999));
+    assert!(late(1_000).contains("cannot convert 1001 VMs"), "{}", late(1_000));
+}

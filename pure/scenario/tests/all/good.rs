@@ -525,9 +525,25 @@ fn scenario_claim_without_a_domain_applies_to_all_domains() {
 #[test]
 fn scenario_with_a_million_vcpus_is_accepted() {
     let text = "title = \"many\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n\
-                [[domain]]\nname = \"a\"\ncopies = 1000000\nwork = { kind = \"spin\" }\n";
+                [[domain]]\nname = \"a\"\nvcpus = 50000\ncopies = 20\nwork = { kind = \"spin\" }\n";
     let scenario = Scenario::read(text).unwrap();
     assert_eq!(scenario.vcpus().count(), 1_000_000);
     let last = scenario.domains.last().unwrap();
-    assert_eq!((last.name.as_str(), last.id), ("a-999999", DomId::new(999_999)));
+    assert_eq!((last.name.as_str(), last.id), ("a-19", DomId::new(19)));
+}
+
+#[test]
+fn scenario_has_at_most_65536_copies_of_all_domains() {
+    let text = |first: usize, second: usize| {
+        format!(
+            "title = \"many\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
+             [[domain]]\nname = \"a\"\ncopies = {first}\nwork = {{ kind = \"spin\" }}\n\
+             [[domain]]\nname = \"b\"\ncopies = {second}\nwork = {{ kind = \"spin\" }}\n"
+        )
+    };
+    assert_eq!(Scenario::read(&text(65_535, 1)).unwrap().domains.len(), 65_536);
+    for (first, second, most) in [(65_537, 1, 65_536), (60_000, 6_000, 5_536)] {
+        let error = Scenario::read(&text(first, second)).unwrap_err().to_string();
+        assert!(error.contains(&format!("must be from 1 to {most}")), "{error}");
+    }
 }

@@ -275,6 +275,10 @@ impl<R: Read + Seek> IndexedTrace<R> {
         let reader = &mut self.reader;
         loop {
             let (offset, sum, last) = reader.position()?;
+            // Blocks that overlap would be read several times.
+            if self.blocks.last().is_some_and(|before| offset < before.offset) {
+                return Err(Damage::Damaged);
+            }
             if reader.input.left == 0 {
                 self.end = (offset, sum);
                 return Ok(());

@@ -1,4 +1,4 @@
-//! Decoding of entries about host threads.
+//! Decoding of names, and of entries about host threads.
 
 use std::io::Read;
 
@@ -9,7 +9,18 @@ use crate::encode::KIND_BITS;
 use crate::host_thread::{HostThread, HostThreadId, HostThreadKind};
 use crate::record::{OffCpu, Record, WakeMark};
 
+/// Maximum length of a name that a reader returns, in bytes. Names of VMs and threads are shorter.
+const LONGEST_NAME: usize = 255;
+
 impl<R: Read> Reader<R> {
+    /// Reads a text and shortens it to [`LONGEST_NAME`]. Readers repeat a name for each record of
+    /// its vCPU, so a long name would multiply the size of a trace.
+    pub(super) fn name(&mut self) -> Part<String> {
+        let mut text = self.entry_text()?;
+        text.truncate(text.floor_char_boundary(LONGEST_NAME));
+        Ok(text)
+    }
+
     pub(super) fn read_host_thread(&mut self) -> Part<HostThread> {
         let (at, number) = (self.time()?, self.small()?);
         // Threads are numbered in order of appearance. A number that skips others is damaged. It
@@ -34,9 +45,9 @@ impl<R: Read> Reader<R> {
             tid: self.small()?,
             process: self.small()?,
             user: self.small()?,
-            name: self.entry_text()?,
-            command: self.entry_text()?,
-            vm: self.entry_text()?,
+            name: self.name()?,
+            command: self.name()?,
+            vm: self.name()?,
             group: self.entry_text()?,
         })
     }

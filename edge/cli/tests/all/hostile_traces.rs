@@ -1,0 +1,226 @@
+//! Tests that a small trace with invalid or extreme contents causes little work and needs little
+//! memory. Each command ends within seconds, with a result or with an ordinary error.
+
+use std::fs::File;
+use std::process::Command;
+
+use slackline_trace::{
+    Entry, Header, HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, VcpuName,
+    WakeMark, Writer,
+};
+use slackline_units::{CpuId, DomId, Enforcement, Reservation, Span, Time, VcpuId};
+
+use crate::common::{Place, Ran};
+
+/// Longest time of a command, in seconds. The program under test is hardly optimized.
+const LONGEST: &str = "30";
+/// Most virtual memory of a command, in KiB.
+const MOST_MEMORY: u32 = 500_000;
+
+const CPU: CpuId = CpuId::new(0);
+
+fn vcpu(slot: u32) -> VcpuId {
+    VcpuId::new(slot, DomId::new(0), 0)
+}
+
+fn at(ns: u64) -> Time {
+    Time::from_ns(ns)
+}
+
+fn named(vcpu: VcpuId, name: &str, domain: &str) -> Entry {
+    let (name, domain) = (name.to_owned(), domain.to_owned());
+    Entry::Named(VcpuName { at: at(0), vcpu, name, domain })
+}
+
+fn promised(at: Time, vcpu: VcpuId) -> Entry {
+    let reservation = Reservation::new(Span::from_us(1), Span::from_ms(1)).ok();
+    let by = Enforcement::Dispatcher;
+    Entry::Record(Record::Promised { at, vcpu, reservation, exact: true, phase: None, by })
+}
+
+fn ran(vcpu: VcpuId, from: u64, to: u64) -> Entry {
+    let (from, to, used) = (at(from), at(to), Span::from_ns(to - from));
+    let (granted, late, end) = (None, Span::ZERO, RanEnd::Limit);
+    Entry::Record(Record::Ran { vcpu, cpu: CPU, from, to, used, granted, late, end, due: true })
+}
+
+fn on_cpu(thread: u32, from: u64, to: u64, end: OffCpu) -> Entry {
+    let thread = HostThreadId::new(thread);
+    Entry::Record(Record::OnCpu { thread, cpu: CPU, from: at(from), to: at(to), end })
+}
+
+fn woke(thread: u32, ns: u64) -> Entry {
+    let (at, thread, mark) = (at(ns), HostThreadId::new(thread), WakeMark::Waking);
+    Entry::Record(Record::Awoken { at, thread, cpu: CPU, mark })
+}
+
+fn thread(number: u32) -> Entry {
+    let (id, kind, vcpu) = (HostThreadId::new(number), HostThreadKind::Vcpu, vcpu(number));
+    let text = || format!("vm{number}");
+    Entry::HostThread(Box::new(HostThread {
+        at: at(0),
+        id,
+        kind,
+        vcpu: Some(vcpu),
+        tid: number,
+        process: number,
+        user: 0,
+        name: text(),
+        command: text(),
+        vm: text(),
+        group: String::new(),
+    }))
+}
+
+fn place(cpus: usize, entries: &[Entry]) -> Place {
+    let place = Place::new();
+    let file = File::create(place.path("t")).expect("a file");
+    let mut writer = Writer::new(file, &Header::of_recording("", "edf", cpus, Vec::new()));
+    entries.iter().for_each(|entry| entry.clone().pass_to(&mut writer));
+    writer.finish().expect("a written trace");
+    place
+}
+
+/// Runs the program with limits of time and memory. A signal or a panic would end it otherwise.
+#[track_caller]
+fn run(place: &Place, arguments: &[&str]) -> Ran {
+    let limits = format!("ulimit -v {MOST_MEMORY} && exec timeout -s KILL {LONGEST} \"$@\"");
+    let (mut command, program) = (Command::new("sh"), place.command(arguments));
+    command.args(["-c", &limits, "sh"]).arg(program.get_program()).args(program.get_args());
+    command.current_dir(place.path(""));
+    let ran = Ran::new(&command.output().expect("sh can be started"));
+    assert!(matches!(ran.code, Some(0..=5)), "{arguments:?}: {:?} {}", ran.code, ran.err);
+    ran
+}
+
+const TABLES: [&[&str]; 4] = [
+    &["show", "t", "--table"],
+    &["show", "t", "--json"],
+    &["show", "t", "--xenmon"],
+    &["show", "t"],
+];
+
+#[test]
+fn trace_with_times_of_centuries_is_refused_at_once() {
+    let web = named(vcpu(0), "web.0", "web");
+    let joined = Entry::Record(Record::Joined { at: at(0), vcpu: vcpu(0) });
+    let woke = Entry::Record(Record::Woke { at: at(0), vcpu: vcpu(0) });
+    let never = Time::NEVER;
+    let late = Span::ZERO;
+    let used = Span::MAX;
+    let centuries: [Vec<Entry>; 5] = [
+        vec![Entry::Record(Record::RangLate { at: never, cpu: CPU, late }), web.clone(), joined],
+        vec![Entry::Record(Record::ClockSet { at: never, ahead: late })],
+        vec![Entry::Record(Record::Ended { at: at(90 * 31_536_000_000_000_000) })],
+        vec![
+            web.clone(),
+            Entry::Record(Record::Elsewhere { vcpu: vcpu(0), from: at(0), to: at(0), used }),
+        ],
+        vec![Entry::Named(VcpuName {
+            at: never,
+            vcpu: vcpu(0),
+            name: "a".into(),
+            domain: "a".into(),
+        })],
+    ];
+    for mut entries in centuries {
+        entries.extend([web.clone(), woke.clone(), promised(at(0), vcpu(0)), ran(vcpu(0), 0, 9)]);
+        let place = place(1, &entries);
+        for arguments in &TABLES[..3] {
+            run(&place, arguments).refused(2).says("cover more time than is possible");
+        }
+        // A timeline needs only the blocks of its window, and draws any of them in bounded time.
+        run(&place, TABLES[3]);
+    }
+}
+
+#[test]
+fn vcpu_in_the_highest_slot_of_a_trace_needs_little_memory() {
+    let high = VcpuId::new((1 << 24) - 1, DomId::new(0), 0);
+    let joined = Entry::Record(Record::Joined { at: at(0), vcpu: high });
+    let place = place(1, &[named(high, "web.0", "web"), joined, ran(high, 0, 1_000_000)]);
+    for arguments in TABLES {
+        run(&place, arguments).ended_with(0).shows("web");
+    }
+}
+
+#[test]
+fn hundred_thousand_pending_reservations_of_a_vcpu_are_read_quickly() {
+    let web = vcpu(0);
+    let joined = Entry::Record(Record::Joined { at: at(0), vcpu: web });
+    let woke = Entry::Record(Record::Woke { at: at(0), vcpu: web });
+    let mut entries = vec![named(web, "web.0", "web"), joined, woke];
+    entries.extend((0..300_000).map(|ns| promised(at(ns), web)));
+    entries.push(ran(web, 0, 1_000_000));
+    run(&place(1, &entries), &["show", "t", "--table"]).ended_with(0);
+}
+
+#[test]
+fn vcpu_name_of_64_kib_is_shortened_in_tables_and_lists() {
+    let web = vcpu(0);
+    let joined = Entry::Record(Record::Joined { at: at(0), vcpu: web });
+    let mut entries = vec![named(web, &"x".repeat(65_536), &"y".repeat(65_536)), joined];
+    entries.extend((0..5_000).map(|n| ran(web, n * 1_000, n * 1_000 + 500)));
+    let place = place(1, &entries);
+    let listed = run(&place, &["show", "t", "--list"]).ended_with(0).out;
+    assert!(listed.len() < 2_000_000, "{} bytes", listed.len());
+    for arguments in TABLES {
+        run(&place, arguments).ended_with(0);
+    }
+}
+
+/// One vCPU waits for the whole recording, while many others run in turn.
+#[test]
+fn waits_of_many_vcpus_beside_a_starved_vcpu_are_explained_quickly() {
+    const VCPUS: u32 = 1_000;
+    let mut entries = Vec::new();
+    for number in 0..VCPUS {
+        entries.push(named(vcpu(number), &format!("vm{number}.0"), &format!("vm{number}")));
+        entries.push(thread(number));
+    }
+    entries.push(woke(0, 0));
+    for turn in 0..60_000_u32 {
+        let (number, from) = (1 + turn % (VCPUS - 1), u64::from(turn) * 10_000);
+        entries.push(woke(number, from));
+        entries.push(on_cpu(number, from + 1_000, from + 9_000, OffCpu::Blocked));
+    }
+    let place = place(1, &entries);
+    run(&place, &["show", "t", "--perfetto", "out"]).ended_with(0);
+    run(&place, &["why", "vm7", "t"]).ended_with(0).shows("vm7.0: waited");
+}
+
+#[test]
+fn names_in_a_trace_are_shown_without_escape_sequences() {
+    let (hostile, web) = ("a\x1b[2J\x1b]0;x\x07\u{61c}\u{202e}", vcpu(0));
+    let mut other = thread(1);
+    if let Entry::HostThread(thread) = &mut other {
+        (thread.vcpu, thread.kind) = (None, HostThreadKind::Process);
+        (thread.command, thread.group) = (hostile.into(), hostile.into());
+    }
+    let joined = Entry::Record(Record::Joined { at: at(0), vcpu: web });
+    let entries = [
+        named(web, hostile, hostile),
+        thread(0),
+        other,
+        joined,
+        woke(0, 1_000),
+        on_cpu(1, 0, 5_000_000, OffCpu::Ready),
+        on_cpu(0, 5_000_000, 9_000_000, OffCpu::Blocked),
+        ran(web, 5_000_000, 9_000_000),
+    ];
+    let place = place(1, &entries);
+    let commands: [&[&str]; 6] = [
+        &["show", "t", "--table"],
+        &["show", "t", "--xenmon"],
+        &["show", "t", "--list"],
+        &["show", "t"],
+        &["why", hostile, "t"],
+        &["diff", "t", "t"],
+    ];
+    for arguments in commands {
+        let ran = run(&place, arguments);
+        let text = ran.out + &ran.err;
+        assert!(!text.contains(['\x1b', '\x07', '\u{61c}', '\u{202e}']), "{arguments:?}: {text:?}");
+        assert!(text.contains('\u{fffd}'), "{arguments:?}: {text:?}");
+    }
+}
