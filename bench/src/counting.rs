@@ -56,6 +56,10 @@ impl Policy for Counting {
         self.0.admit(at, vcpu, share)
     }
 
+    fn on_join(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.0.on_join(at, vcpu)
+    }
+
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         count();
         self.0.adjust(at, vcpu, share)

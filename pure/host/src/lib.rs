@@ -318,6 +318,8 @@ impl Host {
         let at = self.moment.now();
         sink.record(&Record::Joined { at, vcpu });
         self.record_promise(vcpu, terms.share, sink);
+        let cpus = self.policy.on_join(&self.moment, vcpu);
+        self.to_ask.add(&cpus);
         for cpu in (0..self.moment.cpus()).map(CpuId::new) {
             hardware.set_alarm(cpu, self.policy.next_timer(cpu));
         }

@@ -69,6 +69,13 @@ pub trait Policy: Send {
     /// If the parameters of the vCPU cannot be honoured beside the existing reservations.
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError>;
 
+    /// Handles the join of a vCPU that has just been admitted, and returns the CPUs to reschedule.
+    /// The newcomer itself counts as blocked. But its parameters may apply to all vCPUs of its VM,
+    /// and so let another vCPU of that VM run.
+    fn on_join(&mut self, _at: &Moment, _vcpu: VcpuId) -> CpuSet {
+        CpuSet::NONE
+    }
+
     /// Changes the parameters of a vCPU and returns the CPUs to reschedule. After an error the old
     /// parameters stay in force.
     ///

@@ -346,6 +346,11 @@ impl Cpus {
         self.refresh(cpu);
     }
 
+    /// Returns true if a vCPU runs on a CPU.
+    pub(crate) fn runs(&self, vcpu: VcpuId) -> bool {
+        self.home(vcpu).is_some_and(|cpu| self.occupant_of(cpu) == Some(vcpu))
+    }
+
     /// Returns the CPU on which a vCPU ran last. `None` if it never ran.
     pub(crate) fn home(&self, vcpu: VcpuId) -> Option<CpuId> {
         self.moves.homes[vcpu.slot()]

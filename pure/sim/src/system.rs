@@ -161,8 +161,9 @@ impl Sim<'_> {
             }
             let others = self.next_other_event(cpu);
             let Sim { systems, io, hardware, .. } = self;
-            let next = Context { now, systems, queue: &mut hardware.queue }.next(seat, item, io);
-            let Some(next) = next else {
+            let left = systems.called(seat, |vcpu| hardware.cpus.runs(vcpu));
+            let mut context = Context { now, systems, queue: &mut hardware.queue };
+            let Some(next) = context.next(seat, (item, left), io) else {
                 // Records of the item go to the trace before the block.
                 self.settle(now, sink)?;
                 return self.step(now, Fact::Blocked(vcpu), sink);

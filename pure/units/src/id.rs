@@ -197,8 +197,8 @@ impl fmt::Display for VcpuId {
 /// Number of 64-bit words in a set of CPUs.
 const WORDS: usize = CpuId::LIMIT / 64;
 
-/// A set of CPUs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A set of CPUs. The order of sets has no meaning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CpuSet([u64; WORDS]);
 
 impl CpuSet {

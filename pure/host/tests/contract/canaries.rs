@@ -121,6 +121,10 @@ impl Policy for Canary {
         self.policy.admit(at, vcpu, share)
     }
 
+    fn on_join(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.policy.on_join(at, vcpu)
+    }
+
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         if self.wrong == Wrong::ForgetsOneForAWhile && vcpu.slot() == 0 && at.is_awake(vcpu) {
             let cpus = self.policy.on_wake(at, vcpu);

@@ -1,9 +1,9 @@
 //! Hardware that executes a script of the contract suite: CPUs with timers, which measure CPU time
 //! and carry out orders.
 
-use slackline_host::{CpuUse, Fact, Fault, Hardware, Host, Order, Outcome, Report};
+use slackline_host::{CpuUse, Fact, Fault, Hardware, Host, Order, Outcome, Report, VcpuTerms};
 use slackline_policy::{Pick, Spec, Value, Values};
-use slackline_units::{CpuId, DomId, Entitlement, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, DomId, Entitlement, Span, Time, VcpuId};
 
 use crate::books::{Breach, Row, Shared};
 use crate::dice::Dice;
@@ -387,6 +387,20 @@ impl<'a> ScriptHardware<'a> {
         }
     }
 
+    /// Draws the affinity of a vCPU that joins. Half of the vCPUs are confined to some of the CPUs,
+    /// if domains have several vCPUs. `None` means all CPUs.
+    fn affinity(&self, step: Step) -> Option<CpuSet> {
+        // A separate seed, so that the affinity does not change what else is drawn.
+        let mut dice = Dice(!step.draw);
+        if self.of_a_domain == 1 || dice.below(2) == 0 {
+            return None;
+        }
+        let cpus = self.body.cpus.len();
+        let any = (0..cpus).filter(|_| dice.below(2) == 0).map(CpuId::new).collect::<CpuSet>();
+        let one = CpuId::new(usize::from(step.who) % cpus);
+        Some(if any.is_empty() { CpuSet::one(one) } else { any })
+    }
+
     /// Lets a new vCPU join. Tries up to six sets of parameters until one is admitted.
     fn join(&mut self, step: Step, dice: &mut Dice) -> Result<(), Breach> {
         let free: Vec<usize> = (0..SLOTS).filter(|&slot| self.living[slot].is_none()).collect();
@@ -395,10 +409,11 @@ impl<'a> ScriptHardware<'a> {
         }
         let (slot, now) = (free[usize::from(step.who) % free.len()], self.body.now);
         let who = self.vcpu(slot);
+        let cpus = self.affinity(step);
         for _ in 0..6 {
             let share = dice.values(self.spec.share_fields);
             self.body.books.open().rows.insert(who, Row::default());
-            if self.ask_for(Fact::Joined(who, (&share).into()))? {
+            if self.ask_for(Fact::Joined(who, VcpuTerms { share: &share, cpus }))? {
                 let promises = vec![(now, (self.spec.promise)(&share).ok().flatten())];
                 let (awake, runs, due) = (Vec::new(), Vec::new(), Vec::new());
                 self.living[slot] = Some(self.history.lives.len());

@@ -47,7 +47,9 @@ pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<()
         }
         // If vCPUs have no parameters, all are equal, and no vCPU gets two timeslices while another
         // waits. This does not hold under rules copied from a real scheduler, which may be unfair.
-        if spec.share_fields.is_empty() && has_own_rules(spec, script) {
+        // Nor does it hold for vCPUs that are confined to some of the CPUs.
+        let is_equal = spec.share_fields.is_empty() && script.of_a_domain == 1;
+        if is_equal && has_own_rules(spec, script) {
             let turn = first.books.open().longest;
             first.run.history.check_waits(turn, script.cpus)?;
         }

@@ -49,6 +49,11 @@ impl Policy for Watched {
         self.request(|policy| policy.admit(at, vcpu, share))
     }
 
+    fn on_join(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        let cpus = self.policy.on_join(at, vcpu);
+        self.books.open().check_cpus(cpus)
+    }
+
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let cpus = self.request(|policy| policy.adjust(at, vcpu, share))?;
         Ok(self.books.open().check_cpus(cpus))

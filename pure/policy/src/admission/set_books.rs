@@ -1,7 +1,14 @@
 //! Admission test of global EDF: in each set of CPUs, the sum of slice/period of the vCPUs that are
 //! confined to the set may not exceed the capacity of its CPUs.
+//!
+//! By Hall's theorem, the shares can then be divided among the CPUs that their vCPUs may use, such
+//! that no CPU has more than its capacity. It suffices to test unions of affinities, since another
+//! set has more CPUs than the union of the affinities within it, and no more load. It suffices to
+//! test connected unions, in which affinities overlap: the load of two sets that no affinity
+//! connects is at most the sum of their loads. Affinities of which each two are disjoint, or one
+//! contains the other, have no unions but themselves.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use slackline_units::{CpuSet, CpuShare, DomId, Reservation, Span, VcpuId};
@@ -11,6 +18,10 @@ use crate::admission::load::ReservedLoad;
 use crate::admission::zero_lag::{Booking, ReservationBooks};
 use crate::{AdmitError, Topology};
 
+/// Maximum number of sets of several CPUs whose loads are tracked. Affinities that overlap can have
+/// far more unions. The affinities of most hosts are single CPUs, nodes and all CPUs.
+const MOST_SETS: usize = 512;
+
 /// Reservations for policies that bind them to sets of CPUs. The capacity of a set is the total
 /// capacity of its CPUs.
 ///
@@ -19,7 +30,8 @@ use crate::{AdmitError, Topology};
 /// one share at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct SetBooks {
-    /// Sets with their loads. The first set is all CPUs.
+    /// Sets with their loads. The first set is all CPUs. With each two sets that overlap, their
+    /// union is a set of this list.
     sets: Vec<SetLoad>,
     /// Shares of each vCPU with their sets, by domain and number of the vCPU.
     shares: BTreeMap<(DomId, u16), Vec<Booking<CpuSet>>>,
@@ -60,14 +72,80 @@ impl SetBooks {
         books
     }
 
-    /// Starts to track the load of this set of CPUs.
-    pub(crate) fn keep(&mut self, cpus: CpuSet) {
-        if self.sets.iter().all(|set| set.cpus != cpus) {
-            let mut load = ReservedLoad::default();
-            let confined = self.shares.values().filter_map(|own| self.largest(own, cpus));
-            confined.for_each(|demand| load.add(demand));
-            self.sets.push(SetLoad { cpus, load });
+    /// Starts to track the loads of an affinity and of its unions with other affinities. Returns
+    /// the CPUs to which a share with this affinity must be confined. These are the CPUs of the
+    /// affinity or, if there are too many unions, one CPU of it. A share that fits on one CPU of
+    /// its affinity also fits if it may use the others.
+    pub(crate) fn keep(&mut self, cpus: CpuSet) -> CpuSet {
+        if self.is_kept(cpus) || self.keep_unions(cpus) {
+            return cpus;
         }
+        self.forget_unused();
+        if self.keep_unions(cpus) {
+            return cpus;
+        }
+        let one = self.least_loaded(cpus);
+        if !self.is_kept(one) {
+            self.track(one);
+        }
+        one
+    }
+
+    fn is_kept(&self, cpus: CpuSet) -> bool {
+        self.sets.iter().any(|set| set.cpus == cpus)
+    }
+
+    /// Starts to track the load of this set of CPUs, and of each new connected union of it with
+    /// tracked sets. Does nothing and returns false if these are too many sets.
+    fn keep_unions(&mut self, cpus: CpuSet) -> bool {
+        let tracked: BTreeSet<CpuSet> = self.sets.iter().map(|set| set.cpus).collect();
+        let (mut new, mut next) = (BTreeSet::from([cpus]), alloc::vec![cpus]);
+        let wide = tracked.iter().filter(|set| set.only().is_none()).count();
+        // A union with a single CPU is never new.
+        while let Some(set) = next.pop().filter(|set| set.only().is_none()) {
+            if wide + new.len() > MOST_SETS {
+                return false;
+            }
+            for other in tracked.iter().filter(|other| !set.and(other).is_empty()) {
+                let mut union = set;
+                union.add(other);
+                if !tracked.contains(&union) && new.insert(union) {
+                    next.push(union);
+                }
+            }
+        }
+        new.into_iter().for_each(|set| self.track(set));
+        true
+    }
+
+    /// Starts to track the load of this set of CPUs, which is not tracked yet.
+    fn track(&mut self, cpus: CpuSet) {
+        let mut load = ReservedLoad::default();
+        let confined = self.shares.values().filter_map(|own| self.largest(own, cpus));
+        confined.for_each(|demand| load.add(demand));
+        self.sets.push(SetLoad { cpus, load });
+    }
+
+    /// Stops to track sets that are no unions of affinities of present shares.
+    fn forget_unused(&mut self) {
+        self.sets.truncate(1);
+        let bookings = self.shares.values().flatten();
+        let used: BTreeSet<CpuSet> = bookings.map(|(affinity, _)| *affinity).collect();
+        for affinity in used {
+            // All these sets were tracked together before, so they are not too many.
+            let is_kept = self.is_kept(affinity) || self.keep_unions(affinity);
+            debug_assert!(is_kept, "the sets of present shares are not too many");
+        }
+    }
+
+    /// Returns the CPU of the set to which the smallest load is confined.
+    fn least_loaded(&self, cpus: CpuSet) -> CpuSet {
+        let load = |&one: &CpuSet| {
+            let set = self.sets.iter().find(|set| set.cpus == one);
+            set.map_or(0, |set| set.load.bound())
+        };
+        let least = cpus.iter().map(CpuSet::one).min_by_key(load);
+        least.expect("affinity contains at least one CPU")
     }
 
     /// Returns the error if the requested reservation does not fit within the CPUs of `place`, else
@@ -175,7 +253,11 @@ mod tests {
     use super::*;
 
     fn set(bits: u8) -> CpuSet {
-        (0..3).filter(|cpu| bits >> cpu & 1 == 1).map(CpuId::new).collect()
+        (0..4).filter(|cpu| bits >> cpu & 1 == 1).map(CpuId::new).collect()
+    }
+
+    fn vcpu(number: u16) -> VcpuId {
+        VcpuId::new(number.into(), DomId::new(0), number)
     }
 
     /// Returns a reservation of `slice` in 10 ms.
@@ -191,9 +273,7 @@ mod tests {
             asked in 1..8_u8,
         ) {
             let mut books = SetBooks::new(&Topology::flat(3), CpuShare::ONE);
-            let place = |number: u16, bits| {
-                AffinityOf::new(VcpuId::new(number.into(), DomId::new(0), number), set(bits))
-            };
+            let place = |number: u16, bits| AffinityOf::new(vcpu(number), set(bits));
             for &(number, bits, slice, _) in &shares {
                 books.keep(set(bits));
                 books.add(place(number, bits), tenths(slice));
@@ -212,15 +292,73 @@ mod tests {
                 (0..3).map(largest).sum::<u64>()
             };
             books.keep(set(asked));
-            let is_tracked = |bits: u8| {
-                bits == 7 || bits == asked || shares.iter().any(|(_, of, ..)| *of == bits)
-            };
-            let around = (1..8_u8).filter(|bits| bits & asked == asked && is_tracked(*bits));
+            let mut tracked: Vec<u8> = alloc::vec![7, asked];
+            tracked.extend(shares.iter().map(|(_, bits, ..)| *bits));
+            loop {
+                let with_each = |&one: &u8| tracked.iter().map(move |&two| (one, two));
+                let pairs = tracked.iter().flat_map(with_each);
+                let overlapping = pairs.filter(|(one, two)| one & two != 0);
+                let mut unions = overlapping.map(|(one, two)| one | two);
+                let new = unions.find(|union| !tracked.contains(union));
+                let Some(new) = new else { break };
+                tracked.push(new);
+            }
+            let around = (1..8_u8).filter(|bits| bits & asked == asked && tracked.contains(bits));
             let room = around.map(|bits| {
                 (10 * u64::from(bits.count_ones())).saturating_sub(load(bits)).min(10)
             });
             let room = Span::from_ms(room.min().unwrap());
             prop_assert_eq!(books.room(Span::from_ms(10), set(asked)), room);
         }
+
+        /// vCPUs ask for shares on sets of four CPUs, one after the other. A share is admitted
+        /// exactly if no set of CPUs, tracked or not, then has more load than capacity.
+        #[test]
+        fn share_is_admitted_exactly_if_no_cpu_set_exceeds_its_capacity(
+            asked in prop::collection::vec((1..16_u8, 1..=10_u64), 1..12),
+        ) {
+            let mut books = SetBooks::new(&Topology::flat(4), CpuShare::ONE);
+            let mut admitted: Vec<(u8, u64)> = Vec::new();
+            for (number, (bits, slice)) in (0..).zip(asked) {
+                let place = AffinityOf::new(vcpu(number), books.keep(set(bits)));
+                let refused = books.refuses(tenths(slice), |_, share| share, place);
+                admitted.push((bits, slice));
+                let load = |around: u8| {
+                    let confined = admitted.iter().filter(|(bits, _)| bits & around == *bits);
+                    confined.map(|(_, slice)| slice).sum::<u64>()
+                };
+                let fits = |around: u8| load(around) <= 10 * u64::from(around.count_ones());
+                let fit = (1..16).all(fits);
+                prop_assert_eq!(refused.is_none(), fit, "{:?}", &admitted);
+                if fit {
+                    books.add(place, tenths(slice));
+                } else {
+                    admitted.pop();
+                }
+            }
+        }
+    }
+
+    /// Each two neighbours of 64 CPUs are the affinity of a vCPU. The unions of 31 such pairs in a
+    /// row are 496 sets, and all CPUs are one more. The next pair would have 32 more unions.
+    #[test]
+    fn share_is_confined_to_one_cpu_if_its_affinity_has_too_many_unions() {
+        let mut books = SetBooks::new(&Topology::flat(64), CpuShare::ONE);
+        let mut sizes = Vec::new();
+        for number in 0..40_u16 {
+            let pair = [number, number + 1].map(|cpu| CpuId::new(cpu.into())).into_iter().collect();
+            let cpus = books.keep(pair);
+            assert!(within(cpus, pair));
+            books.add(AffinityOf::new(vcpu(number), cpus), tenths(1));
+            sizes.push(cpus.len());
+        }
+        assert_eq!(sizes[..33], [[2; 31].as_slice(), &[1, 2]].concat());
+        // Sets of vCPUs that left are forgotten.
+        for number in 0..31_u16 {
+            let pair = [number, number + 1].map(|cpu| CpuId::new(cpu.into())).into_iter().collect();
+            books.remove(AffinityOf::new(vcpu(number), pair), tenths(1));
+        }
+        let last: CpuSet = [40, 41].map(CpuId::new).into_iter().collect();
+        assert_eq!(books.keep(last), last);
     }
 }

@@ -196,6 +196,23 @@ impl<P: Copy + PartialEq> Holds<P> {
         if let Some((place, share)) = to.filter(|_| !is_promised) {
             books.add(place, share);
         }
+        if to.is_none() {
+            self.remember_rate(lifted, (now, advance));
+        }
+    }
+
+    /// Remembers the excess of a vCPU that leaves, if a larger share that it gave up earlier is
+    /// still held at its place. Other vCPUs are safe once the held share has accrued the excess.
+    /// But the vCPU itself pays the excess back at the rate of its last reservation, which is
+    /// lower. Otherwise it could reduce its share, leave, and rejoin with the larger share.
+    fn remember_rate(&mut self, lifted: &DetachedBooking<P>, (now, advance): (Time, Span)) {
+        let Some((place, share)) = lifted.now else { return };
+        let is_here = |hold: &Hold<P>| hold.is_booked && hold.place == place;
+        let until = now.after(share.time_for(advance));
+        if until > now && lifted.holds.iter().any(is_here) {
+            let (who, is_booked, then) = (lifted.who, false, None);
+            self.holds.push(Hold { who, place, share, is_booked, until, then });
+        }
     }
 }
 
@@ -501,6 +518,29 @@ mod tests {
             let ran = scene.run(10);
             let had = ran.iter().filter(|due| **due == Some(7)).count();
             assert_eq!(had, 3, "{name}: 2.5 of 5 ms are left, in timeslices of 1 ms: {ran:?}");
+        }
+    }
+
+    /// A vCPU that reserves 5 of 10 ms is 2.5 ms ahead of its fluid rate. It reduces its slice to
+    /// 1 ms and leaves at once. In the 4 ms until it rejoins, its excess decays by 0.4 ms, and not
+    /// by the 2 ms of the larger share. That share is free at its own zero-lag time all the same.
+    #[test]
+    fn excess_of_departed_vcpu_decays_at_the_rate_of_its_last_reservation() {
+        for name in POLICIES {
+            let mut scene = Scene::new(name);
+            let less = scene.share(1, 10);
+            scene.at.vacate(CPU);
+            scene.policy.adjust(&scene.at, vcpu(0), &less).unwrap();
+            scene.leave(vcpu(0));
+            scene.run(4);
+            assert_eq!(scene.room(), Span::ZERO, "{name}");
+            scene.at.vacate(CPU);
+            let back = VcpuId::new(7, DomId::new(0), 0);
+            assert_eq!(scene.join(back, 5, 10), Ok(()), "{name}");
+            scene.policy.prepare_pick(&scene.at, CPU);
+            let pick = scene.policy.pick(&scene.at, CPU);
+            let left = Some(Span::from_us(2_900));
+            assert!(matches!(pick, Pick::Run { limit, .. } if limit == left), "{name}: {pick:?}");
         }
     }
 

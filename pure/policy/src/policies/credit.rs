@@ -55,7 +55,7 @@ use claims::Claims;
 use domains::Domains;
 use exact::level::CreditLevel;
 use gangs::Gangs;
-use rules::{ClassChange, CreditStart, Park};
+use rules::{ClassChange, CreditStart};
 
 pub(crate) use claims::{
     ClaimEnd, ClaimLimit, ClaimRules, ClaimSource, ClaimTasks, RequeuePosition, TaskMatching,
@@ -208,14 +208,19 @@ impl Policy for Credit {
         Ok(())
     }
 
+    /// Handles the join of a vCPU. Its cap applies to the whole VM, so other vCPUs of the VM may be
+    /// able to run now.
+    fn on_join(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.apply_cap(at, vcpu);
+        self.requested
+    }
+
     /// Changes weight and cap of a VM. The latest parameters apply to all vCPUs of the VM. The
     /// weight counts from the next accounting on, the cap from the next timeslice on.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let domain = self.vcpus[vcpu].domain;
         self.change_terms(domain, share);
-        if self.rules.park == Park::Budget {
-            self.unpark(at, domain);
-        }
+        self.apply_cap(at, vcpu);
         if at.is_allowed(vcpu, self.vcpus[vcpu].home) {
             self.offer(at, vcpu);
         } else {
@@ -227,6 +232,7 @@ impl Policy for Credit {
     fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let on = self.vcpus[vcpu].on;
         self.retire(at, vcpu);
+        self.offer_returned_budget(at, vcpu);
         self.become_inactive(vcpu);
         let account = self.vcpus.remove(vcpu).expect("a joined vCPU has an account");
         self.population.leave(account.home);
@@ -298,7 +304,7 @@ impl Policy for Credit {
             self.rest(at, vcpu);
         }
         self.request_all(on, PassReason::Over);
-        CpuSet::NONE
+        self.offer_returned_budget(at, vcpu)
     }
 
     fn prepare_pick(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {

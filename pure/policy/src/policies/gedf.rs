@@ -136,7 +136,7 @@ struct GedfRules {
 struct GedfServer {
     reservation: Reservation,
     extra: bool,
-    /// Affinity of the vCPU. The vCPU's share counts against the capacity of these CPUs.
+    /// CPUs against whose capacity the vCPU's share counts: its affinity (see [`SetBooks::keep`]).
     allowed: CpuSet,
     /// End of the vCPU's period that began last.
     period_end: Time,
@@ -156,7 +156,7 @@ struct GedfServer {
 
 impl Policy for Gedf {
     fn admit(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<(), AdmitError> {
-        let server = GedfServer::new(share, at.allowed(vcpu), at.now())?;
+        let server = GedfServer::new(share, self.books.keep(at.allowed(vcpu)), at.now())?;
         let debt = self.promise(at, vcpu, None, &server)?;
         self.servers.insert(vcpu, GedfServer { debt, ..server });
         Ok(())
@@ -165,7 +165,7 @@ impl Policy for Gedf {
     /// Changes the parameters. A new period starts at once, so the parameters take effect with the
     /// next scheduling decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
-        let mut server = GedfServer::new(share, at.allowed(vcpu), at.now())?;
+        let mut server = GedfServer::new(share, self.books.keep(at.allowed(vcpu)), at.now())?;
         let before = &self.servers[vcpu];
         let now = (before.booking(vcpu), before.advance(at.now()));
         server.asleep_since = before.asleep_since;
@@ -305,7 +305,7 @@ impl Policy for Gedf {
 
     fn available_slice(&self, at: &Moment, period: Span, allowed: CpuSet) -> Option<Span> {
         let (mut holds, mut books) = (self.holds.clone(), self.books.clone());
-        books.keep(allowed);
+        let allowed = books.keep(allowed);
         holds.lapse(at.now(), &mut books);
         if !holds.is_empty() && self.rests(at) {
             holds.rest_all(&mut books);
@@ -353,7 +353,6 @@ impl Gedf {
         asked: &GedfServer,
     ) -> Result<Span, AdmitError> {
         let (now, (place, share)) = (at.now(), asked.booking(vcpu));
-        self.books.keep(asked.allowed);
         let rests = !self.holds.is_empty() && self.rests(at);
         let undone = (!self.holds.is_empty()).then(|| (self.holds.clone(), self.books.clone()));
         self.holds.lapse(now, &mut self.books);

@@ -52,9 +52,11 @@ impl Effects {
         self.pending.push(of);
     }
 
+    /// Alerts a vCPU, once until the effects are carried out.
     pub(crate) fn alert(&mut self, vcpu: Option<VcpuId>) {
         self.are_due |= vcpu.is_some();
-        self.alerted.extend(vcpu);
+        let news = vcpu.filter(|vcpu| !self.alerted.contains(vcpu));
+        self.alerted.extend(news);
     }
 
     pub(crate) fn tasks_changed(&mut self, of: SystemId) {

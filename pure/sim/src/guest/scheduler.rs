@@ -63,6 +63,14 @@ impl RunQueue {
         self.ranks[usize::from(task)]
     }
 
+    /// Returns the number of ready tasks.
+    pub(crate) fn len(&self) -> usize {
+        match &self.ready {
+            ReadyTasks::Priorities(levels) => levels.iter().map(VecDeque::len).sum(),
+            ReadyTasks::Deadlines(tasks) => tasks.len(),
+        }
+    }
+
     /// Removes and returns the task that runs next. `None` if no task is ready.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<u16> {

@@ -4,6 +4,8 @@
 //! The first vCPU does the work items for devices, before all tasks. Any vCPU can run tasks. An
 //! item takes effect when it is complete.
 
+mod calls;
+
 use slackline_scenario::io::DeviceStep;
 use slackline_scenario::{self as scenario, Domain, Draw, ErrorKind, Purpose, Scenario, Stream};
 use slackline_trace::{Record, Sink};
@@ -206,7 +208,7 @@ impl<'a, D: Copy> Systems<'a, D> {
         !self.systems[usize::from(seat.system)].vcpus[usize::from(seat.number)].is_asleep
     }
 
-    /// Makes the first vCPU of a system, which handles interrupts and events, look for work.
+    /// Makes the first vCPU of a system, which does all work for devices, look for work.
     pub(crate) fn alert(&mut self, id: SystemId) {
         let alerted = self.systems[usize::from(id)].alert(0);
         self.effects.alert(alerted);
@@ -295,6 +297,8 @@ struct Vcpu<D> {
     id: VcpuId,
     item: Item<D>,
     is_asleep: bool,
+    /// True if a ready task woke the vCPU, and the vCPU has not looked for the task yet.
+    is_called: bool,
     is_here: bool,
 }
 
@@ -344,7 +348,8 @@ impl<'a, D: Copy> System<'a, D> {
         (seed, first_task): (u64, usize),
     ) -> System<'a, D> {
         let item = Item { doing: ItemKind::Nothing, cost: Span::ZERO };
-        let vcpu = |&id: &VcpuId| Vcpu { id, item, is_asleep: false, is_here: false };
+        let vcpu =
+            |&id: &VcpuId| Vcpu { id, item, is_asleep: false, is_called: false, is_here: false };
         let number = u64::from(domain.id.number());
         let task = |(index, spec): (usize, &'a scenario::Task)| {
             let draws = Stream::new(seed, number << 16 | index as u64, Purpose::Task);
@@ -372,10 +377,13 @@ impl<'a, D: Copy> System<'a, D> {
 
     /// Returns the work item for the next task of a vCPU. If no task is ready, returns the item for
     /// a search that finds no work. `None` if that search costs nothing, or if the vCPU has just
-    /// done it (`has_idled`). `idle` is added to the system's own cost of the search.
+    /// done it (`has_idled`). `idle` is added to the system's own cost of the search. The last
+    /// `left` ready tasks are left to other vCPUs.
     #[inline]
-    fn choose(&mut self, has_idled: HasIdled, idle: Span) -> Option<Item<D>> {
-        if let Some(task) = self.ready.pop() {
+    fn choose(&mut self, has_idled: HasIdled, idle: Span, left: usize) -> Option<Item<D>> {
+        if (left == 0 || self.ready.len() > left)
+            && let Some(task) = self.ready.pop()
+        {
             let cost = self.tasks[usize::from(task)].stretch().min(self.spec.quantum);
             return Some(Item { doing: ItemKind::Task(task), cost });
         }
@@ -385,27 +393,6 @@ impl<'a, D: Copy> System<'a, D> {
         }
         let cost = self.noise.vary(idle, self.spec.costs.noise_ppm);
         Some(Item { doing: ItemKind::Idle, cost })
-    }
-
-    /// Chooses the vCPU that should look for work because `task` is ready. `None` if the next vCPU
-    /// that becomes free will find the task anyway.
-    fn place(&mut self, task: u16) -> Option<VcpuId> {
-        let rank = self.ready.rank(task);
-        let asleep = self.vcpus.iter().position(|vcpu| vcpu.is_here && vcpu.is_asleep);
-        if let Some(number) = asleep {
-            return self.alert(number);
-        }
-        let least = |vcpu: &Vcpu<D>| match vcpu.item.doing {
-            ItemKind::Task(other) => Some(self.ready.rank(other)),
-            _ => None,
-        };
-        let (number, runs) = self
-            .vcpus
-            .iter()
-            .map(least)
-            .enumerate()
-            .max_by_key(|&(number, rank)| (rank, std::cmp::Reverse(number)))?;
-        if runs > Some(rank) { self.alert(number) } else { None }
     }
 
     /// Puts the task of a vCPU back in the run queue. `left` is the CPU time that the task's work
@@ -446,7 +433,7 @@ impl<D: Copy> Context<'_, '_, D> {
     pub(crate) fn join(&mut self, seat: Seat, devices: &mut impl Devices<Duty = D>) {
         let vcpu = self.systems.vcpu(seat);
         vcpu.is_here = true;
-        vcpu.is_asleep = false;
+        (vcpu.is_asleep, vcpu.is_called) = (false, false);
         if seat.number != 0 {
             return;
         }
@@ -477,21 +464,22 @@ impl<D: Copy> Context<'_, '_, D> {
     }
 
     /// Returns the work item that a vCPU does after `last`. `None` if there is no work, so the vCPU
-    /// blocks.
+    /// blocks. The last `left` ready tasks are left to [called](Systems::called) vCPUs.
     #[inline(always)]
     pub(crate) fn next(
         &mut self,
         seat: Seat,
-        last: Item<D>,
+        (last, left): (Item<D>, usize),
         devices: &mut impl Devices<Duty = D>,
     ) -> Option<Item<D>> {
+        self.systems.vcpu(seat).is_called = false;
         if let Some((duty, cost)) = devices.choose(seat, self) {
             return Some(Item { doing: ItemKind::Devices(duty), cost });
         }
         let system = &mut self.systems.systems[usize::from(seat.system)];
         let has_idled =
             if matches!(last.doing, ItemKind::Idle) { HasIdled::Yes } else { HasIdled::No };
-        let chosen = system.choose(has_idled, devices.idle(seat));
+        let chosen = system.choose(has_idled, devices.idle(seat), left);
         if chosen.is_none() {
             system.vcpus[usize::from(seat.number)].is_asleep = true;
             devices.blocks(seat, self);

@@ -147,7 +147,10 @@ impl Io<'_> {
                 self.clients[client].stream.packet = Some(packet);
                 match way {
                     Direction::In => self.pump(packet, 0, context),
-                    Direction::Out => self.send_stream(system, client, context),
+                    Direction::Out => {
+                        self.send_stream(system, client, context);
+                        self.call_first(system, context);
+                    }
                 }
             }
         }

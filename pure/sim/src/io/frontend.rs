@@ -215,6 +215,12 @@ impl<'a> Frontend<'a> {
         Some(taker)
     }
 
+    /// Returns true if the guest can put a packet or a disk request in a ring now.
+    fn can_send(&self) -> bool {
+        !self.out.is_empty() && self.ring.len() < self.spec.ring
+            || !self.asking.is_empty() && self.reads.len() < self.spec.ring
+    }
+
     /// Returns the guest's next work for devices, and its cost.
     #[inline(always)]
     fn choose(&mut self) -> Option<(DeviceWork, Span)> {
@@ -244,6 +250,15 @@ impl Io<'_> {
     pub(super) fn pending_changed(&self, id: SystemId, context: &mut Context<'_, '_>) {
         if self.driver.tells {
             context.systems.effects.pending_changed(id);
+        }
+    }
+
+    /// Makes the first vCPU of a guest look for work if the guest can put something in a ring. Only
+    /// that vCPU does so. It may be blocked, or run a task, while another vCPU or a client causes
+    /// the work. Does nothing if the first vCPU is about to look for work anyway.
+    pub(super) fn call_first(&self, id: SystemId, context: &mut Context<'_, '_>) {
+        if self.frontends[usize::from(id)].can_send() {
+            context.systems.alert(id);
         }
     }
 

@@ -8,8 +8,20 @@ use super::{Context, Io};
 use crate::guest::{TaskOf, TaskStep};
 
 impl Io<'_> {
-    /// Begins a step of a task that needs a device.
+    /// Begins a step of a task that needs a device. If the step leaves work for devices, the first
+    /// vCPU looks for it at once, whichever vCPU ran the task.
     pub(super) fn take_step(
+        &mut self,
+        of: TaskOf,
+        step: DeviceStep,
+        context: &mut Context<'_, '_>,
+    ) -> TaskStep {
+        let taken = self.begin_step(of, step, context);
+        self.call_first(of.system, context);
+        taken
+    }
+
+    fn begin_step(
         &mut self,
         of: TaskOf,
         step: DeviceStep,

@@ -37,6 +37,10 @@ impl Policy for Listener {
         self.0.admit(at, vcpu, share)
     }
 
+    fn on_join(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
+        self.0.on_join(at, vcpu)
+    }
+
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         self.0.adjust(at, vcpu, share)
     }

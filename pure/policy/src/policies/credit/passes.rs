@@ -70,6 +70,9 @@ impl Credit {
                 self.cpus[cpu.index()].until = at.now().after(self.rules.slice);
             }
         }
+        if let Some(before) = before {
+            self.offer_returned_budget(at, before);
+        }
         match before {
             Some(before) if self.vcpus[before].is_moving => self.move_away(at, before),
             Some(before) => {

@@ -18,8 +18,9 @@ CPUs, take `edf` with place = \"split\".
 {parameters}
 Rules:
 - Admission: the sum of budget/period may not exceed the CPUs less the `reserve`
-  of each. The test also applies to vCPUs that are confined to some of the CPUs.
-  Three vCPUs of 0.6 of a CPU fit on two CPUs.
+  of each. The test also applies to vCPUs that are confined to some of the CPUs,
+  and to vCPUs whose CPUs overlap. Three vCPUs of 0.6 of a CPU fit on two CPUs.
+  If affinities overlap in very many ways, a vCPU must fit on one of its CPUs.
 - Extra time: with `extra` a vCPU that exhausts its budget gets the same budget
   again, one level lower. On a lower level the vCPU runs when no vCPU of a
   higher level is runnable. It returns to the top level with its next period.

@@ -342,3 +342,35 @@ fn gedf_admits_reductions_while_share_of_moved_vcpu_is_held() {
         policy.adjust(&at, vcpu(slot), &less).unwrap();
     }
 }
+
+/// Two of four vCPUs may use CPUs 0 and 1, the other two CPUs 1 and 2. Each reserves a whole CPU.
+/// Together they can use three CPUs only, although the host has four.
+#[test]
+fn gedf_admission_limits_load_of_overlapping_affinity_sets_together() {
+    let (mut policy, mut at) = (policy(&[("reserve", "0cpu")], 4), Moment::at_start(4));
+    let whole = share("10ms", "10ms");
+    let mut admit = |slot: u32, on: &[usize]| {
+        at.join(vcpu(slot));
+        at.allow(vcpu(slot), cpus(on));
+        let admitted = policy.admit(&at, vcpu(slot), &whole);
+        if admitted.is_err() {
+            at.leave(vcpu(slot));
+        }
+        admitted
+    };
+    for (slot, on) in [(0, [0, 1]), (1, [1, 2]), (2, [0, 1])] {
+        admit(slot, &on).unwrap();
+    }
+    let refused = admit(3, &[1, 2]);
+    assert!(matches!(refused, Err(AdmitError::NoRoomTogether { cpus: 3, .. })), "{refused:?}");
+    assert_eq!(admit(3, &[2, 3]), Ok(()), "CPU 3 is free");
+    let room = |policy: &dyn Policy, at: &Moment, on: &[usize]| {
+        policy.available_slice(at, Span::from_ms(10), cpus(on))
+    };
+    assert_eq!(room(&*policy, &at, &[0, 1, 2, 3]), Some(Span::ZERO));
+    at.leave(vcpu(0));
+    policy.on_leave(&at, vcpu(0));
+    for on in [&[0][..], &[0, 1], &[1, 2], &[3]] {
+        assert_eq!(room(&*policy, &at, on), Some(Span::from_ms(10)), "{on:?}");
+    }
+}

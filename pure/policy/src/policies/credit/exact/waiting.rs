@@ -45,6 +45,21 @@ impl Credit {
         }
     }
 
+    /// Requests passes on idle CPUs for the siblings of a vCPU that wait, unless their cap keeps
+    /// them from running.
+    pub(in crate::policies::credit) fn offer_siblings(&mut self, at: &Moment, vcpu: VcpuId) {
+        let row = self.vcpus[vcpu].domain;
+        if self.free.is_empty() || self.domains.is_broke(row) {
+            return;
+        }
+        for index in 0..self.domains[row].vcpus.len() {
+            let sibling = self.domains[row].vcpus[index];
+            if sibling != vcpu && self.vcpus[sibling].on.is_none() {
+                self.offer(at, sibling);
+            }
+        }
+    }
+
     /// Returns true if a pass is requested on an idle CPU. The CPU will then run another vCPU. In
     /// Xen such a CPU counted as idle until the pass.
     pub(in crate::policies::credit) fn is_spoken_for(&self, cpu: CpuId) -> bool {

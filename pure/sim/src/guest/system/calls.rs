@@ -1,0 +1,49 @@
+//! Calls of blocked vCPUs for tasks that become ready.
+//!
+//! A called vCPU that is on a CPU looks for work as soon as it has paid for its dispatch. Until
+//! then the other vCPUs leave a ready task for it. Without this rule the vCPU that made the task
+//! ready would always take the task itself, since it looks for its next item at the same instant.
+//! The called vCPU would wake in vain. A called vCPU that got no CPU is not waited for, so that a
+//! vCPU which has a CPU never blocks beside a task that none can run at once.
+
+use slackline_units::VcpuId;
+
+use super::{ItemKind, Seat, System, Systems, Vcpu};
+
+impl<D: Copy> Systems<'_, D> {
+    /// Returns the number of other vCPUs of a system that were called for a ready task, have not
+    /// looked for it yet, and run. `runs` returns true if a vCPU runs on a CPU.
+    #[inline]
+    pub(crate) fn called(&self, seat: Seat, runs: impl Fn(VcpuId) -> bool) -> usize {
+        let vcpus = &self.systems[usize::from(seat.system)].vcpus;
+        if vcpus.len() == 1 {
+            return 0; // Most guests have one vCPU.
+        }
+        let others = (0..).zip(vcpus).filter(|&(number, _)| number != seat.number);
+        others.filter(|(_, vcpu)| vcpu.is_called && runs(vcpu.id)).count()
+    }
+}
+
+impl<D: Copy> System<'_, D> {
+    /// Chooses the vCPU that should look for work because `task` is ready. `None` if the next vCPU
+    /// that becomes free will find the task anyway.
+    pub(super) fn place(&mut self, task: u16) -> Option<VcpuId> {
+        let rank = self.ready.rank(task);
+        let asleep = self.vcpus.iter().position(|vcpu| vcpu.is_here && vcpu.is_asleep);
+        if let Some(number) = asleep {
+            self.vcpus[number].is_called = true;
+            return self.alert(number);
+        }
+        let least = |vcpu: &Vcpu<D>| match vcpu.item.doing {
+            ItemKind::Task(other) => Some(self.ready.rank(other)),
+            _ => None,
+        };
+        let (number, runs) = self
+            .vcpus
+            .iter()
+            .map(least)
+            .enumerate()
+            .max_by_key(|&(number, rank)| (rank, std::cmp::Reverse(number)))?;
+        if runs > Some(rank) { self.alert(number) } else { None }
+    }
+}
