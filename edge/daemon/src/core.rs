@@ -308,7 +308,7 @@ impl Core {
         }
         self.hear_of_changes(&seen);
         for thinned in self.host.scheduler.ended(&seen.ended).into_iter().chain(shrunk) {
-            if self.host.has_ended(thinned.identity) {
+            if thinned.has_ended || self.host.has_ended(thinned.identity) {
                 let (domain, identity) = (thinned.domain, thinned.identity);
                 self.host.scheduler.unseat(domain);
                 self.step(Input::Vanished { domain, identity });

@@ -1,5 +1,5 @@
 //! Cpusets that Slackline makes to restrict held threads. This module also replaces the recorded
-//! original state of a thread that another program has changed.
+//! original state and the freezer cgroup of a thread that another program has changed or moved.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,9 @@ use slackline_units::CpuSet;
 
 use super::entry::{Entry, HoldMethod};
 use super::give_back::{Original, ROUNDS};
-use super::{Fence, FenceError};
+use super::{Fence, FenceError, first_that_works, ways};
 use slackline_linux::cgroup::{Place, Version, keep_group_on};
+use slackline_linux::step::{Hold, freezer};
 use slackline_linux::sys::Tid;
 
 impl Fence {
@@ -56,6 +57,27 @@ impl Fence {
             place.take_in_from_origin(&new);
         }
         Ok(())
+    }
+
+    /// Makes a new freezer cgroup for a held thread that another program has moved out of its
+    /// freezer cgroup. The new one is below the thread's present cgroup, and frozen if the old one
+    /// is. Does nothing if the thread has no freezer cgroup.
+    ///
+    /// # Errors
+    /// If no such cgroup can be made, or the keeper cannot record it.
+    pub fn renew_stop(&mut self, tid: Tid) -> Result<(), FenceError> {
+        let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
+        let HoldMethod::Thread(old) = entry.way.clone() else { return Ok(()) };
+        let ways = ways(held.thread(), Hold::Thread)?;
+        first_that_works(ways, |way| match &way {
+            HoldMethod::Thread(place) if place.group == old.group => Ok(old.take_in(tid)?),
+            _ => {
+                self.set_way(tid, way)?;
+                // If the kernel refuses, an empty cgroup remains.
+                let _ = freezer::clear(&old);
+                Ok(())
+            }
+        })
     }
 
     /// Replaces the state to which a held thread will be restored, because another program has

@@ -11,7 +11,7 @@ use slackline_linux::step::freezer::Freezer;
 use slackline_linux::step::priority::{Pin, Priority};
 use slackline_linux::step::stop::Stop;
 use slackline_linux::step::{ActError, FifoPriority};
-use slackline_linux::sys::SchedulingOf;
+use slackline_linux::sys::{Scheduling, SchedulingOf};
 use slackline_linux::thread::ThreadRef;
 
 /// Handle of a thread that the fence holds, which means that the fence has recorded the thread's
@@ -179,10 +179,7 @@ impl HeldThread {
     pub fn leave(&self, how: HandoverState) -> Result<Original, ActError> {
         let mut orders = self.orders()?;
         let orders = &mut *orders;
-        if orders.priority.differs()?.is_none() {
-            orders.priority.lower()?;
-        }
-        let scheduling = orders.priority.accept()?;
+        let scheduling = orders.priority.leave()?;
         if !how.stays_stopped {
             orders.brake.let_go()?;
         }
@@ -206,6 +203,43 @@ impl HeldThread {
         let mut orders = self.orders()?;
         let (scheduling, affinity) = (orders.priority.accept()?, orders.pin.accept()?);
         Ok(Original { scheduling, affinity })
+    }
+
+    /// Lets other programs change the scheduling of the thread from now on, as
+    /// [`Priority::respect_changes`] says.
+    ///
+    /// # Errors
+    /// If the thread has exited or was restored.
+    pub fn respect_changes(&self) -> Result<(), ActError> {
+        self.orders()?.priority.respect_changes()
+    }
+
+    /// Makes the current class and priority of the thread its original ones, if another program has
+    /// changed them while no order for them was in effect. Returns the state to which the thread
+    /// will then be restored. `None` if there is no such change.
+    ///
+    /// # Errors
+    /// If the thread has exited or was restored, or its state cannot be read.
+    pub fn accept_unordered_class(&self) -> Result<Option<Original>, ActError> {
+        let mut orders = self.orders()?;
+        if orders.priority.is_ordered() || orders.priority.differs()?.is_none() {
+            return Ok(None);
+        }
+        let (scheduling, affinity) = (orders.priority.accept()?, orders.pin.original());
+        Ok(Some(Original { scheduling, affinity }))
+    }
+
+    /// Returns the class and priority to which the thread will be restored.
+    #[must_use]
+    pub fn original_class(&self) -> SchedulingOf {
+        self.lock().priority.original()
+    }
+
+    /// Returns true if the thread has a freezer cgroup and was moved out of it. It cannot be stopped
+    /// then.
+    #[must_use]
+    pub fn has_left_freezer(&self) -> bool {
+        matches!(&self.lock().brake, Brake::Thread(freezer) if !freezer.contains_thread())
     }
 
     /// Returns the CPUs to which an order restricts the thread. `None` if no order restricts it.
@@ -263,6 +297,22 @@ impl HeldThread {
         self.lock().brake = brake;
     }
 
+    /// Replaces the means with which the thread can be stopped. If the former freezer cgroup is
+    /// frozen, the new one is frozen too.
+    ///
+    /// # Errors
+    /// If the thread was restored, or the kernel refuses. The former means remains.
+    pub(super) fn exchange_brake(&self, mut brake: Brake) -> Result<(), ActError> {
+        let mut orders = self.orders()?;
+        if let (Brake::Thread(former), Brake::Thread(new)) = (&orders.brake, &mut brake)
+            && former.is_frozen()
+        {
+            new.freeze()?;
+        }
+        orders.brake = brake;
+        Ok(())
+    }
+
     fn orders(&self) -> Result<MutexGuard<'_, ThreadOrders>, ActError> {
         let orders = self.lock();
         if orders.given_back {
@@ -307,9 +357,27 @@ pub struct Drift {
 }
 
 impl Drift {
+    /// Returns true if the thread left its CPUs, or took a priority with which the dispatcher of
+    /// its CPU may not preempt it.
+    #[must_use]
+    pub fn is_escape(&self) -> bool {
+        self.cpus.is_some() || self.class.is_some_and(|class| outranks_vcpus(class.class))
+    }
+
     /// Returns the difference with the parts `class` and `cpus`. `None` if both parts are `None`.
     pub(super) fn of(class: Option<SchedulingOf>, cpus: Option<CpuSet>) -> Option<Drift> {
         (class.is_some() || cpus.is_some()).then_some(Drift { class, cpus })
+    }
+}
+
+/// Returns true if a thread of this class has precedence over all vCPUs, and maybe over
+/// dispatchers.
+pub(super) fn outranks_vcpus(class: Scheduling) -> bool {
+    let most = u32::from(FifoPriority::CHOSEN.number()) + 1;
+    match class {
+        Scheduling::Fifo { priority } | Scheduling::RoundRobin { priority } => priority > most,
+        Scheduling::Deadline { .. } => true,
+        _ => false,
     }
 }
 
@@ -335,5 +403,23 @@ impl Brake {
             HoldMethod::Process => Brake::Process(Stop::new(thread.clone())),
             HoldMethod::Thread(place) => Brake::Thread(Freezer::make(thread.clone(), place)?),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priority_above_all_vcpus_is_an_escape() {
+        let drift = |class| {
+            let class = SchedulingOf { class, reset_on_fork: false };
+            Drift { class: Some(class), cpus: None }.is_escape()
+        };
+        assert!(drift(Scheduling::Fifo { priority: 99 }));
+        assert!(drift(Scheduling::RoundRobin { priority: 99 }));
+        assert!(!drift(Scheduling::RoundRobin { priority: 97 }));
+        assert!(!drift(Scheduling::Idle));
+        assert!(Drift { class: None, cpus: Some(CpuSet::first_n(2)) }.is_escape());
     }
 }

@@ -297,9 +297,8 @@ impl Fence {
         self.note(kept);
         match Brake::for_entry(held.thread(), &entry) {
             Ok(brake) => {
-                held.set_brake(brake);
-                self.held.insert(tid, (entry, held));
-                Ok(())
+                self.held.insert(tid, (entry, held.clone()));
+                Ok(held.exchange_brake(brake)?)
             }
             Err(error) => {
                 // If this report is lost, the keeper will also undo the method that was not

@@ -7,20 +7,21 @@
 //! next audit no thread of the tree runs on another CPU or in another class. The threads take turns
 //! (`SCHED_RR`). [`HeldTree::put_first`] lets a chosen thread run before the others.
 
+mod changed;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use slackline_units::{CpuId, CpuSet, Span};
 
 use super::entry::Entry;
 use super::give_back::{
-    GiveBackError, GivenBack, Original, ROUNDS, give_back, ignore_gone, is_ours, leaver_back,
+    GiveBackError, GivenBack, Original, ROUNDS, give_back, ignore_gone, is_ours,
 };
-use super::held::{Drift, HandoverState};
+use super::held::{Drift, HandoverState, outranks_vcpus};
 use super::quiet_record::QuietRecord;
 use super::slow_freeze::{GuardedTree, guarded};
 use super::timeslice::Timeslice;
@@ -345,31 +346,6 @@ impl HeldTree {
         self.lock().cpus
     }
 
-    /// Returns true if the thread has a class and priority that the fence gives to trees. Other
-    /// threads rarely have them.
-    #[must_use]
-    pub fn is_as_ordered(&self, tid: Tid) -> bool {
-        get_scheduling(tid).is_ok_and(|now| is_ours(now.class))
-    }
-
-    /// Returns the path of the tree's cgroup if another program has frozen or thawed it. `None`
-    /// otherwise.
-    #[must_use]
-    pub fn foreign_freeze(&self) -> Option<PathBuf> {
-        let orders = self.lock();
-        let is = std::fs::read_to_string(self.0.place.switch()).ok()?;
-        let is_frozen = is.trim() == "1";
-        (is_frozen != orders.is_frozen).then(|| self.0.place.group.clone())
-    }
-
-    /// Restores a thread that has left the tree's cgroup, if it still has a class that the fence
-    /// gives to trees. Ignores errors.
-    pub fn let_leave(&self, tid: Tid) {
-        let mut orders = self.lock();
-        let original = orders.originals.remove(&tid).unwrap_or(self.0.default);
-        let _ = leaver_back(tid, original);
-    }
-
     /// Leaves the tree under the control of the program that has changed it, as
     /// [`HeldThread::leave`](super::HeldThread::leave) does. Returns the threads that differed from
     /// their orders, with the state to which each will be restored.
@@ -435,8 +411,8 @@ impl HeldTree {
         for _ in 0..ROUNDS {
             let there = self.list()?;
             let new: Vec<Tid> = there.iter().copied().filter(|tid| done.insert(*tid)).collect();
+            // The audit drops the originals of threads that have left.
             if new.is_empty() {
-                orders.originals.retain(|tid, _| done.contains(tid));
                 break;
             }
             for tid in new {
@@ -565,7 +541,8 @@ impl TreeOrders {
         let is_as_ordered = match self.wanted {
             TreeTarget::Original => {
                 let is_its_own = |it: &Original| it.scheduling.class == class.class;
-                !is_ours(class.class) || self.originals.get(&tid).is_some_and(is_its_own)
+                let is_plain = !is_ours(class.class) && !outranks_vcpus(class.class);
+                is_plain || self.originals.get(&tid).is_some_and(is_its_own)
             }
             TreeTarget::First => class.class == Scheduling::Other { nice: -20 },
             TreeTarget::Raised(priority) => {

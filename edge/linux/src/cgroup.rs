@@ -24,7 +24,7 @@ use thiserror::Error;
 
 use crate::sys::Tid;
 use crate::thread::ThreadRef;
-pub use around::{Hierarchies, Surroundings, may_move, may_write};
+pub use around::{Credentials, Hierarchies, Membership, Surroundings, may_move, may_write};
 pub use cpuset::Cpuset;
 pub use cpuset::keep_group_on;
 pub use family::descendants;

@@ -309,6 +309,12 @@ pub fn monotonic() -> Time {
     time_on(rustix::time::ClockId::Monotonic)
 }
 
+/// Returns the time since the host booted, including the time in which the host was suspended.
+#[must_use]
+pub fn boot_time() -> Time {
+    time_on(rustix::time::ClockId::Boottime)
+}
+
 /// Returns the time on `CLOCK_REALTIME`, the wall clock, since 1970.
 #[must_use]
 pub fn wall() -> Time {

@@ -17,7 +17,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use thiserror::Error;
 
-use crate::sys::{Tid, process_of};
+use crate::sys::{Tid, boot_time, clock_tick, monotonic, process_of};
+use slackline_units::Time;
 
 pub use fd::TaskFd;
 pub use fd::is_missing;
@@ -37,6 +38,13 @@ impl StartTime {
     #[must_use]
     pub const fn ticks(self) -> u64 {
         self.0
+    }
+
+    /// Returns true if this start is not later than `at`, a time on the monotonic clock.
+    #[must_use]
+    pub fn is_until(self, at: Time) -> bool {
+        let suspended = boot_time().since(monotonic());
+        clock_tick() * self.0 <= at.since(Time::START) + suspended
     }
 }
 
@@ -356,6 +364,15 @@ mod tests {
         let stat = Stat::parse(text).unwrap();
         assert_eq!(stat, Stat { state: b'S', kernel: true, started: StartTime(86743) });
         assert_eq!(Stat::parse(b"42 (cut off) S 7 42"), None);
+    }
+
+    #[test]
+    fn start_time_is_compared_with_times_of_the_monotonic_clock() {
+        let own = Tid::new(i32::try_from(process::id()).unwrap()).unwrap();
+        let started = Stat::of(own, own).unwrap().started();
+        assert!(started.is_until(monotonic()));
+        let later = started.ticks() + 1_000_000;
+        assert!(!StartTime::from_ticks(later).is_until(monotonic()));
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod error;
 mod finding;
 mod ids;
 mod kernel;
+mod leavers;
 mod outside_changes;
 mod pause;
 mod replace;
@@ -93,11 +94,14 @@ pub struct SessionEvents {
     /// by the same amount. `None` if the clock was not set.
     pub clock_stepped: Option<ClockStep>,
     /// Members whose scheduling another program or the member itself has changed, each with the
-    /// change. The session has undone these changes.
+    /// change. The session has undone these changes, or enforces the reservation despite them.
     pub meddled: Vec<(JoinId, ForeignChange)>,
     /// Members that became contested, each with the change. Another program keeps control of their
     /// threads.
     pub contested: Vec<(JoinId, ForeignChange)>,
+    /// Members in `contested` whose reservation stays enforced, except for the threads that another
+    /// program has stopped or moved.
+    pub still_enforced: Vec<JoinId>,
     /// Members that are no longer contested, because the other program's change was undone. The
     /// session schedules them again.
     pub settled: Vec<JoinId>,
@@ -369,6 +373,8 @@ impl Session {
     /// # Errors
     /// If the session was over before this call, or some threads could not be restored.
     pub fn close(mut self, records: &mut Vec<Entry>) -> Result<(), SessionError> {
+        let ids: Vec<JoinId> = self.members.iter().map(|(id, _)| id).collect();
+        ids.into_iter().for_each(|id| self.restore_leavers(id));
         // The accounting is read while the dispatchers still exist, since it includes their CPU
         // time. It is appended after the last records of the host.
         let mut books = Vec::new();

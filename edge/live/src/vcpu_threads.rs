@@ -153,6 +153,13 @@ impl WatchedThread {
         WatchedThread::new(tid, self.vcpu, joined, home, meter).of_tree()
     }
 
+    /// Returns true if the thread still runs or waits. Returns false if it has exited, also if a
+    /// later thread has its id.
+    pub(crate) fn is_alive(&self) -> bool {
+        let stat = Stat::of(self.tid, self.tid);
+        stat.is_ok_and(|stat| !stat.exited() && stat.started().is_until(self.joined))
+    }
+
     /// Notes that the thread is exiting.
     pub(crate) fn end(&self) {
         self.is_ending.store(true, Ordering::Relaxed);

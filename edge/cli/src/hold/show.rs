@@ -190,10 +190,12 @@ impl HoldOutput {
         let mut lines = Vec::new();
         for (id, finding) in &seen.contested {
             let vcpu = id.vcpu().number();
-            lines.push(format!(
-                "contested: vCPU {vcpu}: {finding}; the vCPU runs without a limit until the \
-                 change is undone\n"
-            ));
+            let then = if seen.still_enforced.contains(id) {
+                "the limit stays in force for the other threads"
+            } else {
+                "the vCPU runs without a limit until the change is undone"
+            };
+            lines.push(format!("contested: vCPU {vcpu}: {finding}; {then}\n"));
             self.contested.insert(*id, finding.to_string());
         }
         for id in &seen.settled {

@@ -283,7 +283,9 @@ impl Scheduler {
                 let Some(seated) = seated else { continue };
                 if seated.thread.is_gone().unwrap_or(false) {
                     ended.push((domain, number));
-                    shrunk.extend(known.identity.map(|identity| ShrunkDomain { domain, identity }));
+                    let has_ended = false;
+                    let shrunk_to = |identity| ShrunkDomain { domain, identity, has_ended };
+                    shrunk.extend(known.identity.map(shrunk_to));
                     continue;
                 }
                 let Some(id) = known.places[number].id else { continue };

@@ -63,6 +63,9 @@ pub(super) struct Place {
 pub(super) struct ShrunkDomain {
     pub(super) domain: DomId,
     pub(super) identity: Identity,
+    /// True if the VM was scheduled as a whole, so none of the threads that were scheduled exists
+    /// any more. Its process or cgroup may have new threads.
+    pub(super) has_ended: bool,
 }
 
 impl Scheduler {
@@ -445,7 +448,9 @@ impl Scheduler {
             if let Some(identity) = known.identity
                 && thinned.iter().all(|thinned| thinned.domain != domain)
             {
-                thinned.push(ShrunkDomain { domain, identity });
+                let found = self.found.get(&identity);
+                let has_ended = found.is_some_and(|found| found.machine.vcpus.is_empty());
+                thinned.push(ShrunkDomain { domain, identity, has_ended });
             }
             self.vacate(domain, number);
         }

@@ -131,6 +131,9 @@ impl Membership {
 
     /// Moves a thread back into this cgroup. If the cgroup does not accept single threads, the
     /// whole process is moved.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
     pub fn take_back(&self, tid: Tid) -> Result<(), CgroupError> {
         let single = if self.version == Version::V1 { "tasks" } else { "cgroup.threads" };
         let moved = move_to(&self.group.join(single), &tid.to_string());
@@ -164,6 +167,28 @@ impl Surroundings {
         })
     }
 
+    /// Returns the file of a cgroup that sets its limit of CPU time.
+    #[must_use]
+    pub fn quota_file(group: &Path) -> PathBuf {
+        let of_version_2 = group.join("cpu.max");
+        if of_version_2.exists() { of_version_2 } else { group.join("cpu.cfs_quota_us") }
+    }
+
+    /// Returns the file of a cgroup that freezes it.
+    #[must_use]
+    pub fn freeze_file(group: &Path) -> PathBuf {
+        let of_version_2 = group.join("cgroup.freeze");
+        if of_version_2.exists() { of_version_2 } else { group.join("freezer.state") }
+    }
+
+    /// Returns all limits of CPU time that did not apply in `before`.
+    pub fn new_limits<'a>(
+        &'a self,
+        before: &'a Surroundings,
+    ) -> impl Iterator<Item = &'a (PathBuf, String)> {
+        self.quotas.iter().filter(|quota| !before.quotas.contains(quota))
+    }
+
     /// Returns the first limit of CPU time that did not apply in `before`. `None` if there is no
     /// such limit.
     #[must_use]
@@ -172,25 +197,96 @@ impl Surroundings {
     }
 }
 
-/// Returns true if a process of this user has the permission to move itself from one cgroup to
-/// another. Without the permission, only another program can have moved the process. Returns false
-/// for root: moves of root's processes are always attributed to another program.
-#[must_use]
-pub fn may_move(user: u32, from: &Path, to: &Path) -> bool {
-    if user == 0 {
-        return false;
-    }
-    let common = from.ancestors().find(|above| to.starts_with(above));
-    let folders = common.into_iter().chain([to]);
-    folders.into_iter().all(|folder| may_write(user, &folder.join("cgroup.procs")))
+/// Users and groups with whose permissions a process changes cgroups. Root is never among the
+/// users: changes that only root may make are attributed to another program.
+#[derive(Clone, Debug, Default)]
+pub struct Credentials {
+    users: Vec<u32>,
+    groups: Vec<u32>,
 }
 
-/// Returns true if a user may write to a file. The user must not be root.
+impl Credentials {
+    /// Returns the users and groups of a thread: the real and the effective ones, and the
+    /// supplementary groups. The real user counts because the program that started a set-user-id
+    /// program may change the cgroup of that program. Empty if they cannot be read.
+    #[must_use]
+    pub fn of(tid: Tid) -> Credentials {
+        Credentials::parse(&fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default())
+    }
+
+    fn parse(status: &str) -> Credentials {
+        let ids = |key: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+            line.split_ascii_whitespace().filter_map(|id| id.parse().ok())
+        };
+        let users: Vec<u32> = ids("Uid:").take(2).filter(|&user| user != 0).collect();
+        let groups = ids("Gid:").take(2).chain(ids("Groups:"));
+        let groups = if users.is_empty() { Vec::new() } else { groups.collect() };
+        Credentials { users, groups }
+    }
+
+    /// Adds the users and groups in `other`.
+    #[must_use]
+    pub fn and(mut self, other: &Credentials) -> Credentials {
+        self.users.extend(&other.users);
+        self.groups.extend(&other.groups);
+        self
+    }
+}
+
+/// Returns true if a process with these credentials may move itself from one cgroup to another. If
+/// it may not, another program must have made such a move. Returns false for root: moves of root's
+/// processes are always attributed to another program.
 #[must_use]
-pub fn may_write(user: u32, file: &Path) -> bool {
-    user != 0
+pub fn may_move(credentials: &Credentials, from: &Path, to: &Path) -> bool {
+    let common = from.ancestors().find(|above| to.starts_with(above));
+    let folders = common.into_iter().chain([to]);
+    folders.into_iter().all(|folder| may_write(credentials, &folder.join("cgroup.procs")))
+}
+
+/// Returns true if a process with these credentials may write to a file, as the owner of the file,
+/// as a member of its group, or as any user.
+#[must_use]
+pub fn may_write(credentials: &Credentials, file: &Path) -> bool {
+    !credentials.users.is_empty()
         && fs::metadata(file).is_ok_and(|data| {
             let mode = data.permissions().mode();
-            data.uid() == user && mode & 0o200 != 0 || mode & 0o002 != 0
+            let is_owner = credentials.users.contains(&data.uid());
+            let is_in_group = credentials.groups.contains(&data.gid());
+            is_owner && mode & 0o200 != 0 || is_in_group && mode & 0o020 != 0 || mode & 0o002 != 0
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_is_writable_for_its_owner_its_group_and_all_users() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("cgroup.procs");
+        fs::write(&file, "").unwrap();
+        let data = fs::metadata(&file).unwrap();
+        let (owner, group) = (data.uid(), data.gid());
+        let other = owner + 1_000;
+        let may = |mode, users: &[u32], groups: &[u32]| {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            may_write(&Credentials { users: users.into(), groups: groups.into() }, &file)
+        };
+        assert!(may(0o664, &[other], &[group + 1, group]));
+        assert!(!may(0o644, &[other], &[group]));
+        assert!(!may(0o664, &[other], &[group + 1]));
+        assert!(may(0o644, &[owner], &[]) && may(0o666, &[other], &[]));
+        assert!(!may(0o666, &[], &[]));
+    }
+
+    #[test]
+    fn set_user_id_program_counts_as_its_real_user() {
+        let status = "Name:\tpasswd\nUid:\t1000\t0\t0\t0\nGid:\t100\t100\t100\t100\n\
+                      Groups:\t4 24\n";
+        let found = Credentials::parse(status);
+        assert_eq!((found.users, found.groups), (vec![1000], vec![100, 100, 4, 24]));
+        let root = Credentials::parse("Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nGroups:\t0 7\n");
+        assert!(root.users.is_empty() && root.groups.is_empty());
+    }
 }

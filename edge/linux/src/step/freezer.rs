@@ -128,6 +128,25 @@ impl Freezer {
         (is_frozen != self.frozen).then(|| self.group.clone())
     }
 
+    /// Returns true if the thread is in the freezer cgroup. Also returns true if the thread has
+    /// exited.
+    #[must_use]
+    pub fn contains_thread(&self) -> bool {
+        let members = match self.version {
+            Version::V1 => "tasks",
+            Version::V2 => "cgroup.threads",
+        };
+        let listed = fs::read_to_string(self.group.join(members)).unwrap_or_default();
+        let tid = self.thread.tid().raw();
+        listed.lines().any(|line| line.parse() == Ok(tid)) || self.thread.is_gone().unwrap_or(true)
+    }
+
+    /// Returns true if the last order froze the thread.
+    #[must_use]
+    pub const fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
     /// Thaws the thread, so that it runs again.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use slackline_units::{CpuId, CpuSet, Span};
 
 use super::{Act, ActError, FifoPriority};
 use crate::sys::{
-    Scheduling, SchedulingOf, Tid, favour, get_affinity, get_scheduling, set_affinity,
+    Scheduling, SchedulingOf, Tid, favour, get_affinity, get_scheduling, nice_of, set_affinity,
     set_scheduling,
 };
 use crate::thread::ThreadRef;
@@ -62,13 +62,38 @@ pub struct Priority {
     /// True if an order has changed the scheduling of the thread, and no later order has restored
     /// it.
     is_ordered: bool,
+    /// Nice value that the thread has if no other program has changed it. `None` if orders replace
+    /// changes by other programs.
+    respected_nice: Option<i32>,
 }
 
 impl Priority {
     /// Creates the orders for a thread whose present scheduling is `original`.
     #[must_use]
     pub fn new(thread: ThreadRef, original: SchedulingOf) -> Priority {
-        Priority { thread, original, now: original, is_ordered: false }
+        Priority { thread, original, now: original, is_ordered: false, respected_nice: None }
+    }
+
+    /// Lets other programs change the scheduling of the thread from now on. After such a change,
+    /// orders have no effect until [`accept`](Priority::accept).
+    ///
+    /// # Errors
+    /// If the thread has exited.
+    pub fn respect_changes(&mut self) -> Result<(), ActError> {
+        self.respected_nice = Some(self.nice()?);
+        Ok(())
+    }
+
+    /// Returns the original scheduling of the thread.
+    #[must_use]
+    pub const fn original(&self) -> SchedulingOf {
+        self.original
+    }
+
+    /// Returns true if an order is in effect, so that the scheduling may differ from the original.
+    #[must_use]
+    pub const fn is_ordered(&self) -> bool {
+        self.is_ordered
     }
 
     /// Makes the thread real-time at `priority`.
@@ -124,15 +149,42 @@ impl Priority {
 
     /// Returns the current scheduling of the thread if it differs from the last order, otherwise
     /// `None`. If no order is in effect, the result is `None`, since any program may then change
-    /// the scheduling.
+    /// the scheduling. After [`respect_changes`](Priority::respect_changes), each difference is
+    /// returned, also a nice value that another program has set while the thread was real-time.
     ///
     /// # Errors
     /// If the thread has exited, or its scheduling cannot be read.
     pub fn differs(&self) -> Result<Option<SchedulingOf>, ActError> {
-        if !self.is_ordered {
+        if !self.is_ordered && self.respected_nice.is_none() {
             return Ok(None);
         }
-        Ok(Some(self.read()?).filter(|found| *found != self.now))
+        let found = self.read()?;
+        if found != self.now {
+            return Ok(Some(found));
+        }
+        let Some(nice) = self.new_nice()? else { return Ok(None) };
+        Ok(Some(SchedulingOf { class: Scheduling::Other { nice }, ..self.original }))
+    }
+
+    /// Restores the original scheduling of the thread, unless another program has changed it, and
+    /// accepts the result as [`accept`](Priority::accept) does. A nice value that another program
+    /// has set becomes effective. Returns the new original scheduling.
+    ///
+    /// # Errors
+    /// If the thread has exited, or the kernel refuses.
+    pub fn leave(&mut self) -> Result<SchedulingOf, ActError> {
+        if self.read()? == self.now {
+            let mut to = self.original;
+            if let Some(nice) = self.new_nice()? {
+                to.class = match to.class {
+                    Scheduling::Other { .. } => Scheduling::Other { nice },
+                    Scheduling::Batch { .. } => Scheduling::Batch { nice },
+                    class => class,
+                };
+            }
+            self.apply(to, Act::Lower, |tid| set_scheduling(tid, &to))?;
+        }
+        self.accept()
     }
 
     /// Applies the last order to the thread again, after another program has changed its
@@ -165,12 +217,27 @@ impl Priority {
         self.now = self.read()?;
         self.original = self.now;
         self.is_ordered = false;
+        if self.respected_nice.is_some() {
+            self.respect_changes()?;
+        }
         Ok(self.now)
     }
 
     fn read(&self) -> Result<SchedulingOf, ActError> {
         let is = self.thread.number().and_then(get_scheduling);
         is.map_err(|source| ActError::new(self.thread.tid(), Act::Lower, source))
+    }
+
+    fn nice(&self) -> Result<i32, ActError> {
+        let is = self.thread.number().and_then(nice_of);
+        is.map_err(|source| ActError::new(self.thread.tid(), Act::Lower, source))
+    }
+
+    /// Returns the nice value of the thread if another program has set it. `None` if no other
+    /// program has, or if orders replace such changes.
+    fn new_nice(&self) -> Result<Option<i32>, ActError> {
+        let Some(expected) = self.respected_nice else { return Ok(None) };
+        Ok(Some(self.nice()?).filter(|nice| *nice != expected))
     }
 
     fn set(&mut self, to: SchedulingOf, act: Act) -> Result<(), ActError> {
@@ -184,13 +251,27 @@ impl Priority {
         set: impl FnOnce(Tid) -> std::io::Result<()>,
     ) -> Result<(), ActError> {
         self.is_ordered = true;
-        if self.now == to {
+        if self.now == to || self.respected_nice.is_some() && self.differs()?.is_some() {
             return Ok(());
         }
+        self.apply(to, act, set)
+    }
+
+    fn apply(
+        &mut self,
+        to: SchedulingOf,
+        act: Act,
+        set: impl FnOnce(Tid) -> std::io::Result<()>,
+    ) -> Result<(), ActError> {
         let tid = self.thread.tid();
         let set = self.thread.number().and_then(set);
         set.map_err(|source| ActError::new(tid, act, source))?;
         self.now = to;
+        if let (Some(_), Scheduling::Other { nice } | Scheduling::Batch { nice }) =
+            (self.respected_nice, to.class)
+        {
+            self.respected_nice = Some(nice);
+        }
         Ok(())
     }
 }
@@ -292,6 +373,12 @@ impl Pin {
         self.original
     }
 
+    /// Returns the original affinity of the thread.
+    #[must_use]
+    pub const fn original(&self) -> CpuSet {
+        self.original
+    }
+
     /// Returns the CPUs to which the last order restricts the thread. `None` if there is no order
     /// in effect.
     #[must_use]
@@ -345,6 +432,39 @@ mod tests {
             before = next;
         }
         moved
+    }
+
+    /// The thread of a child process. Each class here can be set without privileges.
+    #[test]
+    fn orders_have_no_effect_after_another_program_changed_respected_thread() {
+        use rustix::process::{Pid, setpriority_process};
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
+        let class = || get_scheduling(pid).unwrap().class;
+        let original = get_scheduling(pid).unwrap();
+        let mut priority = Priority::new(ThreadRef::open(pid, pid).unwrap(), original);
+        priority.respect_changes().unwrap();
+        priority.defer().unwrap();
+        assert_eq!((class(), priority.differs().unwrap()), (Scheduling::Idle, None));
+        let foreign = Scheduling::Batch { nice: 3 };
+        set_scheduling(pid, &SchedulingOf { class: foreign, reset_on_fork: true }).unwrap();
+        priority.lower().unwrap();
+        priority.defer().unwrap();
+        assert_eq!(class(), foreign);
+        assert_eq!(priority.differs().unwrap().unwrap().class, foreign);
+        assert_eq!(priority.leave().unwrap().class, foreign);
+        assert_eq!(priority.differs().unwrap(), None);
+        priority.defer().unwrap();
+        assert_eq!(class(), Scheduling::Idle);
+        // The nice value of an idle thread has an effect only later.
+        setpriority_process(Pid::from_raw(pid.raw()), 7).unwrap();
+        assert_eq!(priority.differs().unwrap().unwrap().class, Scheduling::Other { nice: 7 });
+        priority.lower().unwrap();
+        assert_eq!((class(), priority.original().class), (Scheduling::Idle, foreign));
+        priority.leave().unwrap();
+        assert_ne!(class(), Scheduling::Idle);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     #[test]

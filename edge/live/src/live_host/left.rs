@@ -36,7 +36,7 @@ impl LiveHost {
     /// Resumes the scheduling of a vCPU whose threads were left to another program.
     pub(crate) fn take_back(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
-        decider.count_left(vcpu, self.clock.now())?;
+        decider.count_left(vcpu, Span::ZERO, self.clock.now())?;
         if let Some(known) = decider.get_mut(vcpu).filter(|known| known.is_left) {
             known.is_left = false;
             decider.touched.push(vcpu);
@@ -48,10 +48,11 @@ impl LiveHost {
     }
 
     /// Records the CPU time that a vCPU has used on any CPU while its threads are left to another
-    /// program.
-    pub(crate) fn count_left(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
+    /// program. Also records `moved`, the CPU time of threads that another program has moved out of
+    /// the vCPU's process tree.
+    pub(crate) fn count_left(&self, vcpu: VcpuId, moved: Span) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
-        decider.count_left(vcpu, self.clock.now())?;
+        decider.count_left(vcpu, moved, self.clock.now())?;
         self.finish(decider)
     }
 }
@@ -92,13 +93,16 @@ impl Decider {
         Ok(changed)
     }
 
-    /// Records the CPU time of a vCPU whose threads are left to another program. `now` is the
-    /// monotonic time.
-    fn count_left(&mut self, vcpu: VcpuId, now: Time) -> Result<(), LiveHostError> {
+    /// Records the CPU time of a vCPU whose threads are left to another program, and the CPU time
+    /// `moved` of threads that were moved out of its tree. `now` is the monotonic time.
+    fn count_left(&mut self, vcpu: VcpuId, moved: Span, now: Time) -> Result<(), LiveHostError> {
         self.now = self.now.max(self.of_run(now));
         let at = self.now;
-        let Some(known) = self.get_mut(vcpu).filter(|known| known.is_left) else { return Ok(()) };
-        known.used_left += more_of(known, |_| true, now)?;
+        let Some(known) = self.get_mut(vcpu) else { return Ok(()) };
+        if known.is_left {
+            known.used_left += more_of(known, |_| true, now)?;
+        }
+        known.used_left += moved;
         let used = std::mem::take(&mut known.used_left);
         let from = std::mem::replace(&mut known.left_until, at);
         if !used.is_zero() {

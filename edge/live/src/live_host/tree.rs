@@ -15,6 +15,7 @@ use crate::watch::ThreadEventKind;
 use crate::way::HeldThreads;
 use slackline_fence::{HeldTree, TreeAudit};
 use slackline_linux::sys::Tid;
+use slackline_linux::thread::ThreadRef;
 
 /// Maximum number of threads of a tree that may run first although they have not run since they
 /// woke. Each such thread costs two system calls.
@@ -49,17 +50,14 @@ impl LiveHost {
         let home = Arc::new(Home::none());
         let tid = tree.first()[0].tid();
         let unreadable = |source| Unreadable { tid, source };
-        let usage = tree.usage().map_err(unreadable)?;
-        let used = usage.read().map_err(unreadable)?;
-        let width = tree.width() as u64;
-        let meter = Meter::new(UsedClock::Tree(usage, width), used / width);
+        let meter = tree_meter(tree)?;
         let mut known: Vec<ThreadRecord> = Vec::new();
         loop {
             let there = tree.threads().map_err(|error| unreadable(io::Error::other(error)))?;
             let is_new = |tid: &Tid| known.iter().all(|known| known.thread.tid != *tid);
             let new: Vec<Tid> = there.into_iter().filter(is_new).collect();
             if new.is_empty() {
-                return Ok(NewcomerVcpu { home, known, is_tree: true, is_wide: width > 1 });
+                return Ok(NewcomerVcpu { home, known, is_tree: true, is_wide: tree.width() > 1 });
             }
             known.extend(self.known_threads((&new, vcpu), &home, &meter)?);
         }
@@ -96,39 +94,55 @@ impl LiveHost {
     /// threads that were moved into the tree, and threads whose ids are outside the event filter.
     ///
     /// Returns differences from the orders. They are empty if the tree has been idle since the last
-    /// audit. `None` if the tree has no threads.
+    /// audit. The threads in `left` run in another cgroup. They count as threads of the vCPU until
+    /// [`forget`](LiveHost::forget). `None` if no thread of the tree exists any more.
     pub(crate) fn audit(
         &self,
         vcpu: VcpuId,
-        tree: &HeldTree,
+        (tree, first): (&HeldTree, &[ThreadRef]),
     ) -> Result<Option<TreeAudit>, LiveHostError> {
         let known = self.decider().threads_of(vcpu);
         let was_stopped = self.decider().is_stopped(vcpu);
+        // A thread that has left the cgroup uses CPU time that the cgroup does not count.
+        let is_awake = self.decider().has_awake_thread(vcpu);
         // The CPU time is read first, so that CPU time used during the audit causes another audit.
         let used = known.first().map(|thread| thread.shown()).transpose()?.flatten();
-        if !was_stopped && used.is_some_and(|used| tree.is_resting(used)) {
+        if !was_stopped && !is_awake && used.is_some_and(|used| tree.is_resting(used)) {
             return Ok(Some(TreeAudit::default()));
         }
         let tids: Vec<Tid> = known.iter().map(|thread| thread.tid).collect();
-        let audit = match tree.audit(&tids) {
+        let mut audit = match tree.audit(&tids) {
             // The tree has ended, or has just been restored.
             Err(error) if error.means_gone() || tree.is_gone() => return Ok(None),
             audit => audit?,
         };
+        audit.left.retain(|&tid| {
+            let known = known.iter().find(|thread| thread.tid == tid);
+            let is_first = |it: &ThreadRef| it.tid() == tid && !it.is_gone().unwrap_or(true);
+            let is_alive = first.iter().any(is_first)
+                || known.map_or_else(|| tree.is_as_ordered(tid), |known| known.is_alive());
+            if !is_alive {
+                tree.forget(tid);
+            }
+            is_alive
+        });
         let there = &audit.there;
-        let Some(one) = known.first() else {
-            return Ok((!there.is_empty()).then_some(audit));
-        };
         let now = self.clock.now();
         let new: Vec<Tid> = there.iter().copied().filter(|tid| !tids.contains(tid)).collect();
         if let Some(perf) = &mut *self.perf() {
-            perf.set_tree(vcpu, there)?;
+            let all: Vec<Tid> = there.iter().chain(&audit.left).copied().collect();
+            perf.set_tree(vcpu, &all)?;
         }
+        let one = match (known.first(), new.is_empty()) {
+            (None, false) => self.stand_in(vcpu, tree)?,
+            (one, _) => one.cloned(),
+        };
         let mut met = Vec::new();
-        for tid in new {
+        for (tid, one) in new.into_iter().zip(one.iter().cycle()) {
             met.push(self.meet(one.child(tid, now))?);
         }
-        let gone: Vec<_> = known.iter().filter(|thread| !there.contains(&thread.tid)).collect();
+        let is_gone = |tid: Tid| !there.contains(&tid) && !audit.left.contains(&tid);
+        let gone: Vec<_> = known.iter().filter(|thread| is_gone(thread.tid)).collect();
         for thread in &gone {
             self.views.iter().for_each(|view| view.remove_this(thread));
         }
@@ -138,14 +152,57 @@ impl LiveHost {
         }
         let mut decider = self.observe()?;
         let is_stopped = was_stopped || decider.is_stopped(vcpu);
-        let is_at_rest = met.is_empty() && gone.is_empty() && audit.changed.is_empty();
+        let is_same = met.is_empty() && gone.is_empty() && audit.left.is_empty();
+        let is_at_rest = is_same && audit.changed.is_empty();
         if is_at_rest && !is_stopped && states.iter().all(|(_, is_runnable)| !is_runnable) {
             used.into_iter().for_each(|used| tree.has_rested(used));
         }
         decider.audited(vcpu, Audit { met, gone: &gone, states: &states, was_stopped, now })?;
         self.finish(decider)?;
-        Ok((!there.is_empty()).then_some(audit))
+        Ok((!there.is_empty() || !audit.left.is_empty()).then_some(audit))
     }
+
+    /// Returns an entry from which entries of a tree's threads can be created, after all threads of
+    /// the tree had left it. `None` if the vCPU is not present.
+    fn stand_in(
+        &self,
+        vcpu: VcpuId,
+        tree: &HeldTree,
+    ) -> Result<Option<Arc<WatchedThread>>, LiveHostError> {
+        let home = self.decider().get(vcpu).map(|known| Arc::clone(&known.home));
+        let Some(home) = home else { return Ok(None) };
+        let (tid, meter) = (tree.first()[0].tid(), tree_meter(tree)?);
+        let thread = WatchedThread::new(tid, vcpu, self.clock.now(), home, meter);
+        Ok(Some(Arc::new(thread.of_tree())))
+    }
+
+    /// Returns true if a thread of the vCPU still exists, in whichever cgroup.
+    pub(crate) fn has_living_thread(&self, vcpu: VcpuId) -> bool {
+        let known = self.decider().threads_of(vcpu);
+        known.iter().any(|thread| thread.is_alive())
+    }
+
+    /// Stops regarding a thread as one of the vCPU's process tree. The thread runs in another
+    /// cgroup from now on.
+    pub(crate) fn forget(&self, vcpu: VcpuId, tid: Tid) -> Result<(), LiveHostError> {
+        let known = self.decider().threads_of(vcpu);
+        let Some(thread) = known.iter().find(|thread| thread.tid == tid) else { return Ok(()) };
+        self.views.iter().for_each(|view| view.remove_this(thread));
+        let mut decider = self.observe()?;
+        let (gone, now) = (&[thread][..], self.clock.now());
+        let audit = Audit { met: Vec::new(), gone, states: &[], was_stopped: false, now };
+        decider.audited(vcpu, audit)?;
+        self.finish(decider)
+    }
+}
+
+/// Creates a meter of the CPU time that a process tree uses from now on.
+fn tree_meter(tree: &HeldTree) -> Result<Arc<Meter>, Unreadable> {
+    let unreadable = |source| Unreadable { tid: tree.first()[0].tid(), source };
+    let usage = tree.usage().map_err(unreadable)?;
+    let used = usage.read().map_err(unreadable)?;
+    let width = tree.width() as u64;
+    Ok(Meter::new(UsedClock::Tree(usage, width), used / width))
 }
 
 /// Differences between the known threads of a tree and the kernel's list.
@@ -267,6 +324,11 @@ impl Decider {
     /// Returns true if a vCPU is stopped.
     fn is_stopped(&self, vcpu: VcpuId) -> bool {
         self.get(vcpu).is_some_and(Vcpu::is_stopped)
+    }
+
+    /// Returns true if a thread of a vCPU is runnable, as far as events and audits have shown.
+    fn has_awake_thread(&self, vcpu: VcpuId) -> bool {
+        self.get(vcpu).is_some_and(|known| known.threads.values().any(|known| known.is_awake))
     }
 
     /// Applies the result of an audit to a tree. The state of a thread that was read from the

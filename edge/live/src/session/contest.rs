@@ -1,12 +1,23 @@
-//! State of a member (a scheduled vCPU) whose threads other programs may have changed.
+//! Contested members (vCPUs that the session schedules): state of a member whose threads other
+//! programs may have changed, and leaving such a member to another program until it is settled.
 
 use std::fs;
 
-use slackline_units::{CpuSet, Time};
+use slackline_units::{CpuSet, Span, Time};
 
 use super::finding::ForeignChange;
-use slackline_linux::cgroup::Surroundings;
-use slackline_linux::sys::Tid;
+use super::ids::JoinId;
+use super::outside_changes::unless_over;
+use super::{RequestError, Session, SessionError, SessionEvents};
+use crate::live_host::{LiveHostError, NotDone};
+use slackline_fence::HeldThread;
+use slackline_linux::cgroup::{Credentials, Hierarchies, Surroundings};
+use slackline_linux::sys::{Scheduling, ThreadClock, Tid};
+use slackline_linux::thread::ThreadRef;
+
+/// Time after a member joins in which the program that started its threads may still move them. For
+/// example, libvirt puts each vCPU into its own cgroup.
+const PLACED_WITHIN: Span = Span::from_secs(2);
 
 /// Record of changes to a member's threads that the session did not order.
 #[derive(Debug, Default)]
@@ -14,9 +25,20 @@ pub(super) struct Changes {
     /// Change by another program that makes the member contested. `None` if the member is not
     /// contested.
     pub(super) found: Option<ForeignChange>,
+    /// True if the contested member's threads are left to the other program. False if the
+    /// reservation stays enforced.
+    pub(super) is_left: bool,
+    /// Threads that another program has moved out of the member's process tree.
+    pub(super) moved: Vec<MovedThread>,
+    /// Class that the thread in `found` had before its class was changed.
+    pub(super) original: Option<Scheduling>,
+    /// Changes by the member itself that the last check of its cgroups has found.
+    pub(super) own_around: Vec<ForeignChange>,
+    /// Users and groups of the member's first thread when the member joined.
+    pub(super) credentials: Credentials,
     /// CPUs to which the session had pinned the member when the change was found.
     pub(super) ordered: Option<CpuSet>,
-    /// Times at which the member itself recently changed its affinity.
+    /// Times at which the member itself recently escaped, such as by a change of its affinity.
     pub(super) own: Vec<Time>,
     /// Time at which a member that was stopped for changing its own affinity too often may run
     /// again. `None` if it is not stopped for that.
@@ -36,15 +58,178 @@ impl Changes {
         self.found.as_ref()
     }
 
-    /// Notes that the member has joined.
-    pub(super) fn begin(&mut self, now: Time) {
+    /// Notes that a member with this first thread has joined.
+    pub(super) fn begin(&mut self, now: Time, first: Option<Tid>) {
         self.joined = now;
+        self.credentials = first.map(Credentials::of).unwrap_or_default();
+    }
+
+    /// Returns true if the member has joined so recently that the program that started its threads
+    /// may still move them.
+    pub(super) fn is_starting(&self, now: Time) -> bool {
+        now.since(self.joined) < PLACED_WITHIN
+    }
+
+    /// Returns the CPU time that moved threads have used since the last call. Forgets those that
+    /// have ended, and those in `there`, which are in the process tree again.
+    pub(super) fn count_moved(&mut self, there: &[Tid]) -> Span {
+        let mut sum = Span::ZERO;
+        self.moved.retain_mut(|moved| {
+            let is_back = there.contains(&moved.thread.tid());
+            sum += moved.more();
+            !is_back && !moved.is_gone()
+        });
+        sum
     }
 
     /// Drops the recorded cgroups of the threads, because the session is about to change the
     /// cgroups itself.
     pub(super) fn forget_surroundings(&mut self) {
         self.before.clear();
+    }
+}
+
+impl Session {
+    /// Respects a change by another program: the member counts as contested from now on.
+    pub(super) fn contest(
+        &mut self,
+        id: JoinId,
+        finding: ForeignChange,
+        seen: &mut SessionEvents,
+    ) -> Result<(), SessionError> {
+        let Some(row) = self.members.get_mut(id) else { return Ok(()) };
+        // Only libvirt's threads need to be left to the program that stopped them.
+        if matches!(finding, ForeignChange::Stopped { .. }) && !row.is_of_libvirt {
+            return self.contest_in_part(id, finding, seen);
+        }
+        let was_stopped = row.changes.stopped_until.take().is_some() && !row.is_paused;
+        if was_stopped {
+            let now = self.host.now();
+            self.resume_threads(id, now).or_else(unless_over)?;
+        }
+        let Some(row) = self.members.get(id) else { return Ok(()) };
+        let first = row.threads.first().map(ThreadRef::tid);
+        let ordered = first.and_then(|tid| self.ordered_of(row, tid));
+        let original = match (&finding, &row.tree) {
+            (ForeignChange::Class { tid, .. }, Some(tree)) => Some(tree.original_class(*tid)),
+            (ForeignChange::Class { tid, .. }, None) => {
+                self.fence.thread(*tid).map(HeldThread::original_class)
+            }
+            _ => None,
+        };
+        let by_cpuset = matches!(finding, ForeignChange::Cpus { cpuset: Some(_), .. });
+        match self.host.leave_to_others(id.vcpu(), by_cpuset) {
+            Ok(changed) => {
+                for (tid, original) in changed {
+                    // The error is ignored. If the keeper cannot record the new state, it will
+                    // later restore the state that the thread had before the change.
+                    let _ = self.fenced(|fence| fence.amend(tid, original));
+                }
+            }
+            Err(NotDone::Host(error)) => return Err(error.into()),
+            // After a refusal, the threads are in an ordinary class or have exited.
+            Err(_) => {}
+        }
+        if let Some(changes) = self.changes_mut(id) {
+            changes.ordered = ordered;
+            changes.original = original.map(|original| original.class);
+            changes.found = Some(finding.clone());
+            changes.is_left = true;
+        }
+        seen.contested.push((id, finding));
+        self.poke();
+        Ok(())
+    }
+
+    pub(super) fn take_back(&mut self, id: JoinId) -> Result<(), LiveHostError> {
+        let Some(row) = self.members.get_mut(id) else { return Ok(()) };
+        if !std::mem::take(&mut row.changes.is_left) {
+            row.changes.found = None;
+            return Ok(());
+        }
+        let by_cpuset =
+            matches!(row.changes.found, Some(ForeignChange::Cpus { cpuset: Some(_), .. }));
+        let tids: Vec<Tid> = row.threads.iter().map(ThreadRef::tid).collect();
+        // The present state, which other programs have set, becomes the state to restore later.
+        let is_amended = row.tree.is_none() && !by_cpuset;
+        for tid in tids.into_iter().filter(|_| is_amended) {
+            let found = self.fence.thread(tid).and_then(|held| held.accept().ok());
+            if let Some(original) = found {
+                let _ = self.fenced(|fence| fence.amend(tid, original));
+            }
+        }
+        if let Some(row) = self.members.get_mut(id) {
+            row.changes.found = None;
+            row.changes.own.clear();
+            row.changes.before.clear();
+        }
+        self.renew_freezer(id);
+        self.host.take_back(id.vcpu())?;
+        self.poke();
+        Ok(())
+    }
+
+    /// Schedules a contested member again, unless the other program's change still keeps its
+    /// threads away from the scheduled CPUs.
+    pub(super) fn take_back_if_possible(&mut self, id: JoinId) -> Result<(), RequestError> {
+        let Some(found) = self.changes(id).and_then(|changes| changes.found.clone()) else {
+            return Ok(());
+        };
+        let row = self.row(id)?;
+        let hinders = match &found {
+            ForeignChange::Cpus { .. }
+            | ForeignChange::Frozen { .. }
+            | ForeignChange::Stopped { .. } => {
+                Hierarchies::read().is_ok_and(|it| !self.is_undone(row, &found, &it))
+            }
+            ForeignChange::Class { .. } | ForeignChange::Limited { .. } => false,
+            ForeignChange::Moved { tid, .. } => {
+                let known = row.changes.before.iter().find(|(known, _)| known == tid);
+                if let Some((_, before)) = known {
+                    before.groups.iter().for_each(|group| drop(group.take_back(*tid)));
+                }
+                if let Some(tree) = &row.tree {
+                    let moved = row.changes.moved.iter().map(MovedThread::thread);
+                    moved.for_each(|thread| drop(tree.place().take_in(thread.pid())));
+                }
+                false
+            }
+        };
+        if hinders {
+            return Err(RequestError::Contested { finding: Box::new(found) });
+        }
+        self.take_back(id).map_err(|error| self.not_done(error.into()))
+    }
+}
+
+/// A thread that another program has moved out of the cgroup of its process tree.
+#[derive(Debug)]
+pub(super) struct MovedThread {
+    thread: ThreadRef,
+    clock: ThreadClock,
+    /// Value that the clock showed when it was last read.
+    used: Span,
+}
+
+impl MovedThread {
+    /// Starts counting the CPU time of a moved thread. `None` if the thread has ended.
+    pub(super) fn open(pid: Tid, tid: Tid) -> Option<MovedThread> {
+        let (thread, clock) = (ThreadRef::open(pid, tid).ok()?, ThreadClock::open(tid).ok()?);
+        let used = clock.read().ok()?;
+        Some(MovedThread { thread, clock, used })
+    }
+
+    pub(super) fn thread(&self) -> &ThreadRef {
+        &self.thread
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        self.thread.is_gone().unwrap_or(false)
+    }
+
+    fn more(&mut self) -> Span {
+        let used = self.clock.read().unwrap_or(self.used);
+        used.left_after(std::mem::replace(&mut self.used, used))
     }
 }
 

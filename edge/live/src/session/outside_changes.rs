@@ -2,19 +2,20 @@
 //! undoes or respects such a change.
 //!
 //! A target is the process or thread that a member runs. The kind of a change decides whether it
-//! counts as an administrator's change or as the target's own. An administrator's change is a
-//! freeze, a limit, a stop, or any change to a vCPU of libvirt. A change of cpuset or cgroup counts
-//! as an administrator's change if the target's user has no permission to make it. All other
-//! changes count as the target's own, even if root has made them.
+//! counts as an administrator's change or as the target's own. An administrator's change is any
+//! change to a VM of libvirt. A change of a cpuset, cgroup, freeze or quota is an administrator's
+//! change if the target's user has no permission to make it. All other changes count as the
+//! target's own, even if root has made them.
 //!
-//! - The target's own change is undone. A target that leaves its CPUs repeatedly is stopped for
-//!   [`STOPPED_FOR`].
+//! - The target's own change is undone. A target that escapes repeatedly is stopped for
+//!   [`STOPPED_FOR`]. A stop signal, and a freeze or quota of the target's own, harm only the
+//!   target, so they stay, and the reservation stays enforced.
 //! - An administrator's change is respected: the threads leave the real-time class and stay as they
 //!   were found. The member is *contested* until the change is undone or a request resumes the
-//!   member.
+//!   member. If only some threads of a process tree were moved to another cgroup, the reservation
+//!   stays enforced for the others.
 
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use slackline_units::{CpuSet, Span, Time};
 
@@ -23,9 +24,11 @@ use super::finding::ForeignChange;
 use super::ids::JoinId;
 use super::request::Row;
 use super::{RequestError, Session, SessionError, SessionEvents};
-use crate::live_host::{LiveHostError, NotDone};
+use crate::live_host::LiveHostError;
 use slackline_fence::{Drift, TreeAudit};
-use slackline_linux::cgroup::{Cpuset, Hierarchies, Surroundings, may_move, may_write};
+use slackline_linux::cgroup::{
+    Cpuset, Credentials, Hierarchies, Surroundings, may_move, may_write,
+};
 use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
 use slackline_linux::thread::{Stat, ThreadRef};
 
@@ -39,16 +42,13 @@ const AROUND_INTERVAL: Span = Span::from_secs(1);
 /// during a round.
 const AROUND_AT_ONCE: usize = 16;
 
-/// Time after a member joins in which the program that started its threads may still move them. For
-/// example, libvirt puts each vCPU into its own cgroup.
-const PLACED_WITHIN: Span = Span::from_secs(2);
-
-/// Number of times that a target must leave its CPUs within [`OWN_WITHIN`] to be stopped. A program
-/// that sets the affinity of its threads only when it starts leaves its CPUs less often.
+/// Number of times that a target must escape within [`OWN_WITHIN`] to be stopped: leave its CPUs or
+/// its cgroup, or take a priority above all vCPUs. A program that sets the affinity of its threads
+/// only when it starts escapes less often.
 const OWN_AT_MOST: usize = 4;
-/// Time within which a target is stopped if it leaves its CPUs [`OWN_AT_MOST`] times.
+/// Time within which a target is stopped if it escapes [`OWN_AT_MOST`] times.
 const OWN_WITHIN: Span = Span::from_secs(10);
-/// Time for which a target is stopped after it has left its CPUs too often.
+/// Time for which a target is stopped after it has escaped too often.
 const STOPPED_FOR: Span = Span::from_secs(1);
 
 impl Session {
@@ -66,10 +66,17 @@ impl Session {
         let ids: Vec<JoinId> = there.map(|(id, _)| id).collect();
         for &id in &ids {
             self.end_stop(id, now)?;
-            if self.changes(id).is_some_and(|changes| changes.found.is_some()) {
-                self.host.count_left(id.vcpu())?;
-            } else {
-                self.look_at_threads(id, seen)?;
+            self.count_left(id)?;
+            if self.changes(id).is_some_and(|changes| changes.is_left) {
+                continue;
+            }
+            self.look_at_threads(id, seen)?;
+            let is_starting = self.changes(id).is_some_and(|changes| changes.is_starting(now));
+            // Each of these checks reads a file.
+            let is_checked = is_starting || ids.len() <= AROUND_AT_ONCE;
+            if is_checked && self.members.get(id).is_some_and(|row| self.has_left_freezer(row)) {
+                let Ok(hierarchies) = Hierarchies::read() else { continue };
+                self.look_around(id, &hierarchies, seen)?;
             }
         }
         let is_due = |id: &&JoinId| {
@@ -93,11 +100,11 @@ impl Session {
         Ok(())
     }
 
-    fn changes(&self, id: JoinId) -> Option<&Changes> {
+    pub(super) fn changes(&self, id: JoinId) -> Option<&Changes> {
         self.members.get(id).map(|row| &row.changes)
     }
 
-    fn changes_mut(&mut self, id: JoinId) -> Option<&mut Changes> {
+    pub(super) fn changes_mut(&mut self, id: JoinId) -> Option<&mut Changes> {
         self.members.get_mut(id).map(|row| &mut row.changes)
     }
 
@@ -108,9 +115,10 @@ impl Session {
         id: JoinId,
         seen: &mut SessionEvents,
     ) -> Result<(), SessionError> {
+        self.accept_first_classes(id);
         let Some(row) = self.members.get(id) else { return Ok(()) };
         let changed = match &row.tree {
-            Some(tree) => match self.host.audit(id.vcpu(), tree) {
+            Some(tree) => match self.host.audit(id.vcpu(), (tree, &row.threads)) {
                 // The kernel also refuses the dispatcher's next order, and the host handles that.
                 Err(LiveHostError::Act(error)) if error.is_refusal() => return Ok(()),
                 Err(error) => return Err(error.into()),
@@ -119,9 +127,7 @@ impl Session {
                     return Ok(());
                 }
                 Ok(Some(TreeAudit { changed, left, .. })) => {
-                    if let Some(finding) = self.look_at_leavers(id, &left) {
-                        return self.contest(id, finding, seen);
-                    }
+                    self.look_at_leavers(id, &left, seen)?;
                     changed
                 }
             },
@@ -136,6 +142,22 @@ impl Session {
         }
     }
 
+    /// Accepts classes that libvirt gives to the threads of a VM that has just joined.
+    fn accept_first_classes(&mut self, id: JoinId) {
+        let now = self.host.now();
+        let is_it = |row: &&Row| row.is_of_libvirt && row.changes.is_starting(now);
+        let Some(row) = self.members.get(id).filter(is_it) else { return };
+        let tids: Vec<Tid> = row.threads.iter().map(ThreadRef::tid).collect();
+        for tid in tids {
+            let held = self.fence.thread(tid);
+            let accepted = held.and_then(|held| held.accept_unordered_class().ok().flatten());
+            if let Some(original) = accepted {
+                // The error is ignored, as in `contest`.
+                let _ = self.fenced(|fence| fence.amend(tid, original));
+            }
+        }
+    }
+
     /// Undoes the changes that were found on threads of a member, or respects them.
     fn answer(
         &mut self,
@@ -146,13 +168,12 @@ impl Session {
     ) -> Result<(), SessionError> {
         let Some(row) = self.members.get(id) else { return Ok(()) };
         let cpuset = self.hindering_cpuset(row, tid);
-        let is_own = |cpuset: &Cpuset| may_write(user_of(tid), &cpuset.file);
         let may_be_undone = cpuset.is_none() && !row.is_of_libvirt;
         let finding = self.finding((tid, drift), cpuset.as_ref());
         if let Some(cpuset) = &cpuset
-            && is_own(cpuset)
-            && !row.is_of_libvirt
+            && is_own(row, tid, &cpuset.file)
         {
+            seen.meddled.push((id, finding));
             return self.stop_for_a_while(id);
         }
         if !may_be_undone {
@@ -170,13 +191,13 @@ impl Session {
             Err(_) => return self.contest(id, finding, seen),
             Ok(()) => seen.meddled.push((id, finding)),
         }
-        let has_escaped = all.iter().any(|(_, drift)| drift.cpus.is_some());
+        let has_escaped = all.iter().any(|(_, drift)| drift.is_escape());
         if has_escaped { self.note_escape(id) } else { Ok(()) }
     }
 
-    /// Notes that a target has left its CPUs by its own action and was moved back. Stops the target
-    /// if it has left its CPUs too often.
-    fn note_escape(&mut self, id: JoinId) -> Result<(), SessionError> {
+    /// Notes that a target has escaped by its own action, and that this was undone. Stops the target
+    /// if it has escaped too often.
+    pub(super) fn note_escape(&mut self, id: JoinId) -> Result<(), SessionError> {
         let now = self.host.now();
         let Some(changes) = self.changes_mut(id) else { return Ok(()) };
         changes.own.retain(|&then| now.since(then) < OWN_WITHIN);
@@ -200,7 +221,7 @@ impl Session {
         Ok(())
     }
 
-    /// Resumes a target once it has been stopped for [`STOPPED_FOR`] because it left its CPUs.
+    /// Resumes a target once it has been stopped for [`STOPPED_FOR`] because it escaped.
     fn end_stop(&mut self, id: JoinId, now: Time) -> Result<(), SessionError> {
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
         if row.changes.stopped_until.is_none_or(|until| now < until) {
@@ -208,38 +229,6 @@ impl Session {
         }
         row.changes.stopped_until = None;
         if row.is_paused { Ok(()) } else { self.resume_threads(id, now).or_else(unless_over) }
-    }
-
-    /// Handles running threads that have left the cgroup of a process tree. A thread that had the
-    /// permission to move itself is moved back. Every other thread counts as moved by another
-    /// program. It is restored, and the first such move is returned.
-    fn look_at_leavers(&self, id: JoinId, left: &[Tid]) -> Option<ForeignChange> {
-        let row = self.members.get(id)?;
-        let tree = row.tree.as_ref()?;
-        let group = &tree.place().group;
-        let mut found = None;
-        for &tid in left {
-            let is_first = row.threads.iter().find(|thread| thread.tid() == tid);
-            let is_known = is_first.is_some_and(|thread| !thread.is_gone().unwrap_or(true));
-            let there = (is_known || tree.is_as_ordered(tid)).then(|| process_of(tid).ok());
-            let around = there
-                .flatten()
-                .and_then(|pid| Some((pid, Hierarchies::read().ok()?.around(pid, tid)?)));
-            let Some((pid, around)) = around else {
-                tree.let_leave(tid);
-                continue;
-            };
-            let Some(now) = around.unified() else { continue };
-            if now.starts_with(group) {
-                continue;
-            }
-            if may_move(user_of(tid), group, now) && tree.place().take_in(pid).is_ok() {
-                continue;
-            }
-            tree.let_leave(tid);
-            found.get_or_insert(ForeignChange::Moved { tid, group: now.to_path_buf() });
-        }
-        found
     }
 
     /// Returns the cpuset of a thread if it excludes a CPU to which the session has pinned the
@@ -252,7 +241,7 @@ impl Session {
 
     /// Returns the CPUs to which the session has pinned a thread of a member. `None` if the thread
     /// is not pinned.
-    fn ordered_of(&self, row: &Row, tid: Tid) -> Option<CpuSet> {
+    pub(super) fn ordered_of(&self, row: &Row, tid: Tid) -> Option<CpuSet> {
         match &row.tree {
             Some(tree) => tree.kept_on(),
             None => self.fence.thread(tid)?.kept_on(),
@@ -285,37 +274,78 @@ impl Session {
         seen: &mut SessionEvents,
     ) -> Result<(), SessionError> {
         let now = self.host.now();
-        if let Some(row) = self.members.get_mut(id)
-            && now.since(row.changes.joined) < PLACED_WITHIN
-        {
-            row.changes.before.clear();
-        }
-        let Some(row) = self.members.get(id) else { return Ok(()) };
-        if let Some(found) = &row.changes.found {
-            if self.is_undone(row, found, hierarchies) {
-                self.take_back(id)?;
-                seen.settled.push(id);
+        if let Some(row) = self.members.get_mut(id) {
+            if row.changes.is_starting(now) {
+                row.changes.before.clear();
             }
+            if row.changes.before.is_empty() && !row.changes.is_left {
+                self.renew_freezer(id);
+            }
+        }
+        if self.look_at_finding(id, hierarchies, seen)? {
             return Ok(());
         }
+        let Some(row) = self.members.get(id) else { return Ok(()) };
         let mut around = Vec::new();
         for (pid, tid) in self.threads_to_look_at(row) {
             around.extend(hierarchies.around(pid, tid).map(|now| (pid, tid, now)));
         }
-        let mut found = None;
+        let (mut found, mut own) = (None, Vec::new());
         for (pid, tid, now) in &around {
             let before = row.changes.before.iter().find(|(known, _)| known == tid);
             let before = before.map_or(now, |(_, before)| before);
-            found = found.or_else(|| self.change_around(row, (*pid, *tid), before, now));
+            let change = self.change_around(row, (*pid, *tid), (before, now), &mut own);
+            found = found.or(change);
         }
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
         let is_new = |tid: &Tid| row.changes.before.iter().all(|(known, _)| known != tid);
         let new: Vec<_> = around.into_iter().filter(|(_, tid, _)| is_new(tid)).collect();
         row.changes.before.extend(new.into_iter().map(|(_, tid, now)| (tid, now)));
-        match found {
-            Some(finding) => self.contest(id, finding, seen),
-            None => Ok(()),
+        if let Some(finding) = found {
+            self.contest(id, finding, seen)?;
         }
+        if self.changes(id).is_some_and(|changes| changes.is_left) {
+            return Ok(());
+        }
+        self.answer_own(id, own, seen)
+    }
+
+    /// Checks whether the change for which a member is contested has been undone. Returns true if
+    /// the member is still left to the other program.
+    fn look_at_finding(
+        &mut self,
+        id: JoinId,
+        hierarchies: &Hierarchies,
+        seen: &mut SessionEvents,
+    ) -> Result<bool, SessionError> {
+        let Some(row) = self.members.get(id) else { return Ok(true) };
+        let Some(found) = row.changes.found.clone() else {
+            let moved = row.changes.moved.first().map(|moved| moved.thread().tid());
+            let around = moved.and_then(|tid| hierarchies.around(process_of(tid).ok()?, tid));
+            let group = around.and_then(|now| now.unified().map(Path::to_path_buf));
+            let finding = moved.zip(group).map(|(tid, group)| ForeignChange::Moved { tid, group });
+            return match finding {
+                Some(finding) => self.contest_in_part(id, finding, seen).map(|()| false),
+                None => Ok(false),
+            };
+        };
+        let is_left = row.changes.is_left;
+        if self.is_undone(row, &found, hierarchies) {
+            self.take_back(id)?;
+            seen.settled.push(id);
+            return Ok(is_left);
+        }
+        // Another program may have changed the class once more.
+        if let ForeignChange::Class { tid, class } = found
+            && let Ok(now) = get_scheduling(tid)
+            && now.class != class
+            && let Some(changes) = self.changes_mut(id)
+        {
+            let finding = ForeignChange::Class { tid, class: now.class };
+            changes.found = Some(finding.clone());
+            seen.contested.push((id, finding));
+        }
+        Ok(is_left)
     }
 
     /// Returns the threads for which the cgroups are checked, each as (process, thread). These are
@@ -326,6 +356,8 @@ impl Session {
         let mut there: Vec<(Tid, Tid)> =
             first.map(|thread| (thread.pid(), thread.tid())).filter(|(_, t)| is_there(t)).collect();
         if let Some(tree) = &row.tree {
+            let moved = &row.changes.moved;
+            there.retain(|(_, tid)| moved.iter().all(|moved| moved.thread().tid() != *tid));
             there.truncate(1);
             if there.is_empty() {
                 let threads = tree.threads().unwrap_or_default();
@@ -335,33 +367,91 @@ impl Session {
         there
     }
 
+    /// Returns the first change by another program to the cgroups of a thread, or to its process.
+    /// Adds changes by the target itself to `own`.
     fn change_around(
         &self,
         row: &Row,
         (pid, tid): (Tid, Tid),
-        before: &Surroundings,
-        now: &Surroundings,
+        (before, now): (&Surroundings, &Surroundings),
+        own: &mut Vec<ForeignChange>,
     ) -> Option<ForeignChange> {
-        if let Some((was, is)) = now.moved(before) {
-            let is_own = may_move(user_of(tid), &was.group, &is.group) && !row.is_of_libvirt;
-            if !(is_own && was.take_back(tid).is_ok()) {
-                return Some(ForeignChange::Moved { tid, group: is.group.clone() });
+        if let Some((was, is)) = now.moved(before).filter(|(_, is)| !row.is_audited(is)) {
+            let finding = ForeignChange::Moved { tid, group: is.group.clone() };
+            let is_own = may_move(&credentials(row, tid), &was.group, &is.group);
+            if !(is_own && !row.is_of_libvirt && was.take_back(tid).is_ok()) {
+                return Some(finding);
+            }
+            own.push(finding);
+        } else if self.has_left_freezer(row) {
+            // The thread was moved before its cgroups were known, so it cannot be moved back.
+            let group = now.groups.first().map(|it| it.group.clone()).unwrap_or_default();
+            return Some(ForeignChange::Moved { tid, group });
+        }
+        let mut sort = |finding, file: PathBuf| {
+            if is_own(row, tid, &file) {
+                own.push(finding);
+            } else {
+                return Some(finding);
+            }
+            None
+        };
+        if let Some(group) = self.frozen_by_others(row, tid, now) {
+            let file = Surroundings::freeze_file(&group);
+            let found = sort(ForeignChange::Frozen { tid, group }, file);
+            if found.is_some() {
+                return found;
             }
         }
-        if let Some(group) = self.frozen_by_others(row, tid, now) {
-            return Some(ForeignChange::Frozen { tid, group });
+        for (group, limit) in now.new_limits(before).cloned() {
+            let file = Surroundings::quota_file(&group);
+            let found = sort(ForeignChange::Limited { tid, group, limit }, file);
+            if found.is_some() {
+                return found;
+            }
         }
-        if let Some((group, limit)) = now.limited(before) {
-            let (group, limit) = (group.clone(), limit.clone());
-            return Some(ForeignChange::Limited { tid, group, limit });
+        if let Some(cpuset) = self.hindering_cpuset(row, tid)
+            && let Ok(allowed) = get_affinity(tid)
+        {
+            let (scheduled, group) = (self.host.real_cpus().collect(), Some(cpuset.group));
+            let finding = ForeignChange::Cpus { tid, allowed, scheduled, cpuset: group };
+            let found = sort(finding, cpuset.file);
+            if found.is_some() {
+                return found;
+            }
         }
-        if !row.is_stopped_by_signal() && is_stopped(pid, tid) {
-            return Some(ForeignChange::Stopped { pid });
+        let is_stopped = !row.is_stopped_by_signal() && is_stopped(pid, tid);
+        is_stopped.then_some(ForeignChange::Stopped { pid })
+    }
+
+    /// Answers changes by a target itself to its cgroups. The session undoes those with which the
+    /// target would exceed its reservation.
+    fn answer_own(
+        &mut self,
+        id: JoinId,
+        own: Vec<ForeignChange>,
+        seen: &mut SessionEvents,
+    ) -> Result<(), SessionError> {
+        let Some(changes) = self.changes_mut(id) else { return Ok(()) };
+        let known = std::mem::replace(&mut changes.own_around, own.clone());
+        for finding in own {
+            let is_known = known.contains(&finding);
+            match &finding {
+                ForeignChange::Moved { .. } => self.note_escape(id)?,
+                ForeignChange::Cpus { .. } => self.stop_for_a_while(id)?,
+                ForeignChange::Frozen { group, .. } => {
+                    let tree = self.members.get(id).and_then(|row| row.tree.as_ref());
+                    let of_tree = tree.filter(|tree| tree.place().group == *group);
+                    // An error means that the tree has ended, or the next check tries again.
+                    of_tree.map(|tree| tree.freeze_again().ok());
+                }
+                _ => {}
+            }
+            if !is_known {
+                seen.meddled.push((id, finding));
+            }
         }
-        let cpuset = self.hindering_cpuset(row, tid)?;
-        let allowed = get_affinity(tid).ok()?;
-        let scheduled = self.host.real_cpus().collect();
-        Some(ForeignChange::Cpus { tid, allowed, scheduled, cpuset: Some(cpuset.group) })
+        Ok(())
     }
 
     /// Returns a cgroup that contains the thread and that another program has frozen. If there is
@@ -377,7 +467,12 @@ impl Session {
     }
 
     /// Returns true if the change for which a member is contested has been undone.
-    fn is_undone(&self, row: &Row, found: &ForeignChange, hierarchies: &Hierarchies) -> bool {
+    pub(super) fn is_undone(
+        &self,
+        row: &Row,
+        found: &ForeignChange,
+        hierarchies: &Hierarchies,
+    ) -> bool {
         let around = |tid: Tid| hierarchies.around(process_of(tid).ok()?, tid);
         let before = |tid: Tid| {
             let known = row.changes.before.iter().find(|(known, _)| *known == tid);
@@ -389,9 +484,20 @@ impl Session {
                 get_affinity(*tid).map_or(true, |now| ordered.without(&now).is_empty())
             }
             ForeignChange::Class { tid, class } => {
-                get_scheduling(*tid).map_or(true, |now| now.class != *class)
+                get_scheduling(*tid).map_or(true, |now| match row.changes.original {
+                    Some(original) => now.class == original,
+                    None => now.class != *class,
+                })
             }
-            ForeignChange::Moved { tid, group } => around(*tid).is_none_or(|now| !now.is_in(group)),
+            ForeignChange::Moved { tid, group } => match (around(*tid), before(*tid)) {
+                _ if !row.changes.moved.is_empty() => false,
+                _ if row.tree.is_none() && self.has_left_freezer(row) => false,
+                (Some(now), Some(before)) => {
+                    now.moved(before).is_none_or(|(_, is)| row.is_audited(is))
+                }
+                (Some(now), None) => row.tree.is_some() || !now.is_in(group),
+                (None, _) => true,
+            },
             ForeignChange::Frozen { tid, .. } => {
                 let frozen = around(*tid).map(|now| self.frozen_by_others(row, *tid, &now));
                 frozen.flatten().is_none()
@@ -403,111 +509,24 @@ impl Session {
             ForeignChange::Stopped { pid } => !is_stopped(*pid, *pid),
         }
     }
-
-    /// Respects a change by another program: the member counts as contested from now on.
-    fn contest(
-        &mut self,
-        id: JoinId,
-        finding: ForeignChange,
-        seen: &mut SessionEvents,
-    ) -> Result<(), SessionError> {
-        let Some(row) = self.members.get_mut(id) else { return Ok(()) };
-        let was_stopped = row.changes.stopped_until.take().is_some() && !row.is_paused;
-        if was_stopped {
-            let now = self.host.now();
-            self.resume_threads(id, now).or_else(unless_over)?;
-        }
-        let Some(row) = self.members.get(id) else { return Ok(()) };
-        let first = row.threads.first().map(ThreadRef::tid);
-        let ordered = first.and_then(|tid| self.ordered_of(row, tid));
-        let by_cpuset = matches!(finding, ForeignChange::Cpus { cpuset: Some(_), .. });
-        match self.host.leave_to_others(id.vcpu(), by_cpuset) {
-            Ok(changed) => {
-                for (tid, original) in changed {
-                    // The error is ignored. If the keeper cannot record the new state, it will
-                    // later restore the state that the thread had before the change.
-                    let _ = self.fenced(|fence| fence.amend(tid, original));
-                }
-            }
-            Err(NotDone::Host(error)) => return Err(error.into()),
-            // After a refusal, the threads are in an ordinary class or have exited.
-            Err(_) => {}
-        }
-        if let Some(changes) = self.changes_mut(id) {
-            changes.ordered = ordered;
-            changes.found = Some(finding.clone());
-        }
-        seen.contested.push((id, finding));
-        self.poke();
-        Ok(())
-    }
-
-    fn take_back(&mut self, id: JoinId) -> Result<(), LiveHostError> {
-        let Some(row) = self.members.get(id) else { return Ok(()) };
-        let by_cpuset =
-            matches!(row.changes.found, Some(ForeignChange::Cpus { cpuset: Some(_), .. }));
-        let tids: Vec<Tid> = row.threads.iter().map(ThreadRef::tid).collect();
-        // The present state, which other programs have set, becomes the state to restore later.
-        let is_amended = row.tree.is_none() && !by_cpuset;
-        for tid in tids.into_iter().filter(|_| is_amended) {
-            let found = self.fence.thread(tid).and_then(|held| held.accept().ok());
-            if let Some(original) = found {
-                let _ = self.fenced(|fence| fence.amend(tid, original));
-            }
-        }
-        if let Some(row) = self.members.get_mut(id) {
-            row.changes.found = None;
-            row.changes.own.clear();
-            row.changes.before.clear();
-        }
-        self.host.take_back(id.vcpu())?;
-        self.poke();
-        Ok(())
-    }
-
-    /// Schedules a contested member again, unless the other program's change still keeps its
-    /// threads away from the scheduled CPUs.
-    pub(super) fn take_back_if_possible(&mut self, id: JoinId) -> Result<(), RequestError> {
-        let Some(found) = self.changes(id).and_then(|changes| changes.found.clone()) else {
-            return Ok(());
-        };
-        let row = self.row(id)?;
-        let hinders = match &found {
-            ForeignChange::Cpus { .. }
-            | ForeignChange::Frozen { .. }
-            | ForeignChange::Stopped { .. } => {
-                Hierarchies::read().is_ok_and(|it| !self.is_undone(row, &found, &it))
-            }
-            ForeignChange::Class { .. } | ForeignChange::Limited { .. } => false,
-            ForeignChange::Moved { tid, .. } => {
-                let known = row.changes.before.iter().find(|(known, _)| known == tid);
-                if let Some((_, before)) = known {
-                    before.groups.iter().for_each(|group| drop(group.take_back(*tid)));
-                }
-                false
-            }
-        };
-        if hinders {
-            return Err(RequestError::Contested { finding: Box::new(found) });
-        }
-        self.take_back(id).map_err(|error| self.not_done(error.into()))
-    }
 }
 
 fn is_stopped(pid: Tid, tid: Tid) -> bool {
     Stat::of(pid, tid).is_ok_and(Stat::stopped)
 }
 
-/// Returns the effective user id of a thread. Returns 0, which is root, if it cannot be read.
-fn user_of(tid: Tid) -> u32 {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
-    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    let effective = users.and_then(|users| users.split_ascii_whitespace().nth(1));
-    effective.and_then(|user| user.parse().ok()).unwrap_or(0)
+/// Returns the users and groups as which a thread of a member may change its cgroups.
+pub(super) fn credentials(row: &Row, tid: Tid) -> Credentials {
+    Credentials::of(tid).and(&row.changes.credentials)
+}
+
+/// Returns true if a change of a cgroup's file counts as made by the target itself.
+fn is_own(row: &Row, tid: Tid, file: &Path) -> bool {
+    !row.is_of_libvirt && may_write(&credentials(row, tid), file)
 }
 
 /// Ignores the failure of a request, unless it ended the session.
-fn unless_over(error: RequestError) -> Result<(), SessionError> {
+pub(super) fn unless_over(error: RequestError) -> Result<(), SessionError> {
     match error {
         RequestError::Host(error) => Err(error.into()),
         _ => Ok(()),

@@ -5,13 +5,13 @@ use slackline_trace::VcpuName;
 use slackline_units::{CpuSet, DomId, Reservation, VcpuId};
 use thiserror::Error;
 
-use super::contest::{Changes, is_of_libvirt};
+use super::contest::{Changes, MovedThread, is_of_libvirt};
 use super::ids::JoinId;
 use super::{RequestError, Session, SessionError};
 use crate::live_host::{Joining, NotDone};
 use crate::vcpu_threads::{self, Body, VcpuThreads};
-use slackline_fence::{HeldThread, HeldTree};
-use slackline_linux::cgroup::TreePlace;
+use slackline_fence::{FenceError, HeldThread, HeldTree};
+use slackline_linux::cgroup::{Membership, TreePlace, Version};
 use slackline_linux::step::Hold;
 use slackline_linux::sys::{ThreadClock, Tid};
 use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
@@ -109,8 +109,8 @@ pub(super) struct Row {
     pub(super) cpus: Option<CpuSet>,
     pub(super) is_paused: bool,
     pub(super) has_joined: bool,
-    /// True if the member is a vCPU of a libvirt VM. Libvirt moves the threads of its VMs between
-    /// cgroups.
+    /// True if the member is a libvirt VM or one of its vCPUs. Libvirt moves the threads of its VMs
+    /// between cgroups.
     pub(super) is_of_libvirt: bool,
     pub(super) changes: Changes,
 }
@@ -119,6 +119,24 @@ impl Row {
     /// Returns true if the member is a reservation without threads.
     pub(super) fn is_nobody(&self) -> bool {
         self.threads.is_empty() && self.tree.is_none()
+    }
+
+    /// Returns true if the member's first threads, and the threads that another program has moved
+    /// out of its process tree, have ended.
+    fn has_ended(&self) -> bool {
+        let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);
+        self.threads.iter().all(is_gone) && self.changes.moved.iter().all(MovedThread::is_gone)
+    }
+
+    /// Returns true if the member is a cgroup of another program, and that program has removed it.
+    fn is_removed(&self) -> bool {
+        let place = self.tree.as_ref().map(HeldTree::place);
+        place.is_some_and(|place| place.origin.is_none() && !place.is_made())
+    }
+
+    /// Returns true if audits find moves of the member's threads out of this cgroup.
+    pub(super) fn is_audited(&self, group: &Membership) -> bool {
+        self.tree.is_some() && group.version == Version::V2
     }
 
     /// Returns true if a signal to its process stops the member. Returns false if a freezer cgroup
@@ -245,7 +263,8 @@ impl Session {
         for &id in ids {
             let row = self.members.get_mut(id).expect("a joining member was prepared");
             row.has_joined = true;
-            row.changes.begin(now);
+            let first = row.threads.first().map(ThreadRef::tid);
+            row.changes.begin(now, first);
             self.endings.add(id, row);
         }
     }
@@ -265,6 +284,7 @@ impl Session {
     /// case the member has been removed nevertheless.
     pub fn leave(&mut self, id: JoinId) -> Result<(), RequestError> {
         self.row(id)?;
+        self.restore_leavers(id);
         let left = self.host.leave(id.vcpu());
         let released = self.release(id);
         self.poke();
@@ -284,17 +304,22 @@ impl Session {
     pub(super) fn take_out_ended(&mut self) -> Vec<JoinId> {
         // The host's list is cleared but not used, since `endings` finds all members that ended.
         drop(self.host.take_gone());
-        let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);
-        let has_ended = |row: &Row| {
-            row.has_joined
-                && !row.is_nobody()
-                && match &row.tree {
-                    Some(tree) => tree.is_gone(),
-                    None => row.threads.iter().all(is_gone),
-                }
-        };
         let mut ended: Vec<JoinId> = self.endings.news().into_iter().collect();
-        ended.retain(|id| self.members.get(*id).is_some_and(has_ended));
+        ended.retain(|id| {
+            let row = self.members.get(*id).filter(|row| row.has_joined && !row.is_nobody());
+            let Some(row) = row else { return false };
+            if row.tree.as_ref().is_some_and(|tree| !tree.is_gone()) {
+                return false;
+            }
+            let is_tree = row.tree.is_some();
+            let has_ended = row.is_removed()
+                || row.has_ended() && !(is_tree && self.host.has_living_thread(id.vcpu()));
+            if is_tree && !has_ended {
+                // All processes were moved to another cgroup. The kernel does not report their end.
+                self.endings.doubt(*id);
+            }
+            has_ended
+        });
         for &id in &ended {
             // Errors are ignored, because the threads have ended and need not be restored.
             let _ = self.leave(id);
@@ -399,7 +424,13 @@ impl Session {
             has_joined: false,
             is_of_libvirt: match &request.who {
                 JoinTarget::Thread(thread) => is_of_libvirt(thread.pid()),
-                _ => false,
+                JoinTarget::Process(pid) | JoinTarget::Tree(pid) | JoinTarget::Wide(pid, _) => {
+                    is_of_libvirt(*pid)
+                }
+                JoinTarget::Group(place) => {
+                    place.threads().is_ok_and(|all| all.first().copied().is_some_and(is_of_libvirt))
+                }
+                JoinTarget::Nobody => false,
             },
             changes: Changes::default(),
         }
@@ -448,7 +479,9 @@ impl Session {
             let hold = if is_exact && members.is_empty() { hold } else { Hold::Nothing };
             let held = self.fenced(|fence| fence.hold(&thread, hold))?;
             let tid = thread.tid();
-            if !self.members.get(id).is_some_and(|row| row.is_of_libvirt) {
+            if self.members.get(id).is_some_and(|row| row.is_of_libvirt) {
+                held.respect_changes().map_err(FenceError::from)?;
+            } else {
                 self.keep_within(tid, None)?;
             }
             self.row_mut(id)?.threads.push(thread);
@@ -463,8 +496,9 @@ impl Session {
         let row = self.row_mut(id)?;
         row.threads = tree.first().to_vec();
         row.tree = Some(tree.clone());
+        let is_of_libvirt = row.is_of_libvirt;
         // If another program made the cgroup, that program may change the cgroup's CPUs.
-        if tree.place().origin.is_some() {
+        if tree.place().origin.is_some() && !is_of_libvirt {
             self.keep_within(tree.first()[0].tid(), tree.wide())?;
         }
         let most = self.most_of(id);

@@ -6,16 +6,19 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::common::{self, Target, begin};
-use crate::escapes::{Group, NOTICED, Open, is_real_time};
-use slackline_linux::sys::{Scheduling, SchedulingOf, Tid, get_scheduling, set_scheduling};
+use crate::escapes::{Group, NOTICED, Open, is_real_time, scheduled};
+use slackline_linux::sys::{
+    Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, online_cpus, set_affinity,
+    set_scheduling,
+};
 use slackline_linux::thread::ThreadRef;
 use slackline_live::session::{ForeignChange, JoinTarget};
 
 /// A cgroup with the version 1 controller `cpu` in which real-time threads are allowed.
-struct CpuGroup(PathBuf);
+pub(crate) struct CpuGroup(pub(crate) PathBuf);
 
 impl CpuGroup {
-    fn with(pid: Tid) -> Option<CpuGroup> {
+    pub(crate) fn with(pid: Tid) -> Option<CpuGroup> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let has_cpu = |line: &&str| {
             let options = line.rsplit(' ').next().unwrap_or_default();
@@ -58,7 +61,17 @@ fn contests_until_undone(
     (change, undo): (impl FnOnce(), impl FnOnce()),
     is_it: impl Fn(&ForeignChange) -> bool,
 ) {
-    let mut open = Open::holding(who, true);
+    contests_while(target, Open::holding(who, true), (change, undo), is_it);
+}
+
+/// Does the same with a session that already has the target.
+#[track_caller]
+fn contests_while(
+    target: &Target,
+    mut open: Open,
+    (change, undo): (impl FnOnce(), impl FnOnce()),
+    is_it: impl Fn(&ForeignChange) -> bool,
+) {
     open.until("the target to be real-time", |_| is_real_time(target.pid()));
     // A quota that is set within 2 s after the join counts as part of the target's start.
     open.go_on(Duration::from_millis(2_200));
@@ -154,6 +167,90 @@ fn libvirt_vcpu_with_scheduling_class_changed_by_root_is_contested() {
     let undo = || set(Scheduling::Other { nice: 0 });
     let is_it = |finding: &ForeignChange| matches!(finding, ForeignChange::Class { .. });
     contests_until_undone(&target, thread(&target), (change, undo), is_it);
+    drop(target);
+}
+
+/// The vCPU runs in slack for most of the time, where no order is in effect.
+#[test]
+fn class_or_nice_value_of_libvirt_vcpu_set_in_slack_stays() {
+    let Some(_alone) = begin() else { return };
+    for is_renice in [false, true] {
+        let target = Target::spinner();
+        let Some(_group) = LibvirtGroup::with(target.pid()) else {
+            println!("skipped: needs cgroups of version 2 that can be written");
+            return;
+        };
+        let set = |class, nice| {
+            if is_renice {
+                let pid = rustix::process::Pid::from_raw(target.pid().raw());
+                rustix::process::setpriority_process(pid, nice).unwrap();
+            } else {
+                let to = SchedulingOf { class, reset_on_fork: false };
+                set_scheduling(target.pid(), &to).unwrap();
+            }
+        };
+        let expected =
+            if is_renice { Scheduling::Other { nice: 5 } } else { Scheduling::Batch { nice: 0 } };
+        let change = || set(Scheduling::Batch { nice: 0 }, 5);
+        let undo = || {
+            assert_eq!(get_scheduling(target.pid()).unwrap().class, expected);
+            set(Scheduling::Other { nice: 0 }, 0);
+        };
+        let is_it = |found: &ForeignChange| matches!(found, ForeignChange::Class { class, .. } if *class == expected);
+        let open = Open::holding(thread(&target), false);
+        contests_while(&target, open, (change, undo), is_it);
+        drop(target);
+    }
+}
+
+#[test]
+fn second_class_change_by_root_does_not_settle_libvirt_vcpu() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let Some(_group) = LibvirtGroup::with(target.pid()) else {
+        println!("skipped: needs cgroups of version 2 that can be written");
+        return;
+    };
+    let set = |class| {
+        set_scheduling(target.pid(), &SchedulingOf { class, reset_on_fork: false }).unwrap();
+    };
+    let mut open = Open::holding(thread(&target), true);
+    open.go_on(Duration::from_millis(2_200));
+    set(Scheduling::Batch { nice: 5 });
+    open.until_contested();
+    set(Scheduling::Batch { nice: 6 });
+    open.go_on(Duration::from_millis(2_200));
+    assert_eq!(open.settled(), 0);
+    assert_eq!(get_scheduling(target.pid()).unwrap().class, Scheduling::Batch { nice: 6 });
+    let last = open.contested().pop().unwrap().to_string();
+    assert!(last.ends_with("nice 6"), "{last}");
+    set(Scheduling::Other { nice: 0 });
+    open.until("the vCPU to be settled", |open| open.settled() == 1);
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    assert_eq!(get_scheduling(target.pid()).unwrap().class, Scheduling::Other { nice: 0 });
+    drop(target);
+}
+
+/// Root pins a libvirt VM that is scheduled as a whole, as `virsh vcpupin` does.
+#[test]
+fn affinity_of_whole_libvirt_vm_set_by_root_is_not_undone() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let other = online_cpus().unwrap().without(&scheduled());
+    let group = LibvirtGroup::with(target.pid()).filter(|_| !other.is_empty());
+    if group.is_none() {
+        drop(target);
+        println!("skipped: needs two CPUs and cgroups of version 2 that can be written");
+        return;
+    }
+    let change = || set_affinity(target.pid(), &other).unwrap();
+    let undo = || {
+        assert_eq!(get_affinity(target.pid()).unwrap(), other);
+        set_affinity(target.pid(), &online_cpus().unwrap()).unwrap();
+    };
+    let is_it = |found: &ForeignChange| matches!(found, ForeignChange::Cpus { .. });
+    contests_until_undone(&target, whole(&target), (change, undo), is_it);
     drop(target);
 }
 

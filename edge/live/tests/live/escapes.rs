@@ -7,8 +7,7 @@ use std::process::exit;
 use std::time::{Duration, Instant};
 
 use crate::common::{self, Target, begin, cpus, kill, options, request, share, wait_until};
-use rustix::process::{Signal, Uid};
-use rustix::thread::set_thread_uid;
+use rustix::process::Signal;
 use slackline_linux::cgroup::{Cpuset, Place, TreePlace};
 use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, online_cpus, own_tid,
@@ -20,7 +19,7 @@ use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuSet, Span};
 
 /// User id of the adversary process: `nobody`.
-const NOBODY: u32 = 65_534;
+pub(crate) const NOBODY: u32 = 65_534;
 
 /// Maximum time until a session must have noticed a change by another program.
 pub(crate) const NOTICED: Duration = Duration::from_secs(3);
@@ -28,7 +27,7 @@ pub(crate) const NOTICED: Duration = Duration::from_secs(3);
 /// Time in which a contested vCPU is observed.
 const SOON: Duration = Duration::from_millis(1_000);
 
-fn spin(length: Duration) {
+pub(crate) fn spin(length: Duration) {
     let end = Instant::now() + length;
     while Instant::now() < end {
         std::hint::spin_loop();
@@ -41,15 +40,21 @@ fn spin(length: Duration) {
 fn helper_process_runs_as_adversary() {
     let Ok(part) = std::env::var(common::PART) else { return };
     let Some(how) = part.strip_prefix("adversary ") else { return };
-    let class = |class| SchedulingOf { class, reset_on_fork: false };
+    // A process without privileges cannot clear the flag `reset_on_fork` of a held thread.
+    let class = |class| SchedulingOf { class, reset_on_fork: true };
     let elsewhere = online_cpus().unwrap();
-    set_thread_uid(Uid::from_raw(NOBODY)).unwrap();
     println!("@{}", own_tid());
     if how == "program" {
         use std::os::unix::process::CommandExt;
         spin(Duration::from_secs(1));
         let script = "while :; do :; done";
         panic!("{}", std::process::Command::new("/bin/sh").args(["-c", script]).exec());
+    }
+    if let Some(group) = how.strip_prefix("move ") {
+        crate::moves::move_repeatedly(group);
+    }
+    if let Some(group) = how.strip_prefix("let-move ") {
+        crate::moves::let_child_move(group);
     }
     loop {
         // The result is ignored, since the adversary repeats the call.
@@ -59,6 +64,7 @@ fn helper_process_runs_as_adversary() {
             "class" => set_scheduling(own_tid(), &class(Scheduling::Other { nice: 0 })),
             "idle" => set_scheduling(own_tid(), &class(Scheduling::Idle)),
             "priority" => set_scheduling(own_tid(), &class(Scheduling::RoundRobin { priority: 1 })),
+            "spin" => Ok(()),
             _ => exit(70),
         };
         spin(Duration::from_millis(1));
@@ -67,16 +73,17 @@ fn helper_process_runs_as_adversary() {
 
 /// A process that tries to escape its limit. It changes its own scheduling again and again. For
 /// example, it sets its affinity to the first CPU, which no session schedules. It never blocks.
-struct Adversary {
+pub(crate) struct Adversary {
     child: std::process::Child,
-    tid: Tid,
+    pub(crate) tid: Tid,
 }
 
 impl Adversary {
-    fn start(how: &str) -> Adversary {
+    pub(crate) fn start(how: &str) -> Adversary {
         use std::io::BufRead;
+        use std::os::unix::process::CommandExt;
         let mut command = common::again("escapes::helper_process_runs_as_adversary");
-        command.env(common::PART, format!("adversary {how}"));
+        command.env(common::PART, format!("adversary {how}")).uid(NOBODY).gid(NOBODY);
         command.stdout(std::process::Stdio::piped());
         slackline_linux::sys::die_with_us(&mut command);
         let mut child = command.spawn().unwrap();
@@ -87,11 +94,11 @@ impl Adversary {
         Adversary { child, tid }
     }
 
-    fn pid(&self) -> Tid {
+    pub(crate) fn pid(&self) -> Tid {
         Tid::new(i32::try_from(self.child.id()).unwrap()).unwrap()
     }
 
-    fn used(&self) -> Span {
+    pub(crate) fn used(&self) -> Span {
         thread_cpu_time(self.tid).unwrap()
     }
 }
@@ -170,10 +177,19 @@ impl Open {
     /// Asserts that it does so in time.
     #[track_caller]
     pub(crate) fn until_contested(&mut self) {
+        self.until_contested_within(NOTICED);
+    }
+
+    #[track_caller]
+    pub(crate) fn until_contested_within(&mut self, most: Duration) {
         let changed = Instant::now();
         self.until("the change to be noticed", |open| !open.contested().is_empty());
         let noticed = changed.elapsed();
-        assert!(noticed < NOTICED, "{noticed:?}");
+        assert!(noticed < most, "{noticed:?}");
+    }
+
+    pub(crate) fn meddled(&self) -> Vec<&ForeignChange> {
+        self.seen.iter().flat_map(|seen| &seen.meddled).map(|(_, finding)| finding).collect()
     }
 
     pub(crate) fn settled(&self) -> usize {
@@ -197,7 +213,7 @@ pub(crate) fn is_real_time(tid: Tid) -> bool {
     matches!(class, Scheduling::Fifo { .. } | Scheduling::RoundRobin { .. })
 }
 
-fn scheduled() -> CpuSet {
+pub(crate) fn scheduled() -> CpuSet {
     cpus(1).into_iter().collect()
 }
 
@@ -352,10 +368,10 @@ fn vcpu_is_contested_while_cpuset_contains_no_managed_cpu() {
 }
 
 /// A version 1 cpuset that restricts a target. Tests that use it need two CPUs.
-struct Pinned(PathBuf);
+pub(crate) struct Pinned(pub(crate) PathBuf);
 
 impl Pinned {
-    fn make() -> Option<Pinned> {
+    pub(crate) fn make() -> Option<Pinned> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let is_it = |line: &&str| line.contains(" - cgroup ") && line.ends_with("cpuset");
         let point = mounts.lines().find(is_it).and_then(|line| line.split(' ').nth(4));
@@ -369,7 +385,7 @@ impl Pinned {
         Some(Pinned(folder))
     }
 
-    fn set(&self, cpus: &CpuSet) {
+    pub(crate) fn set(&self, cpus: &CpuSet) {
         let numbers = cpus.iter().map(CpuId::index).map(|cpu| cpu.to_string());
         let list = numbers.collect::<Vec<_>>().join(",");
         fs::write(self.0.join("cpuset.cpus"), list).unwrap();

@@ -11,6 +11,7 @@ mod floor;
 mod foreign_sockets;
 mod kernel_time;
 mod limit;
+mod moves;
 mod rotation;
 mod session;
 mod soak;

@@ -1,0 +1,135 @@
+//! Threads that have left the cgroup of their process tree, or their freezer cgroup.
+
+use slackline_linux::cgroup::{Hierarchies, may_move};
+use slackline_linux::sys::{Tid, process_of};
+use slackline_linux::thread::ThreadRef;
+use slackline_units::Span;
+
+use super::contest::MovedThread;
+use super::finding::ForeignChange;
+use super::ids::JoinId;
+use super::outside_changes::credentials;
+use super::request::Row;
+use super::{Session, SessionError, SessionEvents};
+use slackline_fence::HeldThread;
+
+impl Session {
+    /// Handles running threads that have left the cgroup of a process tree. A thread that may have
+    /// moved itself is moved back. A thread that another program has moved is restored, and the
+    /// member is contested because of it.
+    pub(super) fn look_at_leavers(
+        &mut self,
+        id: JoinId,
+        left: &[Tid],
+        seen: &mut SessionEvents,
+    ) -> Result<(), SessionError> {
+        if left.is_empty() {
+            return Ok(());
+        }
+        let Ok(hierarchies) = Hierarchies::read() else { return Ok(()) };
+        let (mut found, mut own) = (None, None);
+        for &tid in left {
+            let Some(row) = self.members.get(id) else { return Ok(()) };
+            let Some(tree) = row.tree.clone() else { return Ok(()) };
+            let group = &tree.place().group;
+            let there = process_of(tid).ok();
+            let around = there.and_then(|pid| Some((pid, hierarchies.around(pid, tid)?)));
+            let Some((pid, around)) = around else {
+                tree.let_leave(tid);
+                self.host.forget(id.vcpu(), tid)?;
+                continue;
+            };
+            // A thread that is about to end is still in the cgroup, although it is not listed.
+            let Some(now) = around.unified().filter(|now| !now.starts_with(group)) else {
+                continue;
+            };
+            let finding = ForeignChange::Moved { tid, group: now.to_path_buf() };
+            let is_own = !row.is_of_libvirt && may_move(&credentials(row, tid), group, now);
+            if is_own && tree.place().take_in(pid).is_ok() {
+                // The orders may have changed meanwhile. An error is found by the next audit.
+                let _ = tree.undo(&[tid]);
+                own.get_or_insert(finding);
+                continue;
+            }
+            tree.let_leave(tid);
+            self.host.forget(id.vcpu(), tid)?;
+            if let Some(changes) = self.changes_mut(id) {
+                changes.moved.extend(MovedThread::open(pid, tid));
+            }
+            found.get_or_insert(finding);
+        }
+        if let Some(finding) = own {
+            seen.meddled.push((id, finding));
+            self.note_escape(id)?;
+        }
+        found.map_or(Ok(()), |finding| self.contest_in_part(id, finding, seen))
+    }
+
+    /// Restores threads that have left the cgroup of a process tree since the last audit, before the
+    /// tree itself is restored. Ignores errors.
+    pub(super) fn restore_leavers(&self, id: JoinId) {
+        let row = self.members.get(id).filter(|row| row.has_joined && !row.changes.is_left);
+        let Some((row, tree)) = row.and_then(|row| Some((row, row.tree.as_ref()?))) else { return };
+        let audit = self.host.audit(id.vcpu(), (tree, &row.threads)).ok().flatten();
+        audit.into_iter().flat_map(|audit| audit.left).for_each(|tid| tree.let_leave(tid));
+    }
+
+    /// Notes that another program has changed some threads of a member. The member counts as
+    /// contested, but its reservation stays enforced for its other threads.
+    pub(super) fn contest_in_part(
+        &mut self,
+        id: JoinId,
+        finding: ForeignChange,
+        seen: &mut SessionEvents,
+    ) -> Result<(), SessionError> {
+        // CPU time of moved threads is recorded from now on.
+        self.host.count_left(id.vcpu(), Span::ZERO)?;
+        let Some(changes) = self.changes_mut(id) else { return Ok(()) };
+        let is_news = match (&changes.found, &finding) {
+            (Some(ForeignChange::Moved { .. }), ForeignChange::Stopped { .. }) => false,
+            (found, finding) => found.as_ref() != Some(finding),
+        };
+        if is_news && !changes.is_left {
+            changes.found = Some(finding.clone());
+            seen.contested.push((id, finding));
+            seen.still_enforced.push(id);
+        }
+        Ok(())
+    }
+
+    /// Records the CPU time of a contested member that no dispatcher counts.
+    pub(super) fn count_left(&mut self, id: JoinId) -> Result<(), SessionError> {
+        let Some(row) = self.members.get_mut(id) else { return Ok(()) };
+        if !row.changes.is_left && row.changes.moved.is_empty() {
+            return Ok(());
+        }
+        let there = match &row.tree {
+            Some(tree) if !row.changes.moved.is_empty() => tree.threads().unwrap_or_default(),
+            _ => Vec::new(),
+        };
+        let moved = row.changes.count_moved(&there);
+        Ok(self.host.count_left(id.vcpu(), moved)?)
+    }
+
+    /// Returns true if the thread of a member was moved out of its freezer cgroup.
+    pub(super) fn has_left_freezer(&self, row: &Row) -> bool {
+        self.leaver_of_freezer(row).is_some()
+    }
+
+    fn leaver_of_freezer(&self, row: &Row) -> Option<Tid> {
+        let first = row.threads.first().map(ThreadRef::tid);
+        let first = first.filter(|_| row.has_stop && row.tree.is_none())?;
+        self.fence.thread(first).is_some_and(HeldThread::has_left_freezer).then_some(first)
+    }
+
+    /// Makes a new freezer cgroup for a member that was moved out of its freezer cgroup. If that
+    /// fails, the member stays without one, and the next check of its cgroups finds that.
+    pub(super) fn renew_freezer(&mut self, id: JoinId) {
+        let row = self.members.get(id);
+        let Some(tid) = row.and_then(|row| self.leaver_of_freezer(row)) else { return };
+        let renewed = self.fenced(|fence| fence.renew_stop(tid));
+        if let Some(changes) = self.changes_mut(id).filter(|_| renewed.is_ok()) {
+            changes.forget_surroundings();
+        }
+    }
+}

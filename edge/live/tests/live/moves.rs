@@ -1,0 +1,298 @@
+//! Tests with targets that leave their cgroup, stop their first process, or set limits of their
+//! own cgroups, and with targets that root moves. Needs root.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::common::{self, Target, begin, kill, wait_until};
+use crate::contested::CpuGroup;
+use crate::escapes::{Adversary, Group, NOBODY, Open, Pinned, is_real_time, scheduled, spin};
+use rustix::process::Signal;
+use slackline_linux::cgroup::descendants;
+use slackline_linux::sys::{
+    Scheduling, SchedulingOf, Tid, online_cpus, own_tid, process_cpu_time, set_scheduling,
+};
+use slackline_linux::thread::ThreadRef;
+use slackline_live::session::{ForeignChange, JoinTarget};
+use slackline_units::Span;
+
+/// Time that an adversary waits before it begins. The test registers it meanwhile.
+const BEFORE: Duration = Duration::from_millis(2_500);
+
+/// Moves this process to another cgroup again and again, as an ordinary process, and never blocks.
+pub(crate) fn move_repeatedly(group: &str) -> ! {
+    let ordinary = SchedulingOf { class: Scheduling::Other { nice: 0 }, reset_on_fork: true };
+    spin(BEFORE);
+    loop {
+        // The results are ignored, since the adversary repeats the calls.
+        let _ = set_scheduling(own_tid(), &ordinary);
+        let _ = fs::write(Path::new(group).join("cgroup.procs"), "0");
+        spin(Duration::from_millis(1));
+    }
+}
+
+/// Starts a child process that does the same, after this process is scheduled.
+pub(crate) fn let_child_move(group: &str) -> ! {
+    spin(BEFORE / 2);
+    let mut command = common::again("escapes::helper_process_runs_as_adversary");
+    command.env(common::PART, format!("adversary move {group}"));
+    command.stdout(std::process::Stdio::null());
+    slackline_linux::sys::die_with_us(&mut command);
+    let ended = command.spawn().unwrap().wait();
+    panic!("the child process ended: {ended:?}");
+}
+
+/// A cgroup of version 2 that belongs to `nobody`, with the cgroups `a` and `b` in it.
+struct Delegated(PathBuf);
+
+impl Delegated {
+    fn make() -> Option<Delegated> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+        let folder = PathBuf::from(line.split(' ').nth(4)?);
+        let folder = folder.join(format!("test-delegated-{}", std::process::id()));
+        for folder in [folder.clone(), folder.join("a"), folder.join("b")] {
+            fs::create_dir(&folder).ok()?;
+            chown(&folder, Some(NOBODY), None).ok()?;
+            chown(folder.join("cgroup.procs"), Some(NOBODY), None).ok()?;
+        }
+        Some(Delegated(folder))
+    }
+
+    /// Returns the CPU time of all processes that are or were in the cgroup.
+    fn used(&self) -> Span {
+        let text = fs::read_to_string(self.0.join("cpu.stat")).unwrap();
+        let used = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
+        Span::from_us(used.unwrap().parse().unwrap())
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        let _ = fs::write(self.0.join("cgroup.kill"), "1");
+        let deadline = Instant::now() + common::PATIENCE;
+        for folder in [self.0.join("a"), self.0.join("b"), self.0.clone()] {
+            while fs::remove_dir(&folder).is_err() && folder.is_dir() && Instant::now() < deadline {
+                common::nap();
+            }
+        }
+    }
+}
+
+/// Returns the path of the cgroup that a session has made for a process, with the path of the
+/// file of its parent that takes single threads.
+fn own_group(pid: Tid) -> (PathBuf, PathBuf) {
+    let group = common::our_groups(pid).into_iter().find(|group| {
+        ["cgroup.threads", "tasks"].iter().any(|file| {
+            let listed = fs::read_to_string(group.join(file)).unwrap_or_default();
+            listed.lines().any(|line| line == pid.to_string())
+        }) && !group.starts_with("/sys/fs/cgroup/cpuset")
+    });
+    let group = group.expect("a scheduled target has a cgroup");
+    let file = if group.join("cgroup.threads").exists() { "cgroup.threads" } else { "tasks" };
+    let above = group.parent().unwrap().join(file);
+    (group, above)
+}
+
+/// Returns a fifth of a length, the limit of all targets here, and some CPU time for audits.
+fn limit_in(length: Span, more: u64) -> Span {
+    length / 5 + Span::from_ms(more)
+}
+
+#[test]
+fn process_tree_moved_by_root_is_contested_until_moved_back() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
+    open.go_on(Duration::from_millis(300));
+    let own = own_group(target.pid()).0;
+    let Some(elsewhere) = Group::with(target.pid()) else {
+        println!("skipped: needs cgroups of version 2 that can be written");
+        return;
+    };
+    open.until_contested();
+    let finding = open.contested()[0].to_string();
+    assert!(finding.contains(&elsewhere.0.display().to_string()), "{finding}");
+    assert!(!is_real_time(target.pid()));
+    assert_eq!(open.session.members().count(), 1);
+    let (before, told) = (target.used(), open.told());
+    open.go_on(Duration::from_secs(1));
+    let (used, told) = (target.used() - before, open.told() - told);
+    assert!(told + Span::from_ms(150) > used, "{used} used, {told} told");
+    fs::write(own.join("cgroup.procs"), target.pid().to_string()).unwrap();
+    open.until("the tree to be settled", |open| open.settled() == 1);
+    open.until("the tree to be real-time again", |_| is_real_time(target.pid()));
+    let before = target.used();
+    open.go_on(Duration::from_secs(2));
+    let used = target.used() - before;
+    assert!(used <= limit_in(Span::from_secs(2), 100), "{used}");
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    target.is_given_back();
+    drop(target);
+}
+
+/// Root moves the process and ends it there. Only then has the member ended.
+#[test]
+fn process_tree_moved_by_root_ends_with_its_last_process() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
+    open.go_on(Duration::from_millis(300));
+    let Some(elsewhere) = Group::with(target.pid()) else {
+        println!("skipped: needs cgroups of version 2 that can be written");
+        return;
+    };
+    open.until_contested();
+    open.go_on(Duration::from_millis(300));
+    assert_eq!(open.session.members().count(), 1);
+    drop(target);
+    open.until("the member to end", |open| open.session.members().next().is_none());
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    drop(elsewhere);
+}
+
+#[test]
+fn process_moving_itself_out_of_its_tree_stays_within_limit() {
+    let Some(_alone) = begin() else { return };
+    for how in ["move", "let-move"] {
+        let Some(group) = Delegated::make() else {
+            println!("skipped: needs cgroups of version 2 that can be written");
+            return;
+        };
+        let adversary = Adversary::start(&format!("{how} {}", group.0.join("b").display()));
+        fs::write(group.0.join("a/cgroup.procs"), adversary.pid().to_string()).unwrap();
+        let mut open = Open::holding(JoinTarget::Tree(adversary.pid()), true);
+        open.until("the adversary to move", |open| !open.meddled().is_empty());
+        let before = group.used();
+        open.go_on(Duration::from_secs(3));
+        let used = group.used() - before;
+        assert!(open.contested().is_empty(), "{how}: {:?}", open.contested());
+        assert!(used <= limit_in(Span::from_secs(3), 400), "{how}: {used}");
+        let mut records = Vec::new();
+        open.session.close(&mut records).unwrap();
+        assert!(!is_real_time(adversary.tid));
+        drop(adversary);
+        drop(group);
+    }
+}
+
+#[test]
+fn tree_with_first_process_that_stops_itself_stays_within_limit() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::of_shell("sleep 1; (while :; do :; done) & kill -STOP $$; wait");
+    let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
+    open.until_contested_within(Duration::from_secs(6));
+    let is_it = matches!(open.contested()[..], [ForeignChange::Stopped { .. }]);
+    let child = *descendants(target.pid()).unwrap().last().unwrap();
+    let before = process_cpu_time(child).unwrap();
+    open.go_on(Duration::from_secs(2));
+    let used = process_cpu_time(child).unwrap() - before;
+    kill(target.pid().raw(), Signal::CONT);
+    open.until("the tree to be settled", |open| open.settled() == 1);
+    kill(child.raw(), Signal::KILL);
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    assert!(is_it && child != target.pid());
+    assert!(used <= limit_in(Span::from_secs(2), 300), "{used}");
+    assert!(used > Span::from_ms(200), "the child keeps its reservation: {used}");
+}
+
+/// A user sets a quota, a freeze and a cpuset that the user may set. The test sets them as root,
+/// since only the owner of the file counts.
+#[test]
+fn limits_that_a_target_may_set_do_not_lift_its_hard_limit() {
+    let Some(_alone) = begin() else { return };
+    let adversary = Adversary::start("spin");
+    let Some(group) = CpuGroup::with(adversary.pid()) else {
+        println!("skipped: needs a controller `cpu` of version 1 that can be written");
+        return;
+    };
+    let quota = group.0.join("cpu.cfs_quota_us");
+    chown(&quota, Some(NOBODY), None).unwrap();
+    let mut open = Open::holding(JoinTarget::Tree(adversary.pid()), true);
+    open.go_on(Duration::from_millis(2_200));
+    fs::write(&quota, "95000").unwrap();
+    let before = adversary.used();
+    open.go_on(Duration::from_secs(3));
+    let used = adversary.used() - before;
+    assert!(used <= limit_in(Span::from_secs(3), 300), "{used}");
+    assert!(open.contested().is_empty(), "{:?}", open.contested());
+    let is_it = |found: &&&ForeignChange| matches!(found, ForeignChange::Limited { .. });
+    assert_eq!(open.meddled().iter().filter(is_it).count(), 1, "{:?}", open.meddled());
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    drop(adversary);
+    drop(group);
+}
+
+#[test]
+fn freeze_by_a_user_of_their_own_cgroup_is_not_contested() {
+    let Some(_alone) = begin() else { return };
+    let adversary = Adversary::start("spin");
+    let Some(group) = Group::with(adversary.pid()) else {
+        println!("skipped: needs cgroups of version 2 that can be written");
+        return;
+    };
+    let freeze = group.0.join("cgroup.freeze");
+    chown(&freeze, Some(NOBODY), None).unwrap();
+    let mut open = Open::holding(JoinTarget::Tree(adversary.pid()), true);
+    open.go_on(Duration::from_millis(200));
+    fs::write(&freeze, "1").unwrap();
+    open.go_on(Duration::from_millis(2_200));
+    fs::write(&freeze, "0").unwrap();
+    assert!(open.contested().is_empty(), "{:?}", open.contested());
+    let is_it = |found: &&ForeignChange| matches!(found, ForeignChange::Frozen { .. });
+    assert!(open.meddled().into_iter().any(|found| is_it(&found)), "{:?}", open.meddled());
+    open.until("the target to be real-time", |_| is_real_time(adversary.tid));
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    drop(adversary);
+    drop(group);
+}
+
+#[test]
+fn target_leaving_its_cpus_by_own_cpuset_stays_within_limit() {
+    let Some(_alone) = begin() else { return };
+    let Some(pinned) = Pinned::make() else { return };
+    let adversary = Adversary::start("spin");
+    pinned.set(&online_cpus().unwrap());
+    chown(pinned.0.join("cpuset.cpus"), Some(NOBODY), None).unwrap();
+    fs::write(pinned.0.join("tasks"), adversary.tid.to_string()).unwrap();
+    let thread = ThreadRef::open(adversary.pid(), adversary.tid).unwrap();
+    let mut open = Open::holding(JoinTarget::Thread(thread), true);
+    open.go_on(Duration::from_millis(300));
+    pinned.set(&online_cpus().unwrap().without(&scheduled()));
+    let before = adversary.used();
+    open.go_on(Duration::from_secs(4));
+    let used = adversary.used() - before;
+    assert!(open.contested().is_empty(), "{:?}", open.contested());
+    assert!(used <= limit_in(Span::from_secs(4), 300), "{used}");
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    drop(adversary);
+}
+
+#[test]
+fn thread_moved_out_of_its_freezer_soon_after_joining_stays_limited() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let thread = ThreadRef::open(target.pid(), target.pid()).unwrap();
+    let mut open = Open::holding(JoinTarget::Thread(thread), true);
+    open.go_on(Duration::from_millis(500));
+    let (former, above) = own_group(target.pid());
+    fs::write(&above, target.pid().to_string()).unwrap();
+    open.go_on(Duration::from_millis(200));
+    let before = target.used();
+    open.go_on(Duration::from_secs(3));
+    let used = target.used() - before;
+    assert!(used <= limit_in(Span::from_secs(3), 300), "{used} beside {}", former.display());
+    assert!(open.contested().is_empty(), "{:?}", open.contested());
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    target.is_given_back();
+    wait_until("its cgroups to be removed", || common::our_groups(target.pid()).is_empty());
+}
