@@ -39,7 +39,7 @@ pub(crate) struct Assignment {
     pub(crate) cpu: Option<CpuId>,
     pub(crate) place: Place,
     /// Threads that should run before the other threads of their process tree, the first one first.
-    /// Only used if this order begins a timeslice.
+    /// Only used if this order begins a timeslice or changes the priority of the tree.
     pub(crate) front: Vec<Tid>,
     /// Use of the timeslice: either the first thread runs for all of it, or the threads divide it.
     pub(crate) timeslice: Timeslice,
