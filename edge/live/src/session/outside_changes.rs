@@ -34,22 +34,22 @@ use slackline_linux::thread::{Stat, ThreadRef};
 pub(super) const LOOK_INTERVAL: Span = Span::from_ms(50);
 
 /// Minimum interval between two checks of a member's cgroups. Each check reads a few files.
-const AROUND_INTERVAL: Span = Span::from_secs(1);
+pub(super) const AROUND_INTERVAL: Span = Span::from_secs(1);
 /// Maximum number of members whose cgroups are checked in one round. Requests to the daemon wait
 /// during a round.
 const AROUND_AT_ONCE: usize = 16;
 
 /// Time after a member joins in which the program that started its threads may still move them. For
 /// example, libvirt puts each vCPU into its own cgroup.
-const PLACED_WITHIN: Span = Span::from_secs(2);
+pub(super) const PLACED_WITHIN: Span = Span::from_secs(2);
 
 /// Number of times that a target must leave its CPUs within [`OWN_WITHIN`] to be stopped. A program
 /// that sets the affinity of its threads only when it starts leaves its CPUs less often.
-const OWN_AT_MOST: usize = 4;
+pub(super) const OWN_AT_MOST: usize = 4;
 /// Time within which a target is stopped if it leaves its CPUs [`OWN_AT_MOST`] times.
-const OWN_WITHIN: Span = Span::from_secs(10);
+pub(super) const OWN_WITHIN: Span = Span::from_secs(10);
 /// Time for which a target is stopped after it has left its CPUs too often.
-const STOPPED_FOR: Span = Span::from_secs(1);
+pub(super) const STOPPED_FOR: Span = Span::from_secs(1);
 
 impl Session {
     /// Checks all members for changes that the session did not order.
@@ -351,8 +351,9 @@ impl Session {
         if let Some(group) = self.frozen_by_others(row, tid, now) {
             return Some(ForeignChange::Frozen { tid, group });
         }
-        if let Some((group, limit)) = now.limited(before) {
-            let (group, limit) = (group.clone(), limit.clone());
+        if let Some((group, limit)) =
+            now.limited(before).cloned().or_else(|| self.fence.cut_budget(tid))
+        {
             return Some(ForeignChange::Limited { tid, group, limit });
         }
         if !row.is_stopped_by_signal() && is_stopped(pid, tid) {
@@ -397,7 +398,9 @@ impl Session {
                 frozen.flatten().is_none()
             }
             ForeignChange::Limited { tid, .. } => match (around(*tid), before(*tid)) {
-                (Some(now), Some(before)) => now.limited(before).is_none(),
+                (Some(now), Some(before)) => {
+                    now.limited(before).is_none() && self.fence.cut_budget(*tid).is_none()
+                }
                 _ => true,
             },
             ForeignChange::Stopped { pid } => !is_stopped(*pid, *pid),
@@ -494,12 +497,12 @@ impl Session {
     }
 }
 
-fn is_stopped(pid: Tid, tid: Tid) -> bool {
+pub(super) fn is_stopped(pid: Tid, tid: Tid) -> bool {
     Stat::of(pid, tid).is_ok_and(Stat::stopped)
 }
 
 /// Returns the effective user id of a thread. Returns 0, which is root, if it cannot be read.
-fn user_of(tid: Tid) -> u32 {
+pub(super) fn user_of(tid: Tid) -> u32 {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let effective = users.and_then(|users| users.split_ascii_whitespace().nth(1));
