@@ -79,6 +79,19 @@ impl HeldCommand {
         }
     }
 
+    /// Returns the exit status of the command if it ends within `most`. `None` at once if the
+    /// process still waits before it executes the command.
+    pub(crate) fn status_within(&mut self, most: Duration) -> Option<ExitStatus> {
+        let until = Instant::now() + most;
+        while matches!(self.process, Process::Runs(_)) {
+            match self.status() {
+                None if Instant::now() < until => std::thread::sleep(LOOK),
+                status => return status,
+            }
+        }
+        None
+    }
+
     /// Returns a descriptor that becomes readable when the command has ended. `None` if the kernel
     /// does not support pidfds.
     pub(crate) fn ended_fd(&self) -> Option<BorrowedFd<'_>> {

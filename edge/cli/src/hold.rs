@@ -1,14 +1,15 @@
 //! Command `slackline hold`, which reserves CPU time for one target without a scenario, and shows
 //! what the target receives.
 
+mod early_end;
 mod kernel;
 mod part;
 mod show;
 
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitStatus;
-use std::time::{Duration, Instant};
 
 use slackline_fence::{FenceError, KeeperCommand};
 use slackline_linux::cgroup::{CgroupError, Cpuset, TreePlace};
@@ -30,8 +31,9 @@ use crate::command::{HeldCommand, exit_code};
 use crate::hold_args::HoldArgs;
 use crate::problem::Problem;
 use crate::run::choose_cpus;
-use crate::signals::stop_signal;
+use crate::signals::{stay_running, stop_signal};
 use crate::terminal;
+use early_end::{await_vcpus, not_found, not_held};
 use part::Parts;
 use show::HoldOutput;
 pub(crate) use show::percent;
@@ -47,24 +49,36 @@ const ROUND: Span = Span::from_ms(100);
 /// one more CPU. The remaining part of each CPU is for ordinary threads and for dispatching.
 const FULL: u32 = 900_000;
 
-/// Time within which a VM must have started its vCPU threads.
-const VCPUS_WITHIN: Duration = Duration::from_secs(5);
-
 pub(crate) fn hold(args: &HoldArgs) -> Result<(), Problem> {
     let each = amount(args)?;
     let (stop, _raised) = stop_signal()?;
+    stay_running()?;
     // Checks that this thread may be real-time before anything is started.
     let may = Punctual::begin().map_err(|source| SessionError::NoRealTime { source });
     drop(may.map_err(of_session)?);
     let mut command = HeldCommand::start(&args.command)?;
+    let held = hold_target(args, each, &stop, &mut command);
+    match (held, command) {
+        (Err(problem), Some(command)) => not_held(problem, command),
+        (held, _) => held,
+    }
+}
+
+/// Schedules the target until it ends or the user stops the program. Takes the command once the
+/// command is limited.
+fn hold_target(
+    args: &HoldArgs,
+    each: Option<Amount>,
+    stop: &UnixStream,
+    command: &mut Option<HeldCommand>,
+) -> Result<(), Problem> {
     if let Some(command) = command.as_mut().filter(|_| args.vcpus) {
         // A VM monitor must run to start its vCPU threads.
         command.go()?;
     }
-    let target = Target::find(args, command.as_ref())?;
+    let target = Target::find(args, command.as_mut(), stop)?;
     if let Some((selected, demand)) = kernel::selected(args, &target, each, command.is_some())? {
-        let what = (&target, demand);
-        return kernel::hold(args, &selected, what, (stop, command));
+        return kernel::hold(args, &selected, (&target, demand), (stop, command));
     }
     let each = each.ok_or_else(no_amount)?;
     let cpus = match &args.cpus {
@@ -100,6 +114,7 @@ pub(crate) fn hold(args: &HoldArgs) -> Result<(), Problem> {
     let (began, guest) = (session.now(), target.guest());
     let parts = Parts::new(names, target.width(), knowledge().sleep, began);
     let mut holding = Holding { began, session, ids, guest, parts, shown };
+    let mut command = command.take();
     let end = holding.run(stop.as_fd(), command.as_mut());
     let left = end_command(&end, command.as_mut(), || holding.processes());
     let finished = holding.finish(end.as_ref().ok());
@@ -237,7 +252,11 @@ struct Target {
 }
 
 impl Target {
-    fn find(args: &HoldArgs, command: Option<&HeldCommand>) -> Result<Target, Problem> {
+    fn find(
+        args: &HoldArgs,
+        command: Option<&mut HeldCommand>,
+        stop: &UnixStream,
+    ) -> Result<Target, Problem> {
         if let Some(unit) = &args.unit {
             let place = TreePlace::of_unit(unit).map_err(|error| of_group(&error))?;
             return Ok(Target::whole(unit.clone(), JoinTarget::Group(place)));
@@ -246,7 +265,7 @@ impl Target {
             let place = TreePlace::existing(Path::new(path)).map_err(|error| of_group(&error))?;
             return Ok(Target::whole(format!("cgroup {path}"), JoinTarget::Group(place)));
         }
-        let (number, name) = match command {
+        let (number, name) = match &command {
             Some(command) => (command.pid().raw(), args.command[0].clone()),
             None => {
                 let pid = args.pid.unwrap_or_default();
@@ -257,18 +276,9 @@ impl Target {
         if !args.vcpus {
             return Ok(Target::whole(name, JoinTarget::Tree(pid)));
         }
-        let deadline = Instant::now() + VCPUS_WITHIN;
-        let found = loop {
-            match vcpus::find(number) {
-                Ok(found) => break found,
-                Err(_) if command.is_some() && Instant::now() < deadline => {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                Err(error) => {
-                    let hint = error.hint().map(str::to_owned);
-                    return Err(Problem::HostCannot { message: error.to_string(), hint });
-                }
-            }
+        let found = match command {
+            Some(command) => await_vcpus(command, stop)?,
+            None => vcpus::find(number).map_err(|error| not_found(&error))?,
         };
         let open = |tid| ThreadRef::open(pid, tid).map_err(|error| of_thread(&error));
         let tids = found.iter().filter_map(|vcpu| Tid::new(vcpu.tid));

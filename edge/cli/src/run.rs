@@ -28,7 +28,7 @@ use crate::enforce::Enforce;
 use crate::load::words;
 use crate::outputs::{Files, tables};
 use crate::problem::Problem;
-use crate::signals::stop_signal;
+use crate::signals::{stay_running, stop_signal};
 use crate::terminal::{self, Progress};
 use crate::{claims, grid, input, json, report, seeds};
 
@@ -262,6 +262,7 @@ pub(crate) fn live_into<S: Sink>(
     let keeper = KeeperCommand::ourselves(["keep"]);
     let load = |order: &LoadOrder<'_>| load_command(&program, order);
     let (stop, _raised) = stop_signal()?;
+    stay_running()?;
     let options = Options {
         cpus,
         keeper,

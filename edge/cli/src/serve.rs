@@ -20,7 +20,7 @@ use crate::parse::span;
 use crate::prices;
 use crate::problem::Problem;
 use crate::service::args::mechanism;
-use crate::signals::daemon_signals;
+use crate::signals::{daemon_signals, stay_running};
 use crate::tls::Tls;
 
 /// Options of the daemon.
@@ -94,6 +94,7 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
         Ok(cpus.iter().copied().map(CpuId::new).collect())
     });
     let [(stop, _raised), (signal, _also_raised)] = daemon_signals()?;
+    stay_running()?;
     let listen = args.listen.zip(args.tls.files()).map(|(address, tls)| Listen { address, tls });
     let mut arguments = vec!["serve-front".into()];
     if let Some(Listen { tls, .. }) = &listen {

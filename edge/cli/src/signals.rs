@@ -4,7 +4,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use rustix::process::Signal;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGTTIN};
+use slackline_linux::sys::ignore_signal;
 
 use crate::problem::Problem;
 
@@ -37,6 +39,18 @@ pub(crate) fn stop_signal() -> Result<(UnixStream, UnixStream), Problem> {
 /// when a signal asks to reload files.
 pub(crate) fn daemon_signals() -> Result<[(UnixStream, UnixStream); 2], Problem> {
     Ok([raised_by(&[SIGINT, SIGTERM])?, raised_by(&[SIGHUP])?])
+}
+
+/// Keeps the terminal from stopping this program while it schedules threads, for example by Ctrl-Z.
+/// A stopped dispatcher would leave each thread either stopped or real-time. Programs that this
+/// program starts can still be stopped.
+pub(crate) fn stay_running() -> Result<(), Problem> {
+    // A handler is not inherited by programs, unlike the setting to ignore a signal.
+    for signal in [SIGTSTP, SIGTTIN] {
+        signal_hook::flag::register(signal, Arc::default()).map_err(cannot_set_up)?;
+    }
+    // With a handler, a write to the terminal would be interrupted by this signal forever.
+    ignore_signal(Signal::TTOU).map_err(cannot_set_up)
 }
 
 fn raised_by(signals: &[i32]) -> Result<(UnixStream, UnixStream), Problem> {

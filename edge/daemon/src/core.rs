@@ -291,9 +291,9 @@ impl Core {
 
     fn look_after_session(&mut self, tell: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
         let mut records = Vec::new();
-        let seen = self.host.scheduler.session.poll(&mut records)?;
+        let mut seen = self.host.scheduler.session.poll(&mut records)?;
         self.host.scheduler.name_mechanisms(&mut records);
-        let shrunk = self.host.scheduler.look_at_kernel(&mut records);
+        let shrunk = self.host.scheduler.look_at_kernel(&mut records, &mut seen);
         if let Some(flight) = &mut self.host.flight {
             flight.hand_over(&records, &self.host.scheduler.session);
         }

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use slackline_units::{Reservation, Span};
 
+use super::Fence;
 use super::entry::{path, path_text};
 use super::give_back::exists;
 use super::journal::owner_of;
@@ -176,6 +177,16 @@ impl Budgets {
         Ok(())
     }
 
+    /// Returns the cgroup of a held thread and its budget in microseconds per period, if another
+    /// program has cut the budget below what held threads need. `None` otherwise. The budgets of
+    /// the cgroups above cannot be cut below that.
+    fn cut(&self, tid: Tid) -> Option<(&Path, u64)> {
+        let leaf = &self.needs.get(&tid)?.leaf;
+        let needed = self.needs.values().filter(|need| need.leaf == *leaf).map(|need| need.us);
+        let has = read(&leaf.join(RUNTIME)).ok()?;
+        (has < needed.sum::<u64>()).then_some((leaf.as_path(), has))
+    }
+
     /// Lowers the budgets of the cgroup `need.leaf` and of those above it to what held threads
     /// still need, but not below their original budgets. Stops at the first cgroup whose budget
     /// cannot be lowered.
@@ -225,6 +236,17 @@ impl Budgets {
         let new = self.journal.with_extension("new-budgets");
         fs::write(&new, lines.collect::<String>()).map_err(refused)?;
         fs::rename(&new, &self.journal).map_err(refused)
+    }
+}
+
+impl Fence {
+    /// Returns the cgroup of a held thread and its real-time budget as the kernel writes it, if
+    /// another program has cut the budget below what the thread needs. `None` otherwise.
+    #[must_use]
+    pub fn cut_budget(&self, tid: Tid) -> Option<(PathBuf, String)> {
+        let (group, has) = self.budgets.cut(tid)?;
+        let period = read(&group.join(PERIOD)).ok()?;
+        Some((group.to_path_buf(), format!("{has} {period}")))
     }
 }
 
@@ -397,6 +419,22 @@ mod tests {
             fs::write(folder.join(RUNTIME), format!("{runtime}\n")).unwrap();
         }
         root
+    }
+
+    #[test]
+    fn budget_below_the_need_of_all_held_threads_is_reported_as_cut() {
+        let root = groups(&[("vcpu", 300_000)]);
+        let (leaf, tids) = (root.path().join("vcpu"), [1, 2].map(|tid| Tid::new(tid).unwrap()));
+        let mut budgets = Budgets::new(root.path().join("budgets"));
+        for tid in tids {
+            let (root, leaf) = (root.path().to_path_buf(), leaf.clone());
+            budgets.needs.insert(tid, BudgetNeed { root, leaf, us: 150_000 });
+        }
+        assert_eq!(budgets.cut(tids[0]), None);
+        fs::write(leaf.join(RUNTIME), "299999\n").unwrap();
+        assert_eq!(budgets.cut(tids[1]), Some((leaf.as_path(), 299_999)));
+        fs::remove_dir_all(&leaf).unwrap();
+        assert_eq!(budgets.cut(tids[0]), None);
     }
 
     #[test]

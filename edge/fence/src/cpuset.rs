@@ -80,6 +80,14 @@ impl Fence {
         })
     }
 
+    /// Returns the state to which a held thread will be restored. `None` if this fence does not hold
+    /// the thread.
+    #[must_use]
+    pub fn original(&self, tid: Tid) -> Option<Original> {
+        let (entry, _) = self.held.get(&tid)?;
+        Some(Original { scheduling: entry.scheduling, affinity: entry.affinity })
+    }
+
     /// Replaces the state to which a held thread will be restored, because another program has
     /// changed the thread.
     ///

@@ -13,11 +13,11 @@
 //! the debt: the vCPU receives nearly all of the time, and the kernel counts the time as CPU time
 //! of ordinary threads.
 
-use slackline_units::{Span, Time};
+use slackline_units::{CpuShare, Span, Time};
 
-/// Share of all time that is owed to ordinary threads, in percent. It is the kernel's 5 % and a
-/// margin for time that the dispatcher does not see.
-const PERCENT: u64 = 7;
+/// Share of all time that is owed to ordinary threads beyond what the kernel gives them, in
+/// percent. It is a margin for time that the dispatcher does not see.
+const MARGIN_PERCENT: u64 = 2;
 
 /// Debt (CPU time owed to ordinary threads) from which on a vCPU runs as an ordinary thread to pay
 /// it. If the debt stays below this amount for a second, ordinary threads have received what the
@@ -34,6 +34,9 @@ const URGENT: Span = Span::from_ms(15);
 /// CPU time that one CPU owes to ordinary threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FairServerDebt {
+    /// Share of all time that is owed to ordinary threads, in percent. It is 7 by default: the
+    /// kernel's 5 % and the margin.
+    percent: u64,
     /// Debt to ordinary threads at present.
     owed: Span,
     /// Time up to which the debt has been computed.
@@ -44,7 +47,14 @@ pub(crate) struct FairServerDebt {
 
 impl FairServerDebt {
     pub(crate) const fn new() -> FairServerDebt {
-        FairServerDebt { owed: Span::ZERO, known: Time::START, raised: Span::ZERO }
+        let percent = 5 + MARGIN_PERCENT;
+        FairServerDebt { percent, owed: Span::ZERO, known: Time::START, raised: Span::ZERO }
+    }
+
+    /// Sets the maximum share of the CPU that the kernel gives to real-time threads.
+    pub(crate) fn limit(&mut self, real_time: CpuShare) {
+        let ordinary = u64::from(CpuShare::ONE.less(real_time).ppm());
+        self.percent = ordinary.div_ceil(10_000) + MARGIN_PERCENT;
     }
 
     /// Adds time in which a vCPU had the CPU as a real-time thread. The time counts even if a
@@ -58,7 +68,7 @@ impl FairServerDebt {
     pub(crate) fn pass(&mut self, now: Time, cost: Span) {
         let passed = now.since(self.known);
         let ordinary = passed.left_after(std::mem::take(&mut self.raised) + cost);
-        let wanted = Span::from_ns(passed.ns() * PERCENT / 100);
+        let wanted = Span::from_ns(passed.ns() * self.percent / 100);
         self.owed = EVER.min((self.owed + wanted).left_after(ordinary));
         self.known = now;
     }
@@ -124,6 +134,17 @@ mod tests {
         let us = Span::from_us;
         let left = worst_second(us(900), us(29));
         assert_eq!(left, Span::from_ms(71));
+    }
+
+    #[test]
+    fn ordinary_threads_are_owed_the_share_outside_real_time_limit() {
+        for (limit, owed) in [(950_000, 7), (1_000_000, 2), (800_000, 22)] {
+            let mut fair_server = FairServerDebt::new();
+            fair_server.limit(CpuShare::from_ppm(limit));
+            fair_server.had(Span::from_ms(100));
+            fair_server.pass(Time::START.after(Span::from_ms(100)), Span::ZERO);
+            assert_eq!(fair_server.owed(), Some(Span::from_ms(owed)));
+        }
     }
 
     #[test]

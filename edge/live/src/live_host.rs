@@ -39,7 +39,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use slackline_host::policy::{AdmitError, Spec, Values};
 use slackline_host::{Broken, Fault, Host};
 use slackline_trace::{Entry, Record, Sink, VcpuName};
-use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
 
 use crate::topology;
 use crate::vcpu_threads::Unreadable;
@@ -420,6 +420,12 @@ impl LiveHost {
     /// Sets the CPU time of a dispatcher pass over a CPU, as measured.
     pub(crate) fn costs(&self, cpu: CpuId, look: Span) {
         self.decider().pcpus.all[cpu.index()].clock.costs(look);
+    }
+
+    /// Sets the maximum share of each CPU that the kernel gives to real-time threads.
+    pub(crate) fn limit_real_time(&self, limit: CpuShare) {
+        let mut decider = self.decider();
+        decider.pcpus.all.iter_mut().for_each(|pcpu| pcpu.fair_server.limit(limit));
     }
 
     /// Returns the time from now until `at`, a time of the run. Zero if `at` has passed.

@@ -25,7 +25,7 @@ use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadRef;
 use slackline_units::{Enforcement, Reservation, Span};
 
-pub use bandwidth::DeadlineBandwidth;
+pub use bandwidth::{DeadlineBandwidth, fair_server_share};
 pub use choice::{Choice, ChoiceError, TrialResult, better, choose};
 pub use error::MechanismError;
 pub use interference::{Interference, check_interference};
@@ -52,6 +52,16 @@ impl EnforceTarget {
         match self {
             EnforceTarget::Vcpus(threads) => threads.len(),
             _ => 1,
+        }
+    }
+
+    /// Returns the threads of the vCPUs, or the first thread of a process tree. Empty for a cgroup.
+    #[must_use]
+    pub fn threads(&self) -> &[ThreadRef] {
+        match self {
+            EnforceTarget::Vcpus(threads) => threads,
+            EnforceTarget::Tree(root) | EnforceTarget::Command(root) => std::slice::from_ref(root),
+            EnforceTarget::Group(_) => &[],
         }
     }
 }

@@ -14,6 +14,7 @@ mod change;
 mod contest;
 mod cpuset;
 mod endings;
+mod enforced;
 mod error;
 mod finding;
 mod ids;
@@ -33,6 +34,7 @@ use slackline_host::policy::{Spec, Values};
 use slackline_trace::{Entry, Knowledge, Record};
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 
+pub use enforced::{EnforcedChange, EnforcedWatch};
 pub use error::{RequestError, SessionError};
 pub use finding::ForeignChange;
 pub use ids::JoinId;
@@ -44,6 +46,7 @@ use crate::agents::Agents;
 use crate::books::Books;
 use crate::dispatch_cost::measure;
 use crate::dispatcher::{Dispatcher, stop_dispatchers, wait_for};
+use crate::doctor::real_time_limit;
 use crate::live_host::{LiveHost, Watching};
 use crate::punctual::Punctual;
 use crate::relay;
@@ -144,6 +147,8 @@ pub struct Session {
     wall_clock: Option<(WallClock, Offset)>,
     /// Time of the next check of members' threads for changes that the session did not order.
     next_audit: Time,
+    /// Time of the next reading of the kernel's limit of real-time threads.
+    next_limit: Time,
     // Dropped after the fence, so that this thread is still real-time while it restores threads.
     _urgent: Punctual,
     // Dropped last, so that no other session takes these CPUs before all threads are restored.
@@ -154,6 +159,9 @@ pub struct Session {
 /// of two context switches. The kernel can charge a switch to one thread, and record it as part of
 /// the other thread's run interval.
 const RESOLUTION: Span = Span::from_us(5);
+
+/// Interval between two readings of the kernel's limit of real-time threads.
+const LIMIT_INTERVAL: Span = Span::from_secs(1);
 
 /// Returns which kinds of events about threads this host reports.
 #[must_use]
@@ -206,6 +214,7 @@ impl Session {
             tap,
             wall_clock,
             next_audit: Time::START,
+            next_limit: Time::START,
             _urgent: urgent,
             _owned: owned,
         };
@@ -312,6 +321,7 @@ impl Session {
         if !self.host.is_over() {
             self.look_for_changes(&mut seen)?;
             self.follow_refused();
+            self.follow_limit();
         }
         self.host.take_records(records);
         if self.host.is_over() {
@@ -342,6 +352,15 @@ impl Session {
             self.host.set_wall_clock(offset.ahead)?;
         }
         Ok(step)
+    }
+
+    /// Reads the kernel's limit of real-time threads, which an administrator can change, once per
+    /// second.
+    fn follow_limit(&mut self) {
+        if self.host.now() >= self.next_limit {
+            self.next_limit = self.host.now() + LIMIT_INTERVAL;
+            self.host.limit_real_time(real_time_limit());
+        }
     }
 
     /// Returns the longest time for which a dispatcher has been without a pass at present. A

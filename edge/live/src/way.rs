@@ -39,7 +39,7 @@ pub(crate) struct Assignment {
     pub(crate) cpu: Option<CpuId>,
     pub(crate) place: Place,
     /// Threads that should run, in this order, before the other threads of their process tree. The
-    /// list has an effect only if the order begins a timeslice.
+    /// list has an effect only if the order begins a timeslice or changes the tree's priority.
     pub(crate) front: Vec<Tid>,
     /// Use of the timeslice: either the first thread runs for all of it, or the threads divide it.
     pub(crate) timeslice: Timeslice,

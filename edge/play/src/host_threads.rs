@@ -14,7 +14,7 @@ use slackline_live::session::Session;
 use slackline_live::watch::Event;
 use slackline_live::watch::host::{Loss, take_until};
 use slackline_live::watch::tap::Tap;
-use slackline_trace::{Entry, Sink, VcpuName, WakeMark};
+use slackline_trace::{Entry, Record, Sink, VcpuName, WakeMark};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 /// Age of an event at which no CPU can report an earlier event any more. Dispatchers read events at
@@ -92,4 +92,13 @@ impl HostThreads {
         follow(&mut self.assembler, (&self.threads, &threads), &self.names);
         self.threads = threads;
     }
+}
+
+/// Adds the last records of host threads before the end of the run.
+pub(crate) fn end_host_threads(host_threads: HostThreads, origin: Time, records: &mut Vec<Entry>) {
+    let end = records.pop_if(|entry| matches!(entry, Entry::Record(Record::Ended { .. })));
+    if let Some(Entry::Record(Record::Ended { at })) = end {
+        host_threads.finish(origin + at.since(Time::START), records);
+    }
+    records.extend(end);
 }

@@ -7,8 +7,10 @@ pub mod limit;
 pub mod load_order;
 mod nodes;
 mod outside;
+mod overdue;
 pub mod play;
 pub mod processes;
 mod teller;
+mod told;
 
 pub use outside::LostRequests;

@@ -186,7 +186,7 @@ impl ExternalProcess {
             Ok(Some(status)) => status.to_string(),
             _ => "not ready in time".into(),
         };
-        ProcessError::EndedAtOnce { program: self.name.clone(), how }
+        ProcessError::EndedAtOnce { program: self.name.clone(), how, is_success: false }
     }
 }
 

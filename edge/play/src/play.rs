@@ -12,10 +12,11 @@ use slackline_trace::{Entry, Record, Sink};
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 use thiserror::Error;
 
-use crate::host_threads::HostThreads;
+use crate::host_threads::{HostThreads, end_host_threads};
 use crate::load_order::LoadCommand;
 use crate::outside::{ExternalProcesses, LostRequests};
 use crate::processes::{ManagedProcesses, ProcessError};
+use crate::told::{hand_on, take_told};
 use slackline_fence::KeeperCommand;
 use slackline_linux::sys::monotonic;
 use slackline_live::Punctual;
@@ -231,6 +232,8 @@ struct Play<'a> {
     origin: Time,
     outcome: PlayResults,
     records: Vec<Entry>,
+    /// Records of processes that were ended during the run, until they are passed on.
+    told: Vec<Record>,
     /// Recorder of host threads besides the vCPUs. `None` if the trace is not saved.
     host_threads: Option<HostThreads>,
 }
@@ -278,6 +281,7 @@ impl<'a> Play<'a> {
             origin,
             outcome,
             records,
+            told: Vec::new(),
             host_threads: None,
         })
     }
@@ -289,7 +293,8 @@ impl<'a> Play<'a> {
             match action.what {
                 ActionKind::Join if action.vcpu.number() == 0 => {
                     let domain = self.scenario.domain_of(action.vcpu);
-                    groups.push((domain, self.prepare(domain)?));
+                    let prepared = self.prepare_unless_done(domain)?;
+                    groups.extend(prepared.map(|prepared| (domain, prepared)));
                 }
                 ActionKind::Join => {}
                 _ => {
@@ -365,6 +370,22 @@ impl<'a> Play<'a> {
         })
     }
 
+    /// Prepares the vCPUs of a domain. `None` if the domain's program has already ended with exit
+    /// code 0, since a program may be short.
+    fn prepare_unless_done(&mut self, domain: &Domain) -> Result<Option<PreparedGroup>, LiveError> {
+        match self.prepare(domain) {
+            Err(LiveError::Process {
+                source: ProcessError::EndedAtOnce { program, how, is_success: true },
+                ..
+            }) => {
+                self.processes.end(&domain.vcpus);
+                self.outcome.ended.push((self.session.now(), program, how));
+                Ok(None)
+            }
+            prepared => prepared.map(Some),
+        }
+    }
+
     fn wait_for_origin(&self) {
         loop {
             let left = self.origin.since(monotonic());
@@ -426,6 +447,7 @@ impl<'a> Play<'a> {
             ActionKind::Join => return self.join(at, domain),
             ActionKind::Leave => {
                 self.leave(&domain.vcpus)?;
+                self.note_overdue(&domain.vcpus);
                 self.processes.end(&domain.vcpus);
                 return Ok(());
             }
@@ -451,7 +473,7 @@ impl<'a> Play<'a> {
 
     /// Joins the vCPUs of a domain that starts during the run.
     fn join(&mut self, at: Time, domain: &Domain) -> Result<(), LiveError> {
-        let prepared = self.prepare(domain)?;
+        let Some(prepared) = self.prepare_unless_done(domain)? else { return Ok(()) };
         let mut joined = self.session.join_prepared(vec![prepared])?;
         match joined.pop().expect("the session answers for the one group") {
             Ok(ids) => {
@@ -479,6 +501,13 @@ impl<'a> Play<'a> {
             };
             self.processes.started(*vcpu, self.session.processes_of(id));
         }
+    }
+
+    /// Notes the jobs of vCPUs that leave, done or overdue.
+    fn note_overdue(&mut self, vcpus: &[VcpuId]) {
+        let told = take_told(self.origin, &mut self.processes, &mut self.outside);
+        self.told.extend(told);
+        self.told.extend(self.processes.overdue(vcpus, self.session.now()));
     }
 
     /// Removes vCPUs from the session.
@@ -512,7 +541,8 @@ impl<'a> Play<'a> {
 
     /// Passes new records to the sink.
     fn hand_on<S: Sink>(&mut self, sink: &mut S) {
-        let told = take_told(self.origin, &mut self.processes, &mut self.outside);
+        let mut told = std::mem::take(&mut self.told);
+        told.extend(take_told(self.origin, &mut self.processes, &mut self.outside));
         hand_on(&mut self.records, told, sink);
     }
 
@@ -524,16 +554,18 @@ impl<'a> Play<'a> {
     ) -> Result<PlayResults, LiveError> {
         let vcpus: Vec<VcpuId> = self.ids.keys().copied().collect();
         self.note_started(&vcpus);
-        let Play { session, mut processes, mut outside, origin, mut outcome, host_threads, .. } =
-            self;
-        let mut records = Vec::new();
+        let Play { session, mut processes, mut outside, origin, host_threads, .. } = self;
+        let (mut records, mut told, mut outcome) = (Vec::new(), self.told, self.outcome);
         outcome.heard = session.heard();
         outcome.relayed = session.relayed();
         let closed = session.close(&mut records);
         if let Some(host_threads) = host_threads {
             end_host_threads(host_threads, origin, &mut records);
         }
-        let told = take_told(origin, &mut processes, &mut outside);
+        told.extend(take_told(origin, &mut processes, &mut outside));
+        if let Some(Entry::Record(Record::Ended { at })) = records.last() {
+            told.extend(processes.overdue(&vcpus, *at));
+        }
         hand_on(&mut records, told, sink);
         processes.end_everything();
         result?;
@@ -541,39 +573,6 @@ impl<'a> Play<'a> {
         outcome.lost = outside.losses();
         Ok(outcome)
     }
-}
-
-/// Adds the last records of host threads before the end of the run.
-fn end_host_threads(host_threads: HostThreads, origin: Time, records: &mut Vec<Entry>) {
-    let end = records.pop_if(|entry| matches!(entry, Entry::Record(Record::Ended { .. })));
-    if let Some(Entry::Record(Record::Ended { at })) = end {
-        host_threads.finish(origin + at.since(Time::START), records);
-    }
-    records.extend(end);
-}
-
-/// Returns new records of load processes, clients and the file server.
-fn take_told(
-    origin: Time,
-    processes: &mut ManagedProcesses,
-    outside: &mut ExternalProcesses,
-) -> Vec<Record> {
-    let mut told = Vec::new();
-    processes.take_jobs(origin, &mut told);
-    outside.take_records(origin, &mut told);
-    told
-}
-
-/// Writes the records of the session and those of load processes to the sink, in order of time.
-fn hand_on<S: Sink>(records: &mut Vec<Entry>, mut told: Vec<Record>, sink: &mut S) {
-    let end = records.pop_if(|entry| matches!(entry, Entry::Record(Record::Ended { .. })));
-    if let Some(Entry::Record(Record::Ended { at })) = end {
-        // Load processes continue until they are ended. Records after the end of the run do not
-        // count.
-        told.retain(|record| record.when().1 <= at);
-    }
-    let told = told.into_iter().map(Entry::Record);
-    records.drain(..).chain(told).chain(end).for_each(|entry| entry.pass_to(sink));
 }
 
 fn of_process(domain: &Domain, source: ProcessError) -> LiveError {

@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use crate::load_order::{LoadCommand, LoadOrder, LoadRole, callers};
 use crate::nodes::Nodes;
+use crate::overdue::JobSchedule;
 use crate::teller::{JobPipe, is_readable, record};
 use slackline_linux::cgroup::{CgroupError, TreePlace};
 use slackline_linux::family::ProgramFamily;
@@ -50,6 +51,8 @@ pub enum ProcessError {
         program: String,
         /// Exit code or signal of the program, and the last line of its output.
         how: String,
+        /// True if its exit code was 0.
+        is_success: bool,
     },
     /// A process does not have as many vCPU threads as the scenario has vCPUs.
     #[error("process {pid} has {found} vCPU threads, but the domain has {wanted} vCPUs")]
@@ -126,6 +129,8 @@ struct Process {
     /// Copy of the node of a parallel program that the process runs. `None` for other programs.
     node: Option<Node>,
     teller: Option<JobPipe>,
+    /// Jobs with deadlines of a load process. `None` for other processes.
+    schedule: Option<JobSchedule>,
     complaints: Option<ErrorOutput>,
 }
 
@@ -212,8 +217,7 @@ impl ManagedProcesses {
                 let ports = process.teller.as_mut().and_then(JobPipe::ready);
                 return ports.ok_or_else(|| {
                     let status = process.reap();
-                    let (program, how) = (process.name.clone(), process.how(status));
-                    ProcessError::EndedAtOnce { program, how }
+                    process.ended_at_once(status)
                 });
             }
             None => {
@@ -226,7 +230,11 @@ impl ManagedProcesses {
                     let copy = node.as_ref().and_then(|node| node.try_clone().ok());
                     let socket = node.map(|node| OwnedFd::from(node.socket));
                     command.stdin(socket.map_or_else(Stdio::null, Stdio::from));
-                    self.start_load(command, domain, vcpu)?.node = copy;
+                    let process = self.start_load(command, domain, vcpu)?;
+                    process.node = copy;
+                    let program = domain.program_of(vcpu);
+                    let began = domain.wakes(vcpu);
+                    process.schedule = JobSchedule::of(program, (seed, vcpu), began);
                 }
             }
             Some(LiveTarget::Command { argv, .. }) => {
@@ -257,6 +265,7 @@ impl ManagedProcesses {
             vcpus: domain.vcpus.clone(),
             node: None,
             teller: None,
+            schedule: None,
             complaints: None,
         });
     }
@@ -329,6 +338,15 @@ impl ManagedProcesses {
                 complaints.take();
             }
         }
+    }
+
+    /// Returns a record for each job of these vCPUs that is not done at the time `at` of the run,
+    /// although its deadline has passed.
+    pub(crate) fn overdue(&self, vcpus: &[VcpuId], at: Time) -> Vec<Record> {
+        let is_theirs = |process: &&Process| process.vcpus.iter().any(|it| vcpus.contains(it));
+        let processes = self.processes.iter().filter(is_theirs);
+        let schedules = processes.filter_map(|process| process.schedule.as_ref());
+        schedules.flat_map(|schedule| schedule.overdue(at)).collect()
     }
 
     /// Returns true if this run started the program of a vCPU, and therefore ends it.
@@ -418,7 +436,8 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
     let complaints = child.stderr.take().map(|pipe| ErrorOutput { pipe, last: Vec::new() });
     let (target, started) = (Target::Process(pid), ProgramFamily::default());
     let child = Some(child);
-    Ok(Process { target, child, started, name, vcpus, node: None, teller: None, complaints })
+    let (node, teller, schedule) = (None, None, None);
+    Ok(Process { target, child, started, name, vcpus, node, teller, schedule, complaints })
 }
 
 impl Process {
@@ -449,9 +468,14 @@ impl Process {
     }
 
     fn explain(&mut self) -> Option<ProcessError> {
-        let status = self.reap();
-        status?;
-        Some(ProcessError::EndedAtOnce { program: self.name.clone(), how: self.how(status) })
+        let status = Some(self.reap()?);
+        Some(self.ended_at_once(status))
+    }
+
+    fn ended_at_once(&mut self, status: Option<ExitStatus>) -> ProcessError {
+        let is_success = status.is_some_and(|status| status.success());
+        let (program, how) = (self.name.clone(), self.how(status));
+        ProcessError::EndedAtOnce { program, how, is_success }
     }
 
     /// Returns the exit status of a process that this run started. Waits up to [`REAPED_WITHIN`]
@@ -489,10 +513,7 @@ impl Process {
     fn check_running(&mut self) -> Result<(), ProcessError> {
         let status = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
         match status {
-            Some(_) => {
-                let (program, how) = (self.name.clone(), self.how(status));
-                Err(ProcessError::EndedAtOnce { program, how })
-            }
+            Some(_) => Err(self.ended_at_once(status)),
             None => Ok(()),
         }
     }
@@ -528,8 +549,12 @@ impl Process {
 
     fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {
         let notes = self.teller.as_mut().map(JobPipe::take).unwrap_or_default();
-        into.extend(
-            notes.into_iter().filter_map(|note| record(note, (self.vcpus[0], None), origin)),
-        );
+        for note in notes {
+            let Some(record) = record(note, (self.vcpus[0], None), origin) else { continue };
+            if let Some(schedule) = &mut self.schedule {
+                schedule.note(&record);
+            }
+            into.push(record);
+        }
     }
 }

@@ -395,7 +395,9 @@ impl Sink for Meter {
         if self.vcpus[slot].as_deref().is_some_and(is_same) {
             return;
         }
-        let meter = VcpuMeter::new(self.start_of(named.vcpu), self.header.knows);
+        let begins_at_wake = self.header.parameters.contains("new-period");
+        let start = self.start_of(named.vcpu);
+        let meter = VcpuMeter::new(start, self.header.knows, begins_at_wake);
         let (name, domain) = (named.name.clone(), named.domain.clone());
         let row = Box::new(Row { vcpu: named.vcpu, name, domain, meter });
         if let Some(mut before) = self.vcpus[slot].replace(row) {

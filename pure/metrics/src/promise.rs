@@ -64,6 +64,11 @@ pub(crate) struct Deliveries {
     shares: Shares,
     /// Deadlines of the reservations. `None` if the host does not observe enough to judge them.
     deadlines: Option<Deadlines>,
+    /// True if a wake begins a period, by the rule of `unblocking = "new-period"`.
+    begins_at_wake: bool,
+    /// The same reservations with periods that begin at wakes. `None` if the policy has no such
+    /// periods.
+    at_wakes: Option<Box<Deliveries>>,
 }
 
 /// The reservation in force, with its current period.
@@ -108,22 +113,41 @@ impl Deliveries {
             left: None,
             shares: Shares::default(),
             deadlines: judges_deadlines.then(|| Deadlines::new(knows.resolution)),
+            begins_at_wake: false,
+            at_wakes: None,
         }
+    }
+
+    /// Returns the record for a policy whose periods may begin at wakes. A trace does not show
+    /// which vCPUs of such a policy keep their periods. So the deadlines are judged both with and
+    /// without such periods, and the judgement with fewer misses counts.
+    pub(crate) fn with_periods_at_wakes(self) -> Deliveries {
+        let at_wakes = Deliveries { begins_at_wake: true, ..self.clone() };
+        Deliveries { at_wakes: Some(Box::new(at_wakes)), ..self }
     }
 
     /// Sets the time from which periods count. Must be called before a period is counted.
     pub(crate) fn count_from(&mut self, warmup: Time) {
+        if let Some(at_wakes) = &mut self.at_wakes {
+            at_wakes.count_from(warmup);
+        }
         self.warmup = warmup;
     }
 
     /// Records that the clock was set, which moves the grid of periods with a phase.
     pub(crate) fn clock_set(&mut self, at: Time, ahead: Span) {
+        if let Some(at_wakes) = &mut self.at_wakes {
+            at_wakes.clock_set(at, ahead);
+        }
         self.clock.set(at, ahead);
     }
 
     /// Records that the vCPU joined. If it was absent, its excess is reduced by
     /// `slice × absence / period` of the reservation with which it left.
     pub(crate) fn joined(&mut self, at: Time, is_asleep: bool) {
+        if let Some(at_wakes) = &mut self.at_wakes {
+            at_wakes.joined(at, is_asleep);
+        }
         self.is_asleep = is_asleep;
         let earned = self.left.take().map(|(reservation, left)| reservation.over(at.since(left)));
         let earned = earned.unwrap_or(Span::ZERO);
@@ -135,6 +159,9 @@ impl Deliveries {
 
     /// Adds a reservation, with the time at which it takes effect.
     pub(crate) fn promise(&mut self, promised: TimedReservation) {
+        if let Some(at_wakes) = &mut self.at_wakes {
+            at_wakes.promise(promised);
+        }
         self.pending.push_back(promised);
         // A blocked vCPU is not in a run interval, so the reservation can take effect at once.
         if self.is_asleep {
@@ -145,6 +172,9 @@ impl Deliveries {
     /// Adds a run interval of the vCPU.
     #[inline]
     pub(crate) fn ran(&mut self, ran: ReservedRun) {
+        if let Some(at_wakes) = &mut self.at_wakes {
+            at_wakes.ran(ran);
+        }
         let Stretch { from, to, used } = ran.stretch;
         match &mut self.current {
             Some(current)
@@ -163,8 +193,12 @@ impl Deliveries {
 
     /// Records that the vCPU woke.
     pub(crate) fn woke(&mut self, at: Time) {
+        if let Some(at_wakes) = &mut self.at_wakes {
+            at_wakes.woke(at);
+        }
         self.catch_up(at);
         self.is_asleep = false;
+        self.begin_at_wake(at);
         if let Some(current) = self.current.as_mut().filter(|current| current.start == at) {
             current.slept = false;
             if let Some(deadlines) = &mut self.deadlines {
@@ -175,6 +209,9 @@ impl Deliveries {
 
     /// Records that the vCPU blocked.
     pub(crate) fn blocked(&mut self, at: Time) {
+        if let Some(at_wakes) = &mut self.at_wakes {
+            at_wakes.blocked(at);
+        }
         self.catch_up(at);
         self.is_asleep = true;
         if let Some(current) = &mut self.current {
@@ -187,6 +224,9 @@ impl Deliveries {
 
     /// Ends the reservation, since the vCPU left or the run ended.
     pub(crate) fn over(&mut self, at: Time) {
+        if let Some(at_wakes) = &mut self.at_wakes {
+            at_wakes.over(at);
+        }
         self.catch_up(at);
         self.apply(TimedReservation { at, reservation: None, exact: false, phase: None });
     }
@@ -194,8 +234,28 @@ impl Deliveries {
     /// Returns the results over all periods. `exact` must be true if the last reservation is a hard
     /// limit.
     pub(crate) fn finish(self, exact: bool) -> Balance {
-        let long_run = self.shares.finish(exact);
-        Balance { long_run, judged: self.deadlines.map(Deadlines::finish) }
+        let at_wakes = self.at_wakes.and_then(|at_wakes| at_wakes.deadlines);
+        let judged = self.deadlines.into_iter().chain(at_wakes).map(Deadlines::finish);
+        let judged = judged.min_by_key(|judged| judged.misses);
+        Balance { long_run: self.shares.finish(exact), judged }
+    }
+
+    /// Begins a period at a wake if the vCPU has more budget left than its share of the rest of its
+    /// period.
+    fn begin_at_wake(&mut self, at: Time) {
+        let has_phase = |current: &Current| current.periods.phase.is_some();
+        let current = self.current.filter(|current| !has_phase(current) && current.start < at);
+        let Some(current) = current.filter(|_| self.begins_at_wake) else { return };
+        let reservation = current.periods.reservation;
+        let left = (current.slice - current.taken_off).left_after(current.received);
+        if left <= reservation.over(current.end.since(at)) {
+            return;
+        }
+        let next = self.begin(current.periods, current.exact, (at, at.after(reservation.period())));
+        if let Some(deadlines) = &mut self.deadlines {
+            deadlines.begin(next.slice, false);
+        }
+        self.current = Some(next);
     }
 
     /// Adds a run interval that extends over several periods or reservations.

@@ -33,6 +33,8 @@ use crate::{OverheadTimes, VcpuSummary};
 pub(crate) struct VcpuMeter {
     warmup: Time,
     knows: Knowledge,
+    /// True if the policy may begin periods of the vCPU at its wakes.
+    begins_at_wake: bool,
     /// Time at which the vCPU joined. `None` while it is not joined.
     joined: Option<Time>,
     /// Time at which the vCPU became runnable. `None` while it is blocked.
@@ -86,10 +88,11 @@ struct Boosts {
 }
 
 impl VcpuMeter {
-    pub(crate) fn new(warmup: Time, knows: Knowledge) -> VcpuMeter {
+    pub(crate) fn new(warmup: Time, knows: Knowledge, begins_at_wake: bool) -> VcpuMeter {
         VcpuMeter {
             warmup,
             knows,
+            begins_at_wake,
             joined: None,
             awake_since: None,
             woken: None,
@@ -157,7 +160,11 @@ impl VcpuMeter {
         }
         let is_asleep = self.knows.sleep && self.awake_since.is_none();
         let (warmup, knows) = (self.warmup, self.knows);
-        let deliveries = || Box::new(Deliveries::new(warmup, is_asleep, knows, clock));
+        let begins_at_wake = self.begins_at_wake;
+        let deliveries = || {
+            let new = Deliveries::new(warmup, is_asleep, knows, clock);
+            Box::new(if begins_at_wake { new.with_periods_at_wakes() } else { new })
+        };
         self.deliveries.get_or_insert_with(deliveries).promise(promised);
     }
 

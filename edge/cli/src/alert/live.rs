@@ -21,7 +21,7 @@ use slackline_units::{CpuId, CpuShare, Span, Time};
 use crate::args::Alert;
 use crate::busy::BusyProcess;
 use crate::problem::Problem;
-use crate::signals::{cannot_set_up, stop_signal};
+use crate::signals::{cannot_set_up, stay_running, stop_signal};
 use crate::terminal::{self, Progress};
 
 /// Length of the warm-up after a limit is applied. The results leave it out.
@@ -97,6 +97,7 @@ impl LivePlan {
             drop(may.map_err(|error| Problem::Live(LiveError::Session(error)))?);
         }
         let (stop, _raised) = stop_signal()?;
+        stay_running()?;
         stop.set_nonblocking(true).map_err(cannot_set_up)?;
         let each = u64::try_from(self.targets.len() * self.ways.len()).unwrap_or(u64::MAX);
         let mut watch = Watch {

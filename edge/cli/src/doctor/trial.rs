@@ -27,7 +27,7 @@ use slackline_units::{CpuId, CpuSet, CpuShare, Enforcement, Reservation, Span, W
 use crate::busy::BusyProcess;
 use crate::hold::percent;
 use crate::problem::Problem;
-use crate::signals::{cannot_set_up, stop_signal};
+use crate::signals::{cannot_set_up, stay_running, stop_signal};
 use crate::terminal;
 
 /// Share of a CPU that each mechanism is to deliver to the target.
@@ -59,6 +59,7 @@ pub(super) fn run(as_json: bool) -> Result<(), Problem> {
     let punctual = Punctual::begin().map_err(|source| SessionError::NoRealTime { source });
     drop(punctual.map_err(|error| Problem::Live(LiveError::Session(error)))?);
     let (stop, _raised) = stop_signal()?;
+    stay_running()?;
     stop.set_nonblocking(true).map_err(cannot_set_up)?;
     let online = online_cpus().map_err(unreadable("the list of CPUs"))?;
     let cpu = online.iter().last().expect("a host has a CPU");

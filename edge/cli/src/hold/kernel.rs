@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use slackline_fence::{Fence, KeeperCommand};
@@ -15,7 +15,7 @@ use slackline_live::mechanism::{
     choose, kernel_mechanism, mechanism,
 };
 use slackline_live::meter::{GroupMeter, Sampler};
-use slackline_live::session::{JoinTarget, SessionError};
+use slackline_live::session::{EnforcedWatch, JoinTarget, SessionError};
 use slackline_units::{Enforcement, Reservation, Span, Time};
 
 use super::part::Parts;
@@ -113,12 +113,13 @@ pub(super) fn hold(
     args: &HoldArgs,
     selected: &KernelChoice,
     (target, demand): (&Target, Demand),
-    (stop, mut command): (UnixStream, Option<HeldCommand>),
+    (stop, command): (&UnixStream, &mut Option<HeldCommand>),
 ) -> Result<(), Problem> {
     let what = (selected.mechanism, &selected.target, demand);
     let mut holding = KernelHolding::begin(args, what, target)?;
     command.as_mut().map_or(Ok(()), HeldCommand::go)?;
-    let end = holding.run(&stop, command.as_mut());
+    let mut command = command.take();
+    let end = holding.run(stop, command.as_mut());
     let left = end_command(&end, command.as_mut(), || holding.processes());
     let finished = holding.finish(end.as_ref().ok());
     conclude(end, command, &left, finished)
@@ -128,6 +129,8 @@ struct KernelHolding {
     fence: Fence,
     enforced: KernelEnforcement,
     meters: Vec<PartMeter>,
+    /// Watch of each thread of the VM, or of the first thread of the process tree.
+    watches: Vec<EnforcedWatch>,
     parts: Parts,
     shown: HoldOutput,
     began: Time,
@@ -174,8 +177,17 @@ impl KernelHolding {
         let shown = HoldOutput::begin_by_kernel(args, &heading)?;
         limits.iter().for_each(|line| terminal::tell(line));
         let began = monotonic();
+        let reserved = match demand {
+            Demand::Time(each, _) => Some(each),
+            Demand::Weight(_) => None,
+        };
+        let watch = |(index, thread): (usize, &ThreadRef)| {
+            let group = enforced.groups.get(index).map(PathBuf::as_path);
+            EnforcedWatch::new((target, thread), (reserved, group), (&fence, began))
+        };
+        let watches = target.threads().iter().enumerate().map(watch).collect();
         let parts = Parts::measured(named.part_names(), began);
-        Ok(KernelHolding { fence, enforced, meters, parts, shown, began })
+        Ok(KernelHolding { fence, enforced, meters, watches, parts, shown, began })
     }
 
     fn run(
@@ -190,7 +202,12 @@ impl KernelHolding {
             }
             self.keep_keeper()?;
             let is_there = self.measure();
-            self.shown.at(monotonic().since(self.began), self.parts.used())?;
+            let passed = monotonic().since(self.began);
+            for (part, watch) in self.watches.iter_mut().enumerate() {
+                let seen = watch.look(&mut self.fence, monotonic());
+                self.shown.enforced_changes(part, &seen, passed)?;
+            }
+            self.shown.at(passed, self.parts.used())?;
             if let Some(status) = command.as_mut().and_then(|command| command.status()) {
                 return Ok(End::Exited(status));
             }
@@ -219,7 +236,8 @@ impl KernelHolding {
             self.parts.set_used(index, used);
             is_there |= exists;
         }
-        is_there
+        // A process that was moved out of its cgroup still exists.
+        is_there || self.watches.iter().any(|watch| !watch.is_gone())
     }
 
     /// Returns the current processes of the target. Empty for a VM.
@@ -273,9 +291,10 @@ fn is_stopped(
 ) -> bool {
     let fds = [stop.as_fd(), keeper].into_iter().chain(ended);
     let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let round = ROUND.min(EnforcedWatch::INTERVAL);
     let round = rustix::event::Timespec {
         tv_sec: 0,
-        tv_nsec: i64::try_from(ROUND.ns()).expect("a round is shorter than a second"),
+        tv_nsec: i64::try_from(round.ns()).expect("a round is shorter than a second"),
     };
     // An interrupted wait is a short round.
     let _ = poll(&mut fds, Some(&round));

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stderr, stdout};
 
 use serde_json::{Value, json};
 use slackline_live::mechanism::{Bound, Demand};
-use slackline_live::session::{JoinId, SessionEvents};
+use slackline_live::session::{EnforcedChange, ForeignChange, JoinId, SessionEvents};
 use slackline_units::{CpuId, Enforcement, Reservation, Span, Time};
 
 use super::part::{Part, Parts, Times};
@@ -44,9 +44,9 @@ pub(super) struct HoldOutput {
     every: Span,
     /// Time of the last progress line, and the CPU time that the target had used by then.
     last: (Span, Span),
-    /// For each part of the target whose scheduling another program keeps changing: a description
-    /// of the change.
-    contested: BTreeMap<JoinId, String>,
+    /// For each part of the target whose scheduling another program keeps changing, by the number
+    /// of the part: a description of the change.
+    contested: BTreeMap<usize, String>,
     /// Time at which the vCPUs of the guest were last counted.
     counted: Span,
     /// Number of changes by other programs that were undone.
@@ -187,34 +187,75 @@ impl HoldOutput {
     /// Prints changes to the scheduling of the target's threads that other programs or the target
     /// itself have made.
     pub(super) fn changes(&mut self, seen: &SessionEvents, passed: Span) -> Result<(), Problem> {
-        let mut lines = Vec::new();
         for (id, finding) in &seen.contested {
-            let vcpu = id.vcpu().number();
-            let then = if seen.still_enforced.contains(id) {
+            let effect = if seen.still_enforced.contains(id) {
                 "the limit stays in force for the other threads"
             } else {
                 "the vCPU runs without a limit until the change is undone"
             };
-            lines.push(format!("contested: vCPU {vcpu}: {finding}; {then}\n"));
-            self.contested.insert(*id, finding.to_string());
+            self.contest(part_of(*id), finding, effect)?;
         }
         for id in &seen.settled {
-            let vcpu = id.vcpu().number();
-            lines.push(format!(
-                "settled: vCPU {vcpu}: the change was undone, so the vCPU is scheduled again\n"
-            ));
-            self.contested.remove(id);
+            self.settle(part_of(*id))?;
         }
-        self.undone += seen.meddled.len() as u64;
-        let is_due = self.told_undone.is_none_or(|told| passed.left_after(told) >= UNDONE_EVERY);
-        if let Some((_, finding)) = seen.meddled.first().filter(|_| is_due) {
-            lines.push(format!("undone: {finding}; {} changes undone so far\n", self.undone));
-            self.told_undone = Some(passed);
+        seen.meddled.iter().try_for_each(|(_, finding)| self.undo(finding, passed))
+    }
+
+    /// Prints changes to a part of the target that the kernel limits.
+    pub(super) fn enforced_changes(
+        &mut self,
+        part: usize,
+        seen: &[EnforcedChange],
+        passed: Span,
+    ) -> Result<(), Problem> {
+        for change in seen {
+            match change {
+                EnforcedChange::Meddled(finding) => self.undo(finding, passed)?,
+                EnforcedChange::Contested(finding) => {
+                    let effect = match finding {
+                        ForeignChange::Frozen { .. } | ForeignChange::Stopped { .. } => {
+                            "the vCPU does not run until the change is undone"
+                        }
+                        _ => "the vCPU is not limited as requested until the change is undone",
+                    };
+                    self.contest(part, finding, effect)?;
+                }
+                EnforcedChange::Settled => self.settle(part)?,
+            }
         }
-        if self.json {
+        Ok(())
+    }
+
+    /// Prints a change that another program keeps, and its effect.
+    fn contest(
+        &mut self,
+        part: usize,
+        finding: &ForeignChange,
+        effect: &str,
+    ) -> Result<(), Problem> {
+        self.contested.insert(part, finding.to_string());
+        self.tell_change(&format!("contested: vCPU {part}: {finding}; {effect}\n"))
+    }
+
+    fn settle(&mut self, part: usize) -> Result<(), Problem> {
+        self.contested.remove(&part);
+        self.tell_change(&format!(
+            "settled: vCPU {part}: the change was undone, so the vCPU is scheduled again\n"
+        ))
+    }
+
+    /// Counts a change that was undone, and prints it if the last such line is old enough.
+    fn undo(&mut self, finding: &ForeignChange, passed: Span) -> Result<(), Problem> {
+        self.undone += 1;
+        if self.told_undone.is_some_and(|told| passed.left_after(told) < UNDONE_EVERY) {
             return Ok(());
         }
-        lines.iter().try_for_each(|line| self.say(line))
+        self.told_undone = Some(passed);
+        self.tell_change(&format!("undone: {finding}; {} changes undone so far\n", self.undone))
+    }
+
+    fn tell_change(&self, line: &str) -> Result<(), Problem> {
+        if self.json { Ok(()) } else { self.say(line) }
     }
 
     /// Returns true every two seconds, when the vCPUs of the guest must be counted again.
@@ -352,6 +393,11 @@ impl HoldOutput {
             terminal::say(text)
         }
     }
+}
+
+/// Returns the number of a part of the target.
+fn part_of(id: JoinId) -> usize {
+    id.vcpu().number().into()
 }
 
 /// Returns `part` / `of` in millionths.

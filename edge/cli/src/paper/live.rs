@@ -18,7 +18,7 @@ use slackline_units::{CpuId, Span};
 
 use crate::problem::Problem;
 use crate::run::{choose_cpus, dispatch_cost, load_command};
-use crate::signals::stop_signal;
+use crate::signals::{stay_running, stop_signal};
 
 /// This host, on which experiments of papers run live.
 pub(super) struct PaperHost {
@@ -38,6 +38,7 @@ impl PaperHost {
             .map_err(|source| Problem::Unreadable { file: "/proc/self/exe".into(), source })?;
         let dispatch = dispatch_cost(&choose_cpus(1, None)?)?;
         let (stop, raised) = stop_signal()?;
+        stay_running()?;
         Ok(PaperHost { program, dispatch, stop, _raised: raised, problem: RefCell::default() })
     }
 

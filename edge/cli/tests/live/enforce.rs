@@ -2,11 +2,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::live::{self, Live, Victim, let_pass, wait_until};
 use rustix::process::Signal;
-use slackline_linux::sys::{Scheduling, Tid, get_scheduling};
+use slackline_linux::sys::{
+    Scheduling, SchedulingOf, Tid, get_scheduling, set_scheduling, thread_cpu_time,
+};
+use slackline_units::Span;
 
 /// Mechanisms of the kernel, each with options of `hold` that use it for a VM.
 pub(crate) const WAYS: [(&str, &[&str]); 3] = [
@@ -157,4 +160,66 @@ fn doctor_command_reports_unreadable_journal_by_its_exit_code() {
     fs::remove_file(&journal).expect("root can remove a journal");
     freed.ended_with(3).says("cannot read 1 journals");
     as_json.ended_with(3).says("cannot read 1 journals").shows("slackline-doctor-1");
+}
+
+/// Sets the busy thread of a victim to an ordinary class each millisecond, as the thread itself may.
+/// Returns the CPU time that the thread used meanwhile.
+pub(crate) fn used_despite_class_changes(victim: &Victim, length: Duration) -> Span {
+    let used = || thread_cpu_time(victim.spinner).unwrap();
+    let (before, until) = (used(), Instant::now() + length);
+    let class = Scheduling::Other { nice: 0 };
+    while Instant::now() < until {
+        set_scheduling(victim.spinner, &SchedulingOf { class, reset_on_fork: true }).unwrap();
+        let_pass(Duration::from_millis(1));
+    }
+    used() - before
+}
+
+/// The kernel lets every thread leave the deadline class. Each time, the thread is unlimited until
+/// `hold` looks. A thread that repeats it is stopped for a second.
+#[test]
+fn hold_by_sched_deadline_limits_thread_that_leaves_its_class() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let way = ["--vcpus", "--slice", "2ms", "--period", "10ms", "--enforce", "deadline", "--json"];
+    let holding = hold(&live, &victim, &way);
+    let used = used_despite_class_changes(&victim, Duration::from_secs(2));
+    assert!(used < Span::from_ms(2_000 / 5 + 300), "{used} in 2 s");
+    let undone = || {
+        let text = holding.text("out");
+        let last = text.lines().last().unwrap_or("{}");
+        serde_json::from_str::<serde_json::Value>(last).unwrap()["undone"].as_u64()
+    };
+    wait_until("the changes to be reported", || undone().is_some_and(|undone| undone > 0));
+    holding.signal(Signal::INT);
+    holding.end().ended_with(0);
+    assert!(!is_enforced(&victim));
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+/// A process under a quota that root moves to another cgroup still exists, without the limit.
+#[test]
+fn hold_by_quota_reports_process_that_was_moved_out() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let holding = hold(&live, &victim, &["--cpu", "20%", "--at-most", "--json"]);
+    let groups = std::fs::read_to_string(format!("/proc/{}/cgroup", victim.pid())).unwrap();
+    let line = groups.lines().find(|line| line.contains("/slackline-")).unwrap();
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (controllers, own) = (parts.next().unwrap(), parts.next().unwrap());
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let is_it = |mount: &&str| match controllers {
+        "" => mount.contains(" - cgroup2 "),
+        _ => mount.contains(" - cgroup ") && mount.ends_with(controllers),
+    };
+    let point = mounts.lines().find(is_it).unwrap().split(' ').nth(4).unwrap();
+    let above = std::path::Path::new(own).parent().unwrap().strip_prefix("/").unwrap();
+    let procs = std::path::Path::new(point).join(above).join("cgroup.procs");
+    std::fs::write(&procs, victim.pid().to_string()).unwrap();
+    wait_until("the move to be reported", || holding.text("out").contains("was moved to cgroup"));
+    holding.signal(Signal::INT);
+    holding.end().ended_with(0);
+    victim.is_given_back();
+    live.nothing_is_left();
 }

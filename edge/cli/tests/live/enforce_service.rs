@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use crate::common::live::{self, Live, Victim, let_pass, wait_until};
 use crate::common::service::Daemon;
+use crate::enforce::used_despite_class_changes;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use slackline_linux::sys::{Scheduling, get_scheduling, thread_cpu_time};
 use slackline_units::Span;
@@ -75,6 +77,41 @@ fn reservation_under_sched_deadline_can_change_its_slice_and_mechanism() {
     assert!(other.is_held());
     daemon.end().ended_with(0);
     other.is_given_back();
+    live.nothing_is_left();
+}
+
+#[test]
+fn service_limits_and_reports_thread_that_leaves_sched_deadline() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let daemon = start(&live, &[]);
+    reserve(&daemon, &victim);
+    let used = used_despite_class_changes(&victim, Duration::from_secs(2));
+    assert!(used < Span::from_ms(2_000 / 10 + 300), "{used} in 2 s");
+    daemon.run("log").ended_with(0).shows("meddled");
+    wait_until("the kernel to enforce again", || slice(&victim).is_some());
+    daemon.run("release web").ended_with(0);
+    victim.is_given_back();
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+#[test]
+fn reservation_by_sched_deadline_is_contested_while_stopped_by_sigstop() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let daemon = start(&live, &[]);
+    reserve(&daemon, &victim);
+    let_pass(Duration::from_millis(300));
+    live::kill(victim.pid(), Signal::STOP);
+    wait_until("the stop to be reported", || daemon.one("web")["state"] == "contested");
+    assert!(slice(&victim).is_some());
+    live::kill(victim.pid(), Signal::CONT);
+    wait_until("the VM to be settled", || daemon.one("web")["state"] == "active");
+    daemon.run("log").ended_with(0).shows("is stopped by a signal");
+    daemon.run("release web").ended_with(0);
+    victim.is_given_back();
+    daemon.end().ended_with(0);
     live.nothing_is_left();
 }
 

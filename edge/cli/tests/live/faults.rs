@@ -85,6 +85,15 @@ fn live_run_of_unstartable_program_is_refused() {
     live.nothing_is_left();
 }
 
+/// Such a program ends before the run begins. That is no error, since a program may be short.
+#[test]
+fn live_run_goes_on_after_program_that_completes_immediately() {
+    let Some(live) = live::begin() else { return };
+    let ran = run_one(&live, "command = [\"true\"]").ended_with(0);
+    ran.shows("note: `it` ended by itself").shows("exit code 0");
+    live.nothing_is_left();
+}
+
 /// A program ends before it is scheduled, or just after that. In both cases its exit code is
 /// reported.
 #[test]
@@ -365,5 +374,21 @@ fn live_run_executes_every_join_leave_and_change_of_scenario() {
         .shows("note: admission refused a join or change of `stays` at 1500.000ms: ")
         .shows("guest");
     assert_eq!(ran.out.matches("note: ").count(), 1, "{}", ran.out);
+    live.nothing_is_left();
+}
+
+/// A job that needs more CPU time than the whole run has is never done. Each deadline that passes
+/// meanwhile counts as late, as in a simulation.
+#[test]
+fn live_run_counts_jobs_that_were_never_done_as_late() {
+    let Some(live) = live::begin() else { return };
+    let scenario = "title = \"late\"\nlength = \"2s\"\npolicy = { name = \"edf\" }\n[[domain]]\n\
+        name = \"it\"\nwork = { kind = \"periodic\", period = \"20ms\", work = \"10s\" }\n\
+        share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n";
+    live.place.write("late.toml", scenario.as_bytes());
+    let ran = live.run(&["run", "late.toml", "--json"]).ended_with(0);
+    let run: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let late = run["vcpus"][0]["jobs_late"].as_u64().unwrap();
+    assert!((98..=100).contains(&late), "{late}");
     live.nothing_is_left();
 }

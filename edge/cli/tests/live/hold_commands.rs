@@ -2,11 +2,12 @@
 //! are ended by a signal. Needs root.
 
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use crate::common::Ran;
-use crate::common::live::{self, Live, kill, let_pass, wait_until};
+use crate::common::live::{self, Live, Victim, kill, let_pass, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 use slackline_linux::sys::{
@@ -115,6 +116,42 @@ fn hold_command_returns_exit_code_of_immediately_ending_program() {
         }
     }
     live.run(&["hold", "--cpu", "20%", "--", "true"]).ended_with(0);
+    live.nothing_is_left();
+}
+
+/// A VM monitor with a wrong option ends like this. Its exit code must not be replaced by an error
+/// about missing vCPU threads.
+#[test]
+fn hold_of_vcpus_returns_exit_code_of_immediately_ending_program() {
+    let Some(live) = live::begin() else { return };
+    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143)] {
+        let hold = ["hold", "--vcpus", "--cpu", "20%", "--", "sh", "-c", script];
+        let began = monotonic();
+        live.run(&hold).ended_with(code).says("ended before its vCPUs were scheduled");
+        let took = monotonic() - began;
+        assert!(took < Span::from_secs(1), "{took}");
+    }
+    live.nothing_is_left();
+}
+
+/// Ctrl-Z sends this signal. The process group of the test is orphaned, and the kernel ignores the
+/// signal in such a group, so `hold` gets a group of its own.
+#[test]
+fn hold_command_is_not_stopped_by_its_terminal() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let pid = victim.pid().to_string();
+    let mut hold = live.command(&["hold", "--pid", &pid, "--cpu", "20%"]);
+    let file = |name| Stdio::from(File::create(live.place.path(name)).unwrap());
+    let child = hold.process_group(0).stdout(file("out")).stderr(file("err")).spawn();
+    let holding = Holding(&live, child.unwrap());
+    wait_until("the victim to be scheduled", || victim.is_held());
+    for signal in [Signal::TSTP, Signal::TTIN, Signal::TTOU] {
+        kill(i32::try_from(holding.1.id()).unwrap(), signal);
+    }
+    let_pass(Duration::from_millis(300));
+    holding.end_by(Signal::INT).ended_with(0).shows("; threads restored");
+    victim.is_given_back();
     live.nothing_is_left();
 }
 

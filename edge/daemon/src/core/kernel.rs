@@ -8,7 +8,7 @@ use slackline_control::{RequestedMechanism, ReservationParameters, link};
 use slackline_linux::sys::ThreadClock;
 use slackline_linux::thread::ThreadRef;
 use slackline_live::mechanism::KernelEnforcement;
-use slackline_live::session::{JoinId, Request, RequestedId};
+use slackline_live::session::{EnforcedWatch, JoinId, Request, RequestedId};
 use slackline_service::{Terms, WorldError};
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
@@ -31,6 +31,7 @@ pub(super) struct KernelDomain {
 pub(super) struct SeatedThread {
     pub(super) thread: ThreadRef,
     pub(super) enforced: KernelEnforcement,
+    pub(super) watch: EnforcedWatch,
     pub(super) clock: ThreadClock,
     /// CPU time of the thread at its last reading, which was at the time `at`.
     pub(super) used: Span,

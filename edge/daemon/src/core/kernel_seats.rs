@@ -12,7 +12,7 @@ use slackline_live::mechanism::{
     Bound, Demand, EnforceTarget, Interference, KernelEnforcement, MechanismError,
     check_interference,
 };
-use slackline_live::session::{JoinId, JoinTarget};
+use slackline_live::session::{EnforcedChange, JoinId, JoinTarget, RequestError, SessionEvents};
 use slackline_service::{JoiningDomain, Name, Seats, Terms, WorldError};
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuShare, DomId, Reservation, Span};
@@ -111,7 +111,9 @@ impl Scheduler {
     ) -> Result<(), WorldError> {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let is_other = known.identity.is_some_and(|identity| identity != seats.identity);
-        let (places, demand) = (known.places.clone(), exact(known.terms));
+        let (places, each) = (known.places.clone(), known.terms.each());
+        // The reservation is a hard limit.
+        let demand = Demand::Time(each, Bound::Exact);
         let wanted = |number: usize| seats.vcpus.get(number).copied().flatten();
         let mut new = Vec::new();
         for (number, place) in places.iter().enumerate() {
@@ -132,7 +134,7 @@ impl Scheduler {
                 .session
                 .enforce(by, &target, demand)
                 .map_err(|error| refused(&error))
-                .and_then(|enforced| self.seated_thread(thread, enforced))?;
+                .and_then(|enforced| self.seated_thread((&target, thread), each, enforced))?;
             if let Some(known) = self.domains.get_mut(&domain)
                 && let Some(kernel) = &mut known.kernel
             {
@@ -172,7 +174,8 @@ impl Scheduler {
 
     fn seated_thread(
         &mut self,
-        thread: ThreadRef,
+        (target, thread): (&EnforceTarget, ThreadRef),
+        each: Reservation,
         enforced: KernelEnforcement,
     ) -> Result<SeatedThread, WorldError> {
         if self.is_kept {
@@ -183,7 +186,8 @@ impl Scheduler {
         let read = clock.and_then(|clock| clock.read().map(|used| (clock, used)));
         match read {
             Ok((clock, used)) => {
-                Ok(SeatedThread { thread, enforced, clock, used, at: self.session.now() })
+                let watch = self.session.watch_enforced(target, &thread, each);
+                Ok(SeatedThread { thread, enforced, watch, clock, used, at: self.session.now() })
             }
             Err(_) => {
                 let _ = self.session.end_enforced(&enforced);
@@ -225,6 +229,13 @@ impl Scheduler {
         if self.domains.get(&domain).is_some_and(|known| known.kernel.is_some()) {
             self.unseat_by_kernel(domain);
         }
+    }
+
+    /// Lets the kernel enforce again for the threads of a domain that other programs control.
+    pub(super) fn resume_kernel(&mut self, domain: DomId) -> Result<(), RequestError> {
+        let known = self.domains.get_mut(&domain).and_then(|known| known.kernel.as_mut());
+        let mut seated = known.into_iter().flat_map(|kernel| kernel.seated.iter_mut().flatten());
+        seated.try_for_each(|seated| self.session.resume_enforced(&mut seated.watch))
     }
 
     /// Moves a domain to another mechanism, or changes the parameters that the kernel enforces for
@@ -272,9 +283,13 @@ impl Scheduler {
     }
 
     /// Adds the CPU time of deadline threads since the last reading to the session's records.
-    /// Applies the enforcement again to threads that another program has changed. Returns the
-    /// domains whose threads have ended, and empties their places.
-    pub(super) fn look_at_kernel(&mut self, records: &mut Vec<Entry>) -> Vec<ShrunkDomain> {
+    /// Adds changes to these threads that the kernel's enforcement did not order to `seen`. Returns
+    /// the domains whose threads have ended, and empties their places.
+    pub(super) fn look_at_kernel(
+        &mut self,
+        records: &mut Vec<Entry>,
+        seen: &mut SessionEvents,
+    ) -> Vec<ShrunkDomain> {
         let now = self.session.now();
         let (mut shrunk, mut ended) = (Vec::new(), Vec::new());
         for (&domain, known) in &mut self.domains {
@@ -293,7 +308,13 @@ impl Scheduler {
                 let (vcpu, from, used) = (id.vcpu(), seated.at, all.left_after(seated.used));
                 records.push(Entry::Record(Record::Elsewhere { vcpu, from, to: now, used }));
                 (seated.used, seated.at) = (all, now);
-                let _ = self.session.repair_enforced(&seated.enforced);
+                for change in self.session.look_at_enforced(&mut seated.watch) {
+                    match change {
+                        EnforcedChange::Meddled(finding) => seen.meddled.push((id, finding)),
+                        EnforcedChange::Contested(finding) => seen.contested.push((id, finding)),
+                        EnforcedChange::Settled => seen.settled.push(id),
+                    }
+                }
             }
         }
         for (domain, number) in ended {
@@ -312,10 +333,4 @@ fn longest_slice(refused: Span, fits: impl Fn(Span) -> bool) -> Span {
         if fits(Span::from_us(middle)) { good = middle } else { bad = middle }
     }
     Span::from_us(good)
-}
-
-/// Returns the slice and period of each vCPU of a domain, as a hard limit for the kernel to
-/// enforce.
-fn exact(terms: Terms) -> Demand {
-    Demand::Time(terms.each(), Bound::Exact)
 }

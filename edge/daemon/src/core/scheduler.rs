@@ -392,8 +392,8 @@ impl Scheduler {
     /// requires.
     pub(super) fn resume(&mut self, domain: DomId) -> Result<(), WorldError> {
         if self.domains.get(&domain).is_some_and(|known| known.kernel.is_some()) {
-            // Such a domain is never paused.
-            return Ok(());
+            // Such a domain is never paused, but it can be contested.
+            return self.resume_kernel(domain).map_err(declined_request);
         }
         let ids = self.seated(domain);
         let now = self.session.now();

@@ -66,7 +66,11 @@ impl WaitingCommand {
         let wait = move || {
             let pid = getpid().as_raw_nonzero().get();
             rustix::io::write(&pid_writer, &pid.to_ne_bytes())?;
-            wait_at(&waits_at, parent)
+            wait_at(&waits_at, parent)?;
+            // The command must not inherit that this process ignores this signal.
+            // SAFETY: the call installs no handler, so the signal runs no code of this process.
+            let _ = unsafe { libc::signal(libc::SIGTTOU, libc::SIG_DFL) };
+            Ok(())
         };
         // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
         unsafe {

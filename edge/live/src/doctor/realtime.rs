@@ -15,6 +15,7 @@ use super::probe::{
     Host, ProbeError, Verdict, not_understood, on_own_thread, read, read_if_there, read_list,
     read_number,
 };
+use crate::mechanism::fair_server_share;
 use crate::vcpus::recognise;
 use slackline_fence::{BudgetLimit, room_of};
 use slackline_linux::sys::{
@@ -150,13 +151,18 @@ fn rt_group_without_budget(host: &Host) -> Result<Verdict, ProbeError> {
     .hint("keep all real-time threads in the root cgroup, or boot with rt_group_sched=0"))
 }
 
-/// Returns the maximum share of each CPU that the kernel gives to real-time threads. If the kernel
-/// has no limit, the share is one CPU. If the limit cannot be read, the kernel's default is
-/// returned.
+/// Returns the maximum share of each CPU that the kernel gives to real-time threads. If the limit
+/// cannot be read, the kernel's default is returned.
 #[must_use]
 pub fn real_time_limit() -> CpuShare {
     const DEFAULT: CpuShare = CpuShare::from_ppm(950_000);
-    limit().map_or(DEFAULT, |limit| limit.map_or(CpuShare::ONE, |limit| limit.min(CpuShare::ONE)))
+    beside_fair_server(limit().unwrap_or(Some(DEFAULT)), fair_server_share())
+}
+
+/// Returns the share that real-time threads receive under the limit of their classes, `None` for no
+/// limit, beside a fair server that gives a share to ordinary threads.
+fn beside_fair_server(limit: Option<CpuShare>, server: CpuShare) -> CpuShare {
+    limit.unwrap_or(CpuShare::ONE).min(CpuShare::ONE.less(server))
 }
 
 /// Returns the kernel's limit of real-time classes, as a share of each CPU. `None` if the kernel
@@ -280,6 +286,15 @@ mod tests {
 
     fn room(most: u64) -> Result<BudgetLimit, String> {
         Ok(BudgetLimit { group: "/cpu/machine/web/vcpu0".into(), most, period: 1_000_000 })
+    }
+
+    #[test]
+    fn real_time_limit_leaves_the_fair_server_its_share() {
+        let share = CpuShare::from_ppm;
+        assert_eq!(beside_fair_server(None, share(50_000)), share(950_000));
+        assert_eq!(beside_fair_server(None, share(0)), CpuShare::ONE);
+        assert_eq!(beside_fair_server(Some(share(800_000)), share(50_000)), share(800_000));
+        assert_eq!(beside_fair_server(Some(share(950_000)), share(100_000)), share(900_000));
     }
 
     #[test]

@@ -66,6 +66,9 @@ pub(super) struct Vcpu {
     pub(super) vcpu: VcpuId,
     pub(super) handle: Arc<VcpuHandle>,
     pub(super) threads: BTreeMap<Tid, ThreadRecord>,
+    /// Virtual time of a process tree: the largest value so far of the least CPU time received among
+    /// its runnable threads.
+    pub(super) virtual_time: Span,
     /// True if the vCPU is a process tree, whose threads can start and end while the tree is
     /// scheduled.
     pub(super) is_tree: bool,
@@ -102,8 +105,8 @@ pub(super) struct ThreadRecord {
     /// run.
     pub(super) on_cpu_since: Option<Time>,
     /// CPU time received. Of the threads of a tree, the thread with the least value runs first.
-    /// When a thread wakes, its value is raised to the least value of the tree's runnable threads.
-    /// Otherwise the thread would catch up on the time in which it was blocked.
+    /// When a thread wakes, its value is raised to the tree's virtual time. Otherwise the thread
+    /// would catch up on the time in which it was blocked.
     pub(super) received: Span,
     /// True if the thread has run since it woke. If it has not run, it may have been woken only
     /// because its cgroup was thawed.
@@ -133,6 +136,7 @@ impl Vcpu {
             vcpu,
             handle,
             threads,
+            virtual_time: Span::ZERO,
             is_tree,
             is_wide,
             hard_limit,
@@ -474,18 +478,6 @@ impl Decider {
         known.is_some_and(|known| Arc::ptr_eq(&known.thread, thread))
     }
 
-    /// Adds a runnable thread that a process tree has started.
-    fn meet(&mut self, thread: &Arc<WatchedThread>, since: Time) {
-        let vcpu = thread.vcpu;
-        let Some(known) = self.get_mut(vcpu).filter(|known| Arc::ptr_eq(&known.home, &thread.home))
-        else {
-            return;
-        };
-        let thread = Arc::clone(thread);
-        let least = known.least_received();
-        known.threads.insert(thread.tid, ThreadRecord::new(thread, true, since, least));
-    }
-
     /// Updates the state of a thread, or removes the thread if it has ended. The kernel reports a
     /// thread that Slackline has stopped as blocked, and such reports are ignored. Events on
     /// different CPUs, such as a block and a wake-up, may be read in the wrong order. Then the
@@ -493,13 +485,15 @@ impl Decider {
     fn note(&mut self, thread: &WatchedThread, what: ThreadEventKind, since: Time) {
         let Some(vcpu) = &mut self.vcpus[thread.vcpu.slot()] else { return };
         let is_awake = what != ThreadEventKind::SwitchedOut { ready: false };
+        if let Some(known) = vcpu.threads.get_mut(&thread.tid) {
+            known.count(what, since);
+        }
         if !is_awake && thread.is_of_tree && thread.is_ending() {
             vcpu.forget_thread(thread.tid);
             return;
         }
         let (is_stopped, least) = (vcpu.is_stopped(), vcpu.least_received());
         let Some(known) = vcpu.threads.get_mut(&thread.tid) else { return };
-        known.count(what, since);
         if !is_stopped && since >= known.since {
             if is_awake && !known.is_awake {
                 known.received = known.received.max(least);

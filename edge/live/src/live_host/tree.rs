@@ -220,11 +220,14 @@ struct Audit<'a> {
 }
 
 impl Vcpu {
-    /// Returns the least CPU time received among the runnable threads of the tree. Zero if none is
-    /// runnable.
-    pub(super) fn least_received(&self) -> Span {
+    /// Returns the virtual time of the tree: the least CPU time received among its runnable threads.
+    /// It never falls, and it stays the same while no thread is runnable. A thread that wakes then
+    /// has no claim to the time in which it was blocked.
+    pub(super) fn least_received(&mut self) -> Span {
         let awake = self.threads.values().filter(|known| known.is_awake);
-        awake.map(|known| known.received).min().unwrap_or(Span::ZERO)
+        let least = awake.map(|known| known.received).min();
+        self.virtual_time = self.virtual_time.max(least.unwrap_or(Span::ZERO));
+        self.virtual_time
     }
 
     /// Returns the threads of a tree that should run first in a timeslice, in order. The list is
@@ -261,9 +264,13 @@ impl Vcpu {
     /// is unknown. Another thread may have waited for the ended thread and be runnable now. So all
     /// threads count as runnable until they are resumed and events show their state.
     pub(super) fn forget_thread(&mut self, tid: Tid) {
+        let least = self.least_received();
         self.threads.remove(&tid);
         if self.is_stopped() {
-            self.threads.values_mut().for_each(|known| known.is_awake = true);
+            for known in self.threads.values_mut().filter(|known| !known.is_awake) {
+                known.is_awake = true;
+                known.received = known.received.max(least);
+            }
         }
     }
 }
@@ -329,6 +336,18 @@ impl Decider {
     /// Returns true if a thread of a vCPU is runnable, as far as events and audits have shown.
     fn has_awake_thread(&self, vcpu: VcpuId) -> bool {
         self.get(vcpu).is_some_and(|known| known.threads.values().any(|known| known.is_awake))
+    }
+
+    /// Adds a runnable thread that a process tree has started.
+    pub(super) fn meet(&mut self, thread: &Arc<WatchedThread>, since: Time) {
+        let vcpu = thread.vcpu;
+        let Some(known) = self.get_mut(vcpu).filter(|known| Arc::ptr_eq(&known.home, &thread.home))
+        else {
+            return;
+        };
+        let thread = Arc::clone(thread);
+        let least = known.least_received();
+        known.threads.insert(thread.tid, ThreadRecord::new(thread, true, since, least));
     }
 
     /// Applies the result of an audit to a tree. The state of a thread that was read from the

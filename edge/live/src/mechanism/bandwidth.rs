@@ -44,7 +44,7 @@ impl DeadlineBandwidth {
     pub fn read(online: CpuSet) -> io::Result<DeadlineBandwidth> {
         let cpus = online.iter().count() as u64;
         let each = limit_ppm(&number_at("sched_rt_runtime_us")?, &number_at("sched_rt_period_us")?);
-        let servers = online.iter().map(|cpu| servers_ppm(cpu.index())).sum();
+        let servers = online.iter().map(|cpu| servers_ppm(cpu.index(), &SERVERS)).sum();
         let (threads, count) = deadline_threads();
         let share = |ppm: u64| CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(u32::MAX));
         Ok(DeadlineBandwidth {
@@ -85,16 +85,23 @@ fn limit_ppm(runtime: &str, period: &str) -> u64 {
     runtime * 1_000_000 / period.max(1)
 }
 
-/// Returns the share of one CPU that the kernel's servers reserve, in millionths. If debugfs cannot
-/// be read, returns the kernel's default.
-fn servers_ppm(cpu: usize) -> u64 {
+/// Returns the share of each CPU that the kernel's fair server gives to ordinary threads, also
+/// while real-time threads are runnable. Zero if the kernel has no fair server.
+#[must_use]
+pub fn fair_server_share() -> CpuShare {
+    CpuShare::from_ppm(u32::try_from(servers_ppm(0, &SERVERS[..1])).unwrap_or(u32::MAX))
+}
+
+/// Returns the share of one CPU that these servers of the kernel reserve, in millionths. If debugfs
+/// cannot be read, returns the kernel's default.
+fn servers_ppm(cpu: usize, servers: &[&str]) -> u64 {
     let debugfs = Path::new("/sys/kernel/debug/sched");
-    let of = |server: &str| {
+    let of = |server: &&str| {
         let folder = debugfs.join(server).join(format!("cpu{cpu}"));
         let number = |file| fs::read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok();
         Some(number("runtime")? * 1_000_000 / number("period")?.max(1))
     };
-    let found: Vec<u64> = SERVERS.into_iter().filter_map(of).collect();
+    let found: Vec<u64> = servers.iter().filter_map(of).collect();
     let has_server = KernelVersion::of_host().is_ok_and(|version| version >= FIRST_WITH_SERVER);
     if found.is_empty() && has_server { FAIR_SERVER } else { found.iter().sum() }
 }

@@ -78,13 +78,8 @@ impl KernelMechanism for Deadline {
         self.check(target, demand)?;
         let each = time(demand)?;
         let online = online_cpus().map_err(|source| MechanismError::NoCpus { source })?;
-        let threads = match target {
-            EnforceTarget::Vcpus(threads) => &threads[..],
-            EnforceTarget::Tree(root) | EnforceTarget::Command(root) => std::slice::from_ref(root),
-            EnforceTarget::Group(_) => &[],
-        };
         let mut done = KernelEnforcement::default();
-        for thread in threads {
+        for thread in target.threads() {
             let held = match fence.hold(thread, Hold::Nothing) {
                 Ok(held) => held,
                 Err(error) => {

@@ -17,7 +17,7 @@ use slackline_linux::thread::ThreadRef;
 
 /// Time after a member joins in which the program that started its threads may still move them. For
 /// example, libvirt puts each vCPU into its own cgroup.
-const PLACED_WITHIN: Span = Span::from_secs(2);
+pub(super) const PLACED_WITHIN: Span = Span::from_secs(2);
 
 /// Record of changes to a member's threads that the session did not order.
 #[derive(Debug, Default)]

@@ -6,10 +6,10 @@
 //! [interference](crate::mechanism::check_interference) with the members.
 
 use slackline_fence::{FenceError, GiveBackError};
-use slackline_linux::sys::Tid;
-use slackline_units::Enforcement;
+use slackline_linux::thread::ThreadRef;
+use slackline_units::{Enforcement, Reservation};
 
-use super::Session;
+use super::{EnforcedChange, EnforcedWatch, RequestError, Session};
 use crate::mechanism::{
     Demand, EnforceTarget, KernelEnforcement, MechanismError, kernel_mechanism, mechanism,
 };
@@ -58,12 +58,30 @@ impl Session {
         enforced.end(&mut self.fence)
     }
 
-    /// Applies the kernel's enforcement again to threads whose scheduling another program has
-    /// changed. Returns the threads that had been changed.
-    pub fn repair_enforced(&mut self, enforced: &KernelEnforcement) -> Vec<Tid> {
-        let held = enforced.tids.iter().filter_map(|&tid| self.fence.thread(tid));
-        // A thread that has exited is ignored here.
-        let changed = held.filter(|held| matches!(held.differs(), Ok(Some(_))));
-        changed.filter(|held| held.undo().is_ok()).map(|held| held.thread().tid()).collect()
+    /// Starts watching a thread for which the kernel enforces `reserved` by `SCHED_DEADLINE`.
+    #[must_use]
+    pub fn watch_enforced(
+        &self,
+        target: &EnforceTarget,
+        thread: &ThreadRef,
+        reserved: Reservation,
+    ) -> EnforcedWatch {
+        let since = (&self.fence, self.host.now());
+        EnforcedWatch::new((target, thread), (Some(reserved), None), since)
+    }
+
+    /// Looks for changes to a thread for which the kernel enforces CPU time, and undoes or respects
+    /// them.
+    pub fn look_at_enforced(&mut self, watch: &mut EnforcedWatch) -> Vec<EnforcedChange> {
+        watch.look(&mut self.fence, self.host.now())
+    }
+
+    /// Lets the kernel enforce again for a contested thread.
+    ///
+    /// # Errors
+    /// If a change of another program keeps the thread from running, or cannot be undone.
+    pub fn resume_enforced(&mut self, watch: &mut EnforcedWatch) -> Result<(), RequestError> {
+        let resumed = watch.resume(&mut self.fence);
+        resumed.map_err(|finding| RequestError::Contested { finding: Box::new(finding) })
     }
 }

@@ -37,7 +37,7 @@ use slackline_linux::thread::{Stat, ThreadRef};
 pub(super) const LOOK_INTERVAL: Span = Span::from_ms(50);
 
 /// Minimum interval between two checks of a member's cgroups. Each check reads a few files.
-const AROUND_INTERVAL: Span = Span::from_secs(1);
+pub(super) const AROUND_INTERVAL: Span = Span::from_secs(1);
 /// Maximum number of members whose cgroups are checked in one round. Requests to the daemon wait
 /// during a round.
 const AROUND_AT_ONCE: usize = 16;
@@ -45,11 +45,11 @@ const AROUND_AT_ONCE: usize = 16;
 /// Number of times that a target must escape within [`OWN_WITHIN`] to be stopped: leave its CPUs or
 /// its cgroup, or take a priority above all vCPUs. A program that sets the affinity of its threads
 /// only when it starts escapes less often.
-const OWN_AT_MOST: usize = 4;
+pub(super) const OWN_AT_MOST: usize = 4;
 /// Time within which a target is stopped if it escapes [`OWN_AT_MOST`] times.
-const OWN_WITHIN: Span = Span::from_secs(10);
+pub(super) const OWN_WITHIN: Span = Span::from_secs(10);
 /// Time for which a target is stopped after it has escaped too often.
-const STOPPED_FOR: Span = Span::from_secs(1);
+pub(super) const STOPPED_FOR: Span = Span::from_secs(1);
 
 impl Session {
     /// Checks all members for changes that the session did not order.
@@ -410,6 +410,13 @@ impl Session {
                 return found;
             }
         }
+        if let Some((group, limit)) = self.fence.cut_budget(tid) {
+            let file = group.join("cpu.rt_runtime_us");
+            let found = sort(ForeignChange::Limited { tid, group, limit }, file);
+            if found.is_some() {
+                return found;
+            }
+        }
         if let Some(cpuset) = self.hindering_cpuset(row, tid)
             && let Ok(allowed) = get_affinity(tid)
         {
@@ -503,7 +510,9 @@ impl Session {
                 frozen.flatten().is_none()
             }
             ForeignChange::Limited { tid, .. } => match (around(*tid), before(*tid)) {
-                (Some(now), Some(before)) => now.limited(before).is_none(),
+                (Some(now), Some(before)) => {
+                    now.limited(before).is_none() && self.fence.cut_budget(*tid).is_none()
+                }
                 _ => true,
             },
             ForeignChange::Stopped { pid } => !is_stopped(*pid, *pid),
@@ -511,7 +520,7 @@ impl Session {
     }
 }
 
-fn is_stopped(pid: Tid, tid: Tid) -> bool {
+pub(super) fn is_stopped(pid: Tid, tid: Tid) -> bool {
     Stat::of(pid, tid).is_ok_and(Stat::stopped)
 }
 

@@ -50,7 +50,8 @@ fn put_up(
         notice.switch_off();
     }
     let priority = ladder.next(state.priority);
-    let was_up = state.priority.replace(priority).is_some() && !state.is_held;
+    // Setting another priority queues the threads of a tree anew, in any order.
+    let is_same = state.priority.replace(priority) == Some(priority) && !state.is_held;
     let kept = keep_on(handle, assignment.cpu);
     let raised = and_then(kept, || match &handle.threads {
         HeldThreads::Each(members) => each(members, |held| held.raise(priority)),
@@ -59,7 +60,7 @@ fn put_up(
     and_then(raised, || let_go(handle, state))?;
     match &handle.threads {
         // In reverse order, since each call puts its thread before the threads of earlier calls.
-        HeldThreads::Tree(tree) if !was_up => assignment
+        HeldThreads::Tree(tree) if !is_same => assignment
             .front
             .iter()
             .rev()

@@ -9,6 +9,7 @@ mod kept_places;
 mod late_timers;
 mod recorder;
 mod stopping;
+mod virtual_time;
 mod wakes;
 
 /// Runs as the keeper process of a session, if a test has started this program as a keeper.

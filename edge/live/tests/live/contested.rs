@@ -5,14 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Target, begin};
+use crate::common::{self, Target, begin, cpus, options};
 use crate::escapes::{Group, NOTICED, Open, is_real_time, scheduled};
 use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, online_cpus, set_affinity,
     set_scheduling,
 };
 use slackline_linux::thread::ThreadRef;
-use slackline_live::session::{ForeignChange, JoinTarget};
+use slackline_live::mechanism::{Bound, Demand, EnforceTarget};
+use slackline_live::session::{EnforcedChange, ForeignChange, JoinTarget, Session};
+use slackline_units::{Enforcement, Reservation, Span};
 
 /// A cgroup with the version 1 controller `cpu` in which real-time threads are allowed.
 pub(crate) struct CpuGroup(pub(crate) PathBuf);
@@ -125,6 +127,78 @@ fn target_is_contested_while_limited_by_quota_of_another_program() {
         contests_until_undone(&target, who(&target), (|| write(set), || write(unset)), names_it);
         drop(target);
     }
+}
+
+/// Real-time threads of such a cgroup are stopped for nearly all of each period.
+#[test]
+fn target_is_contested_while_its_real_time_budget_is_cut() {
+    let Some(_alone) = begin() else { return };
+    for who in [whole, thread] {
+        let target = Target::spinner();
+        let group = CpuGroup::with(target.pid());
+        let file = group.as_ref().map(|group| group.0.join("cpu.rt_runtime_us"));
+        let Some(file) = file.filter(|file| file.exists()) else {
+            drop(target);
+            println!("skipped: needs cgroups with real-time budgets");
+            return;
+        };
+        let write = |text: &str| fs::write(&file, text).unwrap();
+        let names_it = |finding: &ForeignChange| match finding {
+            ForeignChange::Limited { group, limit, .. } => {
+                file.starts_with(group) && limit == "1000 1000000"
+            }
+            _ => false,
+        };
+        let change = (|| write("1000"), || write("500000"));
+        contests_until_undone(&target, who(&target), change, names_it);
+        drop(target);
+    }
+}
+
+/// A class that root gives to a vCPU of libvirt stays, also if the kernel enforces.
+#[test]
+fn libvirt_vcpu_under_sched_deadline_is_contested_after_class_change() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let Some(_group) = LibvirtGroup::with(target.pid()) else {
+        println!("skipped: needs cgroups of version 2 that can be written");
+        return;
+    };
+    let state = tempfile::tempdir().unwrap();
+    let mut session = Session::open(&options(cpus(1), state.path())).unwrap();
+    let thread = ThreadRef::open(target.pid(), target.pid()).unwrap();
+    let each = Reservation::new(Span::from_ms(1), Span::from_ms(10)).unwrap();
+    let (who, demand) =
+        (EnforceTarget::Vcpus(vec![thread.clone()]), Demand::Time(each, Bound::Exact));
+    let enforced = session.enforce(Enforcement::Deadline, &who, demand).unwrap();
+    let mut watch = session.watch_enforced(&who, &thread, each);
+    let class = || get_scheduling(target.pid()).unwrap().class;
+    let set = |class| {
+        set_scheduling(target.pid(), &SchedulingOf { class, reset_on_fork: true }).unwrap();
+    };
+    let mut looks = |length| {
+        let until = Instant::now() + length;
+        let mut seen = Vec::new();
+        while Instant::now() < until {
+            seen.append(&mut session.look_at_enforced(&mut watch));
+            common::nap();
+        }
+        seen
+    };
+    assert_eq!(looks(Duration::from_millis(300)), []);
+    set(Scheduling::Batch { nice: 0 });
+    let finding = ForeignChange::Class { tid: target.pid(), class: Scheduling::Batch { nice: 0 } };
+    assert_eq!(looks(NOTICED), [EnforcedChange::Contested(finding)]);
+    assert_eq!(class(), Scheduling::Batch { nice: 0 });
+    // A second change is no undoing of the first.
+    set(Scheduling::Idle);
+    assert_eq!(looks(NOTICED), []);
+    set(Scheduling::Other { nice: 0 });
+    assert_eq!(looks(NOTICED), [EnforcedChange::Settled]);
+    assert!(matches!(class(), Scheduling::Deadline { .. }), "{:?}", class());
+    session.end_enforced(&enforced).unwrap();
+    assert_eq!(class(), Scheduling::Other { nice: 0 });
+    session.close(&mut Vec::new()).unwrap();
 }
 
 /// A cgroup with a name that only libvirt gives, below the systemd slice of all VMs.

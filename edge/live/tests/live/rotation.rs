@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::common::{self, begin, cpus, options, request, share};
 use crate::escapes::Group;
@@ -237,4 +237,32 @@ fn thread_share_on_two_cpus_is_at_least_half_the_average() {
     }
     is_even(Held { cpus: 2, slice: Span::from_ms(40), ..HELD });
     is_even(Held { cpus: 2, slice: Span::from_ms(40), kind: "threads", ..HELD });
+}
+
+/// A second tree has the earlier deadline in each of its periods, so the first tree is preempted and
+/// its priority changes in the middle of a slice.
+#[test]
+fn threads_of_preempted_tree_receive_equal_time() {
+    let Some(_alone) = begin() else { return };
+    let (members, other) = (Members::start("processes", 0), Members::start("processes", 0));
+    let state = tempfile::tempdir().unwrap();
+    let mut session = Session::open(&options(cpus(1), state.path())).unwrap();
+    for (who, slice, period) in [(&members, 65_000, 125_000), (&other, 18_000, 50_000)] {
+        let joining = request(JoinTarget::Tree(who.pid()), share(slice, period, true));
+        session.join(vec![joining]).unwrap();
+    }
+    let mut go_on = |length: Duration| {
+        let until = Instant::now() + length;
+        while Instant::now() < until {
+            session.poll(&mut Vec::new()).unwrap();
+            let _ = session.wait(&[], Span::from_ms(10));
+        }
+        members.used()
+    };
+    let before = go_on(Duration::from_millis(500));
+    let after = go_on(Duration::from_secs(4));
+    session.close(&mut Vec::new()).unwrap();
+    let received: Vec<Span> = after.iter().zip(&before).map(|(now, then)| *now - *then).collect();
+    let (least, most) = (received.iter().min().unwrap(), received.iter().max().unwrap());
+    assert!(*most <= *least + Span::from_ms(65 + 35), "{received:?}");
 }

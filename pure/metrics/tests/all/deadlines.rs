@@ -54,6 +54,20 @@ fn deadlines_of_reservation_with_phase_move_when_clock_is_set() {
     assert_eq!(judged(&ran(1_599)).1, 2);
 }
 
+/// A vCPU wakes at 50 ms and receives its slice at 96 ms and at 216 ms. From 100 to 200 ms it
+/// receives less than its slice, but its periods are from 50 to 150 ms and from 150 to 250 ms.
+#[test]
+fn period_that_begins_at_wake_is_judged_at_its_own_end() {
+    let judge = |parameters: &str| {
+        let mut script = Script::new(&["a"]).promised(0, 0, 20_000, 100_000).woke(0, 50_000);
+        script.header.parameters = parameters.into();
+        let vcpu = script.ran(0, 96_000, 116_000).ran(0, 216_000, 236_000).first_ended(260_000);
+        (vcpu.deadlines, vcpu.misses)
+    };
+    assert_eq!(judge("unblocking = \"new-period\""), (Some(2), Some(0)));
+    assert_eq!(judge(""), (Some(1), Some(1)));
+}
+
 #[test]
 fn slice_short_by_one_microsecond_is_a_deadline_miss() {
     let script = awake().used(0, 0, (0, 2_000, 1_999), (0, true));

@@ -1,0 +1,282 @@
+//! Changes that the kernel's enforcement did not order, to a thread whose CPU time the kernel
+//! enforces. The rules are those of the session's own members: a change by the target itself is
+//! undone, and a change by an administrator is respected.
+//!
+//! A stopped or frozen thread stays in its class, so its limit lasts. A vCPU of libvirt whose class
+//! was changed leaves the enforcement until the change is undone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use slackline_units::{Reservation, Span, Time};
+
+use super::contest::{Changes, PLACED_WITHIN, is_of_libvirt};
+use super::finding::ForeignChange;
+use super::outside_changes::{
+    AROUND_INTERVAL, LOOK_INTERVAL, OWN_AT_MOST, OWN_WITHIN, STOPPED_FOR, is_stopped,
+};
+use crate::mechanism::EnforceTarget;
+use slackline_fence::{Fence, HandoverState};
+use slackline_linux::cgroup::{Credentials, Hierarchies, Surroundings, may_move};
+use slackline_linux::step::Hold;
+use slackline_linux::sys::{Scheduling, get_scheduling, online_cpus};
+use slackline_linux::thread::ThreadRef;
+
+/// Event about a thread whose CPU time the kernel enforces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnforcedChange {
+    /// The thread was changed, and the change was undone.
+    Meddled(ForeignChange),
+    /// The thread was changed, and another program keeps control of it.
+    Contested(ForeignChange),
+    /// The change for which the thread was contested was undone, and the kernel enforces again.
+    Settled,
+}
+
+/// Watches one thread whose CPU time the kernel enforces for changes by other programs and by the
+/// thread itself.
+#[derive(Debug)]
+pub struct EnforcedWatch {
+    thread: ThreadRef,
+    /// Means of stopping the target if it leaves its limit repeatedly.
+    hold: Hold,
+    /// Slice and period of the thread under `SCHED_DEADLINE`. `None` if a cgroup enforces.
+    reserved: Option<Reservation>,
+    /// Class of the thread before the enforcement. `None` if the fence does not hold it.
+    original: Option<Scheduling>,
+    /// Cgroup that enforces the limit, with the limit as the kernel writes it. `None` under
+    /// `SCHED_DEADLINE`.
+    limit: Option<(PathBuf, String)>,
+    is_of_libvirt: bool,
+    changes: Changes,
+}
+
+impl EnforcedWatch {
+    /// Longest time between two calls of [`look`](EnforcedWatch::look).
+    pub const INTERVAL: Span = LOOK_INTERVAL;
+
+    /// Starts watching a thread whose CPU time the kernel enforces since `now`. `reserved` is its
+    /// reservation under `SCHED_DEADLINE`, and `group` the cgroup that enforces otherwise.
+    #[must_use]
+    pub fn new(
+        (target, thread): (&EnforceTarget, &ThreadRef),
+        (reserved, group): (Option<Reservation>, Option<&Path>),
+        (fence, now): (&Fence, Time),
+    ) -> EnforcedWatch {
+        let (pid, tid) = (thread.pid(), thread.tid());
+        let mut changes = Changes::default();
+        changes.begin(now, Some(tid));
+        let around = Hierarchies::read().ok().and_then(|of| of.around(pid, tid));
+        changes.before.extend(around.map(|around| (tid, around)));
+        EnforcedWatch {
+            thread: thread.clone(),
+            hold: match target {
+                EnforceTarget::Vcpus(_) => Hold::Thread,
+                _ => Hold::Process,
+            },
+            reserved: reserved.filter(|_| group.is_none()),
+            original: fence.original(tid).map(|original| original.scheduling.class),
+            limit: group.and_then(|group| Some((group.to_path_buf(), limit_of(group)?))),
+            is_of_libvirt: is_of_libvirt(pid),
+            changes,
+        }
+    }
+
+    /// Returns true if the thread has exited.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.thread.is_gone().unwrap_or(false)
+    }
+
+    /// Looks for changes, and undoes or respects them. It must be called each
+    /// [`INTERVAL`](EnforcedWatch::INTERVAL).
+    pub fn look(&mut self, fence: &mut Fence, now: Time) -> Vec<EnforcedChange> {
+        let mut seen = Vec::new();
+        if self.changes.stopped_until.is_some_and(|until| until <= now) {
+            self.end_stop(fence);
+        }
+        if !matches!(self.changes.found, Some(ForeignChange::Class { .. })) {
+            seen.extend(self.look_at_class(fence, now));
+        }
+        let is_due = |looked: Time| now.since(looked) >= AROUND_INTERVAL;
+        if seen.is_empty() && self.changes.looked.is_none_or(is_due) {
+            self.changes.looked = Some(now);
+            seen.extend(self.look_around(fence, now));
+        }
+        seen
+    }
+
+    /// Lets the kernel enforce again for a contested thread, also if its class stays changed.
+    ///
+    /// # Errors
+    /// The change that keeps the thread from running, or that cannot be undone.
+    pub fn resume(&mut self, fence: &mut Fence) -> Result<(), ForeignChange> {
+        match self.changes.found.clone() {
+            Some(found) if self.is_undone(&found) || self.is_of_class(&found) => {
+                if self.take_back(fence) { Ok(()) } else { Err(found) }
+            }
+            Some(found) => Err(found),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the class of a deadline thread.
+    fn look_at_class(&mut self, fence: &mut Fence, now: Time) -> Option<EnforcedChange> {
+        let tid = self.thread.tid();
+        let held = fence.thread(tid).filter(|_| self.reserved.is_some())?.clone();
+        let drift = held.differs().ok()??;
+        let Some(class) = drift.class.map(|is| is.class) else {
+            // A CPU or a cpuset has changed. That is no escape, since the class stays the same.
+            let _ = held.undo();
+            return None;
+        };
+        let finding = ForeignChange::Class { tid, class };
+        if !self.is_of_libvirt {
+            match held.undo() {
+                Ok(()) => {
+                    self.note_escape(fence, now);
+                    return Some(EnforcedChange::Meddled(finding));
+                }
+                Err(error) if error.means_gone() => return None,
+                Err(_) => {}
+            }
+        }
+        let original = held.leave(HandoverState { stays_stopped: false, by_cpuset: false }).ok()?;
+        // If the keeper cannot record the new state, it restores the former one.
+        let _ = fence.amend(tid, original);
+        self.changes.found = Some(finding.clone());
+        Some(EnforcedChange::Contested(finding))
+    }
+
+    /// Notes that the thread left its class, and stops the target if it did so too often.
+    fn note_escape(&mut self, fence: &mut Fence, now: Time) {
+        let own = &mut self.changes.own;
+        own.retain(|&then| now.since(then) < OWN_WITHIN);
+        own.push(now);
+        if own.len() < OWN_AT_MOST || self.changes.stopped_until.is_some() {
+            return;
+        }
+        let tid = self.thread.tid();
+        // A target that cannot be stopped only gets its class again each time.
+        let can_stop = fence.add_stop(tid, self.hold).is_ok();
+        let stopped = fence.thread(tid).filter(|_| can_stop).map(|held| held.hold_back());
+        if matches!(stopped, Some(Ok(()))) {
+            self.changes.stopped_until = Some(now + STOPPED_FOR);
+        }
+    }
+
+    fn end_stop(&mut self, fence: &mut Fence) {
+        if fence.drop_stop(self.thread.tid()).is_ok() {
+            self.changes.stopped_until = None;
+            // The stop may have moved the thread to a cgroup and back.
+            self.changes.looked = None;
+        }
+    }
+
+    /// Checks the cgroups of the thread, and whether its process is stopped by a signal.
+    fn look_around(&mut self, fence: &mut Fence, now: Time) -> Option<EnforcedChange> {
+        if self.changes.stopped_until.is_some() {
+            return None;
+        }
+        if let Some(found) = self.changes.found.clone() {
+            let is_back = self.is_undone(&found) && self.take_back(fence);
+            return is_back.then_some(EnforcedChange::Settled);
+        }
+        let around = self.around()?;
+        if self.limit.is_none() && now.since(self.changes.joined) < PLACED_WITHIN {
+            self.changes.forget_surroundings();
+        }
+        if self.changes.before.is_empty() {
+            self.changes.before.push((self.thread.tid(), around.clone()));
+        }
+        let found = self.change_around(&around)?;
+        self.changes.found = Some(found.clone());
+        Some(EnforcedChange::Contested(found))
+    }
+
+    fn change_around(&self, now: &Surroundings) -> Option<ForeignChange> {
+        let (pid, tid) = (self.thread.pid(), self.thread.tid());
+        let (_, before) = self.changes.before.first()?;
+        if let Some((was, is)) = now.moved(before) {
+            let credentials = Credentials::of(tid).and(&self.changes.credentials);
+            let is_own = may_move(&credentials, &was.group, &is.group) && !self.is_of_libvirt;
+            if !(is_own && was.take_back(tid).is_ok()) {
+                return Some(ForeignChange::Moved { tid, group: is.group.clone() });
+            }
+        }
+        if let Some(group) = now.frozen(None) {
+            return Some(ForeignChange::Frozen { tid, group });
+        }
+        if let Some((group, limit)) = &self.limit
+            && let Some(now) = limit_of(group).filter(|now| now != limit)
+        {
+            return Some(ForeignChange::Limited { tid, group: group.clone(), limit: now });
+        }
+        is_stopped(pid, tid).then_some(ForeignChange::Stopped { pid })
+    }
+
+    fn is_undone(&self, found: &ForeignChange) -> bool {
+        let tid = self.thread.tid();
+        match found {
+            ForeignChange::Class { .. } => {
+                let now = get_scheduling(tid).map(|now| now.class).ok();
+                now.is_none() || now == self.original
+            }
+            ForeignChange::Moved { .. } => {
+                let before = self.changes.before.first();
+                let is_back = |now: Surroundings| {
+                    before.is_none_or(|(_, before)| now.moved(before).is_none())
+                };
+                self.around().is_none_or(is_back)
+            }
+            ForeignChange::Frozen { .. } => {
+                self.around().is_none_or(|now| now.frozen(None).is_none())
+            }
+            ForeignChange::Limited { group, .. } => {
+                let limit = self.limit.as_ref().map(|(_, limit)| limit);
+                limit_of(group).is_none_or(|now| Some(&now) == limit)
+            }
+            ForeignChange::Stopped { pid } => !is_stopped(*pid, tid),
+            ForeignChange::Cpus { .. } => true,
+        }
+    }
+
+    /// Returns true for a changed class, which can be undone at any time.
+    fn is_of_class(&self, found: &ForeignChange) -> bool {
+        self.reserved.is_some() && matches!(found, ForeignChange::Class { .. })
+    }
+
+    /// Ends the contest, and reserves CPU time again for a thread whose class was changed. Returns
+    /// false if the kernel refuses that.
+    fn take_back(&mut self, fence: &mut Fence) -> bool {
+        let found = self.changes.found.as_ref();
+        if let Some(each) = self.reserved.filter(|_| found.is_some_and(|it| self.is_of_class(it))) {
+            let tid = self.thread.tid();
+            let Some(held) = fence.thread(tid).cloned() else { return true };
+            let (Ok(original), Ok(online)) = (held.accept(), online_cpus()) else { return false };
+            if held.reserve(each.slice(), each.period(), online).is_err() {
+                return false;
+            }
+            self.original = Some(original.scheduling.class);
+            let _ = fence.amend(tid, original);
+        }
+        self.changes.found = None;
+        true
+    }
+
+    fn around(&self) -> Option<Surroundings> {
+        Hierarchies::read().ok()?.around(self.thread.pid(), self.thread.tid())
+    }
+}
+
+/// Returns the limit of a cgroup as the kernel writes it: CPU time and period, in microseconds.
+/// `None` if the cgroup has no file for a limit.
+fn limit_of(group: &Path) -> Option<String> {
+    let line = |name: &str| {
+        let text = fs::read_to_string(group.join(name)).ok()?;
+        Some(text.trim().to_owned())
+    };
+    let of_version_1 =
+        || Some(format!("{} {}", line("cpu.cfs_quota_us")?, line("cpu.cfs_period_us")?));
+    line("cpu.max").or_else(of_version_1)
+}

@@ -1,0 +1,31 @@
+//! Records of the processes of a live run, which are added to the records of its session.
+
+use slackline_trace::{Entry, Record, Sink};
+use slackline_units::Time;
+
+use crate::outside::ExternalProcesses;
+use crate::processes::ManagedProcesses;
+
+/// Returns new records of load processes, clients and the file server.
+pub(crate) fn take_told(
+    origin: Time,
+    processes: &mut ManagedProcesses,
+    outside: &mut ExternalProcesses,
+) -> Vec<Record> {
+    let mut told = Vec::new();
+    processes.take_jobs(origin, &mut told);
+    outside.take_records(origin, &mut told);
+    told
+}
+
+/// Writes the records of the session and those of load processes to the sink, in order of time.
+pub(crate) fn hand_on<S: Sink>(records: &mut Vec<Entry>, mut told: Vec<Record>, sink: &mut S) {
+    let end = records.pop_if(|entry| matches!(entry, Entry::Record(Record::Ended { .. })));
+    if let Some(Entry::Record(Record::Ended { at })) = end {
+        // Load processes continue until they are ended. Records after the end of the run do not
+        // count.
+        told.retain(|record| record.when().1 <= at);
+    }
+    let told = told.into_iter().map(Entry::Record);
+    records.drain(..).chain(told).chain(end).for_each(|entry| entry.pass_to(sink));
+}
