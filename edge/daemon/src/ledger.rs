@@ -15,6 +15,7 @@ mod error;
 mod hours;
 mod place;
 mod plans;
+mod raises;
 mod rows;
 mod store;
 mod stored;

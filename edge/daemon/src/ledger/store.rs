@@ -93,6 +93,7 @@ impl Store {
         copy_log_on_close(&connection, true).map_err(failed)?;
         connection.execute(HOST, params![boot_id]).map_err(failed)?;
         super::plans::create(&connection).map_err(failed)?;
+        super::raises::create(&connection).map_err(failed)?;
         let files = (which(&path).map_err(|source| LedgerError::files(&path, source))?, None);
         let boot_id = boot_id.to_owned();
         let store = Store {

@@ -57,7 +57,7 @@ pub fn commit<const N: usize>(seq: u64, rows: [(&str, Option<Row>); N]) -> Commi
     });
     let events = events.collect();
     let rows = rows.map(|(called, row)| (name(called), row)).into();
-    Commit { seq, rows, events, kept: Vec::new(), plans: Vec::new() }
+    Commit { rows, events, ..Commit::empty(seq) }
 }
 
 pub fn kept(key: &str, row: Row) -> KeptAnswer {
