@@ -7,6 +7,9 @@ use slackline_service::{
 };
 use slackline_units::{Reservation, Span, Time};
 
+/// Principal that queries the ledger in tests.
+pub const ASKER: Principal = Principal::User(7);
+
 pub fn name(text: &str) -> Name {
     text.parse().expect("the name is valid")
 }
