@@ -102,17 +102,18 @@ fn reserve(args: &Libvirt) -> Result<(), ReservationRefusal> {
     let not_ours = |why: String| ReservationRefusal { why, is_required: false };
     // The connection is opened with full privileges. The metadata is parsed without privileges.
     let client = Client::connect(&args.socket);
+    let own = format!("uid {}", rustix::process::geteuid().as_raw());
     give_up_rights().map_err(|error| not_ours(format!("cannot drop privileges: {error}")))?;
     let mut xml = Vec::new();
-    let most = u64::try_from(hook::LONGEST).unwrap_or(u64::MAX);
-    let read = stdin().take(most + 1).read_to_end(&mut xml);
+    let most = u64::try_from(hook::LONGEST_SEARCHED).unwrap_or(u64::MAX);
+    let read = stdin().take(most).read_to_end(&mut xml);
     read.map_err(|error| not_ours(format!("cannot read the domain XML: {error}")))?;
     let found = hook::read(&xml);
     let found = found
         .map_err(|bad| ReservationRefusal { why: bad.to_string(), is_required: bad.is_required })?;
     let Some(metadata) = found else { return Ok(()) };
     let within = std::time::Duration::from_nanos(args.within.ns());
-    let asked = client.and_then(|client| ask(&mut client.within(within), &metadata));
+    let asked = client.and_then(|client| ask(&mut client.within(within), &metadata, &own));
     asked.map(drop).map_err(|error| {
         let hint = match &error {
             ClientError::Refused(problem) => problem.hint.clone(),
@@ -123,16 +124,16 @@ fn reserve(args: &Libvirt) -> Result<(), ReservationRefusal> {
     })
 }
 
-/// Makes the reservation that a guest's metadata requests. If the reservation exists already,
-/// changes it to what the metadata requests now.
-fn ask(client: &mut Client, metadata: &Metadata) -> Result<Reservation, ClientError> {
+/// Makes the reservation that a guest's metadata requests. If this user (`own`) already made it,
+/// changes it to the current metadata.
+fn ask(client: &mut Client, metadata: &Metadata, own: &str) -> Result<Reservation, ClientError> {
     let Metadata { name, wanted, .. } = metadata;
     let exists = match client.reserve(name, wanted) {
         Err(ClientError::Refused(problem)) if problem.kind == Kind::Exists => problem,
         made => return made.map(|(made, _)| made),
     };
     let (there, _) = client.show(name).map_err(|_| ClientError::Refused(exists.clone()))?;
-    if Some(&there.binding) != wanted.binding.as_ref() {
+    if Some(&there.binding) != wanted.binding.as_ref() || there.owner != own {
         return Err(ClientError::Refused(exists));
     }
     let change = Change {

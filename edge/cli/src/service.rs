@@ -415,7 +415,7 @@ pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
         }
         AccessCommand::Revoke { whom, at } => {
             let (one, text) = connect(at)?.revoke(whom)?;
-            answer(at, &text, || format!("the grant of {} is removed\n", one.principal))
+            answer(at, &text, || show::revoked(&one))
         }
     }
 }

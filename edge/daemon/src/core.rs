@@ -184,7 +184,7 @@ pub fn serve(
     let is_crowded = !live_elsewhere(&cpus);
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
     let helpers = helpers(options)?;
-    let reader = Reader::start(reload, options.listen.clone());
+    let reader = Reader::start(reload, options.listen.clone(), &listener);
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
     let scheduler = Scheduler::new(session, cpus, options.keeper.keep_for.is_some());
     let mut host = Host::new(scheduler, (ledger, boot.clone(), history), helpers, tally);

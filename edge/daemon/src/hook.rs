@@ -13,6 +13,8 @@
 use roxmltree::{Document, Node, ParsingOptions};
 use serde_json::{Map, Value};
 use slackline_control::ReservationParameters;
+use slackline_service::{Amount, Terms};
+use slackline_units::Span;
 
 use crate::find::libvirt_binding;
 
@@ -22,6 +24,9 @@ pub const NAMESPACE: &str = "urn:slackline:1";
 /// Longest domain XML that is parsed, in bytes. A typical domain has a few thousand bytes, plus
 /// some hundred bytes for each device.
 pub const LONGEST: usize = 1 << 20;
+
+/// Longest domain XML that is searched for `require='yes'`, in bytes. Libvirt accepts no longer one.
+pub const LONGEST_SEARCHED: usize = 16 << 20;
 
 /// Maximum number of XML nodes: elements, texts and comments.
 const NODES: u32 = 1 << 16;
@@ -42,14 +47,14 @@ pub struct Metadata {
 #[error("{says}")]
 pub struct BadMetadata {
     says: String,
-    /// True if the damaged metadata says that the domain must not start without the reservation.
-    /// False if that part could not be parsed.
+    /// True if the damaged metadata says that the domain must not start without the reservation. If
+    /// the XML cannot be parsed, its text decides.
     pub is_required: bool,
 }
 
 impl BadMetadata {
-    fn new(says: impl Into<String>) -> BadMetadata {
-        BadMetadata { says: says.into(), is_required: false }
+    fn new(xml: &[u8], says: impl Into<String>) -> BadMetadata {
+        BadMetadata { says: says.into(), is_required: seems_required(xml) }
     }
 }
 
@@ -61,26 +66,32 @@ impl BadMetadata {
 pub fn read(xml: &[u8]) -> Result<Option<Metadata>, BadMetadata> {
     if xml.len() > LONGEST {
         let says = format!("the domain XML has {} bytes; at most {LONGEST} are read", xml.len());
-        return Err(BadMetadata::new(says));
+        return Err(BadMetadata::new(xml, says));
     }
     let text = std::str::from_utf8(xml)
-        .map_err(|error| BadMetadata::new(format!("the domain XML is not text: {error}")))?;
+        .map_err(|error| BadMetadata::new(xml, format!("the domain XML is not text: {error}")))?;
     let options = ParsingOptions { nodes_limit: NODES, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, options)
-        .map_err(|error| BadMetadata::new(format!("the domain is not XML: {error}")))?;
+        .map_err(|error| BadMetadata::new(xml, format!("the domain is not XML: {error}")))?;
     let domain = document.root_element();
     if !domain.has_tag_name("domain") {
-        return Err(BadMetadata::new("the root element of the XML is not `domain`"));
+        return Err(BadMetadata::new(xml, "the root element of the XML is not `domain`"));
     }
     let metadata = domain.children().filter(|node| node.has_tag_name("metadata"));
     let mut ours = metadata
         .flat_map(|metadata| metadata.children())
         .filter(|node| node.tag_name().namespace() == Some(NAMESPACE));
     let Some(first) = ours.next() else { return Ok(None) };
-    let is_required = first.attribute("require") == Some("yes");
-    of_element(domain, first, ours.next())
-        .map(Some)
-        .map_err(|says| BadMetadata { says, is_required })
+    let second = ours.next();
+    let mut all = [Some(first), second].into_iter().flatten().chain(ours);
+    let is_required = all.any(|one| one.attribute("require") == Some("yes"));
+    of_element(domain, first, second).map(Some).map_err(|says| BadMetadata { says, is_required })
+}
+
+/// Returns true if XML that cannot be parsed contains Slackline's namespace and `require='yes'`.
+fn seems_required(xml: &[u8]) -> bool {
+    let is_in = |text: &[u8]| xml.windows(text.len()).any(|part| part == text);
+    is_in(NAMESPACE.as_bytes()) && (is_in(b"require='yes'") || is_in(b"require=\"yes\""))
 }
 
 fn of_element(
@@ -134,10 +145,30 @@ fn of_element(
         let shown = name.escape_debug();
         format!("{}: write another name='NAME': `{shown}` {why}", at(element))
     })?;
-    let wanted = serde_json::from_value(Value::Object(wanted))
+    let wanted: ReservationParameters = serde_json::from_value(Value::Object(wanted))
         .map_err(|why| format!("{}: {why}", at(element)))?;
+    if let Some(slice) = slice_of(&wanted).filter(|slice| *slice > Terms::LONGEST_RUN) {
+        // The hook asks as root, so the daemon would accept it.
+        let (at, most) = (at(element), Terms::LONGEST_RUN);
+        return Err(format!(
+            "{at}: a slice of {slice} is too long: metadata may have at most {most}"
+        ));
+    }
     let is_required = element.attribute("require") == Some("yes");
     Ok(Metadata { name: name.to_owned(), wanted, is_required })
+}
+
+/// Returns the slice of each vCPU. `None` if the parameters form no valid reservation, which the
+/// daemon refuses.
+fn slice_of(wanted: &ReservationParameters) -> Option<Span> {
+    let together = |share| {
+        let period = wanted.period.map(|period| period.0);
+        let amount = Amount::Together { share, period };
+        let terms = amount.terms(wanted.exact, wanted.vcpus.unwrap_or(1)).ok()?;
+        Some(terms.each().slice())
+    };
+    let slice = wanted.slice.map(|slice| slice.0);
+    slice.or_else(|| together(wanted.cpu?.0))
 }
 
 /// Returns the number of vCPUs with which a domain starts.
@@ -242,8 +273,27 @@ mod tests {
         );
         assert!(says("slice='2ms' name='../x'").contains("write another name='NAME'"));
         assert!(ours("slice='2' require='yes'").unwrap_err().is_required);
+        let long = says("slice='1001ms' period='10s'");
+        assert_eq!(long, "5:5: a slice of 1.001s is too long: metadata may have at most 1s");
+        assert!(says("cpu='20%' vcpus='2' period='60s'").contains("a slice of 6s is too long"));
+        assert!(ours("slice='1s' period='604800s'").is_ok());
         let two = format!("<a:reservation xmlns:a='{NAMESPACE}'/><a:x xmlns:a='{NAMESPACE}'/>");
         assert!(read(with(&two).as_bytes()).unwrap_err().to_string().contains("only one element"));
+    }
+
+    #[test]
+    fn unreadable_domain_xml_with_require_still_requires_the_reservation() {
+        let ours = format!("<s:reservation xmlns:s='{NAMESPACE}' slice='1ms' require='yes'/>");
+        let xml = with(&ours).into_bytes();
+        let long = [xml.clone(), vec![b' '; LONGEST]].concat();
+        let no_text = [&xml[..], &[0xff]].concat();
+        let cut = xml[..xml.len() - 4].to_vec();
+        let first = format!("<a:reservation xmlns:a='{NAMESPACE}' slice='1ms'/>");
+        for xml in [long, no_text, cut, with(&(first + &ours)).into_bytes()] {
+            let refused = read(&xml).unwrap_err();
+            assert!(refused.is_required, "{refused}");
+        }
+        assert!(!read(&[0xff]).unwrap_err().is_required);
     }
 
     #[test]

@@ -3,18 +3,22 @@
 //!
 //! The thread that uses a [`Ledger`] must never wait for the disk. So a second thread, of ordinary
 //! priority, owns the database. It carries out orders ([`Ledger::append`], [`Ledger::look_up`]) one
-//! after another. Each order has one reply ([`Ledger::replies`]), announced by a readable
-//! descriptor. The two threads share no lock. With a shared lock, the real-time thread could wait
-//! for an ordinary thread that gets no CPU time.
+//! after another. Queries wait in a queue of their own, until no commit or other write waits. Each
+//! order has one reply ([`Ledger::replies`]), announced by a readable descriptor. The two threads
+//! share no lock. With a shared lock, the real-time thread could wait for an ordinary thread that
+//! gets no CPU time.
 //!
 //! No other code in this process may open the files that SQLite has open. See `place`.
 
 mod answers;
+mod backup;
 mod doctor;
 mod error;
 mod hours;
 mod place;
 mod plans;
+mod queries;
+mod raises;
 mod rows;
 mod store;
 mod stored;
@@ -32,23 +36,25 @@ use std::time::SystemTime;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use slackline_service::history::Hour;
-use slackline_service::{Commit, LedgerContents};
+use slackline_service::{Commit, LedgerContents, Principal};
 use slackline_units::Time;
 
 pub use doctor::{LedgerCheck, Rebuilt, Source, Table, check, rebuild};
 pub use error::LedgerError;
 pub use place::Backup;
+use queries::OpenQueries;
+pub use queries::{MOST_QUERIES, QUERIES_OF_ONE};
 use store::OpeningContents;
 pub use words::{
     AccessChange, AccessGrant, Before, EventQuery, HoursQuery, Keep, LoggedEvent, MOST_EVENTS,
     MOST_HOURS, Proof,
 };
-use writer::{ReplyCounter, Writer, WriterOrder, signal};
+use writer::{LedgerQuery, QueryKind, ReplyCounter, Writer, WriterOrder, signal};
 
 /// Default folder of the ledger.
 pub const FOLDER: &str = "/var/lib/slackline";
 
-/// Maximum number of orders (commits and queries) that have no reply yet.
+/// Maximum number of writes (commits and others) that have no reply yet. Queries do not count.
 pub const MOST_UNDER_WAY: usize = 64;
 
 /// Size of the writer thread's stack, in bytes. SQLite needs a tenth of it, and all of it is locked
@@ -59,6 +65,8 @@ const STACK: usize = 1 << 19;
 #[derive(Debug)]
 pub struct Ledger {
     orders: Option<Sender<WriterOrder>>,
+    queries: Option<Sender<LedgerQuery>>,
+    open_queries: OpenQueries,
     /// Event counter that announces orders to the writer.
     ordered: OwnedFd,
     answers: Receiver<Reply>,
@@ -141,6 +149,15 @@ pub enum NotHandedOver {
     /// Too many orders have no reply yet.
     #[error("the ledger already has {MOST_UNDER_WAY} writes pending, the maximum")]
     TooMany,
+    /// Too many queries of this principal have no reply yet.
+    #[error(
+        "this principal already has {QUERIES_OF_ONE} queries of the log and history pending, the \
+         maximum"
+    )]
+    TooManyOfOne,
+    /// Too many queries of all principals have no reply yet.
+    #[error("{MOST_QUERIES} queries of the log and history are already pending, the maximum")]
+    TooManyQueries,
     /// The writer thread has ended.
     #[error("the thread that writes the ledger has ended")]
     NoWriter,
@@ -164,6 +181,7 @@ impl Ledger {
         let copied = |fd: &OwnedFd| fd.try_clone().map_err(LedgerError::NoWriter);
         let (ordered_there, answered_there) = (copied(&ordered)?, copied(&answered)?);
         let (orders, orders_there) = channel();
+        let (queries, queries_there) = channel();
         let (answers_there, answers) = channel();
         let (opened_there, opened) = channel();
         let (folder, boot_id) = (folder.to_path_buf(), boot_id.to_owned());
@@ -179,18 +197,27 @@ impl Ledger {
                     return Ok(());
                 }
             };
-            let (orders, answers) = (orders_there, answers_there);
+            let (orders, queries, answers) = (orders_there, queries_there, answers_there);
             let (ordered, answered) = (ordered_there, ReplyCounter(answered_there));
-            Writer { store, orders, ordered, answers, answered }.work()
+            let backup = None;
+            Writer { store, orders, queries, ordered, answers, answered, backup }.work()
         };
         let writer = Builder::new().name("slackline-ledger".to_owned()).stack_size(STACK);
         let writer = writer.spawn(body).map_err(LedgerError::NoWriter)?;
         let ended = |_| LedgerError::NoWriter(io::ErrorKind::BrokenPipe.into());
         let OpeningContents { loaded, access, history, before, has_tenants } =
             opened.recv().map_err(ended)??;
-        let (orders, writer) = (Some(orders), Some(writer));
-        let (under_way, has_writer) = (0, true);
-        let ledger = Ledger { orders, ordered, answers, answered, under_way, has_writer, writer };
+        let ledger = Ledger {
+            orders: Some(orders),
+            queries: Some(queries),
+            open_queries: OpenQueries::default(),
+            ordered,
+            answers,
+            answered,
+            under_way: 0,
+            has_writer: true,
+            writer: Some(writer),
+        };
         Ok(OpenedLedger { ledger, loaded, access, history, before, has_tenants })
     }
 
@@ -209,12 +236,17 @@ impl Ledger {
         self.hand_over(WriterOrder::Commit(commit, wall))
     }
 
-    /// Orders a query for events. The reply has the given `ticket`. Never waits.
+    /// Orders a query of the principal `by` for events. The reply has the given `ticket`. Never
+    /// waits.
     ///
     /// # Errors
     /// If the order was not accepted. Such an order gets no reply.
-    pub fn look_up(&mut self, ticket: u64, asked: EventQuery) -> Result<(), NotHandedOver> {
-        self.hand_over(WriterOrder::Events(ticket, asked))
+    pub fn look_up(
+        &mut self,
+        (ticket, by): (u64, Principal),
+        asked: EventQuery,
+    ) -> Result<(), NotHandedOver> {
+        self.query((ticket, by), QueryKind::Events(asked))
     }
 
     /// Orders a write to the history of reservations. The reply is [`Reply::History`]. Never waits.
@@ -229,13 +261,35 @@ impl Ledger {
         self.hand_over(WriterOrder::History(rows)).map_err(|error| (error, Vec::new()))
     }
 
-    /// Orders a query for the history of a reservation. The reply has the given `ticket`. Never
-    /// waits.
+    /// Orders a query of the principal `by` for the history of a reservation. The reply has the
+    /// given `ticket`. Never waits.
     ///
     /// # Errors
     /// If the order was not accepted. Such an order gets no reply.
-    pub fn look_up_hours(&mut self, ticket: u64, asked: HoursQuery) -> Result<(), NotHandedOver> {
-        self.hand_over(WriterOrder::Hours(ticket, asked))
+    pub fn look_up_hours(
+        &mut self,
+        (ticket, by): (u64, Principal),
+        asked: HoursQuery,
+    ) -> Result<(), NotHandedOver> {
+        self.query((ticket, by), QueryKind::Hours(asked))
+    }
+
+    /// Drops a query whose caller has disconnected. If the query has not begun, its reply is empty.
+    pub fn cancel(&self, ticket: u64) {
+        self.open_queries.cancel(ticket);
+    }
+
+    fn query(
+        &mut self,
+        (ticket, by): (u64, Principal),
+        asked: QueryKind,
+    ) -> Result<(), NotHandedOver> {
+        let is_dropped = self.open_queries.begin(ticket, by)?;
+        let queries = self.queries.as_ref().ok_or(NotHandedOver::NoWriter)?;
+        let query = LedgerQuery { ticket, asked, is_dropped };
+        queries.send(query).map_err(|_| NotHandedOver::NoWriter)?;
+        signal(&self.ordered);
+        Ok(())
     }
 
     /// Orders a change to the grants of access. The reply has the given `ticket`. Never waits.
@@ -270,7 +324,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns the number of orders whose reply was not yet returned by [`Ledger::replies`].
+    /// Returns the number of orders, without queries, whose reply was not yet returned by
+    /// [`Ledger::replies`].
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.under_way
@@ -283,8 +338,8 @@ impl Ledger {
         self.has_writer
     }
 
-    /// Returns the replies that have arrived since the last call, in the order in which the orders
-    /// were given. Never waits.
+    /// Returns the replies that have arrived since the last call. Replies to queries are in the
+    /// order of the queries, and all others in the order of their orders. Never waits.
     pub fn replies(&mut self) -> Vec<Reply> {
         let mut count = [0; 8];
         let count = match rustix::io::read(&self.answered, &mut count) {
@@ -303,13 +358,20 @@ impl Ledger {
                 }
             }
         }
-        let of_orders = there.iter().filter(|reply| !matches!(reply, Reply::NoBackup(_)));
-        self.under_way -= of_orders.count().min(self.under_way);
+        for reply in &there {
+            match reply {
+                Reply::Events { ticket, .. } | Reply::Hours { ticket, .. } => {
+                    self.open_queries.end(*ticket);
+                }
+                Reply::NoBackup(_) => {}
+                _ => self.under_way = self.under_way.saturating_sub(1),
+            }
+        }
         there
     }
 
-    /// Completes all orders and closes the ledger cleanly. Waits for the disk. Returns the
-    /// remaining replies.
+    /// Completes all orders and closes the ledger cleanly. Queries that have not begun get empty
+    /// replies. Waits for the disk. Returns the remaining replies.
     ///
     /// # Errors
     /// If the ledger could not be closed cleanly. All commits are on the disk even then.
@@ -319,7 +381,8 @@ impl Ledger {
     }
 
     fn end(&mut self) -> Result<(), LedgerError> {
-        self.orders = None;
+        (self.orders, self.queries) = (None, None);
+        self.open_queries.cancel_all();
         signal(&self.ordered);
         let ended = |_| Err(LedgerError::NoWriter(io::ErrorKind::BrokenPipe.into()));
         self.writer.take().map_or(Ok(()), |writer| writer.join().unwrap_or_else(ended))

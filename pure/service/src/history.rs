@@ -5,12 +5,15 @@
 //! sums of all hours of a day add up to the sum of the day. If the wall clock is set back, time is
 //! counted in the last hour until the clock has caught up.
 
+mod counters;
+
 use std::collections::BTreeMap;
 
 use slackline_units::{DomId, Span, Time};
 
 use crate::name::Name;
 use crate::terms::Terms;
+pub use counters::Counters;
 
 /// Length of an hour, in nanoseconds.
 pub const HOUR_NS: u64 = 3_600_000_000_000;
@@ -25,6 +28,10 @@ const JITTER_NS: u64 = 5_000_000_000;
 /// Maximum number of rows that are kept while the ledger cannot be written. If there are more, the
 /// oldest are dropped.
 const MOST_UNWRITTEN: usize = 50_000;
+
+/// Maximum number of reservations whose rows are kept after they ended in the current hour. If more
+/// end, a new reservation with the name of one of the others does not continue its row.
+const MOST_ENDED: usize = 10_000;
 
 /// CPU time and deadlines of a reservation over some time, summed over all its vCPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -141,42 +148,6 @@ impl Hour {
     }
 }
 
-/// Sums over all vCPUs of a domain since the daemon started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Time for which vCPUs were present and not blocked.
-    pub runnable: Span,
-    /// CPU time that all vCPUs used.
-    pub delivered: Span,
-    /// Sum of the tardiness of all missed deadlines.
-    pub late: Span,
-    /// Number of periods at whose end a vCPU was entitled to CPU time.
-    pub deadlines: u64,
-    /// Number of periods counted in `deadlines` in which a vCPU received less than its entitlement.
-    pub missed: u64,
-}
-
-impl Counters {
-    /// Returns the growth since `before`, and raises `before` to the values of `self`. A value of
-    /// `self` that has fallen does not lower `before`. So a miss that is withdrawn and comes back
-    /// is not counted twice.
-    fn grown(self, before: &mut Counters) -> Counters {
-        let grown = Counters {
-            runnable: self.runnable.left_after(before.runnable),
-            delivered: self.delivered.left_after(before.delivered),
-            late: self.late.left_after(before.late),
-            deadlines: self.deadlines.saturating_sub(before.deadlines),
-            missed: self.missed.saturating_sub(before.missed),
-        };
-        before.runnable = before.runnable.max(self.runnable);
-        before.delivered = before.delivered.max(self.delivered);
-        before.late = before.late.max(self.late);
-        before.deadlines = before.deadlines.max(self.deadlines);
-        before.missed = before.missed.max(self.missed);
-        grown
-    }
-}
-
 /// Service clock and wall clock, read at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
@@ -195,6 +166,8 @@ pub struct History {
     /// Rows of reservations that ended in the current hour. If a new reservation gets the name, it
     /// continues the row.
     ended: BTreeMap<Name, Hour>,
+    /// Latest hour in which a reservation has ended. Rows of earlier hours are not in `ended`.
+    ended_from: u64,
     /// Rows that are not in the ledger yet, by name and start.
     unwritten: BTreeMap<(Name, u64), Hour>,
 }
@@ -287,8 +260,13 @@ impl History {
         }
         let Some(open) = self.open.remove(&domain) else { return };
         let start = open.hour.start;
-        self.ended.retain(|_, ended| ended.start >= start);
-        self.ended.insert(open.hour.name.clone(), open.hour);
+        if start > self.ended_from {
+            self.ended_from = start;
+            self.ended.retain(|_, ended| ended.start >= start);
+        }
+        if self.ended.len() < MOST_ENDED {
+            self.ended.insert(open.hour.name.clone(), open.hour);
+        }
     }
 
     /// Returns the domains that are counted.
@@ -560,6 +538,20 @@ mod tests {
         history.count(WEB, Counters::default(), at(201, 261));
         let row = history.take_unwritten().remove(0);
         assert!(!row.continues && row.start == 4, "{row:?}");
+    }
+
+    #[test]
+    fn number_of_ended_reservations_in_history_is_limited_for_each_hour() {
+        let mut history = History::default();
+        let end = |history: &mut History, number: usize, at: Clocks| {
+            let name = name(&format!("a{number}"));
+            history.begin(WEB, (&name, terms(2, 2)), Counters::default(), at);
+            history.end(WEB, Some(Counters::default()), at);
+        };
+        (0..MOST_ENDED + 500).for_each(|number| end(&mut history, number, at(0, 60)));
+        assert_eq!(history.ended.len(), MOST_ENDED);
+        end(&mut history, 0, at(60, 120));
+        assert_eq!(history.ended.len(), 1, "rows of earlier hours are dropped");
     }
 
     #[test]

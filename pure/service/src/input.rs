@@ -100,6 +100,8 @@ pub enum Input {
     Access {
         /// Principal that changed the access.
         by: Principal,
+        /// Principal whose access was changed. `None` if it was changed for several principals.
+        whom: Option<Principal>,
         /// Change of the access: [`EventKind::Granted`](crate::EventKind::Granted) or
         /// [`EventKind::Revoked`](crate::EventKind::Revoked).
         what: EventKind,
@@ -157,6 +159,12 @@ impl ClientRequest {
     #[must_use]
     pub fn owns(&self, row: &Row) -> bool {
         self.role != Some(Role::Tenant) || row.owner == self.principal
+    }
+
+    /// Returns true if the caller is an administrator or the owner of this reservation, so that only
+    /// the owner's budget limits a change of it.
+    pub(crate) fn is_in_charge_of(&self, row: &Row) -> bool {
+        row.owner == self.principal || self.role == Some(Role::Administrator)
     }
 
     /// Returns true if the caller may reserve for VMs of the user `user`. An administrator may

@@ -36,6 +36,7 @@ mod name;
 mod overload;
 mod plan;
 mod principal;
+mod raise;
 mod refusal;
 mod request;
 mod row;
@@ -63,6 +64,7 @@ pub use plan::{
     VmPrediction, exceeds_prediction,
 };
 pub use principal::{NoPrincipal, Principal, Role, Verb};
+pub use raise::Raise;
 pub use refusal::Refusal;
 pub use request::{Request, Ticket};
 pub use row::{Reason, Row, State};

@@ -54,18 +54,24 @@ impl Limits {
         Limits { rates, asked: BTreeMap::new() }
     }
 
-    /// Counts a request against the rate limits.
+    /// Counts a request against the rate limits. A request that changes something counts as a number
+    /// of changes, but not as more than a burst.
     ///
     /// # Errors
     /// If the principal exceeds its rate, or if too many principals are counted. A refused request
     /// is not counted.
-    pub(crate) fn count(&mut self, now: Time, who: Principal, verb: Verb) -> Result<(), Refusal> {
+    pub(crate) fn count(
+        &mut self,
+        now: Time,
+        who: Principal,
+        (verb, number): (Verb, u32),
+    ) -> Result<(), Refusal> {
         let Some(rates) = self.rates else { return Ok(()) };
         let rested = (Time::START, Time::START);
         let (requests, changes) = self.asked.get(&who).copied().unwrap_or(rested);
-        let requests = rates.requests.count(now, requests, "requests")?;
+        let requests = rates.requests.count(now, (requests, 1), "requests")?;
         let changes = match verb.is_change() {
-            true => rates.changes.count(now, changes, "changes")?,
+            true => rates.changes.count(now, (changes, number), "changes")?,
             false => changes,
         };
         if self.asked.len() >= PRINCIPALS && !self.asked.contains_key(&who) {
@@ -84,15 +90,21 @@ impl Limits {
 }
 
 impl Rate {
-    /// Returns the later of `counted` and `now`, plus the time between two requests at the
-    /// sustained rate.
+    /// Returns the time `counted`, or `now` if that is later, plus the time between two requests at
+    /// the sustained rate for each of `number` requests.
     ///
     /// # Errors
-    /// If the request exceeds the burst.
-    fn count(self, now: Time, counted: Time, what: &'static str) -> Result<Time, Refusal> {
+    /// If the requests exceed the burst.
+    fn count(
+        self,
+        now: Time,
+        (counted, number): (Time, u32),
+        what: &'static str,
+    ) -> Result<Time, Refusal> {
         let apart = Span::from_ns(1_000_000_000_u64.div_ceil(u64::from(self.a_second.max(1))));
-        let most = now.after(apart * u64::from(self.burst.max(1)));
-        let counted = counted.max(now).after(apart);
+        let burst = self.burst.max(1);
+        let most = now.after(apart * u64::from(burst));
+        let counted = counted.max(now).after(apart * u64::from(number.min(burst)));
         if counted > most {
             return Err(too_many(what, self, counted.since(most)));
         }
@@ -115,7 +127,7 @@ mod tests {
     #[test]
     fn user_is_limited_to_a_steady_rate_after_request_burst() {
         let mut limits = Limits::new(Some(Rates::USUAL));
-        let mut looks = |at, who| limits.count(at, Principal::User(who), Verb::List).is_ok();
+        let mut looks = |at, who| limits.count(at, Principal::User(who), (Verb::List, 1)).is_ok();
         assert_eq!((0..200).filter(|_| looks(ms(0), 1)).count(), 100);
         assert!(looks(ms(0), 2), "requests of another user count separately");
         assert!(!looks(ms(19), 1));
@@ -127,25 +139,36 @@ mod tests {
     #[test]
     fn refusal_of_a_change_contains_rate_limit_and_retry_time() {
         let mut limits = Limits::new(Some(Rates::USUAL));
-        let mut changes = |at| limits.count(at, Principal::User(1), Verb::Change);
+        let mut changes = |at| limits.count(at, Principal::User(1), (Verb::Change, 1));
         assert_eq!((0..200).filter(|_| changes(ms(0)).is_ok()).count(), 60);
         let Err(Refusal::TooMany { what, most, again }) = changes(ms(0)) else {
             panic!("one more change must be refused")
         };
         assert_eq!((what, most), ("changes", 30));
         assert!(changes(Time::START.after(again)).is_ok());
-        assert!(limits.count(ms(0), Principal::User(1), Verb::List).is_ok());
+        assert!(limits.count(ms(0), Principal::User(1), (Verb::List, 1)).is_ok());
+    }
+
+    #[test]
+    fn long_list_counts_as_many_changes_but_never_exceeds_a_burst() {
+        let mut limits = Limits::new(Some(Rates::USUAL));
+        let mut applies =
+            |at, number| limits.count(at, Principal::User(1), (Verb::Apply, number)).is_ok();
+        assert!(applies(ms(0), 51) && !applies(ms(0), 51));
+        assert!(!applies(ms(1_000), 51), "30 changes a second");
+        assert!(applies(ms(1_500), 51));
+        assert!(applies(ms(10_000), 1_000), "a list is never too long for the rate");
     }
 
     #[test]
     fn full_rate_limit_table_drops_idle_users() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         for uid in 0..4096 {
-            limits.count(ms(0), Principal::User(uid), Verb::List).unwrap();
+            limits.count(ms(0), Principal::User(uid), (Verb::List, 1)).unwrap();
         }
-        assert!(limits.count(ms(0), Principal::User(5000), Verb::List).is_err());
-        assert!(limits.count(ms(0), Principal::User(0), Verb::List).is_ok());
-        assert!(limits.count(ms(20), Principal::User(5000), Verb::List).is_ok());
+        assert!(limits.count(ms(0), Principal::User(5000), (Verb::List, 1)).is_err());
+        assert!(limits.count(ms(0), Principal::User(0), (Verb::List, 1)).is_ok());
+        assert!(limits.count(ms(20), Principal::User(5000), (Verb::List, 1)).is_ok());
         assert_eq!(limits.asked.len(), 2);
     }
 }

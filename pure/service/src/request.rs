@@ -238,6 +238,9 @@ impl Request {
     }
 }
 
+/// Number of reservations in a list that count as one change against the rate limit.
+const COUNTED_AS_ONE: usize = 20;
+
 impl fmt::Display for Request {
     /// Writes the request in one line that identifies it. The line is stored with the idempotency
     /// key, so that a retry is recognized.
@@ -318,6 +321,21 @@ fn write_revision(out: &mut fmt::Formatter<'_>, revision: Option<u64>) -> fmt::R
 }
 
 impl Request {
+    /// Returns true if the request applies a list of reservations.
+    pub(crate) const fn is_list(&self) -> bool {
+        matches!(self, Request::Apply { dry_run: false, .. } | Request::Canary { .. })
+    }
+
+    /// Returns the number of changes that the request counts as against the rate limit. Of the
+    /// reservations in a list, each [`COUNTED_AS_ONE`] count as one more change.
+    pub(crate) fn counted_changes(&self) -> u32 {
+        let listed = match self {
+            Request::Apply { targets, .. } | Request::Canary { targets, .. } => targets.len(),
+            _ => 0,
+        };
+        1 + u32::try_from(listed / COUNTED_AS_ONE).unwrap_or(u32::MAX - 1)
+    }
+
     /// Returns the names of the reservations for which the request has `auto`.
     pub(crate) fn names_with_auto(&self) -> Vec<&Name> {
         match self {

@@ -33,6 +33,7 @@ use crate::name::Name;
 use crate::overload::{CpuLoad, OverloadChange, Overloads};
 use crate::plan::{Plan, Watch};
 use crate::principal::{Principal, Role};
+use crate::raise::Raises;
 use crate::refusal::Refusal;
 use crate::request::{Request, Ticket};
 use crate::row::Row;
@@ -76,9 +77,7 @@ pub struct Service {
     limits: Limits,
     domains: Domains,
     budgets: Budgets,
-    /// Principal that last raised the terms of each reservation, if that principal is not the
-    /// owner. The key is the name of the reservation.
-    raised: BTreeMap<Name, Principal>,
+    raises: Raises,
     /// Answers to requests that apply a list. Each answer waits for the commit of its changes.
     applied: BTreeMap<Ticket, Vec<AppliedChange>>,
     overloads: Overloads,
@@ -116,7 +115,10 @@ impl Service {
             Input::Contested { domain, place, what } => self.contest(now, domain, place, &what),
             Input::Settled { domain, place } => self.settled(now, domain, place),
             Input::Suspended { domain, identity, what } => self.suspend((domain, identity), what),
-            Input::Access { by, what } => self.note(now, by, what),
+            Input::Access { by, whom, what } => {
+                self.note(now, by, what);
+                self.access_changed(now, whom, world);
+            }
             Input::KeeperReplaced => {
                 self.note(now, Principal::Service, EventKind::KeeperReplaced);
             }
@@ -211,29 +213,48 @@ impl Service {
         terms: Terms,
     ) -> Result<(), Refusal> {
         self.afford(before.owner, &before.name, terms)?;
+        self.afford_for_other(asked, before, (Some(before.terms), terms))
+    }
+
+    /// Checks that the caller's own budget allows `terms` for a reservation of another owner.
+    /// `known` are the terms that count already. The owner and administrators need no budget for
+    /// that.
+    ///
+    /// # Errors
+    /// If the caller's budget would be exceeded.
+    fn afford_for_other(
+        &self,
+        asked: &ClientRequest,
+        before: &Row,
+        (known, terms): (Option<Terms>, Terms),
+    ) -> Result<(), Refusal> {
         let caller = asked.principal;
-        if caller == before.owner || asked.role == Some(Role::Administrator) {
+        if asked.is_in_charge_of(before) {
             return Ok(());
         }
         let budget = self.budgets.get(&caller).copied().unwrap_or_default();
-        let counts = |row: &&Row| {
-            row.owner == caller
-                || Principal::User(row.user) == caller
-                || self.raised.get(&row.name) == Some(&caller)
-        };
         let rows = self.book.iter().map(|entry| &entry.row);
-        let rows = rows.filter(|row| row.name != before.name).filter(counts);
-        budget.allows_beside(caller, rows, (Some(before.terms), terms))
+        let rows = rows.filter(|row| row.name != before.name);
+        let rows = rows.filter(|row| self.counts_for(caller, row));
+        budget.allows_beside(caller, rows, (known, terms))
     }
 
-    /// Records the caller if it raised a reservation of another owner.
+    /// Returns true if a reservation counts against a principal's budget.
+    fn counts_for(&self, caller: Principal, row: &Row) -> bool {
+        row.owner == caller || Principal::User(row.user) == caller || self.raises.has(caller, row)
+    }
+
+    /// Records the caller if it raised a reservation of another owner. If an administrator raises
+    /// it further, earlier raises no longer count.
     fn note_raise(&mut self, asked: &ClientRequest, before: &Row, terms: Terms) {
         let book = &self.book;
-        self.raised.retain(|name, _| book.row(name).is_some());
-        if asked.principal == before.owner || asked.role == Some(Role::Administrator) {
-            self.raised.remove(&before.name);
-        } else if !terms.is_within(before.terms) {
-            self.raised.insert(before.name.clone(), asked.principal);
+        self.raises.retain(|name| book.row(name).is_some());
+        let is_more = !terms.is_within(before.terms);
+        if is_more && !asked.is_in_charge_of(before) {
+            self.raises.note(asked.principal, before, (Some(before.terms), terms));
+        } else {
+            let approved = is_more && asked.role == Some(Role::Administrator);
+            self.raises.drop_ended(before, terms, approved);
         }
     }
 

@@ -157,22 +157,24 @@ impl Terms {
     /// second. So the part of the CPU that is never reserved is available in each second. A slice
     /// that [runs long](Terms::runs_long) is enforced as it is.
     ///
+    /// If a slice in each second would be shorter than [`Terms::LEAST`], the slice is divided into
+    /// the most parts that are as long as that. The periods are then longer than a second.
+    ///
     /// The period is divided into equal parts, to the nanosecond. If no suitable number of parts
     /// divides it evenly, each part is shorter by less than one nanosecond.
     #[must_use]
     pub fn in_each_second(self) -> Terms {
         let (slice, period) = (self.each.slice(), self.each.period());
-        let least = period.ns().div_ceil(Terms::LONGEST_RUN.ns());
+        // More parts than this would be shorter than the shortest slice.
+        let most = slice.ns() / Terms::LEAST.ns();
+        let least = period.ns().div_ceil(Terms::LONGEST_RUN.ns()).min(most);
         if least <= 1 || self.runs_long() {
             return self;
         }
         let divides = |parts: &u64| period.ns() % parts == 0;
-        let parts = (least..least + 1_000).find(divides).unwrap_or(least);
-        let each = Reservation::new(slice / parts, period / parts);
-        let Some(each) = each.ok().filter(|each| each.slice() >= Terms::LEAST) else {
-            // A part of the slice would be shorter than the minimum, so the period is not divided.
-            return self;
-        };
+        let parts = (least..least + 1_000).take_while(|parts| *parts <= most).find(divides);
+        let parts = parts.unwrap_or(least);
+        let Ok(each) = Reservation::new(slice / parts, period / parts) else { return self };
         let phase = self.phase.map(|phase| Span::from_ns(phase.ns() % each.period().ns()));
         Terms { each, phase, ..self }
     }
@@ -540,6 +542,12 @@ mod tests {
         assert_eq!(enforced(ms(1_001), ms(10_000)), (ms(1_001), ms(10_000)));
         let week = Span::from_secs(7 * 24 * 3600);
         assert_eq!(enforced(Span::from_us(50), week), (Span::from_us(50), week));
+        assert_eq!(enforced(Span::from_us(100), week), (Span::from_us(50), week / 2));
+        // No slice is so small a share that it runs without a break.
+        let hours = Span::from_secs(20_001);
+        let (slice, period) = enforced(ms(1_000), hours);
+        assert_eq!((slice, period), (Span::from_us(50), hours / 20_000));
+        assert_eq!(enforced(ms(1_000), week), (Span::from_us(50), week / 20_000));
         // A prime number of nanoseconds cannot be divided evenly.
         let (slice, period) = enforced(ms(500), Span::from_ns(5_000_000_029));
         assert!(period <= ms(1_000) && slice <= ms(100), "{slice} {period}");

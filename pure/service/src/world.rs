@@ -11,6 +11,7 @@ use crate::mechanism::MechanismChoice;
 use crate::name::{Key, Name};
 use crate::plan::{MeasuredVm, Plan};
 use crate::principal::Principal;
+use crate::raise::Raise;
 use crate::refusal::Refusal;
 use crate::request::Ticket;
 use crate::row::Row;
@@ -149,6 +150,23 @@ pub struct Commit {
     pub kept: Vec<KeptAnswer>,
     /// Plans to store, by principal. `None` deletes the plan.
     pub plans: Vec<(Principal, Option<Plan>)>,
+    /// Raises of each reservation in `rows`. They replace the stored raises of that reservation.
+    pub raises: Vec<(Name, Vec<Raise>)>,
+}
+
+impl Commit {
+    /// Creates a commit with the number `seq` that writes nothing.
+    #[must_use]
+    pub const fn empty(seq: u64) -> Commit {
+        Commit {
+            seq,
+            rows: Vec::new(),
+            events: Vec::new(),
+            kept: Vec::new(),
+            plans: Vec::new(),
+            raises: Vec::new(),
+        }
+    }
 }
 
 /// Answer to a request with an idempotency key, as it is stored.
@@ -175,6 +193,8 @@ pub struct LedgerContents {
     pub kept: Vec<(KeptAnswer, Span)>,
     /// Last plan of each principal.
     pub plans: Vec<Plan>,
+    /// Raises by name of the reservation. Some may be of a reservation that no longer exists.
+    pub raises: Vec<(Name, Raise)>,
     /// Highest number of an event or a commit that was ever written to the ledger.
     pub last_seq: u64,
 }

@@ -9,15 +9,19 @@ use crate::deed::{Change, KeyedRequest, UncommittedChange};
 use crate::event::Event;
 use crate::name::Name;
 use crate::plan::Plan;
-use crate::principal::Principal;
+use crate::principal::{Principal, Role};
+use crate::raise::Raise;
 use crate::row::Row;
 use crate::world::{Commit, KeptAnswer};
 
 /// Time from a failure of the ledger to the next attempt to write.
 pub(crate) const REST: Span = Span::from_secs(1);
 
-/// Maximum number of changes that wait for a commit.
+/// Maximum number of changes that wait for a commit. A list can exceed it by its length.
 const WAITING: usize = 1000;
+
+/// Maximum number of changes that wait for a commit when an administrator makes another.
+const WAITING_OF_ALL: usize = 10_000;
 
 /// Maximum number of events that are kept while the ledger cannot be written.
 const EVENTS: usize = 10_000;
@@ -106,9 +110,12 @@ impl Writer {
         self.failing.as_ref().map(|failing| failing.why.as_str())
     }
 
-    /// Returns true if so many changes are waiting for a commit that no new change should be made.
-    pub(crate) fn is_full(&self) -> bool {
-        self.next.deeds.len() >= WAITING
+    /// Returns true if so many changes are waiting for a commit that a caller with this role should
+    /// make no new change. Lists of other users leave room for administrators.
+    pub(crate) fn is_full(&self, role: Option<Role>) -> bool {
+        let is_administrator = role == Some(Role::Administrator);
+        let most = if is_administrator { WAITING_OF_ALL } else { WAITING };
+        self.next.deeds.len() >= most
     }
 
     /// Returns true if the current row of a reservation is not in the ledger yet.
@@ -192,9 +199,20 @@ impl Writer {
 
     /// Returns true if the changes of a list of reservations are not in the ledger yet.
     pub(crate) fn has_list(&self) -> bool {
+        self.has_list_where(|_| true)
+    }
+
+    /// Returns true if the changes of a list of this principal are not in the ledger yet.
+    pub(crate) fn has_list_of(&self, principal: Principal) -> bool {
+        self.has_list_where(|event| event.principal == principal)
+    }
+
+    fn has_list_where(&self, is_it: impl Fn(&Event) -> bool) -> bool {
         let under_way = self.under_way.as_ref().map(|under_way| &under_way.batch);
         let mut batches = under_way.into_iter().chain([&self.next]);
-        batches.any(|batch| batch.deeds.iter().any(|deed| deed.is_together))
+        let is_it =
+            |deed: &UncommittedChange| deed.is_together && deed.event.as_ref().is_none_or(&is_it);
+        batches.any(|batch| batch.deeds.iter().any(is_it))
     }
 
     /// Applies a change to the row that would stay in force without the ledger. The changes of a
@@ -220,13 +238,17 @@ impl Writer {
     }
 
     /// Begins the next commit if one is due and none is under way. `row` returns the current row of
-    /// a name, and `answer` returns the answer to store for a change. `whole` creates the event
+    /// a name, `raises` returns the raises of that row, and `answer` returns the answer to store for a change. `whole` creates the event
     /// that reports the end of the ledger's failure, from the event's number and the number of lost
     /// events.
     pub(crate) fn begin(
         &mut self,
         now: Time,
-        (row, plan): (impl Fn(&Name) -> Option<Row>, impl Fn(Principal) -> Option<Plan>),
+        (row, raises, plan): (
+            impl Fn(&Name) -> Option<Row>,
+            impl Fn(&Row) -> Vec<Raise>,
+            impl Fn(Principal) -> Option<Plan>,
+        ),
         answer: impl Fn(&UncommittedChange, Option<&Row>) -> Option<KeptAnswer>,
         whole: impl FnOnce(u64, u64) -> Event,
     ) -> Option<&Commit> {
@@ -251,7 +273,12 @@ impl Writer {
         let seq = if events.is_empty() { self.number() } else { self.seq };
         let plans = batch.plans.iter().map(|&principal| (principal, plan(principal)));
         let plans = plans.collect();
-        let commit = Commit { seq, rows, events, kept, plans };
+        let raises = rows.iter().map(|(name, row)| {
+            let all = row.as_ref().map_or_else(Vec::new, &raises);
+            (name.clone(), all)
+        });
+        let raises = raises.collect();
+        let commit = Commit { seq, rows, events, kept, plans, raises };
         self.under_way = Some(PendingCommit { commit, batch });
         self.under_way.as_ref().map(|under_way| &under_way.commit)
     }

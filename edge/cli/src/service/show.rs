@@ -290,6 +290,20 @@ pub(super) fn access(all: &[Access]) -> String {
     render(column(WHO, all, |one| text(&one.principal)), groups)
 }
 
+/// Returns the text for a grant that was removed. A user in a group of the daemon keeps access.
+pub(super) fn revoked(one: &Access) -> String {
+    let removed = format!("the grant of {} is removed\n", one.principal);
+    if one.by != "socket" {
+        return removed;
+    }
+    let limit = if one.cpu_ppm.is_some() || one.machines.is_some() {
+        ", now without the limits of the grant"
+    } else {
+        ""
+    };
+    format!("{removed}the user still has the role of its groups{limit}\n")
+}
+
 fn render(names: Plain, groups: Vec<Vec<Plain>>) -> String {
     Table { names, groups }.text()
 }

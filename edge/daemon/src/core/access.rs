@@ -53,6 +53,7 @@ pub(super) struct Rights {
 /// A change to grants that the ledger has written.
 pub(super) struct Done {
     pub(super) by: Principal,
+    pub(super) whom: Principal,
     pub(super) what: EventKind,
     /// The grant after the change. For a revocation, the grant as it was before.
     pub(super) shown: slackline_control::Access,
@@ -221,14 +222,15 @@ impl Access {
         match write {
             AccessChange::Add(granted) => {
                 let (shown, what) = (shown(&granted, token), EventKind::Granted(says(&granted)));
-                self.granted.insert(granted.principal, granted);
-                Some(Done { by, what, shown })
+                let whom = granted.principal;
+                self.granted.insert(whom, granted);
+                Some(Done { by, whom, what, shown })
             }
-            AccessChange::Revoke(principal) => {
-                let granted = self.granted.remove(&principal)?;
-                let what = EventKind::Revoked(principal.to_string());
+            AccessChange::Revoke(whom) => {
+                let granted = self.granted.remove(&whom)?;
+                let what = EventKind::Revoked(whom.to_string());
                 let shown = shown(&granted, None);
-                Some(Done { by, what, shown })
+                Some(Done { by, whom, what, shown })
             }
         }
     }

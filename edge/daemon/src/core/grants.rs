@@ -45,7 +45,8 @@ impl Core {
             Ok(()) => {
                 self.access.migrate();
                 let says = "members of group slackline without a grant are tenants";
-                self.step(Input::Access { by, what: EventKind::Granted(says.into()) });
+                let what = EventKind::Granted(says.into());
+                self.step(Input::Access { by, whom: None, what });
                 wire::answered(ticket, Answer::Access(self.access.listed()))
             }
             Err(error) => {
@@ -68,7 +69,7 @@ impl Core {
             self.host.say(&wire::refused(ticket, problem));
             return;
         }
-        let Some(Done { by, what, shown }) = self.access.finish(ticket) else {
+        let Some(Done { by, whom, what, shown }) = self.access.finish(ticket) else {
             let problem = Problem::new(
                 Kind::NoSuchReservation,
                 "another request has already removed the grant",
@@ -77,7 +78,7 @@ impl Core {
             return;
         };
         self.service.set_budgets(self.access.budgets());
-        self.step(Input::Access { by, what });
+        self.step(Input::Access { by, whom: Some(whom), what });
         self.host.say(&wire::answered(ticket, Answer::Access(vec![shown])));
     }
 }

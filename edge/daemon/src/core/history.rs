@@ -6,12 +6,12 @@ use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
 use slackline_linux::with_causes;
 use slackline_service::history::{Clocks, Hour};
-use slackline_service::{JoiningDomain, Service, State, Ticket};
+use slackline_service::{JoiningDomain, Principal, Service, State, Ticket};
 use slackline_units::{DomId, Span, Time};
 
 use super::host::Host;
 use super::wire;
-use crate::ledger::{HoursQuery, LedgerError, LoggedEvent};
+use crate::ledger::{HoursQuery, LedgerError, LoggedEvent, NotHandedOver};
 
 /// Interval at which the CPU time of all reservations is added to their history.
 const COUNT_INTERVAL: Span = Span::from_secs(10);
@@ -107,14 +107,24 @@ impl Host {
     }
 
     /// Requests the history of a reservation from the ledger, after its newest rows are written.
-    pub(super) fn ask_history(&mut self, ticket: Ticket, asked: HoursQuery) {
+    pub(super) fn ask_history(&mut self, (ticket, by): (Ticket, Principal), asked: HoursQuery) {
         if self.is_written_before(FRESH) {
             self.count_all();
             self.write_history();
         }
-        if let Err(error) = self.ledger.look_up_hours(ticket.0, asked) {
-            self.say(&wire::refused(ticket, Problem::new(Kind::NotNow, error.to_string())));
-        }
+        let begun = self.ledger.look_up_hours((ticket.0, by), asked);
+        self.refuse_query(ticket, begun);
+    }
+
+    /// Refuses a query that the ledger did not accept.
+    pub(super) fn refuse_query(&mut self, ticket: Ticket, begun: Result<(), NotHandedOver>) {
+        let Err(error) = begun else { return };
+        let kind = match error {
+            NotHandedOver::TooManyOfOne => Kind::TooMany,
+            _ => Kind::NotNow,
+        };
+        let problem = Problem::new(kind, error.to_string());
+        self.say(&wire::refused(ticket, problem.hinting("wait for the answers, then try again")));
     }
 
     /// Answers a query for the history of a reservation.

@@ -218,6 +218,7 @@ impl Host {
     /// Drops a request whose caller has disconnected, and its look-up.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.lookups.cancel(ticket);
+        self.ledger.cancel(ticket.0);
         self.whatifs.cancel(ticket);
         self.flight.as_ref().inspect(|flight| flight.cancel(ticket));
         self.rests.remove(&ticket);
@@ -565,15 +566,14 @@ impl World for Host {
             },
             Request::Log { name, before, most } => {
                 let limit = usize::from(*most);
-                let asked = EventQuery { name: name.clone(), before: *before, limit };
-                if let Err(error) = self.ledger.look_up(ticket.0, asked) {
-                    let problem = Problem::new(Kind::NotNow, error.to_string());
-                    self.say(&wire::refused(ticket, problem));
-                }
+                let query = EventQuery { name: name.clone(), before: *before, limit };
+                let begun = self.ledger.look_up((ticket.0, asked.principal), query);
+                self.refuse_query(ticket, begun);
             }
             Request::History { name, since_ns, by_day } => {
                 let (name, since_ns, by_day) = (name.clone(), *since_ns, *by_day);
-                self.ask_history(ticket, HoursQuery { name, since_ns, by_day });
+                let by = (ticket, asked.principal);
+                self.ask_history(by, HoursQuery { name, since_ns, by_day });
             }
             // The service answers all other requests itself.
             _ => {}

@@ -79,6 +79,7 @@ impl Scheduler {
             let is_it = id == domain;
             if known.kernel.is_some() {
                 let each = if is_it { each } else { known.terms.each() };
+                let each = in_each_second(known.terms, each);
                 threads.extend(known.places.iter().map(|_| each));
                 before += known.terms.each().share().ppm() * u32::from(known.terms.vcpus());
             } else {
@@ -111,9 +112,8 @@ impl Scheduler {
     ) -> Result<(), WorldError> {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let is_other = known.identity.is_some_and(|identity| identity != seats.identity);
-        let (places, each) = (known.places.clone(), known.terms.each());
-        // The reservation is a hard limit.
-        let demand = Demand::Time(each, Bound::Exact);
+        let (places, each) = (known.places.clone(), known.terms.in_each_second().each());
+        let demand = exact(known.terms);
         let wanted = |number: usize| seats.vcpus.get(number).copied().flatten();
         let mut new = Vec::new();
         for (number, place) in places.iter().enumerate() {
@@ -333,4 +333,35 @@ fn longest_slice(refused: Span, fits: impl Fn(Span) -> bool) -> Span {
         if fits(Span::from_us(middle)) { good = middle } else { bad = middle }
     }
     Span::from_us(good)
+}
+
+/// Returns the slice and period of each vCPU of a domain, as a hard limit for the kernel to
+/// enforce.
+fn exact(terms: Terms) -> Demand {
+    Demand::Time(terms.in_each_second().each(), Bound::Exact)
+}
+
+/// Divides `each` into as many parts as the reservation of `terms` is enforced in.
+fn in_each_second(terms: Terms, each: Reservation) -> Reservation {
+    let part = terms.in_each_second().each().period();
+    let parts = (terms.each().period().ns() / part.ns().max(1)).max(1);
+    Reservation::new(each.slice() / parts, each.period() / parts).unwrap_or(each)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadline_thread_with_long_period_gets_slice_in_each_second() {
+        let each = |slice, period| {
+            Reservation::new(Span::from_ms(slice), Span::from_ms(period)).expect("less than all")
+        };
+        let second = Terms::new(each(1_000, 4_000), true, 1).expect("valid terms");
+        let Demand::Time(enforced, Bound::Exact) = exact(second) else { panic!("a hard limit") };
+        assert_eq!(enforced, each(250, 1_000));
+        assert_eq!(in_each_second(second, each(400, 4_000)), each(100, 1_000));
+        let short = Terms::new(each(2, 10), true, 1).expect("valid terms");
+        assert_eq!(in_each_second(short, each(1, 10)), each(1, 10));
+    }
 }

@@ -3,11 +3,12 @@
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 
-use super::{Core, Costs, Listen, Prices};
+use super::{Core, Costs, Listen, Prices, socket};
 use crate::people::People;
 use slackline_linux::with_causes;
 
@@ -34,17 +35,23 @@ pub(super) struct Reader {
     read: Receiver<ReloadedFiles>,
     /// Socket that becomes readable when a reload has finished.
     bell: UnixStream,
+    /// Path of the socket for local clients. `None` if it has none in the file system.
+    socket: Option<PathBuf>,
     _thread: JoinHandle<()>,
 }
 
 impl Reader {
-    pub(super) fn start(reload: Reload, listen: Option<Listen>) -> io::Result<Reader> {
+    pub(super) fn start(
+        reload: Reload,
+        listen: Option<Listen>,
+        listener: &UnixListener,
+    ) -> io::Result<Reader> {
         let (bell, ringing) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         let (tell, read) = channel();
         let work = move || run(&reload, listen.as_ref(), &tell, &ringing);
         let _thread = Builder::new().name("reload".into()).spawn(work)?;
-        Ok(Reader { read, bell, _thread })
+        Ok(Reader { read, bell, socket: socket::path_of(listener), _thread })
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
@@ -101,7 +108,17 @@ impl Core {
         }
         let has_groups = people.is_ok();
         match people {
-            Ok(people) => self.access.set_people(people),
+            Ok(people) => {
+                self.access.set_people(people);
+                if let (Some(path), Some(group)) = (&self.reader.socket, people.administrators)
+                    && let Err(error) = socket::let_group_in(path, group)
+                {
+                    tell(&format!(
+                        "users who are only in group slackline-admin cannot connect to the socket: \
+                         {error}"
+                    ));
+                }
+            }
             Err(error) => {
                 tell(&format!("cannot reload groups, which stay as they were: {error}"));
             }

@@ -80,12 +80,23 @@ pub(super) fn listen(
 /// Allows the group of administrators to connect to the socket too. A file has only one owning
 /// group, so the second group needs an entry in the access control list.
 fn let_administrators_in(listener: &UnixListener, people: People) -> io::Result<()> {
-    let Some(administrators) = people.administrators else { return Ok(()) };
-    let address = listener.local_addr()?;
-    let Some(path) = address.as_pathname() else { return Ok(()) };
-    let list = access_list(administrators);
-    setxattr(path, "system.posix_acl_access", &list, XattrFlags::empty())?;
-    Ok(())
+    match (people.administrators, path_of(listener)) {
+        (Some(administrators), Some(path)) => let_group_in(&path, administrators),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the path of a listening socket. `None` if it has none in the file system.
+pub(super) fn path_of(listener: &UnixListener) -> Option<PathBuf> {
+    let address = listener.local_addr().ok()?;
+    address.as_pathname().map(Path::to_path_buf)
+}
+
+/// Allows one more group to connect to the socket at `path`, in place of the group that was allowed
+/// before.
+pub(super) fn let_group_in(path: &Path, group: u32) -> io::Result<()> {
+    let list = access_list(group);
+    Ok(setxattr(path, "system.posix_acl_access", &list, XattrFlags::empty())?)
 }
 
 /// Returns an access control list in the kernel's format. The owner, the owning group and one more
@@ -183,7 +194,7 @@ mod tests {
         set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         let path = folder.path().join("service.sock");
         let people = People { operators: Some(60_001), administrators: Some(60_002) };
-        let (_listener, warning) = listen(&path, people).unwrap();
+        let (listener, warning) = listen(&path, people).unwrap();
         if let Some(warning) = warning {
             return println!("skipped: {warning}");
         }
@@ -201,5 +212,8 @@ mod tests {
             std::thread::spawn(body).join().unwrap()
         };
         assert_eq!([60_001, 60_002, 60_003].map(connects), [true, true, false]);
+        // A reload after the group has changed.
+        let_group_in(&path_of(&listener).unwrap(), 60_003).unwrap();
+        assert_eq!([60_001, 60_002, 60_003].map(connects), [true, false, true]);
     }
 }

@@ -13,7 +13,7 @@ use super::hours;
 use super::place::{Backup, LedgerFolder, private};
 use super::rows::{granted, logged, reservations};
 use super::store::{check as check_table, connect, count, problems, version};
-use super::tables::{APPLICATION, HISTORY, MIGRATIONS, NEWEST, PLANS, all};
+use super::tables::{APPLICATION, HISTORY, MIGRATIONS, NEWEST, PLANS, RAISES, all};
 
 /// Result of a check of a ledger. A check changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ fn look_through(place: &LedgerFolder) -> Result<LookedThrough, LedgerError> {
     let mut tables = Vec::new();
     for name in all(of) {
         // These tables exist only after a program that knows them has opened the ledger.
-        let is_optional = ["history", "plan"].contains(&name);
+        let is_optional = ["history", "plan", "raise"].contains(&name);
         if is_optional && !connection.table_exists(None, name).map_err(failed)? {
             continue;
         }
@@ -117,6 +117,7 @@ fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
         "answer" => read_all(connection, SystemTime::now()),
         "access" => granted(connection).map(drop),
         "history" => hours::read_all(connection),
+        "raise" => super::raises::load(connection).map(drop),
         "event" => {
             let mut events = connection.prepare("SELECT * FROM event")?;
             events.query_map([], logged)?.try_for_each(|event| event.map(drop))
@@ -176,6 +177,7 @@ fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Tab
     }
     new.execute_batch(HISTORY).map_err(failed)?;
     new.execute_batch(PLANS).map_err(failed)?;
+    new.execute_batch(RAISES).map_err(failed)?;
     new.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
     new.pragma_update(None, "user_version", of).map_err(failed)?;
     let mut tables = Vec::new();

@@ -74,6 +74,12 @@ impl LedgerFolder {
         self.folder.join("ledger.part.db")
     }
 
+    /// Returns the path under which the daily backup is written until it is complete. Another copy
+    /// may be made at the same time.
+    pub(super) fn daily_part(&self) -> PathBuf {
+        self.folder.join("ledger.backup.part.db")
+    }
+
     /// Returns the path of the daily backup.
     pub(super) fn daily(&self) -> PathBuf {
         self.folder.join("ledger.backup.db")

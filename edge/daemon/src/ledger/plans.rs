@@ -180,9 +180,8 @@ mod tests {
         ] {
             let (principal, role, users) = (Principal::User(7), Role::Tenant, vec![8]);
             let plan = Plan { principal, role, users, since: 5, steps: steps.clone(), stage };
-            let (rows, events, kept) = (Vec::new(), Vec::new(), Vec::new());
             let plans = vec![(principal, Some(plan.clone()))];
-            let commit = Commit { seq: 5, rows, events, kept, plans };
+            let commit = Commit { plans, ..Commit::empty(5) };
             write(&connection, &commit).unwrap();
             assert_eq!(load(&connection).unwrap(), [plan]);
             let plans = vec![(principal, None)];

@@ -40,7 +40,8 @@ pub(super) fn load(
     let (answers, kept) = Answers::load(connection, keep, now)?;
     let last_seq = seq.into_iter().chain(highest).max().unwrap_or(0);
     let plans = super::plans::load(connection)?;
-    Ok((LedgerContents { rows, kept, plans, last_seq }, before, answers))
+    let raises = super::raises::load(connection)?;
+    Ok((LedgerContents { rows, kept, plans, raises, last_seq }, before, answers))
 }
 
 /// Returns all reservations. Each has the identity of its VM in the boot `boot_id`. If `boot_id` is
@@ -251,6 +252,7 @@ pub(super) fn write(
         inserted.map_err(failed)?;
     }
     super::plans::write(change, commit).map_err(failed)?;
+    super::raises::write(change, commit).map_err(failed)?;
     let mut highest =
         change.prepare_cached("UPDATE host SET seq = max(seq, ?1)").map_err(failed)?;
     highest.execute([number("the commit number", commit.seq)?]).map_err(failed)?;

@@ -13,6 +13,7 @@ use slackline_service::history::Hour;
 use slackline_service::{Commit, LedgerContents, Name};
 
 use super::answers::Answers;
+use super::backup::RunningBackup;
 use super::error::{LedgerError, PATIENCE};
 use super::hours::{self, Hours, last_hours};
 use super::place::{FolderLock, LedgerFolder, private, rename, which};
@@ -93,6 +94,7 @@ impl Store {
         copy_log_on_close(&connection, true).map_err(failed)?;
         connection.execute(HOST, params![boot_id]).map_err(failed)?;
         super::plans::create(&connection).map_err(failed)?;
+        super::raises::create(&connection).map_err(failed)?;
         let files = (which(&path).map_err(|source| LedgerError::files(&path, source))?, None);
         let boot_id = boot_id.to_owned();
         let store = Store {
@@ -258,9 +260,9 @@ impl Store {
         daily.made.elapsed().map_or(Duration::ZERO, |age| DAY.saturating_sub(age))
     }
 
-    /// Makes the daily backup.
-    pub(super) fn back_up(&self) -> Result<(), LedgerError> {
-        back_up(&self.connection, &self.place, &self.place.daily())
+    /// Starts to make the daily backup in another thread. It contains all commits up to now.
+    pub(super) fn start_backup(&self) -> Result<RunningBackup, LedgerError> {
+        RunningBackup::start(&self.place)
     }
 
     /// Closes the ledger, and marks it as closed cleanly.
@@ -408,9 +410,17 @@ pub(super) fn problems(
 
 /// Copies the current ledger to the path `to`, where the file appears only when it is complete.
 fn back_up(connection: &Connection, place: &LedgerFolder, to: &Path) -> Result<(), LedgerError> {
-    let part = place.part();
-    copy(connection, &part)?;
-    rename(&part, to)?;
+    back_up_by(connection, place, (&place.part(), to))
+}
+
+/// Copies the current ledger to the path `to`, by way of the path `part`.
+pub(super) fn back_up_by(
+    connection: &Connection,
+    place: &LedgerFolder,
+    (part, to): (&Path, &Path),
+) -> Result<(), LedgerError> {
+    copy(connection, part)?;
+    rename(part, to)?;
     place.sync()
 }
 

@@ -172,13 +172,27 @@ CREATE TABLE IF NOT EXISTS plan (
 ) STRICT, WITHOUT ROWID;
 ";
 
+/// Statement for the table of reservations that a principal raised for another owner, with their
+/// terms before that. It is created in ledgers of any version, since older programs ignore it.
+pub(super) const RAISES: &str = "
+CREATE TABLE IF NOT EXISTS raise (
+    name TEXT NOT NULL,
+    principal TEXT NOT NULL,
+    since INTEGER NOT NULL,
+    slice_ns INTEGER,
+    period_ns INTEGER,
+    vcpus INTEGER,
+    PRIMARY KEY (name, principal)
+) STRICT, WITHOUT ROWID;
+";
+
 /// Tables that are needed to restore the reservations. The daemon checks them fully at each start,
 /// since they are small. The table of answers is not among them, and only its newest rows are read.
 pub(super) const NEEDED: [&str; 5] = ["host", "reservation", "identity", "access", "rights"];
 
 /// All tables with the version that introduced each. The version is 0 for a table that any version
 /// may have.
-const SINCE: [(&str, u32); 9] = [
+const SINCE: [(&str, u32); 10] = [
     ("host", 1),
     ("reservation", 1),
     ("identity", 1),
@@ -188,6 +202,7 @@ const SINCE: [(&str, u32); 9] = [
     ("rights", 8),
     ("history", 0),
     ("plan", 0),
+    ("raise", 0),
 ];
 
 /// Returns the names of all tables that a ledger of this version has.

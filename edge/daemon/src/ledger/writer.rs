@@ -2,6 +2,8 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,6 +13,7 @@ use slackline_service::Commit;
 use slackline_service::history::Hour;
 
 use super::Reply;
+use super::backup::RunningBackup;
 use super::error::LedgerError;
 use super::store::{OpeningContents, Store};
 use super::words::{AccessChange, EventQuery, HoursQuery, Keep};
@@ -20,12 +23,8 @@ use super::words::{AccessChange, EventQuery, HoursQuery, Keep};
 pub(super) enum WriterOrder {
     /// Write this commit. The second field is the wall clock time of each of its events.
     Commit(Commit, Vec<SystemTime>),
-    /// Query these events. The reply has the given ticket.
-    Events(u64, EventQuery),
     /// Write these rows to the history of reservations.
     History(Vec<Hour>),
-    /// Query this part of the history. The reply has the given ticket.
-    Hours(u64, HoursQuery),
     /// Write this change to the grants of access. The reply has the given ticket.
     Access(u64, AccessChange),
     /// Give members of the operators' group without a grant the role of a tenant. The reply has the
@@ -33,15 +32,34 @@ pub(super) enum WriterOrder {
     MigrateAccess(u64),
 }
 
+/// Query that the writer thread answers while no order waits.
+#[derive(Debug)]
+pub(super) struct LedgerQuery {
+    pub(super) ticket: u64,
+    pub(super) asked: QueryKind,
+    /// True if the caller has disconnected.
+    pub(super) is_dropped: Arc<AtomicBool>,
+}
+
+/// Rows that a query asks for.
+#[derive(Debug)]
+pub(super) enum QueryKind {
+    Events(EventQuery),
+    Hours(HoursQuery),
+}
+
 /// State of the writer thread.
 pub(super) struct Writer {
     pub(super) store: Store,
     pub(super) orders: Receiver<WriterOrder>,
+    pub(super) queries: Receiver<LedgerQuery>,
     pub(super) ordered: OwnedFd,
     /// Channel of replies. It is dropped before the counter of replies (`answered`), whose drop
     /// wakes the receiver. The receiver then finds the channel closed.
     pub(super) answers: Sender<Reply>,
     pub(super) answered: ReplyCounter,
+    /// Daily backup that another thread makes. `None` if none is being made.
+    pub(super) backup: Option<RunningBackup>,
 }
 
 /// Counter of replies, an eventfd. Dropping it adds one to the count, so that the receiver notices
@@ -51,8 +69,31 @@ pub(super) struct ReplyCounter(pub(super) OwnedFd);
 /// Time without orders after which the writer does work that is not urgent.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Time after which a failed backup or a failed deletion of old rows is retried.
+/// Time after which a failed backup or a failed deletion of old rows is retried, and for which
+/// orders can put off either.
 const AGAIN: Duration = Duration::from_secs(3600);
+
+/// Time from the start of a backup to the first check of whether it is complete.
+const BACKUP_CHECK: Duration = Duration::from_millis(100);
+
+/// Time of the next work that is not urgent.
+#[derive(Debug)]
+struct Upkeep {
+    due: Instant,
+    /// Time from which orders no longer put the work off.
+    latest: Instant,
+}
+
+impl Upkeep {
+    fn after(now: Instant, time: Duration) -> Upkeep {
+        Upkeep { due: now + time, latest: now + time + AGAIN }
+    }
+
+    /// Puts the work off until [`QUIET`] after an order, but not beyond `latest`.
+    fn put_off(&mut self, now: Instant) {
+        self.due = self.due.max((now + QUIET).min(self.latest));
+    }
+}
 
 impl Writer {
     /// Sets the thread's scheduling to an ordinary class, even if a real-time thread started it,
@@ -71,25 +112,44 @@ impl Writer {
         Store::open(folder, boot_id, keep)
     }
 
-    /// Carries out orders until all senders have been dropped, then closes the ledger.
+    /// Carries out orders until all senders have been dropped, then closes the ledger. A query is
+    /// carried out only if no order waits.
     pub(super) fn work(mut self) -> Result<(), LedgerError> {
-        let mut upkeep = Instant::now() + self.store.backup_due().max(QUIET);
+        let mut upkeep = Upkeep::after(Instant::now(), self.store.backup_due().max(QUIET));
         loop {
             match self.orders.try_recv() {
                 Ok(order) => {
                     self.carry_out(order);
-                    upkeep = upkeep.max(Instant::now() + QUIET);
+                    upkeep.put_off(Instant::now());
                 }
                 Err(TryRecvError::Disconnected) => break,
                 Err(TryRecvError::Empty) => {
-                    let left = upkeep.saturating_duration_since(Instant::now());
+                    if let Ok(query) = self.queries.try_recv() {
+                        self.answer(query);
+                        continue;
+                    }
+                    let left = upkeep.due.saturating_duration_since(Instant::now());
                     if !self.wait(left) && left.is_zero() {
-                        upkeep = Instant::now() + self.keep_up();
+                        let next = self.keep_up();
+                        upkeep = Upkeep::after(Instant::now(), next);
                     }
                 }
             }
         }
+        // The last connection that closes copies the log into the ledger, so it must be this one.
+        drop(self.backup.take());
+        self.queries.try_iter().for_each(|query| self.answer(query));
         self.store.close()
+    }
+
+    fn answer(&self, LedgerQuery { ticket, asked, is_dropped }: LedgerQuery) {
+        let is_dropped = is_dropped.load(Ordering::Relaxed);
+        self.reply(match asked {
+            QueryKind::Events(_) if is_dropped => Reply::Events { ticket, events: Ok(Vec::new()) },
+            QueryKind::Hours(_) if is_dropped => Reply::Hours { ticket, hours: Ok(Vec::new()) },
+            QueryKind::Events(asked) => Reply::Events { ticket, events: self.store.events(&asked) },
+            QueryKind::Hours(asked) => Reply::Hours { ticket, hours: self.store.hours(&asked) },
+        });
     }
 
     fn carry_out(&mut self, order: WriterOrder) {
@@ -108,12 +168,6 @@ impl Writer {
                 let done = self.store.keep_history(&rows);
                 Reply::History { rows, done }
             }
-            WriterOrder::Hours(ticket, asked) => {
-                Reply::Hours { ticket, hours: self.store.hours(&asked) }
-            }
-            WriterOrder::Events(ticket, asked) => {
-                Reply::Events { ticket, events: self.store.events(&asked) }
-            }
         };
         self.reply(reply);
     }
@@ -125,7 +179,8 @@ impl Writer {
     }
 
     /// Does periodic work, such as deleting old rows, while there are no orders. Returns the time
-    /// until such work is due again.
+    /// until such work is due again. Another thread makes the daily backup, so no order waits for
+    /// it.
     fn keep_up(&mut self) -> Duration {
         match self.store.drop_old() {
             Ok(true) => {}
@@ -133,9 +188,22 @@ impl Writer {
             // Commits fail for the same reason, and their replies report it.
             Err(_) => return AGAIN,
         }
-        if self.store.backup_due().is_zero()
-            && let Err(error) = self.store.back_up()
-        {
+        let done = match self.backup.take() {
+            Some(backup) if !backup.is_finished() => {
+                self.backup = Some(backup);
+                return QUIET;
+            }
+            Some(backup) => backup.finish(),
+            None if !self.store.backup_due().is_zero() => Ok(()),
+            None => match self.store.start_backup() {
+                Ok(backup) => {
+                    self.backup = Some(backup);
+                    return BACKUP_CHECK;
+                }
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(error) = done {
             self.reply(Reply::NoBackup(error));
             return AGAIN;
         }
@@ -167,5 +235,24 @@ pub(super) fn signal(counter: &OwnedFd) {
 impl Drop for ReplyCounter {
     fn drop(&mut self) {
         signal(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frequent_ledger_orders_put_upkeep_off_for_at_most_an_hour() {
+        let begun = Instant::now();
+        let mut upkeep = Upkeep::after(begun, QUIET);
+        let order = |number: u32| begun + Duration::from_secs(9) * number;
+        let is_done = |upkeep: &Upkeep, number: u32| upkeep.due <= order(number);
+        for number in 0..400 {
+            upkeep.put_off(order(number));
+            assert!(!is_done(&upkeep, number), "the ledger is not quiet");
+        }
+        (400..403).for_each(|number| upkeep.put_off(order(number)));
+        assert!(is_done(&upkeep, 403), "it is an hour late");
     }
 }

@@ -24,7 +24,7 @@ use slackline_service::{Commit, EventKind, Identity, Name, Row, Verb};
 use slackline_units::{Span, Time};
 use tempfile::TempDir;
 
-use crate::rows::{commit, event, identity, kept, name, row};
+use crate::rows::{ASKER, commit, event, identity, kept, name, row};
 
 const BOOT: &str = "6f1d4a3e-1111-4222-8333-944455556666";
 
@@ -147,7 +147,7 @@ fn ledger_query_by_name_and_number_returns_newest_events_first() {
     replies(&mut ledger, whats.len());
     let mut ask = |name: Option<&str>, before, limit| {
         let name = name.map(|name| name.parse::<Name>().unwrap());
-        ledger.look_up(42, EventQuery { name, before, limit }).unwrap();
+        ledger.look_up((42, ASKER), EventQuery { name, before, limit }).unwrap();
         match replies(&mut ledger, 1).pop() {
             Some(Reply::Events { ticket: 42, events }) => events.unwrap(),
             other => panic!("{other:?}"),
@@ -444,7 +444,7 @@ fn ledger_commit_repeated_after_error_is_written_only_once() {
     put(&mut ledger, commit(3, [("x", Some(row("x", 3)))])).unwrap_err();
     fs::remove_dir(here.join("ledger.part.db")).unwrap();
     put(&mut ledger, commit(4, [("x", Some(row("x", 3))), ("y", Some(row("y", 4)))])).unwrap();
-    ledger.look_up(1, EventQuery { limit: 100, ..EventQuery::default() }).unwrap();
+    ledger.look_up((1, ASKER), EventQuery { limit: 100, ..EventQuery::default() }).unwrap();
     let Some(Reply::Events { events, .. }) = replies(&mut ledger, 1).pop() else { panic!() };
     let seqs: Vec<u64> = events.unwrap().iter().map(|event| event.seq).collect();
     assert_eq!(seqs, [4, 3, 2, 1]);
@@ -461,7 +461,7 @@ fn ledger_commit_deletes_the_oldest_events_beyond_the_limits() {
         put(&mut ledger, commit(seq, [("web", Some(row("web", seq)))])).unwrap();
     }
     let all = |ledger: &mut Ledger| {
-        ledger.look_up(1, EventQuery { limit: 1000, ..EventQuery::default() }).unwrap();
+        ledger.look_up((1, ASKER), EventQuery { limit: 1000, ..EventQuery::default() }).unwrap();
         match replies(ledger, 1).pop() {
             Some(Reply::Events { events, .. }) => {
                 events.unwrap().iter().map(|event| event.seq).collect::<Vec<_>>()

@@ -78,7 +78,7 @@ fn ledger_above_its_size_limit_drops_its_oldest_events() {
         });
         let events = events.collect();
         seq += 100;
-        let commit = Commit { seq, rows: Vec::new(), events, kept: Vec::new(), plans: Vec::new() };
+        let commit = Commit { events, ..Commit::empty(seq) };
         put(&mut ledger, commit).unwrap();
         most = most.max(count(folder.path(), "event", "1"));
     }

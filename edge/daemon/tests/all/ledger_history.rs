@@ -11,7 +11,7 @@ use slackline_service::history::{DAY, HOUR_NS, Hour, HourSums};
 use slackline_units::Span;
 
 use crate::ledger::{close, open, open_keeping, put, replies};
-use crate::rows::{commit, name, row};
+use crate::rows::{ASKER, commit, name, row};
 
 /// Returns the start of the current hour, in hours since 1970.
 fn this_hour() -> u64 {
@@ -46,7 +46,7 @@ fn keep(ledger: &mut Ledger, rows: Vec<Hour>) {
 
 fn ask(ledger: &mut Ledger, called: &str, since: u64, by_day: bool) -> Vec<Hour> {
     let asked = HoursQuery { name: name(called), since_ns: since * HOUR_NS, by_day };
-    ledger.look_up_hours(7, asked).expect("room");
+    ledger.look_up_hours((7, ASKER), asked).expect("room");
     match replies(ledger, 1).pop() {
         Some(Reply::Hours { ticket: 7, hours }) => hours.expect("hours"),
         other => panic!("{other:?}"),

@@ -11,7 +11,7 @@ use slackline_service::{Identity, Principal, Role, Row, Terms};
 use slackline_units::Enforcement;
 
 use crate::ledger::{close, open, open_keeping, other, put, replies};
-use crate::rows::{commit, row};
+use crate::rows::{ASKER, commit, row};
 
 /// Creates a ledger of version 1, and returns the bytes of its file.
 fn of_first_version(folder: &Path) -> Vec<u8> {
@@ -75,7 +75,7 @@ fn surplus_events_of_older_version_are_deleted_a_few_per_commit() {
     let keep = Keep { rows: 20, ..Keep::USUAL };
     let mut ledger = open_keeping(folder.path(), keep).ledger;
     put(&mut ledger, commit(101, [("web", None)])).unwrap();
-    ledger.look_up(1, EventQuery { limit: 1000, ..EventQuery::default() }).unwrap();
+    ledger.look_up((1, ASKER), EventQuery { limit: 1000, ..EventQuery::default() }).unwrap();
     let Some(Reply::Events { events: Ok(events), .. }) = replies(&mut ledger, 1).pop() else {
         panic!("no events");
     };
@@ -97,7 +97,7 @@ fn reservation_under_sched_deadline_keeps_its_mechanism_in_the_ledger() {
     let terms = exact.enforced_by(Enforcement::Deadline).unwrap();
     let row = Row { terms, ..plain };
     put(&mut ledger, commit(1, [("web", Some(row.clone()))])).unwrap();
-    ledger.look_up(1, EventQuery { limit: 10, ..EventQuery::default() }).unwrap();
+    ledger.look_up((1, ASKER), EventQuery { limit: 10, ..EventQuery::default() }).unwrap();
     let Some(Reply::Events { events: Ok(events), .. }) = replies(&mut ledger, 1).pop() else {
         panic!("no events");
     };
@@ -129,7 +129,7 @@ fn version_1_ledger_is_backed_up_and_migrated_without_loss() {
     assert_eq!(opened.loaded.rows[1].identity, Some(known));
     assert_eq!(opened.loaded.last_seq, 5);
     let mut ledger = opened.ledger;
-    ledger.look_up(1, EventQuery { limit: 10, ..EventQuery::default() }).unwrap();
+    ledger.look_up((1, ASKER), EventQuery { limit: 10, ..EventQuery::default() }).unwrap();
     let Some(Reply::Events { events: Ok(events), .. }) = replies(&mut ledger, 1).pop() else {
         panic!("no events");
     };

@@ -13,6 +13,7 @@ mod ledger;
 mod ledger_bounds;
 mod ledger_damage;
 mod ledger_history;
+mod ledger_queries;
 mod ledger_versions;
 mod openapi;
 mod page;

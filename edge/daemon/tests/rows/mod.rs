@@ -7,6 +7,9 @@ use slackline_service::{
 };
 use slackline_units::{Reservation, Span, Time};
 
+/// Principal that queries the ledger in tests.
+pub const ASKER: Principal = Principal::User(7);
+
 pub fn name(text: &str) -> Name {
     text.parse().expect("the name is valid")
 }
@@ -57,7 +60,7 @@ pub fn commit<const N: usize>(seq: u64, rows: [(&str, Option<Row>); N]) -> Commi
     });
     let events = events.collect();
     let rows = rows.map(|(called, row)| (name(called), row)).into();
-    Commit { seq, rows, events, kept: Vec::new(), plans: Vec::new() }
+    Commit { rows, events, ..Commit::empty(seq) }
 }
 
 pub fn kept(key: &str, row: Row) -> KeptAnswer {

@@ -13,6 +13,7 @@ use crate::keys::Keys;
 use crate::limits::Limits;
 use crate::machine::{LookError, Machine, Seats, WorldError};
 use crate::overload::Overloads;
+use crate::raise::Raises;
 use crate::row::{Reason, Row};
 use crate::world::{JoiningDomain, LedgerContents, World};
 use crate::writer::Writer;
@@ -40,7 +41,7 @@ impl Service {
         loaded: LedgerContents,
         world: &mut impl World,
     ) -> Service {
-        let LedgerContents { mut rows, kept, plans, last_seq } = loaded;
+        let LedgerContents { mut rows, kept, plans, raises, last_seq } = loaded;
         rows.sort_by_key(|row| row.since);
         let mut service = Service {
             book: Book::default(),
@@ -49,7 +50,7 @@ impl Service {
             limits: Limits::new(settings.rates),
             domains: Domains::default(),
             budgets: Budgets::new(),
-            raised: BTreeMap::new(),
+            raises: Raises::new(raises),
             applied: BTreeMap::new(),
             overloads: Overloads::default(),
             stored_plans: plans.iter().map(|plan| (plan.principal, plan.clone())).collect(),

@@ -9,7 +9,7 @@ use crate::event::EventKind;
 use crate::input::ClientRequest;
 use crate::mechanism::MechanismChoice;
 use crate::name::Name;
-use crate::principal::Verb;
+use crate::principal::{Role, Verb};
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::world::{KeptAnswer, World};
@@ -41,7 +41,8 @@ impl Service {
     /// If the caller may not send a request of this kind, or exceeds a rate limit.
     pub fn count(&mut self, now: Time, asked: &ClientRequest) -> Result<(), Refusal> {
         let verb = asked.request.verb();
-        self.limits.count(now, asked.principal, verb)?;
+        let changes = asked.request.counted_changes();
+        self.limits.count(now, asked.principal, (verb, changes))?;
         if asked.role.is_some_and(|role| role.may(verb)) {
             Ok(())
         } else {
@@ -135,9 +136,15 @@ impl Service {
     }
 
     fn answer(&mut self, now: Time, asked: &ClientRequest, world: &mut impl World) -> Replied {
-        if asked.request.verb().is_change() && self.writer.is_full() {
+        let again = crate::writer::REST;
+        if asked.request.verb().is_change() && self.writer.is_full(asked.role) {
             let why = "too many changes wait to be written to the ledger".to_owned();
-            return Err(Refusal::NotNow { why, again: crate::writer::REST });
+            return Err(Refusal::NotNow { why, again });
+        }
+        let is_limited = asked.role != Some(Role::Administrator);
+        if is_limited && asked.request.is_list() && self.writer.has_list_of(asked.principal) {
+            let why = "another list of this principal is being written to the ledger".to_owned();
+            return Err(Refusal::NotNow { why, again });
         }
         let outcome = if asked.request.names_with_auto().is_empty() {
             self.carry_out_as_named(now, asked, world)

@@ -16,6 +16,7 @@ use crate::row::Row;
 use crate::world::World;
 
 use super::apply::Step;
+use super::reserve::check_run;
 use super::{ChangeOrigin, Replied, Service};
 
 /// Maximum number of principals whose last plan is kept. One more principal drops the oldest plan.
@@ -146,6 +147,7 @@ impl Service {
         if steps.is_empty() {
             return Err(Refusal::NothingToUndo);
         }
+        steps.iter().try_for_each(|step| check_rights(asked, step))?;
         let mut shown: Vec<AppliedChange> = steps.iter().map(Step::shown).collect();
         shown.sort_by(|a, b| a.name().cmp(b.name()));
         let last = steps.len() - 1;
@@ -454,6 +456,24 @@ impl Service {
     }
 }
 
+/// Checks that the caller may take a step now. Its rights may have been reduced since it asked for
+/// the plan.
+fn check_rights(asked: &ClientRequest, step: &Step) -> Result<(), Refusal> {
+    let (row, terms) = match step {
+        Step::Create { row } => (row, Some((None, row.terms))),
+        Step::Change { before, terms, .. } => (before, Some((Some(before.terms), *terms))),
+        Step::Release { before } | Step::Keep { row: before } => (before, None),
+    };
+    if !asked.owns(row) {
+        return Err(Refusal::NotOwner { name: row.name.clone() });
+    }
+    if matches!(step, Step::Create { .. }) && !asked.may_have(row.user) {
+        let (binding, principal) = (row.binding.clone(), asked.principal);
+        return Err(Refusal::NotYours { binding, user: row.user, principal });
+    }
+    terms.map_or(Ok(()), |(before, terms)| check_run(asked, before, terms))
+}
+
 /// Returns a request with the rights that the caller had when it asked for the plan.
 fn asked_again(plan: &Plan) -> ClientRequest {
     ClientRequest {
@@ -467,8 +487,34 @@ fn asked_again(plan: &Plan) -> ClientRequest {
 }
 
 impl Service {
-    /// Returns the answer that shows the caller's last plan.
+    /// Returns the answer that shows the caller's last plan. It hides reservations that the caller
+    /// may no longer see.
     pub(super) fn show_plan(&self, asked: &ClientRequest) -> Answer {
-        Answer::Plan(self.plans.get(&asked.principal).cloned().map(Box::new))
+        let mut plan = self.plans.get(&asked.principal).cloned();
+        if let Some(plan) = &mut plan {
+            let owns = |row: &Option<Row>| row.as_ref().is_none_or(|row| asked.owns(row));
+            plan.steps.retain(|step| owns(&step.before) && owns(&step.after));
+        }
+        Answer::Plan(plan.map(Box::new))
+    }
+
+    /// Handles a change of the access of a principal, or of several if `whom` is `None`. A watched
+    /// canary is taken back, since its caller may have lost the right to the other changes.
+    pub(super) fn access_changed(
+        &mut self,
+        now: Time,
+        whom: Option<Principal>,
+        world: &mut impl World,
+    ) {
+        let is_it = |plan: &&Plan| match whom {
+            Some(whom) => plan.principal == whom,
+            None => plan.role == Role::Operator,
+        };
+        let watched = self.plans.values().filter(is_it).filter(|plan| plan.watched().is_some());
+        let watched: Vec<Plan> = watched.cloned().collect();
+        for plan in watched {
+            let why = "the access of its caller was changed".to_owned();
+            self.take_canary_back(now, plan, why, world);
+        }
     }
 }

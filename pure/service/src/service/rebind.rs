@@ -16,7 +16,7 @@ use crate::row::{Reason, Row};
 use crate::world::World;
 use crate::writer::REST;
 
-use super::reserve::found;
+use super::reserve::{check_run, found};
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 impl Service {
@@ -50,6 +50,9 @@ impl Service {
             let (binding, principal) = (binding.clone(), before.owner);
             return Err(Refusal::NotYours { binding, user, principal });
         }
+        if !asked.is_in_charge_of(&before) {
+            self.check_other_vm(asked, &before, (binding, machine.as_ref()))?;
+        }
         self.check_free_for(name, binding, machine.as_ref())?;
         let identity = machine.as_ref().map(|machine| machine.identity);
         let mut row = Row { binding: binding.clone(), by_uuid: None, ..before.clone() };
@@ -60,10 +63,31 @@ impl Service {
         (entry.row.binding, entry.row.by_uuid) = (row.binding, row.by_uuid);
         (entry.row.user, entry.row.identity, entry.row.revision) = (user, identity, revision);
         let after = entry.row.clone();
+        if !asked.is_in_charge_of(&before) {
+            self.raises.note(asked.principal, &before, (None, before.terms));
+        }
         let kind = Kind::Bound(binding.clone());
         let happened = Some(EventKind::Asked(Verb::Change));
         let done = DoneChange { kind, before: Some(before), after, happened };
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
+    }
+
+    /// Checks that a caller who is neither the owner nor an administrator may give a reservation to
+    /// another VM. The whole reservation then counts against the caller's budget. A reservation for
+    /// root also accepts some VMs of other users, so its new VM must exist and belong to root.
+    fn check_other_vm(
+        &self,
+        asked: &ClientRequest,
+        before: &Row,
+        (binding, machine): (&Binding, Option<&Machine>),
+    ) -> Result<(), Refusal> {
+        if before.user == 0 && machine.is_none() {
+            let (binding, principal) = (binding.clone(), asked.principal);
+            return Err(Refusal::NotYours { binding, user: 0, principal });
+        }
+        let known = self.counts_for(asked.principal, before).then_some(before.terms);
+        check_run(asked, known, before.terms)?;
+        self.afford_for_other(asked, before, (known, before.terms))
     }
 
     /// Checks that no other reservation has the VM or the binding.

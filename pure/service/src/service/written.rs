@@ -33,9 +33,12 @@ impl Service {
             after: None,
             was_late: false,
         };
-        let plans = &self.plans;
-        let images =
-            (|name: &Name| book.lasting(name).cloned(), |principal| plans.get(&principal).cloned());
+        let (plans, raises) = (&self.plans, &self.raises);
+        let images = (
+            |name: &Name| book.lasting(name).cloned(),
+            |row: &Row| raises.of(row),
+            |principal| plans.get(&principal).cloned(),
+        );
         let commit = self.writer.begin(now, images, kept, whole);
         if let Some(commit) = commit {
             world.commit(commit);

@@ -305,6 +305,8 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
                 .sent
                 .iter()
                 .any(|sent| leaves_choice(&sent.request) && sent.principal == event.principal),
+            // Access is no request of the service.
+            EventKind::Granted(_) | EventKind::Revoked(_) => event.principal != Principal::Service,
             _ => event.principal == Principal::Service && is_fact(event),
         };
         hold!(is_right, "no permitted request caused {event:?}");

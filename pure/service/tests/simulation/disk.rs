@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use slackline_service::{Commit, Event, KeptAnswer, LedgerContents, Name, Plan, Principal, Row};
+use slackline_service::{
+    Commit, Event, KeptAnswer, LedgerContents, Name, Plan, Principal, Raise, Row,
+};
 use slackline_units::Time;
 
 /// Rows, keys and numbers that the ledger holds.
@@ -13,6 +15,7 @@ pub(crate) struct Disk {
     pub(crate) events: Vec<Event>,
     pub(crate) kept: Vec<(KeptAnswer, Time)>,
     pub(crate) plans: BTreeMap<Principal, Plan>,
+    pub(crate) raises: BTreeMap<Name, Vec<Raise>>,
     /// Number of the last commit that wrote a row, by name.
     pub(crate) written: BTreeMap<Name, u64>,
     last_seq: u64,
@@ -59,6 +62,7 @@ impl Disk {
                 None => self.plans.remove(principal),
             };
         }
+        self.raises.extend(commit.raises.iter().cloned());
         self.last_seq = commit.seq;
     }
 
@@ -69,6 +73,9 @@ impl Disk {
             rows: self.rows.values().cloned().collect(),
             kept: self.kept.iter().map(aged).collect(),
             plans: self.plans.values().cloned().collect(),
+            raises: (self.raises.iter())
+                .flat_map(|(name, all)| all.iter().map(|raise| (name.clone(), *raise)))
+                .collect(),
             last_seq: self.last_seq,
         }
     }

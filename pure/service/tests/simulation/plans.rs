@@ -1,7 +1,9 @@
 //! Tests of plans: outcomes of canaries, undoing a plan, and a death of the service before every
 //! call.
 
-use slackline_service::{Answer, Name, PlanStage, Principal, Refusal, Request, VmPrediction};
+use slackline_service::{
+    Answer, EventKind, Input, Name, PlanStage, Principal, Refusal, Request, VmPrediction,
+};
 use slackline_units::Span;
 
 use crate::checks::Checked;
@@ -385,4 +387,21 @@ fn random_plans_under_faults_end_and_keep_all_invariants() {
     }
     // Each outcome of a plan must occur often.
     assert!(all.iter().all(|&count| count > 20), "{all:?}");
+}
+
+#[test]
+fn canary_is_undone_when_access_of_its_caller_changes() {
+    let mut run = Run::new(1, None, false);
+    ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
+    run.model.measured_ppm = 200_000;
+    let operator = (Principal::User(7), Some(slackline_service::Role::Operator));
+    ask(&mut run, operator, canary(&[("a", 1), ("b", 1)], false, None)).expect("there is room");
+    let (by, whom) = (Principal::User(0), Some(Principal::User(7)));
+    let what = EventKind::Granted("uid 7 is tenant".into());
+    run.step(Input::Access { by, whom, what }).expect("no check fails");
+    run.pass(Span::from_ms(3_000)).expect("no check fails");
+    assert_eq!(listed(&run), named(&[("a", 2), ("b", 2)]));
+    let undone = PlanStage::Undone("the access of its caller was changed".into());
+    assert_eq!(stage(&run, operator), Some(undone));
+    run.finish().expect("no check fails");
 }

@@ -1,6 +1,8 @@
 //! Tests of the effects that users of one daemon can have on each other.
 
-use slackline_service::{Amount, Budget, Principal, Refusal, Request, Role, WantedMechanism};
+use slackline_service::{
+    Amount, Answer, Budget, Principal, Refusal, Request, Role, WantedMechanism,
+};
 use slackline_units::{CpuShare, Reservation, Span};
 
 use crate::requests::{ROOT, Who};
@@ -195,4 +197,107 @@ fn list_with_too_many_vcpus_for_one_owner_is_refused() {
     assert_eq!(run.service.listed().count(), 0, "nothing of the list was made");
     ask(&mut run, tenant(ALICE), absent("a", 4, 500)).expect("2,000 vCPUs");
     ask(&mut run, ROOT, absent("r", 10, 500)).expect("an administrator may");
+}
+
+fn budget_of_alice(ppm: u32) -> slackline_service::Budgets {
+    let budget = Budget { cpu: Some(CpuShare::from_ppm(ppm)), machines: None };
+    [(ALICE, budget)].into()
+}
+
+fn is_over(asked: &Result<(), Refusal>) -> bool {
+    matches!(asked, Err(Refusal::OverBudgetCpu { owner: ALICE, .. }))
+}
+
+#[test]
+fn raise_counts_after_restart_and_unrelated_changes_until_withdrawn() {
+    let mut run = Run::new(1, None, false);
+    run.service.set_budgets(budget_of_alice(100_000));
+    for name in ["a", "b", "c"] {
+        ask(&mut run, ROOT, reserve(name, ms(1, 100), Some(5002))).expect("root may");
+    }
+    ask(&mut run, operator(ALICE), change("a", ms(9, 100))).expect("within its budget");
+    run.die().expect("no check fails");
+    run.service.set_budgets(budget_of_alice(100_000));
+    let more = || change("b", ms(2, 100));
+    assert!(is_over(&ask(&mut run, operator(ALICE), more())), "a restart forgets nothing");
+    // A raise by another operator, or a smaller reservation, does not free the first one.
+    ask(&mut run, operator(BOB), change("a", ms(10, 100))).expect("bob has no budget");
+    ask(&mut run, ROOT, change("a", ms(9, 100))).expect("root may");
+    assert!(is_over(&ask(&mut run, operator(ALICE), more())));
+    // A raise ends with the reservation, and once the reservation is as small as before.
+    ask(&mut run, ROOT, change("a", ms(1, 100))).expect("root may");
+    ask(&mut run, operator(ALICE), change("b", ms(9, 100))).expect("nothing else is raised");
+    let release = Request::Release { name: "b".parse().expect("a name"), if_revision: None };
+    ask(&mut run, ROOT, release).expect("root may");
+    ask(&mut run, ROOT, reserve("b", ms(9, 100), Some(5002))).expect("root may");
+    ask(&mut run, operator(ALICE), change("c", ms(9, 100))).expect("`b` is another one");
+}
+
+fn rebind(name: &str, to: &str) -> Request {
+    let binding = to.parse().expect("a binding");
+    Request::Rebind { name: name.parse().expect("a name"), binding, if_revision: None }
+}
+
+#[test]
+fn operator_cannot_move_reservation_of_root_to_its_own_vm() {
+    let mut run = Run::new(1, None, false);
+    run.service.set_budgets(budget_of_alice(100_000));
+    ask(&mut run, ROOT, reserve("big", ms(60, 100), Some(0))).expect("root may");
+    ask(&mut run, ROOT, reserve("of-bob", ms(5, 100), Some(5002))).expect("root may");
+    let moved = ask(&mut run, operator(ALICE), rebind("big", "qemu:of-alice"));
+    assert!(matches!(moved, Err(Refusal::NotYours { .. })), "{moved:?}");
+    ask(&mut run, ROOT, rebind("big", "qemu:other")).expect("root may");
+    // A reservation that an operator moves counts against its budget.
+    ask(&mut run, operator(ALICE), rebind("of-bob", "qemu:c")).expect("within its budget");
+    ask(&mut run, operator(ALICE), reserve("own", ms(5, 100), None)).expect("its own");
+    assert!(is_over(&ask(&mut run, operator(ALICE), change("of-bob", ms(6, 100)))));
+    run.service.set_budgets(budget_of_alice(40_000));
+    ask(&mut run, ROOT, reserve("x", ms(5, 100), Some(5002))).expect("root may");
+    assert!(is_over(&ask(&mut run, operator(ALICE), rebind("x", "qemu:y"))));
+}
+
+#[test]
+fn former_operator_cannot_undo_or_see_changes_of_others() {
+    let mut run = Run::new(1, None, false);
+    ask(&mut run, tenant(BOB), reserve("b", ms(1, 10), None)).expect("its own VM");
+    ask(&mut run, operator(ALICE), change("b", ms(2, 10))).expect("an operator may");
+    let undone = ask(&mut run, tenant(ALICE), Request::Undo);
+    assert!(matches!(undone, Err(Refusal::NotOwner { .. })), "{undone:?}");
+    let shown = |run: &mut Run, who| {
+        run.ask(who, Request::Plan, None).expect("no check fails");
+        match run.replies().pop() {
+            Some((_, Ok(Answer::Plan(Some(plan))))) => plan.steps.len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!([tenant(ALICE), operator(ALICE)].map(|who| shown(&mut run, who)), [0, 1]);
+    ask(&mut run, operator(ALICE), Request::Undo).expect("an operator may");
+}
+
+/// Returns a list of many reservations for VMs that do not exist.
+fn long_list(prefix: &str) -> Request {
+    let target = |number| {
+        let amount = each(Span::from_us(50), Span::from_secs(604_800));
+        reserve(&format!("{prefix}{number}"), amount, None)
+    };
+    Request::Apply { targets: (0..1_000).map(target).collect(), prune: true, dry_run: false }
+}
+
+#[test]
+fn administrator_can_reserve_while_long_list_of_tenant_is_written() {
+    let mut run = Run::new(1, None, false);
+    run.ask(tenant(BOB), reserve("b", ms(1, 10), None), None).expect("no check fails");
+    // The first commit is under way, so this list waits.
+    run.ask(tenant(ALICE), long_list("x"), None).expect("no check fails");
+    let refused = |run: &mut Run, who, request| {
+        run.ask(who, request, None).expect("no check fails");
+        let reply = run.replies().pop().map(|(_, reply)| reply);
+        matches!(reply, Some(Err(Refusal::NotNow { .. })))
+    };
+    assert!(refused(&mut run, tenant(BOB), reserve("c", ms(1, 10), None)), "the queue is full");
+    assert!(!refused(&mut run, ROOT, reserve("d", ms(1, 10), Some(0))), "root may");
+    run.pass(Span::from_ms(100)).expect("no check fails");
+    run.replies();
+    let number = run.service.listed().count();
+    assert_eq!(number, 1_002);
 }

@@ -1,0 +1,91 @@
+//! Raises: reservations that a principal increased or moved for another owner. They count against
+//! the budget of that principal, also after a restart of the service.
+
+use std::collections::BTreeMap;
+
+use crate::name::Name;
+use crate::principal::Principal;
+use crate::row::Row;
+use crate::terms::Terms;
+
+/// Raise of a reservation by a principal that is neither its owner nor an administrator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raise {
+    /// Principal that raised the reservation.
+    pub by: Principal,
+    /// Number of the event that made the reservation. A later reservation of the same name has
+    /// another number.
+    pub since: u64,
+    /// Terms before the first raise by this principal. `None` if it bound the reservation to
+    /// another VM, so that all of the reservation counts.
+    pub from: Option<Terms>,
+}
+
+impl Raise {
+    /// Returns true if the reservation still exists and has more than before the raise.
+    fn counts_for(&self, row: &Row) -> bool {
+        self.since == row.since && self.from.is_none_or(|from| !row.terms.is_within(from))
+    }
+}
+
+/// All raises, by name of the reservation. A reservation has at most one raise of each principal.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Raises(BTreeMap<Name, Vec<Raise>>);
+
+impl Raises {
+    pub(crate) fn new(loaded: Vec<(Name, Raise)>) -> Raises {
+        let mut raises = Raises::default();
+        for (name, raise) in loaded {
+            raises.0.entry(name).or_default().push(raise);
+        }
+        raises
+    }
+
+    /// Returns true if a principal has raised this reservation.
+    pub(crate) fn has(&self, by: Principal, row: &Row) -> bool {
+        self.of(row).iter().any(|raise| raise.by == by)
+    }
+
+    /// Returns the raises of a reservation that still count.
+    pub(crate) fn of(&self, row: &Row) -> Vec<Raise> {
+        let all = self.0.get(&row.name).into_iter().flatten();
+        all.filter(|raise| raise.counts_for(row)).copied().collect()
+    }
+
+    /// Records that `by` changed the reservation `before` to the terms `terms`. `from` is as in
+    /// [`Raise`].
+    pub(crate) fn note(
+        &mut self,
+        by: Principal,
+        before: &Row,
+        (from, terms): (Option<Terms>, Terms),
+    ) {
+        let mut all = self.of(before);
+        match all.iter_mut().find(|raise| raise.by == by) {
+            Some(raise) => raise.from = raise.from.filter(|_| from.is_some()),
+            None => all.push(Raise { by, since: before.since, from }),
+        }
+        self.put(before, all, terms);
+    }
+
+    /// Drops the raises of a reservation that no longer count with the terms `terms`. If `approved`,
+    /// drops all of them.
+    pub(crate) fn drop_ended(&mut self, before: &Row, terms: Terms, approved: bool) {
+        let all = if approved { Vec::new() } else { self.of(before) };
+        self.put(before, all, terms);
+    }
+
+    fn put(&mut self, before: &Row, mut all: Vec<Raise>, terms: Terms) {
+        let after = Row { terms, ..before.clone() };
+        all.retain(|raise| raise.counts_for(&after));
+        match all.is_empty() {
+            true => self.0.remove(&before.name),
+            false => self.0.insert(before.name.clone(), all),
+        };
+    }
+
+    /// Drops the raises of reservations that no longer exist.
+    pub(crate) fn retain(&mut self, exists: impl Fn(&Name) -> bool) {
+        self.0.retain(|name, _| exists(name));
+    }
+}
