@@ -20,7 +20,10 @@ use slackline_units::{Enforcement, Reservation, Span, Time};
 
 use super::part::Parts;
 use super::show::{HoldOutput, KernelHeading};
-use super::{Amount, End, ROUND, Target, conclude, end_command, of_session, of_thread};
+use super::{
+    Amount, End, Guest, ROUND, Target, conclude, end_command, of_session, of_thread,
+    report_more_vcpus,
+};
 use crate::command::HeldCommand;
 use crate::enforce::Enforce;
 use crate::hold_args::HoldArgs;
@@ -128,6 +131,7 @@ struct KernelHolding {
     fence: Fence,
     enforced: KernelEnforcement,
     meters: Vec<PartMeter>,
+    guest: Option<Guest>,
     parts: Parts,
     shown: HoldOutput,
     began: Time,
@@ -175,7 +179,7 @@ impl KernelHolding {
         limits.iter().for_each(|line| terminal::tell(line));
         let began = monotonic();
         let parts = Parts::measured(named.part_names(), began);
-        Ok(KernelHolding { fence, enforced, meters, parts, shown, began })
+        Ok(KernelHolding { fence, enforced, meters, guest: named.guest(), parts, shown, began })
     }
 
     fn run(
@@ -190,7 +194,9 @@ impl KernelHolding {
             }
             self.keep_keeper()?;
             let is_there = self.measure();
-            self.shown.at(monotonic().since(self.began), self.parts.used())?;
+            let passed = monotonic().since(self.began);
+            report_more_vcpus(self.guest.as_ref(), &mut self.shown, passed)?;
+            self.shown.at(passed, self.parts.used())?;
             if let Some(status) = command.as_mut().and_then(|command| command.status()) {
                 return Ok(End::Exited(status));
             }
