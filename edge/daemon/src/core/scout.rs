@@ -467,6 +467,10 @@ fn has_threads(pid: Tid, threads: &[Tid]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     fn machine(kind: Kind, name: &str, uuid: Option<&str>) -> Machine {
@@ -585,5 +589,35 @@ mod tests {
         let mode = Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         assert_eq!(notes_of(&inside, "pipe"), None);
+    }
+
+    #[test]
+    fn silent_monitors_of_one_user_delay_a_discovery_pass_only_once() {
+        let mut all = Vec::new();
+        let held = (0..3).map(|number| {
+            let folder = tempfile::tempdir().unwrap();
+            let socket = folder.path().join("qmp");
+            let listener = UnixListener::bind(&socket).unwrap();
+            let option = format!("unix:{},server=on", socket.display());
+            let mut qemu = Command::new("sh");
+            qemu.arg0("qemu-system-x86_64").args(["-c", "echo @; read line", "-qmp", &option]);
+            let mut qemu = qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            qemu.stdout.as_mut().unwrap().read_exact(&mut [0; 2]).unwrap();
+            let pid = Tid::new(i32::try_from(qemu.id()).unwrap()).unwrap();
+            all.push((qemu, listener, folder));
+            let machine = machine(Kind::Qemu, "silent", None);
+            let (domain, is_wanting) = (DomId::new(number), false);
+            ReservedVm { domain, machine, pid, is_wanting, unclear: None }
+        });
+        let held: Vec<ReservedVm> = held.collect();
+        let began = Instant::now();
+        look_around(&[], &held, &|_| {});
+        let took = began.elapsed();
+        for (qemu, ..) in &mut all {
+            qemu.kill().unwrap();
+            qemu.wait().unwrap();
+        }
+        let expected = Duration::from_millis(1_900)..Duration::from_millis(3_900);
+        assert!(expected.contains(&took), "{took:?}");
     }
 }
