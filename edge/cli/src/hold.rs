@@ -332,13 +332,13 @@ impl Target {
     }
 
     /// Returns the VM that is the target. `None` for other targets.
-    fn guest(&self) -> Option<Guest> {
+    fn guest(&self) -> Option<HeldGuest> {
         let threads = self.who.iter().filter_map(|who| match who {
             JoinTarget::Thread(thread) => Some(thread),
             _ => None,
         });
         let pid = threads.clone().next()?.pid().raw();
-        Some(Guest { pid, scheduled: threads.map(|thread| thread.tid().raw()).collect() })
+        Some(HeldGuest { pid, scheduled: threads.map(|thread| thread.tid().raw()).collect() })
     }
 
     /// Returns the number of CPUs on which the target runs at the same time.
@@ -414,7 +414,7 @@ enum End {
 }
 
 /// A VM that is the target.
-struct Guest {
+struct HeldGuest {
     pid: i32,
     /// Ids of the vCPU threads that `hold` schedules.
     scheduled: BTreeSet<i32>,
@@ -422,7 +422,7 @@ struct Guest {
 
 /// Prints a note if the guest has vCPU threads that `hold` does not schedule.
 fn report_more_vcpus(
-    guest: Option<&Guest>,
+    guest: Option<&HeldGuest>,
     shown: &mut HoldOutput,
     passed: Span,
 ) -> Result<(), Problem> {
@@ -439,7 +439,7 @@ struct Holding {
     session: Session,
     ids: Vec<JoinId>,
     began: Time,
-    guest: Option<Guest>,
+    guest: Option<HeldGuest>,
     parts: Parts,
     shown: HoldOutput,
 }

@@ -36,7 +36,6 @@ use slackline_service::{Binding, BindingKind, Identity};
 use crate::monitors::{self, NotTold};
 
 pub use absent::Absent;
-pub(crate) use absent::cut;
 pub(crate) use around::Around;
 use by_name::{Asks, found_by_name};
 use called::{MachineIdentity, called, is_called};

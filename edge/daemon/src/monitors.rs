@@ -11,8 +11,6 @@ use slackline_linux::thread::StartTime;
 use slackline_linux::with_causes;
 use slackline_live::vcpus::{FindError, VcpuThread, find};
 
-use crate::find::cut;
-
 /// Time for which a monitor is not asked after its first failure. It doubles with each failure.
 const FIRST_REST: Duration = Duration::from_secs(5);
 
@@ -25,6 +23,16 @@ const SLOW: Duration = Duration::from_millis(200);
 /// Maximum number of silent monitors that are remembered. The monitor that may be asked again
 /// soonest is forgotten first.
 const MOST: usize = 1_024;
+
+/// Maximum length of an error text, in characters. Users can choose parts of it, such as the path
+/// of a socket.
+const LONGEST_TEXT: usize = 512;
+
+/// Returns the start of a text, at most [`LONGEST_TEXT`] characters.
+pub(crate) fn cut(text: &str) -> String {
+    let end = text.char_indices().nth(LONGEST_TEXT);
+    end.map_or_else(|| text.to_owned(), |(at, _)| text[..at].to_owned() + "…")
+}
 
 /// A process, identified by its id and start time.
 type Process = (Tid, StartTime);
@@ -72,7 +80,7 @@ struct Silent {
 /// A monitor that failed when it was asked last.
 #[derive(Debug)]
 struct FailedMonitor {
-    /// Number of failures.
+    /// Number of failed attempts without a success between them.
     times: u32,
     /// Time at which the monitor may be asked again.
     until: Instant,

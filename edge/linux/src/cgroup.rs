@@ -293,8 +293,8 @@ impl Place {
     ///
     /// # Errors
     /// If no hierarchy with the controller is mounted, no cgroup enables the controller, or the
-    /// thread's cgroup is not visible or is nested too deeply. Also if the thread is in a cgroup that
-    /// Slackline made.
+    /// thread's cgroup is not visible or is nested too deeply. Also if the thread is in a cgroup
+    /// that Slackline made.
     pub fn find_in(
         version: Version,
         thread: &ThreadRef,

@@ -129,8 +129,8 @@ impl Entry {
         matches!(self.lease, Some(Lease::Ends(_)))
     }
 
-    /// Returns the reason why the reservation waits for its VM. `None` if it does not wait, or waits
-    /// for capacity.
+    /// Returns the reason why the reservation waits for its VM. `None` if it does not wait, or
+    /// waits for capacity.
     pub(crate) const fn awaiting(&self) -> Option<&Reason> {
         match &self.standing {
             Standing::Promised(reason) if self.is_waiting() => Some(reason),

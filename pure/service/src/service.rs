@@ -151,9 +151,9 @@ impl Service {
         self.book.iter().filter_map(|entry| Some((entry.domain, entry.unclear.as_deref()?)))
     }
 
-    /// Returns the users whose monitors a request may ask about vCPUs: those for whom the caller may
-    /// reserve, and the user of the reservation that the request changes. `None` if the caller may
-    /// reserve for all users.
+    /// Returns the users whose monitors a request may ask about vCPUs: those for whom the caller
+    /// may reserve, and the user of the reservation that the request changes. `None` if the caller
+    /// may reserve for all users.
     #[must_use]
     pub fn users_to_ask(&self, asked: &ClientRequest) -> Option<Vec<u32>> {
         if asked.role == Some(Role::Administrator) {

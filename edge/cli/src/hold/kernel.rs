@@ -21,7 +21,7 @@ use slackline_units::{Enforcement, Reservation, Span, Time};
 use super::part::Parts;
 use super::show::{HoldOutput, KernelHeading};
 use super::{
-    Amount, End, Guest, ROUND, Target, conclude, end_command, of_session, of_thread,
+    Amount, End, HeldGuest, ROUND, Target, conclude, end_command, of_session, of_thread,
     report_more_vcpus,
 };
 use crate::command::HeldCommand;
@@ -131,7 +131,7 @@ struct KernelHolding {
     fence: Fence,
     enforced: KernelEnforcement,
     meters: Vec<PartMeter>,
-    guest: Option<Guest>,
+    guest: Option<HeldGuest>,
     parts: Parts,
     shown: HoldOutput,
     began: Time,

@@ -156,8 +156,8 @@ pub(super) enum ScoutFinding {
     Renamed(Binding, FoundMachine),
     /// An awaited VM cannot be scheduled, for another reason than before.
     NotFound(Binding, LookError),
-    /// Reason why the vCPUs of a VM with a reservation cannot be told apart any more. `None` if they
-    /// can be again.
+    /// Reason why the vCPUs of a VM with a reservation cannot be told apart any more. `None` if
+    /// they can be again.
     Unclear(DomId, Identity, Option<String>),
     /// The vCPUs of a VM with a reservation have changed.
     Vcpus(DomId, FoundMachine),

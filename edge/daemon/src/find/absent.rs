@@ -13,6 +13,8 @@ use slackline_live::vcpus::FindError;
 use slackline_service::{Binding, BindingKind, LookError};
 use thiserror::Error;
 
+use crate::monitors::cut;
+
 /// Reason why a machine (VM, container, unit, cgroup or process) cannot be found or cannot get a
 /// reservation.
 #[derive(Debug, Error)]
@@ -80,13 +82,6 @@ pub enum Absent {
         /// Error of the kernel.
         source: io::Error,
     },
-}
-
-/// Returns the first 512 characters of a text.
-pub(crate) fn cut(text: &str) -> String {
-    text.char_indices()
-        .nth(512)
-        .map_or_else(|| text.to_owned(), |(at, _)| text[..at].to_owned() + "…")
 }
 
 /// Age of a process up to which a VM may still be starting its vCPU threads, in seconds.

@@ -44,8 +44,8 @@ impl Around {
         &self.machines
     }
 
-    /// Finds a machine as [`find_at_once`](super::find_at_once) does. The binding must be one of those for which the
-    /// list was made.
+    /// Finds a machine as [`find_at_once`](super::find_at_once) does. The binding must be one of
+    /// those for which the list was made.
     ///
     /// # Errors
     /// As for [`find_at_once`](super::find_at_once).

@@ -1,4 +1,5 @@
-//! The QMP socket on the command line of a process. Any user can choose the bytes of a command line.
+//! The QMP socket on the command line of a process. Any user can choose the bytes of a command
+//! line.
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -72,7 +72,7 @@ fn reservation_is_partial_while_two_threads_have_the_name_of_one_vcpu() {
 }
 
 #[test]
-fn request_asks_only_monitors_of_users_whose_vms_the_caller_may_have() {
+fn request_asks_only_monitors_of_permitted_users() {
     let run = reserved(true);
     let asked = |uid, role, name: &str| ClientRequest {
         ticket: Ticket(9),
