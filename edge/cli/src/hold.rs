@@ -6,6 +6,7 @@ mod kernel;
 mod part;
 mod show;
 
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -340,13 +341,14 @@ impl Target {
         self
     }
 
-    /// Returns the process id and the number of vCPUs of a VM that is the target. `None` for other
-    /// targets.
-    fn guest(&self) -> Option<(i32, usize)> {
-        match self.who.first()? {
-            JoinTarget::Thread(thread) => Some((thread.pid().raw(), self.who.len())),
+    /// Returns the VM that is the target. `None` for other targets.
+    fn guest(&self) -> Option<HeldGuest> {
+        let threads = self.who.iter().filter_map(|who| match who {
+            JoinTarget::Thread(thread) => Some(thread),
             _ => None,
-        }
+        });
+        let pid = threads.clone().next()?.pid().raw();
+        Some(HeldGuest { pid, scheduled: threads.map(|thread| thread.tid().raw()).collect() })
     }
 
     /// Returns the number of CPUs on which the target runs at the same time.
@@ -421,14 +423,33 @@ enum End {
     Gone,
 }
 
+/// A VM that is the target.
+struct HeldGuest {
+    pid: i32,
+    /// Ids of the vCPU threads that `hold` schedules.
+    scheduled: BTreeSet<i32>,
+}
+
+/// Prints a note if the guest has vCPU threads that `hold` does not schedule.
+fn report_more_vcpus(
+    guest: Option<&HeldGuest>,
+    shown: &mut HoldOutput,
+    passed: Span,
+) -> Result<(), Problem> {
+    let Some(guest) = guest.filter(|_| shown.is_time_for_vcpus(passed)) else { return Ok(()) };
+    // Only a monitor could count vCPUs of a guest whose threads have no names. It is not asked
+    // here. Threads are compared, because a vCPU that was unplugged may be plugged in again.
+    let there = vcpus::find_all_named(guest.pid).unwrap_or_default();
+    let more = there.iter().map(|vcpu| vcpu.tid).filter(|tid| !guest.scheduled.contains(tid));
+    shown.more_vcpus(more.collect())
+}
+
 /// State of a running `hold`: the target and its session.
 struct Holding {
     session: Session,
     ids: Vec<JoinId>,
     began: Time,
-    /// Process id of a target that is a VM, and the number of its vCPU threads that are known.
-    /// `None` for other targets.
-    guest: Option<(i32, usize)>,
+    guest: Option<HeldGuest>,
     parts: Parts,
     shown: HoldOutput,
 }
@@ -450,7 +471,7 @@ impl Holding {
             self.parts.count(&mut records);
             let passed = seen.now.since(self.began);
             self.shown.changes(&seen, passed)?;
-            self.report_more_vcpus(passed)?;
+            report_more_vcpus(self.guest.as_ref(), &mut self.shown, passed)?;
             self.shown.at(passed, self.parts.used())?;
             if let Some(status) = command.as_mut().and_then(|command| command.status()) {
                 return Ok(End::Exited(status));
@@ -469,22 +490,6 @@ impl Holding {
         let _ = self.session.poll(&mut records);
         self.parts.count(&mut records);
         self.ids.iter().flat_map(|&id| self.session.processes_of(id)).collect()
-    }
-
-    /// Prints a note if the guest now has more vCPUs than `hold` schedules.
-    fn report_more_vcpus(&mut self, passed: Span) -> Result<(), Problem> {
-        let Some((pid, known)) = &mut self.guest else { return Ok(()) };
-        if !self.shown.is_time_for_vcpus(passed) {
-            return Ok(());
-        }
-        // If the guest's threads have no names, only the VM monitor could count the vCPUs. The
-        // monitor is not asked here.
-        let there = vcpus::find_named(*pid).unwrap_or_default().len();
-        if there > *known {
-            self.shown.more_vcpus(there - *known)?;
-            *known = there;
-        }
-        Ok(())
     }
 
     /// Restores all threads, and prints the totals.

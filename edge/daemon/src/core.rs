@@ -188,7 +188,7 @@ pub fn serve(
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
     let scheduler = Scheduler::new(session, cpus, options.keeper.keep_for.is_some());
     let mut host = Host::new(scheduler, (ledger, boot.clone(), history), helpers, tally);
-    host.look_around_now();
+    host.look_around_now(&loaded.rows);
     let (now, access) = (host.now(), Access::new(people, access, has_tenants));
     grants::report_rights_lost_by_migration(&access, &loaded, tell);
     let mut service = Service::recover(Settings::default(), now, loaded, &mut host);
@@ -427,42 +427,6 @@ impl Core {
         }
     }
 
-    fn hear_scout(&mut self) {
-        for seen in self.host.scout.seen() {
-            match seen {
-                scout::ScoutFinding::Here(binding, found) => {
-                    self.host.keep_found(Some(&binding), found);
-                    self.step(Input::Appeared { binding });
-                }
-                scout::ScoutFinding::Renamed(from, found) => {
-                    let to = found.machine.binding.clone();
-                    self.host.keep_found(Some(&to), found);
-                    self.step(Input::Renamed { from, to });
-                }
-                scout::ScoutFinding::Suspended(domain, identity, what) => {
-                    if self.service.suspended(domain) != what.as_deref() {
-                        self.host.begin_numbers(domain);
-                    }
-                    self.step(Input::Suspended { domain, identity, what });
-                }
-                // The VM is looked up again, so that the service learns why its vCPUs cannot be
-                // scheduled.
-                scout::ScoutFinding::Unclear(binding) => self.step(Input::Appeared { binding }),
-                scout::ScoutFinding::Vcpus(domain, found) => {
-                    let machine = found.machine.in_service();
-                    self.host.keep_found(None, found);
-                    self.step(Input::Vcpus { domain, machine });
-                }
-                // The other messages answer look-ups of single requests.
-                scout::ScoutFinding::Machines(_) | scout::ScoutFinding::Looked(_) => {}
-                scout::ScoutFinding::Around => {
-                    self.host.forget_around();
-                    self.host.scheduler.forget_found();
-                }
-            }
-        }
-    }
-
     fn keep_time(&mut self) {
         let now = self.host.now();
         if self.host.ring.is_some_and(|ring| ring <= now) {
@@ -472,8 +436,8 @@ impl Core {
         if now >= self.next_around {
             self.next_around = now + AROUND;
             self.notice_ended();
-            let waiting = self.service.waiting().map(scout::AwaitedVm::of).collect();
-            self.host.look_around(waiting);
+            let waiting = self.service.awaited().map(scout::AwaitedVm::of).collect();
+            self.host.look_around(waiting, &self.service);
             let service = &self.service;
             self.host.tally.forget(|domain| service.name_of(domain).is_some());
         }

@@ -11,6 +11,8 @@
 //! the process while it reads, and checks at the end that the process still exists.
 
 mod absent;
+mod around;
+mod by_name;
 mod called;
 mod ending;
 mod groups;
@@ -34,6 +36,8 @@ use slackline_service::{Binding, BindingKind, Identity};
 use crate::monitors::{self, NotTold};
 
 pub use absent::Absent;
+pub(crate) use around::Around;
+use by_name::{Asks, found_by_name};
 use called::{MachineIdentity, called, is_called};
 pub use ending::Ending;
 use line::VmCommandLine;
@@ -269,6 +273,19 @@ pub fn find_of(binding: &Binding, user: Option<u32>) -> Result<FoundMachine, Abs
     find_asking(binding, user, Asks::Monitors)
 }
 
+/// Finds a machine for a caller as [`find_of`] does. Only monitors of users for whom `may_have` is
+/// true are asked, because a monitor serves one client at a time.
+///
+/// # Errors
+/// As for [`find`], and [`Absent::NotYours`] if another user's monitor would have to be asked.
+pub fn find_for(
+    binding: &Binding,
+    user: u32,
+    may_have: &dyn Fn(u32) -> bool,
+) -> Result<FoundMachine, Absent> {
+    find_asking(binding, Some(user), Asks::MonitorsOf(may_have))
+}
+
 /// Finds a machine as [`find_of`] does, but never asks a VM's monitor, so the function returns at
 /// once.
 ///
@@ -278,14 +295,11 @@ pub fn find_at_once(binding: &Binding, user: Option<u32>) -> Result<FoundMachine
     find_asking(binding, user, Asks::Nobody)
 }
 
-/// Permission of a search to ask a VM's monitor for vCPUs that procfs does not show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asks {
-    Monitors,
-    Nobody,
-}
-
-fn find_asking(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<FoundMachine, Absent> {
+fn find_asking(
+    binding: &Binding,
+    user: Option<u32>,
+    asks: Asks<'_>,
+) -> Result<FoundMachine, Absent> {
     match binding.kind() {
         BindingKind::Unit => {
             let place = TreePlace::of_unit(binding.name())?;
@@ -314,11 +328,25 @@ fn find_asking(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<Found
 /// # Errors
 /// If procfs is not mounted.
 pub fn named(name: &str) -> Result<Vec<Binding>, Absent> {
+    named_for(name, &|_| true)
+}
+
+/// Returns bindings as [`named`] does for a caller who may have machines of the users for whom
+/// `may_have` is true. If several machines have the name, other users' machines are left out. If
+/// all of them are other users' machines, one of them is returned.
+///
+/// # Errors
+/// If procfs is not mounted.
+pub fn named_for(name: &str, may_have: &dyn Fn(u32) -> bool) -> Result<Vec<Binding>, Absent> {
     let mut found = find_all()?;
     found.retain(|machine| {
         let short = machine.name.strip_suffix(".service").filter(|_| machine.kind == Kind::Unit);
         machine.name == name || short == Some(name)
     });
+    match found.iter().filter(|machine| may_have(machine.owner)).count() {
+        0 => found.truncate(1),
+        _ => found.retain(|machine| may_have(machine.owner)),
+    }
     Ok(found.into_iter().map(|machine| machine.binding).collect())
 }
 
@@ -350,41 +378,8 @@ fn all() -> Result<Vec<Tid>, Absent> {
     process::all().map_err(|source| Absent::Unreadable { path: "/proc".into(), source })
 }
 
-fn found_by_name(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<FoundMachine, Absent> {
-    let mut fitting = Vec::new();
-    for pid in all()? {
-        let Ok(Some(process)) = Process::read(pid) else { continue };
-        let Some(said) = line::read(&process.line) else { continue };
-        let groups = process.groups().unwrap_or_default();
-        let MachineIdentity { kind, name, uuid } = called(&said, &groups);
-        let is_it = is_called((kind, &name, uuid.as_deref()), binding);
-        if is_it && process::may_be_held(pid).is_ok() {
-            let is_roots = kind == Kind::Libvirt && user == Some(0);
-            let is_meant = is_roots || user.is_some() && process.owner().ok() == user;
-            fitting.push((pid, is_meant));
-        }
-    }
-    if fitting.len() > 1 && fitting.iter().any(|&(_, is_meant)| is_meant) {
-        fitting.retain(|&(_, is_meant)| is_meant);
-    }
-    // Programs fork to become a daemon or to confine a helper. Such children have the same command
-    // line.
-    let carries =
-        |(pid, _): &(Tid, bool)| vcpus::find_named(pid.raw()).is_ok_and(|found| !found.is_empty());
-    if fitting.len() > 1 && fitting.iter().any(carries) {
-        fitting.retain(carries);
-    }
-    match *fitting {
-        [] => Err(not_here(binding)),
-        [(pid, _)] => found_process(binding, pid, asks),
-        [(first, _), (second, _), ..] => {
-            Err(Absent::Several { binding: binding.clone(), first, second })
-        }
-    }
-}
-
 /// Opens a descriptor of a process, then reads the process's properties.
-fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<FoundMachine, Absent> {
+fn found_process(binding: &Binding, pid: Tid, asks: Asks<'_>) -> Result<FoundMachine, Absent> {
     process::may_be_held(pid)?;
     let gone = || not_here(binding);
     let (ending, inode) = match Ending::of_process(pid) {
@@ -407,8 +402,12 @@ fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<FoundMachine
     if threads.is_empty() && called.kind != Kind::Process {
         // A VM without a monitor socket cannot be asked. It is found without vCPUs.
         let is_answerable = !matches!(vcpus::find_qmp_socket(pid.raw()), Ok(None));
-        if asks == Asks::Nobody && is_answerable {
+        if matches!(asks, Asks::Nobody) && is_answerable {
             return Err(Absent::NotAsked { binding: binding.clone() });
+        }
+        let user = process.owner().map_err(|source| unreadable(pid, "status", source))?;
+        if !asks.may_ask(user) {
+            return Err(Absent::NotYours { binding: binding.clone(), user });
         }
         // Threads are read before the monitor is asked, so that a thread that starts meanwhile
         // counts as new.
@@ -416,7 +415,7 @@ fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<FoundMachine
         let started = process.started().map_err(|source| unreadable(pid, "stat", source))?;
         threads = monitors::ask(pid, started).map_err(|why| match why {
             NotTold::Failed(error) => error.into(),
-            NotTold::Silent(left) => Absent::Silent { binding: binding.clone(), left },
+            NotTold::Silent(why, left) => Absent::Silent { why, left },
         })?;
     }
     let mut machine = described(&process, called, &groups, (&threads, inode))
@@ -462,7 +461,7 @@ fn named_machine(
     let failed = |source| unreadable(pid, "status", source);
     let (_, inode) = Ending::of_process(pid).map_err(failed)?;
     let (threads, why) = match vcpus::find_named(pid.raw()) {
-        Ok(threads) if threads.is_empty() => (threads, why_not_named(pid)),
+        Ok(threads) if threads.is_empty() => (threads, why_not_named(process)),
         Ok(threads) => (threads, None),
         Err(error @ FindError::NoProcess { .. }) => return Err(error.into()),
         Err(error) => (Vec::new(), Some(error.to_string())),
@@ -473,10 +472,11 @@ fn named_machine(
 }
 
 /// Returns the reason why the vCPU threads of a VM without thread names cannot be found. `None` if
-/// its monitor can be asked.
-fn why_not_named(pid: Tid) -> Option<String> {
+/// its monitor can be asked and has not failed.
+fn why_not_named(process: &Process) -> Option<String> {
+    let pid = process.pid;
     match vcpus::find_qmp_socket(pid.raw()) {
-        Ok(Some(_)) => None,
+        Ok(Some(_)) => monitors::last_failure(pid, process.started().ok()?),
         Ok(None) => Some(FindError::NotFound { pid: pid.raw() }.to_string()),
         Err(error) => Some(error.to_string()),
     }

@@ -1,5 +1,6 @@
-//! Record of VM monitors (such as QEMU) that do not answer. Asking such a monitor takes two
-//! seconds, so it is not asked again for some time. That time grows with each failure.
+//! Record of VM monitors (such as QEMU) that do not answer, or answer wrongly after some time.
+//! Asking such a monitor takes up to two seconds, so it is not asked again for some time. That time
+//! grows with each failure.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::StartTime;
-use slackline_live::vcpus::{FindError, QmpError, VcpuThread, find};
+use slackline_linux::with_causes;
+use slackline_live::vcpus::{FindError, VcpuThread, find};
 
 /// Time for which a monitor is not asked after its first failure. It doubles with each failure.
 const FIRST_REST: Duration = Duration::from_secs(5);
@@ -15,9 +17,22 @@ const FIRST_REST: Duration = Duration::from_secs(5);
 /// Maximum time for which a monitor is not asked again.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
+/// Time from which a failed attempt to ask a monitor counts as slow.
+const SLOW: Duration = Duration::from_millis(200);
+
 /// Maximum number of silent monitors that are remembered. The monitor that may be asked again
 /// soonest is forgotten first.
 const MOST: usize = 1_024;
+
+/// Maximum length of an error text, in characters. Users can choose parts of it, such as the path
+/// of a socket.
+const LONGEST_TEXT: usize = 512;
+
+/// Returns the start of a text, at most [`LONGEST_TEXT`] characters.
+pub(crate) fn cut(text: &str) -> String {
+    let end = text.char_indices().nth(LONGEST_TEXT);
+    end.map_or_else(|| text.to_owned(), |(at, _)| text[..at].to_owned() + "…")
+}
 
 /// A process, identified by its id and start time.
 type Process = (Tid, StartTime);
@@ -27,9 +42,9 @@ static SILENT: Mutex<Silent> = Mutex::new(Silent { of: BTreeMap::new() });
 /// Reason why the vCPU threads of a process were not found.
 #[derive(Debug)]
 pub(crate) enum NotTold {
-    /// The monitor did not answer when it was last asked. It may be asked again after the given
-    /// time.
-    Silent(Duration),
+    /// The monitor failed when it was last asked. The text is the error. The monitor may be asked
+    /// again after the given time.
+    Silent(String, Duration),
     /// The monitor was asked and failed, or the process has no monitor.
     Failed(FindError),
 }
@@ -38,43 +53,63 @@ pub(crate) enum NotTold {
 pub(crate) fn ask(pid: Tid, started: StartTime) -> Result<Vec<VcpuThread>, NotTold> {
     let silent = || SILENT.lock().unwrap_or_else(PoisonError::into_inner);
     let process = (pid, started);
-    if let Some(left) = silent().left(process, Instant::now()) {
-        return Err(NotTold::Silent(left));
+    if let Some((why, left)) = silent().left(process, Instant::now()) {
+        return Err(NotTold::Silent(why.to_owned(), left));
     }
+    let began = Instant::now();
     let found = find(pid.raw());
-    let is_silent = matches!(
-        &found,
-        Err(FindError::Qmp { source: QmpError::Busy | QmpError::TooLate { .. }, .. })
-    );
-    silent().note(process, is_silent, Instant::now());
+    // A quick failure costs little, and may end soon: a VM that starts has no socket yet.
+    let failure = found.as_ref().err().filter(|_| began.elapsed() >= SLOW);
+    let why = failure.map(|error| cut(&with_causes(error)));
+    silent().note(process, why, Instant::now());
     found.map_err(NotTold::Failed)
 }
 
-/// Monitors that did not answer when they were asked last.
+/// Returns the error of a monitor that failed when it was last asked. `None` if it has not failed.
+pub(crate) fn last_failure(pid: Tid, started: StartTime) -> Option<String> {
+    let silent = SILENT.lock().unwrap_or_else(PoisonError::into_inner);
+    silent.of.get(&(pid, started)).map(|failed| failed.why.clone())
+}
+
+/// Monitors that failed when they were asked last.
 #[derive(Debug)]
 struct Silent {
-    /// Number of failures of each monitor, and the time at which it may be asked again.
-    of: BTreeMap<Process, (u32, Instant)>,
+    of: BTreeMap<Process, FailedMonitor>,
+}
+
+/// A monitor that failed when it was asked last.
+#[derive(Debug)]
+struct FailedMonitor {
+    /// Number of failed attempts without a success between them.
+    times: u32,
+    /// Time at which the monitor may be asked again.
+    until: Instant,
+    /// Error of the last attempt.
+    why: String,
 }
 
 impl Silent {
-    /// Returns the time until a monitor may be asked. `None` if it may be asked now.
-    fn left(&self, process: Process, now: Instant) -> Option<Duration> {
-        let (_, until) = self.of.get(&process)?;
+    /// Returns the last error of a monitor and the time until it may be asked. `None` if it may be
+    /// asked now.
+    fn left(&self, process: Process, now: Instant) -> Option<(&str, Duration)> {
+        let FailedMonitor { until, why, .. } = self.of.get(&process)?;
         let left = until.saturating_duration_since(now);
-        (!left.is_zero()).then_some(left)
+        (!left.is_zero()).then_some((why, left))
     }
 
-    fn note(&mut self, process: Process, is_silent: bool, now: Instant) {
-        if !is_silent {
+    /// Notes the result of an attempt. `why` is its error, `None` if it does not count as a
+    /// failure.
+    fn note(&mut self, process: Process, why: Option<String>, now: Instant) {
+        let Some(why) = why else {
             self.of.remove(&process);
             return;
-        }
-        let times = self.of.get(&process).map_or(0, |(times, _)| *times);
+        };
+        let times = self.of.get(&process).map_or(0, |failed| failed.times);
         let rest = FIRST_REST.saturating_mul(1 << times.min(8)).min(LONGEST_REST);
-        self.of.insert(process, (times.saturating_add(1), now + rest));
+        let failed = FailedMonitor { times: times.saturating_add(1), until: now + rest, why };
+        self.of.insert(process, failed);
         if self.of.len() > MOST {
-            let soonest = self.of.iter().min_by_key(|(process, (_, until))| (*until, **process));
+            let soonest = self.of.iter().min_by_key(|(process, failed)| (failed.until, **process));
             let soonest = soonest.map(|(process, _)| *process);
             soonest.map(|process| self.of.remove(&process));
         }
@@ -83,6 +118,11 @@ impl Silent {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     fn process(pid: i32) -> Process {
@@ -97,8 +137,8 @@ mod tests {
         assert_eq!(silent.left(process(7), begin), None);
         let mut rests = Vec::new();
         for _ in 0..6 {
-            silent.note(process(7), true, begin);
-            rests.push(silent.left(process(7), begin).unwrap().as_secs());
+            silent.note(process(7), Some(String::new()), begin);
+            rests.push(silent.left(process(7), begin).unwrap().1.as_secs());
         }
         assert_eq!(rests, [5, 10, 20, 40, 60, 60]);
         assert_eq!(
@@ -108,17 +148,56 @@ mod tests {
         );
         assert_eq!(silent.left(process(7), begin + LONGEST_REST), None);
         // A monitor that answers starts from the first delay again.
-        silent.note(process(7), false, begin);
-        silent.note(process(7), true, begin);
-        assert_eq!(silent.left(process(7), begin), Some(FIRST_REST));
+        silent.note(process(7), None, begin);
+        silent.note(process(7), Some(String::new()), begin);
+        assert_eq!(silent.left(process(7), begin), Some(("", FIRST_REST)));
     }
 
     #[test]
     fn silent_qmp_monitors_are_remembered_only_up_to_a_limit() {
         let (mut silent, begin) = (Silent { of: BTreeMap::new() }, Instant::now());
         for pid in 1..3_000 {
-            silent.note(process(pid), true, begin);
+            silent.note(process(pid), Some(String::new()), begin);
         }
         assert_eq!(silent.of.len(), MOST);
+    }
+
+    /// Starts a QEMU-like process without thread names, whose monitor answers with `answer` after a
+    /// delay. Returns the process and its start time.
+    fn qemu(answer: &'static str, delay: Duration) -> (std::process::Child, Process) {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("qmp");
+        let listener = UnixListener::bind(&socket).unwrap();
+        std::thread::spawn(move || {
+            let _folder = folder;
+            for stream in listener.incoming().flatten() {
+                std::thread::sleep(delay);
+                let _ = (&stream).write_all(answer.as_bytes());
+            }
+        });
+        let option = format!("unix:{},server=on", socket.display());
+        let mut command = Command::new("sh");
+        command.arg0("qemu-system-x86_64").args(["-c", "echo @; read line", "-qmp", &option]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut up = [0; 2];
+        child.stdout.as_mut().unwrap().read_exact(&mut up).unwrap();
+        let pid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
+        let started = slackline_linux::thread::Stat::of(pid, pid).unwrap().started();
+        (child, (pid, started))
+    }
+
+    #[test]
+    fn qmp_monitor_that_answers_wrongly_after_a_delay_is_not_asked_again_at_once() {
+        let slow = Duration::from_millis(300);
+        for (delay, is_remembered) in [(slow, true), (Duration::ZERO, false)] {
+            let (mut child, (pid, started)) = qemu("x\n", delay);
+            let first = ask(pid, started).unwrap_err();
+            assert!(matches!(first, NotTold::Failed(FindError::Qmp { .. })), "{first:?}");
+            let second = ask(pid, started).unwrap_err();
+            assert_eq!(matches!(second, NotTold::Silent(..)), is_remembered, "{second:?}");
+            assert_eq!(last_failure(pid, started).is_some(), is_remembered);
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 }

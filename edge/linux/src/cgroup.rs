@@ -31,7 +31,7 @@ pub use family::descendants;
 use grace_period::ShortGracePeriods;
 pub use grace_period::restore_grace_periods;
 use mounts::Mount;
-pub use tree::TreePlace;
+pub use tree::{TreePlace, UnitFolders};
 
 /// Prefix of the names of cgroups that Slackline makes.
 const PREFIX: &str = "slackline-";
@@ -149,6 +149,14 @@ pub enum CgroupError {
         first: PathBuf,
         /// Path of the second cgroup.
         second: PathBuf,
+    },
+    /// The cgroup is nested so deeply that checking all cgroups above it would take too long.
+    #[error(
+        "cannot schedule a cgroup with {depth} folders in its path: at most {DEEPEST} are supported"
+    )]
+    TooDeep {
+        /// Number of folders in the path of the cgroup.
+        depth: usize,
     },
     /// The cgroup has no processes, so there is nothing to schedule.
     #[error("cgroup {group} has no processes")]
@@ -295,7 +303,8 @@ impl Place {
     ///
     /// # Errors
     /// If no hierarchy with the controller is mounted, no cgroup enables the controller, or the
-    /// thread's cgroup is not visible. Also if the thread is in a cgroup that Slackline made.
+    /// thread's cgroup is not visible or is nested too deeply. Also if the thread is in a cgroup
+    /// that Slackline made.
     pub fn find_in(
         version: Version,
         thread: &ThreadRef,
@@ -314,6 +323,7 @@ impl Place {
         let Some(origin) = mounted.find_map(|mount: &Mount| mount.place(&of_thread)) else {
             return Err(CgroupError::OutOfSight { tid, group: of_thread });
         };
+        check_depth(&origin)?;
         if is_ours(&origin) {
             return Err(CgroupError::AlreadyHeld { tid, group: origin });
         }
@@ -412,6 +422,7 @@ impl CgroupError {
                 "write the full name of the unit, e.g. `web.service`, as `systemctl \
                      list-units` shows it",
             ),
+            CgroupError::TooDeep { .. } => Some("use a cgroup nearer to the root of the hierarchy"),
             CgroupError::SeveralUnits { .. } => Some("name one of the two cgroups by its path"),
             CgroupError::Empty { .. } => Some("start a process in the cgroup or unit first"),
             CgroupError::HoldsOurselves { .. } => {
@@ -491,6 +502,24 @@ fn parent_for(origin: &Path, version: Version, controller: Controller) -> Option
         enabled.is_ok_and(|list| list.split_ascii_whitespace().any(|name| name == "cpu"))
     };
     origin.ancestors().find(enables_cpu).map(Path::to_path_buf)
+}
+
+/// Maximum number of folders in the path of a cgroup that Slackline schedules or searches. Users
+/// can nest delegated cgroups thousands of levels deep.
+const DEEPEST: usize = 64;
+
+fn check_depth(group: &Path) -> Result<(), CgroupError> {
+    let depth = group.components().count() - usize::from(group.has_root());
+    if depth > DEEPEST { Err(CgroupError::TooDeep { depth }) } else { Ok(()) }
+}
+
+/// Returns the folders of a cgroup and of the cgroups above it, up to the root of the mount. Of a
+/// cgroup that is nested too deeply, only the outermost [`DEEPEST`] folders are returned.
+fn upward(group: &Path) -> impl Iterator<Item = &Path> {
+    let all: Vec<&Path> = group.ancestors().collect();
+    let skipped = all.len().saturating_sub(DEEPEST + 1);
+    let folders = all.into_iter().skip(skipped);
+    folders.take_while(|folder| folder.join("cgroup.procs").exists())
 }
 
 fn is_ours(group: &Path) -> bool {

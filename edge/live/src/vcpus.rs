@@ -21,14 +21,13 @@
 //! Without multi-threaded emulation (`-accel tcg,thread=single`) QEMU runs all vCPUs in turn on one
 //! thread. Only that thread can be scheduled, so it is returned once, with index 0.
 
+mod command_line;
 mod connecting;
 pub mod qemu_options;
 
-use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -44,8 +43,8 @@ use serde_json::Value;
 use slackline_linux::sys::OwnerRights;
 use slackline_units::is_unseen;
 
+pub use command_line::{LONGEST_LINE, find_qmp_socket};
 use connecting::{check_peer, connect, failed_to_connect};
-use qemu_options::qmp_socket_among;
 
 /// Timeout of a whole conversation with a monitor, in seconds. QEMU answers within milliseconds,
 /// even when it emulates the CPU. A longer time means that the process is stopped, or that another
@@ -136,6 +135,16 @@ pub enum FindError {
         /// Id of the process.
         pid: i32,
     },
+    /// The command line is longer than the part of it that is read, and no QMP socket is in that
+    /// part.
+    #[error(
+        "cannot find the vCPU threads of process {pid}: none has such a name, and the first \
+         {LONGEST_LINE} bytes of its command line, the maximum, open no QMP socket"
+    )]
+    LongLine {
+        /// Id of the process.
+        pid: i32,
+    },
     /// Two threads have names with the same vCPU index.
     #[error("threads {first} and {second} of process {pid} both have the name of vCPU {index}")]
     SameIndex {
@@ -191,7 +200,10 @@ impl FindError {
                 "start QEMU with `-name NAME,debug-threads=on`, or with \
                  `-qmp unix:PATH,server=on,wait=off`",
             ),
-            Self::NotItsThread { .. } | Self::SeveralUsers { .. } | Self::Qmp { .. } => {
+            Self::NotItsThread { .. }
+            | Self::SeveralUsers { .. }
+            | Self::Qmp { .. }
+            | Self::LongLine { .. } => {
                 Some("start QEMU with `-name NAME,debug-threads=on`, which needs no monitor")
             }
             Self::Unreadable { .. } => Some("run as root, or as the user that runs the VM"),
@@ -315,6 +327,15 @@ pub fn find_named(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
     Process::open(pid)?.named_vcpus()
 }
 
+/// Finds all threads of process `pid` that have names of vCPU threads, in order of index. Unlike
+/// with [`find_named`], several threads may have the name of one vCPU.
+///
+/// # Errors
+/// If the process cannot be examined.
+pub fn find_all_named(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
+    Process::open(pid)?.named_threads()
+}
+
 /// Returns the vCPU threads that the monitor on a UNIX socket reports, in order of index. This
 /// function does not check to which process the threads belong, and opens the socket with the
 /// caller's rights. [`find`] checks the process and uses the rights of the VM's user.
@@ -324,16 +345,6 @@ pub fn find_named(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
 pub fn find_by_qmp(socket: &Path) -> Result<Vec<VcpuThread>, FindError> {
     ask_for_vcpus(socket, None)
         .map_err(|source| FindError::Qmp { socket: socket.to_path_buf(), source })
-}
-
-/// Returns the UNIX socket on which the QEMU with process id `pid` listens for QMP, according to
-/// its command line. `None` if the command line names no such socket. If QEMU runs in a container,
-/// the path can lead to a different file on the host.
-///
-/// # Errors
-/// If the process cannot be examined.
-pub fn find_qmp_socket(pid: i32) -> Result<Option<PathBuf>, FindError> {
-    Process::open(pid)?.qmp_socket()
 }
 
 /// A process, referred to by its open directory in `/proc`. If the process exits and its id is
@@ -353,7 +364,9 @@ impl Process {
         }
     }
 
-    fn named_vcpus(&self) -> Result<Vec<VcpuThread>, FindError> {
+    /// Returns all threads with names of vCPU threads, in order of index. Several threads may have
+    /// the name of one vCPU.
+    fn named_threads(&self) -> Result<Vec<VcpuThread>, FindError> {
         let mut found = Vec::new();
         for tid in self.threads()? {
             let name = match self.read(&format!("task/{tid}/comm")) {
@@ -367,6 +380,11 @@ impl Process {
             }
         }
         found.sort_by_key(|thread| (thread.index, thread.tid));
+        Ok(found)
+    }
+
+    fn named_vcpus(&self) -> Result<Vec<VcpuThread>, FindError> {
+        let found = self.named_threads()?;
         for pair in found.windows(2) {
             let (index, first, second) = (pair[0].index, pair[0].tid, pair[1].tid);
             if index == pair[1].index {
@@ -396,18 +414,6 @@ impl Process {
     fn has_thread(&self, tid: i32) -> bool {
         let path = format!("task/{tid}");
         rustix::fs::statat(&self.directory, path, AtFlags::empty()).is_ok()
-    }
-
-    fn qmp_socket(&self) -> Result<Option<PathBuf>, FindError> {
-        let line = self.read("cmdline")?;
-        let words: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();
-        let Some(path) = qmp_socket_among(&words) else { return Ok(None) };
-        if path.is_absolute() {
-            return Ok(Some(path));
-        }
-        let start = rustix::fs::readlinkat(&self.directory, "cwd", Vec::new())
-            .map_err(|errno| self.unreadable("cwd", errno.into()))?;
-        Ok(Some(Path::new(OsStr::from_bytes(start.as_bytes())).join(path)))
     }
 
     fn read(&self, path: &str) -> Result<Vec<u8>, FindError> {

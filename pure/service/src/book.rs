@@ -29,6 +29,9 @@ pub(crate) struct Entry {
     pub(crate) contested: BTreeMap<u16, String>,
     /// Reason why a vCPU of the VM could not be scheduled at the last attempt.
     pub(crate) not_seated: Option<String>,
+    /// Reason why the vCPUs of the VM cannot be told apart. `None` if they can be. Threads that
+    /// started since may be vCPUs without a place.
+    pub(crate) unclear: Option<String>,
     /// State of the guest in the words of the VM's monitor. `None` if the guest runs.
     pub(crate) suspended: Option<String>,
     /// Mechanism that the service chose for `auto`, with the reason. `None` if a request named the
@@ -83,6 +86,7 @@ impl Entry {
             lease: None,
             contested: BTreeMap::new(),
             not_seated: None,
+            unclear: None,
             suspended: None,
             chosen: None,
             meddled: None,
@@ -94,7 +98,7 @@ impl Entry {
     pub(crate) fn stand(&mut self, standing: Standing) {
         self.standing = standing;
         self.contested.clear();
-        (self.not_seated, self.suspended) = (None, None);
+        (self.not_seated, self.unclear, self.suspended) = (None, None, None);
     }
 
     /// Returns the VM that is scheduled for the reservation. `None` if no VM is.
@@ -123,6 +127,15 @@ impl Entry {
     /// Returns true if capacity is held for a gang member that has not received the order to begin.
     pub(crate) const fn is_lent(&self) -> bool {
         matches!(self.lease, Some(Lease::Ends(_)))
+    }
+
+    /// Returns the reason why the reservation waits for its VM. `None` if it does not wait, or
+    /// waits for capacity.
+    pub(crate) const fn awaiting(&self) -> Option<&Reason> {
+        match &self.standing {
+            Standing::Promised(reason) if self.is_waiting() => Some(reason),
+            _ => None,
+        }
     }
 
     pub(crate) const fn is_out(&self) -> bool {
@@ -166,7 +179,8 @@ impl Entry {
                 let served = count(seats.vcpus.iter().flatten().count());
                 let found: Vec<&str> = self.contested.values().map(String::as_str).collect();
                 let contested = self.is_contested().then(|| Reason::Contested(found.join("; ")));
-                let partial = self.unserved(machine, seats);
+                let unclear = self.unclear.clone().map(Reason::Unavailable);
+                let partial = unclear.or_else(|| self.unserved(machine, seats));
                 let suspended = self.suspended.clone().map(Reason::Suspended);
                 let state = match (self.row.paused, &contested, &suspended, &partial) {
                     (true, ..) => State::Paused,

@@ -4,7 +4,7 @@ use slackline_units::{CpuId, DomId, Span};
 
 use crate::binding::Binding;
 use crate::event::EventKind;
-use crate::machine::{Identity, Machine};
+use crate::machine::{Identity, LookError, Machine};
 use crate::name::Key;
 use crate::overload::CpuLoad;
 use crate::principal::{Principal, Role};
@@ -39,6 +39,15 @@ pub enum Input {
         /// Binding by which the VM was found.
         binding: Binding,
     },
+    /// A VM for which a reservation [waits](crate::Service::waiting) cannot be scheduled now. The
+    /// input is needed only if it changes the [reason](crate::Service::awaited) why the reservation
+    /// waits, or if a process of a `pid:` binding has ended.
+    NotFound {
+        /// Binding of the reservation.
+        binding: Binding,
+        /// Result of looking up the VM.
+        error: LookError,
+    },
     /// A libvirt domain for which a reservation [waits](crate::Service::waiting) may run under
     /// another name. It has the UUID of the domain that was last scheduled for that reservation.
     /// The input is repeated like [`Input::Appeared`].
@@ -61,6 +70,15 @@ pub enum Input {
         domain: DomId,
         /// The VM, with its current vCPUs.
         machine: Machine,
+    },
+    /// The vCPUs of a scheduled VM cannot be told apart any more, or can be again.
+    Unclear {
+        /// Domain of the VM's reservation.
+        domain: DomId,
+        /// Identity of the VM.
+        identity: Identity,
+        /// Reason why the vCPUs cannot be told apart. `None` if they can be.
+        why: Option<String>,
     },
     /// Another program changed a scheduled thread, and the change was undone.
     Meddled {

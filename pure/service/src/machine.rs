@@ -83,6 +83,9 @@ pub enum LookError {
     /// The VM must never be scheduled: process 1, a kernel thread, or a process of Slackline.
     #[error("{0}")]
     Forbidden(String),
+    /// The VM belongs to the user with this id, for whom the caller may not reserve.
+    #[error("the VM belongs to uid {0}")]
+    NotYours(u32),
     /// The VM cannot be identified: several VMs match, or a file could not be read.
     #[error("{says}")]
     Unclear {

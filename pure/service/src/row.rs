@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::binding::{Binding, BindingKind};
 use crate::gang::Gang;
-use crate::machine::{Identity, Machine};
+use crate::machine::{Identity, LookError, Machine};
 use crate::name::Name;
 use crate::principal::Principal;
 use crate::terms::Terms;
@@ -117,6 +117,19 @@ impl Reason {
     /// user.
     pub(crate) fn foreign(row: &Row, machine: &Machine) -> Reason {
         Reason::Foreign { binding: row.binding.clone(), user: machine.user, meant: row.user }
+    }
+
+    /// Returns the reason why a reservation waits if its VM was looked up with this result.
+    #[must_use]
+    pub fn not_found(row: &Row, error: &LookError) -> Reason {
+        let binding = row.binding.clone();
+        match error {
+            LookError::Absent => Reason::Absent(binding),
+            LookError::NotYours(user) => Reason::Foreign { binding, user: *user, meant: row.user },
+            LookError::Forbidden(_) | LookError::Unclear { .. } => {
+                Reason::Unavailable(error.to_string())
+            }
+        }
     }
 }
 

@@ -36,7 +36,7 @@ use crate::principal::{Principal, Role};
 use crate::raise::Raises;
 use crate::refusal::Refusal;
 use crate::request::{Request, Ticket};
-use crate::row::Row;
+use crate::row::{Reason, Row};
 use crate::terms::Terms;
 use crate::world::World;
 use crate::writer::Writer;
@@ -108,6 +108,8 @@ impl Service {
             Input::Committed { seq } => self.committed(now, seq, world),
             Input::NotCommitted { seq, fault } => self.not_committed(now, seq, &fault, world),
             Input::Appeared { binding } => self.appeared(now, &binding, world),
+            Input::NotFound { binding, error } => self.not_found(now, (&binding, &error), world),
+            Input::Unclear { domain, identity, why } => self.note_unclear((domain, identity), why),
             Input::Renamed { from, to } => self.renamed(now, &from, &to, world),
             Input::Vanished { domain, identity } => self.vanished(now, (domain, identity), world),
             Input::Vcpus { domain, machine } => self.vcpus(now, domain, machine, world),
@@ -135,6 +137,36 @@ impl Service {
     pub fn waiting(&self) -> impl Iterator<Item = &Row> {
         let waiting = self.book.iter().filter(|entry| entry.is_waiting());
         waiting.map(|entry| &entry.row)
+    }
+
+    /// Returns the reservations that wait for their VM as [`waiting`](Service::waiting) does, each
+    /// with the reason why it waits. The reason is `None` if there is no capacity for it.
+    pub fn awaited(&self) -> impl Iterator<Item = (&Row, Option<&Reason>)> {
+        let waiting = self.book.iter().filter(|entry| entry.is_waiting());
+        waiting.map(|entry| (&entry.row, entry.awaiting()))
+    }
+
+    /// Returns the domains of scheduled VMs whose vCPUs cannot be told apart, each with the reason
+    /// that was reported last.
+    pub fn unclear(&self) -> impl Iterator<Item = (DomId, &str)> {
+        self.book.iter().filter_map(|entry| Some((entry.domain, entry.unclear.as_deref()?)))
+    }
+
+    /// Returns the users whose monitors a request may ask about vCPUs: those for whom the caller
+    /// may reserve, and the user of the reservation that the request changes. `None` if the caller
+    /// may reserve for all users.
+    #[must_use]
+    pub fn users_to_ask(&self, asked: &ClientRequest) -> Option<Vec<u32>> {
+        if asked.role == Some(Role::Administrator) {
+            return None;
+        }
+        let row = asked.request.name().and_then(|name| self.book.row(name));
+        let of_row = row.filter(|row| asked.owns(row)).map(|row| row.user);
+        let own = match asked.principal {
+            Principal::User(user) => Some(user),
+            _ => None,
+        };
+        Some(asked.users.iter().copied().chain(own).chain(of_row).collect())
     }
 
     /// Returns the VM that must be looked up before a request is decided. `None` if no lookup is

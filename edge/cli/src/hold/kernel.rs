@@ -20,7 +20,10 @@ use slackline_units::{Enforcement, Reservation, Span, Time};
 
 use super::part::Parts;
 use super::show::{HoldOutput, KernelHeading};
-use super::{Amount, End, ROUND, Target, conclude, end_command, of_session, of_thread};
+use super::{
+    Amount, End, HeldGuest, ROUND, Target, conclude, end_command, of_session, of_thread,
+    report_more_vcpus,
+};
 use crate::command::HeldCommand;
 use crate::enforce::Enforce;
 use crate::hold_args::HoldArgs;
@@ -131,6 +134,7 @@ struct KernelHolding {
     meters: Vec<PartMeter>,
     /// Watch of each thread of the VM, or of the first thread of the process tree.
     watches: Vec<EnforcedWatch>,
+    guest: Option<HeldGuest>,
     parts: Parts,
     shown: HoldOutput,
     began: Time,
@@ -187,7 +191,8 @@ impl KernelHolding {
         };
         let watches = target.threads().iter().enumerate().map(watch).collect();
         let parts = Parts::measured(named.part_names(), began);
-        Ok(KernelHolding { fence, enforced, meters, watches, parts, shown, began })
+        let guest = named.guest();
+        Ok(KernelHolding { fence, enforced, meters, watches, guest, parts, shown, began })
     }
 
     fn run(
@@ -207,6 +212,7 @@ impl KernelHolding {
                 let seen = watch.look(&mut self.fence, monotonic());
                 self.shown.enforced_changes(part, &seen, passed)?;
             }
+            report_more_vcpus(self.guest.as_ref(), &mut self.shown, passed)?;
             self.shown.at(passed, self.parts.used())?;
             if let Some(status) = command.as_mut().and_then(|command| command.status()) {
                 return Ok(End::Exited(status));

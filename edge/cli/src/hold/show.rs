@@ -1,6 +1,6 @@
 //! Output of `hold`: its target and reservation, progress lines, and totals.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, stderr, stdout};
 
 use serde_json::{Value, json};
@@ -49,6 +49,8 @@ pub(super) struct HoldOutput {
     contested: BTreeMap<usize, String>,
     /// Time at which the vCPUs of the guest were last counted.
     counted: Span,
+    /// vCPU threads of the guest that started later and are not scheduled.
+    not_scheduled: BTreeSet<i32>,
     /// Number of changes by other programs that were undone.
     undone: u64,
     /// Time at which `undone` was last printed. `None` if it was never printed.
@@ -173,6 +175,7 @@ impl HoldOutput {
             last: (Span::ZERO, Span::ZERO),
             contested: BTreeMap::new(),
             counted: Span::ZERO,
+            not_scheduled: BTreeSet::new(),
             undone: 0,
             told_undone: None,
         }
@@ -267,12 +270,15 @@ impl HoldOutput {
         is_time
     }
 
-    /// Prints that the guest has `more` new vCPUs, which `hold` does not limit.
-    pub(super) fn more_vcpus(&self, more: usize) -> Result<(), Problem> {
+    /// Prints the number of vCPU threads in `not_scheduled`, which `hold` does not schedule, that
+    /// have appeared since the last call.
+    pub(super) fn more_vcpus(&mut self, not_scheduled: BTreeSet<i32>) -> Result<(), Problem> {
+        let more = not_scheduled.difference(&self.not_scheduled).count();
+        self.not_scheduled = not_scheduled;
         let (plural, are) = if more == 1 { ("", "is") } else { ("s", "are") };
         let line =
             format!("{more} more vCPU{plural} appeared since the start and {are} not scheduled\n");
-        if self.json { Ok(()) } else { self.say(&line) }
+        if self.json || more == 0 { Ok(()) } else { self.say(&line) }
     }
 
     /// Returns as JSON the descriptions of the changes that other programs keep making to the
@@ -300,6 +306,7 @@ impl HoldOutput {
                     "promised_ppm": self.promised,
                     "delivered_ppm": all, "last_ppm": last, "used_ns": used.ns(),
                     "contested": self.contested(), "undone": self.undone,
+                    "vcpus_not_scheduled": self.not_scheduled.len(),
                 })
             ));
         }

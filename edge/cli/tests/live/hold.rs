@@ -501,3 +501,45 @@ fn hold_command_never_uses_cpus_outside_cpuset_of_process() {
     drop(cpuset);
     live.nothing_is_left();
 }
+
+/// Runs as a child process whose vCPU thread ends and is replaced by another thread of the same
+/// name, if a test has started this program for that purpose.
+#[test]
+fn helper_process_runs_as_guest_that_replaces_a_vcpu() {
+    if std::env::var(BUSY).as_deref() != Ok("replacing") {
+        return;
+    }
+    let vcpu = |index: u32, lasts: Duration| {
+        let named = std::thread::Builder::new().name(format!("CPU {index}/TCG"));
+        named.spawn(move || std::thread::sleep(lasts)).unwrap()
+    };
+    let lasting = vcpu(0, Duration::from_secs(60));
+    vcpu(1, Duration::from_secs(5)).join().unwrap();
+    vcpu(1, Duration::from_secs(60));
+    let _ = lasting.join();
+}
+
+#[test]
+fn hold_command_reports_a_vcpu_thread_that_replaced_another() {
+    let Some(live) = live::begin() else { return };
+    let mut guest = std::process::Command::new(std::env::current_exe().unwrap());
+    guest
+        .args(["--exact", "hold::helper_process_runs_as_guest_that_replaces_a_vcpu", "--quiet"])
+        .env(BUSY, "replacing")
+        .stdout(Stdio::null());
+    let guest = Ended(guest.spawn().unwrap());
+    let pid = i32::try_from(guest.0.id()).unwrap();
+    let named = || slackline_live::vcpus::find(pid).is_ok_and(|vcpus| vcpus.len() == 2);
+    wait_until("two vCPUs", named);
+    let pid = pid.to_string();
+    let hold = ["hold", "--pid", &pid, "--vcpus", "--cpu", "0.2", "--json"];
+    let holding = Holding::start(&live, &hold);
+    let count = |line: &str| {
+        let line: Value = serde_json::from_str(line).ok()?;
+        line["vcpus_not_scheduled"].as_u64()
+    };
+    let counts = || holding.text("out").lines().filter_map(count).collect::<Vec<_>>();
+    wait_until("the new thread is counted", || counts().last() == Some(&1));
+    holding.signal(Signal::INT);
+    holding.end().ended_with(0);
+}

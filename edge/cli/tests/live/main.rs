@@ -16,6 +16,7 @@ mod hold;
 mod hold_commands;
 mod kills;
 mod manage;
+mod nested;
 mod old_kernel;
 mod outside;
 mod page;

@@ -1,9 +1,11 @@
-//! Handling of requests that need a VM to be looked up before they can be executed.
+//! Handling of requests that need a VM to be looked up before they can be executed, and of the
+//! results of discovery passes.
 
 use slackline_service::{ClientRequest, Input, Verb, World};
 
 use super::Core;
 use super::lookups::EndedLookup;
+use super::scout::{ScoutFinding, VmUsers};
 
 impl Core {
     /// Executes a request, or starts the look-up of its VM. A request that would be refused in any
@@ -11,7 +13,8 @@ impl Core {
     pub(super) fn hear_asked(&mut self, asked: ClientRequest) {
         // The request is moved below, and `sought` borrows from it.
         let (request, now) = (asked.request.clone(), self.host.now());
-        let user = self.service.sought_user(&asked);
+        let (meant, may_ask) =
+            (self.service.sought_user(&asked), self.service.users_to_ask(&asked));
         if self.service.sought(&request).is_none() {
             return self.do_asked(request.verb(), Input::Asked(asked));
         }
@@ -19,7 +22,7 @@ impl Core {
             return World::reply(&mut self.host, asked.ticket, &Err(refusal));
         }
         if let Some(sought) = self.service.sought(&request) {
-            self.host.seek(asked, sought, user);
+            self.host.seek(asked, sought, VmUsers { meant, may_ask });
         }
     }
 
@@ -44,6 +47,45 @@ impl Core {
                     self.host.sought(looked);
                     self.do_asked(asked.request.verb(), Input::Sought(asked));
                     self.host.forget_looked();
+                }
+            }
+        }
+    }
+
+    pub(super) fn hear_scout(&mut self) {
+        for seen in self.host.scout.seen() {
+            match seen {
+                ScoutFinding::Here(binding, found) => {
+                    self.host.keep_found(Some(&binding), found);
+                    self.step(Input::Appeared { binding });
+                }
+                ScoutFinding::Renamed(from, found) => {
+                    let to = found.machine.binding.clone();
+                    self.host.keep_found(Some(&to), found);
+                    self.step(Input::Renamed { from, to });
+                }
+                ScoutFinding::Suspended(domain, identity, what) => {
+                    if self.service.suspended(domain) != what.as_deref() {
+                        self.host.begin_numbers(domain);
+                    }
+                    self.step(Input::Suspended { domain, identity, what });
+                }
+                ScoutFinding::NotFound(binding, error) => {
+                    self.step(Input::NotFound { binding, error });
+                }
+                ScoutFinding::Unclear(domain, identity, why) => {
+                    self.step(Input::Unclear { domain, identity, why });
+                }
+                ScoutFinding::Vcpus(domain, found) => {
+                    let machine = found.machine.in_service();
+                    self.host.keep_found(None, found);
+                    self.step(Input::Vcpus { domain, machine });
+                }
+                // The other messages answer look-ups of single requests.
+                ScoutFinding::Machines(_) | ScoutFinding::Looked(_) => {}
+                ScoutFinding::Around => {
+                    self.host.forget_around();
+                    self.host.scheduler.forget_found();
                 }
             }
         }

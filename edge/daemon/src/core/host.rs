@@ -14,7 +14,7 @@ use slackline_service::history::{History, Hour};
 use slackline_service::{
     Answer, Binding, BindingKind, ClientRequest, Commit, CpuCapacity, Event, Identity,
     JoiningDomain, LedgerFault, ListedReservation, LookError, Machine, MeasuredVm, MechanismChoice,
-    Name, Principal, Refusal, Request, Role, Seats, Service, Terms, Ticket, VmLookup, World,
+    Name, Principal, Refusal, Request, Role, Row, Seats, Service, Terms, Ticket, VmLookup, World,
     WorldError,
 };
 use slackline_units::{CpuShare, DomId, Span, Time};
@@ -24,14 +24,14 @@ use super::flight::Flight;
 use super::front_process::FrontProcess;
 use super::lookups::{Lookups, MOST_WAITING, TooMany, sought_text};
 use super::scheduler::Scheduler;
-use super::scout::{AwaitedVm, Listing, LookupResult, ReservedVm, Scout};
+use super::scout::{AwaitedVm, Listing, LookupResult, ReservedVm, Scout, VmUsers};
 use super::tally::Tally;
 use super::whatif::Whatifs;
 use super::wire::{self, Rest};
 use slackline_linux::with_causes;
 
 use super::POLICY;
-use crate::find::{self, Absent, FoundMachine};
+use crate::find::{self, Absent, Around, FoundMachine};
 use crate::ledger::{EventQuery, HoursQuery, Ledger};
 
 /// Maximum number of requests whose details are kept until they are answered. It is far above the
@@ -58,8 +58,8 @@ pub(super) struct Host {
     /// Details of each unanswered request, which are needed only for its answer. The request itself
     /// is kept too if a tenant made it.
     rests: BTreeMap<Ticket, (Rest, Option<ClientRequest>)>,
-    /// All VMs that have a name, listed once while many VMs are looked up. `None` at other times.
-    around: Option<Vec<find::Machine>>,
+    /// List of the host's VMs, made once while many VMs are looked up. `None` at other times.
+    around: Option<Around>,
     /// VMs found in the current discovery pass, each by the binding with which it was looked up.
     fresh: BTreeMap<Binding, FoundMachine>,
     /// Result of the look-up for the request that is currently executed.
@@ -198,9 +198,9 @@ impl Host {
     }
 
     /// Starts a look-up of the VM that a request needs.
-    pub(super) fn seek(&mut self, asked: ClientRequest, sought: VmLookup<'_>, user: u32) {
+    pub(super) fn seek(&mut self, asked: ClientRequest, sought: VmLookup<'_>, users: VmUsers) {
         let (ticket, now) = (asked.ticket, self.now());
-        if let Err(TooMany) = self.lookups.look(now, asked, (sought.into(), user)) {
+        if let Err(TooMany) = self.lookups.look(now, asked, (sought.into(), users)) {
             self.refuse_look_up(ticket);
         }
     }
@@ -245,9 +245,9 @@ impl Host {
         (!self.lapsed.is_empty()).then_some(lapse)
     }
 
-    /// Lists all VMs of the host once. The list serves many look-ups that follow.
-    pub(super) fn look_around_now(&mut self) {
-        self.around = find::find_all().ok();
+    /// Lists the VMs of the host once. The list serves all look-ups of these reservations.
+    pub(super) fn look_around_now(&mut self, rows: &[Row]) {
+        self.around = Some(Around::look(rows.iter().map(|row| &row.binding)));
     }
 
     pub(super) fn forget_around(&mut self) {
@@ -257,13 +257,15 @@ impl Host {
 
     /// Starts a discovery pass: a search for the VMs in `waiting`, and a check of the VMs that the
     /// daemon schedules.
-    pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>) {
+    pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>, service: &Service) {
+        let unclear: BTreeMap<DomId, &str> = service.unclear().collect();
         let held = self.scheduler.held().filter_map(|(domain, identity)| {
             let machine = self.scheduler.found.get(&identity)?.machine.clone();
             // A VM without known vCPUs is scheduled as a whole, so it has no vCPUs to check.
             let pid = machine.pid().filter(|_| !machine.vcpus.is_empty())?;
             let is_wanting = self.scheduler.is_wanting(domain, machine.vcpus.len());
-            Some(ReservedVm { domain, machine, pid, is_wanting })
+            let unclear = unclear.get(&domain).map(|why| (*why).to_owned());
+            Some(ReservedVm { domain, machine, pid, is_wanting, unclear })
         });
         let held = held.collect();
         self.scout.look_around(waiting, held);
@@ -278,21 +280,13 @@ impl Host {
         {
             return Ok(found);
         }
-        if let Some(around) = &self.around {
-            let mut going_by_it = around.iter().filter(|machine| machine.is(binding));
-            let number = |machine: &find::Machine| {
-                let pid = machine.pid()?.raw().to_string();
-                Binding::new(BindingKind::Pid, &pid).ok()
-            };
-            if let (Some(one), None) = (going_by_it.next(), going_by_it.next())
-                && let Some(Ok(found)) = number(one).map(|number| find::find_at_once(&number, None))
-                && found.machine.is(binding)
-            {
-                return Ok(found);
-            }
+        match &self.around {
+            Some(around) => around.find(binding, Some(user)),
+            None if binding.kind() == BindingKind::Pid => find::find_at_once(binding, Some(user)),
+            // Only the scout's threads may make a look-up that takes long. If the VM has ended
+            // since they found it, the next discovery pass looks for it again.
+            None => Err(Absent::NotHere { binding: binding.clone() }),
         }
-        // Only the scout's threads may make a look-up that takes long.
-        find::find_at_once(binding, Some(user))
     }
 
     /// Returns a reservation as clients see it, with its delivered CPU time and its cost.
@@ -454,7 +448,7 @@ impl World for Host {
     fn named(&mut self, name: &Name) -> Vec<Binding> {
         match &self.looked.named {
             Some((of, bindings)) if of == name => bindings.clone(),
-            _ => find::named(name.as_str()).unwrap_or_default(),
+            _ => Vec::new(),
         }
     }
 

@@ -15,7 +15,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use slackline_service::{ClientRequest, Principal, Request, Role, Ticket};
 use slackline_units::{Span, Time};
 
-use super::scout::{Listing, LookupResult, Order, PREFERRED, Scout, ScoutFinding, VmQuery};
+use super::scout::{
+    Listing, LookupResult, Order, PREFERRED, Scout, ScoutFinding, VmQuery, VmUsers,
+};
 
 /// Number of threads that look up VMs. The first of them serves only administrators.
 const THREADS: usize = 6;
@@ -61,7 +63,7 @@ enum Job {
 struct Lookup {
     asked: ClientRequest,
     wanted: VmQuery,
-    user: u32,
+    users: VmUsers,
     until: Time,
 }
 
@@ -101,14 +103,14 @@ impl Lookups {
         &mut self,
         now: Time,
         asked: ClientRequest,
-        (wanted, user): (VmQuery, u32),
+        (wanted, users): (VmQuery, VmUsers),
     ) -> Result<(), TooMany> {
         let waiting = self.waiting.entry(asked.principal).or_default();
         if waiting.len() >= MOST_WAITING {
             return Err(TooMany);
         }
         let until = now + LOOK_UP_WITHIN;
-        waiting.push_back(Lookup { asked, wanted, user, until });
+        waiting.push_back(Lookup { asked, wanted, users, until });
         self.begin(now);
         Ok(())
     }
@@ -194,13 +196,13 @@ impl Lookups {
         }
         while let Some((principal, thread)) = self.next() {
             let Some(waiting) = self.waiting.get_mut(&principal) else { return };
-            let Some(Lookup { asked, wanted, user, .. }) = waiting.pop_front() else { return };
+            let Some(Lookup { asked, wanted, users, .. }) = waiting.pop_front() else { return };
             if waiting.is_empty() {
                 self.waiting.remove(&principal);
             }
             self.last = Some(principal);
             let job = Job::Look(principal, Some(Box::new(asked)));
-            self.threads[thread].give(Order::Look(wanted, user), job);
+            self.threads[thread].give(Order::Look(wanted, users), job);
         }
     }
 
@@ -267,9 +269,10 @@ mod tests {
         }
     }
 
-    /// Returns a query with a binding to a process that does not exist, and its user.
-    fn wanted() -> (VmQuery, u32) {
-        (VmQuery::Bound(Binding::new(BindingKind::Pid, "4194304").unwrap()), 0)
+    /// Returns a query with a binding to a process that does not exist, and its users.
+    fn wanted() -> (VmQuery, VmUsers) {
+        let users = VmUsers { meant: 0, may_ask: None };
+        (VmQuery::Bound(Binding::new(BindingKind::Pid, "4194304").unwrap()), users)
     }
 
     fn now(ms: u64) -> Time {

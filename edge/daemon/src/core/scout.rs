@@ -19,10 +19,14 @@ use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, own_tid, process_cpu_time, set_scheduling,
 };
 use slackline_linux::thread::threads_of;
-use slackline_service::{Binding, BindingKind, Identity, Name, Row, VmLookup};
+use slackline_live::vcpus::FindError;
+use slackline_service::{Binding, BindingKind, Identity, LookError, Name, Reason, Row, VmLookup};
 use slackline_units::{DomId, Span};
 
-use crate::find::{Absent, FoundMachine, Kind, Machine, find_all, find_at_once, find_of, named};
+use crate::find::{
+    Absent, Around, FoundMachine, Kind, Machine, find_all, find_at_once, find_for, find_of,
+    named_for,
+};
 
 /// Stack size of the scout (the thread that looks for VMs), in bytes. All of the stack is locked
 /// into memory.
@@ -48,9 +52,16 @@ pub(super) enum Order {
     Around(Vec<AwaitedVm>, Vec<ReservedVm>),
     /// List all VMs of the host.
     Find,
-    /// Look up the VM that a request needs. The number is the id of the user to whom the VM should
-    /// belong.
-    Look(VmQuery, u32),
+    /// Look up the VM that a request needs.
+    Look(VmQuery, VmUsers),
+}
+
+/// Users whose VM a request needs.
+pub(super) struct VmUsers {
+    /// Id of the user to whom the VM should belong.
+    pub(super) meant: u32,
+    /// Ids of the users whose monitors may be asked for the request. `None` for all users.
+    pub(super) may_ask: Option<Vec<u32>>,
 }
 
 /// VM that a request needs.
@@ -83,25 +94,47 @@ pub(super) struct LookupResult {
 
 /// A VM that a reservation waits for.
 pub(super) struct AwaitedVm {
-    binding: Binding,
-    /// Id of the user to whom the VM should belong.
-    user: u32,
-    /// Binding by UUID of the libvirt domain that was scheduled last for this reservation.
-    by_uuid: Option<Binding>,
+    row: Row,
+    /// Reason why the reservation waits. `None` if it waits for capacity.
+    reason: Option<Reason>,
 }
 
 impl AwaitedVm {
-    pub(super) fn of(row: &Row) -> AwaitedVm {
-        let Row { binding, user, by_uuid, .. } = row;
-        AwaitedVm { binding: binding.clone(), user: *user, by_uuid: by_uuid.clone() }
+    pub(super) fn of((row, reason): (&Row, Option<&Reason>)) -> AwaitedVm {
+        AwaitedVm { row: row.clone(), reason: reason.cloned() }
+    }
+
+    /// Returns the finding for a VM that cannot be scheduled. `None` if the service knows it, so
+    /// that the core has no work with VMs that stay as they are.
+    fn not_found(&self, absent: &Absent) -> Option<ScoutFinding> {
+        let error = absent.in_background();
+        let is_told = if self.row.binding.lasts() {
+            let reason = Reason::not_found(&self.row, &error);
+            self.reason.as_ref().is_some_and(|known| *known != reason)
+        } else {
+            // The reservation of a process ends with the process.
+            absent.is_gone() || matches!(error, LookError::Unclear { .. })
+        };
+        is_told.then(|| ScoutFinding::NotFound(self.row.binding.clone(), error))
     }
 
     /// Returns the libvirt domain that was scheduled last, if it now runs under another name.
     /// `None` if several domains have its UUID.
     fn renamed<'a>(&self, machines: &'a [Machine]) -> Option<&'a Machine> {
-        let by_uuid = self.by_uuid.as_ref()?;
+        let by_uuid = self.row.by_uuid.as_ref()?;
         let mut named = machines.iter().filter(|one| one.by_uuid().as_ref() == Some(by_uuid));
         named.next().filter(|_| named.next().is_none())
+    }
+}
+
+impl AwaitedVm {
+    fn find_renamed(&self, around: &Around) -> Option<FoundMachine> {
+        let machines = around.machines();
+        if machines.iter().any(|machine| machine.is(&self.row.binding)) {
+            return None;
+        }
+        let machine = self.renamed(machines)?;
+        around.find(&machine.binding, Some(self.row.user)).ok()
     }
 }
 
@@ -112,6 +145,8 @@ pub(super) struct ReservedVm {
     pub(super) pid: Tid,
     /// True if the VM's domain has an empty place although the VM has a vCPU without a place.
     pub(super) is_wanting: bool,
+    /// Reason why its vCPUs cannot be told apart, as last reported. `None` if they can be.
+    pub(super) unclear: Option<String>,
 }
 
 /// A result that the scout reports. The scout is the thread that looks for VMs.
@@ -120,8 +155,11 @@ pub(super) enum ScoutFinding {
     Here(Binding, FoundMachine),
     /// An awaited libvirt domain exists under another name.
     Renamed(Binding, FoundMachine),
-    /// An awaited VM exists, but its vCPUs cannot be scheduled.
-    Unclear(Binding),
+    /// An awaited VM cannot be scheduled, for another reason than before.
+    NotFound(Binding, LookError),
+    /// Reason why the vCPUs of a VM with a reservation cannot be told apart any more. `None` if
+    /// they can be again.
+    Unclear(DomId, Identity, Option<String>),
     /// The vCPUs of a VM with a reservation have changed.
     Vcpus(DomId, FoundMachine),
     /// State of the guest of a VM with a reservation, if libvirt has suspended the guest. `None` if
@@ -221,20 +259,21 @@ fn carry_out(order: Order, tell: &(impl Fn(ScoutFinding) + Sync)) {
             tell(ScoutFinding::Around);
         }
         Order::Find => tell(ScoutFinding::Machines(Arc::new(find_all().map(with_use)))),
-        Order::Look(wanted, user) => tell(ScoutFinding::Looked(look(wanted, user))),
+        Order::Look(wanted, users) => tell(ScoutFinding::Looked(look(wanted, &users))),
     }
 }
 
-fn look(wanted: VmQuery, user: u32) -> LookupResult {
+fn look(wanted: VmQuery, users: &VmUsers) -> LookupResult {
+    let may_ask = |user| users.may_ask.as_ref().is_none_or(|all| all.contains(&user));
     let found = |binding: Binding| {
-        let found = find_of(&binding, Some(user));
+        let found = find_for(&binding, users.meant, &may_ask);
         (binding, found)
     };
     match wanted {
         VmQuery::Bound(binding) => LookupResult { named: None, found: Some(found(binding)) },
         VmQuery::Named(name) => {
             // If nothing can be read, no VM has the name.
-            let bindings = named(name.as_str()).unwrap_or_default();
+            let bindings = named_for(name.as_str(), &may_ask).unwrap_or_default();
             let found = match bindings.as_slice() {
                 [one] => Some(found(one.clone())),
                 _ => None,
@@ -264,84 +303,103 @@ fn with_use(machines: Vec<Machine>) -> Vec<(Machine, Option<u32>)> {
 }
 
 fn look_around(waiting: &[AwaitedVm], held: &[ReservedVm], tell: &(impl Fn(ScoutFinding) + Sync)) {
-    // All VMs are listed once for bindings by name. Other bindings are looked up directly.
-    let by_name = |awaited: &&AwaitedVm| {
-        let kind = awaited.binding.kind();
-        !matches!(kind, BindingKind::Unit | BindingKind::Group | BindingKind::Pid)
-    };
-    let is_name_waited_for = waiting.iter().any(|one| by_name(&one));
-    let machines = if is_name_waited_for {
-        // If nothing can be read, no VM is found. A request for the VM gets the reason.
-        find_all().unwrap_or_default()
-    } else {
-        Vec::new()
-    };
-    let mut unasked: BTreeMap<u32, Vec<&Binding>> = BTreeMap::new();
-    for one @ AwaitedVm { binding, user, .. } in waiting {
-        if by_name(&one) && !machines.iter().any(|machine| machine.is(binding)) {
-            if let Some(machine) = one.renamed(&machines)
-                && let Ok(found) = find_at_once(&machine.binding, Some(*user))
-            {
-                tell(ScoutFinding::Renamed(binding.clone(), found));
-            }
-            continue;
-        }
-        match find_at_once(binding, Some(*user)) {
+    let around = Around::look(waiting.iter().map(|one| &one.row.binding));
+    let mut unasked: BTreeMap<u32, Vec<UnaskedVm<'_>>> = BTreeMap::new();
+    for one in waiting {
+        let (binding, user) = (&one.row.binding, one.row.user);
+        match around.find(binding, Some(user)) {
             Ok(found) => tell(ScoutFinding::Here(binding.clone(), found)),
-            Err(Absent::NotAsked { .. }) => unasked.entry(*user).or_default().push(binding),
-            Err(absent) if absent.is_here() => tell(ScoutFinding::Unclear(binding.clone())),
-            Err(_) => {}
+            Err(Absent::NotAsked { .. }) => {
+                unasked.entry(user).or_default().push(UnaskedVm::Awaited(one));
+            }
+            Err(absent) => match one.find_renamed(&around) {
+                Some(found) => tell(ScoutFinding::Renamed(binding.clone(), found)),
+                None => one.not_found(&absent).into_iter().for_each(tell),
+            },
         }
     }
-    ask_monitors(&unasked.into_iter().collect::<Vec<_>>(), tell);
     for held in held {
         let known = &held.machine;
         tell(ScoutFinding::Suspended(held.domain, known.identity, suspended(known, held.pid)));
-        // The end of a VM is reported by the session.
-        let number = Binding::new(BindingKind::Pid, &held.pid.to_string());
-        let found = number.ok().map(|it| find_at_once(&it, None));
-        let has_changed = match &found {
-            Some(Ok(FoundMachine { machine, .. })) => {
-                machine.identity == known.identity
-                    && !machine.vcpus.is_empty()
-                    && (machine.vcpus != known.vcpus || held.is_wanting)
-            }
-            // Only the monitor knows the vCPUs of a VM whose threads have no names. It is asked if
-            // a thread has started or ended.
-            Some(Err(Absent::NotAsked { .. })) => !has_threads(held.pid, &known.threads),
-            _ => false,
-        };
-        if !has_changed {
-            continue;
+        if let Some(unasked_vm) = check_vcpus(held, tell) {
+            unasked.entry(known.owner).or_default().push(unasked_vm);
         }
-        match find_of(&known.binding, Some(known.owner)) {
-            Ok(found) if found.machine.identity == known.identity => {
+    }
+    ask_monitors(&around, &unasked.into_iter().collect::<Vec<_>>(), tell);
+}
+
+/// A VM whose monitor must be asked for its vCPUs.
+enum UnaskedVm<'a> {
+    Awaited(&'a AwaitedVm),
+    /// A VM with a reservation, and the binding of its process.
+    Reserved(&'a ReservedVm, Binding),
+}
+
+/// Reports a change of the vCPUs of a VM with a reservation. Returns the VM if only its monitor
+/// knows the vCPUs, and a thread has started or ended since it was last asked.
+fn check_vcpus<'a>(held: &'a ReservedVm, tell: &impl Fn(ScoutFinding)) -> Option<UnaskedVm<'a>> {
+    let known = &held.machine;
+    // Another VM may have the same name by now. The process identifies the VM that is scheduled.
+    let number = Binding::new(BindingKind::Pid, &held.pid.to_string()).ok()?;
+    let unclear = |why| tell(ScoutFinding::Unclear(held.domain, known.identity, why));
+    match find_at_once(&number, None) {
+        Ok(found) => {
+            let machine = &found.machine;
+            let is_it = machine.identity == known.identity && !machine.vcpus.is_empty();
+            if is_it && (machine.vcpus != known.vcpus || held.is_wanting) {
                 tell(ScoutFinding::Vcpus(held.domain, found));
+            } else if is_it && held.unclear.is_some() {
+                unclear(None);
             }
-            _ => {}
+        }
+        Err(Absent::NotAsked { .. }) if !has_threads(held.pid, &known.threads) => {
+            return Some(UnaskedVm::Reserved(held, number));
+        }
+        // Two threads may have the name of one vCPU, so one of them runs without a reservation.
+        Err(absent @ Absent::NoVcpus(FindError::SameIndex { .. })) => {
+            let why = absent.text();
+            if held.unclear.as_ref() != Some(&why) {
+                unclear(Some(why));
+            }
+        }
+        // The end of a VM is reported by the session.
+        Err(_) => {}
+    }
+    None
+}
+
+impl UnaskedVm<'_> {
+    fn ask(&self, around: &Around) -> Option<ScoutFinding> {
+        match self {
+            UnaskedVm::Awaited(one) => match around.ask(&one.row.binding, Some(one.row.user)) {
+                Ok(found) => Some(ScoutFinding::Here(one.row.binding.clone(), found)),
+                Err(absent) => one.not_found(&absent),
+            },
+            UnaskedVm::Reserved(held, number) => {
+                let found = find_of(number, None).ok()?;
+                let is_it = found.machine.identity == held.machine.identity;
+                is_it.then(|| ScoutFinding::Vcpus(held.domain, found))
+            }
         }
     }
 }
 
-/// Asks the monitors of awaited VMs for their vCPUs, grouped by user, so that silent monitors of
-/// one user delay only that user's VMs. VMs that are not reached in time are left for the next
-/// discovery pass.
-fn ask_monitors(of_users: &[(u32, Vec<&Binding>)], tell: &(impl Fn(ScoutFinding) + Sync)) {
+/// Asks monitors of VMs for their vCPUs, grouped by user, so that silent monitors of one user delay
+/// only that user's VMs. VMs that are not reached in time are left for the next discovery pass.
+fn ask_monitors(
+    around: &Around,
+    of_users: &[(u32, Vec<UnaskedVm<'_>>)],
+    tell: &(impl Fn(ScoutFinding) + Sync),
+) {
     let next = AtomicUsize::new(0);
     let ask = || {
-        while let Some((user, bindings)) = of_users.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some((_, unasked)) = of_users.get(next.fetch_add(1, Ordering::Relaxed)) {
             let began = Instant::now();
-            for binding in bindings {
+            for one in unasked {
                 if began.elapsed() >= ASKING_FOR_ONE {
                     break;
                 }
-                match find_of(binding, Some(*user)) {
-                    Ok(found) => tell(ScoutFinding::Here((*binding).clone(), found)),
-                    Err(absent) if absent.is_here() => {
-                        tell(ScoutFinding::Unclear((*binding).clone()));
-                    }
-                    Err(_) => {}
-                }
+                one.ask(around).into_iter().for_each(tell);
             }
         }
     };
@@ -410,6 +468,10 @@ fn has_threads(pid: Tid, threads: &[Tid]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+
     use super::*;
 
     fn machine(kind: Kind, name: &str, uuid: Option<&str>) -> Machine {
@@ -428,14 +490,54 @@ mod tests {
         }
     }
 
+    fn awaited(binding: &str, reason: Option<Reason>) -> AwaitedVm {
+        let ms = Span::from_ms;
+        let each = slackline_units::Reservation::new(ms(1), ms(10)).unwrap();
+        let row = Row {
+            name: "web".parse().unwrap(),
+            owner: slackline_service::Principal::User(64),
+            terms: slackline_service::Terms::new(each, true, 1).unwrap(),
+            binding: binding.parse().unwrap(),
+            user: 64,
+            paused: false,
+            gang: None,
+            since: 1,
+            revision: 1,
+            identity: None,
+            by_uuid: None,
+        };
+        AwaitedVm { row, reason }
+    }
+
+    #[test]
+    fn reason_of_an_absent_vm_is_reported_only_if_it_has_changed() {
+        let gone = |one: &AwaitedVm| {
+            one.not_found(&Absent::NotHere { binding: one.row.binding.clone() }).is_some()
+        };
+        let binding: Binding = "qemu:web".parse().unwrap();
+        assert!(!gone(&awaited("qemu:web", Some(Reason::Absent(binding.clone())))));
+        assert!(gone(&awaited("qemu:web", Some(Reason::Unavailable("silent".into())))));
+        assert!(!gone(&awaited("qemu:web", None)), "it waits for capacity");
+        assert!(gone(&awaited("pid:77", None)), "the reservation ends with the process");
+        let tid = |raw| Tid::new(raw).unwrap();
+        let several =
+            || Absent::Several { binding: binding.clone(), first: tid(7), second: tid(8) };
+        let waits = awaited("qemu:web", Some(Reason::Absent(binding.clone())));
+        let Some(ScoutFinding::NotFound(_, error)) = waits.not_found(&several()) else {
+            panic!("two VMs with the name are not reported")
+        };
+        let known = awaited("qemu:web", Some(Reason::not_found(&waits.row, &error)));
+        assert!(known.not_found(&several()).is_none());
+    }
+
     #[test]
     fn libvirt_domain_that_was_renamed_is_found_by_its_uuid() {
         let [one, two] =
             ["0f9c27aa-0000-4000-8000-000000000001", "0f9c27aa-0000-4000-8000-000000000002"];
-        let awaited = |by_uuid: Option<&str>| AwaitedVm {
-            binding: "libvirt:web".parse().unwrap(),
-            user: 64,
-            by_uuid: by_uuid.map(|uuid| Binding::new(BindingKind::Uuid, uuid).unwrap()),
+        let awaited = |by_uuid: Option<&str>| {
+            let by_uuid = by_uuid.map(|uuid| Binding::new(BindingKind::Uuid, uuid).unwrap());
+            let AwaitedVm { row, reason } = awaited("libvirt:web", None);
+            AwaitedVm { row: Row { by_uuid, ..row }, reason }
         };
         let shop = machine(Kind::Libvirt, "shop", Some(one));
         let others = [
@@ -488,5 +590,35 @@ mod tests {
         let mode = Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         assert_eq!(notes_of(&inside, "pipe"), None);
+    }
+
+    #[test]
+    fn silent_monitors_of_one_user_delay_a_discovery_pass_only_once() {
+        let mut all = Vec::new();
+        let held = (0..3).map(|number| {
+            let folder = tempfile::tempdir().unwrap();
+            let socket = folder.path().join("qmp");
+            let listener = UnixListener::bind(&socket).unwrap();
+            let option = format!("unix:{},server=on", socket.display());
+            let mut qemu = Command::new("sh");
+            qemu.arg0("qemu-system-x86_64").args(["-c", "echo @; read line", "-qmp", &option]);
+            let mut qemu = qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            qemu.stdout.as_mut().unwrap().read_exact(&mut [0; 2]).unwrap();
+            let pid = Tid::new(i32::try_from(qemu.id()).unwrap()).unwrap();
+            all.push((qemu, listener, folder));
+            let machine = machine(Kind::Qemu, "silent", None);
+            let (domain, is_wanting) = (DomId::new(number), false);
+            ReservedVm { domain, machine, pid, is_wanting, unclear: None }
+        });
+        let held: Vec<ReservedVm> = held.collect();
+        let began = Instant::now();
+        look_around(&[], &held, &|_| {});
+        let took = began.elapsed();
+        for (qemu, ..) in &mut all {
+            qemu.kill().unwrap();
+            qemu.wait().unwrap();
+        }
+        let expected = Duration::from_millis(1_900)..Duration::from_millis(3_900);
+        assert!(expected.contains(&took), "{took:?}");
     }
 }

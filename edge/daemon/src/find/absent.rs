@@ -13,6 +13,8 @@ use slackline_live::vcpus::FindError;
 use slackline_service::{Binding, BindingKind, LookError};
 use thiserror::Error;
 
+use crate::monitors::cut;
+
 /// Reason why a machine (VM, container, unit, cgroup or process) cannot be found or cannot get a
 /// reservation.
 #[derive(Debug, Error)]
@@ -46,14 +48,22 @@ pub enum Absent {
         /// Binding (the text after `--for`) that the daemon searched for.
         binding: Binding,
     },
-    /// The VM's monitor did not answer recently, so it was not asked again.
-    #[error("the QMP monitor of {binding} did not answer: the next attempt is in {} s",
-        left.as_secs() + 1)]
+    /// The VM's monitor did not answer as it should when it was last asked, so it was not asked
+    /// again.
+    #[error("{why}: the next attempt is in {} s", left.as_secs() + 1)]
     Silent {
-        /// Binding (the text after `--for`) that the daemon searched for.
-        binding: Binding,
+        /// Error of the last attempt.
+        why: String,
         /// Time until the monitor may be asked again.
         left: Duration,
+    },
+    /// The VM belongs to another user than the caller, so its monitor was not asked for its vCPUs.
+    #[error("{binding} belongs to uid {user}")]
+    NotYours {
+        /// Binding (the text after `--for`) that the daemon searched for.
+        binding: Binding,
+        /// Id of the user that owns the VM.
+        user: u32,
     },
     /// The cgroup does not exist, or must not be scheduled.
     #[error(transparent)]
@@ -109,6 +119,7 @@ impl Absent {
             Absent::NotAsked { .. } => Some(
                 "try again in some seconds, when the monitor of the VM has answered".to_owned(),
             ),
+            Absent::NotYours { .. } => None,
             Absent::Group(error) => error.hint().map(str::to_owned),
             Absent::Empty { .. } => Some("start a process in the cgroup or unit first".to_owned()),
             Absent::Unreadable { .. } => Some("run as root".to_owned()),
@@ -120,12 +131,42 @@ impl Absent {
     pub fn in_service(&self) -> LookError {
         match self {
             _ if self.is_yet_to_come() => LookError::Absent,
+            Absent::NotYours { user, .. } => LookError::NotYours(*user),
             Absent::Untouchable(error) => LookError::Forbidden(error.to_string()),
             Absent::Group(error @ CgroupError::HoldsOurselves { .. }) => {
                 LookError::Forbidden(error.to_string())
             }
-            _ => LookError::Unclear { says: with_causes(self), hint: self.hint() },
+            _ => LookError::Unclear { says: self.text(), hint: self.hint() },
         }
+    }
+
+    /// Returns what a search in the background has found, as the type that the service uses. The
+    /// text stays the same as long as the reason does.
+    #[must_use]
+    pub fn in_background(&self) -> LookError {
+        match self {
+            Absent::Silent { why, .. } => {
+                LookError::Unclear { says: why.clone(), hint: self.hint() }
+            }
+            _ => self.in_service(),
+        }
+    }
+
+    /// Returns the error with its causes. A long text is cut off, because users can choose parts
+    /// of it, such as the path of a socket.
+    #[must_use]
+    pub(crate) fn text(&self) -> String {
+        cut(&with_causes(self))
+    }
+
+    /// Returns true if there is no such process.
+    pub(crate) const fn is_gone(&self) -> bool {
+        matches!(
+            self,
+            Absent::NotHere { .. }
+                | Absent::Untouchable(ThreadError::Gone { .. })
+                | Absent::NoVcpus(FindError::NoProcess { .. })
+        )
     }
 
     /// Returns true if the machine is not running or not ready yet. A later search may find it.
@@ -142,11 +183,5 @@ impl Absent {
             }
             _ => false,
         }
-    }
-
-    /// Returns true if the error means that the VM runs but its vCPU threads cannot be found.
-    #[must_use]
-    pub fn is_here(&self) -> bool {
-        matches!(self, Absent::NoVcpus(_)) && !self.is_yet_to_come()
     }
 }

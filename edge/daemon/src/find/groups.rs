@@ -55,8 +55,10 @@ pub(super) fn of_libvirt(text: &[u8]) -> Option<Vec<u8>> {
         if !matches!(parts.next()?, b"machine.slice" | b"machine") {
             return None;
         }
-        // Slices may be nested: `machine.slice/machine-important.slice`.
-        machine(parts.find(|part| !part.ends_with(b".slice"))?)
+        // Slices may be nested: `machine.slice/machine-important.slice`. Without systemd, libvirt
+        // puts the VMs of a partition below `machine/important.partition`.
+        let is_above = |part: &&[u8]| part.ends_with(b".slice") || part.ends_with(b".partition");
+        machine(parts.find(|part| !is_above(part))?)
     })
 }
 
@@ -206,6 +208,8 @@ mod tests {
         assert!(fits(b"", "тест".as_bytes()) && !fits(b"", b"web"));
         let nested = b"0::/machine.slice/machine-gold.slice/machine-qemu\\x2d2\\x2dweb.scope\n";
         assert_eq!(of_libvirt(nested), Some(b"web".into()));
+        let partition = b"0::/machine/gold.partition/qemu-1-web.libvirt-qemu/emulator\n";
+        assert_eq!(of_libvirt(partition), Some(b"web".into()));
     }
 
     #[test]

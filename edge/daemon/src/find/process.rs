@@ -6,16 +6,14 @@ use std::os::unix::fs::MetadataExt;
 
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::{StartTime, Stat, ThreadError, threads_of};
-
-/// Maximum number of bytes of a command line that are read. A command line of QEMU has about 10,000
-/// bytes, plus a few hundred bytes for each device.
-const LONGEST_LINE: u64 = 1 << 20;
+use slackline_live::vcpus::LONGEST_LINE;
 
 /// A process with a command line: not a kernel thread, and not a zombie.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) pid: Tid,
-    /// Command line in the format of procfs: each word ends with a zero byte.
+    /// Command line in the format of procfs: each word ends with a zero byte. At most
+    /// [`LONGEST_LINE`] bytes.
     pub(super) line: Vec<u8>,
 }
 
@@ -60,11 +58,19 @@ pub(super) fn owner(status: &[u8]) -> Option<u32> {
     Some(if rest.iter().all(|user| user == real) { *real } else { 0 })
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Number of times that this thread has listed all processes.
+    pub(crate) static SCANS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Returns all visible processes, in order of their ids.
 ///
 /// # Errors
 /// If procfs is not mounted.
 pub(super) fn all() -> io::Result<Vec<Tid>> {
+    #[cfg(test)]
+    SCANS.set(SCANS.get() + 1);
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let name = entry?.file_name();

@@ -5,13 +5,17 @@ use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio, exit};
 use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, Timespec, poll};
-use slackline_daemon::find::{Absent, Ending, Kind, find, find_all, find_of, named};
+use slackline_daemon::find::{
+    Absent, Ending, Kind, Machine, find, find_all, find_for, find_of, named,
+};
 use slackline_linux::thread::ThreadError;
 use slackline_live::session::JoinTarget;
 use slackline_service::{Binding, Identity, LookError};
@@ -470,5 +474,87 @@ fn vm_with_unknown_vcpus_is_listed_together_with_the_reason() {
     assert!(why(&mute).contains("no thread has such a name"), "{}", why(&mute));
     assert_eq!((one(&mshv).why.clone(), one(&mshv).vcpus.len()), (None, 2));
     let error = find(&one(&twice).binding).unwrap_err();
-    assert!(error.is_here(), "{error}");
+    assert!(!error.is_yet_to_come(), "{error}");
+}
+
+#[test]
+fn vm_with_a_command_line_of_a_megabyte_is_listed_at_once() {
+    let words = ["-name", "guest=long-line-of-a-test"].into_iter();
+    let words: Vec<&str> = words.chain(["-qmp", "chardev:x"].repeat(40_000)).collect();
+    let fake = Fake::start("qemu-system-x86_64", &words, &["worker"]);
+    let began = Instant::now();
+    let all = find_all().unwrap();
+    let took = began.elapsed();
+    let is_it = |machine: &&Machine| {
+        machine.pid().is_some_and(|pid| u32::try_from(pid.raw()) == Ok(fake.pid()))
+    };
+    let machine = all.iter().find(is_it).unwrap();
+    let why = machine.why.clone().unwrap_or_default();
+    assert!(why.contains("the first 131072 bytes of its command line"), "{why}");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+/// A process that looks like a QEMU whose threads have no names, with a monitor that never answers.
+struct Unanswered {
+    fake: Fake,
+    listener: UnixListener,
+    _folder: TempDir,
+}
+
+impl Unanswered {
+    fn start(name: &str) -> Unanswered {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("qmp");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let option = format!("unix:{},server=on", socket.display());
+        let words = ["-name", &format!("guest={name}"), "-qmp", &option];
+        let fake = Fake::start("qemu-system-x86_64", &words, &["worker"]);
+        Unanswered { fake, listener, _folder: folder }
+    }
+
+    /// Returns true if a client has connected to the monitor since the last call.
+    fn was_asked(&self) -> bool {
+        self.listener.set_nonblocking(true).unwrap();
+        self.listener.accept().is_ok()
+    }
+}
+
+#[test]
+fn vm_is_listed_with_the_reason_once_its_monitor_has_not_answered() {
+    let vm = Unanswered::start(&unique("silent"));
+    let why = || {
+        let pid = i32::try_from(vm.fake.pid()).unwrap();
+        let all = find_all().unwrap();
+        let is_it = |machine: &&Machine| machine.pid().is_some_and(|it| it.raw() == pid);
+        all.iter().find(is_it).unwrap().why.clone()
+    };
+    assert_eq!(why(), None, "nobody has asked the monitor");
+    let by_name = binding(format!("qemu:{}", unique("silent")));
+    let error = find(&by_name).unwrap_err();
+    assert!(error.to_string().contains("over QMP"), "{error}");
+    assert!(why().is_some_and(|why| why.contains("did not arrive within 2 s")), "{:?}", why());
+    // The reservation that waits gets the same reason again, and the monitor is not asked again.
+    let first = error.in_background();
+    let again = find(&by_name).unwrap_err();
+    assert!(matches!(again, Absent::Silent { .. }), "{again:?}");
+    let (LookError::Unclear { says, .. }, LookError::Unclear { says: then, .. }) =
+        (first, again.in_background())
+    else {
+        panic!("{again}")
+    };
+    assert_eq!(says, then);
+}
+
+#[test]
+fn monitor_of_another_user_is_not_asked_and_the_vm_is_refused() {
+    let vm = Unanswered::start(&unique("other"));
+    let own = rustix::process::getuid().as_raw();
+    for by in [format!("qemu:{}", unique("other")), format!("pid:{}", vm.fake.pid())] {
+        let error = find_for(&binding(by), own, &|_| false).unwrap_err();
+        assert_eq!(error.in_service(), LookError::NotYours(own), "{error}");
+        assert!(!vm.was_asked());
+    }
+    let by_pid = binding(format!("pid:{}", vm.fake.pid()));
+    assert!(matches!(find_for(&by_pid, own, &|user| user == own), Err(Absent::NoVcpus(_))));
+    assert!(vm.was_asked());
 }

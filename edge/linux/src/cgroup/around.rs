@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{CgroupError, Controller, Version, is_ours, mounts, read, write};
+use super::{CgroupError, Controller, Version, is_ours, mounts, read, upward, write};
 use super::{Step, move_to};
 use crate::sys::Tid;
 
@@ -90,11 +90,6 @@ impl Hierarchies {
 }
 
 impl Membership {
-    /// Returns the folders of this cgroup and of the cgroups above it, up to the root of the mount.
-    fn upward(&self) -> impl Iterator<Item = &Path> {
-        self.group.ancestors().take_while(|folder| folder.join("cgroup.procs").exists())
-    }
-
     /// Returns the limits of CPU time of this cgroup and of the cgroups above it. Limits of cgroups
     /// that Slackline made are left out.
     fn quotas(&self) -> Vec<(PathBuf, String)> {
@@ -107,7 +102,7 @@ impl Membership {
                 (!quota.starts_with('-')).then(|| format!("{quota} {period}"))
             }
         };
-        let others = self.upward().filter(|folder| !is_ours(folder));
+        let others = upward(&self.group).filter(|folder| !is_ours(folder));
         others.filter_map(|folder| Some((folder.to_path_buf(), quota(folder)?))).collect()
     }
 
@@ -125,7 +120,8 @@ impl Membership {
         let is_frozen = |folder: &&Path| {
             fs::read_to_string(folder.join(file)).is_ok_and(|text| text.trim() == frozen)
         };
-        let mut others = self.upward().filter(|folder| !is_ours(folder) && Some(*folder) != tree);
+        let mut others =
+            upward(&self.group).filter(|folder| !is_ours(folder) && Some(*folder) != tree);
         others.find(is_frozen).map(Path::to_path_buf)
     }
 
@@ -239,9 +235,10 @@ impl Credentials {
 /// processes are always attributed to another program.
 #[must_use]
 pub fn may_move(credentials: &Credentials, from: &Path, to: &Path) -> bool {
-    let common = from.ancestors().find(|above| to.starts_with(above));
-    let folders = common.into_iter().chain([to]);
-    folders.into_iter().all(|folder| may_write(credentials, &folder.join("cgroup.procs")))
+    // The time is proportional to the depth of the cgroups, which the user may choose.
+    let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b);
+    let common: PathBuf = shared.map(|(folder, _)| folder).collect();
+    [&common, to].into_iter().all(|folder| may_write(credentials, &folder.join("cgroup.procs")))
 }
 
 /// Returns true if a process with these credentials may write to a file, as the owner of the file,
@@ -288,5 +285,23 @@ mod tests {
         assert_eq!((found.users, found.groups), (vec![1000], vec![100, 100, 4, 24]));
         let root = Credentials::parse("Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\nGroups:\t0 7\n");
         assert!(root.users.is_empty() && root.groups.is_empty());
+    }
+
+    #[test]
+    fn number_of_cgroups_read_above_a_deeply_nested_one_is_limited() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut group = folder.path().to_path_buf();
+        for _ in 0..300 {
+            fs::write(group.join("cgroup.procs"), "").unwrap();
+            group.push("x");
+            fs::create_dir(&group).unwrap();
+        }
+        assert!(upward(&group).count() < 65);
+        let membership = Membership { version: Version::V2, controller: Controller::Cpu, group };
+        assert_eq!(membership.frozen(None), None);
+        // A freeze near the root of the hierarchy is found in spite of the limit.
+        let frozen = folder.path().join("x/x");
+        fs::write(frozen.join("cgroup.freeze"), "1\n").unwrap();
+        assert_eq!(membership.frozen(None), Some(frozen));
     }
 }

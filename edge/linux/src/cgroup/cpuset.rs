@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use slackline_units::{CpuId, CpuSet};
 
-use super::{CgroupError, Controller, Place, Step, Version, mounts, read, write};
+use super::{CgroupError, Controller, Place, Step, Version, mounts, read, upward, write};
 use crate::sys::{Tid, cpu_list};
 use crate::thread::ThreadRef;
 
@@ -53,8 +53,7 @@ impl Cpuset {
             Version::V1 => ("cpuset.cpus", "cpuset.effective_cpus"),
             Version::V2 => ("cpuset.cpus", "cpuset.cpus.effective"),
         };
-        let mut above = group.ancestors().take_while(|folder| folder.join("cgroup.procs").exists());
-        let group = above.find(|folder| folder.join(granted).exists())?;
+        let group = upward(group).find(|folder| folder.join(granted).exists())?;
         let cpus = parsed(&fs::read_to_string(group.join(granted)).ok()?)?;
         Some(Cpuset { group: group.to_path_buf(), file: group.join(file), cpus })
     }

@@ -5,16 +5,19 @@
 //! For a process and its descendants, Slackline makes a new cgroup below their current cgroup. An
 //! existing cgroup, such as that of a systemd unit, is used unchanged.
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, open, openat};
 
 use super::family::{descendants, has_lost_first};
 use super::{
-    CgroupError, Controller, Place, Step, Version, dissolve, group_of_process, mounts, move_to,
-    read, write,
+    CgroupError, Controller, Place, Step, Version, check_depth, dissolve, group_of_process, mounts,
+    move_to, read, write,
 };
 use crate::sys::Tid;
 use crate::thread::ThreadRef;
@@ -51,7 +54,7 @@ impl TreePlace {
     /// Returns an existing cgroup, from its folder or its path in the kernel.
     ///
     /// # Errors
-    /// If there is no such cgroup, or this process is in it.
+    /// If there is no such cgroup, it is nested too deeply, or this process is in it.
     pub fn existing(named: &Path) -> Result<TreePlace, CgroupError> {
         let groups = read(Path::new("/proc/self/cgroup"))?;
         let mounts = mounted()?;
@@ -62,6 +65,7 @@ impl TreePlace {
         let Some(group) = folder.next() else {
             return Err(CgroupError::NoSuchGroup { group: named.to_path_buf() });
         };
+        check_depth(&group)?;
         let own = mounts::group_of(&groups, Version::V2, Controller::Freezer);
         let own = own.and_then(|own| mounts.iter().find_map(|mount| mount.place(&own)));
         if own.is_some_and(|own| own.starts_with(&group)) {
@@ -75,18 +79,7 @@ impl TreePlace {
     /// # Errors
     /// If no cgroup has this name, or if several cgroups have it.
     pub fn of_unit(unit: &str) -> Result<TreePlace, CgroupError> {
-        let mut found = BTreeSet::new();
-        for mount in mounted()? {
-            find_folders(mount.point(), unit, &mut found);
-        }
-        let mut found = found.into_iter();
-        match (found.next(), found.next()) {
-            (Some(group), None) => TreePlace::existing(&group),
-            (Some(first), Some(second)) => {
-                Err(CgroupError::SeveralUnits { unit: unit.to_owned(), first, second })
-            }
-            _ => Err(CgroupError::NoSuchUnit { unit: unit.to_owned() }),
-        }
+        UnitFolders::find(&BTreeSet::from([unit]))?.place_of(unit)
     }
 
     /// Checks that the cgroup can be used for a tree. An existing cgroup must have a freezer and
@@ -182,9 +175,7 @@ impl TreePlace {
     }
 
     fn list(&self, file: &str) -> Result<Vec<Tid>, CgroupError> {
-        let mut found = Vec::new();
-        list_below(&self.group, file, &mut found)?;
-        Ok(found)
+        list_below(&self.group, file)
     }
 
     /// Returns true if the cgroup has members. A cgroup that does not exist has none.
@@ -302,26 +293,120 @@ fn mounted() -> Result<Vec<mounts::Mount>, CgroupError> {
     Ok(mounts)
 }
 
-fn list_below(group: &Path, file: &str, found: &mut Vec<Tid>) -> Result<(), CgroupError> {
-    let path = group.join(file);
-    let text = match fs::read_to_string(&path) {
-        // The cgroup was removed after it was found, or has no such list. The processes of a
-        // threaded cgroup are in the list of the cgroup above it.
-        Err(error) if is_no_list(&error) => return Ok(()),
-        text => text.map_err(|source| CgroupError::refused(Step::Read, &path, source))?,
-    };
-    found.extend(text.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new));
-    // A folder has two links and one more for each folder below it. So a folder with two links has
-    // no folders below it.
-    if fs::metadata(group).is_ok_and(|folder| folder.nlink() == 2) {
-        return Ok(());
+/// Cgroups of systemd units, found in one search of all cgroups.
+#[derive(Debug)]
+pub struct UnitFolders(BTreeMap<String, BTreeSet<PathBuf>>);
+
+impl UnitFolders {
+    /// Searches for the cgroups with the names of these units. Cgroups that are nested too deeply
+    /// are left out.
+    ///
+    /// # Errors
+    /// If no cgroups of version 2 are mounted.
+    pub fn find(units: &BTreeSet<&str>) -> Result<UnitFolders, CgroupError> {
+        let mut found = UnitFolders(BTreeMap::new());
+        for mount in mounted()? {
+            found.find_below(mount.point(), units);
+        }
+        Ok(found)
     }
-    for entry in fs::read_dir(group).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            list_below(&entry.path(), file, found)?;
+
+    /// Returns the cgroup of a unit that was searched for.
+    ///
+    /// # Errors
+    /// As for [`TreePlace::of_unit`].
+    pub fn place_of(&self, unit: &str) -> Result<TreePlace, CgroupError> {
+        let mut found = self.0.get(unit).into_iter().flatten();
+        match (found.next(), found.next()) {
+            (Some(group), None) => TreePlace::existing(group),
+            (Some(first), Some(second)) => {
+                let (first, second) = (first.clone(), second.clone());
+                Err(CgroupError::SeveralUnits { unit: unit.to_owned(), first, second })
+            }
+            _ => Err(CgroupError::NoSuchUnit { unit: unit.to_owned() }),
         }
     }
-    Ok(())
+
+    fn find_below(&mut self, folder: &Path, units: &BTreeSet<&str>) {
+        let mut left = vec![folder.to_path_buf()];
+        while let Some(folder) = left.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                if !is_folder || check_depth(&path).is_err() {
+                    continue;
+                }
+                let name = entry.file_name();
+                if let Some(&unit) = name.to_str().and_then(|name| units.get(name)) {
+                    self.0.entry(unit.to_owned()).or_default().insert(path.clone());
+                }
+                left.push(path);
+            }
+        }
+    }
+}
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Returns the ids in the file `file` of a cgroup and of all cgroups below it.
+///
+/// A user can nest delegated cgroups thousands of levels deep. So this function does not call
+/// itself, keeps one folder open at a time, and opens each folder from the next one.
+fn list_below(group: &Path, file: &str) -> Result<Vec<Tid>, CgroupError> {
+    let refused = |source| CgroupError::refused(Step::Read, &group.join(file), source);
+    let mut found = Vec::new();
+    let mut folder = match open(group, FOLDER, Mode::empty()).map_err(io::Error::from) {
+        // The cgroup was removed after it was found.
+        Err(error) if is_no_list(&error) => return Ok(found),
+        folder => folder.map_err(refused)?,
+    };
+    // Names of the folders that are still to be read, for each level down to `folder`.
+    let mut left = vec![list_one(&folder, file, &mut found).map_err(refused)?];
+    while let Some(names) = left.last_mut() {
+        let Some(name) = names.pop() else {
+            left.pop();
+            if !left.is_empty() {
+                let above = openat(&folder, "..", FOLDER, Mode::empty());
+                folder = above.map_err(|errno| refused(errno.into()))?;
+            }
+            continue;
+        };
+        match openat(&folder, name, FOLDER, Mode::empty()).map_err(io::Error::from) {
+            Err(error) if is_no_list(&error) => {}
+            below => {
+                let below = below.map_err(refused)?;
+                left.push(list_one(&below, file, &mut found).map_err(refused)?);
+                folder = below;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Adds the ids in the file `file` of one cgroup to `found`. Returns the names of the cgroups
+/// directly below it.
+fn list_one(folder: &OwnedFd, file: &str, found: &mut Vec<Tid>) -> io::Result<Vec<CString>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let text = openat(folder, file, flags, Mode::empty()).map_err(io::Error::from);
+    let text = text.and_then(|list| {
+        let mut text = String::new();
+        File::from(list).read_to_string(&mut text).map(|_| text)
+    });
+    let text = match text {
+        // The cgroup was removed after it was found, or has no such list. The processes of a
+        // threaded cgroup are in the list of the cgroup above it.
+        Err(error) if is_no_list(&error) => return Ok(Vec::new()),
+        text => text?,
+    };
+    found.extend(text.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new));
+    // A folder has two links and one more for each folder below it, so two mean no folders below.
+    if fstat(folder).is_ok_and(|folder| folder.st_nlink == 2) {
+        return Ok(Vec::new());
+    }
+    let entries = Dir::read_from(folder).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type() == FileType::Directory);
+    let names = folders.map(|entry| entry.file_name().to_owned());
+    Ok(names.filter(|name| !matches!(name.as_bytes(), b"." | b"..")).collect())
 }
 
 fn is_no_list(error: &io::Error) -> bool {
@@ -329,23 +414,56 @@ fn is_no_list(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| codes.contains(&code))
 }
 
-/// Finds all folders with this name below a folder.
-fn find_folders(folder: &Path, name: &str, found: &mut BTreeSet<PathBuf>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            if entry.file_name().to_str() == Some(name) {
-                found.insert(entry.path());
-            }
-            find_folders(&entry.path(), name, found);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
 
     use super::*;
+
+    /// Makes a folder with folders below it, one in the other, each with a file of one id.
+    fn nested(levels: i32) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let mut path = folder.path().to_path_buf();
+        for level in 1..=levels {
+            fs::write(path.join(PROCESSES), format!("{level}\n")).unwrap();
+            path.push("x");
+            fs::create_dir(&path).unwrap();
+        }
+        fs::create_dir(folder.path().join("b")).unwrap();
+        fs::write(folder.path().join("b").join(PROCESSES), "9999\n").unwrap();
+        folder
+    }
+
+    /// The stack is as large as that of the daemon's threads that search for VMs.
+    #[test]
+    fn processes_of_deeply_nested_cgroups_are_listed_with_a_small_stack() {
+        let folder = nested(1_500);
+        let group = folder.path().to_path_buf();
+        let list = move || TreePlace { group, origin: None }.processes();
+        let thread = std::thread::Builder::new().stack_size(1 << 18).spawn(list).unwrap();
+        let mut found: Vec<i32> =
+            thread.join().unwrap().unwrap().into_iter().map(Tid::raw).collect();
+        found.sort_unstable();
+        assert_eq!(found, (1..=1_500).chain([9_999]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn unit_is_found_only_in_cgroups_that_are_not_nested_too_deeply() {
+        let folder = nested(1_500);
+        for depth in [1, 100] {
+            let above = std::iter::repeat_n("x", depth).collect::<PathBuf>();
+            fs::create_dir(folder.path().join(above).join("a.service")).unwrap();
+        }
+        let top = folder.path().to_path_buf();
+        let search = move || {
+            let mut units = UnitFolders(BTreeMap::new());
+            units.find_below(&top, &BTreeSet::from(["a.service", "none.service"]));
+            units.0
+        };
+        let thread = std::thread::Builder::new().stack_size(1 << 18).spawn(search).unwrap();
+        let expected = BTreeSet::from([folder.path().join("x/a.service")]);
+        assert_eq!(thread.join().unwrap(), BTreeMap::from([("a.service".to_owned(), expected)]));
+    }
 
     /// The descendants are a shell and its child. An ordinary file takes the place of the kernel's
     /// list of members, so that it shows which processes were moved.

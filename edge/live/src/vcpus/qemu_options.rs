@@ -1,5 +1,6 @@
 //! Values of options on QEMU's command line, and the monitors that they describe.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -51,28 +52,78 @@ impl QemuOptions {
 }
 
 /// Returns the QMP socket on which a QEMU with these arguments listens. Monitors with `pretty` are
-/// skipped, because their messages take several lines each.
+/// skipped, because their messages take several lines each. The time is proportional to the length
+/// of the arguments, which any user can choose.
 pub(super) fn qmp_socket_among(words: &[&[u8]]) -> Option<PathBuf> {
     let options = || {
         words.windows(2).filter_map(|pair| {
             let name = pair[0].strip_prefix(b"-")?;
-            Some((name.strip_prefix(b"-").unwrap_or(name), QemuOptions::parse(pair[1])))
+            Some((name.strip_prefix(b"-").unwrap_or(name), pair[1]))
         })
     };
     let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
-    let device = |id: &[u8]| {
-        let mut devices = options().filter(|(name, _)| *name == b"chardev").map(|(_, it)| it);
-        let socket = devices.find(|it| it.get("id") == Some(id) && it.first() == b"socket")?;
-        socket.get("path").filter(|_| socket.listens()).map(path)
-    };
+    // The first socket of each id, with its path if QEMU listens on it.
+    let mut devices: BTreeMap<Vec<u8>, Option<PathBuf>> = BTreeMap::new();
+    for (_, value) in options().filter(|(name, _)| *name == b"chardev") {
+        let value = QemuOptions::parse(value);
+        if let Some(id) = value.get("id").filter(|_| value.first() == b"socket") {
+            let listening = || value.get("path").filter(|_| value.listens()).map(path);
+            devices.entry(id.to_vec()).or_insert_with(listening);
+        }
+    }
+    let device = |id: &[u8]| devices.get(id).cloned().flatten();
     options().find_map(|(name, value)| match name {
-        b"qmp" => match value.first().strip_prefix(b"unix:") {
-            Some(socket) => value.listens().then(|| path(socket)),
-            None => device(value.first().strip_prefix(b"chardev:")?),
-        },
-        b"mon" if value.get("mode") == Some(b"control") && !value.is_on("pretty") => {
-            device(value.get("chardev").unwrap_or(value.first()))
+        b"qmp" => {
+            let value = QemuOptions::parse(value);
+            match value.first().strip_prefix(b"unix:") {
+                Some(socket) => value.listens().then(|| path(socket)),
+                None => device(value.first().strip_prefix(b"chardev:")?),
+            }
+        }
+        b"mon" => {
+            let value = QemuOptions::parse(value);
+            let is_meant = value.get("mode") == Some(b"control") && !value.is_on("pretty");
+            let id = value.get("chardev").unwrap_or(value.first());
+            device(id).filter(|_| is_meant)
         }
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn qmp_socket_among_thousands_of_options_is_found_at_once() {
+        let mut words: Vec<&[u8]> = [&b"-qmp"[..], b"chardev:none"].repeat(10_000);
+        let began = Instant::now();
+        assert_eq!(qmp_socket_among(&words), None);
+        words.extend([&b"-chardev"[..], b"socket,id=none,path=/run/qmp,server=on"]);
+        assert_eq!(qmp_socket_among(&words), Some("/run/qmp".into()));
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(1), "it took {took:?}");
+    }
+
+    #[test]
+    fn first_socket_with_the_id_of_a_monitor_is_used() {
+        let words: [&[u8]; 10] = [
+            b"-mon",
+            b"chardev=m,mode=control",
+            b"-chardev",
+            b"pty,id=m",
+            b"-chardev",
+            b"socket,id=m,path=/a,server=on",
+            b"-chardev",
+            b"socket,id=m,path=/b,server=on",
+            b"-chardev",
+            b"socket,id=n,path=/c",
+        ];
+        assert_eq!(qmp_socket_among(&words), Some("/a".into()));
+        let other = [&b"-qmp"[..], b"chardev:n"];
+        assert_eq!(qmp_socket_among(&[&words[..], &other].concat()), Some("/a".into()));
+        assert_eq!(qmp_socket_among(&[&words[2..], &other].concat()), None);
+    }
 }

@@ -11,7 +11,7 @@ use crate::domains::Domains;
 use crate::event::EventKind;
 use crate::keys::Keys;
 use crate::limits::Limits;
-use crate::machine::{LookError, Machine, Seats, WorldError};
+use crate::machine::{Machine, Seats, WorldError};
 use crate::overload::Overloads;
 use crate::raise::Raises;
 use crate::row::{Reason, Row};
@@ -86,10 +86,7 @@ impl Service {
                 self.over(now, row, EventKind::Vanished);
                 continue;
             }
-            let machine = found.map_err(|error| match error {
-                LookError::Absent => Reason::Absent(row.binding.clone()),
-                error => Reason::Unavailable(error.to_string()),
-            });
+            let machine = found.map_err(|error| Reason::not_found(&row, &error));
             let machine = machine.and_then(|machine| {
                 if !row.means(&machine) {
                     return Err(Reason::foreign(&row, &machine));

@@ -29,13 +29,34 @@ impl Service {
             let machine = match found {
                 Ok(machine) => machine,
                 // The VM exists but cannot be identified.
-                Err(LookError::Unclear { says, .. }) => {
-                    self.stand(&name, Standing::Promised(Reason::Unavailable(says)));
+                Err(error @ (LookError::Unclear { .. } | LookError::NotYours(_))) => {
+                    let reason = Reason::not_found(&row, &error);
+                    self.stand(&name, Standing::Promised(reason));
                     continue;
                 }
                 Err(_) => continue,
             };
             self.give(now, &row, machine, world);
+        }
+    }
+
+    /// Handles a VM that cannot be scheduled for the reservations that wait for it. The reason why
+    /// they wait is replaced, because an earlier reason may no longer apply.
+    pub(super) fn not_found(
+        &mut self,
+        now: Time,
+        (binding, error): (&Binding, &LookError),
+        world: &mut impl World,
+    ) {
+        let waits = |entry: &Entry| entry.is_waiting() && entry.row.binding == *binding;
+        for name in self.book.oldest(waits) {
+            let found = Err(error.clone());
+            if self.ends(now, (&name, &found), world) {
+                continue;
+            }
+            if let Some(entry) = self.book.get_mut(&name).filter(|entry| !entry.is_out()) {
+                entry.stand(Standing::Promised(Reason::not_found(&entry.row, error)));
+            }
         }
     }
 
@@ -182,7 +203,7 @@ impl Service {
                 let sat = |place: &u16| seats.vcpus.get(usize::from(*place)).copied();
                 let sits = |place: &u16| filled.vcpus.get(usize::from(*place)).copied();
                 entry.contested.retain(|place, _| sat(place) == sits(place));
-                entry.not_seated = None;
+                (entry.not_seated, entry.unclear) = (None, None);
                 *seats = filled;
             }
             // The state of the reservation is partial until the next report about the VM succeeds.
@@ -238,6 +259,14 @@ impl Service {
         }
     }
 
+    /// Records whether the vCPUs of a scheduled VM can be told apart.
+    pub(super) fn note_unclear(&mut self, whose: (DomId, Identity), why: Option<String>) {
+        let name = self.held(whose.0, whose.1).map(|entry| entry.row.name.clone());
+        if let Some(entry) = name.and_then(|name| self.book.get_mut(&name)) {
+            entry.unclear = why;
+        }
+    }
+
     /// Retries the reservations that do not fit into the available capacity, oldest first.
     pub(super) fn fit(&mut self, now: Time, world: &mut impl World) {
         for name in self.book.oldest(Entry::is_out) {
@@ -260,6 +289,6 @@ pub(super) fn is_over(row: &Row, found: &Result<Machine, LookError>) -> bool {
         && match found {
             Ok(machine) => row.identity != Some(machine.identity),
             Err(LookError::Absent | LookError::Forbidden(_)) => true,
-            Err(LookError::Unclear { .. }) => false,
+            Err(LookError::Unclear { .. } | LookError::NotYours(_)) => false,
         }
 }

@@ -11,7 +11,7 @@ use crate::event::EventKind;
 use crate::input::ClientRequest;
 use crate::machine::{LookError, Machine, Seats, WorldError};
 use crate::name::Name;
-use crate::principal::{Role, Verb};
+use crate::principal::{Principal, Role, Verb};
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::row::{Reason, Row};
@@ -58,7 +58,7 @@ impl Service {
             return Err(Refusal::NotDurable { why: why.to_owned() });
         }
         let meant = user.unwrap_or(asked.usual_user());
-        let machine = found((&binding, meant), world)?;
+        let machine = found(asked.principal, (&binding, meant), world)?;
         let user = whose(asked, (&binding, *user), machine.as_ref())?;
         self.check_free(&binding, machine.as_ref())?;
         let there = machine.as_ref().and_then(|one| u16::try_from(one.vcpus.len()).ok());
@@ -273,6 +273,7 @@ fn whose(
 /// If the binding names a process id that no process has, if the user may not use the VM, or if the
 /// host cannot identify the VM.
 pub(super) fn found(
+    principal: Principal,
     (binding, user): (&Binding, u32),
     world: &mut impl World,
 ) -> Result<Option<Machine>, Refusal> {
@@ -281,6 +282,9 @@ pub(super) fn found(
         Err(LookError::Absent) if binding.lasts() => Ok(None),
         Err(LookError::Absent) => Err(Refusal::NoMachine { what: binding.to_string() }),
         Err(LookError::Forbidden(says)) => Err(Refusal::Forbidden(says)),
+        Err(LookError::NotYours(user)) => {
+            Err(Refusal::NotYours { binding: binding.clone(), user, principal })
+        }
         Err(LookError::Unclear { says, hint }) => Err(Refusal::Host { says, hint }),
     }
 }

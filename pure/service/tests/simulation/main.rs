@@ -10,6 +10,7 @@ mod ends;
 mod exhaustive;
 mod gangs;
 mod kernel;
+mod lookups;
 mod plans;
 mod renames;
 mod requests;

@@ -1,0 +1,134 @@
+//! One list of the host's machines that serves many look-ups. A *machine* is a VM, container, unit,
+//! cgroup or process that can have a reservation.
+
+use std::collections::BTreeSet;
+
+use slackline_linux::cgroup::UnitFolders;
+use slackline_service::{Binding, BindingKind};
+
+use super::by_name::{Asks, Candidate, chosen};
+use super::{Absent, FoundMachine, Kind, Machine, find_all, find_asking, found_group};
+
+/// All VMs of the host and the cgroups of some units, listed once. Each look-up in this list takes
+/// time for one machine only, however many processes and cgroups the host has.
+#[derive(Debug, Default)]
+pub(crate) struct Around {
+    machines: Vec<Machine>,
+    /// Cgroups of the units. `None` if no binding names a unit, or no cgroups are mounted.
+    units: Option<UnitFolders>,
+}
+
+/// Returns true if a machine of this kind is searched for by its name in all of procfs.
+pub(crate) const fn is_by_name(kind: BindingKind) -> bool {
+    !matches!(kind, BindingKind::Unit | BindingKind::Group | BindingKind::Pid)
+}
+
+impl Around {
+    /// Lists what is needed to look up these bindings.
+    pub(crate) fn look<'a>(bindings: impl IntoIterator<Item = &'a Binding>) -> Around {
+        let (mut is_name_sought, mut units) = (false, BTreeSet::new());
+        for binding in bindings {
+            is_name_sought |= is_by_name(binding.kind());
+            if binding.kind() == BindingKind::Unit {
+                units.insert(binding.name());
+            }
+        }
+        // If nothing can be read, no VM is found. A request for the VM gets the reason.
+        let machines = if is_name_sought { find_all().unwrap_or_default() } else { Vec::new() };
+        let units = if units.is_empty() { None } else { UnitFolders::find(&units).ok() };
+        Around { machines, units }
+    }
+
+    /// Returns the listed VMs. Empty if no binding refers to a VM by its name.
+    pub(crate) fn machines(&self) -> &[Machine] {
+        &self.machines
+    }
+
+    /// Finds a machine as [`find_at_once`](super::find_at_once) does. The binding must be one of
+    /// those for which the list was made.
+    ///
+    /// # Errors
+    /// As for [`find_at_once`](super::find_at_once).
+    pub(crate) fn find(
+        &self,
+        binding: &Binding,
+        user: Option<u32>,
+    ) -> Result<FoundMachine, Absent> {
+        self.find_asking(binding, user, Asks::Nobody)
+    }
+
+    /// Finds a machine as [`find`](Around::find) does, and asks its monitor if needed, which can
+    /// take two seconds.
+    ///
+    /// # Errors
+    /// As for [`find_of`](super::find_of).
+    pub(crate) fn ask(&self, binding: &Binding, user: Option<u32>) -> Result<FoundMachine, Absent> {
+        self.find_asking(binding, user, Asks::Monitors)
+    }
+
+    fn find_asking(
+        &self,
+        binding: &Binding,
+        user: Option<u32>,
+        asks: Asks<'_>,
+    ) -> Result<FoundMachine, Absent> {
+        match (binding.kind(), &self.units) {
+            (BindingKind::Unit, Some(units)) => {
+                found_group(binding, Kind::Unit, &units.place_of(binding.name())?)
+            }
+            (kind, _) if is_by_name(kind) => {
+                let fitting = self.machines.iter().filter(|machine| machine.is(binding));
+                let fitting = fitting.filter_map(|machine| {
+                    let (kind, owner) = (machine.kind, machine.owner);
+                    Some(Candidate { pid: machine.pid()?, kind, owner: Some(owner) })
+                });
+                chosen(binding, fitting.collect(), (user, asks))
+            }
+            _ => find_asking(binding, user, asks),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command, Stdio};
+
+    use super::super::process::SCANS;
+    use super::*;
+
+    /// Starts a process with the command line of a QEMU of this name. Its threads have no names.
+    fn qemu(name: &str) -> Child {
+        let mut command = Command::new("sh");
+        command.arg0("qemu-system-x86_64").args(["-c", "echo @; read line", "-name", name]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut up = [0; 2];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut up).unwrap();
+        child
+    }
+
+    #[test]
+    fn one_scan_of_all_processes_serves_any_number_of_look_ups() {
+        let name = format!("around-{}", std::process::id());
+        let mut all = [qemu(&name), qemu(&format!("{name}-b")), qemu(&format!("{name}-b"))];
+        let binding = |name: &str| Binding::new(BindingKind::Qemu, name).unwrap();
+        let absent = (0..2_000).map(|number| binding(&format!("{name}-absent-{number}")));
+        let mut bindings: Vec<Binding> = absent.collect();
+        bindings.extend([binding(&name), binding(&format!("{name}-b"))]);
+        SCANS.set(0);
+        let around = Around::look(&bindings);
+        for binding in &bindings[..2_000] {
+            let found = around.find(binding, Some(0));
+            assert!(matches!(found, Err(Absent::NotHere { .. })), "{found:?}");
+        }
+        let found = around.find(&bindings[2_000], Some(0));
+        assert!(matches!(found, Err(Absent::NoVcpus(_))), "{found:?}");
+        let found = around.find(&bindings[2_001], Some(0));
+        assert!(matches!(found, Err(Absent::Several { .. })), "{found:?}");
+        assert_eq!(SCANS.get(), 1);
+        for child in &mut all {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Choice of the process that a name means, if several processes match.
+
+use slackline_linux::sys::Tid;
+use slackline_live::vcpus;
+use slackline_service::Binding;
+
+use super::called::{MachineIdentity, called, is_called};
+use super::process::{self, Process};
+use super::{Absent, FoundMachine, Kind, all, found_process, line, not_here};
+
+/// Permission of a search to ask a VM's monitor for vCPUs that procfs does not show.
+#[derive(Clone, Copy)]
+pub(super) enum Asks<'a> {
+    Monitors,
+    /// Monitors of the users for whom the function returns true.
+    MonitorsOf(&'a dyn Fn(u32) -> bool),
+    Nobody,
+}
+
+impl Asks<'_> {
+    /// Returns true if monitors of this user's VMs may be asked.
+    pub(super) fn may_ask(self, owner: u32) -> bool {
+        match self {
+            Asks::MonitorsOf(may_have) => may_have(owner),
+            Asks::Monitors | Asks::Nobody => true,
+        }
+    }
+}
+
+/// Finds a machine by its name in all of procfs.
+pub(super) fn found_by_name(
+    binding: &Binding,
+    user: Option<u32>,
+    asks: Asks<'_>,
+) -> Result<FoundMachine, Absent> {
+    let mut fitting = Vec::new();
+    for pid in all()? {
+        let Ok(Some(process)) = Process::read(pid) else { continue };
+        let Some(said) = line::read(&process.line) else { continue };
+        let groups = process.groups().unwrap_or_default();
+        let MachineIdentity { kind, name, uuid } = called(&said, &groups);
+        let is_it = is_called((kind, &name, uuid.as_deref()), binding);
+        if is_it && process::may_be_held(pid).is_ok() {
+            fitting.push(Candidate { pid, kind, owner: process.owner().ok() });
+        }
+    }
+    chosen(binding, fitting, (user, asks))
+}
+
+/// A process that may be the machine to which a binding refers.
+pub(super) struct Candidate {
+    pub(super) pid: Tid,
+    pub(super) kind: Kind,
+    /// Id of the user that owns the process. `None` if it cannot be read.
+    pub(super) owner: Option<u32>,
+}
+
+/// Returns the machine to which a binding refers, from the processes that match the binding.
+pub(super) fn chosen(
+    binding: &Binding,
+    mut fitting: Vec<Candidate>,
+    (user, asks): (Option<u32>, Asks<'_>),
+) -> Result<FoundMachine, Absent> {
+    let is_meant = |one: &Candidate| {
+        let is_roots = one.kind == Kind::Libvirt && user == Some(0);
+        is_roots || user.is_some() && one.owner == user
+    };
+    if fitting.len() > 1 && fitting.iter().any(is_meant) {
+        fitting.retain(is_meant);
+    }
+    // Programs fork to become a daemon or to confine a helper. Such children have the same command
+    // line.
+    let carries =
+        |one: &Candidate| vcpus::find_named(one.pid.raw()).is_ok_and(|found| !found.is_empty());
+    if fitting.len() > 1 && fitting.iter().any(carries) {
+        fitting.retain(carries);
+    }
+    match *fitting {
+        [] => Err(not_here(binding)),
+        [Candidate { pid, .. }] => found_process(binding, pid, asks),
+        [Candidate { pid: first, owner, .. }, Candidate { pid: second, .. }, ..] => {
+            let of_others = |one: &Candidate| one.owner.is_none_or(|owner| !asks.may_ask(owner));
+            match owner {
+                Some(user) if fitting.iter().all(of_others) => {
+                    Err(Absent::NotYours { binding: binding.clone(), user })
+                }
+                _ => Err(Absent::Several { binding: binding.clone(), first, second }),
+            }
+        }
+    }
+}

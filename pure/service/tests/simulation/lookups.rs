@@ -1,0 +1,91 @@
+//! Tests of VMs that run but cannot be scheduled, because a look-up of the host fails.
+
+use slackline_service::{
+    Binding, ClientRequest, Input, LookError, Principal, Reason, Request, Role, State, Ticket,
+};
+use slackline_units::Span;
+
+use crate::requests::{self, ROOT};
+use crate::run::Run;
+
+fn binding(text: &str) -> Binding {
+    text.parse().expect("a binding")
+}
+
+/// Returns a run with a reservation for the VM `a`, which runs if `is_there`.
+fn reserved(is_there: bool) -> Run {
+    let mut run = Run::new(1, None, true);
+    if is_there {
+        run.model.kernel.start("a", 0, 1);
+    }
+    let request = requests::reserve("a", "qemu:a", 2, None);
+    run.ask(ROOT, request, None).expect("no check fails");
+    run.pass(Span::from_ms(100)).expect("no check fails");
+    run
+}
+
+fn shown(run: &Run) -> (State, Option<Reason>) {
+    let (_, listed) = run.service.listed().next().expect("a reservation");
+    (listed.state, listed.reason)
+}
+
+#[test]
+fn waiting_reservation_states_the_result_of_the_latest_look_up() {
+    let mut run = reserved(false);
+    let absent = (State::Waiting, Some(Reason::Absent(binding("qemu:a"))));
+    assert_eq!(shown(&run), absent);
+    let says = "processes 7 and 8 both match".to_owned();
+    let several = LookError::Unclear { says: says.clone(), hint: None };
+    for (error, expected) in [
+        (several.clone(), (State::Waiting, Some(Reason::Unavailable(says)))),
+        (LookError::Absent, absent),
+    ] {
+        run.step(Input::NotFound { binding: binding("qemu:a"), error }).expect("no check fails");
+        assert_eq!(shown(&run), expected);
+    }
+    // A report about a VM that was scheduled meanwhile is too late.
+    let mut run = reserved(true);
+    run.step(Input::NotFound { binding: binding("qemu:a"), error: several }).expect("no check");
+    assert_eq!(shown(&run), (State::Active, None));
+}
+
+#[test]
+fn reservation_is_partial_while_two_threads_have_the_name_of_one_vcpu() {
+    let mut run = reserved(true);
+    assert_eq!(shown(&run), (State::Active, None));
+    let (domain, machine) = {
+        let (domain, _) = run.service.listed().next().expect("a reservation");
+        let machine = run.model.kernel.meant(&binding("qemu:a")).expect("it runs").machine.clone();
+        (domain, machine)
+    };
+    let identity = machine.identity;
+    let why = "threads 7 and 8 both have the name of vCPU 0".to_owned();
+    let unclear = |why| Input::Unclear { domain, identity, why };
+    run.step(unclear(Some(why.clone()))).expect("no check fails");
+    assert_eq!(shown(&run), (State::Partial, Some(Reason::Unavailable(why.clone()))));
+    assert_eq!(run.service.unclear().collect::<Vec<_>>(), [(domain, &*why)]);
+    run.step(unclear(None)).expect("no check fails");
+    assert_eq!(shown(&run), (State::Active, None));
+    run.step(unclear(Some(why))).expect("no check fails");
+    run.step(Input::Vcpus { domain, machine }).expect("no check fails");
+    assert_eq!(shown(&run), (State::Active, None));
+}
+
+#[test]
+fn request_asks_only_monitors_of_permitted_users() {
+    let run = reserved(true);
+    let asked = |uid, role, name: &str| ClientRequest {
+        ticket: Ticket(9),
+        principal: Principal::User(uid),
+        role: Some(role),
+        users: vec![70],
+        key: None,
+        request: Request::Resume { name: name.parse().expect("a name"), if_revision: None },
+    };
+    let users = |uid, role, name| run.service.users_to_ask(&asked(uid, role, name));
+    assert_eq!(users(0, Role::Administrator, "b"), None);
+    assert_eq!(users(1000, Role::Tenant, "b"), Some(vec![70, 1000]));
+    // The reservation `a` is root's. An operator may change it, and a tenant may not.
+    assert_eq!(users(1000, Role::Operator, "a"), Some(vec![70, 1000, 0]));
+    assert_eq!(users(1000, Role::Tenant, "a"), Some(vec![70, 1000]));
+}
