@@ -37,7 +37,7 @@ pub enum Kind {
     Stale,
     /// Reservations have changed since the plan was made or applied.
     Moved,
-    /// The body of the request is too long.
+    /// The body of the request, or the answer, is too long.
     TooLarge,
     /// The caller has sent too many requests, or has too many connections.
     TooMany,
@@ -101,7 +101,7 @@ impl Kind {
             }
             Kind::Stale => ("stale", 412, "reservation was changed after the given revision", 2),
             Kind::Moved => ("moved", 409, "reservations have changed since the plan was made", 2),
-            Kind::TooLarge => ("too-large", 413, "body is too long", 2),
+            Kind::TooLarge => ("too-large", 413, "body or answer is too long", 2),
             Kind::TooMany => ("too-many", 429, "too many requests or connections", 3),
             Kind::NotNow => ("not-now", 503, "service cannot do this now", 3),
             Kind::NotAnswered => (

@@ -75,6 +75,14 @@ impl Raises {
         self.put(before, all, terms);
     }
 
+    /// Drops the raises by which a reservation was bound to another VM, because its owner or an
+    /// administrator has bound it now.
+    pub(crate) fn drop_moves(&mut self, row: &Row) {
+        let mut all = self.of(row);
+        all.retain(|raise| raise.from.is_some());
+        self.put(row, all, row.terms);
+    }
+
     fn put(&mut self, before: &Row, mut all: Vec<Raise>, terms: Terms) {
         let after = Row { terms, ..before.clone() };
         all.retain(|raise| raise.counts_for(&after));

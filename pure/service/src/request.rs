@@ -326,7 +326,8 @@ impl Request {
         matches!(self, Request::Apply { dry_run: false, .. } | Request::Canary { .. })
     }
 
-    /// Returns the number of changes that the request counts as against the rate limit. Of the
+    /// Returns the number of changes that the request of a caller who is no administrator counts as
+    /// against the rate limit. Of the
     /// reservations in a list, each [`COUNTED_AS_ONE`] count as one more change.
     pub(crate) fn counted_changes(&self) -> u32 {
         let listed = match self {

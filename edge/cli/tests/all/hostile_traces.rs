@@ -179,7 +179,7 @@ fn waits_of_many_vcpus_beside_a_starved_vcpu_are_explained_quickly() {
         entries.push(thread(number));
     }
     entries.push(woke(0, 0));
-    for turn in 0..60_000_u32 {
+    for turn in 0..300_000_u32 {
         let (number, from) = (1 + turn % (VCPUS - 1), u64::from(turn) * 10_000);
         entries.push(woke(number, from));
         entries.push(on_cpu(number, from + 1_000, from + 9_000, OffCpu::Blocked));

@@ -176,7 +176,7 @@ fn doctor_command_reports_damaged_ledger_and_rebuilds_on_request() {
     daemon.end().ended_with(0);
     let ledger = live.place.path("state/ledger.db");
     let mut bytes = fs::read(&ledger).unwrap();
-    // The page belongs to the table of plans, which is empty. The rows of all tables are intact.
+    // The page belongs to the table of raises, which is empty. The rows of all tables are intact.
     let page = 4096;
     let last = bytes.len() - page;
     bytes[last..].fill(0x5a);

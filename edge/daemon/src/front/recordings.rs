@@ -124,7 +124,7 @@ pub(super) async fn predict(
     }
 }
 
-/// Lists all predictions of applied plans, with the measured results, oldest first.
+/// Lists the newest 500 predictions of applied plans, with the measured results, oldest first.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/predictions", responses(
     (status = 200, body = Vec<PredictionRecord>), (status = "default", body = Problem))))]

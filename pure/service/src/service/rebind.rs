@@ -63,7 +63,9 @@ impl Service {
         (entry.row.binding, entry.row.by_uuid) = (row.binding, row.by_uuid);
         (entry.row.user, entry.row.identity, entry.row.revision) = (user, identity, revision);
         let after = entry.row.clone();
-        if !asked.is_in_charge_of(&before) {
+        if asked.is_in_charge_of(&before) {
+            self.raises.drop_moves(&before);
+        } else {
             self.raises.note(asked.principal, &before, (None, before.terms));
         }
         let kind = Kind::Bound(binding.clone());
