@@ -80,8 +80,8 @@ impl Fence {
         })
     }
 
-    /// Returns the state to which a held thread will be restored. `None` if this fence does not hold
-    /// the thread.
+    /// Returns the state to which a held thread will be restored. `None` if this fence does not
+    /// hold the thread.
     #[must_use]
     pub fn original(&self, tid: Tid) -> Option<Original> {
         let (entry, _) = self.held.get(&tid)?;

@@ -10,6 +10,7 @@ use slackline_fence::{Fence, KeeperCommand};
 use slackline_linux::cgroup::Hierarchies;
 use slackline_linux::sys::{Tid, monotonic};
 use slackline_linux::thread::ThreadRef;
+use slackline_live::Punctual;
 use slackline_live::mechanism::{
     Bound, Demand, EnforceTarget, KernelEnforcement, KernelMechanism, MechanismError, TrialResult,
     choose, kernel_mechanism, mechanism,
@@ -138,6 +139,8 @@ struct KernelHolding {
     parts: Parts,
     shown: HoldOutput,
     began: Time,
+    // Changes must also be found while the host is busy. Dropped after the fence.
+    _urgent: Punctual,
 }
 
 /// Meter of a vCPU thread or of a process tree.
@@ -152,6 +155,8 @@ impl KernelHolding {
         (mechanism, target, demand): (&dyn KernelMechanism, &EnforceTarget, Demand),
         named: &Target,
     ) -> Result<KernelHolding, Problem> {
+        let urgent = Punctual::begin().map_err(|source| SessionError::NoRealTime { source });
+        let _urgent = urgent.map_err(of_session)?;
         let fence = Fence::start(KeeperCommand::ourselves(["keep"]));
         let mut fence = fence.map_err(|error| of_session(SessionError::Fence(error)))?;
         let limits = foreign_limits(target, mechanism.enforcement(), demand);
@@ -192,7 +197,7 @@ impl KernelHolding {
         let watches = target.threads().iter().enumerate().map(watch).collect();
         let parts = Parts::measured(named.part_names(), began);
         let guest = named.guest();
-        Ok(KernelHolding { fence, enforced, meters, watches, guest, parts, shown, began })
+        Ok(KernelHolding { fence, enforced, meters, watches, guest, parts, shown, began, _urgent })
     }
 
     fn run(

@@ -162,8 +162,8 @@ fn doctor_command_reports_unreadable_journal_by_its_exit_code() {
     as_json.ended_with(3).says("cannot read 1 journals").shows("slackline-doctor-1");
 }
 
-/// Sets the busy thread of a victim to an ordinary class each millisecond, as the thread itself may.
-/// Returns the CPU time that the thread used meanwhile.
+/// Sets the busy thread of a victim to an ordinary class each millisecond, as the thread itself
+/// may. Returns the CPU time that the thread used meanwhile.
 pub(crate) fn used_despite_class_changes(victim: &Victim, length: Duration) -> Span {
     let used = || thread_cpu_time(victim.spinner).unwrap();
     let (before, until) = (used(), Instant::now() + length);

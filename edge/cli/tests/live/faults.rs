@@ -388,7 +388,7 @@ fn live_run_counts_jobs_that_were_never_done_as_late() {
     live.place.write("late.toml", scenario.as_bytes());
     let ran = live.run(&["run", "late.toml", "--json"]).ended_with(0);
     let run: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
-    let late = run["vcpus"][0]["jobs_late"].as_u64().unwrap();
+    let late = run["runs"][0]["vcpus"][0]["jobs_late"].as_u64().unwrap();
     assert!((98..=100).contains(&late), "{late}");
     live.nothing_is_left();
 }

@@ -195,7 +195,12 @@ impl Priority {
     pub fn undo(&mut self) -> Result<(), ActError> {
         let found = self.read()?;
         let to = std::mem::replace(&mut self.now, found);
-        self.set(to, Act::Lower)
+        let done = self.set(to, Act::Lower);
+        if done.is_err() {
+            // Keep the ordered state as current, so that a later check finds the difference again.
+            self.now = to;
+        }
+        done
     }
 
     /// Restores the original scheduling of the thread, even if another program has changed it since

@@ -220,9 +220,9 @@ struct Audit<'a> {
 }
 
 impl Vcpu {
-    /// Returns the virtual time of the tree: the least CPU time received among its runnable threads.
-    /// It never falls, and it stays the same while no thread is runnable. A thread that wakes then
-    /// has no claim to the time in which it was blocked.
+    /// Returns the virtual time of the tree: the least CPU time received among its runnable
+    /// threads. It never falls, and it stays the same while no thread is runnable. A thread that
+    /// wakes then has no claim to the time in which it was blocked.
     pub(super) fn least_received(&mut self) -> Span {
         let awake = self.threads.values().filter(|known| known.is_awake);
         let least = awake.map(|known| known.received).min();

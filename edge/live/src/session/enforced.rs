@@ -16,7 +16,7 @@ use super::outside_changes::{
     AROUND_INTERVAL, LOOK_INTERVAL, OWN_AT_MOST, OWN_WITHIN, STOPPED_FOR, is_stopped,
 };
 use crate::mechanism::EnforceTarget;
-use slackline_fence::{Fence, HandoverState};
+use slackline_fence::{Fence, HandoverState, HeldThread};
 use slackline_linux::cgroup::{Credentials, Hierarchies, Surroundings, may_move};
 use slackline_linux::step::Hold;
 use slackline_linux::sys::{Scheduling, get_scheduling, online_cpus};
@@ -95,7 +95,10 @@ impl EnforcedWatch {
         if self.changes.stopped_until.is_some_and(|until| until <= now) {
             self.end_stop(fence);
         }
-        if !matches!(self.changes.found, Some(ForeignChange::Class { .. })) {
+        // The class of a stopped thread is set only when the stop ends. For a blocked thread, the
+        // kernel counts the bandwidth again each time, and soon refuses the class.
+        let is_stopped = self.changes.stopped_until.is_some();
+        if !is_stopped && !matches!(self.changes.found, Some(ForeignChange::Class { .. })) {
             seen.extend(self.look_at_class(fence, now));
         }
         let is_due = |looked: Time| now.since(looked) >= AROUND_INTERVAL;
@@ -131,19 +134,22 @@ impl EnforcedWatch {
             return None;
         };
         let finding = ForeignChange::Class { tid, class };
-        if !self.is_of_libvirt {
+        if self.is_of_libvirt {
+            let how = HandoverState { stays_stopped: false, by_cpuset: false };
+            let original = held.leave(how).ok()?;
+            // If the keeper cannot record the new state, it restores the former one.
+            let _ = fence.amend(tid, original);
+        } else {
             match held.undo() {
                 Ok(()) => {
                     self.note_escape(fence, now);
                     return Some(EnforcedChange::Meddled(finding));
                 }
                 Err(error) if error.means_gone() => return None,
+                // The bandwidth may have been given to another thread. It is tried again.
                 Err(_) => {}
             }
         }
-        let original = held.leave(HandoverState { stays_stopped: false, by_cpuset: false }).ok()?;
-        // If the keeper cannot record the new state, it restores the former one.
-        let _ = fence.amend(tid, original);
         self.changes.found = Some(finding.clone());
         Some(EnforcedChange::Contested(finding))
     }
@@ -165,8 +171,12 @@ impl EnforcedWatch {
         }
     }
 
+    /// Sets the class of a stopped thread again and resumes the thread. If the kernel refuses the
+    /// class, the thread stays stopped until the next look.
     fn end_stop(&mut self, fence: &mut Fence) {
-        if fence.drop_stop(self.thread.tid()).is_ok() {
+        let tid = self.thread.tid();
+        let undone = fence.thread(tid).map_or(Ok(()), HeldThread::undo);
+        if undone.is_ok() && fence.drop_stop(tid).is_ok() {
             self.changes.stopped_until = None;
             // The stop may have moved the thread to a cgroup and back.
             self.changes.looked = None;
@@ -220,7 +230,8 @@ impl EnforcedWatch {
         match found {
             ForeignChange::Class { .. } => {
                 let now = get_scheduling(tid).map(|now| now.class).ok();
-                now.is_none() || now == self.original
+                // A change by the thread itself is undone as soon as the kernel allows it.
+                !self.is_of_libvirt || now.is_none() || now == self.original
             }
             ForeignChange::Moved { .. } => {
                 let before = self.changes.before.first();
@@ -249,18 +260,28 @@ impl EnforcedWatch {
     /// Ends the contest, and reserves CPU time again for a thread whose class was changed. Returns
     /// false if the kernel refuses that.
     fn take_back(&mut self, fence: &mut Fence) -> bool {
-        let found = self.changes.found.as_ref();
-        if let Some(each) = self.reserved.filter(|_| found.is_some_and(|it| self.is_of_class(it))) {
-            let tid = self.thread.tid();
-            let Some(held) = fence.thread(tid).cloned() else { return true };
-            let (Ok(original), Ok(online)) = (held.accept(), online_cpus()) else { return false };
-            if held.reserve(each.slice(), each.period(), online).is_err() {
-                return false;
-            }
-            self.original = Some(original.scheduling.class);
-            let _ = fence.amend(tid, original);
+        let is_of_class = self.changes.found.as_ref().is_some_and(|it| self.is_of_class(it));
+        if is_of_class && !self.reserve_again(fence) {
+            return false;
         }
         self.changes.found = None;
+        true
+    }
+
+    fn reserve_again(&mut self, fence: &mut Fence) -> bool {
+        let tid = self.thread.tid();
+        let (Some(each), Some(held)) = (self.reserved, fence.thread(tid).cloned()) else {
+            return true;
+        };
+        if !self.is_of_libvirt {
+            return held.undo().is_ok();
+        }
+        let (Ok(original), Ok(online)) = (held.accept(), online_cpus()) else { return false };
+        if held.reserve(each.slice(), each.period(), online).is_err() {
+            return false;
+        }
+        self.original = Some(original.scheduling.class);
+        let _ = fence.amend(tid, original);
         true
     }
 

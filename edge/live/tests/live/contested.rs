@@ -170,9 +170,10 @@ fn libvirt_vcpu_under_sched_deadline_is_contested_after_class_change() {
     let each = Reservation::new(Span::from_ms(1), Span::from_ms(10)).unwrap();
     let (who, demand) =
         (EnforceTarget::Vcpus(vec![thread.clone()]), Demand::Time(each, Bound::Exact));
+    let class = || get_scheduling(target.pid()).unwrap().class;
+    let before = class();
     let enforced = session.enforce(Enforcement::Deadline, &who, demand).unwrap();
     let mut watch = session.watch_enforced(&who, &thread, each);
-    let class = || get_scheduling(target.pid()).unwrap().class;
     let set = |class| {
         set_scheduling(target.pid(), &SchedulingOf { class, reset_on_fork: true }).unwrap();
     };
@@ -193,11 +194,11 @@ fn libvirt_vcpu_under_sched_deadline_is_contested_after_class_change() {
     // A second change is no undoing of the first.
     set(Scheduling::Idle);
     assert_eq!(looks(NOTICED), []);
-    set(Scheduling::Other { nice: 0 });
+    set(before);
     assert_eq!(looks(NOTICED), [EnforcedChange::Settled]);
     assert!(matches!(class(), Scheduling::Deadline { .. }), "{:?}", class());
     session.end_enforced(&enforced).unwrap();
-    assert_eq!(class(), Scheduling::Other { nice: 0 });
+    assert_eq!(class(), before);
     session.close(&mut Vec::new()).unwrap();
 }
 
