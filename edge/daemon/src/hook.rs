@@ -25,7 +25,8 @@ pub const NAMESPACE: &str = "urn:slackline:1";
 /// some hundred bytes for each device.
 pub const LONGEST: usize = 1 << 20;
 
-/// Longest domain XML that is searched for `require='yes'`, in bytes. Libvirt accepts no longer one.
+/// Maximum size of domain XML that is searched for `require='yes'`, in bytes. Libvirt accepts no
+/// larger XML.
 pub const LONGEST_SEARCHED: usize = 16 << 20;
 
 /// Maximum number of XML nodes: elements, texts and comments.

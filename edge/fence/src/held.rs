@@ -235,8 +235,8 @@ impl HeldThread {
         self.lock().priority.original()
     }
 
-    /// Returns true if the thread has a freezer cgroup and was moved out of it. It cannot be stopped
-    /// then.
+    /// Returns true if the thread has a freezer cgroup and was moved out of it. Then the thread
+    /// cannot be stopped.
     #[must_use]
     pub fn has_left_freezer(&self) -> bool {
         matches!(&self.lock().brake, Brake::Thread(freezer) if !freezer.contains_thread())

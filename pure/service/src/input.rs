@@ -179,8 +179,8 @@ impl ClientRequest {
         self.role != Some(Role::Tenant) || row.owner == self.principal
     }
 
-    /// Returns true if the caller is an administrator or the owner of this reservation, so that only
-    /// the owner's budget limits a change of it.
+    /// Returns true if the caller is an administrator or the owner of this reservation. Only the
+    /// owner's budget then limits a change of it.
     pub(crate) fn is_in_charge_of(&self, row: &Row) -> bool {
         row.owner == self.principal || self.role == Some(Role::Administrator)
     }

@@ -54,8 +54,8 @@ impl Limits {
         Limits { rates, asked: BTreeMap::new() }
     }
 
-    /// Counts a request against the rate limits. A request that changes something counts as a number
-    /// of changes, but not as more than a burst.
+    /// Counts a request against the rate limits. A request that changes something counts as a
+    /// number of changes, but not as more than a burst.
     ///
     /// # Errors
     /// If the principal exceeds its rate, or if too many principals are counted. A refused request

@@ -68,8 +68,8 @@ impl Raises {
         self.put(before, all, terms);
     }
 
-    /// Drops the raises of a reservation that no longer count with the terms `terms`. If `approved`,
-    /// drops all of them.
+    /// Drops the raises of a reservation that no longer count with the terms `terms`. If
+    /// `approved`, drops all of them.
     pub(crate) fn drop_ended(&mut self, before: &Row, terms: Terms, approved: bool) {
         let all = if approved { Vec::new() } else { self.of(before) };
         self.put(before, all, terms);

@@ -71,11 +71,10 @@ pub(super) fn heard(
 ) -> Result<ValidRequest, (Ticket, Problem)> {
     let ticket = Ticket(ask.ticket);
     let fail = |problem| (ticket, problem);
-    if matches!(ask.request, Request::Cancel) {
-        return Ok(ValidRequest::Cancel(ticket));
-    }
-    if ask.who == CallerIdentity::Loopback {
-        return scraped(ticket, &ask.request);
+    match (&ask.request, &ask.who) {
+        (Request::Cancel, _) => return Ok(ValidRequest::Cancel(ticket)),
+        (request, CallerIdentity::Loopback) => return scraped(ticket, request),
+        _ => {}
     }
     let is_local = matches!(ask.who, CallerIdentity::User { .. });
     let kind = if is_local { Kind::NotAllowed } else { Kind::NotKnown };

@@ -1,5 +1,5 @@
-//! Daily backup of the ledger. A thread of its own makes it over a connection of its own, so commits
-//! do not wait for it. In SQLite's write-ahead mode a reader does not block the writer.
+//! Daily backup of the ledger. A separate thread makes it over a separate connection, so commits do
+//! not wait for it. In SQLite's write-ahead mode a reader does not block the writer.
 
 use std::thread::{Builder, JoinHandle};
 

@@ -13,7 +13,6 @@ use slackline_service::history::Hour;
 use slackline_service::{Commit, LedgerContents, Name};
 
 use super::answers::Answers;
-use super::backup::RunningBackup;
 use super::error::{LedgerError, PATIENCE};
 use super::hours::{self, Hours, last_hours};
 use super::place::{FolderLock, LedgerFolder, private, rename, which};
@@ -260,9 +259,9 @@ impl Store {
         daily.made.elapsed().map_or(Duration::ZERO, |age| DAY.saturating_sub(age))
     }
 
-    /// Starts to make the daily backup in another thread. It contains all commits up to now.
-    pub(super) fn start_backup(&self) -> Result<RunningBackup, LedgerError> {
-        RunningBackup::start(&self.place)
+    /// Folder of the ledger and its backups.
+    pub(super) const fn place(&self) -> &LedgerFolder {
+        &self.place
     }
 
     /// Closes the ledger, and marks it as closed cleanly.

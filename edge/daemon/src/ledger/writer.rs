@@ -195,7 +195,7 @@ impl Writer {
             }
             Some(backup) => backup.finish(),
             None if !self.store.backup_due().is_zero() => Ok(()),
-            None => match self.store.start_backup() {
+            None => match RunningBackup::start(self.store.place()) {
                 Ok(backup) => {
                     self.backup = Some(backup);
                     return BACKUP_CHECK;

@@ -7,7 +7,6 @@ use slackline_units::{CpuSet, Span, Time};
 
 use super::finding::ForeignChange;
 use super::ids::JoinId;
-use super::outside_changes::unless_over;
 use super::{RequestError, Session, SessionError, SessionEvents};
 use crate::live_host::{LiveHostError, NotDone};
 use slackline_fence::HeldThread;
@@ -243,4 +242,12 @@ pub(super) fn is_of_libvirt(pid: Tid) -> bool {
             |part: &str| part.starts_with("machine-qemu") || part.ends_with(".libvirt-qemu");
         is_below && group.split('/').any(is_machine)
     })
+}
+
+/// Ignores the failure of a request, unless it ended the session.
+pub(super) fn unless_over(error: RequestError) -> Result<(), SessionError> {
+    match error {
+        RequestError::Host(error) => Err(error.into()),
+        _ => Ok(()),
+    }
 }

@@ -65,8 +65,8 @@ impl Session {
         found.map_or(Ok(()), |finding| self.contest_in_part(id, finding, seen))
     }
 
-    /// Restores threads that have left the cgroup of a process tree since the last audit, before the
-    /// tree itself is restored. Ignores errors.
+    /// Restores threads that have left the cgroup of a process tree since the last audit, before
+    /// the tree itself is restored. Ignores errors.
     pub(super) fn restore_leavers(&self, id: JoinId) {
         let row = self.members.get(id).filter(|row| row.has_joined && !row.changes.is_left);
         let Some((row, tree)) = row.and_then(|row| Some((row, row.tree.as_ref()?))) else { return };

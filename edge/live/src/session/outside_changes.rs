@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use slackline_units::{CpuSet, Span, Time};
 
-use super::contest::Changes;
+use super::contest::{Changes, unless_over};
 use super::finding::ForeignChange;
 use super::ids::JoinId;
 use super::request::Row;
@@ -195,8 +195,8 @@ impl Session {
         if has_escaped { self.note_escape(id) } else { Ok(()) }
     }
 
-    /// Notes that a target has escaped by its own action, and that this was undone. Stops the target
-    /// if it has escaped too often.
+    /// Notes that a target has escaped by its own action, and that this was undone. Stops the
+    /// target if it has escaped too often.
     pub(super) fn note_escape(&mut self, id: JoinId) -> Result<(), SessionError> {
         let now = self.host.now();
         let Some(changes) = self.changes_mut(id) else { return Ok(()) };
@@ -532,12 +532,4 @@ pub(super) fn credentials(row: &Row, tid: Tid) -> Credentials {
 /// Returns true if a change of a cgroup's file counts as made by the target itself.
 fn is_own(row: &Row, tid: Tid, file: &Path) -> bool {
     !row.is_of_libvirt && may_write(&credentials(row, tid), file)
-}
-
-/// Ignores the failure of a request, unless it ended the session.
-pub(super) fn unless_over(error: RequestError) -> Result<(), SessionError> {
-    match error {
-        RequestError::Host(error) => Err(error.into()),
-        _ => Ok(()),
-    }
 }
