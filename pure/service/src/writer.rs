@@ -238,9 +238,9 @@ impl Writer {
     }
 
     /// Begins the next commit if one is due and none is under way. `row` returns the current row of
-    /// a name, `raises` returns the raises of that row, and `answer` returns the answer to store for
-    /// a change. `whole` creates the event that reports the end of the ledger's failure, from the
-    /// event's number and the number of lost events.
+    /// a name, and `raises` returns the raises of that row. `answer` returns the answer to store
+    /// for a change. `whole` creates the event that reports the end of the ledger's failure, from
+    /// the event's number and the number of lost events.
     pub(crate) fn begin(
         &mut self,
         now: Time,

@@ -23,7 +23,7 @@ use super::contest::{Changes, unless_over};
 use super::finding::ForeignChange;
 use super::ids::JoinId;
 use super::request::Row;
-use super::{RequestError, Session, SessionError, SessionEvents};
+use super::{Session, SessionError, SessionEvents};
 use crate::live_host::LiveHostError;
 use slackline_fence::{Drift, TreeAudit};
 use slackline_linux::cgroup::{

@@ -271,7 +271,10 @@ fn class_or_nice_value_of_libvirt_vcpu_set_in_slack_stays() {
             assert_eq!(get_scheduling(target.pid()).unwrap().class, expected);
             set(Scheduling::Other { nice: 0 }, 0);
         };
-        let is_it = |found: &ForeignChange| matches!(found, ForeignChange::Class { class, .. } if *class == expected);
+        let is_it = |found: &ForeignChange| {
+            let ForeignChange::Class { class, .. } = found else { return false };
+            *class == expected
+        };
         let open = Open::holding(thread(&target), false);
         contests_while(&target, open, (change, undo), is_it);
         drop(target);
