@@ -546,7 +546,10 @@ impl TreeOrders {
             }
             TreeTarget::First => class.class == Scheduling::Other { nice: -20 },
             TreeTarget::Raised(priority) => {
-                [round_robin(priority.number()), fifo(priority.number())].contains(&class)
+                let number = priority.number();
+                // In a wide tree, the threads that run first have a higher priority.
+                let is_first = self.wide.is_some() && class == round_robin(number + 1);
+                is_first || [round_robin(number), fifo(number)].contains(&class)
             }
         };
         let ordered = self.cpus.unwrap_or(cpus);

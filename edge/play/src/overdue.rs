@@ -35,10 +35,11 @@ impl JobSchedule {
         Some(JobSchedule { program, seed, vcpu, began, done: None })
     }
 
-    /// Notes a record of the load process.
-    pub(crate) fn note(&mut self, record: &Record) {
-        if let Record::Job { released, deadline, .. } = *record
+    /// Notes a record of the load process. A job that was done after `until` is not noted.
+    pub(crate) fn note(&mut self, record: &Record, until: Time) {
+        if let Record::Job { released, deadline, done, .. } = *record
             && deadline != Time::NEVER
+            && done <= until
         {
             self.done = self.done.max(Some(released));
         }
@@ -122,7 +123,7 @@ mod tests {
         let (vcpu, at) = (schedule.vcpu, ms(26));
         let (released, deadline) = (ms(5), ms(15));
         let (task, client) = (None, None);
-        schedule.note(&Record::Job { vcpu, task, client, released, deadline, done: at });
+        schedule.note(&Record::Job { vcpu, task, client, released, deadline, done: at }, at);
         assert_eq!(overdue(&schedule, ms(40)), [(ms(15), ms(25)), (ms(25), ms(35))]);
     }
 

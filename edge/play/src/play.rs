@@ -505,7 +505,7 @@ impl<'a> Play<'a> {
 
     /// Notes the jobs of vCPUs that leave, done or overdue.
     fn note_overdue(&mut self, vcpus: &[VcpuId]) {
-        let told = take_told(self.origin, &mut self.processes, &mut self.outside);
+        let told = take_told((self.origin, Time::NEVER), &mut self.processes, &mut self.outside);
         self.told.extend(told);
         self.told.extend(self.processes.overdue(vcpus, self.session.now()));
     }
@@ -542,7 +542,7 @@ impl<'a> Play<'a> {
     /// Passes new records to the sink.
     fn hand_on<S: Sink>(&mut self, sink: &mut S) {
         let mut told = std::mem::take(&mut self.told);
-        told.extend(take_told(self.origin, &mut self.processes, &mut self.outside));
+        told.extend(take_told((self.origin, Time::NEVER), &mut self.processes, &mut self.outside));
         hand_on(&mut self.records, told, sink);
     }
 
@@ -562,10 +562,13 @@ impl<'a> Play<'a> {
         if let Some(host_threads) = host_threads {
             end_host_threads(host_threads, origin, &mut records);
         }
-        told.extend(take_told(origin, &mut processes, &mut outside));
-        if let Some(Entry::Record(Record::Ended { at })) = records.last() {
-            told.extend(processes.overdue(&vcpus, *at));
-        }
+        let end = match records.last() {
+            Some(Entry::Record(Record::Ended { at })) => Some(*at),
+            _ => None,
+        };
+        let until = end.unwrap_or(Time::NEVER);
+        told.extend(take_told((origin, until), &mut processes, &mut outside));
+        told.extend(end.into_iter().flat_map(|at| processes.overdue(&vcpus, at)));
         hand_on(&mut records, told, sink);
         processes.end_everything();
         result?;

@@ -330,10 +330,11 @@ impl ManagedProcesses {
         ended
     }
 
-    /// Appends the records that load processes have reported. `origin` is the start of the run.
-    pub(crate) fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {
+    /// Appends the records that load processes have reported. `origin` is the start of the run. Jobs
+    /// that were done after `until`, a time of the run, are still overdue.
+    pub(crate) fn take_jobs(&mut self, (origin, until): (Time, Time), into: &mut Vec<Record>) {
         for process in &mut self.processes {
-            process.take_jobs(origin, into);
+            process.take_jobs((origin, until), into);
             if let Some(complaints) = &mut process.complaints {
                 complaints.take();
             }
@@ -547,12 +548,12 @@ impl Process {
         }
     }
 
-    fn take_jobs(&mut self, origin: Time, into: &mut Vec<Record>) {
+    fn take_jobs(&mut self, (origin, until): (Time, Time), into: &mut Vec<Record>) {
         let notes = self.teller.as_mut().map(JobPipe::take).unwrap_or_default();
         for note in notes {
             let Some(record) = record(note, (self.vcpus[0], None), origin) else { continue };
             if let Some(schedule) = &mut self.schedule {
-                schedule.note(&record);
+                schedule.note(&record, until);
             }
             into.push(record);
         }

@@ -6,14 +6,15 @@ use slackline_units::Time;
 use crate::outside::ExternalProcesses;
 use crate::processes::ManagedProcesses;
 
-/// Returns new records of load processes, clients and the file server.
+/// Returns new records of load processes, clients and the file server. `origin` is the start of the
+/// run. Jobs that were done after `until`, a time of the run, are still overdue.
 pub(crate) fn take_told(
-    origin: Time,
+    (origin, until): (Time, Time),
     processes: &mut ManagedProcesses,
     outside: &mut ExternalProcesses,
 ) -> Vec<Record> {
     let mut told = Vec::new();
-    processes.take_jobs(origin, &mut told);
+    processes.take_jobs((origin, until), &mut told);
     outside.take_records(origin, &mut told);
     told
 }

@@ -260,8 +260,9 @@ impl Writer {
         let batch = std::mem::take(&mut self.next);
         let rows: Vec<(Name, Option<Row>)> =
             batch.touched.iter().map(|name| (name.clone(), row(name))).collect();
-        let image =
-            |name| rows.iter().find(|(one, _)| one == name).and_then(|(_, row)| row.as_ref());
+        let images: BTreeMap<&Name, Option<&Row>> =
+            rows.iter().map(|(name, row)| (name, row.as_ref())).collect();
+        let image = |name: &Name| images.get(name).copied().flatten();
         let mut kept = batch.kept.clone();
         kept.extend(batch.deeds.iter().filter_map(|deed| answer(deed, image(&deed.name))));
         let mut events: Vec<Event> = batch.events.iter().cloned().collect();
@@ -298,8 +299,9 @@ impl Writer {
             };
         }
         let mut deeds = std::mem::take(&mut self.next.deeds);
+        let written: BTreeSet<&Name> = commit.rows.iter().map(|(name, _)| name).collect();
         for deed in &mut deeds {
-            if commit.rows.iter().any(|(name, _)| *name == deed.name) {
+            if written.contains(&deed.name) {
                 deed.remains = self.apply(deed);
             }
         }

@@ -254,7 +254,10 @@ impl HoldOutput {
             return Ok(());
         }
         self.told_undone = Some(passed);
-        self.tell_change(&format!("undone: {finding}; {} changes undone so far\n", self.undone))
+        let number = self.undone;
+        self.tell_change(&format!(
+            "undone or without effect: {finding}; {number} such changes so far\n"
+        ))
     }
 
     fn tell_change(&self, line: &str) -> Result<(), Problem> {

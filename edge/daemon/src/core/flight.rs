@@ -130,8 +130,14 @@ impl Flight {
             };
             let kept = (incidents, Predictions::open(&state));
             let mut recorder = FlightThread::new((origin, &cpus), header, kept);
-            let mut queries = VecDeque::new();
-            while let Some(order) = next_order(&receiver, &mut queries) {
+            let (mut queries, mut batches) = (VecDeque::new(), 0);
+            loop {
+                // Events come first, but a recorder that is always behind also answers queries.
+                let due = if batches < QUEUE { None } else { queries.pop_front() };
+                let Some(order) = due.or_else(|| next_order(&receiver, &mut queries)) else {
+                    return;
+                };
+                batches = if matches!(order, FlightOrder::Batch(_)) { batches + 1 } else { 0 };
                 for reply in recorder.take(order) {
                     if sender.send(reply).is_err() {
                         return;

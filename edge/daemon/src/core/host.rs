@@ -64,6 +64,8 @@ pub(super) struct Host {
     fresh: BTreeMap<Binding, FoundMachine>,
     /// Result of the look-up for the request that is currently executed.
     looked: LookupResult,
+    /// Result of that look-up as given to the service, which can ask twice.
+    answered: Option<(Binding, Result<Machine, LookError>)>,
     /// Request to list VMs that is currently executed, if a list was made just before it.
     pub(super) fresh_listing: Option<(ClientRequest, Listing)>,
     /// Time at which the commit that is being written was started. `None` if no commit is being
@@ -116,6 +118,7 @@ impl Host {
             around: None,
             fresh: BTreeMap::new(),
             looked: LookupResult::default(),
+            answered: None,
             fresh_listing: None,
             committing: None,
             began: SystemTime::now(),
@@ -226,12 +229,12 @@ impl Host {
 
     /// Sets the result of the look-up for the request that is about to be executed.
     pub(super) fn sought(&mut self, looked: LookupResult) {
-        self.looked = looked;
+        (self.looked, self.answered) = (looked, None);
     }
 
     /// Drops the result of the look-up after the request has been executed.
     pub(super) fn forget_looked(&mut self) {
-        self.looked = LookupResult::default();
+        (self.looked, self.answered) = (LookupResult::default(), None);
     }
 
     /// Notes that no reservation was enforced from `last`, the previous daemon's last heartbeat,
@@ -437,12 +440,23 @@ impl Host {
 
 impl World for Host {
     fn look(&mut self, binding: &Binding, user: u32) -> Result<Machine, LookError> {
-        let found = self.find(binding, user).map_err(|absent| absent.in_service())?;
-        let mut machine = found.machine.in_service();
-        // A cgroup proves the name of a VM, but not its UUID.
-        machine.is_vouched &= binding.kind() != BindingKind::Uuid;
-        self.scheduler.found.insert(machine.identity, found);
-        Ok(machine)
+        let known = self.answered.as_ref().filter(|(of, _)| of == binding);
+        if let Some((_, answer)) = known {
+            return answer.clone();
+        }
+        let is_of_request = self.looked.found.as_ref().is_some_and(|(of, _)| of == binding);
+        let found = self.find(binding, user).map_err(|absent| absent.in_service());
+        let answer = found.map(|found| {
+            let mut machine = found.machine.in_service();
+            // A cgroup proves the name of a VM, but not its UUID.
+            machine.is_vouched &= binding.kind() != BindingKind::Uuid;
+            self.scheduler.found.insert(machine.identity, found);
+            machine
+        });
+        if is_of_request {
+            self.answered = Some((binding.clone(), answer.clone()));
+        }
+        answer
     }
 
     fn named(&mut self, name: &Name) -> Vec<Binding> {

@@ -234,8 +234,12 @@ impl Scheduler {
     /// Lets the kernel enforce again for the threads of a domain that other programs control.
     pub(super) fn resume_kernel(&mut self, domain: DomId) -> Result<(), RequestError> {
         let known = self.domains.get_mut(&domain).and_then(|known| known.kernel.as_mut());
-        let mut seated = known.into_iter().flat_map(|kernel| kernel.seated.iter_mut().flatten());
-        seated.try_for_each(|seated| self.session.resume_enforced(&mut seated.watch))
+        let seated = known.into_iter().flat_map(|kernel| kernel.seated.iter_mut().flatten());
+        // All threads are resumed, even after an error.
+        seated.fold(Ok(()), |result, seated| {
+            let resumed = self.session.resume_enforced(&mut seated.watch);
+            result.and(resumed)
+        })
     }
 
     /// Moves a domain to another mechanism, or changes the parameters that the kernel enforces for

@@ -397,9 +397,12 @@ impl Scheduler {
         }
         let ids = self.seated(domain);
         let now = self.session.now();
+        // A contested domain can be resumed although it is not paused.
+        let members = self.session.members().filter(|member| member.is_paused);
+        let paused: BTreeSet<JoinId> = members.map(|member| member.id).collect();
         for (done, &id) in ids.iter().enumerate() {
             if let Err(error) = self.session.resume(id, now) {
-                for &id in &ids[..done] {
+                for &id in ids[..done].iter().filter(|id| paused.contains(id)) {
                     let _ = self.session.pause(id, now);
                 }
                 return Err(declined_request(error));

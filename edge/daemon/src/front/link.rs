@@ -10,6 +10,8 @@ use slackline_control::link::{
     message,
 };
 use slackline_control::{Event, Kind, Problem};
+use slackline_linux::sys::monotonic;
+use slackline_units::Time;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -45,7 +47,6 @@ struct UnsentLine {
     line: Vec<u8>,
 }
 
-#[derive(Default)]
 struct Waiting {
     last: u64,
     of: BTreeMap<u64, oneshot::Sender<Result<Answer, Problem>>>,
@@ -81,7 +82,9 @@ impl Link {
     pub(super) fn open(stream: UnixStream) -> (Link, impl Future<Output = io::Result<()>>) {
         let (from_core, to_core) = stream.into_split();
         let (asks, asked) = mpsc::channel(UNREAD);
-        let waiting = Arc::new(Mutex::new(Waiting::default()));
+        // The core may still answer requests of a former front process, whose tickets were lower.
+        let last = monotonic().since(Time::START).ns();
+        let waiting = Arc::new(Mutex::new(Waiting { last, of: BTreeMap::new() }));
         let (events, _) = broadcast::channel(EVENTS);
         let link = Link { asks, waiting: Arc::clone(&waiting), events: events.clone() };
         let both = async move {

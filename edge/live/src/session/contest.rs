@@ -116,6 +116,10 @@ impl Session {
             }
             _ => None,
         };
+        // After a change to the former class, any other class undoes the change.
+        let is_found =
+            |it: &Scheduling| matches!(&finding, ForeignChange::Class { class, .. } if class == it);
+        let original = original.map(|original| original.class).filter(|it| !is_found(it));
         let by_cpuset = matches!(finding, ForeignChange::Cpus { cpuset: Some(_), .. });
         match self.host.leave_to_others(id.vcpu(), by_cpuset) {
             Ok(changed) => {
@@ -131,7 +135,7 @@ impl Session {
         }
         if let Some(changes) = self.changes_mut(id) {
             changes.ordered = ordered;
-            changes.original = original.map(|original| original.class);
+            changes.original = original;
             changes.found = Some(finding.clone());
             changes.is_left = true;
         }

@@ -48,6 +48,8 @@ pub struct EnforcedWatch {
     /// `SCHED_DEADLINE`.
     limit: Option<(PathBuf, String)>,
     is_of_libvirt: bool,
+    /// True if a request has resumed the thread since the last look.
+    is_resumed: bool,
     changes: Changes,
 }
 
@@ -78,6 +80,7 @@ impl EnforcedWatch {
             original: fence.original(tid).map(|original| original.scheduling.class),
             limit: group.and_then(|group| Some((group.to_path_buf(), limit_of(group)?))),
             is_of_libvirt: is_of_libvirt(pid),
+            is_resumed: false,
             changes,
         }
     }
@@ -92,6 +95,9 @@ impl EnforcedWatch {
     /// [`INTERVAL`](EnforcedWatch::INTERVAL).
     pub fn look(&mut self, fence: &mut Fence, now: Time) -> Vec<EnforcedChange> {
         let mut seen = Vec::new();
+        if std::mem::take(&mut self.is_resumed) {
+            seen.push(EnforcedChange::Settled);
+        }
         if self.changes.stopped_until.is_some_and(|until| until <= now) {
             self.end_stop(fence);
         }
@@ -116,7 +122,8 @@ impl EnforcedWatch {
     pub fn resume(&mut self, fence: &mut Fence) -> Result<(), ForeignChange> {
         match self.changes.found.clone() {
             Some(found) if self.is_undone(&found) || self.is_of_class(&found) => {
-                if self.take_back(fence) { Ok(()) } else { Err(found) }
+                self.is_resumed = self.take_back(fence);
+                if self.is_resumed { Ok(()) } else { Err(found) }
             }
             Some(found) => Err(found),
             None => Ok(()),
@@ -172,11 +179,11 @@ impl EnforcedWatch {
     }
 
     /// Sets the class of a stopped thread again and resumes the thread. If the kernel refuses the
-    /// class, the thread stays stopped until the next look.
+    /// class, the next check of the class tries again, and reports that.
     fn end_stop(&mut self, fence: &mut Fence) {
         let tid = self.thread.tid();
-        let undone = fence.thread(tid).map_or(Ok(()), HeldThread::undo);
-        if undone.is_ok() && fence.drop_stop(tid).is_ok() {
+        let _ = fence.thread(tid).map(HeldThread::undo);
+        if fence.drop_stop(tid).is_ok() {
             self.changes.stopped_until = None;
             // The stop may have moved the thread to a cgroup and back.
             self.changes.looked = None;
@@ -199,39 +206,47 @@ impl EnforcedWatch {
         if self.changes.before.is_empty() {
             self.changes.before.push((self.thread.tid(), around.clone()));
         }
-        let found = self.change_around(&around)?;
-        self.changes.found = Some(found.clone());
-        Some(EnforcedChange::Contested(found))
+        let change = self.change_around(&around)?;
+        match &change {
+            EnforcedChange::Contested(found) => self.changes.found = Some(found.clone()),
+            _ => self.note_escape(fence, now),
+        }
+        Some(change)
     }
 
-    fn change_around(&self, now: &Surroundings) -> Option<ForeignChange> {
+    fn change_around(&self, now: &Surroundings) -> Option<EnforcedChange> {
+        use EnforcedChange::{Contested, Meddled};
         let (pid, tid) = (self.thread.pid(), self.thread.tid());
         let (_, before) = self.changes.before.first()?;
         if let Some((was, is)) = now.moved(before) {
             let credentials = Credentials::of(tid).and(&self.changes.credentials);
             let is_own = may_move(&credentials, &was.group, &is.group) && !self.is_of_libvirt;
-            if !(is_own && was.take_back(tid).is_ok()) {
-                return Some(ForeignChange::Moved { tid, group: is.group.clone() });
-            }
+            let finding = ForeignChange::Moved { tid, group: is.group.clone() };
+            let is_undone = is_own && was.take_back(tid).is_ok();
+            return Some(if is_undone { Meddled(finding) } else { Contested(finding) });
         }
         if let Some(group) = now.frozen(None) {
-            return Some(ForeignChange::Frozen { tid, group });
+            return Some(Contested(ForeignChange::Frozen { tid, group }));
         }
         if let Some((group, limit)) = &self.limit
             && let Some(now) = limit_of(group).filter(|now| now != limit)
         {
-            return Some(ForeignChange::Limited { tid, group: group.clone(), limit: now });
+            let group = group.clone();
+            return Some(Contested(ForeignChange::Limited { tid, group, limit: now }));
         }
-        is_stopped(pid, tid).then_some(ForeignChange::Stopped { pid })
+        is_stopped(pid, tid).then_some(Contested(ForeignChange::Stopped { pid }))
     }
 
     fn is_undone(&self, found: &ForeignChange) -> bool {
         let tid = self.thread.tid();
         match found {
-            ForeignChange::Class { .. } => {
+            ForeignChange::Class { class, .. } => {
                 let now = get_scheduling(tid).map(|now| now.class).ok();
+                // After a change to the former class, any other class undoes the change.
+                let is_other = self.original == Some(*class) && now != Some(*class);
+                let is_back = self.original != Some(*class) && now == self.original;
                 // A change by the thread itself is undone as soon as the kernel allows it.
-                !self.is_of_libvirt || now.is_none() || now == self.original
+                !self.is_of_libvirt || now.is_none() || is_other || is_back
             }
             ForeignChange::Moved { .. } => {
                 let before = self.changes.before.first();

@@ -173,7 +173,7 @@ impl Session {
         if let Some(cpuset) = &cpuset
             && is_own(row, tid, &cpuset.file)
         {
-            seen.meddled.push((id, finding));
+            // The check of the cgroups reports it.
             return self.stop_for_a_while(id);
         }
         if !may_be_undone {

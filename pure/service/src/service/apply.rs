@@ -317,6 +317,10 @@ impl Service {
                 self.afford_change(asked, before, *terms)?;
                 self.check_vcpus(asked, &before.name, *terms)?;
                 self.enforce(&before.name, *terms, world)?;
+                // The raise counts for the next steps of the list.
+                if !asked.is_in_charge_of(before) && !terms.is_within(before.terms) {
+                    self.raises.note(asked.principal, before, (Some(before.terms), *terms));
+                }
                 Ok(Some(Undo::Change(Box::new(before.clone()))))
             }
             Step::Create { row } => {
