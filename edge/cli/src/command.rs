@@ -79,8 +79,8 @@ impl HeldCommand {
         }
     }
 
-    /// Returns the exit status of the command if it ends within `most`. `None` at once if the
-    /// process still waits before it executes the command.
+    /// Returns the exit status of the command if it ends within `most`. If the process has not
+    /// executed the command yet, returns `None` at once.
     pub(crate) fn status_within(&mut self, most: Duration) -> Option<ExitStatus> {
         let until = Instant::now() + most;
         while matches!(self.process, Process::Runs(_)) {

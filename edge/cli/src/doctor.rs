@@ -96,8 +96,9 @@ fn list(found: &Leftovers) -> Vec<String> {
     lines
 }
 
-/// Checks that every journal of killed runs could be read, and that no thread or budget `failed` to
-/// be restored. A journal that cannot be read can list threads that are still changed.
+/// Checks that every journal of killed runs could be read, and that `failed` is zero: the number of
+/// threads and budgets that could not be restored. A journal that cannot be read can list threads
+/// that are still changed.
 fn are_all_restored(found: &Leftovers, failed: usize) -> Result<(), Problem> {
     let message = match (found.unread.len(), failed) {
         (0, 0) => return Ok(()),
@@ -114,8 +115,9 @@ fn are_all_restored(found: &Leftovers, failed: usize) -> Result<(), Problem> {
     Err(Problem::HostCannot { message, hint })
 }
 
-/// Restores the threads that killed runs left changed. Returns a line for each thread, and one for
-/// each failure, and the number of threads and budgets that could not be restored.
+/// Restores the threads that killed runs left changed. Returns the lines to print, and the number
+/// of threads and budgets that could not be restored. There is a line for each thread and for each
+/// failure.
 fn free(found: &Leftovers) -> (Vec<String>, usize) {
     let given_back = give_back_all(&found.threads);
     let failed = given_back.iter().filter(|result| result.is_err()).count();

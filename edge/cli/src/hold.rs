@@ -65,8 +65,8 @@ pub(crate) fn hold(args: &HoldArgs) -> Result<(), Problem> {
     }
 }
 
-/// Schedules the target until it ends or the user stops the program. Takes the command once the
-/// command is limited.
+/// Schedules the target until it ends or the user stops the program. Once the command is limited,
+/// `command` is `None`.
 fn hold_target(
     args: &HoldArgs,
     each: Option<Amount>,
@@ -341,7 +341,7 @@ impl Target {
         self
     }
 
-    /// Returns the VM that is the target. `None` for other targets.
+    /// Returns the target if it is a VM whose vCPU threads are scheduled. `None` if it is not.
     fn guest(&self) -> Option<HeldGuest> {
         let threads = self.who.iter().filter_map(|who| match who {
             JoinTarget::Thread(thread) => Some(thread),
@@ -423,7 +423,7 @@ enum End {
     Gone,
 }
 
-/// A VM that is the target.
+/// A VM that is the target of `hold`.
 struct HeldGuest {
     pid: i32,
     /// Ids of the vCPU threads that `hold` schedules.
@@ -437,8 +437,9 @@ fn report_more_vcpus(
     passed: Span,
 ) -> Result<(), Problem> {
     let Some(guest) = guest.filter(|_| shown.is_time_for_vcpus(passed)) else { return Ok(()) };
-    // Only a monitor could count vCPUs of a guest whose threads have no names. It is not asked
-    // here. Threads are compared, because a vCPU that was unplugged may be plugged in again.
+    // Only a monitor could count vCPUs of a guest whose threads have no names. The monitor is not
+    // asked here. Thread ids are compared instead of numbers of vCPUs: a vCPU that was unplugged
+    // and plugged in again has a new thread.
     let there = vcpus::find_all_named(guest.pid).unwrap_or_default();
     let more = there.iter().map(|vcpu| vcpu.tid).filter(|tid| !guest.scheduled.contains(tid));
     shown.more_vcpus(more.collect())

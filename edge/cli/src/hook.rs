@@ -124,8 +124,8 @@ fn reserve(args: &Libvirt) -> Result<(), ReservationRefusal> {
     })
 }
 
-/// Makes the reservation that a guest's metadata requests. If this user (`own`) already made it,
-/// changes it to the current metadata.
+/// Makes the reservation that a guest's metadata requests. If the reservation exists and belongs to
+/// the user `own`, changes it to what the metadata requests now.
 fn ask(client: &mut Client, metadata: &Metadata, own: &str) -> Result<Reservation, ClientError> {
     let Metadata { name, wanted, .. } = metadata;
     let exists = match client.reserve(name, wanted) {

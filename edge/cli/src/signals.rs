@@ -45,11 +45,12 @@ pub(crate) fn daemon_signals() -> Result<[(UnixStream, UnixStream); 2], Problem>
 /// A stopped dispatcher would leave each thread either stopped or real-time. Programs that this
 /// program starts can still be stopped.
 pub(crate) fn stay_running() -> Result<(), Problem> {
-    // A handler is not inherited by programs, unlike the setting to ignore a signal.
+    // A handler is used because programs that this program starts would inherit an ignored signal.
+    // They do not inherit a handler.
     for signal in [SIGTSTP, SIGTTIN] {
         signal_hook::flag::register(signal, Arc::default()).map_err(cannot_set_up)?;
     }
-    // With a handler, a write to the terminal would be interrupted by this signal forever.
+    // `SIGTTOU` is ignored. With a handler, it would interrupt each write to the terminal forever.
     ignore_signal(Signal::TTOU).map_err(cannot_set_up)
 }
 

@@ -74,8 +74,8 @@ fn fold(text: &str, columns: Option<usize>) -> String {
     columns.map_or_else(|| text.to_owned(), |columns| folded(text, columns.max(NARROWEST)))
 }
 
-/// Writes data to standard output. Programs get the exact text. For a terminal, characters that it
-/// obeys or does not show are replaced.
+/// Writes data to standard output. A pipe or file receives the exact text. For a terminal,
+/// characters that it obeys or does not show are replaced.
 pub(crate) fn print(text: &str) -> Result<(), Problem> {
     if io::stdout().is_terminal() {
         write(&cleaned(text, (CLEAR, true), paint()))

@@ -49,7 +49,7 @@ pub struct Metadata {
 pub struct BadMetadata {
     says: String,
     /// True if the damaged metadata says that the domain must not start without the reservation. If
-    /// the XML cannot be parsed, its text decides.
+    /// the XML cannot be parsed, its text is searched for `require='yes'`.
     pub is_required: bool,
 }
 

@@ -339,7 +339,7 @@ impl Ledger {
     }
 
     /// Returns the replies that have arrived since the last call. Replies to queries are in the
-    /// order of the queries, and all others in the order of their orders. Never waits.
+    /// order of the queries, and replies to writes in the order of the writes. Never waits.
     pub fn replies(&mut self) -> Vec<Reply> {
         let mut count = [0; 8];
         let count = match rustix::io::read(&self.answered, &mut count) {

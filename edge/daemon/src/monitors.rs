@@ -97,8 +97,8 @@ impl Silent {
         (!left.is_zero()).then_some((why, left))
     }
 
-    /// Notes the result of an attempt. `why` is its error, `None` if it does not count as a
-    /// failure.
+    /// Notes the result of an attempt. `why` is the error of the attempt. If `why` is `None`, the
+    /// attempt does not count as a failure.
     fn note(&mut self, process: Process, why: Option<String>, now: Instant) {
         let Some(why) = why else {
             self.of.remove(&process);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn qmp_monitor_that_answers_wrongly_after_a_delay_is_not_asked_again_at_once() {
+    fn slowly_failing_qmp_monitor_is_not_asked_again_at_once() {
         let slow = Duration::from_millis(300);
         for (delay, is_remembered) in [(slow, true), (Duration::ZERO, false)] {
             let (mut child, (pid, started)) = qemu("x\n", delay);

@@ -161,8 +161,8 @@ pub(crate) fn culprits_for(
     as_reply(name, &answer)
 }
 
-/// Number of causes in an answer, divided among the vCPUs of the VM, and the maximum for one vCPU.
-/// Any user can start many processes in cgroups with long names.
+/// Maximum number of causes in an answer, which is divided among the vCPUs of the VM, and maximum
+/// number for one vCPU. Any user can start many processes in cgroups with long names.
 const MOST_CULPRITS: usize = 2_000;
 const MOST_EACH: usize = 50;
 
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_for_many_processes_are_merged_and_keep_their_sum() {
+    fn wait_times_for_many_processes_are_merged_into_one_sum() {
         let culprits = (0..3_000_u64).map(|nth| {
             let (command, group) = (format!("p{nth}"), "/a".into());
             (Culprit::Process { command, group }, Span::from_us(3_001 - nth))

@@ -177,9 +177,9 @@ impl Budgets {
         Ok(())
     }
 
-    /// Returns the cgroup of a held thread and its budget in microseconds per period, if another
-    /// program has cut the budget below what held threads need. `None` otherwise. The budgets of
-    /// the cgroups above cannot be cut below that.
+    /// Returns the cgroup of a held thread and the cgroup's budget in microseconds per period, if
+    /// another program has cut the budget below what held threads need. `None` otherwise. The
+    /// budgets of the cgroups above need no check: they cannot be cut below this budget.
     fn cut(&self, tid: Tid) -> Option<(&Path, u64)> {
         let leaf = &self.needs.get(&tid)?.leaf;
         let needed = self.needs.values().filter(|need| need.leaf == *leaf).map(|need| need.us);
@@ -240,8 +240,9 @@ impl Budgets {
 }
 
 impl Fence {
-    /// Returns the cgroup of a held thread and its real-time budget as the kernel writes it, if
-    /// another program has cut the budget below what the thread needs. `None` otherwise.
+    /// Returns the cgroup of a held thread, and the cgroup's real-time budget and period as text in
+    /// microseconds, if another program has cut the budget below what held threads need. `None`
+    /// otherwise.
     #[must_use]
     pub fn cut_budget(&self, tid: Tid) -> Option<(PathBuf, String)> {
         let (group, has) = self.budgets.cut(tid)?;

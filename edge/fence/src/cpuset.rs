@@ -60,8 +60,8 @@ impl Fence {
     }
 
     /// Makes a new freezer cgroup for a held thread that another program has moved out of its
-    /// freezer cgroup. The new one is below the thread's present cgroup, and frozen if the old one
-    /// is. Does nothing if the thread has no freezer cgroup.
+    /// freezer cgroup. The new cgroup is below the thread's present cgroup, and frozen if the old
+    /// freezer cgroup is. Does nothing if the thread has no freezer cgroup.
     ///
     /// # Errors
     /// If no such cgroup can be made, or the keeper cannot record it.

@@ -205,8 +205,8 @@ impl HeldThread {
         Ok(Original { scheduling, affinity })
     }
 
-    /// Lets other programs change the scheduling of the thread from now on, as
-    /// [`Priority::respect_changes`] says.
+    /// Lets other programs change the scheduling of the thread from now on. After such a change,
+    /// orders have no effect until the change is accepted (see [`Priority::respect_changes`]).
     ///
     /// # Errors
     /// If the thread has exited or was restored.
@@ -357,8 +357,8 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// Returns true if the thread left its CPUs, or took a priority with which the dispatcher of
-    /// its CPU may not preempt it.
+    /// Returns true if the thread left its CPUs, or took a priority so high that the dispatcher of
+    /// its CPU is perhaps unable to preempt it.
     #[must_use]
     pub fn is_escape(&self) -> bool {
         self.cpus.is_some() || self.class.is_some_and(|class| outranks_vcpus(class.class))

@@ -139,7 +139,7 @@ pub enum FindError {
     /// part.
     #[error(
         "cannot find the vCPU threads of process {pid}: none has such a name, and the first \
-         {LONGEST_LINE} bytes of its command line, the maximum, open no QMP socket"
+         {LONGEST_LINE} bytes of its command line open no QMP socket; the rest is not read"
     )]
     LongLine {
         /// Id of the process.

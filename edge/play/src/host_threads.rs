@@ -94,7 +94,7 @@ impl HostThreads {
     }
 }
 
-/// Adds the last records of host threads before the end of the run.
+/// Adds the last records of host threads, in front of the record of the end of the run.
 pub(crate) fn end_host_threads(host_threads: HostThreads, origin: Time, records: &mut Vec<Entry>) {
     let end = records.pop_if(|entry| matches!(entry, Entry::Record(Record::Ended { .. })));
     if let Some(Entry::Record(Record::Ended { at })) = end {

@@ -8,7 +8,7 @@ use slackline_units::{Time, VcpuId};
 /// Maximum number of jobs that are computed for one program.
 const MOST_JOBS: usize = 1_000_000;
 
-/// Jobs with deadlines of the program of one load process.
+/// Jobs with deadlines in the program of one load process.
 #[derive(Debug)]
 pub(crate) struct JobSchedule {
     program: Program,
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn each_undone_job_with_past_deadline_is_overdue() {
+    fn each_unfinished_job_with_past_deadline_is_overdue() {
         let mut schedule = schedule(true);
         assert_eq!(overdue(&schedule, ms(1005)).len(), 100);
         let (vcpu, at) = (schedule.vcpu, ms(26));

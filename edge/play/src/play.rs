@@ -503,7 +503,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Notes the jobs of vCPUs that leave, done or overdue.
+    /// Collects the records of done jobs, and of overdue jobs of vCPUs that leave.
     fn note_overdue(&mut self, vcpus: &[VcpuId]) {
         let told = take_told((self.origin, Time::NEVER), &mut self.processes, &mut self.outside);
         self.told.extend(told);

@@ -51,7 +51,7 @@ pub enum ProcessError {
         program: String,
         /// Exit code or signal of the program, and the last line of its output.
         how: String,
-        /// True if its exit code was 0.
+        /// True if the exit code of the program was 0.
         is_success: bool,
     },
     /// A process does not have as many vCPU threads as the scenario has vCPUs.

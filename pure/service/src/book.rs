@@ -29,8 +29,8 @@ pub(crate) struct Entry {
     pub(crate) contested: BTreeMap<u16, String>,
     /// Reason why a vCPU of the VM could not be scheduled at the last attempt.
     pub(crate) not_seated: Option<String>,
-    /// Reason why the vCPUs of the VM cannot be told apart. `None` if they can be. Threads that
-    /// started since may be vCPUs without a place.
+    /// Reason why the vCPUs of the VM cannot be told apart, such as two threads with the name of
+    /// one vCPU. `None` if they can be told apart.
     pub(crate) unclear: Option<String>,
     /// State of the guest in the words of the VM's monitor. `None` if the guest runs.
     pub(crate) suspended: Option<String>,
@@ -129,8 +129,8 @@ impl Entry {
         matches!(self.lease, Some(Lease::Ends(_)))
     }
 
-    /// Returns the reason why the reservation waits for its VM. `None` if it does not wait, or
-    /// waits for capacity.
+    /// Returns the reason why the reservation waits for its VM. If `None`, the reservation does not
+    /// wait, or waits for capacity.
     pub(crate) const fn awaiting(&self) -> Option<&Reason> {
         match &self.standing {
             Standing::Promised(reason) if self.is_waiting() => Some(reason),
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn domain_leads_to_its_reservation_until_that_is_released() {
+    fn book_finds_reservation_by_domain_until_it_is_released() {
         let mut book = Book::default();
         book.insert(entry("a", 1));
         book.insert(entry("b", 2));

@@ -25,18 +25,18 @@ pub const RESERVATIONS_OF_ONE: u16 = 1_000;
 /// Maximum number of reservations of all owners together. Each reservation is a row of the ledger.
 pub const MOST_RESERVATIONS: usize = 10_000;
 
-/// Number of [`MOST_RESERVATIONS`] that only administrators may make.
+/// Number of the [`MOST_RESERVATIONS`] reservations that only administrators may make.
 const KEPT_RESERVATIONS: usize = 1_000;
 
 /// Maximum number of vCPUs that the reservations of one owner have together, whether their VMs run
-/// or not. Requests of administrators may exceed it.
+/// or not. Requests of administrators may exceed this number.
 pub const VCPUS_OF_ONE: u64 = 2_000;
 
 /// Maximum number of vCPUs of the reservations of all owners together. Each vCPU is a member of the
 /// live session.
 pub const MOST_VCPUS: u64 = 20_000;
 
-/// Number of [`MOST_VCPUS`] that only administrators may reserve.
+/// Number of the [`MOST_VCPUS`] vCPUs that only administrators may reserve.
 const KEPT_VCPUS: u64 = 2_000;
 
 /// Budgets by owner. An owner without an entry has the default budget.
@@ -90,7 +90,8 @@ impl Budget {
     }
 }
 
-/// Checks that `new` reservations beside `present` ones stay within [`MOST_RESERVATIONS`].
+/// Checks that `present` and `new` reservations together stay within [`MOST_RESERVATIONS`]. For
+/// callers who are not administrators, the limit is lower by [`KEPT_RESERVATIONS`].
 ///
 /// # Errors
 /// If there would be too many.
@@ -106,7 +107,7 @@ pub(crate) fn check_count(
 
 /// Checks that the vCPUs of all reservations stay within the limits if one reservation of `owner`
 /// gets new terms. `others` are all other reservations, and `before` are the terms that are
-/// replaced. Terms without more vCPUs than before are always within the limits.
+/// replaced. Terms that do not increase the number of vCPUs are always allowed.
 ///
 /// # Errors
 /// If the owner, or all owners together, would have too many vCPUs.

@@ -29,8 +29,8 @@ const JITTER_NS: u64 = 5_000_000_000;
 /// oldest are dropped.
 const MOST_UNWRITTEN: usize = 50_000;
 
-/// Maximum number of reservations whose rows are kept after they ended in the current hour. If more
-/// end, a new reservation with the name of one of the others does not continue its row.
+/// Maximum number of reservations that ended in the current hour and whose rows are kept. If more
+/// end, their rows are not kept, and new reservations of the same names do not continue them.
 const MOST_ENDED: usize = 10_000;
 
 /// CPU time and deadlines of a reservation over some time, summed over all its vCPUs.
@@ -166,7 +166,8 @@ pub struct History {
     /// Rows of reservations that ended in the current hour. If a new reservation gets the name, it
     /// continues the row.
     ended: BTreeMap<Name, Hour>,
-    /// Latest hour in which a reservation has ended. Rows of earlier hours are not in `ended`.
+    /// Start of the latest hour in which a reservation has ended. Rows of earlier hours are not in
+    /// `ended`.
     ended_from: u64,
     /// Rows that are not in the ledger yet, by name and start.
     unwritten: BTreeMap<(Name, u64), Hour>,

@@ -180,7 +180,7 @@ impl ClientRequest {
     }
 
     /// Returns true if the caller is an administrator or the owner of this reservation. Only the
-    /// owner's budget then limits a change of it.
+    /// owner's budget then limits a change of the reservation.
     pub(crate) fn is_in_charge_of(&self, row: &Row) -> bool {
         row.owner == self.principal || self.role == Some(Role::Administrator)
     }

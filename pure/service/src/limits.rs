@@ -54,8 +54,8 @@ impl Limits {
         Limits { rates, asked: BTreeMap::new() }
     }
 
-    /// Counts a request against the rate limits. A request that changes something counts as a
-    /// number of changes, but not as more than a burst.
+    /// Counts a request against the rate limits. A request that changes something counts as
+    /// `number` changes, but never as more than a burst.
     ///
     /// # Errors
     /// If the principal exceeds its rate, or if too many principals are counted. A refused request
@@ -90,8 +90,8 @@ impl Limits {
 }
 
 impl Rate {
-    /// Returns the time `counted`, or `now` if that is later, plus the time between two requests at
-    /// the sustained rate for each of `number` requests.
+    /// Returns the later of `counted` and `now`, plus `number` times the time between two requests
+    /// at the sustained rate. More than a burst counts as a burst.
     ///
     /// # Errors
     /// If the requests exceed the burst.
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn long_list_counts_as_many_changes_but_never_exceeds_a_burst() {
+    fn long_list_counts_as_several_changes_up_to_one_burst() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         let mut applies =
             |at, number| limits.count(at, Principal::User(1), (Verb::Apply, number)).is_ok();

@@ -8,7 +8,8 @@ use crate::principal::Principal;
 use crate::row::Row;
 use crate::terms::Terms;
 
-/// Raise of a reservation by a principal that is neither its owner nor an administrator.
+/// Increase of a reservation, or its move to another VM, by a principal that is neither the owner
+/// of the reservation nor an administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raise {
     /// Principal that raised the reservation.
@@ -16,13 +17,14 @@ pub struct Raise {
     /// Number of the event that made the reservation. A later reservation of the same name has
     /// another number.
     pub since: u64,
-    /// Terms before the first raise by this principal. `None` if it bound the reservation to
-    /// another VM, so that all of the reservation counts.
+    /// Terms before the first raise by this principal. If `None`, the principal bound the
+    /// reservation to another VM, so the whole reservation counts.
     pub from: Option<Terms>,
 }
 
 impl Raise {
-    /// Returns true if the reservation still exists and has more than before the raise.
+    /// Returns true if `row` is the raised reservation, and either was bound to another VM or still
+    /// exceeds its terms before the raise.
     fn counts_for(&self, row: &Row) -> bool {
         self.since == row.since && self.from.is_none_or(|from| !row.terms.is_within(from))
     }
@@ -41,7 +43,7 @@ impl Raises {
         raises
     }
 
-    /// Returns true if a principal has raised this reservation.
+    /// Returns true if a raise of this reservation by the principal `by` still counts.
     pub(crate) fn has(&self, by: Principal, row: &Row) -> bool {
         self.of(row).iter().any(|raise| raise.by == by)
     }
@@ -68,8 +70,9 @@ impl Raises {
         self.put(before, all, terms);
     }
 
-    /// Drops the raises of a reservation that no longer count with the terms `terms`. If
-    /// `approved`, drops all of them.
+    /// Drops those raises of a reservation that no longer count once it has the terms `terms`. If
+    /// `approved`, an administrator has raised the reservation further, and all its raises are
+    /// dropped.
     pub(crate) fn drop_ended(&mut self, before: &Row, terms: Terms, approved: bool) {
         let all = if approved { Vec::new() } else { self.of(before) };
         self.put(before, all, terms);

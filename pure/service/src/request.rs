@@ -326,9 +326,9 @@ impl Request {
         matches!(self, Request::Apply { dry_run: false, .. } | Request::Canary { .. })
     }
 
-    /// Returns the number of changes that the request of a caller who is no administrator counts as
-    /// against the rate limit. Of the
-    /// reservations in a list, each [`COUNTED_AS_ONE`] count as one more change.
+    /// Returns the number of changes as which the request counts against the rate limit, unless the
+    /// caller is an administrator. A list counts as one change, and as one more for each
+    /// [`COUNTED_AS_ONE`] reservations.
     pub(crate) fn counted_changes(&self) -> u32 {
         let listed = match self {
             Request::Apply { targets, .. } | Request::Canary { targets, .. } => targets.len(),

@@ -119,7 +119,7 @@ impl Reason {
         Reason::Foreign { binding: row.binding.clone(), user: machine.user, meant: row.user }
     }
 
-    /// Returns the reason why a reservation waits if its VM was looked up with this result.
+    /// Returns the reason why a reservation waits if the look-up of its VM failed with `error`.
     #[must_use]
     pub fn not_found(row: &Row, error: &LookError) -> Reason {
         let binding = row.binding.clone();

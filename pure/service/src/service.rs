@@ -140,7 +140,7 @@ impl Service {
     }
 
     /// Returns the reservations that wait for their VM as [`waiting`](Service::waiting) does, each
-    /// with the reason why it waits. The reason is `None` if there is no capacity for it.
+    /// with the reason why it waits. If the reason is `None`, the reservation waits for capacity.
     pub fn awaited(&self) -> impl Iterator<Item = (&Row, Option<&Reason>)> {
         let waiting = self.book.iter().filter(|entry| entry.is_waiting());
         waiting.map(|entry| (&entry.row, entry.awaiting()))
@@ -249,8 +249,8 @@ impl Service {
     }
 
     /// Checks that the caller's own budget allows `terms` for a reservation of another owner.
-    /// `known` are the terms that count already. The owner and administrators need no budget for
-    /// that.
+    /// `known` are the terms of this reservation that already count against that budget. The owner
+    /// and administrators need no budget of their own for the change.
     ///
     /// # Errors
     /// If the caller's budget would be exceeded.

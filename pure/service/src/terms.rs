@@ -157,8 +157,8 @@ impl Terms {
     /// second. So the part of the CPU that is never reserved is available in each second. A slice
     /// that [runs long](Terms::runs_long) is enforced as it is.
     ///
-    /// If a slice in each second would be shorter than [`Terms::LEAST`], the slice is divided into
-    /// the most parts that are as long as that. The periods are then longer than a second.
+    /// If the part in each second would be shorter than [`Terms::LEAST`], the slice is divided into
+    /// fewer parts of at least that length. Their periods are then longer than a second.
     ///
     /// The period is divided into equal parts, to the nanosecond. If no suitable number of parts
     /// divides it evenly, each part is shorter by less than one nanosecond.
@@ -543,7 +543,7 @@ mod tests {
         let week = Span::from_secs(7 * 24 * 3600);
         assert_eq!(enforced(Span::from_us(50), week), (Span::from_us(50), week));
         assert_eq!(enforced(Span::from_us(100), week), (Span::from_us(50), week / 2));
-        // No slice is so small a share that it runs without a break.
+        // A slice is divided even if its share is very small.
         let hours = Span::from_secs(20_001);
         let (slice, period) = enforced(ms(1_000), hours);
         assert_eq!((slice, period), (Span::from_us(50), hours / 20_000));

@@ -17,10 +17,11 @@ use crate::world::{Commit, KeptAnswer};
 /// Time from a failure of the ledger to the next attempt to write.
 pub(crate) const REST: Span = Span::from_secs(1);
 
-/// Maximum number of changes that wait for a commit. A list can exceed it by its length.
+/// Maximum number of changes that wait for a commit. The last list that is accepted can exceed it.
 const WAITING: usize = 1000;
 
-/// Maximum number of changes that wait for a commit when an administrator makes another.
+/// Maximum number of changes that may wait for a commit when an administrator makes a further
+/// change.
 const WAITING_OF_ALL: usize = 10_000;
 
 /// Maximum number of events that are kept while the ledger cannot be written.

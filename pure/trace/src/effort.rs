@@ -88,7 +88,7 @@ struct Rate {
 }
 
 impl Effort {
-    /// Creates the sum for a trace of a host with this number of CPUs.
+    /// Creates an empty count of steps for a trace of a host with this number of CPUs.
     #[must_use]
     pub fn with_cpus(cpus: usize) -> Effort {
         Effort { rate: steps_per_ns(STEPS_OF_CPU_A_SECOND) * cpus as u128, ..Effort::default() }

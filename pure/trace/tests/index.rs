@@ -264,8 +264,8 @@ fn trace_window_after_block_with_host_threads_is_readable() {
     assert!(found.len() < all.len() / 2, "blocks are left out");
 }
 
-/// An index in which a block lies before the one that precedes it. With a skipped block between
-/// them, one part of the trace would be read for any number of blocks.
+/// In this index, a block lies in the file before the block that precedes it in the index. Such an
+/// index could make a reader read the same part of the trace any number of times.
 #[test]
 fn trace_index_with_overlapping_blocks_is_not_used() {
     let file = written(&[]);

@@ -18,7 +18,7 @@ const VCPUS_WITHIN: Duration = Duration::from_secs(5);
 /// Interval at which the program looks for the vCPU threads of its command.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 
-/// Time in which a command whose threads have ended must have ended itself.
+/// Longest wait for the end of a command that `hold` could not limit.
 const ENDS_WITHIN: Duration = Duration::from_millis(200);
 
 /// Waits until the command has started its vCPU threads, and returns them.
@@ -39,7 +39,7 @@ pub(super) fn await_vcpus(
             Err(_) => {}
         }
         let mut stop = [PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
-        // An interrupted wait is a short one.
+        // If the wait is interrupted, the next search is only earlier.
         let _ = poll(&mut stop, Some(&LOOK));
         if !stop[0].revents().is_empty() {
             return Err(Problem::Interrupted);

@@ -133,13 +133,14 @@ struct KernelHolding {
     fence: Fence,
     enforced: KernelEnforcement,
     meters: Vec<PartMeter>,
-    /// Watch of each thread of the VM, or of the first thread of the process tree.
+    /// One watch for each vCPU thread of a VM. For a process tree, one for its first thread.
     watches: Vec<EnforcedWatch>,
     guest: Option<HeldGuest>,
     parts: Parts,
     shown: HoldOutput,
     began: Time,
-    // Changes must also be found while the host is busy. Dropped after the fence.
+    // Makes this thread real-time, so that it finds changes on a busy host too. Dropped after the
+    // fence.
     _urgent: Punctual,
 }
 

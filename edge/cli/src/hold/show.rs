@@ -44,12 +44,12 @@ pub(super) struct HoldOutput {
     every: Span,
     /// Time of the last progress line, and the CPU time that the target had used by then.
     last: (Span, Span),
-    /// For each part of the target whose scheduling another program keeps changing, by the number
-    /// of the part: a description of the change.
+    /// Descriptions of the changes that other programs keep making, by the number of the part of
+    /// the target.
     contested: BTreeMap<usize, String>,
     /// Time at which the vCPUs of the guest were last counted.
     counted: Span,
-    /// vCPU threads of the guest that started later and are not scheduled.
+    /// Ids of the guest's vCPU threads that started after `hold` and are not scheduled.
     not_scheduled: BTreeSet<i32>,
     /// Number of changes by other programs that were undone.
     undone: u64,
@@ -204,7 +204,7 @@ impl HoldOutput {
         seen.meddled.iter().try_for_each(|(_, finding)| self.undo(finding, passed))
     }
 
-    /// Prints changes to a part of the target that the kernel limits.
+    /// Prints changes by other programs to a part of a target. The kernel limits this target.
     pub(super) fn enforced_changes(
         &mut self,
         part: usize,
@@ -229,7 +229,7 @@ impl HoldOutput {
         Ok(())
     }
 
-    /// Prints a change that another program keeps, and its effect.
+    /// Prints a change that makes a part of the target contested, and the effect of the change.
     fn contest(
         &mut self,
         part: usize,
@@ -273,8 +273,8 @@ impl HoldOutput {
         is_time
     }
 
-    /// Prints the number of vCPU threads in `not_scheduled`, which `hold` does not schedule, that
-    /// have appeared since the last call.
+    /// Prints the number of vCPU threads that have appeared since the last call. `not_scheduled`
+    /// has the ids of all vCPU threads that `hold` does not schedule.
     pub(super) fn more_vcpus(&mut self, not_scheduled: BTreeSet<i32>) -> Result<(), Problem> {
         let more = not_scheduled.difference(&self.not_scheduled).count();
         self.not_scheduled = not_scheduled;
@@ -405,7 +405,7 @@ impl HoldOutput {
     }
 }
 
-/// Returns the number of a part of the target.
+/// Returns the number of the part of the target that has this id.
 fn part_of(id: JoinId) -> usize {
     id.vcpu().number().into()
 }

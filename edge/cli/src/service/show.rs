@@ -301,7 +301,7 @@ pub(super) fn revoked(one: &Access) -> String {
     } else {
         ""
     };
-    format!("{removed}the user still has the role of its groups{limit}\n")
+    format!("{removed}the user still has the role of their groups{limit}\n")
 }
 
 fn render(names: Plain, groups: Vec<Vec<Plain>>) -> String {

@@ -28,11 +28,11 @@ const BETWEEN: char = '\t';
 /// Text at the end of the first line of a journal with checksums.
 const CHECKED: &str = ", with checksums";
 
-/// Maximum length of a journal, in bytes. A million runs take less.
+/// Maximum length of a journal, in bytes. The journal of a million runs is shorter.
 const LONGEST: u64 = 1 << 30;
 
-/// Opens or creates a journal. The name of a journal follows from that of the table, so it is
-/// refused if it is a link to another file, or a pipe that would block.
+/// Opens or creates a journal. Refuses a link to another file, and a pipe, which would block. The
+/// user has not chosen the name of the journal: it is derived from the name of the table.
 fn open_regular(name: &Path) -> Result<File, Problem> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = File::options();

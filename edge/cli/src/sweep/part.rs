@@ -47,8 +47,8 @@ struct SweepOptions {
 }
 
 impl SweepOptions {
-    /// Returns the option that `slackline sweep` would have refused, with the values that it
-    /// allows. `None` if all options are in range.
+    /// Returns a description of the first option that `slackline sweep` would have refused, with
+    /// the allowed values. `None` if all options are in range.
     fn out_of_range(&self) -> Option<String> {
         let most = MOST_RUNS as u64;
         if !(1..=most).contains(&self.seeds) {

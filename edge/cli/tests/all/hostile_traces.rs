@@ -81,7 +81,7 @@ fn place(cpus: usize, entries: &[Entry]) -> Place {
     place
 }
 
-/// Runs the program with limits of time and memory. A signal or a panic would end it otherwise.
+/// Runs the program with limits of time and memory. Fails if a signal or a panic ends the program.
 #[track_caller]
 fn run(place: &Place, arguments: &[&str]) -> Ran {
     let limits = format!("ulimit -v {MOST_MEMORY} && exec timeout -s KILL {LONGEST} \"$@\"");
@@ -129,7 +129,7 @@ fn trace_with_times_of_centuries_is_refused_at_once() {
         for arguments in &TABLES[..3] {
             run(&place, arguments).refused(2).says("cover more time than is possible");
         }
-        // A timeline needs only the blocks of its window, and draws any of them in bounded time.
+        // A timeline reads only the blocks of the trace in its window, and draws them quickly.
         run(&place, TABLES[3]);
     }
 }
@@ -145,7 +145,7 @@ fn vcpu_in_the_highest_slot_of_a_trace_needs_little_memory() {
 }
 
 #[test]
-fn hundred_thousand_pending_reservations_of_a_vcpu_are_read_quickly() {
+fn trace_with_300000_pending_reservations_is_read_quickly() {
     let web = vcpu(0);
     let joined = Entry::Record(Record::Joined { at: at(0), vcpu: web });
     let woke = Entry::Record(Record::Woke { at: at(0), vcpu: web });

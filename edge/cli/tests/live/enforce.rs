@@ -162,8 +162,8 @@ fn doctor_command_reports_unreadable_journal_by_its_exit_code() {
     as_json.ended_with(3).says("cannot read 1 journals").shows("slackline-doctor-1");
 }
 
-/// Sets the busy thread of a victim to an ordinary class each millisecond, as the thread itself
-/// may. Returns the CPU time that the thread used meanwhile.
+/// Sets the busy thread of a victim to an ordinary class each millisecond. The kernel would allow
+/// the thread itself to do that. Returns the CPU time that the thread used meanwhile.
 pub(crate) fn used_despite_class_changes(victim: &Victim, length: Duration) -> Span {
     let used = || thread_cpu_time(victim.spinner).unwrap();
     let (before, until) = (used(), Instant::now() + length);
@@ -175,8 +175,8 @@ pub(crate) fn used_despite_class_changes(victim: &Victim, length: Duration) -> S
     used() - before
 }
 
-/// The kernel lets every thread leave the deadline class. Each time, the thread is unlimited until
-/// `hold` looks. A thread that repeats it is stopped for a second.
+/// The kernel lets every thread leave the deadline class. After that, the thread is unlimited until
+/// `hold` looks. A thread that leaves the class repeatedly is stopped for a second.
 #[test]
 fn hold_by_sched_deadline_limits_thread_that_leaves_its_class() {
     let Some(live) = live::begin() else { return };
@@ -198,7 +198,8 @@ fn hold_by_sched_deadline_limits_thread_that_leaves_its_class() {
     live.nothing_is_left();
 }
 
-/// A process under a quota that root moves to another cgroup still exists, without the limit.
+/// Root moves a process out of the cgroup that limits it. The process still exists, without the
+/// limit.
 #[test]
 fn hold_by_quota_reports_process_that_was_moved_out() {
     let Some(live) = live::begin() else { return };

@@ -85,7 +85,7 @@ fn live_run_of_unstartable_program_is_refused() {
     live.nothing_is_left();
 }
 
-/// Such a program ends before the run begins. That is no error, since a program may be short.
+/// The program ends before the run begins. That is no error, since a program may be short.
 #[test]
 fn live_run_goes_on_after_program_that_completes_immediately() {
     let Some(live) = live::begin() else { return };

@@ -119,7 +119,7 @@ fn hold_command_returns_exit_code_of_immediately_ending_program() {
     live.nothing_is_left();
 }
 
-/// A VM monitor with a wrong option ends like this. Its exit code must not be replaced by an error
+/// A VM monitor with a wrong option ends immediately. `hold` returns its exit code, and no error
 /// about missing vCPU threads.
 #[test]
 fn hold_of_vcpus_returns_exit_code_of_immediately_ending_program() {
@@ -134,8 +134,8 @@ fn hold_of_vcpus_returns_exit_code_of_immediately_ending_program() {
     live.nothing_is_left();
 }
 
-/// Ctrl-Z sends this signal. The process group of the test is orphaned, and the kernel ignores the
-/// signal in such a group, so `hold` gets a group of its own.
+/// Ctrl-Z sends `SIGTSTP`. The process group of the test is orphaned, and the kernel ignores such
+/// signals in an orphaned group. So `hold` gets a process group of its own.
 #[test]
 fn hold_command_is_not_stopped_by_its_terminal() {
     let Some(live) = live::begin() else { return };

@@ -75,7 +75,7 @@ struct Running {
     lines: Lines,
     /// Requests that were read, and that the daemon's main thread has not begun.
     asked: VecDeque<Ask>,
-    /// True if a whole line may be left in `lines`.
+    /// True if `lines` may still contain a whole line.
     has_lines: bool,
     /// Time at which the daemon's main thread returns to its other work.
     until: Instant,
@@ -102,7 +102,7 @@ impl FrontProcess {
     }
 
     /// Returns the descriptor of the link to the front process, to wait for its messages. `None` if
-    /// the process is not running, or has too many unread bytes to be heard.
+    /// the process is not running, or has left so many answers unread that its requests must wait.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         let running = self.running.as_ref().filter(|running| running.unread.len() <= UNREAD);
         running.map(|running| running.link.as_fd())
@@ -294,7 +294,7 @@ impl Running {
 }
 
 /// Returns a message as a line of at most `longest` bytes. An answer that is longer becomes a
-/// refusal. `None` for an event that is longer: clients read it from the ledger.
+/// refusal. Returns `None` if an event is longer: clients read events from the ledger.
 fn line_within(said: &CoreMessage, longest: usize) -> Option<Vec<u8>> {
     let whole = line(said);
     // The line break does not count.
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn overlong_answer_reaches_front_process_as_refusal_and_keeps_it_alive() {
+    fn overlong_answer_is_replaced_by_refusal_and_front_process_survives() {
         let (mut front, folder) = front("exec cat > FILE");
         let before = front.pid();
         let machine = Machine {
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_left_after_a_batch_are_read_without_delay() {
+    fn requests_beyond_one_batch_are_read_without_delay() {
         let (mut front, _folder) = front("exec sleep 60");
         let running = front.running.as_mut().unwrap();
         let asks: Vec<u8> = (0..100).flat_map(|ticket| line(&ask(ticket, Request::Host))).collect();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn front_process_with_unread_answers_is_heard_later() {
+    fn requests_of_front_process_with_unread_answers_are_read_later() {
         let (mut front, _folder) = front("exec sleep 60");
         let running = front.running.as_mut().unwrap();
         running.lines.push(&line(&ask(1, Request::Host)));

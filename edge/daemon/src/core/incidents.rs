@@ -17,8 +17,9 @@ use slackline_units::Span;
 use crate::record::culprits_for;
 
 /// Maximum number of stored incidents. The total size of the files and the age of each file are
-/// limited too. When a limit is exceeded, the oldest incidents of the VM with the most incidents
-/// are deleted. The newest incident is kept at any size, until it is too old.
+/// limited too. If there are too many incidents or bytes, the oldest incidents of the VM with the
+/// most incidents or bytes are deleted. The newest incident is kept at any size, until it is too
+/// old.
 const MOST: usize = 200;
 const MOST_BYTES: u64 = 256 << 20;
 const LONGEST: Span = Span::from_secs(30 * 24 * 3600);
@@ -141,8 +142,9 @@ impl Incidents {
 }
 
 impl Incidents {
-    /// Returns the index of the incident that is deleted when a limit is exceeded: the oldest of
-    /// the VM with the most incidents, or with the most bytes if they exceed their limit.
+    /// Returns the index of the incident that is deleted when a limit is exceeded. If there are too
+    /// many incidents, it is the oldest of the VM with the most incidents. Otherwise it is the
+    /// oldest of the VM whose incidents have the most bytes. The newest incident is never chosen.
     fn surplus(&self) -> usize {
         let older = &self.all[..self.all.len() - 1];
         let mut held: BTreeMap<&str, (u64, usize)> = BTreeMap::new();
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_with_many_incidents_does_not_displace_those_of_others() {
+    fn vm_with_many_incidents_does_not_displace_incidents_of_other_vms() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut incidents = Incidents::open(folder.path(), 0).expect("a folder for the test");
         let mut save_of = |name: &str, at_s: u64, bytes: u64| {

@@ -231,7 +231,8 @@ impl Scheduler {
         }
     }
 
-    /// Lets the kernel enforce again for the threads of a domain that other programs control.
+    /// Lets the kernel enforce a domain's reservation again for threads that another program has
+    /// changed.
     pub(super) fn resume_kernel(&mut self, domain: DomId) -> Result<(), RequestError> {
         let known = self.domains.get_mut(&domain).and_then(|known| known.kernel.as_mut());
         let seated = known.into_iter().flat_map(|kernel| kernel.seated.iter_mut().flatten());
@@ -287,8 +288,8 @@ impl Scheduler {
     }
 
     /// Adds the CPU time of deadline threads since the last reading to the session's records.
-    /// Adds changes to these threads that the kernel's enforcement did not order to `seen`. Returns
-    /// the domains whose threads have ended, and empties their places.
+    /// Adds to `seen` the changes that other programs made to these threads. Returns the domains
+    /// whose threads have ended, and empties their places.
     pub(super) fn look_at_kernel(
         &mut self,
         records: &mut Vec<Entry>,
@@ -345,7 +346,7 @@ fn exact(terms: Terms) -> Demand {
     Demand::Time(terms.in_each_second().each(), Bound::Exact)
 }
 
-/// Divides `each` into as many parts as the reservation of `terms` is enforced in.
+/// Divides `each` into as many parts as those in which the reservation of `terms` is enforced.
 fn in_each_second(terms: Terms, each: Reservation) -> Reservation {
     let part = terms.in_each_second().each().period();
     let parts = (terms.each().period().ns() / part.ns().max(1)).max(1);
@@ -357,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deadline_thread_with_long_period_gets_slice_in_each_second() {
+    fn deadline_thread_with_long_period_gets_part_of_slice_each_second() {
         let each = |slice, period| {
             Reservation::new(Span::from_ms(slice), Span::from_ms(period)).expect("less than all")
         };

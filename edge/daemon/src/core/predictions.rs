@@ -142,9 +142,9 @@ impl Predictions {
         self.all.iter().chain(self.open.iter().map(|open| &open.predicted))
     }
 
-    /// Compares predictions whose time has passed with the events in the recorder's ring. Of
-    /// predictions that begin at the same time, all are compared together. At most
-    /// [`MOST_SETTLED`] such lists are compared. The next call compares the others.
+    /// Compares predictions whose time has passed with the events in the recorder's ring.
+    /// Predictions that begin at the same time form a list, which is compared as a whole. A call
+    /// compares at most [`MOST_SETTLED`] lists. The next call compares further lists.
     ///
     /// # Errors
     ///
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn watched_predictions_are_limited_per_user_and_in_name_length() {
+    fn number_and_name_length_of_watched_predictions_are_limited() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut predictions = Predictions::open(folder.path());
         let mut watch = |user, second, count: usize| {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn predictions_of_one_list_are_settled_by_one_reading() {
+    fn settling_compares_at_most_four_lists_of_predictions_at_once() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut predictions = Predictions::open(folder.path());
         for (user, second) in [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)] {

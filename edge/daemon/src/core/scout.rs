@@ -104,8 +104,8 @@ impl AwaitedVm {
         AwaitedVm { row: row.clone(), reason: reason.cloned() }
     }
 
-    /// Returns the finding for a VM that cannot be scheduled. `None` if the service knows it, so
-    /// that the core has no work with VMs that stay as they are.
+    /// Returns the finding for an awaited VM that cannot be scheduled. Returns `None` if the
+    /// service already knows the reason, or if the reservation waits for capacity.
     fn not_found(&self, absent: &Absent) -> Option<ScoutFinding> {
         let error = absent.in_background();
         let is_told = if self.row.binding.lasts() {
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn reason_of_an_absent_vm_is_reported_only_if_it_has_changed() {
+    fn unchanged_reason_of_absent_vm_is_not_reported_again() {
         let gone = |one: &AwaitedVm| {
             one.not_found(&Absent::NotHere { binding: one.row.binding.clone() }).is_some()
         };

@@ -31,7 +31,7 @@ const WITHIN: Duration = Duration::from_secs(10);
 /// Maximum number of predictions that are made at the same time.
 const MOST_AT_ONCE: usize = 10;
 
-/// Number of [`MOST_AT_ONCE`] that only administrators may request.
+/// Number of the [`MOST_AT_ONCE`] predictions that only administrators may request.
 const KEPT_AT_ONCE: usize = 2;
 
 /// Maximum number of idle workers that keep a recording.
@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_simultaneous_predictions_are_kept_for_administrators() {
+    fn two_simultaneous_prediction_slots_are_kept_for_administrators() {
         let command = WorkerCommand { program: "/bin/false".into(), arguments: Vec::new() };
         let mut whatifs = Whatifs::new(command).unwrap();
         let mut begin = |user, role| {

@@ -357,7 +357,7 @@ impl Origin {
 }
 
 /// Returns the answer to a remote caller that already has the maximum number of connections, which
-/// is `most`. It closes the connection.
+/// is `most`. The answer closes the connection.
 fn too_many_connections(most: usize) -> Response {
     let mut response = No(too_many_of_user(most)).into_response();
     let close = http::HeaderValue::from_static("close");
@@ -552,7 +552,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn new_loopback_connection_replaces_the_oldest_one_without_request() {
+    fn new_loopback_connection_replaces_the_oldest_idle_connection() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(async {
             let mut slots = LoopbackSlots::new(2);

@@ -40,8 +40,9 @@ impl Caller {
 
     /// Checks that the caller's role allows `verb`. The core process checks the rights again.
     ///
-    /// The role of a local user is that of its groups. Only the core knows if a grant makes the
-    /// user an administrator.
+    /// Access requests of local users are always allowed here. The front process knows only the
+    /// role that the user's groups give. Only the core knows if a grant makes the user an
+    /// administrator.
     pub(super) fn may(&self, verb: Verb) -> Result<(), Problem> {
         let is_local = matches!(self.who, CallerIdentity::User { .. });
         if self.role.may(verb) || is_local && verb == Verb::Access {

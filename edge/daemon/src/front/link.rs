@@ -24,7 +24,7 @@ use super::caller::CoreRequest;
 /// each connection has at most one request.
 const UNREAD: usize = 128;
 
-/// Number of [`UNREAD`] requests that only administrators may have.
+/// Number of the [`UNREAD`] unread requests that are kept for administrators.
 const KEPT: usize = 32;
 
 /// Maximum number of events that are kept for a stream until it reads them. A stream that is too
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn unread_requests_leave_room_for_those_of_administrators() {
+    fn some_slots_for_unread_requests_are_kept_for_administrators() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(async {
             let (front, core) = UnixStream::pair().unwrap();

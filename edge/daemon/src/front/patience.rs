@@ -74,7 +74,8 @@ impl Patience {
         }
     }
 
-    /// Returns true if the connection has ended. One more value may be kept for this question.
+    /// Returns true if the connection has ended. This requires that only one clone is kept outside
+    /// the connection: the clone that is asked.
     pub(super) fn has_ended(&self) -> bool {
         Arc::strong_count(&self.0) <= 1
     }

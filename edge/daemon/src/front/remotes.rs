@@ -23,7 +23,7 @@ pub(super) const REMOTE: usize = 32;
 /// Maximum number of connections of one principal from all addresses together.
 pub(super) const REMOTE_EACH: usize = 8;
 
-/// Number of connections that a principal keeps if a new address needs a slot.
+/// Number of connections that a principal keeps if an unknown address needs a slot.
 const KEPT_EACH: usize = 4;
 
 /// Maximum number of connections from addresses that were not identified recently.
@@ -167,14 +167,17 @@ impl Remotes {
         at.is_some_and(|at| now.saturating_duration_since(*at) < LATELY)
     }
 
-    /// Returns the connection that loses its slot to a new connection from `address`. Its caller is
-    /// not identified. Connections of unknown addresses come first. The oldest such connection of
-    /// the address with the most of them is chosen, of a silent address first.
+    /// Returns the connection that loses its slot to a new connection from `address`. `None` if the
+    /// new connection gets no slot.
     ///
-    /// The only such connection of an address keeps its slot for [`SOON`], except that of a silent
-    /// address against one that is not silent. If there is no such connection, the principal with
-    /// the most connections loses its oldest, if it has more than [`KEPT_EACH`]. It keeps only one
-    /// against a known address.
+    /// Connections without an identified caller lose their slots first: those from unknown
+    /// addresses, and then, if `is_known`, those from known addresses. The address with the most
+    /// such connections loses its oldest one. Of several such addresses, a silent address loses
+    /// first. The only such connection of an address keeps its slot for [`SOON`], unless its
+    /// address is silent and `address` is not.
+    ///
+    /// If there is no such connection, the principal with the most connections loses its oldest
+    /// one. A principal keeps [`KEPT_EACH`] connections, or one connection if `is_known`.
     fn victim(&self, (address, is_known): (IpAddr, bool), now: Instant) -> Option<u64> {
         let unknown = self.unidentified(address, now, false);
         let known = || self.unidentified(address, now, true).filter(|_| is_known);
@@ -362,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_known_addresses_lose_slots_to_known_addresses() {
+    fn unidentified_connection_of_known_address_loses_slot_to_known_address() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for last in 0..9 {
             let (number, _) = remotes.connect(address(last), begin, false).unwrap();

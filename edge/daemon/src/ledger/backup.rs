@@ -28,8 +28,8 @@ impl RunningBackup {
         let connection = connect(&path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
         let (interrupt, place) = (connection.get_interrupt_handle(), place.clone());
         let body = move || {
-            // It is less urgent than everything else in the daemon. If this fails, it only has a
-            // larger part of the CPU.
+            // The backup is less urgent than all other work of the daemon. If its priority cannot
+            // be lowered, the backup only receives more CPU time.
             let class = Scheduling::Other { nice: 10 };
             let _ = set_scheduling(own_tid(), &SchedulingOf { class, reset_on_fork: false });
             back_up_by(&connection, &place, (&place.daily_part(), &place.daily()))
@@ -82,7 +82,7 @@ mod tests {
         let sql = "CREATE TABLE a (b TEXT); WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL
             SELECT i + 1 FROM n WHERE i < 20000) INSERT INTO a SELECT hex(zeroblob(500)) FROM n";
         ledger.execute_batch(sql).unwrap();
-        // A commit that has begun neither prevents the backup nor gets into it.
+        // A commit that has begun does not prevent the backup, which has all of it or nothing.
         ledger.execute_batch("BEGIN IMMEDIATE; INSERT INTO a VALUES ('x')").unwrap();
         let backup = RunningBackup::start(&place).unwrap();
         ledger.execute_batch("COMMIT").unwrap();

@@ -74,8 +74,8 @@ impl LedgerFolder {
         self.folder.join("ledger.part.db")
     }
 
-    /// Returns the path under which the daily backup is written until it is complete. Another copy
-    /// may be made at the same time.
+    /// Returns the path under which the daily backup is written until it is complete. It differs
+    /// from [`part`](LedgerFolder::part), since another copy may be made at the same time.
     pub(super) fn daily_part(&self) -> PathBuf {
         self.folder.join("ledger.backup.part.db")
     }

@@ -69,14 +69,14 @@ pub(super) struct ReplyCounter(pub(super) OwnedFd);
 /// Time without orders after which the writer does work that is not urgent.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Time after which a failed backup or a failed deletion of old rows is retried, and for which
-/// orders can put off either.
+/// Time after which a failed backup or a failed deletion of old rows is retried. Also the longest
+/// time by which orders can delay a backup or a deletion.
 const AGAIN: Duration = Duration::from_secs(3600);
 
 /// Time from the start of a backup to the first check of whether it is complete.
 const BACKUP_CHECK: Duration = Duration::from_millis(100);
 
-/// Time of the next work that is not urgent.
+/// Time of the next work that is not urgent, such as a backup or a deletion of old rows.
 #[derive(Debug)]
 struct Upkeep {
     due: Instant,
@@ -136,7 +136,8 @@ impl Writer {
                 }
             }
         }
-        // The last connection that closes copies the log into the ledger, so it must be this one.
+        // The connection that closes last copies the log into the ledger. That must be the writer's
+        // connection, so the backup's connection is closed first.
         drop(self.backup.take());
         self.queries.try_iter().for_each(|query| self.answer(query));
         self.store.close()

@@ -520,7 +520,7 @@ impl Unanswered {
 }
 
 #[test]
-fn vm_is_listed_with_the_reason_once_its_monitor_has_not_answered() {
+fn find_lists_error_of_monitor_that_has_not_answered() {
     let vm = Unanswered::start(&unique("silent"));
     let why = || {
         let pid = i32::try_from(vm.fake.pid()).unwrap();

@@ -1,4 +1,4 @@
-//! Changes by other programs to a process tree and to its cgroup, and threads that have left it.
+//! Changes by other programs to a process tree and its cgroup, and threads that have left the tree.
 
 use std::path::PathBuf;
 

@@ -235,7 +235,7 @@ impl Credentials {
 /// processes are always attributed to another program.
 #[must_use]
 pub fn may_move(credentials: &Credentials, from: &Path, to: &Path) -> bool {
-    // The time is proportional to the depth of the cgroups, which the user may choose.
+    // This takes time proportional to the depth of the cgroups. Users can choose the depth.
     let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b);
     let common: PathBuf = shared.map(|(folder, _)| folder).collect();
     [&common, to].into_iter().all(|folder| may_write(credentials, &folder.join("cgroup.procs")))
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_cgroups_read_above_a_deeply_nested_one_is_limited() {
+    fn number_of_cgroups_read_above_deeply_nested_cgroup_is_limited() {
         let folder = tempfile::tempdir().unwrap();
         let mut group = folder.path().to_path_buf();
         for _ in 0..300 {

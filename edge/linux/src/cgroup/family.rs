@@ -14,7 +14,8 @@ use crate::thread::threads_of;
 /// readings are equal, all of procfs is scanned instead.
 const READINGS: usize = 4;
 
-/// Number of times, a millisecond apart, that a process must have lost only its first thread.
+/// Number of checks, a millisecond apart, that must all find that a process has lost its first
+/// thread and no others.
 const ENDING: usize = 20;
 
 /// Returns a process and its descendants. A descendant whose parent has ended may be left out. All
@@ -97,7 +98,7 @@ fn stat_of(pid: Tid) -> Vec<u8> {
 }
 
 /// Returns the parent of a process. `None` if the process has ended and waits to be reaped. Such a
-/// process is in no cgroup. A process whose other threads run on has not ended.
+/// process is in no cgroup. A process that has lost only its first thread has not ended.
 fn parent_of(pid: Tid) -> Option<i32> {
     let (state, parent) = state_and_parent(&stat_of(pid))?;
     let has_ended = is_ended(&state) && !has_other_threads(pid);
@@ -105,8 +106,8 @@ fn parent_of(pid: Tid) -> Option<i32> {
 }
 
 /// Returns true if the first thread of a process has ended and its other threads have not. The
-/// kernel does not move such a process to another cgroup. All threads of a process that ends do not
-/// end at once, so the threads are given some time.
+/// kernel does not move such a process to another cgroup. The threads of a process that ends do not
+/// all end at the same time, so the process is checked several times.
 pub(super) fn has_lost_first(pid: Tid) -> bool {
     let is_so = || {
         let state = state_and_parent(&stat_of(pid));

@@ -351,7 +351,7 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLO
 /// Returns the ids in the file `file` of a cgroup and of all cgroups below it.
 ///
 /// A user can nest delegated cgroups thousands of levels deep. So this function does not call
-/// itself, keeps one folder open at a time, and opens each folder from the next one.
+/// itself, keeps one folder open at a time, and opens the next folder relative to that folder.
 fn list_below(group: &Path, file: &str) -> Result<Vec<Tid>, CgroupError> {
     let refused = |source| CgroupError::refused(Step::Read, &group.join(file), source);
     let mut found = Vec::new();
@@ -399,7 +399,7 @@ fn list_one(folder: &OwnedFd, file: &str, found: &mut Vec<Tid>) -> io::Result<Ve
         text => text?,
     };
     found.extend(text.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new));
-    // A folder has two links and one more for each folder below it, so two mean no folders below.
+    // A folder has two links and one more for each folder in it. With two links it has no folders.
     if fstat(folder).is_ok_and(|folder| folder.st_nlink == 2) {
         return Ok(Vec::new());
     }
@@ -420,7 +420,8 @@ mod tests {
 
     use super::*;
 
-    /// Makes a folder with folders below it, one in the other, each with a file of one id.
+    /// Makes a folder with this number of folders nested below it. Each has a file with one id. The
+    /// folder `b` in the outermost folder has such a file too.
     fn nested(levels: i32) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let mut path = folder.path().to_path_buf();

@@ -439,9 +439,9 @@ mod tests {
         moved
     }
 
-    /// The thread of a child process. Each class here can be set without privileges.
+    /// The test changes a thread of a child process, to classes that need no privileges.
     #[test]
-    fn orders_have_no_effect_after_another_program_changed_respected_thread() {
+    fn orders_have_no_effect_after_a_change_that_is_respected() {
         use rustix::process::{Pid, setpriority_process};
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let pid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
@@ -461,7 +461,7 @@ mod tests {
         assert_eq!(priority.differs().unwrap(), None);
         priority.defer().unwrap();
         assert_eq!(class(), Scheduling::Idle);
-        // The nice value of an idle thread has an effect only later.
+        // A nice value takes effect only when the thread leaves the idle class.
         setpriority_process(Pid::from_raw(pid.raw()), 7).unwrap();
         assert_eq!(priority.differs().unwrap().unwrap().class, Scheduling::Other { nice: 7 });
         priority.lower().unwrap();

@@ -67,7 +67,7 @@ impl WaitingCommand {
             let pid = getpid().as_raw_nonzero().get();
             rustix::io::write(&pid_writer, &pid.to_ne_bytes())?;
             wait_at(&waits_at, parent)?;
-            // The command must not inherit that this process ignores this signal.
+            // This process may ignore `SIGTTOU`. The command must not inherit that.
             // SAFETY: the call installs no handler, so the signal runs no code of this process.
             let _ = unsafe { libc::signal(libc::SIGTTOU, libc::SIG_DFL) };
             Ok(())

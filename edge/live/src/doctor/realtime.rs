@@ -159,8 +159,9 @@ pub fn real_time_limit() -> CpuShare {
     beside_fair_server(limit().unwrap_or(Some(DEFAULT)), fair_server_share())
 }
 
-/// Returns the share that real-time threads receive under the limit of their classes, `None` for no
-/// limit, beside a fair server that gives a share to ordinary threads.
+/// Returns the maximum share of a CPU for real-time threads. It follows from the `limit` of the
+/// real-time classes and the share of the fair `server`, which serves ordinary threads. If `limit`
+/// is `None`, only the fair server limits real-time threads.
 fn beside_fair_server(limit: Option<CpuShare>, server: CpuShare) -> CpuShare {
     limit.unwrap_or(CpuShare::ONE).min(CpuShare::ONE.less(server))
 }

@@ -66,8 +66,8 @@ pub(super) struct Vcpu {
     pub(super) vcpu: VcpuId,
     pub(super) handle: Arc<VcpuHandle>,
     pub(super) threads: BTreeMap<Tid, ThreadRecord>,
-    /// Virtual time of a process tree: the largest value so far of the least CPU time received
-    /// among its runnable threads.
+    /// Virtual time of a process tree: the least CPU time received among its runnable threads. The
+    /// virtual time never falls.
     pub(super) virtual_time: Span,
     /// True if the vCPU is a process tree, whose threads can start and end while the tree is
     /// scheduled.

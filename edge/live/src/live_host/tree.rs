@@ -162,8 +162,8 @@ impl LiveHost {
         Ok((!there.is_empty() || !audit.left.is_empty()).then_some(audit))
     }
 
-    /// Returns an entry from which entries of a tree's threads can be created, after all threads of
-    /// the tree had left it. `None` if the vCPU is not present.
+    /// Returns an entry that serves as the template for entries of a tree's threads. It is needed
+    /// if no thread of the tree is known, because all had left. `None` if the vCPU is not present.
     fn stand_in(
         &self,
         vcpu: VcpuId,

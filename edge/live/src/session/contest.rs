@@ -69,8 +69,8 @@ impl Changes {
         now.since(self.joined) < PLACED_WITHIN
     }
 
-    /// Returns the CPU time that moved threads have used since the last call. Forgets those that
-    /// have ended, and those in `there`, which are in the process tree again.
+    /// Returns the CPU time that moved threads have used since the last call. Forgets threads that
+    /// have ended, and threads in `there`, which are in the process tree again.
     pub(super) fn count_moved(&mut self, there: &[Tid]) -> Span {
         let mut sum = Span::ZERO;
         self.moved.retain_mut(|moved| {

@@ -1,9 +1,9 @@
-//! Changes that the kernel's enforcement did not order, to a thread whose CPU time the kernel
-//! enforces. The rules are those of the session's own members: a change by the target itself is
-//! undone, and a change by an administrator is respected.
+//! Changes to a thread whose CPU time the kernel enforces, by other programs or by the thread
+//! itself. The rules are the same as for members that the session schedules: a change by the target
+//! itself is undone, and a change by an administrator is respected.
 //!
-//! A stopped or frozen thread stays in its class, so its limit lasts. A vCPU of libvirt whose class
-//! was changed leaves the enforcement until the change is undone.
+//! A stopped or frozen thread stays in its class, so its limit lasts. For a vCPU of libvirt whose
+//! class was changed, the kernel does not enforce the limit until the change is undone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -136,7 +136,7 @@ impl EnforcedWatch {
         let held = fence.thread(tid).filter(|_| self.reserved.is_some())?.clone();
         let drift = held.differs().ok()??;
         let Some(class) = drift.class.map(|is| is.class) else {
-            // A CPU or a cpuset has changed. That is no escape, since the class stays the same.
+            // Only the CPUs of the thread have changed. That is no escape: the class is the same.
             let _ = held.undo();
             return None;
         };
@@ -153,7 +153,7 @@ impl EnforcedWatch {
                     return Some(EnforcedChange::Meddled(finding));
                 }
                 Err(error) if error.means_gone() => return None,
-                // The bandwidth may have been given to another thread. It is tried again.
+                // The kernel may have given the bandwidth to another thread. Later calls try again.
                 Err(_) => {}
             }
         }

@@ -112,8 +112,7 @@ impl<T> Table<T> {
         self.in_range((domain, 0, 0)..=(domain, u16::MAX, usize::MAX))
     }
 
-    /// Returns the rows of a vCPU of a domain. While the thread of a vCPU is replaced, there are
-    /// two.
+    /// Returns the rows of a vCPU of a domain. A vCPU has two rows while its thread is replaced.
     pub(super) fn of_vcpu(&self, domain: DomId, number: u16) -> impl Iterator<Item = (JoinId, &T)> {
         self.in_range((domain, number, 0)..=(domain, number, usize::MAX))
     }

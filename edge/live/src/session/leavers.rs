@@ -14,9 +14,9 @@ use super::{Session, SessionError, SessionEvents};
 use slackline_fence::HeldThread;
 
 impl Session {
-    /// Handles running threads that have left the cgroup of a process tree. A thread that may have
-    /// moved itself is moved back. A thread that another program has moved is restored, and the
-    /// member is contested because of it.
+    /// Handles running threads that have left the cgroup of a process tree. A thread that has the
+    /// permission to move itself is moved back. Any other thread was moved by another program: it
+    /// is restored, and the member is contested.
     pub(super) fn look_at_leavers(
         &mut self,
         id: JoinId,
@@ -46,7 +46,7 @@ impl Session {
             let finding = ForeignChange::Moved { tid, group: now.to_path_buf() };
             let is_own = !row.is_of_libvirt && may_move(&credentials(row, tid), group, now);
             if is_own && tree.place().take_in(pid).is_ok() {
-                // The orders may have changed meanwhile. An error is found by the next audit.
+                // The orders may have changed meanwhile. If this fails, the next audit finds it.
                 let _ = tree.undo(&[tid]);
                 own.get_or_insert(finding);
                 continue;
@@ -97,7 +97,7 @@ impl Session {
         Ok(())
     }
 
-    /// Records the CPU time of a contested member that no dispatcher counts.
+    /// Records CPU time that a contested member has used and that no dispatcher counts.
     pub(super) fn count_left(&mut self, id: JoinId) -> Result<(), SessionError> {
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
         if !row.changes.is_left && row.changes.moved.is_empty() {

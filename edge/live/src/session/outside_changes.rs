@@ -42,9 +42,9 @@ pub(super) const AROUND_INTERVAL: Span = Span::from_secs(1);
 /// during a round.
 const AROUND_AT_ONCE: usize = 16;
 
-/// Number of times that a target must escape within [`OWN_WITHIN`] to be stopped: leave its CPUs or
-/// its cgroup, or take a priority above all vCPUs. A program that sets the affinity of its threads
-/// only when it starts escapes less often.
+/// Number of escapes within [`OWN_WITHIN`] for which a target is stopped. A target escapes if it
+/// leaves its CPUs or its cgroup, or takes a priority above all vCPUs. A program that sets the
+/// affinity of its threads only when it starts escapes less often.
 pub(super) const OWN_AT_MOST: usize = 4;
 /// Time within which a target is stopped if it escapes [`OWN_AT_MOST`] times.
 pub(super) const OWN_WITHIN: Span = Span::from_secs(10);
@@ -152,7 +152,7 @@ impl Session {
             let held = self.fence.thread(tid);
             let accepted = held.and_then(|held| held.accept_unordered_class().ok().flatten());
             if let Some(original) = accepted {
-                // The error is ignored, as in `contest`.
+                // The error is ignored. The keeper would then restore the earlier class.
                 let _ = self.fenced(|fence| fence.amend(tid, original));
             }
         }
@@ -449,7 +449,7 @@ impl Session {
                 ForeignChange::Frozen { group, .. } => {
                     let tree = self.members.get(id).and_then(|row| row.tree.as_ref());
                     let of_tree = tree.filter(|tree| tree.place().group == *group);
-                    // An error means that the tree has ended, or the next check tries again.
+                    // After an error, the tree has ended or the next check tries again.
                     of_tree.map(|tree| tree.freeze_again().ok());
                 }
                 _ => {}
@@ -524,7 +524,7 @@ pub(super) fn is_stopped(pid: Tid, tid: Tid) -> bool {
     Stat::of(pid, tid).is_ok_and(Stat::stopped)
 }
 
-/// Returns the users and groups as which a thread of a member may change its cgroups.
+/// Returns the users and groups whose permissions a thread of a member has for its cgroups.
 pub(super) fn credentials(row: &Row, tid: Tid) -> Credentials {
     Credentials::of(tid).and(&row.changes.credentials)
 }

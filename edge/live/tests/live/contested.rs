@@ -66,7 +66,8 @@ fn contests_until_undone(
     contests_while(target, Open::holding(who, true), (change, undo), is_it);
 }
 
-/// Does the same with a session that already has the target.
+/// Checks that a target is contested from `change` until `undo`. The session already schedules the
+/// target.
 #[track_caller]
 fn contests_while(
     target: &Target,
@@ -129,7 +130,7 @@ fn target_is_contested_while_limited_by_quota_of_another_program() {
     }
 }
 
-/// Real-time threads of such a cgroup are stopped for nearly all of each period.
+/// With a cut budget, the kernel stops real-time threads of a cgroup for nearly all of each period.
 #[test]
 fn target_is_contested_while_its_real_time_budget_is_cut() {
     let Some(_alone) = begin() else { return };
@@ -155,7 +156,7 @@ fn target_is_contested_while_its_real_time_budget_is_cut() {
     }
 }
 
-/// A class that root gives to a vCPU of libvirt stays, also if the kernel enforces.
+/// A class that root gives to a vCPU of libvirt stays, also while the kernel limits the vCPU.
 #[test]
 fn libvirt_vcpu_under_sched_deadline_is_contested_after_class_change() {
     let Some(_alone) = begin() else { return };
@@ -191,7 +192,7 @@ fn libvirt_vcpu_under_sched_deadline_is_contested_after_class_change() {
     let finding = ForeignChange::Class { tid: target.pid(), class: Scheduling::Batch { nice: 0 } };
     assert_eq!(looks(NOTICED), [EnforcedChange::Contested(finding)]);
     assert_eq!(class(), Scheduling::Batch { nice: 0 });
-    // A second change is no undoing of the first.
+    // A second change does not undo the first.
     set(Scheduling::Idle);
     assert_eq!(looks(NOTICED), []);
     set(before);
@@ -245,7 +246,7 @@ fn libvirt_vcpu_with_scheduling_class_changed_by_root_is_contested() {
     drop(target);
 }
 
-/// The vCPU runs in slack for most of the time, where no order is in effect.
+/// The vCPU runs in slack for most of the time. While it does, no order is in effect.
 #[test]
 fn class_or_nice_value_of_libvirt_vcpu_set_in_slack_stays() {
     let Some(_alone) = begin() else { return };

@@ -18,7 +18,7 @@ use slackline_linux::thread::ThreadRef;
 use slackline_live::session::{ForeignChange, JoinTarget};
 use slackline_units::Span;
 
-/// Time that an adversary waits before it begins. The test registers it meanwhile.
+/// Time before the first move of an adversary. In this time a test gives it to a session.
 const BEFORE: Duration = Duration::from_millis(2_500);
 
 /// Moves this process to another cgroup again and again, as an ordinary process, and never blocks.
@@ -33,7 +33,8 @@ pub(crate) fn move_repeatedly(group: &str) -> ! {
     }
 }
 
-/// Starts a child process that does the same, after this process is scheduled.
+/// Starts a child process that moves itself to another cgroup again and again. The child starts
+/// after this process is scheduled.
 pub(crate) fn let_child_move(group: &str) -> ! {
     spin(BEFORE / 2);
     let mut command = common::again("escapes::helper_process_runs_as_adversary");
@@ -81,8 +82,8 @@ impl Drop for Delegated {
     }
 }
 
-/// Returns the path of the cgroup that a session has made for a process, with the path of the
-/// file of its parent that takes single threads.
+/// Returns the path of the cgroup that a session has made for a process. Also returns the path of
+/// the file in the parent cgroup to which ids of single threads are written.
 fn own_group(pid: Tid) -> (PathBuf, PathBuf) {
     let group = common::our_groups(pid).into_iter().find(|group| {
         ["cgroup.threads", "tasks"].iter().any(|file| {
@@ -96,7 +97,8 @@ fn own_group(pid: Tid) -> (PathBuf, PathBuf) {
     (group, above)
 }
 
-/// Returns a fifth of a length, the limit of all targets here, and some CPU time for audits.
+/// Returns the most CPU time that a target may use in `length`: a fifth, which is the limit of all
+/// targets here, and `more` milliseconds for the time until an audit.
 fn limit_in(length: Span, more: u64) -> Span {
     length / 5 + Span::from_ms(more)
 }
@@ -134,7 +136,7 @@ fn process_tree_moved_by_root_is_contested_until_moved_back() {
     drop(target);
 }
 
-/// Root moves the process and ends it there. Only then has the member ended.
+/// Root moves the process and ends it there. The member ends only with the process.
 #[test]
 fn process_tree_moved_by_root_ends_with_its_last_process() {
     let Some(_alone) = begin() else { return };
@@ -201,10 +203,10 @@ fn tree_with_first_process_that_stops_itself_stays_within_limit() {
     assert!(used > Span::from_ms(200), "the child keeps its reservation: {used}");
 }
 
-/// A user sets a quota, a freeze and a cpuset that the user may set. The test sets them as root,
-/// since only the owner of the file counts.
+/// The user of the target may set a quota of its cgroup. The test sets the quota as root, since
+/// only the owner of the file counts.
 #[test]
-fn limits_that_a_target_may_set_do_not_lift_its_hard_limit() {
+fn quota_that_a_target_may_set_does_not_lift_its_hard_limit() {
     let Some(_alone) = begin() else { return };
     let adversary = Adversary::start("spin");
     let Some(group) = CpuGroup::with(adversary.pid()) else {

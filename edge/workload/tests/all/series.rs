@@ -155,7 +155,7 @@ proptest! {
     }
 }
 
-/// Few readings at the end of ten years would otherwise make an interval for all time before them.
+/// A reading at the end of ten years would otherwise cause intervals for all the time before it.
 #[test]
 fn series_of_few_late_readings_with_too_many_intervals_is_refused() {
     let late = |vms: u64| {

@@ -5,8 +5,8 @@
 //! that no CPU has more than its capacity. It suffices to test unions of affinities, since another
 //! set has more CPUs than the union of the affinities within it, and no more load. It suffices to
 //! test connected unions, in which affinities overlap: the load of two sets that no affinity
-//! connects is at most the sum of their loads. Affinities of which each two are disjoint, or one
-//! contains the other, have no unions but themselves.
+//! connects is at most the sum of their loads. If each two affinities are disjoint, or one of them
+//! contains the other, then each connected union is one of the affinities.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -30,8 +30,8 @@ const MOST_SETS: usize = 512;
 /// one share at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct SetBooks {
-    /// Sets with their loads. The first set is all CPUs. With each two sets that overlap, their
-    /// union is a set of this list.
+    /// Sets with their loads. The first set is all CPUs. The list contains the union of each two of
+    /// its sets that overlap.
     sets: Vec<SetLoad>,
     /// Shares of each vCPU with their sets, by domain and number of the vCPU.
     shares: BTreeMap<(DomId, u16), Vec<Booking<CpuSet>>>,
@@ -126,7 +126,7 @@ impl SetBooks {
         self.sets.push(SetLoad { cpus, load });
     }
 
-    /// Stops to track sets that are no unions of affinities of present shares.
+    /// Stops tracking sets that are not unions of affinities of present shares.
     fn forget_unused(&mut self) {
         self.sets.truncate(1);
         let bookings = self.shares.values().flatten();
@@ -138,7 +138,7 @@ impl SetBooks {
         }
     }
 
-    /// Returns the CPU of the set to which the smallest load is confined.
+    /// Returns the CPU of this set with the smallest load of shares that are confined to that CPU.
     fn least_loaded(&self, cpus: CpuSet) -> CpuSet {
         let load = |&one: &CpuSet| {
             let set = self.sets.iter().find(|set| set.cpus == one);

@@ -136,7 +136,8 @@ struct GedfRules {
 struct GedfServer {
     reservation: Reservation,
     extra: bool,
-    /// CPUs against whose capacity the vCPU's share counts: its affinity (see [`SetBooks::keep`]).
+    /// CPUs against whose capacity the vCPU's share counts: its affinity or, if [`SetBooks::keep`]
+    /// cannot track that, one CPU of it.
     allowed: CpuSet,
     /// End of the vCPU's period that began last.
     period_end: Time,

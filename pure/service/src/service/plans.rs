@@ -456,8 +456,8 @@ impl Service {
     }
 }
 
-/// Checks that the caller may take a step now. Its rights may have been reduced since it asked for
-/// the plan.
+/// Checks that the caller may take a step of a plan now. The caller's rights may have been reduced
+/// since the caller asked for the plan.
 fn check_rights(asked: &ClientRequest, step: &Step) -> Result<(), Refusal> {
     let (row, terms) = match step {
         Step::Create { row } => (row, Some((None, row.terms))),

@@ -305,7 +305,7 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
                 .sent
                 .iter()
                 .any(|sent| leaves_choice(&sent.request) && sent.principal == event.principal),
-            // Access is no request of the service.
+            // The service gets no requests that change access, only reports of such changes.
             EventKind::Granted(_) | EventKind::Revoked(_) => event.principal != Principal::Service,
             _ => event.principal == Principal::Service && is_fact(event),
         };

@@ -30,7 +30,7 @@ fn shown(run: &Run) -> (State, Option<Reason>) {
 }
 
 #[test]
-fn waiting_reservation_states_the_result_of_the_latest_look_up() {
+fn waiting_reservation_shows_the_result_of_the_latest_look_up() {
     let mut run = reserved(false);
     let absent = (State::Waiting, Some(Reason::Absent(binding("qemu:a"))));
     assert_eq!(shown(&run), absent);
@@ -50,7 +50,7 @@ fn waiting_reservation_states_the_result_of_the_latest_look_up() {
 }
 
 #[test]
-fn reservation_is_partial_while_two_threads_have_the_name_of_one_vcpu() {
+fn reservation_is_partial_while_two_threads_share_a_vcpu_name() {
     let mut run = reserved(true);
     assert_eq!(shown(&run), (State::Active, None));
     let (domain, machine) = {

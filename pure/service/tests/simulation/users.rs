@@ -209,7 +209,7 @@ fn is_over(asked: &Result<(), Refusal>) -> bool {
 }
 
 #[test]
-fn raise_counts_after_restart_and_unrelated_changes_until_withdrawn() {
+fn increase_counts_against_operator_budget_until_undone_also_after_restart() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(100_000));
     for name in ["a", "b", "c"] {

@@ -52,7 +52,7 @@ impl Effects {
         self.pending.push(of);
     }
 
-    /// Alerts a vCPU, once until the effects are carried out.
+    /// Alerts a vCPU. Further alerts of it have no effect until the effects are carried out.
     pub(crate) fn alert(&mut self, vcpu: Option<VcpuId>) {
         self.are_due |= vcpu.is_some();
         let news = vcpu.filter(|vcpu| !self.alerted.contains(vcpu));

@@ -61,7 +61,7 @@ pub(super) struct Batch {
 /// Principal that sent a query, and true if the query is for the timeline.
 type QueryClass = (Principal, bool);
 
-/// End of the queue that the daemon's main thread has.
+/// Sending end of the flight recorder's queue, which the daemon's main thread has.
 pub(super) struct FlightQueue {
     orders: SyncSender<FlightOrder>,
     threads: Vec<(VcpuId, Tid)>,
@@ -162,7 +162,8 @@ impl FlightQueue {
 }
 
 /// Returns the next order for the recorder. Events come first, so that a slow query delays them by
-/// its own time only. `queries` are the queries that wait. `None` after the last order.
+/// its own time only. `queries` holds queries that were received and not returned yet. Returns
+/// `None` after the last order.
 pub(super) fn next_order(
     orders: &Receiver<FlightOrder>,
     queries: &mut VecDeque<FlightOrder>,

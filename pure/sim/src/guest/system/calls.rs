@@ -3,8 +3,8 @@
 //! A called vCPU that is on a CPU looks for work as soon as it has paid for its dispatch. Until
 //! then the other vCPUs leave a ready task for it. Without this rule the vCPU that made the task
 //! ready would always take the task itself, since it looks for its next item at the same instant.
-//! The called vCPU would wake in vain. A called vCPU that got no CPU is not waited for, so that a
-//! vCPU which has a CPU never blocks beside a task that none can run at once.
+//! The called vCPU would wake in vain. If the called vCPU gets no CPU, the others do not leave the
+//! task for it: a vCPU that has a CPU must not block while the task is ready and waits.
 
 use slackline_units::VcpuId;
 

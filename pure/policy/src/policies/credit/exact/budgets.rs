@@ -88,7 +88,7 @@ impl Credit {
     /// exhausted: they wait in lists, and CPUs may be idle because of the cap.
     pub(in crate::policies::credit) fn apply_cap(&mut self, at: &Moment, vcpu: VcpuId) {
         if self.rules.park == Park::Budget {
-            // The waiting ones come first, since a vCPU that is unparked requests a pass itself.
+            // Waiting siblings come first, since a vCPU that is unparked requests a pass itself.
             self.offer_siblings(at, vcpu);
             self.unpark(at, self.vcpus[vcpu].domain);
         }
