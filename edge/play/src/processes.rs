@@ -330,8 +330,8 @@ impl ManagedProcesses {
         ended
     }
 
-    /// Appends the records that load processes have reported. `origin` is the start of the run. Jobs
-    /// that were done after `until`, a time of the run, are still overdue.
+    /// Appends the records that load processes have reported. `origin` is the start of the run.
+    /// Jobs that were done after `until`, a time of the run, are still overdue.
     pub(crate) fn take_jobs(&mut self, (origin, until): (Time, Time), into: &mut Vec<Record>) {
         for process in &mut self.processes {
             process.take_jobs((origin, until), into);

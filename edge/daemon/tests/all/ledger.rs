@@ -308,7 +308,7 @@ fn ledger_keeps_commits_on_full_disk_and_later_writes_again() {
         }
         assert!(seq < 100_000, "the disk never gets full");
         if seq == 20 {
-            fs::write(disk.0.path().join("filler"), vec![1; 80 << 10]).unwrap();
+            fs::write(disk.0.path().join("filler"), vec![1; 128 << 10]).unwrap();
         }
     };
     assert!(matches!(error, LedgerError::Full { .. }), "{error:?}");
