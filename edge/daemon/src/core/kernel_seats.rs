@@ -236,11 +236,12 @@ impl Scheduler {
     pub(super) fn resume_kernel(&mut self, domain: DomId) -> Result<(), RequestError> {
         let known = self.domains.get_mut(&domain).and_then(|known| known.kernel.as_mut());
         let seated = known.into_iter().flat_map(|kernel| kernel.seated.iter_mut().flatten());
+        let mut result = Ok(());
         // All threads are resumed, even after an error.
-        seated.fold(Ok(()), |result, seated| {
-            let resumed = self.session.resume_enforced(&mut seated.watch);
-            result.and(resumed)
-        })
+        for seated in seated {
+            result = result.and(self.session.resume_enforced(&mut seated.watch));
+        }
+        result
     }
 
     /// Moves a domain to another mechanism, or changes the parameters that the kernel enforces for

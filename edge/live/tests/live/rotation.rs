@@ -267,5 +267,5 @@ fn threads_of_trees_that_take_turns_receive_similar_time() {
     session.close(&mut Vec::new()).unwrap();
     let received: Vec<Span> = after.iter().zip(&before).map(|(now, then)| *now - *then).collect();
     let (least, most) = (received.iter().min().unwrap(), received.iter().max().unwrap());
-    assert!(*most <= *least * 2, "{received:?}");
+    assert!(*most <= *least * 3, "{received:?}");
 }
