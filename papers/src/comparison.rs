@@ -114,11 +114,9 @@ pub(crate) enum Test {
     Inside,
     /// The measured numbers have the order of the published series.
     Ranked,
-    /// Each measured number is nearer to the first than to the second of two numbers with which it
-    /// is compared.
+    /// Each measured number is compared with two numbers, and is nearer to the first number.
     First,
-    /// Each measured number is nearer to the second than to the first of two numbers with which it
-    /// is compared.
+    /// Each measured number is compared with two numbers, and is nearer to the second number.
     Second,
     /// All measured numbers are equal within the tolerance.
     Alike,

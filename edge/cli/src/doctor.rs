@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_restore_of_thread_or_budget_is_an_error_of_doctor() {
+    fn failed_restore_of_thread_or_budget_is_error_of_doctor() {
         let found = Leftovers::default();
         assert!(are_all_restored(&found, 0).is_ok());
         let error = are_all_restored(&found, 2).unwrap_err().to_string();

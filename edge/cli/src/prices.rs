@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_of_an_invalid_price_states_line_and_column() {
+    fn invalid_price_is_refused_with_line_and_column() {
         let says = |from: &str, to: &str| {
             let text = GOOD.replacen(from, to, 1);
             parse(Path::new("prices"), &text).unwrap_err().to_string()

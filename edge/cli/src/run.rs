@@ -301,7 +301,7 @@ pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<C
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;
     let online: Vec<CpuId> = online.iter().collect();
     let numbers: Vec<_> = online.iter().map(|cpu| cpu.index().to_string()).collect();
-    let hint = format!("name {count} of the CPUs {} with --cpus", numbers.join(", "));
+    let hint = format!("use --cpus to name {count} of these CPUs: {}", numbers.join(", "));
     let has = |count: usize| if count == 1 { "1 CPU".into() } else { format!("{count} CPUs") };
     let Some(asked) = asked else {
         if online.len() < count {

@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_output_to_a_terminal_may_begin_with_a_cursor_sequence() {
+    fn only_output_to_terminal_may_begin_with_a_cursor_sequence() {
         let redrawn = "\r\x1b[Kweb\x1b[2J\u{61c}\n";
         let shown = |is_terminal| cleaned(redrawn, (REDRAW, is_terminal), Paint::Plain);
         assert_eq!(shown(true), "\r\x1b[Kweb\u{fffd}[2J\u{fffd}\n");

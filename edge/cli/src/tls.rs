@@ -10,10 +10,10 @@ use clap::Args;
 pub(crate) struct ServeFront {
     #[command(flatten)]
     pub(crate) tls: Tls,
-    /// Also serve metrics, on a socket that `serve` passes.
+    /// Also serve metrics, on a listening socket received from `slackline serve`.
     #[arg(long)]
     pub(crate) metrics: bool,
-    /// Also serve the web page, on a socket that `serve` passes.
+    /// Also serve the web page, on a listening socket received from `slackline serve`.
     #[arg(long)]
     pub(crate) page: bool,
 }

@@ -613,7 +613,7 @@ mod tests {
     }
 
     #[test]
-    fn time_limit_of_an_answer_includes_the_time_for_its_body() {
+    fn time_limit_of_answer_includes_the_time_for_its_body() {
         let name = format!("slackline-answer-{}.sock", std::process::id());
         let socket = std::env::temp_dir().join(name);
         let _ = std::fs::remove_file(&socket);

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_domain_xml_with_require_still_requires_the_reservation() {
+    fn unreadable_domain_xml_with_attribute_require_requires_the_reservation() {
         let ours = format!("<s:reservation xmlns:s='{NAMESPACE}' slice='1ms' require='yes'/>");
         let xml = with(&ours).into_bytes();
         let long = [xml.clone(), vec![b' '; LONGEST]].concat();

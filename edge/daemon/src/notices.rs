@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn stderr_is_journal_only_if_variable_journal_stream_identifies_it() {
+    fn stderr_counts_as_journal_only_if_variable_journal_stream_matches() {
         assert!(!is_stderr("1:2") && !is_stderr(""));
         let stat = rustix::fs::fstat(io::stderr().as_fd()).unwrap();
         assert!(is_stderr(&format!("{}:{}", stat.st_dev, stat.st_ino)));

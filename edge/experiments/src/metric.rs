@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metric_text_is_normalized_and_total_means_whole_run() {
+    fn metric_text_is_normalized_and_word_total_means_whole_run() {
         let metric = NamedMetric::read("wake  to run p99 of web.1");
         assert_eq!(metric.name(), "wake to run p99 of web.1");
         assert_eq!(metric.column(Unit::Time), "wake_to_run_p99_of_web.1_ns");

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn budget_below_need_of_held_threads_is_reported_as_cut() {
+    fn too_small_real_time_budget_is_reported_as_cut() {
         let root = groups(&[("vcpu", 300_000)]);
         let (leaf, tids) = (root.path().join("vcpu"), [1, 2].map(|tid| Tid::new(tid).unwrap()));
         let mut budgets = Budgets::new(root.path().join("budgets"));

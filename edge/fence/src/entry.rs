@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_journal_entry_of_older_version_is_kept_ten_minutes() {
+    fn kept_entry_of_older_journal_version_lasts_ten_minutes() {
         let line = entry(Scheduling::Idle, HoldMethod::Nothing).to_line() + " kept";
         let read = Entry::from_line(&line).unwrap();
         assert_eq!(read.kept, Some(Duration::from_mins(10)));

@@ -417,7 +417,7 @@ mod tests {
     /// The thread ran as an ordinary thread when it executed another program, and the fence made no
     /// cgroup for it. So only the single CPU shows that the fence held it.
     #[test]
-    fn thread_that_executed_a_program_while_pinned_gets_its_cpus_back() {
+    fn thread_that_executed_program_while_pinned_gets_its_cpus_back() {
         let all = get_affinity(own_tid()).unwrap();
         if all.len() < 2 {
             println!("skipped: needs two CPUs");

@@ -411,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn priority_above_all_vcpus_is_an_escape() {
+    fn thread_with_priority_above_all_vcpus_counts_as_escape() {
         let drift = |class| {
             let class = SchedulingOf { class, reset_on_fork: false };
             Drift { class: Some(class), cpus: None }.is_escape()

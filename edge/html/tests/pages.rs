@@ -92,7 +92,7 @@ fn html_pages_and_svg_figures_load_nothing_from_the_network() {
 /// A page with timelines has one script, which is part of the page. No name in the data of a
 /// timeline can end the script.
 #[test]
-fn timeline_data_cannot_end_the_only_script_of_a_page() {
+fn timeline_data_in_html_page_cannot_close_the_script_element() {
     let data = "{\"vcpus\":[\"</script><blink>\"]}";
     let page = page().timeline(data, "class Timeline {}").timeline(data, "class Timeline {}");
     let html = page.html();

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_interval_has_job_per_burst_in_burst_model_even() {
+    fn burst_model_named_even_gives_busy_interval_equally_spaced_jobs() {
         let (interval, burst) = (Span::from_ms(25), Span::from_ms(10));
         let mut bursts = Bursts::new(BurstModel::Even, (interval, burst), (0, 1));
         let mut jobs = Vec::new();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn vms_start_jobs_at_different_times_in_burst_model_even() {
+    fn burst_model_named_even_starts_vm_jobs_at_different_times() {
         let first = |vm| {
             let spans = (Span::from_secs(1), Span::from_ms(100));
             let mut jobs = Vec::new();

@@ -84,7 +84,7 @@ fn agreement_of_zero_with_zero_gets_verdict_nothing_to_compare() {
 }
 
 #[test]
-fn number_within_wide_tolerance_but_far_off_gets_same_shape() {
+fn inaccurate_number_within_wide_tolerance_gets_verdict_same_shape() {
     // Our value is 20, so 10 is half of it. The other values are equal in both files.
     for (printed, wanted) in [("10", Verdict::SameShape), ("17", Verdict::Reproduced)] {
         let published = (PUBLISHED_FIFTH, &*PUBLISHED_FIFTH.replace("10", printed));

@@ -511,7 +511,7 @@ mod tests {
     /// A reservation exceeds another reservation if its share is larger, its period is shorter, or
     /// it has more vCPUs. A longer period never exceeds a shorter one.
     #[test]
-    fn larger_share_more_vcpus_or_shorter_period_exceeds_a_reservation() {
+    fn change_to_larger_share_or_shorter_period_exceeds_reservation() {
         let terms = |slice, period, vcpus| Terms::new(each(slice, period), false, vcpus).unwrap();
         let old = terms(5_000, 10_000, 2);
         for within in [old, terms(4_000, 10_000, 2), terms(50_000, 100_000, 1)] {

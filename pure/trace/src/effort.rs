@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn domain_names_of_one_vcpu_count_as_work() {
+    fn each_new_domain_name_of_vcpu_counts_against_effort_limit() {
         let named = |names: u64| {
             let (vcpu, at, mut effort) = (vcpu(), Time::START, Effort::default());
             for name in 0..1_000 {

@@ -223,8 +223,8 @@ impl fmt::Display for Time {
     }
 }
 
-/// Units in which spans are read, longest first, with their length in nanoseconds. Spans are
-/// written in seconds and shorter units.
+/// Units that the parser of spans accepts, longest first, with their length in nanoseconds. A
+/// printed span is in seconds or a shorter unit.
 const UNITS: [(&str, u64); 7] = [
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),

@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn live_alert_average_weights_each_sample_by_its_duration() {
+    fn live_alert_average_is_weighted_by_sample_duration() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let sample =
             |from, to, used| Sample { from: at(from), to: at(to), used: Span::from_ms(used) };

@@ -496,12 +496,12 @@ impl Calls<'_> {
         let others: Vec<usize> = (0..self.file.member.len()).filter(|it| *it != lost).collect();
         let said = self.tell(GangMessage::Break { lost }, &others);
         let (gang, name) = (&self.file.name, self.file.name_of(lost));
-        let comes = if self.file.strict {
+        let consequence = if self.file.strict {
             "the reservations of all other members end"
         } else {
             "the other members keep their reservations"
         };
-        let mut message = format!("gang {gang} lost its member {name}, so {comes}: {why}");
+        let mut message = format!("gang {gang} lost its member {name}, so {consequence}: {why}");
         let untold = said.iter().zip(&others).filter(|(said, _)| **said == GangReply::Nothing);
         let untold: Vec<String> = untold.map(|(_, &member)| self.file.name_of(member)).collect();
         if !untold.is_empty() {

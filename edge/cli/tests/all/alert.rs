@@ -62,7 +62,7 @@ fn limiting_policies_keep_ten_second_error_within_one_timeslice() {
 /// second without a timeslice, and +200 % in a second with a timeslice. In a second with two
 /// timeslices, of which Dom0 cuts one short, the error is at most +500 %.
 #[test]
-fn cpu_time_error_of_credit_is_whole_timeslices_without_park_budget() {
+fn credit_errs_by_whole_timeslices_unless_park_field_is_budget() {
     let errors = |case: &str| {
         let test = ["alert", "--seeds", "1", "--length", "3min", "--targets", "1", "--json"];
         let whole = json(&Place::new().run(&[&test[..], &["--policy", case]].concat()).good());

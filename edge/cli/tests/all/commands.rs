@@ -136,7 +136,7 @@ fn xenmon_table_of_run_equals_table_computed_from_trace() {
 }
 
 #[test]
-fn options_for_seed_policy_and_length_change_results_of_run() {
+fn results_of_run_depend_on_seed_policy_and_length_options() {
     let place = Place::with(GOOD);
     let run = |more: &[&str]| {
         let arguments = [&["sim", "it.toml", "--json"], more].concat();
@@ -388,7 +388,7 @@ fn vm_replaying_recording_without_cpu_time_receives_no_cpu_time() {
 }
 
 #[test]
-fn refusal_of_an_unreadable_recording_states_the_reason() {
+fn unreadable_recording_is_refused_with_the_reason() {
     let place = Place::with(&replaying());
     place.run(&["sim", "it.toml"]).refused(2).says("cannot read `runs.csv`: there is no such file");
     std::fs::create_dir(place.path("runs.csv")).expect("a folder");

@@ -124,7 +124,7 @@ fn run_with_several_seeds_gives_means_with_confidence_intervals() {
 }
 
 #[test]
-fn refusal_of_claim_with_wrong_unit_states_line_number() {
+fn claim_with_wrong_unit_is_refused_with_its_line_number() {
     for (that, is, says) in [
         ("misses of gold", "below 2ms", "`misses` is a number and cannot be tested by `below 2ms`"),
         ("misses of gold", "at most 2%", "write a test such as `at most 3`"),

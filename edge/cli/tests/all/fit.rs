@@ -120,7 +120,7 @@ fn fit_command_gives_reservation_that_keeps_the_given_maximum_delay() {
 }
 
 #[test]
-fn most_vms_option_finds_period_that_fits_more_vms_than_10ms() {
+fn fit_option_most_vms_finds_period_better_than_10_ms() {
     let place = place(TASKS);
     let most = json(&place, &["--most-vms"]);
     let long = json(&place, &["--period", "10ms"]);

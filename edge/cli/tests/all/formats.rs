@@ -84,7 +84,7 @@ fn show_command_prints_equal_windows_from_indexed_file_and_pipe() {
 }
 
 #[test]
-fn refusal_of_trace_of_newer_version_states_version() {
+fn trace_of_newer_version_is_refused_and_its_version_stated() {
     let place = Place::new();
     let mut newer = fixture("trace-version-4");
     let number = newer.iter().position(|byte| *byte == b'4').expect("the version");

@@ -135,7 +135,7 @@ fn trace_with_times_of_centuries_is_refused_at_once() {
 }
 
 #[test]
-fn vcpu_in_the_highest_slot_of_a_trace_needs_little_memory() {
+fn vcpu_in_highest_slot_of_a_trace_needs_little_memory() {
     let high = VcpuId::new((1 << 24) - 1, DomId::new(0), 0);
     let joined = Entry::Record(Record::Joined { at: at(0), vcpu: high });
     let place = place(1, &[named(high, "web.0", "web"), joined, ran(high, 0, 1_000_000)]);
@@ -171,7 +171,7 @@ fn vcpu_name_of_64_kib_is_shortened_in_tables_and_lists() {
 
 /// One vCPU waits for the whole recording, while many others run in turn.
 #[test]
-fn waits_of_many_vcpus_beside_a_starved_vcpu_are_explained_quickly() {
+fn waits_of_many_vcpus_beside_starved_vcpu_are_explained_quickly() {
     const VCPUS: u32 = 1_000;
     let mut entries = Vec::new();
     for number in 0..VCPUS {

@@ -18,7 +18,7 @@ work = { kind = "spin" }
 "#;
 
 #[test]
-fn merged_archive_contains_a_perfetto_trace_per_host_and_a_manifest() {
+fn merged_archive_contains_perfetto_trace_per_host_and_a_manifest() {
     let place = Place::with_traces(SCENARIO);
     let told = place.run(&["merge", "both.zip", "web1=a.trace", "web2=b.trace"]).good();
     assert!(told.starts_with("both.zip: 2 traces\n  web1: begins at 0s\n"), "{told}");
@@ -41,7 +41,7 @@ fn merged_archive_contains_a_perfetto_trace_per_host_and_a_manifest() {
 }
 
 #[test]
-fn merge_command_refuses_equal_names_foreign_files_and_a_single_trace() {
+fn merge_command_refuses_equal_names_foreign_files_and_single_trace() {
     let place = Place::with_traces(SCENARIO);
     place.write("notes.txt", b"no trace\n");
     for (words, says) in [

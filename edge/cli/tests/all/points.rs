@@ -92,7 +92,7 @@ fn compare_command_runs_policies_and_seeds_at_every_axis_point() {
 }
 
 #[test]
-fn failed_claim_at_axis_point_states_line_and_point() {
+fn failed_claim_at_axis_point_names_line_and_point() {
     let wrong = grid().replacen("within 2% of promised", "above 70%", 1);
     let place = Place::with(&wrong);
     let ran = place.run(&["sim", "it.toml"]).ended_with(1);
@@ -103,7 +103,7 @@ fn failed_claim_at_axis_point_states_line_and_point() {
 }
 
 #[test]
-fn scenario_error_at_axis_point_states_line_and_point() {
+fn scenario_error_at_axis_point_names_line_and_point() {
     let place = Place::new();
     let grid = grid();
     let place_of = |name: &str| {

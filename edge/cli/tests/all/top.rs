@@ -144,7 +144,7 @@ fn top_command_that_is_ended_by_signal_restores_the_terminal() {
 }
 
 #[test]
-fn top_command_requires_a_terminal_a_daemon_and_a_valid_interval() {
+fn top_command_requires_terminal_a_daemon_and_a_valid_interval() {
     let place = Place::new();
     place.run(&["top"]).ended_with(2).says("are not a terminal").says("hint:");
     place.run(&["top", "--interval", "1ms"]).ended_with(2).says("from 200ms to 60s");

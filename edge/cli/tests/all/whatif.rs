@@ -225,7 +225,7 @@ fn answers_to_owner_of_db(place: &Place, trace: &[u8], asked: &[Value]) -> Vec<V
 }
 
 #[test]
-fn whatif_worker_hides_shares_of_other_vms_from_a_refused_tenant() {
+fn whatif_worker_hides_shares_of_other_vms_from_refused_tenant() {
     let place = traced();
     let half = Time::START + Span::from_secs(2);
     let trace = altered(&place.read("it.trace"), |entry| {
@@ -272,7 +272,7 @@ fn whatif_worker_hides_admission_of_other_vms_from_tenant() {
 }
 
 #[test]
-fn whatif_worker_refuses_tenant_a_copy_or_change_of_other_vms() {
+fn whatif_worker_refuses_tenant_copy_or_change_of_other_vms() {
     let place = traced();
     let trace = place.read("it.trace");
     let asked = [

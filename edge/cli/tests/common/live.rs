@@ -343,7 +343,7 @@ impl Victim {
     pub fn start() -> Victim {
         let mut command = Command::new(env::current_exe().expect("this program"));
         command
-            .args(["--exact", "helper_process_runs_as_scheduled_process", "--nocapture", "--quiet"])
+            .args(["--exact", "entry_point_of_helper_scheduled_process", "--nocapture", "--quiet"])
             .env(PART, "victim");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program can be started");

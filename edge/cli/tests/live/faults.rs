@@ -361,7 +361,7 @@ fn hard_limited_vm_is_throttled_from_start_of_live_run() {
 }
 
 #[test]
-fn live_run_executes_every_join_leave_and_change_of_scenario() {
+fn live_run_makes_vms_join_leave_and_change_as_configured() {
     let Some(live) = live::begin() else { return };
     let runner = live.start(live::COMES_AND_GOES);
     wait_until("the process of the guest to end", || {
@@ -380,7 +380,7 @@ fn live_run_executes_every_join_leave_and_change_of_scenario() {
 /// A job that needs more CPU time than the whole run has is never done. Each deadline that passes
 /// meanwhile counts as late, as in a simulation.
 #[test]
-fn live_run_counts_jobs_that_were_never_done_as_late() {
+fn live_run_counts_unfinished_jobs_as_late() {
     let Some(live) = live::begin() else { return };
     let scenario = "title = \"late\"\nlength = \"2s\"\npolicy = { name = \"edf\" }\n[[domain]]\n\
         name = \"it\"\nwork = { kind = \"periodic\", period = \"20ms\", work = \"10s\" }\n\

@@ -19,7 +19,7 @@ const BUSY: &str = "SLACKLINE_TEST_BUSY";
 /// Runs as a child process with a number of busy threads, if a test has started this program for
 /// that purpose. After a while it measures its own CPU use.
 #[test]
-fn helper_process_runs_as_busy_process() {
+fn entry_point_of_helper_busy_process() {
     let Some(threads) = std::env::var(BUSY).ok().and_then(|count| count.parse().ok()) else {
         return;
     };
@@ -44,7 +44,7 @@ fn helper_process_runs_as_busy_process() {
 /// Runs as a child process whose threads have names like QEMU's, if a test has started this program
 /// for that purpose. Two threads are busy, and one sleeps.
 #[test]
-fn helper_process_runs_as_qemu_guest() {
+fn entry_point_of_helper_qemu_guest() {
     if std::env::var(BUSY).as_deref() != Ok("guest") {
         return;
     }
@@ -70,7 +70,7 @@ fn helper_process_runs_as_qemu_guest() {
 pub(crate) fn guest() -> (Ended, Vec<i32>) {
     let mut guest = std::process::Command::new(std::env::current_exe().unwrap());
     guest
-        .args(["--exact", "hold::helper_process_runs_as_qemu_guest", "--quiet"])
+        .args(["--exact", "hold::entry_point_of_helper_qemu_guest", "--quiet"])
         .env(BUSY, "guest")
         .stdout(Stdio::null());
     let guest = Ended(guest.spawn().unwrap());
@@ -164,7 +164,7 @@ fn hold_command_lets_two_threads_use_more_than_one_cpu() {
     let program = std::env::current_exe().unwrap();
     let program = program.to_str().unwrap();
     let busy =
-        [program, "--exact", "hold::helper_process_runs_as_busy_process", "--nocapture", "--quiet"];
+        [program, "--exact", "hold::entry_point_of_helper_busy_process", "--nocapture", "--quiet"];
     let hold = ["hold", "--cpu", "1.5", "--"].into_iter().chain(busy).collect::<Vec<_>>();
     // Limits in thousandths of a CPU. Two threads that are not held would receive 2,000.
     for (threads, least, most) in [("2", 1_100, 1_850), ("3", 1_100, 1_850), ("1", 600, 1_010)] {
@@ -346,7 +346,7 @@ fn hold_command_reports_cpu_and_blocked_time_per_vcpu() {
 /// for borrowed time too. A thread whose cgroup exhausts its budget would be stopped until the end
 /// of a second.
 #[test]
-fn real_time_budget_of_vcpu_cgroup_covers_borrowed_cpu_time() {
+fn vcpu_cgroup_real_time_budget_covers_own_and_borrowed_time() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -505,7 +505,7 @@ fn hold_command_never_uses_cpus_outside_cpuset_of_process() {
 /// Runs as a child process whose vCPU thread ends and is replaced by another thread of the same
 /// name, if a test has started this program for that purpose.
 #[test]
-fn helper_process_runs_as_guest_that_replaces_a_vcpu() {
+fn entry_point_of_helper_guest_that_replaces_a_vcpu() {
     if std::env::var(BUSY).as_deref() != Ok("replacing") {
         return;
     }
@@ -524,7 +524,7 @@ fn hold_command_reports_a_vcpu_thread_that_replaced_another() {
     let Some(live) = live::begin() else { return };
     let mut guest = std::process::Command::new(std::env::current_exe().unwrap());
     guest
-        .args(["--exact", "hold::helper_process_runs_as_guest_that_replaces_a_vcpu", "--quiet"])
+        .args(["--exact", "hold::entry_point_of_helper_guest_that_replaces_a_vcpu", "--quiet"])
         .env(BUSY, "replacing")
         .stdout(Stdio::null());
     let guest = Ended(guest.spawn().unwrap());

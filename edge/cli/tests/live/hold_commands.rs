@@ -23,7 +23,7 @@ const NAPS: &str = "SLACKLINE_TEST_NAPS";
 /// Runs as a child process that works for 5 ms and sleeps for 45 ms in turn. It does so only if a
 /// test has started this program for that purpose. It reports the length of each burst.
 #[test]
-fn helper_process_runs_as_sleeper() {
+fn entry_point_of_helper_sleeper() {
     if std::env::var_os(NAPS).is_none() {
         return;
     }
@@ -50,7 +50,7 @@ fn hard_limited_process_that_often_blocks_is_throttled_after_slice() {
     let hold = ["hold", "--slice", "1ms", "--period", "10ms", "--", program];
     let arguments = [
         &hold[..],
-        &["--exact", "hold_commands::helper_process_runs_as_sleeper", "--nocapture", "--quiet"],
+        &["--exact", "hold_commands::entry_point_of_helper_sleeper", "--nocapture", "--quiet"],
     ]
     .concat();
     let output = live.command(&arguments).env(NAPS, "").output().unwrap();
@@ -223,7 +223,7 @@ fn signal_to_hold_command_ends_every_started_process() {
 /// The shell ignores the signal and goes on starting processes until it is killed. Only the list of
 /// processes in the command's cgroup has all of them.
 #[test]
-fn signal_to_hold_command_ends_processes_started_after_the_signal() {
+fn hold_command_ends_processes_that_start_while_hold_is_ending() {
     let Some(live) = live::begin() else { return };
     let script = "trap '' TERM; while :; do sleep 1000 & sleep 0.1; done";
     for how in [&[][..], &["--at-most", "--enforce", "quota"]] {

@@ -39,6 +39,6 @@ mod why;
 /// Runs as the victim, which is the process that a test schedules, if a test has started this
 /// program as the victim. Returns at once in other processes.
 #[test]
-fn helper_process_runs_as_scheduled_process() {
+fn entry_point_of_helper_scheduled_process() {
     common::live::play_victim();
 }

@@ -40,7 +40,7 @@ const LIVES: [(u64, &[Fault]); 6] = [
 ];
 
 #[test]
-fn helper_process_runs_as_vm() {
+fn entry_point_of_helper_vm() {
     machine::play();
 }
 

@@ -40,7 +40,7 @@ fn own_pid() -> Tid {
 /// Returns a command that runs this test program as a child, which is killed when its parent ends.
 fn play_alone() -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "trees::helper_process_is_tree_member", "--nocapture", "--quiet"]);
+    command.args(["--exact", "trees::entry_point_of_a_tree_member", "--nocapture", "--quiet"]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     slackline_linux::sys::die_with_us(&mut command);
     command
@@ -66,7 +66,7 @@ fn of_children() -> Span {
 /// Runs as a process of a tree, if a test has started this program as such a process. The process
 /// computes, or starts short-lived children all the time.
 #[test]
-fn helper_process_is_tree_member() {
+fn entry_point_of_a_tree_member() {
     let Ok(part) = env::var(PART) else { return };
     match part.as_str() {
         "spin" => loop {
@@ -113,7 +113,7 @@ fn helper_process_is_tree_member() {
             let mut command = Command::new("sh");
             command.arg("-c").arg(script).arg(&notes).arg(env::current_exe().unwrap());
             command
-                .args(["--exact", "trees::helper_process_is_tree_member", "--nocapture", "--quiet"])
+                .args(["--exact", "trees::entry_point_of_a_tree_member", "--nocapture", "--quiet"])
                 .env(PART, "spin");
             command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap().wait().unwrap();
             loop {
@@ -180,7 +180,7 @@ const AT_MOST: u64 = 330_000;
 /// Runs a tree as a command for four seconds, by `slackline run` or `slackline hold`. Returns the
 /// CPU share that it reported, and the rates that the processes measured.
 fn run_tree(live: &Live, part: &str, by: &str) -> (u64, Vec<u64>) {
-    let (program, member) = (env::current_exe().unwrap(), "trees::helper_process_is_tree_member");
+    let (program, member) = (env::current_exe().unwrap(), "trees::entry_point_of_a_tree_member");
     let tree = [program.to_str().unwrap(), "--exact", member, "--nocapture", "--quiet"];
     let notes = live.place.path(&format!("notes of {by}"));
     let told = if by == "run" {
@@ -263,7 +263,7 @@ impl Tree {
         let mut command = Command::new("sh");
         let folder = group.map_or("/dev/null".into(), |group| group.join("cgroup.procs"));
         command.arg("-c").arg(script).arg(folder).arg(env::current_exe().unwrap());
-        command.args(["--exact", "trees::helper_process_is_tree_member", "--nocapture", "--quiet"]);
+        command.args(["--exact", "trees::entry_point_of_a_tree_member", "--nocapture", "--quiet"]);
         command.env(PART, part).env(MARK, &mark).env(NOTES, notes);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let first = command.spawn().unwrap();
@@ -584,7 +584,7 @@ fn process_tree_in_several_cgroups_is_refused_and_not_changed() {
 /// A command that this program started ends with its VM or with the run, also if it ignores the
 /// signal and starts processes until it is killed.
 #[test]
-fn live_run_ends_processes_that_its_command_starts_after_the_signal() {
+fn live_run_ends_processes_that_start_while_run_is_ending() {
     let Some(live) = live::begin() else { return };
     let script = "trap '' TERM; while :; do sleep 1000 & sleep 0.1; done";
     let target = format!("command = [\"sh\", \"-c\", {script:?}]");

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn reason_for_reservation_change_is_refused_if_invalid_or_alone() {
+    fn change_request_with_invalid_reason_or_only_reason_is_refused() {
         let now = Some(each(2, 10));
         let with = |why: &str| {
             let text = serde_json::json!({ "slice": "3ms", "why": why }).to_string();

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_front_process_with_unread_answers_are_read_later() {
+    fn requests_wait_while_front_process_leaves_too_many_answers_unread() {
         let (mut front, _folder) = front("exec sleep 60");
         let running = front.running.as_mut().unwrap();
         running.lines.push(&line(&ask(1, Request::Host)));

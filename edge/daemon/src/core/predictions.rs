@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn settling_compares_at_most_four_lists_of_predictions_at_once() {
+    fn one_pass_compares_at_most_four_prediction_lists_with_outcomes() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut predictions = Predictions::open(folder.path());
         for (user, second) in [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)] {

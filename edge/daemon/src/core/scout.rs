@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_monitors_of_one_user_delay_a_discovery_pass_only_once() {
+    fn silent_monitors_of_one_user_delay_discovery_pass_only_once() {
         let mut all = Vec::new();
         let held = (0..3).map(|number| {
             let folder = tempfile::tempdir().unwrap();

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn name_of_reservation_that_has_the_vm_is_hidden_from_tenant() {
+    fn name_of_reservation_that_has_vm_is_hidden_from_tenant() {
         let shown =
             |reason: Reason| without_holder(web(&reason.to_string()), Some(&reason)).why.unwrap();
         assert_eq!(shown(Reason::Taken("db".parse().unwrap())), "the VM has another reservation");

@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn web_page_files_have_no_foreign_urls_and_stay_below_300_kib() {
+    fn web_page_files_are_below_300_kib_without_foreign_urls() {
         let files = || FILES.iter().chain([&INDEX]);
         let size: usize = files().map(|file| file.bytes.len()).sum();
         assert!(size < 300 * 1024, "{size} bytes");
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn browser_session_may_not_grant_access_or_create_login_codes() {
+    fn browser_session_cannot_grant_access_or_create_login_codes() {
         for path in ["/v1/access", "/v1/access/1000", "/v1/page"] {
             assert!(check_path(path).is_err(), "{path}");
         }

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_one_ipv6_network_count_as_one() {
+    fn addresses_of_one_ipv6_network_count_as_one_address() {
         let counted = |text: &str| counted_address(text.parse().unwrap()).to_string();
         assert_eq!(counted("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
         assert_eq!(counted("::ffff:10.0.0.1"), "10.0.0.1");

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ledger_returns_raises_of_a_reservation_until_they_are_replaced() {
+    fn recorded_reservation_increases_stay_in_ledger_until_replaced() {
         let connection = Connection::open_in_memory().unwrap();
         assert_eq!(load(&connection).unwrap(), []);
         create(&connection).unwrap();

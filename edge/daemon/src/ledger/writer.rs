@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frequent_ledger_orders_put_upkeep_off_for_at_most_an_hour() {
+    fn frequent_ledger_orders_delay_upkeep_by_at_most_an_hour() {
         let begun = Instant::now();
         let mut upkeep = Upkeep::after(begun, QUIET);
         let order = |number: u32| begun + Duration::from_secs(9) * number;

@@ -27,7 +27,7 @@ const THREADS: &str = "SLACKLINE_TEST_THREADS";
 /// Runs as a fake VM whose threads have the names in [`THREADS`], if a test has started this
 /// program as a child process. Does nothing if the variable is not set.
 #[test]
-fn helper_process_runs_as_vm() {
+fn entry_point_of_helper_vm() {
     let Ok(names) = env::var(THREADS) else { return };
     let (up, are_up) = channel();
     let threads = names.lines().map(|name| {
@@ -66,7 +66,7 @@ impl Fake {
         assert!(copied.success());
         let mut command = Command::new(&copy);
         command
-            .args(["--exact", "find::helper_process_runs_as_vm", "--nocapture", "--"])
+            .args(["--exact", "find::entry_point_of_helper_vm", "--nocapture", "--"])
             .args(words);
         command.env(THREADS, threads.join("\n"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -294,7 +294,7 @@ fn kernel_threads_slackline_processes_and_init_cannot_be_scheduled() {
     let mut keeper = Command::new(env::current_exe().unwrap());
     keeper
         .arg0("qemu-system-x86_64")
-        .args(["--exact", "find::helper_process_runs_as_vm", "--nocapture"])
+        .args(["--exact", "find::entry_point_of_helper_vm", "--nocapture"])
         .env(THREADS, "vcpu0");
     let mut keeper = keeper.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     cases.push((look(keeper.id()), "it belongs to Slackline"));
@@ -478,7 +478,7 @@ fn vm_with_unknown_vcpus_is_listed_together_with_the_reason() {
 }
 
 #[test]
-fn vm_with_a_command_line_of_a_megabyte_is_listed_at_once() {
+fn vm_with_one_megabyte_command_line_is_listed_at_once() {
     let words = ["-name", "guest=long-line-of-a-test"].into_iter();
     let words: Vec<&str> = words.chain(["-qmp", "chardev:x"].repeat(40_000)).collect();
     let fake = Fake::start("qemu-system-x86_64", &words, &["worker"]);
@@ -546,7 +546,7 @@ fn find_lists_error_of_monitor_that_has_not_answered() {
 }
 
 #[test]
-fn monitor_of_another_user_is_not_asked_and_the_vm_is_refused() {
+fn vm_with_monitor_of_another_user_is_refused_without_query() {
     let vm = Unanswered::start(&unique("other"));
     let own = rustix::process::getuid().as_raw();
     for by in [format!("qemu:{}", unique("other")), format!("pid:{}", vm.fake.pid())] {

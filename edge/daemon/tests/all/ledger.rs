@@ -171,7 +171,7 @@ fn ledger_query_by_name_and_number_returns_newest_events_first() {
 }
 
 #[test]
-fn option_state_is_refused_with_hint_if_it_names_a_file() {
+fn state_option_that_names_a_file_is_refused_with_hint() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     fs::write(&path, "text").unwrap();
@@ -195,7 +195,7 @@ fn ledger_that_is_open_cannot_be_opened_a_second_time() {
 /// Runs as a child process that writes commits without end and prints each acknowledged commit,
 /// until the test kills it.
 #[test]
-fn helper_process_runs_as_ledger_writer() {
+fn entry_point_of_helper_ledger_writer() {
     let Ok(folder) = env::var(FOLDER) else { return };
     let OpenedLedger { mut ledger, loaded, .. } = open(Path::new(&folder));
     for seq in loaded.last_seq + 1.. {
@@ -213,7 +213,7 @@ fn nth(seq: u64) -> Commit {
     commit(seq, [(called.as_str(), row)])
 }
 
-/// Environment variable with the folder of [`helper_process_runs_as_ledger_writer`]'s ledger.
+/// Environment variable with the folder of [`entry_point_of_helper_ledger_writer`]'s ledger.
 const FOLDER: &str = "SLACKLINE_TEST_LEDGER";
 
 /// Returns the reservations that exist after all commits of the writer process up to a number.
@@ -242,7 +242,7 @@ fn acknowledged_commits_survive_if_the_ledger_writer_is_killed() {
     for round in 1..=6_usize {
         let mut command = Command::new(env::current_exe().unwrap());
         command
-            .args(["--exact", "ledger::helper_process_runs_as_ledger_writer", "--nocapture"])
+            .args(["--exact", "ledger::entry_point_of_helper_ledger_writer", "--nocapture"])
             .env(FOLDER, folder.path());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();

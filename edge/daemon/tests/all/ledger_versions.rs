@@ -65,7 +65,7 @@ fn users_without_grant_become_tenants_only_after_migration_of_ledger() {
 
 /// A commit deletes 16 events beyond the limit, and one for its own event.
 #[test]
-fn surplus_events_of_older_version_are_deleted_a_few_per_commit() {
+fn surplus_events_of_older_version_are_deleted_few_per_commit() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     for seq in 1..=100 {

@@ -351,7 +351,7 @@ fn valid_client_is_served_beside_nine_silent_remote_addresses() {
 }
 
 #[test]
-fn browser_without_a_session_is_refused_over_tls_despite_valid_token() {
+fn browser_without_session_is_refused_over_tls_despite_valid_token() {
     let served = Served::new(knowing, 2100);
     for (site, code) in [("none", 403), ("cross-site", 403), ("same-origin", 401)] {
         let request = format!(

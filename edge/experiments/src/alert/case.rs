@@ -429,7 +429,7 @@ mod tests {
     /// The rules of Xen and of the thesis admit all reservations. So the settings `place=pack` and
     /// `place=split` conflict with these rules.
     #[test]
-    fn ablations_of_alert_case_omit_settings_that_conflict_with_it() {
+    fn ablations_of_alert_case_omit_conflicting_settings() {
         let places = |case: &str| {
             let ablations = Case::read(case, &[]).unwrap().ablations();
             ablations.iter().filter(|it| it.name.contains(":place=")).count()

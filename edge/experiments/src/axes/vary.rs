@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn percentage_in_scenario_axis_scales_every_duration_of_value() {
+    fn percentage_in_scenario_axis_scales_every_duration_in_the_value() {
         let half = |value: &str| scaled(&text(value), &text("50%"));
         assert_eq!(half("4ms"), Ok(text("2000000ns")));
         assert_eq!(half("uniform 1us 3us"), Ok(text("uniform 500ns 1500ns")));

@@ -437,7 +437,7 @@ mod tests {
 
     /// The stack is as large as that of the daemon's threads that search for VMs.
     #[test]
-    fn processes_of_deeply_nested_cgroups_are_listed_with_a_small_stack() {
+    fn processes_of_deeply_nested_cgroups_are_listed_with_small_stack() {
         let folder = nested(1_500);
         let group = folder.path().to_path_buf();
         let list = move || TreePlace { group, origin: None }.processes();
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn unit_is_found_only_in_cgroups_that_are_not_nested_too_deeply() {
+    fn systemd_unit_in_too_deeply_nested_cgroup_is_not_found() {
         let folder = nested(1_500);
         for depth in [1, 100] {
             let above = std::iter::repeat_n("x", depth).collect::<PathBuf>();

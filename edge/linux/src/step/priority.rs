@@ -441,7 +441,7 @@ mod tests {
 
     /// The test changes a thread of a child process, to classes that need no privileges.
     #[test]
-    fn orders_have_no_effect_after_a_change_that_is_respected() {
+    fn orders_do_not_override_respected_class_change_by_another_program() {
         use rustix::process::{Pid, setpriority_process};
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let pid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();

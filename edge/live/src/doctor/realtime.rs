@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_reports_state_limited_if_vm_gets_no_realtime_budget() {
+    fn doctor_verdict_is_limited_if_vm_gets_no_realtime_budget() {
         let own = || Verdict::good("950000 us every 1000000 us for /cpu");
         let alone = with_machines(own(), &[]);
         assert_eq!((alone.state, alone.found), (State::Good, own().found));

@@ -193,7 +193,7 @@ mod tests {
 
     /// A quota has no effect on other threads, so they can take the CPU from the target.
     #[test]
-    fn quota_is_refused_for_every_demand_that_guarantees_cpu_time() {
+    fn quota_mechanism_is_refused_if_cpu_time_must_be_guaranteed() {
         let each = Reservation::new(Span::from_ms(2), Span::from_ms(10)).unwrap();
         for bound in [Bound::Exact, Bound::AtLeast] {
             let refused = limit_of(Demand::Time(each, bound)).unwrap_err();

@@ -14,12 +14,12 @@ mod wakes;
 
 /// Runs as the keeper process of a session, if a test has started this program as a keeper.
 #[test]
-fn helper_process_runs_as_keeper() {
+fn entry_point_of_helper_keeper() {
     common::play_keeper();
 }
 
 /// Runs as a process to be scheduled, if a test has started this program as such a process.
 #[test]
-fn helper_process_runs_as_scheduled_thread() {
+fn entry_point_of_helper_scheduled_thread() {
     common::play_target();
 }

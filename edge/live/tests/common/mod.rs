@@ -95,7 +95,7 @@ pub fn again(test: &str) -> Command {
 /// test.
 pub fn keeper(state: &Path) -> KeeperCommand {
     let script = format!(
-        "exec env {PART}=keeper \"$0\" --exact helper_process_runs_as_keeper --nocapture --quiet"
+        "exec env {PART}=keeper \"$0\" --exact entry_point_of_helper_keeper --nocapture --quiet"
     );
     let program = env::current_exe().expect("this program");
     KeeperCommand {
@@ -216,7 +216,7 @@ impl Target {
     }
 
     fn of_part(part: &str) -> Target {
-        let mut command = again("helper_process_runs_as_scheduled_thread");
+        let mut command = again("entry_point_of_helper_scheduled_thread");
         command.env(PART, part).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         die_with_us(&mut command);
         let mut child = command.spawn().expect("this program can be started");

@@ -248,7 +248,7 @@ fn libvirt_vcpu_with_scheduling_class_changed_by_root_is_contested() {
 
 /// The vCPU runs in slack for most of the time. While it does, no order is in effect.
 #[test]
-fn class_or_nice_value_of_libvirt_vcpu_set_in_slack_stays() {
+fn libvirt_vcpu_keeps_class_or_nice_value_changed_during_slack() {
     let Some(_alone) = begin() else { return };
     for is_renice in [false, true] {
         let target = Target::spinner();
@@ -283,7 +283,7 @@ fn class_or_nice_value_of_libvirt_vcpu_set_in_slack_stays() {
 }
 
 #[test]
-fn second_class_change_by_root_does_not_settle_libvirt_vcpu() {
+fn libvirt_vcpu_stays_contested_if_root_changes_its_class_again() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let Some(_group) = LibvirtGroup::with(target.pid()) else {
@@ -313,7 +313,7 @@ fn second_class_change_by_root_does_not_settle_libvirt_vcpu() {
 
 /// Root pins a libvirt VM that is scheduled as a whole, as `virsh vcpupin` does.
 #[test]
-fn affinity_of_whole_libvirt_vm_set_by_root_is_not_undone() {
+fn affinity_change_by_root_to_whole_libvirt_vm_is_kept() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let other = online_cpus().unwrap().without(&scheduled());

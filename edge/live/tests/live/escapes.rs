@@ -37,7 +37,7 @@ pub(crate) fn spin(length: Duration) {
 /// Runs as an adversary without privileges, if a test has started this program as such an
 /// adversary. It prints its thread id and then tries to escape.
 #[test]
-fn helper_process_runs_as_adversary() {
+fn entry_point_of_helper_adversary() {
     let Ok(part) = std::env::var(common::PART) else { return };
     let Some(how) = part.strip_prefix("adversary ") else { return };
     // A process without privileges cannot clear the flag `reset_on_fork` of a held thread.
@@ -82,7 +82,7 @@ impl Adversary {
     pub(crate) fn start(how: &str) -> Adversary {
         use std::io::BufRead;
         use std::os::unix::process::CommandExt;
-        let mut command = common::again("escapes::helper_process_runs_as_adversary");
+        let mut command = common::again("escapes::entry_point_of_helper_adversary");
         command.env(common::PART, format!("adversary {how}")).uid(NOBODY).gid(NOBODY);
         command.stdout(std::process::Stdio::piped());
         slackline_linux::sys::die_with_us(&mut command);

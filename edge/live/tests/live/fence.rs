@@ -43,7 +43,7 @@ const NICE: i32 = 5;
 /// Runs as a target process with two threads, if a test has started this program as such a process.
 /// The second thread never blocks and prints its id.
 #[test]
-fn helper_process_runs_as_scheduled_thread() {
+fn entry_point_of_helper_scheduled_thread() {
     if plays("scheduled_thread") {
         spawn(|| {
             println!("@{}", own_tid());
@@ -58,7 +58,7 @@ fn helper_process_runs_as_scheduled_thread() {
 }
 
 #[test]
-fn helper_process_runs_as_scheduler() {
+fn entry_point_of_helper_scheduler() {
     if !plays("scheduler") {
         return;
     }
@@ -217,7 +217,7 @@ impl Target {
     /// Starts a target process with two threads, of which one never blocks.
     fn thread() -> Target {
         let mut process =
-            Process::start(&mut again("fence::helper_process_runs_as_scheduled_thread"));
+            Process::start(&mut again("fence::entry_point_of_helper_scheduled_thread"));
         let thread = process.says();
         Target::of(process, thread, "thread")
     }
@@ -242,7 +242,7 @@ impl Target {
     }
 
     fn owner_command(&self, state: &Path) -> Command {
-        let mut command = again("fence::helper_process_runs_as_scheduler");
+        let mut command = again("fence::entry_point_of_helper_scheduler");
         let target = format!("{} {} {}", self.process.tid(), self.thread, self.way);
         command.env(TARGET, target).env(STATE, state).stderr(Stdio::null());
         command

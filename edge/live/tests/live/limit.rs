@@ -33,7 +33,7 @@ const STATE: &str = "SLACKLINE_TEST_STATE";
 const SCRIPT: &str = "while :; do kill -STOP $1; sleep 0.09; kill -CONT $1; sleep 0.01; done";
 
 #[test]
-fn helper_process_runs_as_limiter() {
+fn entry_point_of_helper_limiter() {
     if !plays("limiter") {
         return;
     }
@@ -201,7 +201,7 @@ fn cpu_limit_is_removed_if_the_limiting_process_is_killed() {
 }
 
 fn owner(way: &LimitInterface, hog: &Hog, state: &Path) -> Child {
-    let mut command = again("limit::helper_process_runs_as_limiter");
+    let mut command = again("limit::entry_point_of_helper_limiter");
     command.env(TARGET, format!("{} {}", hog.pid(), way.name())).env(STATE, state);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -246,7 +246,7 @@ fn kill_keeper_of(owner: &Child) {
         status.lines().any(|line| line == format!("PPid:\t{}", owner.id()))
     };
     for (pid, words) in processes() {
-        if words.iter().any(|word| word == "helper_process_runs_as_keeper") && child_of(&pid) {
+        if words.iter().any(|word| word == "entry_point_of_helper_keeper") && child_of(&pid) {
             kill(pid.parse().unwrap(), Signal::KILL);
         }
     }

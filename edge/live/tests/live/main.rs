@@ -20,12 +20,12 @@ mod watch;
 
 /// Runs as the keeper process of a session, if a test has started this program as a keeper.
 #[test]
-fn helper_process_runs_as_keeper() {
+fn entry_point_of_helper_keeper() {
     common::play_keeper();
 }
 
-/// Runs as a process to be scheduled, if a test has started this program as such a process.
+/// Entry point of the child processes that tests schedule. Without such a test it does nothing.
 #[test]
-fn helper_process_runs_as_scheduled_thread() {
+fn entry_point_of_helper_scheduled_thread() {
     common::play_target();
 }

@@ -37,7 +37,7 @@ pub(crate) fn move_repeatedly(group: &str) -> ! {
 /// after this process is scheduled.
 pub(crate) fn let_child_move(group: &str) -> ! {
     spin(BEFORE / 2);
-    let mut command = common::again("escapes::helper_process_runs_as_adversary");
+    let mut command = common::again("escapes::entry_point_of_helper_adversary");
     command.env(common::PART, format!("adversary move {group}"));
     command.stdout(std::process::Stdio::null());
     slackline_linux::sys::die_with_us(&mut command);
@@ -206,7 +206,7 @@ fn tree_with_first_process_that_stops_itself_stays_within_limit() {
 /// The user of the target may set a quota of its cgroup. The test sets the quota as root, since
 /// only the owner of the file counts.
 #[test]
-fn quota_that_a_target_may_set_does_not_lift_its_hard_limit() {
+fn quota_in_cgroup_of_target_user_lifts_no_hard_limit() {
     let Some(_alone) = begin() else { return };
     let adversary = Adversary::start("spin");
     let Some(group) = CpuGroup::with(adversary.pid()) else {
@@ -232,7 +232,7 @@ fn quota_that_a_target_may_set_does_not_lift_its_hard_limit() {
 }
 
 #[test]
-fn freeze_by_a_user_of_their_own_cgroup_is_not_contested() {
+fn target_frozen_by_its_own_user_is_not_contested() {
     let Some(_alone) = begin() else { return };
     let adversary = Adversary::start("spin");
     let Some(group) = Group::with(adversary.pid()) else {

@@ -36,7 +36,7 @@ fn spin(nice: i32) -> ! {
 /// Runs as a target whose threads or processes compute all the time, if a test has started this
 /// program as such a target. Each of them prints its thread id.
 #[test]
-fn helper_process_runs_as_busy_target() {
+fn entry_point_of_helper_busy_target() {
     let Ok(part) = std::env::var(common::PART) else { return };
     let words: Vec<&str> = part.split(' ').collect();
     let nice = |step: &str, at: i32| step.parse::<i32>().unwrap() * at;
@@ -48,7 +48,7 @@ fn helper_process_runs_as_busy_target() {
         }
         ["members", "processes", step] => {
             for at in 0..members {
-                let mut command = common::again("rotation::helper_process_runs_as_busy_target");
+                let mut command = common::again("rotation::entry_point_of_helper_busy_target");
                 command.env(common::PART, format!("member {}", nice(step, at)));
                 die_with_us(&mut command);
                 std::mem::forget(command.spawn().unwrap());
@@ -72,7 +72,7 @@ impl Members {
     /// Starts the members as `threads` or `processes`. The nice value of each member is higher by
     /// `step` than the nice value of the previous member.
     fn start(kind: &str, step: i32) -> Members {
-        let mut command = common::again("rotation::helper_process_runs_as_busy_target");
+        let mut command = common::again("rotation::entry_point_of_helper_busy_target");
         command.env(common::PART, format!("members {kind} {step}"));
         command.stdout(Stdio::piped());
         die_with_us(&mut command);
@@ -230,7 +230,7 @@ fn threads_with_unequal_nice_values_share_reserved_time_equally() {
 }
 
 #[test]
-fn thread_share_on_two_cpus_is_at_least_half_the_average() {
+fn thread_share_on_two_cpus_is_at_least_half_average() {
     let Some(_alone) = begin() else { return };
     if cpus(2).len() < 2 {
         println!("skipped: needs two CPUs");

@@ -38,7 +38,7 @@ const PROCESSES: usize = 50;
 /// Opens a session and sends requests to it until this process is killed. Does nothing unless the
 /// soak test has started this process for that.
 #[test]
-fn helper_process_runs_as_scheduler() {
+fn entry_point_of_helper_scheduler() {
     if !plays("scheduler") {
         return;
     }
@@ -157,7 +157,7 @@ impl Running {
     fn start(targets: &[Target], state: &Path, seed: u64) -> Running {
         let mut command = Command::new(env::current_exe().expect("this program"));
         command
-            .args(["--exact", "soak::helper_process_runs_as_scheduler", "--nocapture", "--quiet"])
+            .args(["--exact", "soak::entry_point_of_helper_scheduler", "--nocapture", "--quiet"])
             .env(PART, "scheduler");
         die_with_us(&mut command);
         let pids: Vec<String> = targets.iter().map(|target| target.pid().to_string()).collect();

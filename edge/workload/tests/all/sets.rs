@@ -99,7 +99,7 @@ fn random_tasks_have_given_total_utilisation_and_period_range() {
 }
 
 #[test]
-fn refusal_of_random_task_set_states_value_and_allowed_range() {
+fn refusal_of_random_task_set_contains_value_and_allowed_range() {
     let usual = SetOptions::default();
     let ms = Span::from_ms;
     for (set, says) in [

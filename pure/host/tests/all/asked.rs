@@ -204,7 +204,7 @@ fn cpu_time_is_measured_only_once_per_cpu_and_instant() {
 }
 
 #[test]
-fn join_updates_all_cpu_timers_but_timer_expiry_only_one() {
+fn join_updates_every_cpu_timer_but_expiry_updates_only_one() {
     let mut story = Story::scripted(2);
     let both = [(CPU0, at(5)), (CPU1, at(6))];
     story.answers().alarms.extend(both);

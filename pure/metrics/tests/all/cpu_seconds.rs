@@ -35,7 +35,7 @@ fn cpu_busy_time_of_each_second_is_vcpu_run_time() {
 }
 
 #[test]
-fn cpu_time_outside_vcpus_is_classified_by_use_each_second() {
+fn cpu_time_outside_vcpus_is_classified_for_each_second() {
     // The warm-up lasts a second. Accounting records that extend over the end of a second count in
     // proportion.
     let script = Script::new(&["a"]).warmup(SECOND).with(books(10 * MS, 10 * MS, [0; 3]));

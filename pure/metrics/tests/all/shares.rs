@@ -59,7 +59,7 @@ fn excess_cpu_time_is_share_error_only_under_hard_limit() {
 }
 
 #[test]
-fn second_with_block_counts_only_excess_time_as_share_error() {
+fn share_error_counts_only_excess_time_in_seconds_with_block() {
     // In the first second the vCPU blocks and receives less than it reserved. In the second one it
     // receives exactly its reservation.
     let sleeps = |script: Script| {

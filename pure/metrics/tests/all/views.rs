@@ -90,7 +90,7 @@ fn vcpu_rejoining_under_the_old_name_keeps_metric_sums() {
 }
 
 #[test]
-fn error_about_unknown_vcpu_or_cpu_states_the_record_number() {
+fn error_about_unknown_vcpu_or_cpu_contains_the_record_number() {
     let stranger = Script::new(&["web"]).woke(0, 0).woke(3, 5).blocked(4, 6);
     let expected = StrayRecord { record: 2, who: Unknown::Vcpu(vcpu(3)) };
     assert_eq!(meter(&header(), &stranger).view(), Err(expected));

@@ -268,7 +268,7 @@ mod tests {
     proptest! {
         /// Three vCPUs have shares in subsets of three CPUs, and some shares are removed again.
         #[test]
-        fn every_cpu_set_counts_only_the_largest_share_of_each_vcpu(
+        fn every_cpu_set_counts_only_largest_share_of_each_vcpu(
             shares in prop::collection::vec((0..3_u16, 1..8_u8, 1..=10_u64, any::<bool>()), 0..9),
             asked in 1..8_u8,
         ) {
@@ -314,7 +314,7 @@ mod tests {
         /// vCPUs ask for shares on sets of four CPUs, one after the other. A share is admitted
         /// exactly if no set of CPUs, tracked or not, then has more load than capacity.
         #[test]
-        fn share_is_admitted_exactly_if_no_cpu_set_exceeds_its_capacity(
+        fn share_is_admitted_unless_some_cpu_set_exceeds_its_capacity(
             asked in prop::collection::vec((1..16_u8, 1..=10_u64), 1..12),
         ) {
             let mut books = SetBooks::new(&Topology::flat(4), CpuShare::ONE);
@@ -342,7 +342,7 @@ mod tests {
     /// Each two neighbours of 64 CPUs are the affinity of a vCPU. The unions of 31 such pairs in a
     /// row are 496 sets, and all CPUs are one more. The next pair would have 32 more unions.
     #[test]
-    fn share_is_confined_to_one_cpu_if_its_affinity_has_too_many_unions() {
+    fn share_with_many_affinity_unions_must_fit_on_one_cpu() {
         let mut books = SetBooks::new(&Topology::flat(64), CpuShare::ONE);
         let mut sizes = Vec::new();
         for number in 0..40_u16 {

@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_under_split_placement_states_the_longest_slice_that_fits() {
+    fn refusal_under_split_placement_contains_the_longest_slice_that_fits() {
         for policy in ["edf", "sedf"] {
             let spec = find(policy).unwrap();
             let values =

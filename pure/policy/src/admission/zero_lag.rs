@@ -525,7 +525,7 @@ mod tests {
     /// 1 ms and leaves at once. In the 4 ms until it rejoins, its excess decays by 0.4 ms, and not
     /// by the 2 ms of the larger share. That share is free at its own zero-lag time all the same.
     #[test]
-    fn excess_of_departed_vcpu_decays_at_the_rate_of_its_last_reservation() {
+    fn excess_of_departed_vcpu_decays_at_its_last_reserved_rate() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             let less = scene.share(1, 10);

@@ -209,7 +209,7 @@ fn is_over(asked: &Result<(), Refusal>) -> bool {
 }
 
 #[test]
-fn increase_counts_against_operator_budget_until_undone_also_after_restart() {
+fn increase_counts_against_operator_budget_across_restarts_until_undone() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(100_000));
     for name in ["a", "b", "c"] {
@@ -239,7 +239,7 @@ fn rebind(name: &str, to: &str) -> Request {
 }
 
 #[test]
-fn operator_cannot_move_reservation_of_root_to_its_own_vm() {
+fn operator_cannot_give_reservation_of_root_to_vm_of_operator() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(100_000));
     ask(&mut run, ROOT, reserve("big", ms(60, 100), Some(0))).expect("root may");

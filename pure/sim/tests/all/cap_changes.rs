@@ -96,7 +96,7 @@ proptest! {
 /// A hog has used 14 ms of the 15 ms that its cap allows in a period. A higher cap adds only the
 /// difference of the two caps.
 #[test]
-fn higher_credit_cap_adds_only_the_difference_this_period() {
+fn raised_credit_cap_adds_only_the_difference_in_current_period() {
     let capped = Capped { vcpus: 1, sleeps: Vec::new(), caps: vec![(0, 50), (14 * MS, 51)] };
     assert_eq!(capped.used(1, 0, "")[..2], [15_300_000; 2]);
 }
@@ -113,7 +113,7 @@ fn lower_credit_cap_leaves_no_debt_from_the_higher_cap() {
 /// The timeslice in progress at the change goes on for 5 ms of the next period. Later periods are
 /// not shortened for it.
 #[test]
-fn timeslice_in_progress_at_cap_reduction_shortens_no_later_period() {
+fn timeslice_running_at_cap_reduction_costs_later_periods_no_time() {
     let caps = vec![(0, 100), (29 * MS, 1)];
     let capped = Capped { vcpus: 1, sleeps: vec![(5 * MS, 10 * MS), (3_600_000 * MS, 1)], caps };
     let used = capped.used(1, 0, "");

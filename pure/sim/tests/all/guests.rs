@@ -277,7 +277,7 @@ fn guest_reports_running_tasks_per_vcpu_and_waiting_tasks_globally() {
 /// A guest that lies reports its true tasks and a task that does not exist, which always wants the
 /// CPU or waits for I/O.
 #[test]
-fn guest_configured_to_lie_also_reports_a_nonexistent_task() {
+fn guest_configured_to_lie_reports_a_nonexistent_task() {
     let told = |tells: &str| {
         let (hints, _) = hints(scenario(
             "12ms",

@@ -271,7 +271,7 @@ fn woken_sibling_vcpu_runs_the_task_without_delay() {
 /// The driver passes each answer on in 1 us. An answer takes 0.72 us on the wire, and then 100 or
 /// 200 us.
 #[test]
-fn task_on_second_vcpu_wakes_the_blocked_first_vcpu_to_send_the_answer() {
+fn second_vcpu_task_wakes_blocked_first_vcpu_to_send_answer() {
     let records = records(
         "2ms",
         "cpus = 3",
@@ -296,7 +296,7 @@ fn task_on_second_vcpu_wakes_the_blocked_first_vcpu_to_send_the_answer() {
 /// other task, which is 100 ms. So the disk serves 333 reads in a second. The task that always
 /// computes continues on the second vCPU and loses no time.
 #[test]
-fn disk_request_of_second_vcpu_does_not_wait_for_the_task_of_the_first() {
+fn second_vcpu_disk_request_does_not_wait_for_first_vcpu() {
     let records = records(
         "1s",
         "cpus = 3",

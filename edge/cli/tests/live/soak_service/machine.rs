@@ -81,7 +81,7 @@ impl Machine {
         // test harness takes `-name` as the value of `--skip`.
         command.args([
             "--exact",
-            "soak_service::helper_process_runs_as_vm",
+            "soak_service::entry_point_of_helper_vm",
             "--nocapture",
             "--skip",
             "-name",

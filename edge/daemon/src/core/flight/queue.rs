@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn flight_recorder_takes_events_before_queries() {
+    fn flight_recorder_handles_queued_events_before_queued_queries() {
         let (mut queue, receiver) = queue(QUEUE);
         let asker = |ticket| (Ticket(ticket), Principal::User(1));
         queue.ask(asker(1), Question::Incidents, None).unwrap();

@@ -121,7 +121,7 @@ fn xen_bvt_warp_limit_does_not_end_the_current_timeslice() {
 }
 
 #[test]
-fn bvt_charges_short_run_as_whole_unit_with_round_up() {
+fn bvt_field_round_up_charges_short_run_as_whole_unit() {
     picture(
         "bvt allowance=1ms unit=4ms round_up=off",
         "
@@ -277,7 +277,7 @@ fn bvt_unit_slip_fault_shortens_timeslice_by_10_ms() {
 /// A timeslice of 5.0001 ms is 50.001 charging units. The clock that is shown to users has whole
 /// virtual units only.
 #[test]
-fn bvt_charges_exact_timeslice_length_without_round_up() {
+fn bvt_charges_exact_timeslice_length_if_round_up_is_off() {
     assert_eq!(first_turns("bvt rules=xen-2.0", 2)[1], ('A', 5_000_100, 510));
     assert_eq!(first_turns("bvt rules=xen-2.0 round_up=off", 2)[1], ('A', 5_000_100, 500));
 }

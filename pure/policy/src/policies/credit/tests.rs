@@ -97,7 +97,7 @@ fn credit_boost_field_decides_if_boost_lasts_a_tick_length() {
 
 /// Credit reference 7.8: 7 % of 30 credits is rounded up to three credits, which is 10 %.
 #[test]
-fn credit_7_percent_cap_becomes_10_percent_with_credits_ten() {
+fn credits_value_ten_rounds_7_percent_cap_up_to_10() {
     picture(
         "credit rules=xen-2006-10-30 credits=ten tick=1ms slice=3ms",
         "
@@ -280,7 +280,7 @@ fn credit_preempted_vcpu_loses_timeslice_if_rotation_field_is_pass() {
 
 /// Credit reference 7.3: `a` is unparked at 60 ms. With `changes=tick` it runs only from 65 ms on.
 #[test]
-fn credit_unparks_capped_vcpu_immediately_with_changes_set_to_now() {
+fn credit_unparks_capped_vcpu_immediately_if_changes_field_is_now() {
     picture(
         "credit rules=xen-3.0.3 changes=tick",
         "
@@ -468,7 +468,7 @@ fn credit_accounts_do_not_overflow_when_a_century_passes() {
 /// The first accounting gives credit to only some of 17 VMs. The last VM gets another vCPU before
 /// its own credit has been added to any account.
 #[test]
-fn credit_vcpu_joining_a_domain_before_its_first_credit_is_active() {
+fn credit_vcpu_joining_domain_before_its_first_credit_is_active() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));

@@ -141,7 +141,7 @@ fn vcpu_that_exhausts_its_budget_borrows_within_the_same_period() {
 
 /// Other VMs, and vCPUs of the same VM with `spread = "even"`, lend nothing.
 #[test]
-fn vcpu_borrows_budget_only_from_siblings_with_spread_set_to_use() {
+fn vcpu_borrows_only_from_siblings_with_spread_set_to_use() {
     picture(
         "edf",
         "

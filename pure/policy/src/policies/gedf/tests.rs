@@ -305,7 +305,7 @@ fn one_vcpu_ahead_on_cpu_0(third: &Values) -> (Box<dyn Policy>, Moment) {
 /// its capacity on CPU 0 before 10 ms, the second vCPU would be tardy. On both CPUs together, the
 /// first vCPU counts once.
 #[test]
-fn gedf_vcpu_with_new_affinity_keeps_old_cpus_reserved_until_zero_lag() {
+fn gedf_affinity_change_keeps_old_cpus_reserved_until_zero_lag() {
     for (rejoins, to) in [(true, &[1][..]), (true, &[0, 1]), (false, &[1]), (false, &[0, 1])] {
         let (mut policy, mut at) = one_vcpu_ahead_on_cpu_0(&share("1ms", "10ms"));
         if rejoins {

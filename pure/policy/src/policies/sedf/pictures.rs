@@ -371,7 +371,7 @@ fn sedf_compensation_field_limits_lost_budget_repaid_from_slack() {
 /// A loss that slack cannot compensate within the period is dropped at the end of the period, or
 /// carried over.
 #[test]
-fn sedf_compensation_in_period_drops_lost_budget_when_period_ends() {
+fn sedf_compensation_value_in_period_drops_loss_at_period_end() {
     picture(
         "sedf unblocking=proportional compensation=in-period",
         "
@@ -400,7 +400,7 @@ fn sedf_compensation_in_period_drops_lost_budget_when_period_ends() {
 
 /// Slack for less than a quantum, before a period begins, is used or left idle.
 #[test]
-fn sedf_field_below_quantum_decides_if_short_gap_stays_idle() {
+fn sedf_below_quantum_field_decides_if_short_gap_stays_idle() {
     picture(
         "sedf first-period=at-once quantum=3ms below-quantum=idle",
         "

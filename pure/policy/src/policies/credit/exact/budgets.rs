@@ -191,7 +191,7 @@ mod tests {
 
     /// The VM loses its cap with a third vCPU that joins without a cap.
     #[test]
-    fn idle_cpu_is_rescheduled_if_a_newcomer_lifts_the_cap_of_its_vm() {
+    fn idle_cpu_is_rescheduled_if_newcomer_lifts_its_vm_cap() {
         let (mut policy, mut at, waits, _) = exhausted();
         at.join(of_vm(2));
         policy.admit(&at, of_vm(2), &share(None)).unwrap();
@@ -202,7 +202,7 @@ mod tests {
 
     /// The VM loses its cap with a change of the vCPU that is blocked.
     #[test]
-    fn idle_cpu_is_rescheduled_if_a_blocked_sibling_lifts_the_cap() {
+    fn idle_cpu_is_rescheduled_if_blocked_sibling_lifts_the_cap() {
         let (mut policy, at, waits, blocked) = exhausted();
         assert_eq!(policy.adjust(&at, blocked, &share(None)), Ok(CpuSet::one(CPU)));
         policy.prepare_pick(&at, CPU);

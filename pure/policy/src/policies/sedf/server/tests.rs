@@ -155,10 +155,11 @@ fn sedf_shortened_period_doubles_until_full_length() {
     }
 }
 
-/// The period of a best-effort vCPU ends at 100 ms, and the end is handled at that time or later. A
-/// period that would begin at the instant of handling is skipped.
+/// The period of a best-effort vCPU ends at 100 ms, and the end is handled at `now`. With `whole`,
+/// the next deadline is the end of the first period that begins after `now`. With `one-period`, the
+/// deadline moves by one period, or by two periods if `now` is the end of the old period.
 #[test]
-fn sedf_catch_up_field_skips_one_or_all_past_periods() {
+fn sedf_catch_up_field_decides_how_far_deadline_moves() {
     for (now, whole, one) in [(100, 300, 300), (150, 300, 200), (350, 500, 200), (200, 400, 200)] {
         for (word, deadline) in [("whole", whole), ("one-period", one)] {
             let mut server = server();
