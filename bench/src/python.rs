@@ -1,9 +1,9 @@
-//! Policies written in Python, compared with built-in policies that make equal schedules: round
-//! robin and EDF of `python/examples`.
+//! Comparison of the policies round robin and EDF of `python/examples`, which are written in
+//! Python, with built-in policies that make equal schedules.
 //!
-//! A decision is a call of `pick`. Calls are counted in a separate run. The Python form and the
-//! built-in form of a policy run in turn, so that disturbances affect both. Seconds are seconds of
-//! CPU time.
+//! Each call of `pick` is one decision. Decisions are counted in a run that is not timed. The
+//! Python form and the built-in form of a policy run in turn, so that disturbances affect both.
+//! Seconds are seconds of CPU time.
 
 use std::path::Path;
 use std::process::Command;

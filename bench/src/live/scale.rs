@@ -69,7 +69,7 @@ fn processes(setting: &LiveSetting) -> Result<String> {
     for period in PERIODS {
         for count in SIZES {
             let slice = period * 1_000_000 * 8 / 10 / count;
-            let what = format!("{count} with {} every {period} ms", Span::from_ns(slice));
+            let what = format!("{count} VMs, each with {} every {period} ms", Span::from_ns(slice));
             let look = first.get(&SIZES[0]).copied().unwrap_or(0.0);
             if (slice as f64) < MIN_SLICE_IN_PASSES * look {
                 rows.push(vec![

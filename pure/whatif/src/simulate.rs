@@ -19,7 +19,7 @@ use crate::write::{WriteError, WrittenScenario};
 #[derive(Debug, Error)]
 pub enum ForecastError {
     /// The policy does not accept the parameters of a vCPU.
-    #[error("cannot give `{name}` parameters of {policy}: {error}")]
+    #[error("cannot set parameters of policy {policy} for VM `{name}`: {error}")]
     Share {
         /// Name of the vCPU.
         name: String,

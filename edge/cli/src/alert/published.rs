@@ -212,8 +212,8 @@ fn axis(published: &'static Value, (least, most): (f64, f64)) -> PublishedCompar
     let verdict = if inside { Verdict::NothingToCompare } else { Verdict::Differs };
     let words = if inside { "are within" } else { "exceed" };
     let sentence = format!(
-        "the measured values {words} the range of the published plot's axis; the values in that \
-         plot cannot be read"
+        "the measured values {words} the range of the published plot's axis. Single values cannot \
+         be read from that plot"
     );
     PublishedComparison { published, ours: format!("{least:+.1} to {most:+.1}"), verdict, sentence }
 }

@@ -24,7 +24,7 @@ const ENDS_WITHIN: Duration = Duration::from_millis(200);
 /// Waits until the command has started its vCPU threads, and returns them.
 ///
 /// # Errors
-/// If the command ends or starts no vCPU threads in time, or a signal asks the program to stop.
+/// If the command ends, if it starts no vCPU threads in time, or if a signal stops the program.
 pub(super) fn await_vcpus(
     command: &mut HeldCommand,
     stop: &UnixStream,

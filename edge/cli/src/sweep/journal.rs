@@ -170,7 +170,7 @@ impl Journal {
     }
 }
 
-/// Contents of a journal that no sweep writes any more.
+/// Contents of a journal whose sweep is no longer running.
 pub(super) struct ReadJournal {
     /// Line that identifies the sweep.
     pub(super) of: String,

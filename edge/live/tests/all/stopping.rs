@@ -62,7 +62,8 @@ fn process_tree_that_stops_slowly_loses_its_real_time_class() {
     assert_eq!(order_at(&host, us(12_021)), Some(OrderedClass::Held));
 }
 
-/// A thread wakes to handle the stop. This takes some microseconds, and may be interrupted.
+/// A thread that is stopped first wakes to handle the stop signal. That takes some microseconds, or
+/// more if another thread preempts it. Such a delay does not cost the tree its class.
 #[test]
 fn process_tree_that_stops_quickly_keeps_its_real_time_class() {
     let host = stopped_tree();

@@ -338,7 +338,7 @@ fn is_fact(event: &Event) -> bool {
     }
 }
 
-/// Returns true if one request held the reservation, and another request ordered its begin.
+/// Returns true if one request put the reservation on hold, and another request let it begin.
 fn was_held(history: &History, event: &Event) -> bool {
     let Some(after) = &event.after else { return false };
     let begins = history.sent.iter().any(|sent| {

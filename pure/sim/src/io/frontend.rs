@@ -11,7 +11,7 @@ use super::packet::Packet;
 use super::{Context, Io};
 use crate::guest::{Cause, SystemId, TaskOf};
 
-/// Work for devices that the first vCPU of an operating system does.
+/// Work that the first vCPU of an operating system does for its devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceWork {
     /// Handles an event that another domain sent to this domain.

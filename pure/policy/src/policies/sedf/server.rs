@@ -22,8 +22,8 @@ pub(super) struct SedfServer {
     pub(super) terms: SedfParameters,
     /// Part of each 100 ms that the slice takes, as counted in the tally of its CPU.
     pub(super) taken: Span,
-    /// Slice that the vCPU's weight gives it in the current period, if that slice stays fixed for
-    /// the period (`weights`).
+    /// Slice that the vCPU's weight gives it in the current period. Only used if the parameter
+    /// `weights` fixes the slice for a whole period.
     pub(super) by_weight: Span,
     /// Length of the current period: the reserved period, or temporarily less.
     pub(super) period: Span,
