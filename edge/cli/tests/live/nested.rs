@@ -54,7 +54,7 @@ fn daemon_survives_requests_on_a_host_with_deeply_nested_cgroups() {
     }
     // A reservation that waits for a unit makes the daemon search all cgroups again and again.
     daemon.run("reserve none --cpu 10% --vcpus 1 --for unit:none-of-a-test.service").ended_with(0);
-    let deep = nested.top.ancestors().nth(1).unwrap().join(&unit).join("x/".repeat(100));
+    let deep = nested.deepest.ancestors().nth(LEVELS - 100).unwrap();
     let refused =
         daemon.run(&format!("reserve web --cpu 10% --vcpus 1 --for cgroup:{}", deep.display()));
     assert_ne!(refused.code, Some(0));

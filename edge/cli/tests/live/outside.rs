@@ -177,17 +177,21 @@ fn live_run_reports_requests_to_departed_domain_as_timed_out() {
 fn simulation_only_scenario_feature_is_refused_in_live_run() {
     let Some(live) = live::begin() else { return };
     for (from, to, says) in [
-        ("name = \"web\"\n", "name = \"web\"\nvcpus = 2\n", "with tasks and several vCPUs live"),
+        (
+            "name = \"web\"\n",
+            "name = \"web\"\nvcpus = 2\n",
+            "a domain with tasks and several vCPUs",
+        ),
         (
             "name = \"web\"\n",
             "name = \"web\"\nlive = { command = [\"sleep\", \"9\"] }\n",
-            "a client of a domain with the key `live` live",
+            "a client of a domain with the key `live`",
         ),
     ] {
         let text = scenario("1s", HTTPERF).replace(from, to);
         live.place.write("it.toml", text.as_bytes());
         let ran = live.run(&["run", "it.toml"]).ended_with(3).says("error: it.toml:");
-        ran.says(says).says("hint:  use `slackline sim`");
+        ran.says(says).says("can only be simulated").says("hint:  use `slackline sim`");
     }
     live.nothing_is_left();
 }

@@ -193,6 +193,8 @@ fn whatif_worker_that_dies_or_hangs_leaves_the_daemon_unaffected() {
     assert_eq!(ask().0, 200, "a new worker answers");
     let worker = worker(&daemon);
     assert_eq!(daemon.end().code, Some(0));
-    assert!(!Path::new(&format!("/proc/{worker}")).exists(), "the daemon ends its workers");
+    // A killed worker can end a little later than the daemon.
+    let place = format!("/proc/{worker}");
+    wait_until("the worker of the daemon to end", || !Path::new(&place).exists());
     live.nothing_is_left();
 }
