@@ -83,10 +83,10 @@ pub fn play_target() {
 }
 
 /// Returns a command that runs this test program again in another role. `test` is the name of a
-/// test that ends with `runs_as_ROLE`, and may contain its module.
+/// test that ends with `entry_point_of_helper_ROLE`, and may contain its module.
 pub fn again(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("this program"));
-    let (_, part) = test.rsplit_once("runs_as_").expect("a test that runs as a part");
+    let (_, part) = test.rsplit_once("entry_point_of_helper_").expect("a test with a role");
     command.args(["--exact", test, "--nocapture", "--quiet"]).env(PART, part);
     command
 }
