@@ -293,7 +293,11 @@ fn live_run_with_missing_or_too_few_cpus_is_refused() {
     ] {
         for command in [&["run"][..], &["compare", "--live"]] {
             let arguments = [command, &["it.toml", "--cpus", cpus]].concat();
-            place.run(&arguments).refused(2).says(says).says("use --cpus to name 1 of these CPUs: 0");
+            place
+                .run(&arguments)
+                .refused(2)
+                .says(says)
+                .says("use --cpus to name 1 of these CPUs: 0");
         }
     }
     place.write("two.toml", GOOD.replacen("cpus = 1", "cpus = 2", 1).as_bytes());

@@ -7,8 +7,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,8 +32,9 @@ pub struct Front {
     pub socket: PathBuf,
     /// Requests that the simulated daemon core received and that the test has not read yet.
     asked: Mutex<Receiver<Ask>>,
-    /// The test's end of the link to the front server, on which the test can send events.
-    core: UnixStream,
+    /// The simulated core's end of the link to the front server. The test sends events on it. The
+    /// lock keeps these apart from the answers of the simulated core.
+    core: Arc<Mutex<UnixStream>>,
     _folder: TempDir,
 }
 
@@ -72,8 +73,9 @@ impl Front {
         let sockets = front::FrontSockets { listener, remote, metrics, page };
         thread::spawn(move || front::serve(theirs, sockets, people).unwrap());
         let (tell, asked) = channel();
-        let core = ours.try_clone().unwrap();
-        thread::spawn(move || be_core(ours, says, &tell));
+        let core = Arc::new(Mutex::new(ours.try_clone().unwrap()));
+        let writes = Arc::clone(&core);
+        thread::spawn(move || be_core((ours, &writes), says, &tell));
         Front { socket, asked: Mutex::new(asked), core, _folder: folder }
     }
 
@@ -118,7 +120,7 @@ impl Front {
     /// changes.
     pub fn all_happen(&self, events: impl IntoIterator<Item = Event>) {
         let lines = events.into_iter().flat_map(|event| line(&CoreMessage::Event(event)));
-        (&self.core).write_all(&lines.collect::<Vec<u8>>()).unwrap();
+        self.core.lock().unwrap().write_all(&lines.collect::<Vec<u8>>()).unwrap();
     }
 
     /// Sends bytes and reads until the front server closes the connection. Returns the text and the
@@ -208,7 +210,7 @@ pub fn read_all(stream: &mut UnixStream) -> String {
     String::from_utf8(all).unwrap()
 }
 
-fn be_core(mut stream: UnixStream, says: Says, tell: &Sender<Ask>) {
+fn be_core((mut stream, core): (UnixStream, &Mutex<UnixStream>), says: Says, tell: &Sender<Ask>) {
     let (mut lines, mut part) = (Lines::new(LONGEST_ASKED), [0; 4096]);
     while let Ok(read @ 1..) = stream.read(&mut part) {
         lines.push(&part[..read]);
@@ -222,7 +224,8 @@ fn be_core(mut stream: UnixStream, says: Says, tell: &Sender<Ask>) {
             });
             // The test may have ended and no longer read requests.
             let _ = tell.send(ask);
-            if said.is_some_and(|said| stream.write_all(&line(&said)).is_err()) {
+            let write = |said| core.lock().unwrap().write_all(&line(&said));
+            if said.is_some_and(|said| write(said).is_err()) {
                 return;
             }
         }
