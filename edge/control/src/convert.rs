@@ -490,20 +490,10 @@ mod tests {
         assert_eq!(shortened("größe!", 7), "grö...");
         assert_eq!(shortened("größe!", 6), "gr...");
         let path = "\u{1b}".repeat(5_000);
+        let (name, binding) = ("web".parse().unwrap(), "qemu:web".parse().unwrap());
+        let terms = service::Terms::new(each(1, 10), true, 1).unwrap();
         let listed = ListedReservation {
-            row: service::Row {
-                name: "web".parse().unwrap(),
-                owner: service::Principal::User(0),
-                terms: service::Terms::new(each(1, 10), true, 1).unwrap(),
-                binding: "qemu:web".parse().unwrap(),
-                user: 0,
-                paused: false,
-                gang: None,
-                since: 1,
-                revision: 1,
-                identity: None,
-                by_uuid: None,
-            },
+            row: service::Row::new(name, (service::Principal::User(0), 0), terms, binding),
             state: service::State::Contested,
             reason: Some(service::Reason::Contested(path)),
             served: 1,

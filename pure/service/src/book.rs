@@ -297,19 +297,9 @@ mod tests {
     fn entry(name: &str, domain: u32) -> Entry {
         let each = Reservation::new(Span::from_ms(1), Span::from_ms(10)).unwrap();
         let binding: Binding = format!("qemu:{name}").parse().unwrap();
-        let row = Row {
-            name: name.parse().unwrap(),
-            owner: Principal::User(0),
-            terms: Terms::new(each, true, 1).unwrap(),
-            binding: binding.clone(),
-            user: 0,
-            paused: false,
-            gang: None,
-            since: 1,
-            revision: 1,
-            identity: None,
-            by_uuid: None,
-        };
+        let terms = Terms::new(each, true, 1).unwrap();
+        let name = name.parse().unwrap();
+        let row = Row::new(name, (Principal::User(0), 0), terms, binding.clone());
         Entry::new(row, DomId::new(domain), Standing::Promised(Reason::Absent(binding)))
     }
 

@@ -160,19 +160,8 @@ mod tests {
     }
 
     fn row(owner: Principal, terms: Terms) -> Row {
-        Row {
-            name: "web".parse().unwrap(),
-            owner,
-            terms,
-            binding: "qemu:web".parse().unwrap(),
-            user: 1000,
-            paused: false,
-            gang: None,
-            since: 1,
-            revision: 1,
-            identity: None,
-            by_uuid: None,
-        }
+        let (name, binding) = ("web".parse().unwrap(), "qemu:web".parse().unwrap());
+        Row { since: 1, revision: 1, ..Row::new(name, (owner, 1000), terms, binding) }
     }
 
     #[test]

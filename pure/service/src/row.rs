@@ -41,6 +41,15 @@ pub struct Row {
 }
 
 impl Row {
+    /// Returns a reservation that has not been written to the ledger yet, for a VM of `user` that
+    /// was not scheduled yet.
+    #[must_use]
+    pub fn new(name: Name, (owner, user): (Principal, u32), terms: Terms, binding: Binding) -> Row {
+        let (since, revision, paused) = (0, 0, false);
+        let (gang, identity, by_uuid) = (None, None, None);
+        Row { name, owner, terms, binding, user, paused, gang, since, revision, identity, by_uuid }
+    }
+
     /// Returns true if a VM that was found by the binding of this reservation belongs to the
     /// reservation. The VM must be the one that was scheduled before, or a VM of the same user. A
     /// reservation for root also accepts a VM whose name only root can give.

@@ -120,19 +120,8 @@ mod tests {
     }
 
     fn listed(terms: Terms, reason: Option<Reason>) -> ListedReservation {
-        let row = Row {
-            name: "web".parse().unwrap(),
-            owner: Principal::User(0),
-            terms,
-            binding: "qemu:web".parse().unwrap(),
-            user: 0,
-            paused: false,
-            gang: None,
-            since: 1,
-            revision: 1,
-            identity: None,
-            by_uuid: None,
-        };
+        let (name, binding) = ("web".parse().unwrap(), "qemu:web".parse().unwrap());
+        let row = Row::new(name, (Principal::User(0), 0), terms, binding);
         ListedReservation { row, state: State::Active, reason, served: 1, chosen: None }
     }
 

@@ -493,19 +493,9 @@ mod tests {
     fn awaited(binding: &str, reason: Option<Reason>) -> AwaitedVm {
         let ms = Span::from_ms;
         let each = slackline_units::Reservation::new(ms(1), ms(10)).unwrap();
-        let row = Row {
-            name: "web".parse().unwrap(),
-            owner: slackline_service::Principal::User(64),
-            terms: slackline_service::Terms::new(each, true, 1).unwrap(),
-            binding: binding.parse().unwrap(),
-            user: 64,
-            paused: false,
-            gang: None,
-            since: 1,
-            revision: 1,
-            identity: None,
-            by_uuid: None,
-        };
+        let terms = slackline_service::Terms::new(each, true, 1).unwrap();
+        let (name, owner) = ("web".parse().unwrap(), slackline_service::Principal::User(64));
+        let row = Row::new(name, (owner, 64), terms, binding.parse().unwrap());
         AwaitedVm { row, reason }
     }
 

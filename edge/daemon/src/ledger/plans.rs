@@ -144,19 +144,10 @@ mod tests {
 
     fn row(slice_ms: u64) -> Row {
         let each = Reservation::new(Span::from_ms(slice_ms), Span::from_ms(10)).unwrap();
-        Row {
-            name: "web".parse().unwrap(),
-            owner: Principal::User(7),
-            terms: Terms::new(each, true, 2).unwrap(),
-            binding: "qemu:web".parse().unwrap(),
-            user: 7,
-            paused: false,
-            gang: None,
-            since: 3,
-            revision: slice_ms,
-            identity: None,
-            by_uuid: None,
-        }
+        let (name, binding) = ("web".parse().unwrap(), "qemu:web".parse().unwrap());
+        let terms = Terms::new(each, true, 2).unwrap();
+        let row = Row::new(name, (Principal::User(7), 7), terms, binding);
+        Row { since: 3, revision: slice_ms, ..row }
     }
 
     #[test]

@@ -22,19 +22,10 @@ pub fn identity(started: u64) -> Identity {
 pub fn row(called: &str, seq: u64) -> Row {
     let each =
         Reservation::new(Span::from_ms(2), Span::from_ms(10)).expect("the reservation is valid");
-    Row {
-        name: name(called),
-        owner: Principal::User(1000),
-        terms: Terms::new(each, true, 2).expect("the terms are valid").spread_by_use(true),
-        binding: format!("libvirt:{called}").parse().expect("the binding is valid"),
-        user: 1000,
-        paused: false,
-        gang: None,
-        since: seq,
-        revision: seq,
-        identity: None,
-        by_uuid: None,
-    }
+    let terms = Terms::new(each, true, 2).expect("the terms are valid").spread_by_use(true);
+    let binding = format!("libvirt:{called}").parse().expect("the binding is valid");
+    let row = Row::new(name(called), (Principal::User(1000), 1000), terms, binding);
+    Row { since: seq, revision: seq, ..row }
 }
 
 pub fn event(seq: u64, what: EventKind) -> Event {

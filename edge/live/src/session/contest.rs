@@ -18,6 +18,13 @@ use slackline_linux::thread::ThreadRef;
 /// example, libvirt puts each vCPU into its own cgroup.
 pub(super) const PLACED_WITHIN: Span = Span::from_secs(2);
 
+/// Number of escapes within [`OWN_WITHIN`] for which a target is stopped. A target escapes if it
+/// leaves its CPUs or its cgroup, or takes a priority above all vCPUs. A program that sets the
+/// affinity of its threads only when it starts escapes less often.
+const OWN_AT_MOST: usize = 4;
+/// Time within which a target is stopped if it escapes [`OWN_AT_MOST`] times.
+const OWN_WITHIN: Span = Span::from_secs(10);
+
 /// Record of changes to a member's threads that the session did not order.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
@@ -38,7 +45,7 @@ pub(super) struct Changes {
     /// CPUs to which the session had pinned the member when the change was found.
     pub(super) ordered: Option<CpuSet>,
     /// Times at which the member itself recently escaped, such as by a change of its affinity.
-    pub(super) own: Vec<Time>,
+    own: Vec<Time>,
     /// Time at which a member that was stopped for changing its own affinity too often may run
     /// again. `None` if it is not stopped for that.
     pub(super) stopped_until: Option<Time>,
@@ -61,6 +68,13 @@ impl Changes {
     pub(super) fn begin(&mut self, now: Time, first: Option<Tid>) {
         self.joined = now;
         self.credentials = first.map(Credentials::of).unwrap_or_default();
+    }
+
+    /// Notes that the member itself has escaped. Returns true if it has escaped too often lately.
+    pub(super) fn note_escape(&mut self, now: Time) -> bool {
+        self.own.retain(|&then| now.since(then) < OWN_WITHIN);
+        self.own.push(now);
+        self.own.len() >= OWN_AT_MOST
     }
 
     /// Returns true if the member has joined so recently that the program that started its threads

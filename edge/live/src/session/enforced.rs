@@ -12,9 +12,7 @@ use slackline_units::{Reservation, Span, Time};
 
 use super::contest::{Changes, PLACED_WITHIN, is_of_libvirt};
 use super::finding::ForeignChange;
-use super::outside_changes::{
-    AROUND_INTERVAL, LOOK_INTERVAL, OWN_AT_MOST, OWN_WITHIN, STOPPED_FOR, is_stopped,
-};
+use super::outside_changes::{AROUND_INTERVAL, LOOK_INTERVAL, STOPPED_FOR, is_stopped};
 use crate::mechanism::EnforceTarget;
 use slackline_fence::{Fence, HandoverState, HeldThread};
 use slackline_linux::cgroup::{Credentials, Hierarchies, Surroundings, may_move};
@@ -163,10 +161,7 @@ impl EnforcedWatch {
 
     /// Notes that the thread left its class, and stops the target if it did so too often.
     fn note_escape(&mut self, fence: &mut Fence, now: Time) {
-        let own = &mut self.changes.own;
-        own.retain(|&then| now.since(then) < OWN_WITHIN);
-        own.push(now);
-        if own.len() < OWN_AT_MOST || self.changes.stopped_until.is_some() {
+        if !self.changes.note_escape(now) || self.changes.stopped_until.is_some() {
             return;
         }
         let tid = self.thread.tid();

@@ -42,12 +42,6 @@ pub(super) const AROUND_INTERVAL: Span = Span::from_secs(1);
 /// during a round.
 const AROUND_AT_ONCE: usize = 16;
 
-/// Number of escapes within [`OWN_WITHIN`] for which a target is stopped. A target escapes if it
-/// leaves its CPUs or its cgroup, or takes a priority above all vCPUs. A program that sets the
-/// affinity of its threads only when it starts escapes less often.
-pub(super) const OWN_AT_MOST: usize = 4;
-/// Time within which a target is stopped if it escapes [`OWN_AT_MOST`] times.
-pub(super) const OWN_WITHIN: Span = Span::from_secs(10);
 /// Time for which a target is stopped after it has escaped too often.
 pub(super) const STOPPED_FOR: Span = Span::from_secs(1);
 
@@ -199,10 +193,8 @@ impl Session {
     /// target if it has escaped too often.
     pub(super) fn note_escape(&mut self, id: JoinId) -> Result<(), SessionError> {
         let now = self.host.now();
-        let Some(changes) = self.changes_mut(id) else { return Ok(()) };
-        changes.own.retain(|&then| now.since(then) < OWN_WITHIN);
-        changes.own.push(now);
-        if changes.own.len() < OWN_AT_MOST { Ok(()) } else { self.stop_for_a_while(id) }
+        let is_too_often = self.changes_mut(id).is_some_and(|changes| changes.note_escape(now));
+        if is_too_often { self.stop_for_a_while(id) } else { Ok(()) }
     }
 
     /// Stops a member for [`STOPPED_FOR`], unless it is paused or stopped already.

@@ -260,19 +260,7 @@ impl Service {
         let vcpus = vcpus.ok_or_else(|| Refusal::VcpusUnknown { what: binding.clone() })?;
         let terms = new_terms(target, *amount, vcpus)?;
         check_run(asked, None, terms)?;
-        let row = Row {
-            name: name.clone(),
-            owner: asked.principal,
-            terms,
-            binding,
-            user,
-            paused: false,
-            gang: None,
-            since: 0,
-            revision: 0,
-            identity: None,
-            by_uuid: None,
-        };
+        let row = Row::new(name.clone(), (asked.principal, user), terms, binding);
         Ok(Step::Create { row })
     }
 

@@ -68,19 +68,8 @@ impl Service {
         check_run(asked, None, terms)?;
         self.afford(asked.principal, name, terms)?;
         self.check_vcpus(asked, name, terms)?;
-        let mut row = Row {
-            name: name.clone(),
-            owner: asked.principal,
-            terms,
-            binding,
-            user,
-            paused: false,
-            gang: None,
-            since: 0,
-            revision: 0,
-            identity: machine.as_ref().map(|machine| machine.identity),
-            by_uuid: None,
-        };
+        let mut row = Row::new(name.clone(), (asked.principal, user), terms, binding);
+        row.identity = machine.as_ref().map(|machine| machine.identity);
         row.note_uuid(machine.as_ref());
         Ok((row, machine))
     }

@@ -238,23 +238,24 @@ fn task_woken_by_guest_vcpu_runs_on_idle_sibling_vcpu() {
     assert!(is_near, "{first} {second}, expected {expected:?}");
 }
 
+/// A guest with two vCPUs that answers packets. Two clients send it their first packets after 100
+/// and 200 us.
+const TWO_PINGS: &str = "\
+    [driver]\ndomain = 'dom0'\nreceive = '1us'\nsend = '1us'\n[nic]\n\
+    [[domain]]\nname = 'dom0'\ncpus = [0]\n\
+    [[domain]]\nname = 'guest'\nvcpus = 2\ncpus = [1, 2]\n\
+    kernel = { receive = '200us', send = '1us' }\n\
+    work = { kind = 'echo', each = '300us' }\n\
+    [[client]]\nkind = 'ping'\nto = 'guest'\ndelay = '100us'\nevery = '1s'\n\
+    [[client]]\nkind = 'ping'\nto = 'guest'\ndelay = '200us'\nevery = '1s'\n";
+
 /// Two packets reach the driver after 100.72 and 200.72 us, and the driver handles each in 1 us.
 /// The guest's first vCPU handles one after the other, in 200 us each. After the first packet it
 /// wakes the server's task. At that instant the second vCPU wakes, and it computes until the end of
 /// the run.
 #[test]
 fn woken_sibling_vcpu_runs_the_task_without_delay() {
-    let records = records(
-        "601us",
-        "cpus = 3",
-        "[driver]\ndomain = 'dom0'\nreceive = '1us'\nsend = '1us'\n[nic]\n\
-         [[domain]]\nname = 'dom0'\ncpus = [0]\n\
-         [[domain]]\nname = 'guest'\nvcpus = 2\ncpus = [1, 2]\n\
-         kernel = { receive = '200us', send = '1us' }\n\
-         work = { kind = 'echo', each = '300us' }\n\
-         [[client]]\nkind = 'ping'\nto = 'guest'\ndelay = '100us'\nevery = '1s'\n\
-         [[client]]\nkind = 'ping'\nto = 'guest'\ndelay = '200us'\nevery = '1s'\n",
-    );
+    let records = records("601us", "cpus = 3", TWO_PINGS);
     let of = |record: &Record| match *record {
         Record::Ran { vcpu, from, to, .. } if vcpu.domain().number() == 1 => {
             Some((vcpu.number(), from.ns(), to.ns()))
@@ -272,17 +273,7 @@ fn woken_sibling_vcpu_runs_the_task_without_delay() {
 /// 200 us.
 #[test]
 fn second_vcpu_task_wakes_blocked_first_vcpu_to_send_answer() {
-    let records = records(
-        "2ms",
-        "cpus = 3",
-        "[driver]\ndomain = 'dom0'\nreceive = '1us'\nsend = '1us'\n[nic]\n\
-         [[domain]]\nname = 'dom0'\ncpus = [0]\n\
-         [[domain]]\nname = 'guest'\nvcpus = 2\ncpus = [1, 2]\n\
-         kernel = { receive = '200us', send = '1us' }\n\
-         work = { kind = 'echo', each = '300us' }\n\
-         [[client]]\nkind = 'ping'\nto = 'guest'\ndelay = '100us'\nevery = '1s'\n\
-         [[client]]\nkind = 'ping'\nto = 'guest'\ndelay = '200us'\nevery = '1s'\n",
-    );
+    let records = records("2ms", "cpus = 3", TWO_PINGS);
     let done = |record: &Record| match *record {
         Record::Job { done, .. } => Some((done - Time::START).ns()),
         _ => None,
