@@ -34,7 +34,7 @@ pub use predictions::{Prediction, PredictionOutcome, PredictionRecord};
 pub use problem::{Kind, NoRoom, OverBudget, Problem};
 pub use replies::{
     Account, AppliedChange, Clock, Cost, Cpu, Delivery, Event, Health, Host, MOST_ACCOUNTS,
-    Machine, Overload, Reservation, Room, RoomOn, State, Thread, money,
+    Machine, OMITTED, Overload, Reservation, Room, RoomOn, State, Thread, money,
 };
 pub use requests::{
     Apply, Change, GangWord, Mechanism, NAME, RequestedMechanism, ReservationParameters, name_hint,

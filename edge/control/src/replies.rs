@@ -201,6 +201,9 @@ pub fn money(millionths: u64) -> String {
     format!("{}.{}", millionths / 1_000_000, &part[..kept])
 }
 
+/// Kind of an entry in a list of VMs that stands for VMs that are not listed.
+pub const OMITTED: &str = "omitted";
+
 /// A VM that can have a reservation: a guest, container, unit, cgroup or process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -208,7 +211,8 @@ pub struct Machine {
     /// Name that the owner gave the VM, without control characters. Empty if it has no name.
     pub name: String,
     /// Kind of the VM: `libvirt`, `qemu`, `firecracker`, `cloud-hypervisor`, `crosvm`, `kvmtool`,
-    /// `container`, `unit`, `cgroup` or `process`.
+    /// `container`, `unit`, `cgroup` or `process`. An entry of the kind `omitted` is no VM. It says
+    /// in `why` how many VMs of the owner `uid` are not listed.
     pub kind: String,
     /// Binding by which a reservation refers to this VM.
     pub binding: String,

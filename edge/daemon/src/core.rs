@@ -39,6 +39,7 @@ mod socket;
 mod systemd;
 mod tally;
 mod timeline;
+mod vm_list;
 mod whatif;
 mod wire;
 

@@ -11,6 +11,7 @@
 //! the process while it reads, and checks at the end that the process still exists.
 
 mod absent;
+mod all;
 mod around;
 mod by_name;
 mod called;
@@ -20,7 +21,6 @@ mod line;
 mod process;
 mod shown;
 
-use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -36,6 +36,7 @@ use slackline_service::{Binding, BindingKind, Identity};
 use crate::monitors::{self, NotTold};
 
 pub use absent::Absent;
+pub use all::{MachineList, find_all, list_all};
 pub(crate) use around::Around;
 use by_name::{Asks, found_by_name};
 use called::{MachineIdentity, called, is_called};
@@ -222,36 +223,6 @@ impl Machine {
     }
 }
 
-/// Returns all VMs, containers and services of this host that may be scheduled, sorted by kind and
-/// name. The search asks no monitor, so a QEMU whose threads have no names is listed without vCPUs.
-/// A VM whose vCPUs cannot be found is listed with the reason.
-///
-/// A machine that has just started or is ending may be missing. A listed machine may have ended
-/// since, which [`find`] checks.
-///
-/// # Errors
-/// If procfs is not mounted.
-pub fn find_all() -> Result<Vec<Machine>, Absent> {
-    let mut found = Vec::new();
-    let mut known = BTreeMap::new();
-    for pid in all()? {
-        // A process that has ended meanwhile is left out.
-        let Ok(Some(process)) = Process::read(pid) else { continue };
-        let groups = process.groups().unwrap_or_default();
-        if let Some(said) = line::read(&process.line)
-            && let Ok(Some(machine)) = named_machine(&process, &said, &groups)
-        {
-            found.push(machine);
-        }
-        if let Some(group) = groups::unified(&groups).and_then(groups::known) {
-            known.entry(group.group.clone()).or_insert(group);
-        }
-    }
-    found.extend(known.into_values().filter_map(|known| group_of(&known)));
-    found.sort_by(|a, b| (a.kind, &a.name, a.identity).cmp(&(b.kind, &b.name, b.identity)));
-    Ok(found)
-}
-
 /// Returns the machine to which a binding refers.
 ///
 /// A VM is returned with its vCPU threads. A QEMU may be asked for them over QMP, which can take
@@ -413,7 +384,7 @@ fn found_process(binding: &Binding, pid: Tid, asks: Asks<'_>) -> Result<FoundMac
         // counts as new.
         all_threads = threads_of(pid)?;
         let started = process.started().map_err(|source| unreadable(pid, "stat", source))?;
-        threads = monitors::ask(pid, started).map_err(|why| match why {
+        threads = monitors::ask(pid, started, user).map_err(|why| match why {
             NotTold::Failed(error) => error.into(),
             NotTold::Silent(why, left) => Absent::Silent { why, left },
         })?;
@@ -500,6 +471,11 @@ fn described(
     let vcpus = threads.iter().filter_map(|thread| vcpu(pid, *thread)).collect();
     let MachineIdentity { kind, name, uuid } = called;
     let owner = process.owner()?;
+    // A program that the process has executed since, such as `sudo`, can have other rights than the
+    // user who wrote the command line.
+    if kind != Kind::Process && !process.has_same_line()? {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
     let is_vouched = kind == Kind::Libvirt;
     Ok(Machine {
         kind,

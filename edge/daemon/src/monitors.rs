@@ -1,15 +1,22 @@
 //! Record of VM monitors (such as QEMU) that do not answer, or answer wrongly after some time.
 //! Asking such a monitor takes up to two seconds, so it is not asked again for some time. That time
 //! grows with each failure.
+//!
+//! The path of a monitor's socket comes from the VM's user. It can lead to a file system that the
+//! same user serves, and there `connect` can block forever. So a thread of its own asks each
+//! monitor, and that thread is abandoned if it does not end in time.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::StartTime;
 use slackline_linux::with_causes;
-use slackline_live::vcpus::{FindError, VcpuThread, find};
+use slackline_live::vcpus::{FindError, VcpuThread, find_of_user};
 
 /// Time for which a monitor is not asked after its first failure. It doubles with each failure.
 const FIRST_REST: Duration = Duration::from_secs(5);
@@ -19,6 +26,16 @@ const LONGEST_REST: Duration = Duration::from_secs(60);
 
 /// Time from which a failed attempt to ask a monitor counts as slow.
 const SLOW: Duration = Duration::from_millis(200);
+
+/// Time after which a thread that asks a monitor is abandoned. An attempt on an ordinary file
+/// system takes at most two seconds.
+const ABANDONED_AFTER: Duration = Duration::from_secs(3);
+
+/// Maximum number of abandoned threads. Beyond it, only monitors of root are asked.
+const MOST_ABANDONED: usize = 32;
+
+/// Stack size in bytes of a thread that asks a monitor.
+const STACK: usize = 1 << 18;
 
 /// Maximum number of silent monitors that are remembered. The monitor that may be asked again
 /// soonest is forgotten first.
@@ -49,15 +66,89 @@ pub(crate) enum NotTold {
     Failed(FindError),
 }
 
-/// Finds the vCPU threads of a process. Asks its monitor if thread names do not show them.
-pub(crate) fn ask(pid: Tid, started: StartTime) -> Result<Vec<VcpuThread>, NotTold> {
+/// Number of abandoned threads that have not ended, by the user of the VM.
+static ABANDONED: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
+
+/// Reason why an attempt to ask a monitor gave no result.
+#[derive(Debug)]
+enum Unended {
+    /// The attempt took too long, and its thread was abandoned.
+    Abandoned,
+    /// There are abandoned threads of the user, or too many of all users.
+    NotBegun,
+    /// The thread could not be started.
+    NoThread(io::Error),
+}
+
+/// Calls `work` on a thread of its own, which counts for this user. The thread is abandoned if it
+/// takes longer than `patience`. A user with an abandoned thread gets no other until it ends.
+fn work_within<T: Send + 'static>(
+    user: u32,
+    patience: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Unended> {
+    let abandoned = || ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_full = {
+        let all = abandoned();
+        user != 0 && all.values().sum::<usize>() >= MOST_ABANDONED || all.contains_key(&user)
+    };
+    if is_full {
+        return Err(Unended::NotBegun);
+    }
+    let (tell, told) = channel();
+    let body = move || {
+        let result = work();
+        // The receiver is dropped while the lock is held, so the thread is counted by now.
+        let mut all = abandoned();
+        if tell.send(result).is_err() {
+            match all.get_mut(&user) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => drop(all.remove(&user)),
+            }
+        }
+    };
+    let thread = Builder::new().name("slackline-monitor".into()).stack_size(STACK);
+    thread.spawn(body).map_err(Unended::NoThread)?;
+    if let Ok(result) = told.recv_timeout(patience) {
+        return Ok(result);
+    }
+    let mut all = abandoned();
+    match told.try_recv() {
+        Ok(result) => Ok(result),
+        Err(_) => {
+            *all.entry(user).or_default() += 1;
+            drop(told);
+            Err(Unended::Abandoned)
+        }
+    }
+}
+
+/// Finds the vCPU threads of a process of this user. Asks its monitor if thread names do not show
+/// them.
+pub(crate) fn ask(pid: Tid, started: StartTime, user: u32) -> Result<Vec<VcpuThread>, NotTold> {
     let silent = || SILENT.lock().unwrap_or_else(PoisonError::into_inner);
     let process = (pid, started);
     if let Some((why, left)) = silent().left(process, Instant::now()) {
         return Err(NotTold::Silent(why.to_owned(), left));
     }
     let began = Instant::now();
-    let found = find(pid.raw());
+    let found = work_within(user, ABANDONED_AFTER, move || find_of_user(pid.raw(), Some(user)));
+    let found = match found {
+        Ok(found) => found,
+        Err(Unended::NoThread(source)) => {
+            let path = format!("/proc/{pid}").into();
+            return Err(NotTold::Failed(FindError::Unreadable { path, source }));
+        }
+        Err(unended) => {
+            let why = match unended {
+                Unended::Abandoned => "a query to its monitor did not end",
+                _ => "another query to a monitor of its user did not end",
+            };
+            let why = format!("cannot ask process {pid} of uid {user} for its vCPUs: {why}");
+            silent().note(process, Some(why.clone()), Instant::now());
+            return Err(NotTold::Silent(why, FIRST_REST));
+        }
+    };
     // A quick failure costs little, and may end soon: a VM that starts has no socket yet.
     let failure = found.as_ref().err().filter(|_| began.elapsed() >= SLOW);
     let why = failure.map(|error| cut(&with_causes(error)));
@@ -188,16 +279,43 @@ mod tests {
 
     #[test]
     fn slowly_failing_qmp_monitor_is_not_asked_again_at_once() {
-        let slow = Duration::from_millis(300);
+        let (slow, own) = (Duration::from_millis(300), rustix::process::getuid().as_raw());
         for (delay, is_remembered) in [(slow, true), (Duration::ZERO, false)] {
             let (mut child, (pid, started)) = qemu("x\n", delay);
-            let first = ask(pid, started).unwrap_err();
+            let first = ask(pid, started, own).unwrap_err();
             assert!(matches!(first, NotTold::Failed(FindError::Qmp { .. })), "{first:?}");
-            let second = ask(pid, started).unwrap_err();
+            let second = ask(pid, started, own).unwrap_err();
             assert_eq!(matches!(second, NotTold::Silent(..)), is_remembered, "{second:?}");
             assert_eq!(last_failure(pid, started).is_some(), is_remembered);
             child.kill().unwrap();
             child.wait().unwrap();
         }
+    }
+    #[test]
+    fn monitor_is_not_asked_if_process_runs_as_another_user() {
+        let (mut child, (pid, started)) = qemu("x\n", Duration::ZERO);
+        let other = rustix::process::getuid().as_raw() + 1;
+        let refused = ask(pid, started, other).unwrap_err();
+        assert!(matches!(refused, NotTold::Failed(FindError::Changed { .. })), "{refused:?}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn user_with_abandoned_monitor_thread_gets_no_other_thread() {
+        let (user, other, patience) = (4_000_000, 4_000_001, Duration::from_millis(20));
+        let (release, held) = channel::<()>();
+        let blocked = work_within(user, patience, move || held.recv().is_ok());
+        assert!(matches!(blocked, Err(Unended::Abandoned)), "{blocked:?}");
+        let second = work_within(user, patience, || true);
+        assert!(matches!(second, Err(Unended::NotBegun)), "{second:?}");
+        let wait = Duration::from_secs(20);
+        assert!(work_within(other, wait, || true).unwrap(), "other users are served");
+        drop(release);
+        let is_served = || work_within(user, wait, || true).is_ok();
+        assert!((0..500).any(|_| {
+            std::thread::sleep(Duration::from_millis(10));
+            is_served()
+        }));
     }
 }

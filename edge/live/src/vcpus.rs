@@ -23,6 +23,7 @@
 
 mod command_line;
 mod connecting;
+mod owner;
 pub mod qemu_options;
 
 use std::fs::File;
@@ -34,17 +35,13 @@ use std::path::{Path, PathBuf};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
 use serde_json::Value;
 
 use slackline_linux::sys::OwnerRights;
 use slackline_units::is_unseen;
 
 pub use command_line::{LONGEST_LINE, find_qmp_socket};
-use connecting::{check_peer, connect, failed_to_connect};
+use connecting::{check_peer, connect, failed_to_connect, set_alarm};
 
 /// Timeout of a whole conversation with a monitor, in seconds. QEMU answers within milliseconds,
 /// even when it emulates the CPU. A longer time means that the process is stopped, or that another
@@ -157,13 +154,19 @@ pub enum FindError {
         /// Id of the second of the two threads.
         second: i32,
     },
-    /// The process acts as several users at once, as a set-user-id program does. So no file named
-    /// on its command line is opened.
+    /// The process acts as several users at once, or it runs a set-user-id program of root. So no
+    /// file named on its command line is opened.
     #[error(
         "cannot ask the monitor of process {pid}: real, effective and saved user ids of the \
-         process differ"
+         process differ, or its program is set-user-id"
     )]
     SeveralUsers {
+        /// Id of the process.
+        pid: i32,
+    },
+    /// The user of the process changed during the search, so its monitor was not asked.
+    #[error("cannot ask the monitor of process {pid}: the user of the process changed")]
+    Changed {
         /// Id of the process.
         pid: i32,
     },
@@ -202,6 +205,7 @@ impl FindError {
             ),
             Self::NotItsThread { .. }
             | Self::SeveralUsers { .. }
+            | Self::Changed { .. }
             | Self::Qmp { .. }
             | Self::LongLine { .. } => {
                 Some("start QEMU with `-name NAME,debug-threads=on`, which needs no monitor")
@@ -298,13 +302,21 @@ pub enum QmpError {
 /// # Errors
 /// If the process cannot be examined, or neither names nor a monitor identify its vCPU threads.
 pub fn find(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
+    find_of_user(pid, None)
+}
+
+/// Finds the vCPU threads as [`find`] does. If `user` is given, the monitor is asked only if the
+/// process runs as that user.
+///
+/// # Errors
+/// As for [`find`], and [`FindError::Changed`] if the process runs as another user.
+pub fn find_of_user(pid: i32, user: Option<u32>) -> Result<Vec<VcpuThread>, FindError> {
     let process = Process::open(pid)?;
     let named = process.named_vcpus()?;
     if !named.is_empty() {
         return Ok(named);
     }
-    let socket = process.qmp_socket()?.ok_or(FindError::NotFound { pid })?;
-    let rights = process.rights()?;
+    let (socket, rights) = process.monitor(user)?;
     let told = ask_for_vcpus(&socket, Some((pid, &rights)))
         .map_err(|source| FindError::Qmp { socket: socket.clone(), source })?;
     // The user who starts a VM chooses which program answers on that socket. The program must not
@@ -404,11 +416,6 @@ impl Process {
             Ok(threads)
         };
         list().map_err(|errno| self.unreadable("task", errno.into()))
-    }
-
-    fn rights(&self) -> Result<OwnerRights, FindError> {
-        let status = self.read("status")?;
-        OwnerRights::parse(&status).ok_or(FindError::SeveralUsers { pid: self.pid })
     }
 
     fn has_thread(&self, tid: i32) -> bool {
@@ -587,12 +594,4 @@ impl Monitor {
         }
         Err(QmpError::TooLate { awaited, events: self.events, received: excerpt(&self.received) })
     }
-}
-
-fn set_alarm() -> rustix::io::Result<OwnedFd> {
-    let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
-    let seconds = |tv_sec| Timespec { tv_sec, tv_nsec: 0 };
-    let after = Itimerspec { it_interval: seconds(0), it_value: seconds(PATIENCE_SECONDS.into()) };
-    timerfd_settime(&alarm, TimerfdTimerFlags::empty(), &after)?;
-    Ok(alarm)
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use slackline_control::client::Client;
 use slackline_control::{
-    AppliedChange, AppliedPlan, Canary, Length, Machine, PlannedChange, Prediction, Reservation,
-    ReservationParameters,
+    AppliedChange, AppliedPlan, Canary, Length, Machine, OMITTED, PlannedChange, Prediction,
+    Reservation, ReservationParameters,
 };
 use slackline_units::Span;
 use toml::de::{DeTable, DeValue};
@@ -211,8 +211,12 @@ fn complete_new(
         return Ok(());
     }
     let (machines, _) = client.find(None)?;
+    let is_cut = machines.iter().any(|machine| machine.kind == OMITTED);
     for (name, wanted) in incomplete {
-        let machine = vm_of(file, name, wanted, &machines)?;
+        let sought = wanted.binding.as_deref().unwrap_or(name);
+        let more = if is_cut { client.find(Some(sought))?.0 } else { Vec::new() };
+        let machines = if is_cut { &more } else { &machines };
+        let machine = vm_of(file, name, wanted, machines)?;
         wanted.binding.get_or_insert_with(|| machine.binding.clone());
         let vcpus = u16::try_from(machine.vcpus.len().max(1)).unwrap_or(u16::MAX);
         wanted.vcpus.get_or_insert(vcpus);

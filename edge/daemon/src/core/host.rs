@@ -22,10 +22,11 @@ use slackline_units::{CpuShare, DomId, Span, Time};
 use super::costs::Costs;
 use super::flight::Flight;
 use super::front_process::FrontProcess;
-use super::lookups::{Lookups, MOST_WAITING, TooMany, sought_text};
+use super::lookups::{Lookups, MOST_WAITING, TooMany};
 use super::scheduler::Scheduler;
 use super::scout::{AwaitedVm, Listing, LookupResult, ReservedVm, Scout, VmUsers};
 use super::tally::Tally;
+use super::vm_list;
 use super::whatif::Whatifs;
 use super::wire::{self, Rest};
 use slackline_linux::with_causes;
@@ -373,28 +374,21 @@ impl Host {
         (asked, machines): (&ClientRequest, &Listing),
         service: &Service,
     ) {
-        let (ticket, text) = (asked.ticket, sought_text(&asked.request).unwrap_or_default());
+        let ticket = asked.ticket;
         let is_tenant = asked.role == Some(Role::Tenant);
         let own: Option<BTreeSet<String>> = is_tenant.then(|| {
             let rows = service.listed().map(|(_, listed)| listed.row);
             rows.filter(|row| asked.owns(row)).map(|row| row.name.to_string()).collect()
         });
         let knows = |name: &str| own.as_ref().is_none_or(|own| own.contains(name));
-        let another = || wire::ANOTHER.to_owned();
+        let reserved = |machine: &find::Machine| {
+            let name = self.scheduler.name_of(machine.identity)?;
+            Some(if knows(&name) { name } else { wire::ANOTHER.to_owned() })
+        };
         let line = match machines.as_ref() {
             Ok(machines) => {
-                let is_seen = |machine: &find::Machine| !is_tenant || asked.may_have(machine.owner);
-                let fits = |machine: &control::Machine| {
-                    machine.name.contains(text) || machine.binding.contains(text)
-                };
-                let machines = machines.iter().map(|(machine, uses)| {
-                    let reserved = self.scheduler.name_of(machine.identity);
-                    let reserved = reserved.map(|name| if knows(&name) { name } else { another() });
-                    let shown = wire::machine(machine, reserved, *uses);
-                    if is_seen(machine) { shown } else { wire::hidden_machine(shown) }
-                });
-                let machines = machines.filter(fits);
-                wire::answered(ticket, link::Answer::Machines(machines.collect()))
+                let list = vm_list::answer(asked, machines, reserved);
+                wire::answered(ticket, link::Answer::Machines(list))
             }
             Err(absent) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(absent))),
         };

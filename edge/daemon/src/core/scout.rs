@@ -23,9 +23,10 @@ use slackline_live::vcpus::FindError;
 use slackline_service::{Binding, BindingKind, Identity, LookError, Name, Reason, Row, VmLookup};
 use slackline_units::{DomId, Span};
 
+use super::vm_list::{MOST_SEARCHED, VmList};
 use crate::find::{
-    Absent, Around, FoundMachine, Kind, Machine, find_all, find_at_once, find_for, find_of,
-    named_for,
+    Absent, Around, FoundMachine, Kind, Machine, MachineList, find_at_once, find_for, find_of,
+    list_all, named_for,
 };
 
 /// Stack size of the scout (the thread that looks for VMs), in bytes. All of the stack is locked
@@ -173,9 +174,8 @@ pub(super) enum ScoutFinding {
     Looked(LookupResult),
 }
 
-/// All VMs, each with the CPU time that it uses, in millionths of one CPU. The use is `None` if it
-/// cannot be measured. The error is the reason why VMs cannot be listed.
-pub(super) type Listing = Arc<Result<Vec<(Machine, Option<u32>)>, Absent>>;
+/// All VMs. The error is the reason why VMs cannot be listed.
+pub(super) type Listing = Arc<Result<VmList, Absent>>;
 
 /// Handle of the scout: the thread that looks for VMs.
 pub(super) struct Scout {
@@ -258,7 +258,13 @@ fn carry_out(order: Order, tell: &(impl Fn(ScoutFinding) + Sync)) {
             look_around(&waiting, &held, tell);
             tell(ScoutFinding::Around);
         }
-        Order::Find => tell(ScoutFinding::Machines(Arc::new(find_all().map(with_use)))),
+        Order::Find => {
+            let list = list_all(MOST_SEARCHED).map(|MachineList { machines, omitted }| VmList {
+                vms: with_use(machines),
+                omitted,
+            });
+            tell(ScoutFinding::Machines(Arc::new(list)));
+        }
         Order::Look(wanted, users) => tell(ScoutFinding::Looked(look(wanted, &users))),
     }
 }

@@ -6,7 +6,9 @@ use std::time::SystemTime;
 use slackline_control::link::{Answer, Ask, CallerIdentity, CoreMessage, Request};
 use slackline_control::{self as control, Kind, Problem, WhatIf, convert};
 use slackline_linux::sys::Tid;
-use slackline_service::{ClientRequest, Event, Key, Name, Principal, Reason, Role, Ticket, Verb};
+use slackline_service::{
+    ClientRequest, Event, Key, Name, Principal, Reason, Role, Terms, Ticket, Verb,
+};
 use slackline_units::{Reservation, Span, Time};
 
 use super::access::{Access, Change, Rights};
@@ -202,7 +204,7 @@ pub(super) fn machine(
         uid: machine.owner,
         pid,
         cpu_ppm: uses,
-        vcpus: vcpus.collect(),
+        vcpus: vcpus.take(MOST_VCPUS).collect(),
         reserved,
         why: machine.why.as_deref().map(|why| convert::shortened(why, convert::LONGEST_WHY)),
         name: convert::shortened(&machine.name, LONGEST_NAME),
@@ -210,7 +212,10 @@ pub(super) fn machine(
 }
 
 /// Maximum length of the name of a listed VM, in bytes. Any user can give a VM a longer name.
-const LONGEST_NAME: usize = 255;
+pub(super) const LONGEST_NAME: usize = 255;
+
+/// Maximum number of vCPUs of a listed VM. A VM with more cannot have a reservation.
+pub(super) const MOST_VCPUS: usize = Terms::MOST_VCPUS as usize;
 
 /// Text that a tenant sees in place of the name of another user's VM.
 pub(super) const ANOTHER: &str = "another VM";

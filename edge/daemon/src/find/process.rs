@@ -23,9 +23,17 @@ impl Process {
     /// # Errors
     /// `NotFound` or `ESRCH` if there is no such process.
     pub(super) fn read(pid: Tid) -> io::Result<Option<Process>> {
-        let mut line = Vec::new();
-        File::open(format!("/proc/{pid}/cmdline"))?.take(LONGEST_LINE).read_to_end(&mut line)?;
+        let line = read_line(pid)?;
         Ok((!line.is_empty()).then_some(Process { pid, line }))
+    }
+
+    /// Returns true if the process still has the command line that was read. A process that
+    /// executes another program gets another command line, and can get other user ids.
+    ///
+    /// # Errors
+    /// `NotFound` or `ESRCH` if there is no such process.
+    pub(super) fn has_same_line(&self) -> io::Result<bool> {
+        Ok(read_line(self.pid)? == self.line)
     }
 
     /// Returns the text of the file `/proc/PID/cgroup` of the process.
@@ -44,6 +52,13 @@ impl Process {
         let status = fs::read(format!("/proc/{}/status", self.pid))?;
         owner(&status).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
+}
+
+/// Reads the command line of a process, at most [`LONGEST_LINE`] bytes.
+fn read_line(pid: Tid) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    File::open(format!("/proc/{pid}/cmdline"))?.take(LONGEST_LINE).read_to_end(&mut line)?;
+    Ok(line)
 }
 
 /// Parses the user id in the text of a `status` file. A process with several different user ids
@@ -125,4 +140,31 @@ fn parent(stat: &[u8]) -> Option<Tid> {
 fn runs_our_program(pid: Tid) -> io::Result<bool> {
     let (its, ours) = (fs::metadata(format!("/proc/{pid}/exe"))?, fs::metadata("/proc/self/exe")?);
     Ok((its.dev(), its.ino()) == (ours.dev(), ours.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn process_that_executed_another_program_has_another_command_line() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo @; read line; exec sleep 60"]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 2]).unwrap();
+        let process = Process::read(Tid::new(i32::try_from(child.id()).unwrap()).unwrap());
+        let process = process.unwrap().unwrap();
+        assert!(process.has_same_line().unwrap());
+        child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        let is_changed = || !process.has_same_line().unwrap();
+        assert!((0..500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            is_changed()
+        }));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }

@@ -1,6 +1,7 @@
 //! Connecting to a QEMU monitor, and checking which process listens on its socket.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -8,6 +9,10 @@ use std::time::Duration;
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 
 use super::{PATIENCE_SECONDS, QmpError};
 
@@ -43,4 +48,13 @@ pub(super) fn check_peer(stream: &UnixStream, pid: i32, uid: u32) -> Result<(), 
         return Ok(());
     }
     Err(QmpError::Stranger { pid: its_pid, uid: its_uid })
+}
+
+/// Returns a timer that expires at the end of the timeout of a whole conversation.
+pub(super) fn set_alarm() -> rustix::io::Result<OwnedFd> {
+    let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+    let seconds = |tv_sec| Timespec { tv_sec, tv_nsec: 0 };
+    let after = Itimerspec { it_interval: seconds(0), it_value: seconds(PATIENCE_SECONDS.into()) };
+    timerfd_settime(&alarm, TimerfdTimerFlags::empty(), &after)?;
+    Ok(alarm)
 }

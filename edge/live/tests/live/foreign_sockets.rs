@@ -170,3 +170,34 @@ fn root_socket_behind_changing_monitor_symlink_receives_no_data() {
     });
     assert!(connected > 0, "the link leads to root's socket at least once");
 }
+
+/// A set-user-id program of root runs entirely as root, but any user can write its command line.
+#[test]
+fn monitor_named_by_set_user_id_program_of_root_is_not_asked() {
+    let python = std::fs::canonicalize("/usr/bin/python3");
+    let (true, Ok(python)) = (rustix::process::geteuid().is_root(), python) else {
+        return println!("skipped: needs root and python3");
+    };
+    let folder = tempfile::tempdir().expect("a folder for the socket");
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("own folder");
+    let (socket, program) = (folder.path().join("root-only"), folder.path().join("program"));
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    std::fs::set_permissions(&socket, Permissions::from_mode(0o600)).expect("root's socket");
+    listener.set_nonblocking(true).expect("a listener");
+    std::fs::copy(python, &program).expect("a copy of python3");
+    std::fs::set_permissions(&program, Permissions::from_mode(0o4755)).expect("own program");
+    let mut command = Command::new(&program);
+    let code = "import os, time; os.setuid(0); print('@', flush=True); time.sleep(60)";
+    let monitor = format!("unix:{},server=on,wait=off", socket.display());
+    command.arg0("qemu-system-x86_64").args(["-I", "-c", code, "-qmp", &monitor]);
+    command.uid(65_534).gid(65_534).stdout(std::process::Stdio::piped());
+    let mut stranger = Stranger(command.spawn().expect("a process of nobody"));
+    let mut up = [0; 2];
+    let out = stranger.0.stdout.as_mut().expect("a pipe");
+    if std::io::Read::read_exact(out, &mut up).is_err() {
+        return println!("skipped: the file system ignores set-user-id bits");
+    }
+    let refused = find(stranger.pid()).expect_err("root did not write the command line");
+    assert!(matches!(refused, FindError::SeveralUsers { .. }), "{refused:?}");
+    assert!(listener.accept().is_err(), "no connection is made");
+}
