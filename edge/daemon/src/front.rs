@@ -51,6 +51,7 @@ use sessions::Sessions;
 pub use openapi::built;
 pub use page::{PageSite, TIMELINE_SCRIPT};
 pub use pages::STORED;
+pub use peer::LoopbackPeers;
 pub use sessions::SessionTimes;
 pub use tls::{TlsError, TlsFiles};
 
@@ -98,9 +99,10 @@ fn begin(tls: Option<&TlsFiles>, others: OtherSockets) -> io::Result<()> {
         Ok::<_, io::Error>(PageSite { listener, address, times: SessionTimes::USUAL })
     });
     let page = page.transpose()?;
+    let peers = LoopbackPeers::open();
     give_up_rights()?;
     calls::leave_few()?;
-    serve(link, FrontSockets { listener, remote, metrics, page }, people)
+    serve(link, FrontSockets { listener, remote, metrics, page, peers }, people)
 }
 
 /// Sockets on which the front process listens.
@@ -114,6 +116,8 @@ pub struct FrontSockets {
     pub metrics: Option<TcpListener>,
     /// Loopback socket for browsers. `None` if no socket serves the web page.
     pub page: Option<PageSite>,
+    /// Finder of the users of loopback connections.
+    pub peers: LoopbackPeers,
 }
 
 /// Listening socket for other hosts, with its TLS configuration.
@@ -140,7 +144,7 @@ pub fn give_up_rights() -> io::Result<()> {
 /// If a descriptor is of the wrong kind, or a message from the core cannot be parsed.
 pub fn serve(
     link: UnixStream,
-    FrontSockets { listener, remote, metrics, page }: FrontSockets,
+    FrontSockets { listener, remote, metrics, page, peers }: FrontSockets,
     people: People,
 ) -> io::Result<()> {
     link.set_nonblocking(true)?;
@@ -157,6 +161,7 @@ pub fn serve(
             has_page: page.is_some(),
             page: page.as_ref().map(|site| site.address),
             sessions: Mutex::new(Sessions::new(times)),
+            peers,
         });
         tokio::select! {
             ended = core => ended,
@@ -178,4 +183,5 @@ struct Front {
     /// Loopback address of the web page. `None` if no socket serves the page.
     page: Option<SocketAddr>,
     sessions: Mutex<Sessions>,
+    peers: LoopbackPeers,
 }

@@ -216,7 +216,9 @@ fn randomly_changed_http_requests_do_not_stop_the_front_process() {
     let gid = rustix::process::getgid().as_raw();
     let people = People { operators: None, administrators: Some(gid) };
     let served = thread::spawn(move || {
-        let sockets = front::FrontSockets { listener, remote: None, metrics: None, page: None };
+        let (peers, none) = (front::LoopbackPeers::open(), None);
+        let sockets =
+            front::FrontSockets { listener, remote: None, metrics: none, page: None, peers };
         front::serve(theirs, sockets, people)
     });
     let heard = thread::spawn(move || {

@@ -32,7 +32,7 @@ use tower_service::Service;
 use super::body::{BusyBody, No};
 use super::browser::{self, Door, Visitor};
 use super::caller::Caller;
-use super::limits::{Full, HeldSlot, Limits, Owner};
+use super::limits::{Full, HeldSlot, Limits, Owner, counted_address};
 use super::page::{self, PageSite};
 use super::patience::{Patience, WatchedStream};
 use super::sessions::Session;
@@ -163,13 +163,16 @@ pub(super) async fn accept_scrapers(
 ) -> io::Result<()> {
     let Some(listener) = listener else { return std::future::pending().await };
     let listener = asynchronous(listener)?;
+    let own = listener.local_addr()?;
     let router = pages::metrics_router(front);
     let mut places = LoopbackSlots::new(SCRAPERS);
     loop {
-        let (stream, _) = next(|| listener.accept()).await;
+        let (stream, peer) = next(|| listener.accept()).await;
+        let user = front.peers.user_of(own, peer);
         // If no slot is free, the connection is closed without an answer.
-        if let Some(patience) = places.take() {
-            let (who, owner, role) = (CallerIdentity::Loopback, Owner::Loopback, Role::Viewer);
+        if let Some(patience) = places.take(user) {
+            let owner = Owner::Loopback(user);
+            let (who, role) = (CallerIdentity::Loopback, Role::Viewer);
             let until = Instant::now();
             let from = Origin::Here(Caller { who, owner, role, until, session: None });
             let place = ((), patience);
@@ -179,11 +182,12 @@ pub(super) async fn accept_scrapers(
 }
 
 /// Connections to a loopback address. Any process of the host can open any number, so a new
-/// connection replaces the oldest one that waits for a request.
+/// connection replaces the oldest one that waits for a request. A user can have half of the slots.
 struct LoopbackSlots {
     most: usize,
-    /// Connections in the order in which they were accepted.
-    open: VecDeque<Patience>,
+    /// Connections in the order in which they were accepted, each with its user. The user is `None`
+    /// if it is not known.
+    open: VecDeque<(Option<u32>, Patience)>,
 }
 
 impl LoopbackSlots {
@@ -191,15 +195,21 @@ impl LoopbackSlots {
         LoopbackSlots { most, open: VecDeque::new() }
     }
 
-    /// Returns the time limits of a new connection. `None` if all connections are being answered.
-    fn take(&mut self) -> Option<Patience> {
-        self.open.retain(|connection| !connection.has_ended());
-        if self.open.len() >= self.most {
-            let idle = self.open.iter().position(Patience::end_if_idle)?;
+    /// Returns the time limits of a new connection of a user. `None` if all connections that it
+    /// could replace are being answered. A user who already has half of the slots can replace only
+    /// their own connections.
+    fn take(&mut self, user: Option<u32>) -> Option<Patience> {
+        self.open.retain(|(_, connection)| !connection.has_ended());
+        let own = self.open.iter().filter(|(of, _)| of.is_some() && *of == user).count();
+        let has_half = own >= self.most.div_ceil(2);
+        if has_half || self.open.len() >= self.most {
+            let may_replace = |of: &Option<u32>| !has_half || *of == user;
+            let mut open = self.open.iter();
+            let idle = open.position(|(of, it)| may_replace(of) && it.end_if_idle())?;
             self.open.remove(idle);
         }
         let patience = Patience::new();
-        self.open.push_back(patience.clone());
+        self.open.push_back((user, patience.clone()));
         Some(patience)
     }
 }
@@ -211,15 +221,18 @@ impl LoopbackSlots {
 pub(super) async fn accept_browsers(site: Option<PageSite>, front: &Arc<Front>) -> io::Result<()> {
     let Some(PageSite { listener, .. }) = site else { return std::future::pending().await };
     let listener = asynchronous(listener)?;
+    let own = listener.local_addr()?;
     let router = pages::router(front);
     let mut places = LoopbackSlots::new(BROWSERS);
     loop {
-        let (stream, _) = next(|| listener.accept()).await;
+        let (stream, peer) = next(|| listener.accept()).await;
+        let user = front.peers.user_of(own, peer);
         // If no slot is free, the connection is closed without an answer, since its caller is not
         // identified yet.
-        if let Some(patience) = places.take() {
+        if let Some(patience) = places.take(user) {
             let (_, place) = (stream.set_nodelay(true), ((), patience));
-            tokio::spawn(serve(stream, Origin::Page, place, Arc::clone(front), router.clone()));
+            let from = Origin::Page { user };
+            tokio::spawn(serve(stream, from, place, Arc::clone(front), router.clone()));
         }
     }
 }
@@ -282,8 +295,9 @@ enum Origin {
     Here(Caller),
     /// A client on another host. The caller is identified by its credentials.
     Elsewhere { address: IpAddr, certificate: Option<String>, held: Arc<HeldSlot> },
-    /// A browser on this host. The caller is identified by a session.
-    Page,
+    /// A browser on this host. The caller is identified by a session. `user` opened the connection,
+    /// and is `None` if it is not known.
+    Page { user: Option<u32> },
 }
 
 impl Origin {
@@ -291,7 +305,16 @@ impl Origin {
         match self {
             Origin::Here(_) => Door::Socket,
             Origin::Elsewhere { .. } => Door::Tls,
-            Origin::Page => Door::Loopback,
+            Origin::Page { .. } => Door::Loopback,
+        }
+    }
+
+    /// Returns the principal whose limits apply to requests of a browser without a session.
+    fn visitor(&self) -> Owner {
+        match self {
+            Origin::Here(caller) => caller.owner.clone(),
+            Origin::Elsewhere { address, .. } => Owner::RemoteVisitor(counted_address(*address)),
+            Origin::Page { user } => Owner::Visitor(*user),
         }
     }
 
@@ -322,7 +345,7 @@ impl Origin {
         let (address, certificate, held) = match self {
             Origin::Here(caller) => return Ok(Caller { until, ..caller.clone() }),
             Origin::Elsewhere { address, certificate, held } => (*address, certificate, held),
-            Origin::Page => return Err(browser::no_session().into_response()),
+            Origin::Page { .. } => return Err(browser::no_session().into_response()),
         };
         let mut headers = request.headers().get_all(http::header::AUTHORIZATION).iter();
         let who = match (headers.next(), headers.next(), certificate) {
@@ -485,7 +508,7 @@ async fn identify(
         Ok(Visitor::Public) => {
             // From this caller, the core accepts only requests for metrics. No path that is open
             // without a session makes such a request.
-            let (who, owner, role) = (CallerIdentity::Loopback, Owner::Visitor, Role::Viewer);
+            let (who, owner, role) = (CallerIdentity::Loopback, from.visitor(), Role::Viewer);
             (Ok(Caller { who, owner, role, until, session: None }), None)
         }
         Ok(Visitor::Session(session)) => match page::check_path(request.uri().path()) {
@@ -556,16 +579,29 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(async {
             let mut slots = LoopbackSlots::new(2);
-            let (first, second) = (slots.take().unwrap(), slots.take().unwrap());
+            let (first, second) = (slots.take(None).unwrap(), slots.take(None).unwrap());
             let busy = first.busy();
-            let third = slots.take().unwrap();
+            let third = slots.take(None).unwrap();
             timeout(Duration::from_secs(5), second.end()).await.expect("the idle connection ends");
             let both = (busy, third.busy());
-            assert!(slots.take().is_none(), "both connections are being answered");
+            assert!(slots.take(None).is_none(), "both connections are being answered");
             drop(third);
-            assert!(slots.take().is_none(), "its request is still being answered");
+            assert!(slots.take(None).is_none(), "its request is still being answered");
             drop((both, first));
-            assert!(slots.take().is_some() && slots.open.len() == 1);
+            assert!(slots.take(None).is_some() && slots.open.len() == 1);
         });
+    }
+    #[test]
+    fn loopback_user_with_half_of_the_slots_replaces_only_own_connections() {
+        let mut slots = LoopbackSlots::new(4);
+        let other = slots.take(Some(2)).unwrap();
+        let own: Vec<Patience> = (0..2).map(|_| slots.take(Some(1)).unwrap()).collect();
+        let busy: Vec<_> = own.iter().map(Patience::busy).collect();
+        assert!(slots.take(Some(1)).is_none(), "the user has half of the slots");
+        assert!(slots.take(Some(3)).is_some(), "another user has a slot");
+        drop(busy);
+        let next = slots.take(Some(1)).unwrap();
+        assert!(slots.open.iter().any(|(of, _)| *of == Some(2)), "the other user keeps its slot");
+        drop((other, next));
     }
 }

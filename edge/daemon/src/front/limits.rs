@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use slackline_service::Role;
 use tokio::sync::Notify;
 
-pub(super) use super::remotes::Owner;
+pub(super) use super::remotes::{Owner, counted_address};
 
-use super::remotes::{REMOTE, REMOTE_EACH, Remotes, counted_address};
+use super::remotes::{REMOTE, REMOTE_EACH, Remotes};
 
 /// Maximum number of connections through the local socket and from other hosts together.
 const CONNECTIONS: usize = 64;
@@ -32,6 +32,14 @@ const BURST: u32 = 100;
 
 /// Time after which a principal may send one more request. It allows fifty requests per second.
 const A_REQUEST: Duration = Duration::from_millis(20);
+
+/// Number of requests as which a request to the loopback address for metrics counts. Its answer
+/// takes more work than others, and any user may send it.
+const WEIGHT_OF_METRICS: u32 = 5;
+
+/// Number of principals from which on principals without connections and recent requests are
+/// forgotten.
+const MOST_PRINCIPALS: usize = 1_024;
 
 /// Maximum number of connections that a user may open in a burst after a pause.
 const CONNECTING_BURST: u32 = 200;
@@ -160,8 +168,12 @@ impl Limits {
     /// Returns true if the rate limit allows the principal one more request now. Counts the request
     /// if it does.
     pub(super) fn may_ask(&mut self, owner: &Owner, now: Instant) -> bool {
+        if self.of.len() >= MOST_PRINCIPALS && !self.of.contains_key(owner) {
+            self.of.retain(|_, had| had.is_in_use(now));
+        }
         let had = self.of.entry(owner.clone()).or_default();
-        let paid = had.paid.map_or(now, |paid| paid.max(now)) + A_REQUEST;
+        let weight = if matches!(owner, Owner::Loopback(_)) { WEIGHT_OF_METRICS } else { 1 };
+        let paid = had.paid.map_or(now, |paid| paid.max(now)) + A_REQUEST * weight;
         if paid > now + A_REQUEST * BURST {
             return false;
         }
@@ -190,6 +202,15 @@ impl Limits {
 }
 
 impl Had {
+    /// Returns true if the principal has a connection or stream, or if its rate limits do not allow
+    /// a whole burst.
+    fn is_in_use(&self, now: Instant) -> bool {
+        let is_counted = |paid: Option<Instant>| paid.is_some_and(|paid| paid > now);
+        self.connections + self.streams > 0
+            || is_counted(self.paid)
+            || is_counted(self.connecting_paid)
+    }
+
     /// Returns true if the rate limit allows the principal one more connection now. Counts the
     /// connection if it does.
     fn may_connect(&mut self, now: Instant) -> bool {
@@ -347,5 +368,28 @@ mod tests {
         assert_eq!(count(&mut limits, begin + Duration::from_millis(19)), 0);
         assert_eq!(count(&mut limits, begin + Duration::from_secs(1)), 50);
         assert_eq!(count(&mut limits, begin + Duration::from_secs(60)), 100);
+    }
+    #[test]
+    fn visitors_and_metrics_readers_of_each_user_have_separate_limits() {
+        let (mut limits, begin) = (Limits::default(), Instant::now());
+        let address = |last| IpAddr::from([10, 0, 0, last]);
+        let mut count = |owner| (0..1000).filter(|_| limits.may_ask(&owner, begin)).count();
+        assert_eq!(count(Owner::Visitor(Some(5001))), 100);
+        assert_eq!(count(Owner::Visitor(Some(5002))), 100);
+        assert_eq!(count(Owner::RemoteVisitor(address(1))), 100);
+        assert_eq!(count(Owner::RemoteVisitor(address(2))), 100);
+        assert_eq!(count(Owner::Loopback(Some(5001))), 20);
+        assert_eq!(count(Owner::Loopback(Some(5002))), 20);
+    }
+
+    #[test]
+    fn principals_without_recent_requests_are_forgotten() {
+        let (mut limits, begin) = (Limits::default(), Instant::now());
+        let from = |number: u32| Owner::RemoteVisitor(IpAddr::from(number.to_be_bytes()));
+        for number in 0..100_000_u32 {
+            let now = begin + Duration::from_millis(number.into());
+            assert!(limits.may_ask(&from(number), now));
+        }
+        assert!(limits.of.len() <= MOST_PRINCIPALS, "{}", limits.of.len());
     }
 }

@@ -47,10 +47,14 @@ const SILENT: Duration = Duration::from_secs(10);
 pub(super) enum Owner {
     /// A user of this host.
     User(u32),
-    /// All processes of this host that use the loopback address for metrics.
-    Loopback,
-    /// All browsers without a session.
-    Visitor,
+    /// Processes of a user of this host that use the loopback address for metrics. `None` stands
+    /// for all processes whose user is not known.
+    Loopback(Option<u32>),
+    /// Browsers without a session that a user of this host runs. `None` stands for all browsers
+    /// whose user is not known.
+    Visitor(Option<u32>),
+    /// Browsers without a session at an address of another host.
+    RemoteVisitor(IpAddr),
     /// A remote client, identified by the hash of its credential.
     Proof(String),
 }

@@ -70,7 +70,8 @@ impl Front {
         let socket = folder.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let sockets = front::FrontSockets { listener, remote, metrics, page };
+        let peers = front::LoopbackPeers::open();
+        let sockets = front::FrontSockets { listener, remote, metrics, page, peers };
         thread::spawn(move || front::serve(theirs, sockets, people).unwrap());
         let (tell, asked) = channel();
         let core = Arc::new(Mutex::new(ours.try_clone().unwrap()));
