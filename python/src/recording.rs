@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use slackline_replay::Replay;
-use slackline_trace::{Effort, Reader, Record, Sink};
+use slackline_trace::{Effort, Reader, Record, Sink, VcpuName};
 use slackline_units::{Span, Time};
 use slackline_whatif::{
     Edit, Forecast, Form, Gate, Measures, Model, Recorder, Recording, forecast, gate,
@@ -30,6 +30,10 @@ impl Sink for Extent {
         let (from, to) = record.when();
         self.began = self.began.or(Some(from));
         self.ended = self.ended.max(to);
+    }
+
+    fn named(&mut self, named: &VcpuName) {
+        self.effort.named(named);
     }
 }
 
@@ -115,6 +119,7 @@ pub(crate) fn replay(py: Python<'_>, recording: PathBuf) -> PyResult<(u64, u64)>
     let recording = &recording.display().to_string();
     py.detach(|| {
         let bad = |why: &dyn ToString| failed(recording, why);
+        checked(recording)?;
         let mut trace = open(recording)?;
         let mut replay = Replay::new(trace.header()).map_err(|error| bad(&error))?;
         trace.pass_to(&mut replay).map_err(|error| bad(&error))?;
@@ -153,11 +158,18 @@ fn predict(file: &str, edits: &[Edit]) -> PyResult<(Gate, Option<Forecast>)> {
     Ok((gate, Some(forecast)))
 }
 
-pub(crate) fn read(file: &str) -> PyResult<Recording> {
-    let mut extent = Extent::default();
-    // The whole trace is checked before it is used: damaged records could ask for endless work.
-    open(file)?.pass_to(&mut extent).map_err(|error| failed(file, &error))?;
+/// Checks a whole trace before it is used, because damaged records could cause endless work.
+fn checked(file: &str) -> PyResult<Extent> {
+    let mut trace = open(file)?;
+    let effort = Effort::with_cpus(trace.header().cpus);
+    let mut extent = Extent { effort, ..Extent::default() };
+    trace.pass_to(&mut extent).map_err(|error| failed(file, &error))?;
     extent.effort.check().map_err(|error| failed(file, &error))?;
+    Ok(extent)
+}
+
+pub(crate) fn read(file: &str) -> PyResult<Recording> {
+    let extent = checked(file)?;
     let mut trace = open(file)?;
     let mut recorder = Recorder::of_trace(trace.header(), extent.began, extent.ended);
     trace.pass_to(&mut recorder).map_err(|error| failed(file, &error))?;

@@ -219,7 +219,7 @@ impl<'a> Stretches<'a> {
     /// Adds `count` to the number of run intervals outside the window. The caller has skipped these
     /// intervals.
     pub(crate) fn skip(&mut self, count: u64) {
-        self.left_out += count;
+        self.left_out = self.left_out.saturating_add(count);
     }
 
     pub(crate) fn file(&self) -> String {

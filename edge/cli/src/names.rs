@@ -1,5 +1,7 @@
 //! Index of a trace: its vCPUs, and the start and end of its run.
 
+use std::collections::BTreeMap;
+
 use slackline_trace::{Effort, Record, Sink, VcpuName};
 use slackline_units::{Time, VcpuId};
 
@@ -7,6 +9,8 @@ use slackline_units::{Time, VcpuId};
 #[derive(Default)]
 pub(crate) struct Names {
     pub(crate) all: Vec<VcpuName>,
+    /// Position in `all` of the last name of each vCPU.
+    latest: BTreeMap<VcpuId, usize>,
     /// Time of the first record. `None` if the trace has no records.
     pub(crate) began: Option<Time>,
     /// Latest end of a record. Zero if the trace has no records.
@@ -23,9 +27,15 @@ impl Names {
         Names { effort: Effort::with_cpus(cpus), ..Names::default() }
     }
 
+    /// Creates an index with these names.
+    pub(crate) fn of_all(all: Vec<VcpuName>) -> Names {
+        let latest = all.iter().zip(0..).map(|(named, at)| (named.vcpu, at)).collect();
+        Names { all, latest, ..Names::default() }
+    }
+
     /// Returns the last name that a vCPU has in the trace.
     pub(crate) fn of(&self, vcpu: VcpuId) -> String {
-        let named = self.all.iter().rev().find(|named| named.vcpu == vcpu);
+        let named = self.latest.get(&vcpu).map(|&at| &self.all[at]);
         named.map_or_else(|| vcpu.to_string(), |named| named.name.clone())
     }
 }
@@ -42,6 +52,7 @@ impl Sink for Names {
 
     fn named(&mut self, named: &VcpuName) {
         self.effort.named(named);
+        self.latest.insert(named.vcpu, self.all.len());
         self.all.push(named.clone());
     }
 }

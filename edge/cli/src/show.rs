@@ -10,7 +10,9 @@ use slackline_import::Kind;
 use slackline_metrics::CulpritFinder;
 use slackline_scenario::LONGEST;
 use slackline_terminal::{Glyphs, Listing, RunList, RunListError, Timeline, WindowError};
-use slackline_trace::{Effort, Header, IndexedTrace, ReadError, Reader, Sink, VcpuName};
+use slackline_trace::{
+    Effort, Header, IndexedTrace, ReadError, Reader, Sink, TooManyPoints, VcpuName,
+};
 use slackline_units::{Span, Time};
 
 use crate::args::Show;
@@ -48,6 +50,9 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         pass_to(args, &mut trace, &mut list)?;
         return terminal::print(&list.file());
     }
+    if args.xenmon {
+        names.effort.check_points().map_err(|error| too_many_points(&args.file, &error))?;
+    }
     if args.table || args.json || args.xenmon {
         let mut meters =
             if args.xenmon { Meters::with_xenmon(&header) } else { Meters::new(&header) };
@@ -84,6 +89,11 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         text = render(args, &timeline).into_bytes();
     }
     terminal::print(&String::from_utf8_lossy(&text))
+}
+
+fn too_many_points(file: &Path, error: &TooManyPoints) -> Problem {
+    let message = format!("cannot show XenMon's metrics of {}: {error}", file.display());
+    Problem::BadOption { message, hint: Some("leave --xenmon out".into()) }
 }
 
 /// Writes a trace in Perfetto's format. The inner result is that of writing.
@@ -249,18 +259,23 @@ fn window(args: &Show, mut trace: Indexed) -> Result<(), Problem> {
     let ended = trace.ended();
     let all = trace.names().to_vec();
     let last = ended.unwrap_or(Time::START);
-    let names = Names { all, began: None, last, ended, effort: Effort::default() };
+    let mut names = Names::of_all(all);
+    (names.last, names.ended) = (last, ended);
     begins_before_its_end(args, &names)?;
     let bad = |error| Problem::BadTrace { file: args.file.clone(), error };
-    let end = from.after(length);
+    // For a period that is only partly in a timeline, the CPU time used in the whole period counts.
+    let period = if args.list { Span::ZERO } else { trace.longest_period() };
+    let end = from.after(length).after(period);
+    let from = Time::START + args.from.left_after(period);
+    // The blocks are checked before use, because damaged records could cause endless work.
+    let mut effort = Effort::of_window(trace.header().cpus, from, end);
+    trace.pass_window(from, end, &mut effort).map_err(bad)?;
+    let implausible = |error| Problem::Implausible { file: args.file.clone(), error };
+    effort.check().map_err(implausible)?;
     if !args.list {
         let header = trace.header().clone();
         let mut timeline = timeline(args, (&header, &names.all))?;
-        // For a period that is only partly in the window, the CPU time used in the whole period
-        // counts.
-        let period = trace.longest_period();
-        let from = Time::START + args.from.left_after(period);
-        trace.pass_window(from, end.after(period), &mut timeline).map_err(bad)?;
+        trace.pass_window(from, end, &mut timeline).map_err(bad)?;
         return terminal::print(&render(args, &timeline));
     }
     if args.json {

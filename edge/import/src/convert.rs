@@ -11,7 +11,7 @@ use slackline_trace::{
     Exchange, Fact, Header, HostThread, HostThreadKind, Note, Record, Sink, VcpuName, WakeMark,
     WrittenTerms,
 };
-use slackline_units::{CpuId, CpuSet, Time};
+use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 
 use crate::Target;
 use crate::error::ImportError;
@@ -92,9 +92,11 @@ impl Import {
         let Some((first, last)) = events.first().zip(events.last()) else { return };
         let origin = Time::from_ns(first.at);
         let numbered = self.cpus.iter().zip(0..).map(|(&real, index)| (real, CpuId::new(index)));
-        let threads = Threads(&self.foreign.threads, &self.recognised.vcpus);
+        let threads = Threads::new(&self.foreign.threads, &self.recognised.vcpus);
         let mut assembler = Assembler::new(origin, numbered, (self.foreign.mark, threads));
-        let mut sink = WithTerms { sink, import: self };
+        let vcpus = &self.recognised.vcpus;
+        let tids = vcpus.iter().map(|vcpu| (vcpu.vcpu, vcpu.tid.raw())).collect();
+        let mut sink = WithTerms { sink, import: self, tids };
         let sink = &mut sink;
         assembler.begin(self.recognised.vcpus.clone(), sink);
         let mut latest: BTreeMap<CpuId, u64> = BTreeMap::new();
@@ -173,13 +175,14 @@ impl Import {
 struct WithTerms<'a, S> {
     sink: &'a mut S,
     import: &'a Import,
+    /// Thread id of each vCPU.
+    tids: BTreeMap<VcpuId, i32>,
 }
 
 impl<S: Sink> Sink for WithTerms<'_, S> {
     fn record(&mut self, record: &Record) {
         if let Record::Joined { at, vcpu } = *record {
-            let mut vcpus = self.import.recognised.vcpus.iter();
-            let tid = vcpus.find(|it| it.vcpu == vcpu).map(|it| it.tid.raw());
+            let tid = self.tids.get(&vcpu).copied();
             let thread = tid.and_then(|tid| self.import.foreign.threads.get(&tid));
             let weight = weight(thread.and_then(|thread| thread.priority));
             let homes = tid.and_then(|tid| self.import.homes.get(&tid)).copied();
@@ -233,12 +236,28 @@ fn weight(priority: Option<i32>) -> u32 {
 }
 
 /// Identities of threads, as the recording states them.
-struct Threads<'a>(&'a BTreeMap<i32, ForeignThread>, &'a [RecordedVcpu]);
+struct Threads<'a> {
+    all: &'a BTreeMap<i32, ForeignThread>,
+    /// Name of the VM of each process that has vCPUs.
+    vms: BTreeMap<i32, &'a str>,
+}
+
+impl<'a> Threads<'a> {
+    fn new(all: &'a BTreeMap<i32, ForeignThread>, vcpus: &'a [RecordedVcpu]) -> Threads<'a> {
+        let mut vms = BTreeMap::new();
+        for vcpu in vcpus {
+            if let Some(process) = all.get(&vcpu.tid.raw()).and_then(|thread| thread.process) {
+                vms.entry(process).or_insert(vcpu.domain.as_str());
+            }
+        }
+        Threads { all, vms }
+    }
+}
 
 impl Identify for Threads<'_> {
     fn identify(&mut self, tid: Tid) -> Identity {
         let unknown = ForeignThread::default();
-        let Threads(threads, vcpus) = self;
+        let Threads { all: threads, vms } = self;
         let thread = threads.get(&tid.raw()).unwrap_or(&unknown);
         let pid = thread.process.unwrap_or(tid.raw());
         let name = match thread.name.as_str() {
@@ -247,11 +266,8 @@ impl Identify for Threads<'_> {
         };
         let main = threads.get(&pid).map(|main| main.name.clone());
         let command = main.filter(|name| !name.is_empty()).unwrap_or_else(|| name.clone());
-        let of_vm = |vcpu: &&RecordedVcpu| {
-            let vcpu = threads.get(&vcpu.tid.raw());
-            thread.process.is_some() && vcpu.and_then(|vcpu| vcpu.process) == thread.process
-        };
-        let vm = vcpus.iter().find(of_vm).map(|vcpu| vcpu.domain.clone()).unwrap_or_default();
+        let vm = thread.process.and_then(|process| vms.get(&process));
+        let vm = vm.map(|vm| (*vm).to_owned()).unwrap_or_default();
         let kind = if is_kernel(thread) {
             HostThreadKind::Kernel
         } else if vm.is_empty() {

@@ -31,6 +31,12 @@ pub enum ImportError {
         /// Length of the file.
         length: u64,
     },
+    /// The ids of several events are in the same part of the file.
+    #[error("{place}: the ids of the events overlap, which no recorder writes")]
+    Overlap {
+        /// Position in the file.
+        place: Place,
+    },
     /// A part of the file is shorter than this kind of part can be.
     #[error("{place}: {what} has {found} bytes, and needs at least {least}")]
     Short {

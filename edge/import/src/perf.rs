@@ -4,6 +4,8 @@
 
 mod attributes;
 
+use std::collections::BTreeSet;
+
 use slackline_trace::WakeMark;
 
 use crate::Kind;
@@ -74,7 +76,7 @@ pub(crate) fn read(file: &[u8]) -> Result<Foreign, ImportError> {
         .iter()
         .map(|it| formats.iter().find(|format| it.tracepoint == Some(format.id)).cloned())
         .collect();
-    let mut reader = Reader { foreign, layout, formats, kernel: Vec::new() };
+    let mut reader = Reader { foreign, layout, formats, kernel: BTreeSet::new() };
     reader.records(&records)?;
     Ok(reader.finish())
 }
@@ -128,7 +130,7 @@ struct Reader {
     /// Format of each event. If `None`, the event is ignored.
     formats: Vec<Option<Format>>,
     /// Ids of the kernel's processes.
-    kernel: Vec<i32>,
+    kernel: BTreeSet<i32>,
 }
 
 impl Reader {
@@ -176,7 +178,7 @@ impl Reader {
                 let (child, parent, at) = (id(8)?, id(12)?, body.u64(16)?);
                 self.belongs(child, process);
                 if process == child && parent_process == KTHREADD {
-                    self.kernel.push(process);
+                    self.kernel.insert(process);
                 }
                 // Threads that existed before the recording began have no start time.
                 if at > 0 {
@@ -209,7 +211,7 @@ impl Reader {
         self.foreign.name(tid, name, None);
         self.belongs(tid, process);
         if tid == KTHREADD {
-            self.kernel.push(KTHREADD);
+            self.kernel.insert(KTHREADD);
         }
     }
 

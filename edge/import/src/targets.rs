@@ -266,9 +266,12 @@ fn plain(text: &str) -> String {
 
 /// Appends the process id to every name that several VMs have.
 fn unique(mut vms: Vec<Vm>) -> Vec<Vm> {
-    let names: Vec<String> = vms.iter().map(|(name, ..)| name.clone()).collect();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for (name, ..) in &vms {
+        *counts.entry(name.clone()).or_default() += 1;
+    }
     for (name, pid, _) in &mut vms {
-        if names.iter().filter(|other| *other == name).count() > 1 {
+        if counts.get(name).is_some_and(|count| *count > 1) {
             *name = format!("{name}-{pid}");
         }
     }

@@ -84,7 +84,8 @@ impl<W: Write> Listing<W> {
     /// Counts `count` more run intervals as outside the window. The caller skipped them and did not
     /// pass them to this list.
     pub fn skip(&mut self, count: u64) {
-        self.left_out += count;
+        // The index of a trace states the number, which can be wrong.
+        self.left_out = self.left_out.saturating_add(count);
     }
 
     fn line(&mut self, record: &Record) -> io::Result<()> {

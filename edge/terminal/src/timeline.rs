@@ -57,7 +57,8 @@ pub struct Timeline {
     clock: GridClock,
     pub(crate) knows: Knowledge,
     pub(crate) rows: Vec<Row>,
-    pub(crate) lanes: Vec<Vec<Vec<OccupantShare>>>,
+    /// For each CPU and column, the time of each vCPU that used the CPU.
+    pub(crate) lanes: Vec<Vec<BTreeMap<VcpuId, OccupantShare>>>,
     pub(crate) ended: Option<Time>,
     latest: Time,
 }
@@ -105,9 +106,8 @@ impl Period {
 }
 
 /// Time that a vCPU used of a CPU in one column.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OccupantShare {
-    pub(crate) vcpu: VcpuId,
     pub(crate) due: Span,
     pub(crate) spare: Span,
 }
@@ -148,7 +148,7 @@ impl Timeline {
             clock: GridClock::default(),
             knows: header.knows,
             rows: names.into_iter().map(row).collect(),
-            lanes: vec![vec![Vec::new(); window.columns()]; header.cpus],
+            lanes: vec![vec![BTreeMap::new(); window.columns()]; header.cpus],
             ended: None,
             latest: Time::START,
         })
@@ -163,11 +163,17 @@ impl Timeline {
     }
 
     fn row(&mut self, vcpu: VcpuId) -> Option<&mut Row> {
+        let index = self.index(vcpu)?;
+        self.rows.get_mut(index)
+    }
+
+    /// Returns the index of the line of a vCPU. `None` if the vCPU has no line.
+    pub(crate) fn index(&self, vcpu: VcpuId) -> Option<usize> {
         let index = vcpu.slot();
         if self.rows.get(index).is_some_and(|row| row.vcpu == vcpu) {
-            return self.rows.get_mut(index);
+            return Some(index);
         }
-        self.rows.iter_mut().find(|row| row.vcpu == vcpu)
+        self.rows.binary_search_by_key(&vcpu, |row| row.vcpu).ok()
     }
 
     fn promised(&mut self, at: Time, vcpu: VcpuId, promise: Option<Periods>) {
@@ -193,7 +199,9 @@ impl Timeline {
             from = end.after(promise.period() * (window.from().since(end) / promise.period()));
             end = from.after(promise.period());
         }
-        while from < window.end() {
+        // Changes of the reservation can end many periods early, and each of them stays.
+        let most = 2 * window.columns();
+        while from < window.end() && row.periods.len() < most {
             let slice = periods.worth(from, end);
             row.periods.push(Period { from, end, slice, used: Span::ZERO, awake: Span::ZERO });
             (from, end) = (end, periods.next_end(end, &clock));
@@ -223,14 +231,9 @@ impl Timeline {
         let Some(lane) = self.lanes.get_mut(cpu.index()) else { return };
         for (column, part) in window.spread((from, to)) {
             let (due, spare) = kind(share(part));
-            let cell = &mut lane[column];
-            match cell.iter_mut().find(|held| held.vcpu == vcpu) {
-                Some(held) => {
-                    held.due += due;
-                    held.spare += spare;
-                }
-                None => cell.push(OccupantShare { vcpu, due, spare }),
-            }
+            let held = lane[column].entry(vcpu).or_default();
+            held.due += due;
+            held.spare += spare;
         }
     }
 

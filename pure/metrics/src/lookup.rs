@@ -6,6 +6,7 @@
 //! `work`, and the CPU times `delivered time` and `work time`.
 
 use core::fmt;
+use std::collections::BTreeMap;
 
 use slackline_units::Span;
 
@@ -207,8 +208,10 @@ impl Summary {
     #[must_use]
     pub fn domain_fields(&self) -> Vec<Vec<Field>> {
         let mut domains: Vec<(&str, Vec<Vec<Field>>)> = Vec::new();
+        let mut known: BTreeMap<&str, usize> = BTreeMap::new();
         for (vcpu, row) in self.vcpus.iter().zip(self.vcpu_fields()) {
-            match domains.iter_mut().find(|(known, _)| *known == vcpu.domain) {
+            let domain = *known.entry(&vcpu.domain).or_insert(domains.len());
+            match domains.get_mut(domain) {
                 Some((_, rows)) => rows.push(row),
                 None => domains.push((vcpu.domain.as_str(), vec![row])),
             }

@@ -19,6 +19,10 @@ use crate::{CpuSummary, OverheadTimes, Summary, VcpuSummary};
 /// of its CPUs.
 const LIVE: &str = "live";
 
+/// Number of vCPUs whose slots were reassigned last, and about which records can still arrive. Such
+/// records arrive within milliseconds.
+const MOST_GONE: usize = 10_000;
+
 /// Sink that adds records up for the summary. Its sums and histograms do not grow with the length
 /// of the run. The meter keeps sums for each vCPU that ever joined.
 #[derive(Clone, Debug)]
@@ -210,7 +214,8 @@ impl Meter {
     /// vCPU can arrive after the reassignment.
     #[cold]
     fn gone_vcpu(&mut self, vcpu: VcpuId) -> Option<&mut VcpuMeter> {
-        let found = self.gone.iter_mut().rev().find(|(_, row)| row.vcpu == vcpu);
+        let mut latest = self.gone.iter_mut().rev().take(MOST_GONE);
+        let found = latest.find(|(_, row)| row.vcpu == vcpu);
         if found.is_none() {
             self.strays.add(Unknown::Vcpu(vcpu));
         }

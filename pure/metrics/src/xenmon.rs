@@ -105,6 +105,8 @@ pub struct XenMon {
     last: Vec<Option<(VcpuId, Time)>>,
     vcpus: BTreeMap<VcpuId, VcpuState>,
     domains: Vec<Domain>,
+    /// Index in `domains` of each domain, by its id and name.
+    known: BTreeMap<(DomId, String), usize>,
     strays: Strays,
 }
 
@@ -137,6 +139,7 @@ impl XenMon {
             last: vec![None; header.cpus],
             vcpus: BTreeMap::new(),
             domains: Vec::new(),
+            known: BTreeMap::new(),
             strays: Strays::default(),
         }
     }
@@ -297,12 +300,11 @@ impl Sink for XenMon {
 
     fn named(&mut self, named: &VcpuName) {
         let id = named.vcpu.domain();
-        let is_same = |domain: &Domain| domain.id == id && domain.name == named.domain;
-        let domain = self.domains.iter().position(is_same);
-        let domain = domain.unwrap_or_else(|| {
+        let next = self.domains.len();
+        let domain = *self.known.entry((id, named.domain.clone())).or_insert(next);
+        if domain == next {
             self.domains.push(Domain { id, name: named.domain.clone(), points: Vec::new() });
-            self.domains.len() - 1
-        });
+        }
         let new = VcpuState { domain, runnable: None, blocked: None };
         self.vcpus.entry(named.vcpu).or_insert(new).domain = domain;
     }

@@ -37,6 +37,13 @@ const STEPS_A_SECOND: u64 = 100;
 /// CPU has for each second.
 const STEPS_OF_CPU_A_SECOND: u64 = 25;
 
+/// Number of data points of 100 ms that any trace may cause, over all domains: 28 hours of one
+/// domain, or 2.8 hours of ten domains.
+const POINTS: u64 = 1_000_000;
+
+/// Number of further data points that a trace may cause for each of its entries.
+const POINTS_OF_ENTRY: u64 = 2;
+
 /// One step per nanosecond in fixed point, so that slower rates are whole numbers too.
 const ONE: u128 = 1 << 40;
 
@@ -60,6 +67,24 @@ impl fmt::Display for Implausible {
 
 impl core::error::Error for Implausible {}
 
+/// Error: a reader that stores data points would need more of them than the trace may cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyPoints {
+    /// Number of data points that the reader would need.
+    pub needed: u64,
+    /// Largest number of data points for a trace of this size.
+    pub most: u64,
+}
+
+impl fmt::Display for TooManyPoints {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TooManyPoints { needed, most } = self;
+        write!(out, "the trace needs {needed} data points; at most {most} fit its size")
+    }
+}
+
+impl core::error::Error for TooManyPoints {}
+
 /// Sum of the work that a trace causes for its reader.
 #[derive(Debug, Default)]
 pub struct Effort {
@@ -67,6 +92,9 @@ pub struct Effort {
     /// First entry that exceeded the limit. `None` if no entry did.
     refused: Option<Implausible>,
     now: Time,
+    /// Start and end of the part of the run that is processed. `None` if the whole run is.
+    window: Option<(Time, Time)>,
+    cpus: u64,
     /// Number of steps that processing the trace has taken so far, times [`ONE`].
     steps: u128,
     /// Number of steps that processing the trace takes per nanosecond of the run, times [`ONE`].
@@ -91,7 +119,16 @@ impl Effort {
     /// Creates an empty count of steps for a trace of a host with this number of CPUs.
     #[must_use]
     pub fn with_cpus(cpus: usize) -> Effort {
-        Effort { rate: steps_per_ns(STEPS_OF_CPU_A_SECOND) * cpus as u128, ..Effort::default() }
+        let rate = steps_per_ns(STEPS_OF_CPU_A_SECOND) * cpus as u128;
+        Effort { rate, cpus: cpus as u64, ..Effort::default() }
+    }
+
+    /// Creates an empty count of steps for the part of a trace from `from` to `end`. Time outside
+    /// this part causes no steps.
+    #[must_use]
+    pub fn of_window(cpus: usize, from: Time, end: Time) -> Effort {
+        let window = Some((from, end.max(from)));
+        Effort { now: from, window, ..Effort::with_cpus(cpus) }
     }
 
     /// Checks that the trace causes no more work than its size allows.
@@ -101,6 +138,25 @@ impl Effort {
     /// times or sums of durations exceed their limits.
     pub fn check(&self) -> Result<(), Implausible> {
         self.refused.map_or(Ok(()), Err)
+    }
+
+    /// Checks that a reader that stores data points needs no more of them than the trace may cause.
+    /// Such a reader stores one data point of each domain for each 100 ms, and one of each CPU for
+    /// each second.
+    ///
+    /// # Errors
+    /// If the reader would need more data points.
+    pub fn check_points(&self) -> Result<(), TooManyPoints> {
+        let tenths = self.now.ns() / 100_000_000 + 1;
+        let of_cpus = self.cpus.saturating_mul(tenths / 10);
+        let needed = tenths.saturating_mul(self.domains.len() as u64).saturating_add(of_cpus);
+        let most = POINTS.saturating_add(POINTS_OF_ENTRY.saturating_mul(self.entries));
+        if needed <= most { Ok(()) } else { Err(TooManyPoints { needed, most }) }
+    }
+
+    /// Returns the time in the processed part that is nearest to `at`.
+    fn within(&self, at: Time) -> Time {
+        self.window.map_or(at, |(from, end)| at.clamp(from, end))
     }
 
     fn advance(&mut self, at: Time) {
@@ -147,7 +203,7 @@ impl Effort {
     /// Adds the steps for the periods of a vCPU between an earlier time and now. A record of an
     /// earlier time begins these periods again.
     fn catch_up(&mut self, vcpu: VcpuId, record: &Record) {
-        let behind = u128::from(self.now.since(record.when().1).ns());
+        let behind = u128::from(self.now.since(self.within(record.when().1)).ns());
         let periods = self.vcpus.get(&vcpu).map_or(0, |rate| rate.periods);
         self.steps = self.steps.saturating_add(behind.saturating_mul(periods));
     }
@@ -156,11 +212,13 @@ impl Effort {
 impl Sink for Effort {
     fn named(&mut self, named: &VcpuName) {
         self.entries += 1;
-        self.advance(named.at);
+        let at = self.within(named.at);
+        self.advance(at);
         let of_vcpu = steps_per_ns(STEPS_A_SECOND);
         let is_new_domain = self.domains.insert((named.vcpu.domain(), named.domain.clone()));
         if is_new_domain {
-            let so_far = u128::from(self.now.ns()).saturating_mul(of_vcpu);
+            let start = self.within(Time::START);
+            let so_far = u128::from(self.now.since(start).ns()).saturating_mul(of_vcpu);
             self.steps = self.steps.saturating_add(so_far);
         }
         let is_new_vcpu = !self.vcpus.contains_key(&named.vcpu);
@@ -170,16 +228,17 @@ impl Sink for Effort {
         if is_new_vcpu || is_new_domain {
             self.rate += of_vcpu;
         }
-        self.refuse_unless(true);
+        self.refuse_unless(named.at <= LATEST);
     }
 
     fn record(&mut self, record: &Record) {
         self.entries += 1;
         let (from, to) = record.when();
-        let is_plausible = to.since(from) <= LONGEST && is_plausible(record);
+        let is_plausible = to.since(from) <= LONGEST && to <= LATEST && is_plausible(record);
         self.sum += u128::from(summed(record).ns());
         // A record about the whole run has the time of its start, wherever it is in the trace.
         if !matches!(record, Record::Overhead { .. }) {
+            let to = self.within(to);
             self.sum += u128::from(self.now.since(to).ns());
             self.advance(to);
         }
@@ -387,5 +446,54 @@ mod tests {
             effort.record(&Record::Joined { at, vcpu });
         }
         assert!(effort.check().is_err());
+    }
+    #[test]
+    fn effort_of_a_window_counts_only_time_in_the_window() {
+        let second = |number: u64| Time::START.after(Span::from_secs(number));
+        let check = |period, from: Time, end: Time| {
+            let mut effort = Effort::of_window(1, from, end);
+            let (vcpu, at, by) = (vcpu(), Time::START, Enforcement::Dispatcher);
+            effort.named(&VcpuName { at, vcpu, name: "a".into(), domain: "a".into() });
+            let reservation = Reservation::new(Span::from_ns(1), period).ok();
+            effort.record(&Record::Promised {
+                at,
+                vcpu,
+                reservation,
+                exact: true,
+                phase: None,
+                by,
+            });
+            effort.record(&Record::Ended { at: second(30_000_000) });
+            effort.check().is_ok()
+        };
+        let ms = Span::from_ms(1);
+        assert!(!check(ms, second(0), second(30_000_000)), "the whole run is too long");
+        assert!(check(ms, second(9_000_000), second(9_000_001)));
+        assert!(!check(Span::from_ns(1), second(9_000_000), second(9_000_001)));
+        let mut effort = Effort::of_window(1, second(1), second(2));
+        effort.record(&Record::Ended { at: Time::NEVER });
+        assert!(effort.check().is_err(), "no record may have a time of centuries");
+    }
+
+    #[test]
+    fn data_points_of_a_trace_are_limited_by_its_entries() {
+        let needs = |domains: u64, seconds: u64, records: u64| {
+            let mut effort = Effort::with_cpus(1);
+            let (vcpu, at) = (vcpu(), Time::START);
+            for domain in 0..domains {
+                let domain = domain.to_string();
+                effort.named(&VcpuName { at, vcpu, name: "a".into(), domain });
+            }
+            for _ in 0..records {
+                effort.record(&Record::Woke { at, vcpu });
+            }
+            effort.record(&Record::Ended { at: at.after(Span::from_secs(seconds)) });
+            effort.check_points()
+        };
+        assert_eq!(needs(10, 9_000, 0), Ok(()));
+        let refused = needs(10, 36_000, 0).unwrap_err();
+        assert_eq!((refused.needed, refused.most), (3_636_010, 1_000_022));
+        assert_eq!(needs(10, 36_000, 1_400_000), Ok(()), "a day-long recording has many entries");
+        assert!(needs(1_000, 36_000, 0).is_err());
     }
 }

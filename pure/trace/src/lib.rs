@@ -18,7 +18,7 @@ mod record;
 mod sink;
 mod write;
 
-pub use effort::{Effort, Implausible};
+pub use effort::{Effort, Implausible, TooManyPoints};
 pub use exchange::{CpuUse, Exchange, Fact, KeptFact, Order, Outcome, WrittenTerms};
 pub use header::Header;
 pub use host_thread::{HostThread, HostThreadId, HostThreadKind, Note};

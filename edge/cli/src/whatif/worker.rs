@@ -32,8 +32,9 @@ pub(crate) fn worker() -> ExitCode {
 fn load(bytes: &[u8]) -> Result<LoadedRecording, Problem> {
     let file = Path::new(NAME_OF_LAST);
     let bad = |error| Problem::BadTrace { file: file.into(), error };
-    let mut names = Names::default();
-    Reader::new(bytes).map_err(bad)?.pass_to(&mut names).map_err(bad)?;
+    let mut all = Reader::new(bytes).map_err(bad)?;
+    let mut names = Names::with_cpus(all.header().cpus);
+    all.pass_to(&mut names).map_err(bad)?;
     let implausible = |error| Problem::Implausible { file: file.into(), error };
     names.effort.check().map_err(implausible)?;
     let trace = Reader::new(bytes).map_err(bad)?;

@@ -56,11 +56,14 @@ impl Attribute {
         let whole = usize::try_from(size).ok().filter(|_| size >= least);
         let short = ImportError::Short { place: list.place(), what, found: size, least };
         let whole = whole.ok_or(short)?;
-        let mut all = Vec::new();
+        let (mut all, mut left) = (Vec::new(), file.len());
         for number in 0..list.len() / whole {
             let entry = list.part(number * whole, whole, what)?;
             let ids = (entry.u64(whole - 16)?, entry.u64(whole - 8)?);
             let ids = Part::of_file(file, ids, "the ids of an event")?;
+            // Lists that overlap would need far more memory than the file.
+            let overlap = ImportError::Overlap { place: entry.place() };
+            left = left.checked_sub(ids.len()).ok_or(overlap)?;
             let ids = (0..ids.len() / 8).map(|index| ids.u64(index * 8));
             all.push(Attribute {
                 tracepoint: (entry.u32(0)? == TRACEPOINT).then_some(entry.u64(8)?),

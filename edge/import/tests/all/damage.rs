@@ -61,6 +61,23 @@ fn perf_recording_with_a_damaged_header_is_refused() {
     assert_eq!(import(&swapped).expect_err("big-endian"), ImportError::BigEndian);
 }
 
+/// Each of many events names the whole file as the list of its ids.
+#[test]
+fn perf_recording_with_overlapping_ids_of_events_is_refused() {
+    let number = |at: usize| u64::from_le_bytes(PERF[at..at + 8].try_into().expect("8 bytes"));
+    let place = |at: usize| usize::try_from(number(at)).expect("a position");
+    let (size, first, length) = (place(16), place(24), PERF.len());
+    let mut entry = PERF[first..first + size].to_vec();
+    put(&mut entry, size - 16, 0);
+    put(&mut entry, size - 8, length as u64);
+    let mut bytes = PERF.to_vec();
+    bytes.extend(entry.repeat(1_000));
+    put(&mut bytes, 24, length as u64);
+    put(&mut bytes, 32, 1_000 * size as u64);
+    let error = import(&bytes).expect_err("the lists overlap");
+    assert!(matches!(error, ImportError::Overlap { .. }), "{error}");
+}
+
 #[test]
 fn compressed_perf_recording_is_refused_with_a_hint() {
     let mut bytes = PERF.to_vec();

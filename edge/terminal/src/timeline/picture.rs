@@ -1,8 +1,9 @@
 //! Drawing of a timeline as lines of text.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use slackline_units::{Span, Time};
+use slackline_units::{Span, Time, VcpuId};
 
 use super::{Glyphs, OccupantShare, Row, Timeline, TimelineCell, ruler};
 use crate::paint::Paint;
@@ -186,16 +187,20 @@ fn periods(timeline: &Timeline, row: &Row, alphabet: &Alphabet) -> Line {
 
 /// Returns the letter of the vCPU that used most of a CPU's time in one column. The letter is a
 /// capital if the vCPU used mostly reserved time. `None` if the CPU was mostly idle.
-fn holder(timeline: &Timeline, held: &[OccupantShare], length: Span) -> Option<(char, Hue)> {
+fn holder(
+    timeline: &Timeline,
+    held: &BTreeMap<VcpuId, OccupantShare>,
+    length: Span,
+) -> Option<(char, Hue)> {
     let total = |held: &OccupantShare| held.due + held.spare;
-    let used: Span = held.iter().map(total).sum();
+    let used: Span = held.values().map(total).sum();
     // Among equals, the vCPU with the smaller id is shown.
-    let most = held.iter().min_by_key(|held| (std::cmp::Reverse(total(held)), held.vcpu))?;
+    let (vcpu, most) =
+        held.iter().min_by_key(|(vcpu, held)| (std::cmp::Reverse(total(held)), **vcpu))?;
     if length.left_after(used) > total(most) {
         return None;
     }
-    let index = timeline.rows.iter().position(|row| row.vcpu == most.vcpu);
-    let letter = index.map_or('?', letter);
+    let letter = timeline.index(*vcpu).map_or('?', letter);
     if most.due >= most.spare {
         Some((letter.to_ascii_uppercase(), Hue::Due))
     } else {

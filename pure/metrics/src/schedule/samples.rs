@@ -14,10 +14,12 @@ const STEPS: usize = (64 - BITS as usize + 1) << BITS;
 /// Histograms of the samples of a run, one for each block.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
-    blocks: Vec<Histogram>,
+    /// Steps that have samples, in each block. A list is not longer than the number of samples, so
+    /// a small trace with many VMs needs little memory and few steps.
+    blocks: Vec<Vec<(usize, u32)>>,
 }
 
-/// Samples of one block, or of several blocks together.
+/// Samples of several blocks together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
     /// Number of samples in each step. The list ends with the longest sample.
@@ -27,31 +29,33 @@ pub(crate) struct Histogram {
 
 impl Default for Samples {
     fn default() -> Samples {
-        Samples { blocks: vec![Histogram::default(); BLOCKS] }
+        Samples { blocks: vec![Vec::new(); BLOCKS] }
     }
 }
 
 impl Samples {
     pub(crate) fn add(&mut self, block: usize, length: Span) {
-        let histogram = &mut self.blocks[block];
-        let step = step_of(length.ns());
-        if histogram.counts.len() <= step {
-            histogram.counts.resize(step + 1, 0);
+        let (steps, step) = (&mut self.blocks[block], step_of(length.ns()));
+        match steps.binary_search_by_key(&step, |(step, _)| *step) {
+            Ok(at) => steps[at].1 = steps[at].1.saturating_add(1),
+            Err(at) => steps.insert(at, (step, 1)),
         }
-        histogram.counts[step] += 1;
-        histogram.count += 1;
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.blocks.iter().map(|block| block.count).sum()
+        self.blocks.iter().flatten().map(|(_, count)| u64::from(*count)).sum()
     }
 
     /// Returns the samples of the given blocks together. A block that is given several times counts
     /// several times.
     pub(crate) fn of(&self, blocks: impl Iterator<Item = usize>) -> Histogram {
         let mut sum = Histogram::default();
-        for block in blocks {
-            sum.add(&self.blocks[block]);
+        for &(step, count) in blocks.flat_map(|block| &self.blocks[block]) {
+            if sum.counts.len() <= step {
+                sum.counts.resize(step + 1, 0);
+            }
+            sum.counts[step] = sum.counts[step].saturating_add(count);
+            sum.count += u64::from(count);
         }
         sum
     }

@@ -183,12 +183,12 @@ impl<R: Read + Seek> IndexedTrace<R> {
         end: Time,
         sink: &mut impl Sink,
     ) -> Result<u64, ReadError> {
-        let (mut is_first, mut left_out, mut before) = (true, 0, 0_u64);
+        let (mut is_first, mut left_out, mut before) = (true, 0_u64, 0_u64);
         for index in 0..self.blocks.len() {
             let block = &self.blocks[index];
             let entries = block.entries;
             if block.to <= from || block.from >= end {
-                left_out += block.run_intervals;
+                left_out = block.run_intervals.saturating_add(left_out);
             } else {
                 self.reader.entries = before;
                 let passed = self.pass_block(index, is_first, sink);
