@@ -1,10 +1,11 @@
 //! Lists of all machines of this host. A *machine* is a VM, container, unit, cgroup or process that
 //! can have a reservation.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::called::{MachineIdentity, called};
 use super::process::Process;
-use super::{Absent, Machine, all, group_of, groups, line, named_machine};
+use super::{Absent, Kind, Machine, all, group_of, groups, line, named_machine};
 
 /// Machines of this host, with the number of VMs that were left out.
 #[derive(Debug, Default)]
@@ -28,19 +29,39 @@ pub fn find_all() -> Result<Vec<Machine>, Absent> {
     Ok(list_all(usize::MAX)?.machines)
 }
 
+/// Returns machines as [`find_all`] does, but of the VMs outside of libvirt only those whose name or
+/// UUID is in `names`. Other processes that look like VMs cost little time.
+///
+/// # Errors
+/// As for [`find_all`].
+pub(super) fn find_named(names: &BTreeSet<&str>) -> Result<Vec<Machine>, Absent> {
+    let is_sought = |identity: &MachineIdentity| {
+        let is_named = |name: &str| names.contains(name);
+        let has_uuid = || identity.uuid.as_deref().is_some_and(is_named);
+        identity.kind == Kind::Libvirt || is_named(&identity.name) || has_uuid()
+    };
+    Ok(list(usize::MAX, &is_sought)?.machines)
+}
+
 /// Lists machines as [`find_all`] does, but at most `most` VMs of each owner, those with the lowest
 /// process ids. Any user can start any number of processes that look like VMs.
 ///
 /// # Errors
 /// As for [`find_all`].
 pub fn list_all(most: usize) -> Result<MachineList, Absent> {
+    list(most, &|_| true)
+}
+
+fn list(most: usize, is_sought: &dyn Fn(&MachineIdentity) -> bool) -> Result<MachineList, Absent> {
     let (mut machines, mut omitted) = (Vec::new(), BTreeMap::new());
     let (mut known, mut of_owner) = (BTreeMap::new(), BTreeMap::new());
     for pid in all()? {
         // A process that has ended meanwhile is left out.
         let Ok(Some(process)) = Process::read(pid) else { continue };
         let groups = process.groups().unwrap_or_default();
-        if let Some(said) = line::read(&process.line) {
+        if let Some(said) = line::read(&process.line)
+            && is_sought(&called(&said, &groups))
+        {
             let owner = if most < usize::MAX { process.owner().ok() } else { None };
             let is_full = owner.is_some_and(|user| of_owner.get(&user) >= Some(&most));
             if let Some(user) = owner.filter(|_| is_full) {
@@ -65,7 +86,6 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
 
-    use super::super::Kind;
     use super::*;
 
     #[test]
@@ -84,6 +104,10 @@ mod tests {
         let own = |one: &&Machine| one.owner == uid && one.kind == Kind::Qemu;
         assert_eq!(list.machines.iter().filter(own).count(), 1);
         assert!(list.omitted[&uid] >= 2, "{:?}", list.omitted);
+        let sought = find_named(&BTreeSet::from(["list-1"])).unwrap();
+        let is_vm = |one: &&Machine| one.kind == Kind::Qemu;
+        let names: Vec<&str> = sought.iter().filter(is_vm).map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["list-1"]);
         for child in &mut all {
             child.kill().unwrap();
             child.wait().unwrap();

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use slackline_linux::cgroup::UnitFolders;
 use slackline_service::{Binding, BindingKind};
 
+use super::all::find_named;
 use super::by_name::{Asks, Candidate, chosen};
-use super::{Absent, FoundMachine, Kind, Machine, find_all, find_asking, found_group};
+use super::{Absent, FoundMachine, Kind, Machine, find_asking, found_group};
 
 /// All VMs of the host and the cgroups of some units, listed once. Each look-up in this list takes
 /// time for one machine only, however many processes and cgroups the host has.
@@ -26,20 +27,25 @@ pub(crate) const fn is_by_name(kind: BindingKind) -> bool {
 impl Around {
     /// Lists what is needed to look up these bindings.
     pub(crate) fn look<'a>(bindings: impl IntoIterator<Item = &'a Binding>) -> Around {
-        let (mut is_name_sought, mut units) = (false, BTreeSet::new());
+        let (mut names, mut units) = (BTreeSet::new(), BTreeSet::new());
         for binding in bindings {
-            is_name_sought |= is_by_name(binding.kind());
+            if is_by_name(binding.kind()) {
+                names.insert(binding.name());
+            }
             if binding.kind() == BindingKind::Unit {
                 units.insert(binding.name());
             }
         }
         // If nothing can be read, no VM is found. A request for the VM gets the reason.
-        let machines = if is_name_sought { find_all().unwrap_or_default() } else { Vec::new() };
+        let is_name_sought = !names.is_empty();
+        let found = || find_named(&names).unwrap_or_default();
+        let machines = if is_name_sought { found() } else { Vec::new() };
         let units = if units.is_empty() { None } else { UnitFolders::find(&units).ok() };
         Around { machines, units }
     }
 
-    /// Returns the listed VMs. Empty if no binding refers to a VM by its name.
+    /// Returns the VMs that have one of the names or UUIDs of the bindings, and all VMs of libvirt.
+    /// Empty if no binding refers to a VM by its name.
     pub(crate) fn machines(&self) -> &[Machine] {
         &self.machines
     }
