@@ -21,6 +21,7 @@ mod grants;
 mod history;
 mod host;
 mod incidents;
+mod interference;
 mod kernel;
 mod kernel_seats;
 mod leftovers;
@@ -187,7 +188,7 @@ pub fn serve(
     let helpers = helpers(options)?;
     let reader = Reader::start(reload, options.listen.clone(), &listener);
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
-    let scheduler = Scheduler::new(session, cpus, options.keeper.keep_for.is_some());
+    let scheduler = Scheduler::new(session, cpus, &options.keeper);
     let mut host = Host::new(scheduler, (ledger, boot.clone(), history), helpers, tally);
     host.look_around_now(&loaded.rows);
     let (now, access) = (host.now(), Access::new(people, access, has_tenants));

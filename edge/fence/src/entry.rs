@@ -21,7 +21,7 @@
 //! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original cpuset.
 //! `first` and CPU numbers can follow: the affinity that the first thread of the process had. The
 //! last words `kept MILLISECONDS` mean that the kernel enforces the thread's limit for that time
-//! after the owner has died.
+//! after the owner has died. They have no effect while `WAY` is not `nothing`.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -79,8 +79,7 @@ pub(super) struct Entry {
     /// `None` if this is the first thread, if it belongs to a process tree, or if an older version
     /// of Slackline wrote the journal.
     pub(super) first: Option<CpuSet>,
-    /// Time for which the thread is left as it is after the owner has died. During that time the
-    /// kernel continues to enforce the thread's limit. `None` if the thread is restored at once.
+    /// Time that the owner has ordered for [`Entry::kept_for`]. `None` if it has ordered none.
     pub(super) kept: Option<Duration>,
 }
 
@@ -95,6 +94,13 @@ pub(super) fn trees_first(entries: &mut [Entry]) {
 }
 
 impl Entry {
+    /// Returns the time for which the thread is left as it is after the owner has died. `None` if
+    /// the thread is restored at once. A stopped thread is restored at once, also if the kernel
+    /// would enforce its limit.
+    pub(super) fn kept_for(&self) -> Option<Duration> {
+        self.kept.filter(|_| self.way == HoldMethod::Nothing)
+    }
+
     /// Returns the entry as a line, without a newline.
     pub(super) fn to_line(&self) -> String {
         let mut line = format!(

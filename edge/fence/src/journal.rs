@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::entry::{Entry, HoldMethod, TaskIdentity, trees_first};
+use super::entry::{Entry, TaskIdentity, trees_first};
 use super::give_back::{GiveBackError, GivenBack, exists, give_back as give_entry_back, is_moot};
 use slackline_linux::cgroup::restore_grace_periods;
 use slackline_linux::sys::Tid;
@@ -85,14 +85,14 @@ impl Leftover {
     /// ordered. During that time a new Slackline process can adopt the thread.
     #[must_use]
     pub fn is_kept(&self) -> bool {
-        self.entry.kept.is_some()
+        self.entry.kept_for().is_some()
     }
 
     /// Returns the time for which the thread is left as it is after the owner's death. `None` if
     /// the thread is not [kept](Leftover::is_kept).
     #[must_use]
     pub fn kept_for(&self) -> Option<Duration> {
-        self.entry.kept
+        self.entry.kept_for()
     }
 
     /// Returns the path of the journal that names the thread.
@@ -193,7 +193,8 @@ pub(super) fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalErr
 pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity) -> Option<Tid> {
     // The result only serves an early error message, so a journal that cannot be read is ignored.
     let others = all(directory).ok()?.into_iter().filter(|&(owner, _)| owner != me);
-    let is_it = |entry: &Entry| entry.thread == thread && entry.kept.is_none() && !is_moot(entry);
+    let is_it =
+        |entry: &Entry| entry.thread == thread && entry.kept_for().is_none() && !is_moot(entry);
     let names = |path: &Path| read(path).is_ok_and(|list| list.iter().any(is_it));
     others.into_iter().find(|(_, path)| names(path)).map(|(owner, _)| owner.id)
 }
@@ -205,8 +206,7 @@ pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity
 pub(super) fn kept_by_dead(directory: &Path, thread: TaskIdentity) -> Option<(PathBuf, Entry)> {
     let dead = |owner: TaskIdentity| matches!(exists(owner.id, owner), Ok(false));
     let journals = all(directory).ok()?.into_iter().filter(|&(owner, _)| dead(owner));
-    let is_it =
-        |it: &Entry| it.thread == thread && it.kept.is_some() && it.way == HoldMethod::Nothing;
+    let is_it = |it: &Entry| it.thread == thread && it.kept_for().is_some();
     journals.into_iter().find_map(|(_, path)| {
         let found = read(&path).ok()?.into_iter().find(is_it)?;
         Some((path, found))

@@ -349,12 +349,12 @@ impl Keeper {
             }
         }
         trees_first(&mut self.held);
-        let is_kept = |entry: &Entry| entry.kept.is_some() && self.journal.is_some();
+        let is_kept = |entry: &Entry| entry.kept_for().is_some() && self.journal.is_some();
         let held = std::mem::take(&mut self.held);
         let (kept, held): (Vec<_>, _) = held.into_iter().partition(is_kept);
         self.held = held;
         let restored = self.give_held_back(&kept);
-        let keep_for = kept.iter().filter_map(|entry| entry.kept).max();
+        let keep_for = kept.iter().filter_map(Entry::kept_for).max();
         match keep_for {
             Some(_) if self.is_service => restored,
             Some(time) if !self.wait_for_adoption(time) => {
@@ -466,6 +466,11 @@ mod tests {
         fn is_stopped(&self) -> bool {
             Stat::of(self.id(), self.id()).unwrap().stopped()
         }
+
+        /// Returns true if the process is in the class that [`limited_sleeper`] has set.
+        fn is_limited(&self) -> bool {
+            get_scheduling(self.id()).unwrap().class == Scheduling::Idle
+        }
     }
 
     impl Drop for Sleeper {
@@ -495,6 +500,16 @@ mod tests {
             std::thread::yield_now();
         }
         (sleeper, entry)
+    }
+
+    /// Starts a process and sets its class, which stands for a limit by the kernel. Returns the
+    /// process with its journal entry. The limit is kept for `time` after the owner has died.
+    fn limited_sleeper(time: Duration) -> (Sleeper, Entry) {
+        let (sleeper, entry) = held_sleeper();
+        TaskFd::open(sleeper.id()).unwrap().signal(Signal::CONT).unwrap();
+        let class = Scheduling::Idle;
+        set_scheduling(sleeper.id(), &SchedulingOf { class, reset_on_fork: false }).unwrap();
+        (sleeper, Entry { way: HoldMethod::Nothing, kept: Some(time), ..entry })
     }
 
     fn heard(keeper: &mut Keeper, line: &str) -> String {
@@ -583,7 +598,7 @@ mod tests {
         keeper.join().unwrap().unwrap();
     }
 
-    /// A thread whose journal entry is kept stays stopped for a while after its owner ends,
+    /// A thread whose journal entry is kept stays limited for a while after its owner ends,
     /// and is then restored. If a new scheduler removes the entry from the journal before that, the
     /// keeper does not restore the thread.
     #[test]
@@ -591,8 +606,7 @@ mod tests {
         for is_adopted in [false, true] {
             let directory = tempfile::tempdir().unwrap();
             let owner = ourselves().unwrap();
-            let (sleeper, entry) = held_sleeper();
-            let entry = Entry { kept: Some(Duration::from_millis(700)), ..entry };
+            let (sleeper, entry) = limited_sleeper(Duration::from_millis(700));
             let path = journal::path_for(directory.path(), owner);
             let mut keeper = Keeper::default();
             assert_eq!(heard(&mut keeper, &hello(owner, directory.path())), WRITTEN);
@@ -600,15 +614,37 @@ mod tests {
             assert_eq!(heard(&mut keeper, "all"), WRITTEN);
             let waiting = std::thread::spawn(move || keeper.give_all_back());
             std::thread::sleep(Duration::from_millis(200));
-            assert!(sleeper.is_stopped(), "a kept thread is not restored before its time");
+            assert!(sleeper.is_limited(), "a kept thread is not restored before its time");
             assert_eq!(journal::read(&path).unwrap(), std::slice::from_ref(&entry));
             if is_adopted {
                 std::fs::remove_file(&path).unwrap();
             }
             assert_eq!(waiting.join().unwrap(), ExitCode::SUCCESS);
-            assert_eq!(sleeper.is_stopped(), is_adopted);
+            assert_eq!(sleeper.is_limited(), is_adopted);
             assert!(!path.exists());
         }
+    }
+
+    /// The owner dies while it has stopped one of two threads whose limits the kernel enforces.
+    #[test]
+    fn keeper_resumes_stopped_thread_at_once_although_its_limit_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let owner = ourselves().unwrap();
+        let hour = Duration::from_hours(1);
+        let ((stopped, entry), (other, kept)) = (held_sleeper(), limited_sleeper(hour));
+        let entry = Entry { kept: Some(hour), ..entry };
+        let mut keeper = Keeper::default();
+        assert_eq!(heard(&mut keeper, &hello(owner, directory.path())), WRITTEN);
+        // Under systemd the keeper does not wait until the hour has passed.
+        keeper.is_service = true;
+        for line in [entry.to_line().as_str(), kept.to_line().as_str(), "all"] {
+            assert_eq!(heard(&mut keeper, line), WRITTEN);
+        }
+        assert_eq!(keeper.give_all_back(), ExitCode::SUCCESS);
+        assert!(!stopped.is_stopped(), "no other program would resume the process");
+        assert!(other.is_limited());
+        let path = journal::path_for(directory.path(), owner);
+        assert_eq!(journal::read(&path).unwrap(), [kept]);
     }
 
     /// systemd starts a service again only when its keeper has ended, so this keeper does not wait
@@ -617,15 +653,14 @@ mod tests {
     fn keeper_of_systemd_service_ends_without_restoring_kept_threads() {
         let directory = tempfile::tempdir().unwrap();
         let owner = ourselves().unwrap();
-        let (sleeper, entry) = held_sleeper();
-        let entry = Entry { kept: Some(Duration::from_hours(1)), ..entry };
+        let (sleeper, entry) = limited_sleeper(Duration::from_hours(1));
         let mut keeper = Keeper::default();
         assert_eq!(heard(&mut keeper, &hello(owner, directory.path())), WRITTEN);
         keeper.is_service = true;
         assert_eq!(heard(&mut keeper, &entry.to_line()), WRITTEN);
         assert_eq!(heard(&mut keeper, "all"), WRITTEN);
         assert_eq!(keeper.give_all_back(), ExitCode::SUCCESS);
-        assert!(sleeper.is_stopped(), "a kept thread was restored");
+        assert!(sleeper.is_limited(), "a kept thread was restored");
         let path = journal::path_for(directory.path(), owner);
         assert_eq!(journal::read(&path).unwrap(), [entry]);
     }

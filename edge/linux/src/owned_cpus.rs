@@ -58,9 +58,30 @@ impl OwnedCpus {
         let owned = cpus.iter().map(|&cpu| OwnedCpu::take_in(Path::new(FOLDER), cpu));
         Ok(OwnedCpus(Arc::new(owned.collect::<Result<_, _>>()?)))
     }
+
+    /// Returns the error with which [`OwnedCpus::take`] would refuse the first CPU that another
+    /// process owns. `None` if other processes own none of these CPUs. Takes nothing.
+    #[must_use]
+    pub fn first_taken(cpus: &[CpuId]) -> Option<NotOwned> {
+        cpus.iter().find_map(|&cpu| OwnedCpu::owner_in(Path::new(FOLDER), cpu))
+    }
 }
 
 impl OwnedCpu {
+    fn owner_in(folder: &Path, cpu: CpuId) -> Option<NotOwned> {
+        let mut file = File::open(folder.join(cpu.index().to_string())).ok()?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Err(Errno::AGAIN) => {}
+            Ok(()) => {
+                let _ = rustix::fs::flock(&file, FlockOperation::Unlock);
+                return None;
+            }
+            Err(_) => return None,
+        }
+        let by = process_in(&mut file);
+        (by != Some(std::process::id())).then_some(NotOwned::Taken { cpu, by })
+    }
+
     fn take_in(folder: &Path, cpu: CpuId) -> Result<OwnedCpu, NotOwned> {
         let path = folder.join(cpu.index().to_string());
         let failed = |source| NotOwned::NotNoted { file: path.clone(), source };
@@ -71,9 +92,7 @@ impl OwnedCpu {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::AGAIN) => {
-                let mut by = String::new();
-                let _ = file.read_to_string(&mut by);
-                return Err(NotOwned::Taken { cpu, by: by.trim().parse().ok() });
+                return Err(NotOwned::Taken { cpu, by: process_in(&mut file) });
             }
             Err(errno) => return Err(failed(errno.into())),
         }
@@ -90,6 +109,13 @@ impl Drop for OwnedCpu {
         // and exec, and the lock lasts until that copy is closed.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
+}
+
+/// Returns the process id in a lock file. `None` if the file does not contain one.
+fn process_in(file: &mut File) -> Option<u32> {
+    let mut by = String::new();
+    let _ = file.read_to_string(&mut by);
+    by.trim().parse().ok()
 }
 
 fn process(by: Option<u32>) -> String {
@@ -114,6 +140,22 @@ mod tests {
         );
         drop(one);
         take(1).unwrap();
+    }
+
+    #[test]
+    fn cpu_owner_is_named_only_if_it_is_another_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let cpu = CpuId::new(1);
+        let owner = || OwnedCpu::owner_in(folder.path(), cpu);
+        assert!(owner().is_none(), "no process has ever owned the CPU");
+        let owned = OwnedCpu::take_in(folder.path(), cpu).unwrap();
+        assert!(owner().is_none(), "this process owns the CPU");
+        std::fs::write(folder.path().join("1"), "4194304\n").unwrap();
+        let says = owner().unwrap().to_string();
+        assert!(says.contains("CPU 1: another slackline, process 4194304,"), "{says}");
+        drop(owned);
+        assert!(owner().is_none(), "the owner has given the CPU back");
+        OwnedCpu::take_in(folder.path(), cpu).unwrap();
     }
 
     #[test]

@@ -10,7 +10,8 @@
 
 mod bandwidth;
 mod choice;
-mod deadline;
+pub(crate) mod deadline;
+mod deadline_threads;
 mod dispatcher;
 mod error;
 mod interference;
@@ -27,6 +28,7 @@ use slackline_units::{Enforcement, Reservation, Span};
 
 pub use bandwidth::{DeadlineBandwidth, fair_server_share};
 pub use choice::{Choice, ChoiceError, TrialResult, better, choose};
+pub use deadline_threads::DeadlineThread;
 pub use error::MechanismError;
 pub use interference::{Interference, check_interference};
 pub use quota::usual_period as usual_quota_period;

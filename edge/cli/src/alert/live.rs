@@ -269,6 +269,17 @@ fn cpu(asked: Option<usize>) -> Result<CpuId, Problem> {
 const NAMES: [&str; 6] = ["dispatcher", "deadline", "quota", "slackline", "quota-v1", "quota-v2"];
 
 fn no_way(name: &str) -> Problem {
+    let why = match name {
+        "weight" => Some("a weight limits nothing"),
+        "auto" => Some("it can be any of several limiters"),
+        _ => None,
+    };
+    if let Some(why) = why {
+        return Problem::BadOption {
+            message: format!("cannot test `{name}` as a limiter: {why}"),
+            hint: Some(format!("use one of {}", NAMES.join(", "))),
+        };
+    }
     let hint = match nearest(name, NAMES.into_iter()) {
         Some(meant) => format!("did you mean `{meant}`?"),
         None => format!("use one of {}", NAMES.join(", ")),
@@ -302,6 +313,14 @@ fn of_limit(error: LimitError) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn enforcement_names_that_set_no_limit_are_refused_with_reason() {
+        let says = |name| no_way(name).to_string();
+        assert_eq!(says("weight"), "cannot test `weight` as a limiter: a weight limits nothing");
+        assert!(says("auto").starts_with("cannot test `auto` as a limiter: "));
+        assert_eq!(says("magic"), "there is no limiter `magic`");
+    }
 
     #[test]
     fn live_alert_average_is_weighted_by_sample_duration() {

@@ -19,7 +19,7 @@ use slackline_live::mechanism::{
     CpuWeight, Demand, EnforceTarget, TrialResult, kernel_mechanism, mechanism,
 };
 use slackline_live::meter::{Sampler, own_cpu_time};
-use slackline_live::session::SessionError;
+use slackline_live::session::{NotOwned, OwnedCpus, SessionError};
 use slackline_play::limit::{LimitInterface, LimitedProcess, target};
 use slackline_play::play::LiveError;
 use slackline_units::{CpuId, CpuSet, CpuShare, Enforcement, Reservation, Span, Weight};
@@ -40,6 +40,9 @@ const HOGS: u64 = 9;
 /// Weight with which the target should receive its share beside the busy processes, which have 100
 /// each: `w / (w + 900)` is 20 %.
 const WEIGHT: u16 = 225;
+
+/// Last line of the output if the results were stored.
+const STORED: &str = "`--enforce auto` uses these numbers until this host boots again\n";
 
 /// Number of whole seconds for which each mechanism is measured.
 const SECONDS: u64 = 2;
@@ -64,6 +67,7 @@ pub(super) fn run(as_json: bool) -> Result<(), Problem> {
     let online = online_cpus().map_err(unreadable("the list of CPUs"))?;
     let cpu = online.iter().last().expect("a host has a CPU");
     let each = target(SHARE, PERIOD).expect("the share is valid");
+    let _others = claim_cpus(online, cpu)?;
     if !as_json {
         terminal::say(&format!(
             "trial on CPU {}: {} in every {PERIOD} beside {HOGS} busy processes, {SECONDS} s for \
@@ -95,8 +99,41 @@ pub(super) fn run(as_json: bool) -> Result<(), Problem> {
     let measured: Vec<TrialResult> =
         tried.iter().filter_map(|(_, result)| result.as_ref().ok()).copied().collect();
     let file = Path::new(TrialResult::FILE);
-    TrialResult::write_all(&measured, file).map_err(unreadable(TrialResult::FILE))?;
-    if as_json { terminal::print(&to_json(&tried)) } else { terminal::say(&to_text(&tried)) }
+    let is_stored = TrialResult::can_replace(&measured, &TrialResult::read_all(file));
+    if is_stored {
+        TrialResult::write_all(&measured, file).map_err(unreadable(TrialResult::FILE))?;
+    } else {
+        terminal::tell(
+            "note:  the results of an earlier trial stay in force, because it measured more \
+             mechanisms\n",
+        );
+    }
+    if as_json {
+        terminal::print(&to_json(&tried))
+    } else {
+        terminal::say(&(to_text(&tried) + if is_stored { STORED } else { "" }))
+    }
+}
+
+/// Takes ownership of all CPUs but the CPU of the trial, on which the session of the dispatcher is
+/// opened later.
+///
+/// # Errors
+/// If another Slackline process schedules a CPU. The trial has a deadline thread, which may run on
+/// every CPU and before all vCPUs of that process.
+fn claim_cpus(online: CpuSet, cpu: CpuId) -> Result<OwnedCpus, Problem> {
+    let others: Vec<CpuId> = online.iter().filter(|one| *one != cpu).collect();
+    let claimed =
+        OwnedCpus::take(&others).and_then(|others| OwnedCpus::take(&[cpu]).map(|_free| others));
+    claimed.map_err(|error| match error {
+        NotOwned::Taken { .. } => Problem::HostCannot {
+            message: format!("cannot try mechanisms: {error}"),
+            hint: Some(
+                "stop that process first, and run the trial before `slackline serve`".into(),
+            ),
+        },
+        error => Problem::Live(LiveError::Session(error.into())),
+    })
 }
 
 fn unreadable(file: &str) -> impl Fn(std::io::Error) -> Problem {
@@ -255,13 +292,14 @@ const NEEDS: [(&str, &str); 3] = [
 
 /// Returns the mechanisms that serve a need, best first. Mechanisms that guarantee CPU time come
 /// before weight and quota, which do not. For exact shares only mechanisms that guarantee CPU time
-/// are ranked.
+/// are ranked. After the death of Slackline, the keeper undoes every mechanism but `deadline`.
 fn ranked(need: &str, tried: &[Tried]) -> Vec<Enforcement> {
     let of = |enforcement: Enforcement| mechanism(enforcement).abilities();
     let there = tried.iter().filter_map(|(_, result)| result.as_ref().ok());
     let mut there: Vec<&TrialResult> = match need {
         "fine" => there.filter(|one| of(one.enforcement).guarantees).collect(),
-        "survives" => there.filter(|one| one.enforcement.is_of_kernel()).collect(),
+        // Only `serve --on-death keep` leaves an enforcement in force, and only `deadline`.
+        "survives" => there.filter(|one| one.enforcement == Enforcement::Deadline).collect(),
         _ => there.collect(),
     };
     there.sort_by_key(|one| {
@@ -302,7 +340,7 @@ fn to_text(tried: &[Tried]) -> String {
         let names = if names.is_empty() { "none".into() } else { names.join(", ") };
         text += &format!("best for {title}: {names}\n");
     }
-    text + "`--enforce auto` uses these numbers until this host boots again\n"
+    text
 }
 
 fn to_json(tried: &[Tried]) -> String {
@@ -358,7 +396,7 @@ mod tests {
         ];
         assert_eq!(ranked("fine", &all), [dispatcher, deadline]);
         assert_eq!(ranked("many", &all), [deadline, dispatcher, weight, quota]);
-        assert_eq!(ranked("survives", &all), [deadline, weight, quota]);
+        assert_eq!(ranked("survives", &all), [deadline]);
         let without = [(deadline, Err("no".to_owned())), tried(dispatcher, 100, 40_000)];
         assert_eq!(ranked("fine", &without), [dispatcher]);
         assert!(to_text(&without).contains("deadline: not on this host: no\n"));

@@ -324,21 +324,31 @@ fn foreign_limits(target: &EnforceTarget, by: Enforcement, demand: Demand) -> Ve
     let Some(thread) = thread.filter(|_| by != Enforcement::Deadline) else { return Vec::new() };
     let around = Hierarchies::read().ok();
     let around = around.and_then(|of| of.around(thread.pid(), thread.tid()));
-    let asked = match demand {
-        Demand::Time(each, _) => each.share().ppm().into(),
+    let asked = asked_ppm(demand, target.parts());
+    let note = |(group, quota): (&Path, &str)| quota_note(asked, group, quota);
+    around.map_or_else(Vec::new, |around| around.quotas().filter_map(note).collect())
+}
+
+/// Returns the share of a CPU that all parts of a target together ask for, in millionths.
+fn asked_ppm(demand: Demand, parts: usize) -> u64 {
+    match demand {
+        Demand::Time(each, _) => {
+            let parts = u64::try_from(parts).unwrap_or(u64::MAX);
+            u64::from(each.share().ppm()).saturating_mul(parts)
+        }
         Demand::Weight(_) => u64::MAX,
-    };
-    let bites = |(group, quota): (&Path, &str)| {
-        let (quota, period) = quota.split_once(' ')?;
-        let ppm = quota.parse::<u64>().ok()? * 1_000_000 / period.parse::<u64>().ok()?.max(1);
-        let group = group.display();
-        (ppm < asked).then(|| {
-            format!(
-                "note:  cgroup {group} allows the target only {quota} us in every {period} us\n"
-            )
-        })
-    };
-    around.map_or_else(Vec::new, |around| around.quotas().filter_map(bites).collect())
+    }
+}
+
+/// Returns a line about a quota of another program that is smaller than the share `asked`, in
+/// millionths of a CPU. `quota` is quota and period in microseconds.
+fn quota_note(asked: u64, group: &Path, quota: &str) -> Option<String> {
+    let (quota, period) = quota.split_once(' ')?;
+    let ppm = quota.parse::<u64>().ok()? * 1_000_000 / period.parse::<u64>().ok()?.max(1);
+    let group = group.display();
+    (ppm < asked).then(|| {
+        format!("note:  cgroup {group} allows the target only {quota} us in every {period} us\n")
+    })
 }
 
 fn cannot_pin(enforcement: Enforcement) -> Problem {
@@ -359,7 +369,25 @@ pub(super) fn of_mechanism(error: &MechanismError) -> Problem {
     let (message, hint) = (error.to_string(), error.hint());
     match error {
         MechanismError::Thread(error) => of_thread(error),
+        MechanismError::OtherScheduler { .. } => Problem::NotAdmitted { message, hint },
         error if error.is_of_host() => Problem::HostCannot { message, hint },
         _ => Problem::BadOption { message, hint },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A quota of one CPU limits two vCPUs that ask for 60 % each, and no single one.
+    #[test]
+    fn quota_of_another_program_is_compared_with_all_vcpus_together() {
+        let each = Reservation::new(Span::from_ms(60), Span::from_ms(100)).expect("valid");
+        let demand = Demand::Time(each, Bound::AtMost);
+        let group = Path::new("/sys/fs/cgroup/vm");
+        let note = |parts| quota_note(asked_ppm(demand, parts), group, "100000 100000");
+        assert_eq!(note(1), None);
+        let said = note(2).expect("1.2 CPUs are more than one");
+        assert!(said.contains("only 100000 us in every 100000 us"), "{said}");
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use slackline_linux::sys::{Scheduling, get_scheduling, thread_cpu_time};
 use slackline_units::Span;
 
-fn start<'a>(live: &'a Live, options: &[&str]) -> Daemon<'a> {
+pub(crate) fn start<'a>(live: &'a Live, options: &[&str]) -> Daemon<'a> {
     let cpu = live.cpu();
     let serve = ["serve", "--cpus", &cpu, "--state", "state", "--socket", "socket"];
     let command = live.command(&[&serve[..], options].concat());
@@ -32,7 +32,7 @@ fn reserve(daemon: &Daemon<'_>, victim: &Victim) -> Value {
 
 /// Returns the slice that the kernel enforces for the vCPU thread of the victim. `None` if the
 /// thread is in another class.
-fn slice(victim: &Victim) -> Option<Span> {
+pub(crate) fn slice(victim: &Victim) -> Option<Span> {
     match get_scheduling(victim.spinner).unwrap().class {
         Scheduling::Deadline { runtime, .. } => Some(runtime),
         _ => None,

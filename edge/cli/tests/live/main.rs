@@ -14,6 +14,7 @@ mod gangs;
 mod history;
 mod hold;
 mod hold_commands;
+mod interference;
 mod kills;
 mod manage;
 mod nested;

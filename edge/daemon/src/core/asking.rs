@@ -43,7 +43,9 @@ impl Core {
                     self.host.answer_find((&asked, &listing), &self.service);
                 }
                 EndedLookup::Looked(done) => {
-                    let (asked, looked) = *done;
+                    let (asked, mut looked) = *done;
+                    let threads = std::mem::take(&mut looked.deadline_threads);
+                    self.host.scheduler.deadline_threads = threads;
                     self.host.sought(looked);
                     self.do_asked(asked.request.verb(), Input::Sought(asked));
                     self.host.forget_looked();
@@ -80,6 +82,9 @@ impl Core {
                     let machine = found.machine.in_service();
                     self.host.keep_found(None, found);
                     self.step(Input::Vcpus { domain, machine });
+                }
+                ScoutFinding::DeadlineThreads(threads) => {
+                    self.host.scheduler.deadline_threads = threads;
                 }
                 // The other messages answer look-ups of single requests.
                 ScoutFinding::Machines(_) | ScoutFinding::Looked(_) => {}

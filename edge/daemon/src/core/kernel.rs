@@ -9,7 +9,7 @@ use slackline_linux::sys::ThreadClock;
 use slackline_linux::thread::ThreadRef;
 use slackline_live::mechanism::KernelEnforcement;
 use slackline_live::session::{EnforcedWatch, JoinId, Request, RequestedId};
-use slackline_service::{Terms, WorldError};
+use slackline_service::{Seats, Terms, WorldError};
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
 use super::shares::empty_place;
@@ -25,6 +25,9 @@ pub(super) struct KernelDomain {
     pub(super) shadows: Vec<JoinId>,
     /// Thread in each place. `None` for an empty place.
     pub(super) seated: Vec<Option<SeatedThread>>,
+    /// vCPUs that had their places until a change of the domain failed, and the time at which they
+    /// are seated again. `None` if there are none.
+    pub(super) lost: Option<(Seats, Time)>,
 }
 
 /// Thread for which the kernel enforces a reservation.
@@ -41,7 +44,7 @@ pub(super) struct SeatedThread {
 impl KernelDomain {
     pub(super) fn new(shadows: &[JoinId], places: usize) -> KernelDomain {
         let seated = (0..places).map(|_| None).collect();
-        KernelDomain { shadows: shadows.to_vec(), seated }
+        KernelDomain { shadows: shadows.to_vec(), seated, lost: None }
     }
 }
 

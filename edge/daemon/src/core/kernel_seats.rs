@@ -1,25 +1,28 @@
 //! Threads of VMs whose reservations the kernel enforces. They are put into places (reserved vCPUs)
 //! of the scheduler, and removed.
 //!
-//! Before a domain begins, [`check_interference`] checks that the dispatchers' reservations meet
-//! their deadlines beside the bursts of deadline threads. The CPU time of deadline threads is read
-//! from the kernel in each round, and added to the records of the session.
+//! Before a domain begins, [`Scheduler::check_interference`] checks that the dispatchers'
+//! reservations meet their deadlines beside the bursts of deadline threads. The CPU time of
+//! deadline threads is read from the kernel in each round, and added to the session's records.
 
+use slackline_linux::cgroup::Hierarchies;
 use slackline_linux::sys::ThreadClock;
 use slackline_linux::thread::ThreadRef;
 use slackline_linux::with_causes;
-use slackline_live::mechanism::{
-    Bound, Demand, EnforceTarget, Interference, KernelEnforcement, MechanismError,
-    check_interference,
+use slackline_live::mechanism::{Bound, Demand, EnforceTarget, KernelEnforcement, MechanismError};
+use slackline_live::session::{
+    EnforcedChange, EnforcedWatch, JoinId, JoinTarget, RequestError, SessionEvents,
 };
-use slackline_live::session::{EnforcedChange, JoinId, JoinTarget, RequestError, SessionEvents};
 use slackline_service::{JoiningDomain, Name, Seats, Terms, WorldError};
 use slackline_trace::{Entry, Record};
-use slackline_units::{CpuShare, DomId, Reservation, Span};
+use slackline_units::{DomId, Reservation, Span, Time};
 
 use super::kernel::SeatedThread;
 use super::scheduler::{Place, Scheduler, ShrunkDomain};
-use super::shares::FRONT_PERIOD;
+
+/// Interval at which threads that the kernel has refused are seated again. The kernel frees the
+/// former bandwidth of a thread at the end of the thread's period.
+const SEAT_AGAIN: Span = Span::from_secs(1);
 
 fn refused(error: &MechanismError) -> WorldError {
     match error {
@@ -36,69 +39,12 @@ impl Scheduler {
         domain: DomId,
         seats: Option<&Seats>,
     ) -> Result<(), WorldError> {
-        self.check_interference(domain)?;
+        self.check_interference(domain, seats.map(|seats| seats.identity))?;
         let is_of_kernel = self.domains.get(&domain).is_some_and(|known| known.kernel.is_some());
         match seats.filter(|_| is_of_kernel) {
             Some(seats) => self.seat_by_kernel(domain, seats),
             None => Ok(()),
         }
-    }
-
-    /// Checks that the dispatchers' reservations on each CPU meet their deadlines beside all
-    /// deadline threads. `newcomer` is the domain with new parameters.
-    pub(super) fn check_interference(&self, newcomer: DomId) -> Result<(), WorldError> {
-        let Some(terms) = self.domains.get(&newcomer).map(|known| known.terms) else {
-            return Err(WorldError::Gone);
-        };
-        let Err((cpu, found)) = self.interference((newcomer, terms.each())) else { return Ok(()) };
-        let period = terms.each().period();
-        let fits = |slice| {
-            let each = Reservation::new(slice, period);
-            each.is_ok_and(|each| self.interference((newcomer, each)).is_ok())
-        };
-        Err(WorldError::Interference {
-            promised: self.reserved().get(cpu).copied().unwrap_or_default(),
-            capacity: self.capacity(),
-            largest: longest_slice(terms.each().slice(), fits),
-            says: format!("not enough capacity on CPU {}: {found}", self.cpus()[cpu].index()),
-        })
-    }
-
-    /// Checks the interference as it would be if `domain` had the reservation `each` for each vCPU.
-    /// The error has the first CPU with too little time, by its number in the session.
-    fn interference(
-        &self,
-        (domain, each): (DomId, Reservation),
-    ) -> Result<(), (usize, Interference)> {
-        let mut threads: Vec<Reservation> = Vec::new();
-        let mut shortest: Option<Span> = self.front.map(|_| FRONT_PERIOD);
-        // `before` is subtracted from the reserved share of each CPU: the shares of deadline
-        // threads, and the present share of the domain. `after` is added: the domain's new share.
-        let (mut before, mut after) = (0, 0);
-        for (&id, known) in &self.domains {
-            let is_it = id == domain;
-            if known.kernel.is_some() {
-                let each = if is_it { each } else { known.terms.each() };
-                let each = in_each_second(known.terms, each);
-                threads.extend(known.places.iter().map(|_| each));
-                before += known.terms.each().share().ppm() * u32::from(known.terms.vcpus());
-            } else {
-                let period = known.terms.in_each_second().each().period();
-                shortest = Some(shortest.map_or(period, |one| one.min(period)));
-                if is_it {
-                    before += known.terms.each().share().ppm();
-                    after += each.share().ppm();
-                }
-            }
-        }
-        let Some(shortest) = shortest.filter(|_| !threads.is_empty()) else { return Ok(()) };
-        for (cpu, reserved) in self.reserved().into_iter().enumerate() {
-            let others = reserved.less(CpuShare::from_ppm(before)).ppm();
-            let reserved = CpuShare::from_ppm(others + after);
-            let checked = check_interference(&threads, reserved, shortest);
-            checked.map_err(|found| (cpu, found))?;
-        }
-        Ok(())
     }
 
     /// Lets the kernel enforce the reservation of a domain for the threads of its VM. Threads that
@@ -110,7 +56,10 @@ impl Scheduler {
         domain: DomId,
         seats: &Seats,
     ) -> Result<(), WorldError> {
-        let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
+        let Some(known) = self.domains.get_mut(&domain) else { return Err(WorldError::Gone) };
+        if let Some(kernel) = &mut known.kernel {
+            kernel.lost = None;
+        }
         let is_other = known.identity.is_some_and(|identity| identity != seats.identity);
         let (places, each) = (known.places.clone(), known.terms.in_each_second().each());
         let demand = exact(known.terms);
@@ -208,6 +157,9 @@ impl Scheduler {
     }
 
     pub(super) fn unseat_by_kernel(&mut self, domain: DomId) {
+        if let Some(kernel) = self.domains.get_mut(&domain).and_then(|it| it.kernel.as_mut()) {
+            kernel.lost = None;
+        }
         let places = self.domains.get(&domain).map_or(0, |known| known.places.len());
         (0..places).for_each(|number| self.vacate_kernel(domain, number));
         if let Some(known) = self.domains.get_mut(&domain) {
@@ -244,9 +196,51 @@ impl Scheduler {
         result
     }
 
-    /// Moves a domain to another mechanism, or changes the parameters that the kernel enforces for
-    /// it. For that the domain leaves the session and joins again. At most one period's budget is
-    /// lost. If the new parameters are refused, the domain joins with its old parameters.
+    /// Returns true if the kernel enforces the reservation of a domain, and neither another program
+    /// nor the session keeps a thread of the domain from running.
+    pub(super) fn is_undisturbed(&self, domain: DomId) -> bool {
+        let kernel = self.domains.get(&domain).and_then(|known| known.kernel.as_ref());
+        kernel.is_some_and(|kernel| {
+            kernel.lost.is_none()
+                && kernel.seated.iter().flatten().all(|seated| !seated.watch.is_disturbed())
+        })
+    }
+
+    /// Changes slice and period of a domain that the kernel enforces. Its threads do not leave
+    /// their class, so they lose no CPU time. The number of vCPUs must be the same as before.
+    pub(super) fn change_by_kernel(
+        &mut self,
+        domain: DomId,
+        terms: &Terms,
+    ) -> Result<(), WorldError> {
+        let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
+        let (before, identity, places) = (known.terms, known.identity, known.places.len());
+        self.change_each(domain, places, (&before, terms))?;
+        let (old, new) = (before.each(), terms.each());
+        let is_less = new.slice() <= old.slice() && new.period() >= old.period();
+        let fits = if is_less { Ok(()) } else { self.check_interference(domain, identity) };
+        let changed = fits.and_then(|()| self.change_seated(domain, terms));
+        if changed.is_err() {
+            // The old parameters fit again: nothing else has joined in between.
+            let _ = self.change_seated(domain, &before);
+            let _ = self.change_each(domain, places, (terms, &before));
+        }
+        changed
+    }
+
+    fn change_seated(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
+        let each = terms.in_each_second().each();
+        let kernel = self.domains.get_mut(&domain).and_then(|known| known.kernel.as_mut());
+        for seated in kernel.into_iter().flat_map(|kernel| kernel.seated.iter_mut().flatten()) {
+            let changed = self.session.change_enforced(&mut seated.watch, each);
+            changed.map_err(|error| refused(&error))?;
+        }
+        Ok(())
+    }
+
+    /// Moves a domain to another mechanism, or changes the number of vCPUs for which the kernel
+    /// enforces. For that the domain leaves the session and joins again. At most one period's
+    /// budget is lost. If the new parameters are refused, the domain joins with its old parameters.
     pub(super) fn join_anew(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let ids: Vec<JoinId> = known.places.iter().filter_map(|place| place.id).collect();
@@ -269,10 +263,40 @@ impl Scheduler {
         let joined = self.join(&[joining]).pop().unwrap_or(Err(WorldError::Gone));
         if joined.is_err() {
             // The old parameters fit again: nothing else has joined in between.
-            let seats = seats.as_ref();
-            let _ = self.join(&[JoiningDomain { domain, name: &name, terms: &before, seats }]);
+            let old = JoiningDomain { domain, name: &name, terms: &before, seats: seats.as_ref() };
+            let undone = self.join(&[old]).pop().unwrap_or(Err(WorldError::Gone));
+            if undone.is_err() {
+                // The kernel still counts the bandwidth that the threads had until now. So the
+                // domain first joins without threads.
+                let _ = self.join(&[JoiningDomain { seats: None, ..old }]);
+                self.remember_lost(domain, seats);
+            }
         }
         joined
+    }
+
+    /// Notes threads that the kernel has refused, although they had their places until now.
+    fn remember_lost(&mut self, domain: DomId, seats: Option<Seats>) {
+        let Some(known) = self.domains.get_mut(&domain) else { return };
+        known.identity = seats.as_ref().map(|seats| seats.identity);
+        if let Some(kernel) = &mut known.kernel {
+            kernel.lost = seats.map(|seats| (seats, self.session.now() + SEAT_AGAIN));
+        }
+    }
+
+    /// Tries again to seat threads that the kernel has refused.
+    fn seat_lost(&mut self, now: Time) {
+        let mut due = Vec::new();
+        for (&domain, known) in &mut self.domains {
+            let lost = known.kernel.as_mut().map(|kernel| &mut kernel.lost);
+            let lost = lost.and_then(|lost| lost.take_if(|(_, at)| *at <= now));
+            due.extend(lost.map(|(seats, _)| (domain, seats)));
+        }
+        for (domain, seats) in due {
+            if matches!(self.seat_by_kernel(domain, &seats), Err(WorldError::Host { .. })) {
+                self.remember_lost(domain, Some(seats));
+            }
+        }
     }
 
     /// Writes the mechanism into the records of new reservations, since the session does not know
@@ -290,18 +314,30 @@ impl Scheduler {
 
     /// Adds the CPU time of deadline threads since the last reading to the session's records.
     /// Adds to `seen` the changes that other programs made to these threads. Returns the domains
-    /// whose threads have ended, and empties their places.
+    /// whose threads have ended, and empties their places. Does nothing if the last reading was
+    /// less than [`EnforcedWatch::INTERVAL`] ago.
     pub(super) fn look_at_kernel(
         &mut self,
         records: &mut Vec<Entry>,
         seen: &mut SessionEvents,
     ) -> Vec<ShrunkDomain> {
         let now = self.session.now();
+        if now < self.next_kernel_look {
+            return Vec::new();
+        }
+        self.next_kernel_look = now + EnforcedWatch::INTERVAL;
+        self.seat_lost(now);
+        let kernels = self.domains.values().filter_map(|known| known.kernel.as_ref());
+        let seated = kernels.flat_map(|kernel| kernel.seated.iter().flatten());
+        let due = EnforcedWatch::due(seated.map(|seated| &seated.watch), now);
+        let hierarchies = if due.is_empty() { None } else { Hierarchies::read().ok() };
+        let mut index = 0..;
         let (mut shrunk, mut ended) = (Vec::new(), Vec::new());
         for (&domain, known) in &mut self.domains {
             let Some(kernel) = &mut known.kernel else { continue };
             for (number, seated) in kernel.seated.iter_mut().enumerate() {
                 let Some(seated) = seated else { continue };
+                let is_due = index.next().is_some_and(|index| due.contains(&index));
                 if seated.thread.is_gone().unwrap_or(false) {
                     ended.push((domain, number));
                     let has_ended = false;
@@ -314,7 +350,8 @@ impl Scheduler {
                 let (vcpu, from, used) = (id.vcpu(), seated.at, all.left_after(seated.used));
                 records.push(Entry::Record(Record::Elsewhere { vcpu, from, to: now, used }));
                 (seated.used, seated.at) = (all, now);
-                for change in self.session.look_at_enforced(&mut seated.watch) {
+                let around = hierarchies.as_ref().filter(|_| is_due);
+                for change in self.session.look_at_enforced(&mut seated.watch, around) {
                     match change {
                         EnforcedChange::Meddled(finding) => seen.meddled.push((id, finding)),
                         EnforcedChange::Contested(finding) => seen.contested.push((id, finding)),
@@ -331,16 +368,6 @@ impl Scheduler {
     }
 }
 
-/// Returns the longest slice below `refused` that fits, in whole microseconds. Zero if none fits.
-fn longest_slice(refused: Span, fits: impl Fn(Span) -> bool) -> Span {
-    let (mut good, mut bad) = (0, refused.ns() / 1_000);
-    while bad - good > 1 {
-        let middle = good.midpoint(bad);
-        if fits(Span::from_us(middle)) { good = middle } else { bad = middle }
-    }
-    Span::from_us(good)
-}
-
 /// Returns the slice and period of each vCPU of a domain, as a hard limit for the kernel to
 /// enforce.
 fn exact(terms: Terms) -> Demand {
@@ -348,7 +375,7 @@ fn exact(terms: Terms) -> Demand {
 }
 
 /// Divides `each` into as many parts as those in which the reservation of `terms` is enforced.
-fn in_each_second(terms: Terms, each: Reservation) -> Reservation {
+pub(super) fn in_each_second(terms: Terms, each: Reservation) -> Reservation {
     let part = terms.in_each_second().each().period();
     let parts = (terms.each().period().ns() / part.ns().max(1)).max(1);
     Reservation::new(each.slice() / parts, each.period() / parts).unwrap_or(each)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use slackline_fence::{
     KeeperCommand, Leftover, give_back_all, give_back_budgets, keepers_have_ended, leftovers,
 };
+use slackline_live::mechanism::DeadlineThread;
 
 /// Maximum wait for the keeper processes of killed runs. A keeper restores the threads of its run,
 /// and must have finished before a thread is scheduled again. A keeper takes a third of a second
@@ -54,4 +55,14 @@ pub(super) fn free_kept(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
             Err(error) => tell(&format!("cannot restore {whose}: {error}")),
         }
     }
+}
+
+/// Returns the deadline threads of all programs, without those that a killed daemon has kept under
+/// the kernel's enforcement. The reservations of kept threads are in the ledger, so admission
+/// counts them already.
+pub(super) fn deadline_threads_not_kept(keeper: &KeeperCommand) -> Vec<DeadlineThread> {
+    let left = leftovers(&keeper.state_directory);
+    let mut threads = DeadlineThread::all();
+    threads.retain(|one| !left.threads.iter().any(|left| left.tid() == one.tid));
+    threads
 }

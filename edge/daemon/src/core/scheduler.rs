@@ -4,19 +4,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use slackline_fence::FenceError;
+use slackline_fence::{FenceError, KeeperCommand};
 use slackline_linux::sys::{Tid, get_affinity};
 use slackline_linux::thread::ThreadError;
+use slackline_live::mechanism::DeadlineThread;
 use slackline_live::session::{
     GroupError, JoinId, JoinTarget, PreparedGroup, Request, RequestError, Session,
 };
 use slackline_service::{CpuCapacity, Identity, JoiningDomain, Seats, Terms, WorldError};
-use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
+use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span, Time};
 
 use slackline_linux::with_causes;
 
 use super::RESERVE;
 use super::kernel::{self, KernelDomain};
+use super::leftovers::deadline_threads_not_kept;
 use super::shares::{empty_place, share};
 use crate::find::FoundMachine;
 
@@ -37,6 +39,10 @@ pub(super) struct Scheduler {
     /// True if the kernel goes on enforcing its reservations for some time after this process has
     /// ended.
     pub(super) is_kept: bool,
+    /// Deadline threads of all programs, as they were when they were last read.
+    pub(super) deadline_threads: Vec<DeadlineThread>,
+    /// Time of the next reading of the threads for which the kernel enforces.
+    pub(super) next_kernel_look: Time,
 }
 
 /// A reservation in the session.
@@ -69,11 +75,21 @@ pub(super) struct ShrunkDomain {
 }
 
 impl Scheduler {
-    /// Creates a scheduler without domains. With `is_kept`, the kernel goes on enforcing its
+    /// Creates a scheduler without domains. If `keeper` says so, the kernel goes on enforcing its
     /// reservations for some time after this process has ended.
-    pub(super) fn new(session: Session, cpus: Vec<CpuId>, is_kept: bool) -> Scheduler {
+    pub(super) fn new(session: Session, cpus: Vec<CpuId>, keeper: &KeeperCommand) -> Scheduler {
         let (domains, by_name, found) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Scheduler { session, cpus, domains, by_name, found, front: None, is_kept }
+        Scheduler {
+            session,
+            cpus,
+            domains,
+            by_name,
+            found,
+            front: None,
+            is_kept: keeper.keep_for.is_some(),
+            deadline_threads: deadline_threads_not_kept(keeper),
+            next_kernel_look: Time::START,
+        }
     }
 
     /// Returns the kernel's numbers of the CPUs that the session schedules.
@@ -304,9 +320,15 @@ impl Scheduler {
     /// requires.
     pub(super) fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
-        let (before, places) = (known.terms, known.places.len());
+        let (before, places, identity) = (known.terms, known.places.len(), known.identity);
         if before.enforcement().is_of_kernel() || terms.enforcement().is_of_kernel() {
-            return self.join_anew(domain, terms);
+            let is_same = before.enforcement() == terms.enforcement()
+                && before.vcpus() == terms.vcpus()
+                && self.is_undisturbed(domain);
+            return match is_same {
+                true => self.change_by_kernel(domain, terms),
+                false => self.join_anew(domain, terms),
+            };
         }
         let kept = places.min(usize::from(terms.vcpus()));
         // Places are dropped last. If the change is refused, the old parameters are still in force
@@ -317,7 +339,9 @@ impl Scheduler {
             let _ = self.change_each(domain, kept, (terms, &before));
             return Err(error);
         }
-        if let Err(error) = self.check_interference(domain) {
+        let is_less = terms.is_within(before);
+        let fits = if is_less { Ok(()) } else { self.check_interference(domain, identity) };
+        if let Err(error) = fits {
             self.drop_places(domain, places);
             let _ = self.change_each(domain, kept, (terms, &before));
             return Err(error);
@@ -326,17 +350,19 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Changes the parameters of the places that remain. If one change fails, the places that were
-    /// already changed get their old parameters back.
-    fn change_each(
+    /// Changes the parameters of the places that remain, and of the domain's reservations on
+    /// further CPUs. If one change fails, the places that were already changed get their old
+    /// parameters back.
+    pub(super) fn change_each(
         &mut self,
         domain: DomId,
         kept: usize,
         (before, terms): (&Terms, &Terms),
     ) -> Result<(), WorldError> {
         let Some(known) = self.domains.get_mut(&domain) else { return Err(WorldError::Gone) };
-        let ids: Vec<JoinId> =
-            known.places.iter().take(kept).filter_map(|place| place.id).collect();
+        let places = known.places.iter().take(kept).filter_map(|place| place.id);
+        let shadows = known.kernel.iter().flat_map(|kernel| kernel.shadows.iter().copied());
+        let ids: Vec<JoinId> = places.chain(shadows).collect();
         let now = self.session.now();
         for (done, &id) in ids.iter().enumerate() {
             if let Err(error) = self.session.change(id, share(terms), now) {
@@ -425,9 +451,11 @@ impl Scheduler {
     /// requires.
     pub(super) fn room(&self, period: Span) -> Vec<CpuCapacity> {
         let cpus = self.cpus.iter().enumerate();
+        let others = self.deadline_threads_of_others(None);
         let room = cpus.map(|(index, &cpu)| {
             let room = self.session.room(period, Some(CpuSet::one(CpuId::new(index))));
-            CpuCapacity { cpu, slice: room.ok().flatten().unwrap_or(Span::ZERO) }
+            let room = room.ok().flatten().unwrap_or(Span::ZERO);
+            CpuCapacity { cpu, slice: self.room_beside(&others, (index, period), room) }
         });
         room.collect()
     }

@@ -19,6 +19,7 @@ use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, own_tid, process_cpu_time, set_scheduling,
 };
 use slackline_linux::thread::threads_of;
+use slackline_live::mechanism::DeadlineThread;
 use slackline_live::vcpus::FindError;
 use slackline_service::{Binding, BindingKind, Identity, LookError, Name, Reason, Row, VmLookup};
 use slackline_units::{DomId, Span};
@@ -46,11 +47,15 @@ const ASKERS: usize = 4;
 /// Time after which a discovery pass queries no further monitor of the same user.
 const ASKING_FOR_ONE: Duration = Duration::from_secs(1);
 
+/// Number of discovery passes in which the deadline threads of all programs are read once. Reading
+/// them takes some milliseconds on a host with many processes.
+const PASSES_PER_READING: u32 = 5;
+
 /// A task for the scout: the thread that looks for VMs.
 pub(super) enum Order {
     /// A discovery pass: look for awaited VMs, and check the vCPUs of VMs that the daemon
-    /// schedules.
-    Around(Vec<AwaitedVm>, Vec<ReservedVm>),
+    /// schedules. If `reads_threads` is true, also read the deadline threads of all programs.
+    Around { waiting: Vec<AwaitedVm>, held: Vec<ReservedVm>, reads_threads: bool },
     /// List all VMs of the host.
     Find,
     /// Look up the VM that a request needs.
@@ -91,6 +96,8 @@ pub(super) struct LookupResult {
     /// Binding of the VM and the result of looking it up. `None` if no VM or several VMs have the
     /// name.
     pub(super) found: Option<(Binding, Result<FoundMachine, Absent>)>,
+    /// Deadline threads of all programs after the look-up.
+    pub(super) deadline_threads: Vec<DeadlineThread>,
 }
 
 /// A VM that a reservation waits for.
@@ -166,6 +173,8 @@ pub(super) enum ScoutFinding {
     /// State of the guest of a VM with a reservation, if libvirt has suspended the guest. `None` if
     /// the guest runs.
     Suspended(DomId, Identity, Option<String>),
+    /// Deadline threads of all programs.
+    DeadlineThreads(Vec<DeadlineThread>),
     /// The discovery pass is complete.
     Around,
     /// List of all VMs.
@@ -185,6 +194,8 @@ pub(super) struct Scout {
     told: OwnedFd,
     /// True while the scout makes a discovery pass.
     is_out: bool,
+    /// Number of discovery passes until the deadline threads of all programs are read again.
+    passes_left: u32,
 }
 
 impl Scout {
@@ -207,15 +218,19 @@ impl Scout {
         };
         let thread = Builder::new().name("slackline-scout".into()).stack_size(STACK);
         thread.spawn(body)?;
-        Ok(Scout { orders, seen, told, is_out: false })
+        Ok(Scout { orders, seen, told, is_out: false, passes_left: 0 })
     }
 
     /// Starts a discovery pass (a search for VMs) in the scout thread, unless one is under way or
-    /// there is nothing to look for.
+    /// there is nothing to look for. Some passes also read the deadline threads of all programs,
+    /// even if no VM is looked for.
     pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>, held: Vec<ReservedVm>) {
         let is_vm_sought = !waiting.is_empty() || !held.is_empty();
-        if is_vm_sought && !self.is_out {
-            self.is_out = self.orders.send(Order::Around(waiting, held)).is_ok();
+        let reads_threads = self.passes_left == 0;
+        self.passes_left = self.passes_left.checked_sub(1).unwrap_or(PASSES_PER_READING - 1);
+        if (is_vm_sought || reads_threads) && !self.is_out {
+            let order = Order::Around { waiting, held, reads_threads };
+            self.is_out = self.orders.send(order).is_ok();
         }
     }
 
@@ -254,7 +269,10 @@ fn set_own_nice(nice: i32) {
 
 fn carry_out(order: Order, tell: &(impl Fn(ScoutFinding) + Sync)) {
     match order {
-        Order::Around(waiting, held) => {
+        Order::Around { waiting, held, reads_threads } => {
+            if reads_threads {
+                tell(ScoutFinding::DeadlineThreads(DeadlineThread::all()));
+            }
             look_around(&waiting, &held, tell);
             tell(ScoutFinding::Around);
         }
@@ -265,7 +283,11 @@ fn carry_out(order: Order, tell: &(impl Fn(ScoutFinding) + Sync)) {
             });
             tell(ScoutFinding::Machines(Arc::new(list)));
         }
-        Order::Look(wanted, users) => tell(ScoutFinding::Looked(look(wanted, &users))),
+        Order::Look(wanted, users) => {
+            let looked = look(wanted, &users);
+            let deadline_threads = DeadlineThread::all();
+            tell(ScoutFinding::Looked(LookupResult { deadline_threads, ..looked }));
+        }
     }
 }
 
@@ -276,7 +298,9 @@ fn look(wanted: VmQuery, users: &VmUsers) -> LookupResult {
         (binding, found)
     };
     match wanted {
-        VmQuery::Bound(binding) => LookupResult { named: None, found: Some(found(binding)) },
+        VmQuery::Bound(binding) => {
+            LookupResult { found: Some(found(binding)), ..LookupResult::default() }
+        }
         VmQuery::Named(name) => {
             // If nothing can be read, no VM has the name.
             let bindings = named_for(name.as_str(), &may_ask).unwrap_or_default();
@@ -284,7 +308,7 @@ fn look(wanted: VmQuery, users: &VmUsers) -> LookupResult {
                 [one] => Some(found(one.clone())),
                 _ => None,
             };
-            LookupResult { named: Some((name, bindings)), found }
+            LookupResult { named: Some((name, bindings)), found, ..LookupResult::default() }
         }
     }
 }

@@ -9,9 +9,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use slackline_linux::sys::{Scheduling, Tid, get_scheduling};
 use slackline_linux::version::KernelVersion;
 use slackline_units::{CpuSet, CpuShare};
+
+use super::deadline_threads::DeadlineThread;
 
 /// Names of two servers of the kernel, which are also the names of their folders in debugfs. The
 /// servers reserve deadline bandwidth for other classes on each CPU.
@@ -45,13 +46,14 @@ impl DeadlineBandwidth {
         let cpus = online.iter().count() as u64;
         let each = limit_ppm(&number_at("sched_rt_runtime_us")?, &number_at("sched_rt_period_us")?);
         let servers = online.iter().map(|cpu| servers_ppm(cpu.index(), &SERVERS)).sum();
-        let (threads, count) = deadline_threads();
+        let all = DeadlineThread::all();
+        let threads: u64 = all.iter().map(|thread| u64::from(thread.each.share().ppm())).sum();
         let share = |ppm: u64| CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(u32::MAX));
         Ok(DeadlineBandwidth {
             limit: share(each * cpus),
             servers: share(servers),
             threads: share(threads),
-            count,
+            count: all.len(),
         })
     }
 
@@ -104,26 +106,6 @@ fn servers_ppm(cpu: usize, servers: &[&str]) -> u64 {
     let found: Vec<u64> = servers.iter().filter_map(of).collect();
     let has_server = KernelVersion::of_host().is_ok_and(|version| version >= FIRST_WITH_SERVER);
     if found.is_empty() && has_server { FAIR_SERVER } else { found.iter().sum() }
-}
-
-/// Returns the sum of the shares of all deadline threads, in millionths, and their number.
-fn deadline_threads() -> (u64, usize) {
-    let folders = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
-    let (mut sum, mut count) = (0, 0);
-    for process in folders(Path::new("/proc")) {
-        for thread in folders(&process.path().join("task")) {
-            let tid = thread.file_name().to_str().and_then(|name| name.parse().ok());
-            let Some(found) = tid.and_then(Tid::new).and_then(|tid| get_scheduling(tid).ok())
-            else {
-                continue;
-            };
-            if let Scheduling::Deadline { runtime, period, .. } = found.class {
-                sum += runtime.ns().saturating_mul(1_000_000) / period.ns().max(1);
-                count += 1;
-            }
-        }
-    }
-    (sum, count)
 }
 
 #[cfg(test)]

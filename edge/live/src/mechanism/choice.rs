@@ -72,6 +72,14 @@ impl TrialResult {
         }
     }
 
+    /// Returns true if the results of a new trial may replace those of an older one: no mechanism
+    /// of the older trial is missing.
+    #[must_use]
+    pub fn can_replace(new: &[TrialResult], old: &[TrialResult]) -> bool {
+        let is_in_new = |it: &TrialResult| new.iter().any(|one| one.enforcement == it.enforcement);
+        old.iter().all(is_in_new)
+    }
+
     fn parse(line: &str) -> Option<TrialResult> {
         let fields: Vec<&str> = line.split(' ').collect();
         let &[name, error, gap, cost] = &fields[..] else { return None };
@@ -217,6 +225,14 @@ mod tests {
             assert_eq!(chosen, Enforcement::Dispatcher);
             assert!(why.contains("doctor --trial"), "{why}");
         }
+    }
+
+    #[test]
+    fn incomplete_mechanism_trial_never_replaces_complete_results() {
+        let all = Enforcement::ALL.map(|one| measured(one, 123, 4_567));
+        assert!(TrialResult::can_replace(&all, &all) && TrialResult::can_replace(&all, &[]));
+        assert!(TrialResult::can_replace(&all, &all[1..]));
+        assert!(!TrialResult::can_replace(&all[1..], &all));
     }
 
     #[test]

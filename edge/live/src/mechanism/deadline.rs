@@ -13,12 +13,13 @@
 use std::io;
 
 use rustix::io::Errno;
-use slackline_fence::Fence;
+use slackline_fence::{Fence, HeldThread};
 use slackline_linux::cgroup::descendants;
+use slackline_linux::owned_cpus::{NotOwned, OwnedCpus};
 use slackline_linux::step::{ActError, Hold};
 use slackline_linux::sys::{Tid, get_affinity, online_cpus};
 use slackline_linux::thread::{ThreadRef, threads_of};
-use slackline_units::{CpuSet, Enforcement, Reservation, Span};
+use slackline_units::{CpuId, CpuSet, Enforcement, Reservation, Span};
 
 use super::bandwidth::DeadlineBandwidth;
 use super::{
@@ -78,6 +79,10 @@ impl KernelMechanism for Deadline {
         self.check(target, demand)?;
         let each = time(demand)?;
         let online = online_cpus().map_err(|source| MechanismError::NoCpus { source })?;
+        let cpus: Vec<CpuId> = online.iter().collect();
+        if let Some(NotOwned::Taken { cpu, by }) = OwnedCpus::first_taken(&cpus) {
+            return Err(MechanismError::OtherScheduler { cpu, by });
+        }
         let mut done = KernelEnforcement::default();
         for thread in target.threads() {
             let held = match fence.hold(thread, Hold::Nothing) {
@@ -89,9 +94,9 @@ impl KernelMechanism for Deadline {
                 }
             };
             done.tids.push(thread.tid());
-            if let Err(error) = held.reserve(each.slice(), each.period(), online) {
-                // The explanation reads the affinity, so it comes before the affinity is restored.
-                let error = explained(error, thread.tid(), each, online);
+            // The explanation of an error reads the affinity, so it comes before the affinity is
+            // restored.
+            if let Err(error) = reserve(&held, each, online) {
                 let _ = done.end(fence);
                 return Err(error);
             }
@@ -118,6 +123,17 @@ fn is_one_thread(root: &ThreadRef) -> Result<(), MechanismError> {
         0 | 1 => Ok(()),
         all => Err(MechanismError::Children { pid, count: all - 1 }),
     }
+}
+
+/// Sets or changes slice and period of a thread. A thread that is in the class already stays in it.
+/// The kernel then counts only the difference of the two bandwidths.
+pub(crate) fn reserve(
+    held: &HeldThread,
+    each: Reservation,
+    online: CpuSet,
+) -> Result<(), MechanismError> {
+    let reserved = held.reserve(each.slice(), each.period(), online);
+    reserved.map_err(|error| explained(error, held.thread().tid(), each, online))
 }
 
 /// Explains a refusal of the kernel with the numbers on which it is based.

@@ -7,7 +7,7 @@ use slackline_linux::cgroup::{CgroupError, Version};
 use slackline_linux::step::ActError;
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadError;
-use slackline_units::{CpuShare, Enforcement, Span};
+use slackline_units::{CpuId, CpuShare, Enforcement, Span};
 use thiserror::Error;
 
 /// Reason why a mechanism refuses a demand.
@@ -130,6 +130,20 @@ pub enum MechanismError {
         /// Requested share of a CPU.
         asked: CpuShare,
     },
+    /// Another Slackline process schedules CPUs on which the deadline thread could run. Its
+    /// admission does not count the thread.
+    #[error(
+        "cannot enforce CPU time by `deadline`: the thread would run before the vCPUs that another \
+         slackline{} schedules on CPU {}",
+        process(*by),
+        cpu.index()
+    )]
+    OtherScheduler {
+        /// Number of the CPU in the kernel.
+        cpu: CpuId,
+        /// Process id of the other program. `None` if it is not known.
+        by: Option<u32>,
+    },
     /// The process has exited, or must not be scheduled.
     #[error(transparent)]
     Thread(#[from] ThreadError),
@@ -154,6 +168,10 @@ pub enum MechanismError {
         /// Error of the kernel.
         source: std::io::Error,
     },
+}
+
+fn process(by: Option<u32>) -> String {
+    by.map_or_else(String::new, |pid| format!(", process {pid},"))
 }
 
 fn cause_of(error: &dyn std::error::Error) -> String {
@@ -181,6 +199,7 @@ impl MechanismError {
                 | MechanismError::NoBandwidth { .. }
                 | MechanismError::Busy { .. }
                 | MechanismError::NoThreads { .. }
+                | MechanismError::OtherScheduler { .. }
                 | MechanismError::Thread(_)
                 | MechanismError::Fence(_)
                 | MechanismError::Refused { .. }
@@ -224,6 +243,10 @@ impl MechanismError {
             }
             MechanismError::NoBandwidth { .. } | MechanismError::Busy { .. } => {
                 "reserve less, or use `--enforce dispatcher`"
+            }
+            MechanismError::OtherScheduler { .. } => {
+                "use `slackline reserve --enforce deadline` if that process is the daemon, else \
+                 wait until it ends"
             }
             MechanismError::Group { error: CgroupError::NotEnabled { .. } } => {
                 "use `quota-v1` if version 1 is mounted, or write +cpu to cgroup.subtree_control \

@@ -5,15 +5,18 @@
 //! A stopped or frozen thread stays in its class, so its limit lasts. For a vCPU of libvirt whose
 //! class was changed, the kernel does not enforce the limit until the change is undone.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use slackline_units::{Reservation, Span, Time};
+use slackline_units::{Enforcement, Reservation, Span, Time};
 
 use super::contest::{Changes, PLACED_WITHIN, is_of_libvirt};
 use super::finding::ForeignChange;
-use super::outside_changes::{AROUND_INTERVAL, LOOK_INTERVAL, STOPPED_FOR, is_stopped};
-use crate::mechanism::EnforceTarget;
+use super::outside_changes::{
+    AROUND_AT_ONCE, AROUND_INTERVAL, LOOK_INTERVAL, STOPPED_FOR, is_stopped,
+};
+use crate::mechanism::{Bound, Demand, EnforceTarget, MechanismError, deadline, mechanism};
 use slackline_fence::{Fence, HandoverState, HeldThread};
 use slackline_linux::cgroup::{Credentials, Hierarchies, Surroundings, may_move};
 use slackline_linux::step::Hold;
@@ -89,9 +92,58 @@ impl EnforcedWatch {
         self.thread.is_gone().unwrap_or(false)
     }
 
+    /// Returns the watches whose cgroups are to be checked now, by their index. These are the
+    /// watches with the longest time since the last check. Each check takes about as long as a
+    /// request to the daemon, so there are only a few.
+    #[must_use]
+    pub fn due<'a>(watches: impl Iterator<Item = &'a EnforcedWatch>, now: Time) -> BTreeSet<usize> {
+        longest_unchecked(watches.map(|watch| watch.changes.looked), now)
+    }
+
+    /// Returns true if another program keeps control of the thread, or if the thread is stopped
+    /// because it has left its limit too often.
+    #[must_use]
+    pub fn is_disturbed(&self) -> bool {
+        self.changes.found.is_some() || self.changes.stopped_until.is_some()
+    }
+
+    /// Changes slice and period of the thread under `SCHED_DEADLINE`. The thread does not leave the
+    /// class. It must not be [disturbed](EnforcedWatch::is_disturbed).
+    ///
+    /// # Errors
+    /// If the mechanism cannot express the reservation, or the kernel refuses it. The thread keeps
+    /// its slice and period.
+    pub(super) fn change(
+        &mut self,
+        fence: &Fence,
+        each: Reservation,
+    ) -> Result<(), MechanismError> {
+        let target = EnforceTarget::Vcpus(vec![self.thread.clone()]);
+        let demand = Demand::Time(each, Bound::Exact);
+        mechanism(Enforcement::Deadline).check(&target, demand)?;
+        let online = online_cpus().map_err(|source| MechanismError::NoCpus { source })?;
+        let held = fence.thread(self.thread.tid());
+        held.map_or(Ok(()), |held| deadline::reserve(held, each, online))?;
+        self.reserved = Some(each);
+        Ok(())
+    }
+
     /// Looks for changes, and undoes or respects them. It must be called each
     /// [`INTERVAL`](EnforcedWatch::INTERVAL).
     pub fn look(&mut self, fence: &mut Fence, now: Time) -> Vec<EnforcedChange> {
+        let is_due = !EnforcedWatch::due(std::iter::once(&*self), now).is_empty();
+        let around = if is_due { Hierarchies::read().ok() } else { None };
+        self.look_with(fence, now, around.as_ref())
+    }
+
+    /// Looks for changes, as [`look`](EnforcedWatch::look) does. Checks the thread's cgroups only
+    /// if it gets the cgroup hierarchies.
+    pub(super) fn look_with(
+        &mut self,
+        fence: &mut Fence,
+        now: Time,
+        around: Option<&Hierarchies>,
+    ) -> Vec<EnforcedChange> {
         let mut seen = Vec::new();
         if std::mem::take(&mut self.is_resumed) {
             seen.push(EnforcedChange::Settled);
@@ -105,10 +157,9 @@ impl EnforcedWatch {
         if !is_stopped && !matches!(self.changes.found, Some(ForeignChange::Class { .. })) {
             seen.extend(self.look_at_class(fence, now));
         }
-        let is_due = |looked: Time| now.since(looked) >= AROUND_INTERVAL;
-        if seen.is_empty() && self.changes.looked.is_none_or(is_due) {
+        if let Some(around) = around.filter(|_| seen.is_empty()) {
             self.changes.looked = Some(now);
-            seen.extend(self.look_around(fence, now));
+            seen.extend(self.look_around(fence, now, around));
         }
         seen
     }
@@ -118,8 +169,9 @@ impl EnforcedWatch {
     /// # Errors
     /// The change that keeps the thread from running, or that cannot be undone.
     pub fn resume(&mut self, fence: &mut Fence) -> Result<(), ForeignChange> {
+        let around = Hierarchies::read().ok();
         match self.changes.found.clone() {
-            Some(found) if self.is_undone(&found) || self.is_of_class(&found) => {
+            Some(found) if self.is_undone(&found, around.as_ref()) || self.is_of_class(&found) => {
                 self.is_resumed = self.take_back(fence);
                 if self.is_resumed { Ok(()) } else { Err(found) }
             }
@@ -186,15 +238,20 @@ impl EnforcedWatch {
     }
 
     /// Checks the cgroups of the thread, and whether its process is stopped by a signal.
-    fn look_around(&mut self, fence: &mut Fence, now: Time) -> Option<EnforcedChange> {
+    fn look_around(
+        &mut self,
+        fence: &mut Fence,
+        now: Time,
+        hierarchies: &Hierarchies,
+    ) -> Option<EnforcedChange> {
         if self.changes.stopped_until.is_some() {
             return None;
         }
         if let Some(found) = self.changes.found.clone() {
-            let is_back = self.is_undone(&found) && self.take_back(fence);
+            let is_back = self.is_undone(&found, Some(hierarchies)) && self.take_back(fence);
             return is_back.then_some(EnforcedChange::Settled);
         }
-        let around = self.around()?;
+        let around = self.around(hierarchies)?;
         if self.limit.is_none() && now.since(self.changes.joined) < PLACED_WITHIN {
             self.changes.forget_surroundings();
         }
@@ -232,8 +289,9 @@ impl EnforcedWatch {
         is_stopped(pid, tid).then_some(Contested(ForeignChange::Stopped { pid }))
     }
 
-    fn is_undone(&self, found: &ForeignChange) -> bool {
+    fn is_undone(&self, found: &ForeignChange, hierarchies: Option<&Hierarchies>) -> bool {
         let tid = self.thread.tid();
+        let around = || self.around(hierarchies?);
         match found {
             ForeignChange::Class { class, .. } => {
                 let now = get_scheduling(tid).map(|now| now.class).ok();
@@ -248,11 +306,9 @@ impl EnforcedWatch {
                 let is_back = |now: Surroundings| {
                     before.is_none_or(|(_, before)| now.moved(before).is_none())
                 };
-                self.around().is_none_or(is_back)
+                around().is_none_or(is_back)
             }
-            ForeignChange::Frozen { .. } => {
-                self.around().is_none_or(|now| now.frozen(None).is_none())
-            }
+            ForeignChange::Frozen { .. } => around().is_none_or(|now| now.frozen(None).is_none()),
             ForeignChange::Limited { group, .. } => {
                 let limit = self.limit.as_ref().map(|(_, limit)| limit);
                 limit_of(group).is_none_or(|now| Some(&now) == limit)
@@ -295,9 +351,19 @@ impl EnforcedWatch {
         true
     }
 
-    fn around(&self) -> Option<Surroundings> {
-        Hierarchies::read().ok()?.around(self.thread.pid(), self.thread.tid())
+    fn around(&self, hierarchies: &Hierarchies) -> Option<Surroundings> {
+        hierarchies.around(self.thread.pid(), self.thread.tid())
     }
+}
+
+/// Returns the indexes of the threads whose cgroups are to be checked now, at most
+/// [`AROUND_AT_ONCE`]. `looked` has the time of the last check of each thread, or `None`.
+fn longest_unchecked(looked: impl Iterator<Item = Option<Time>>, now: Time) -> BTreeSet<usize> {
+    let is_due = |looked: Time| now.since(looked) >= AROUND_INTERVAL;
+    let due = looked.enumerate().filter(|(_, looked)| looked.is_none_or(is_due));
+    let mut due: Vec<(usize, Option<Time>)> = due.collect();
+    due.sort_by_key(|(_, looked)| *looked);
+    due.into_iter().take(AROUND_AT_ONCE).map(|(index, _)| index).collect()
 }
 
 /// Returns the limit of a cgroup as the kernel writes it: CPU time and period, in microseconds.
@@ -310,4 +376,31 @@ fn limit_of(group: &Path) -> Option<String> {
     let of_version_1 =
         || Some(format!("{} {}", line("cpu.cfs_quota_us")?, line("cpu.cfs_period_us")?));
     line("cpu.max").or_else(of_version_1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_round_checks_cgroups_of_few_longest_unchecked_threads() {
+        let at = |ms| Time::START.after(Span::from_ms(ms));
+        let mut looked = vec![None; 100];
+        let mut rounds = 0;
+        while looked.contains(&None) {
+            let now = at(5_000 + rounds * 50);
+            let due = longest_unchecked(looked.iter().copied(), now);
+            assert_eq!(
+                due.len(),
+                AROUND_AT_ONCE.min(looked.iter().filter(|it| it.is_none()).count())
+            );
+            due.into_iter().for_each(|index| looked[index] = Some(now));
+            rounds += 1;
+        }
+        assert_eq!(rounds, 7);
+        // No check is due again before the interval has passed since the first round.
+        assert!(longest_unchecked(looked.iter().copied(), at(5_999)).is_empty());
+        let due = longest_unchecked(looked.iter().copied(), at(6_000));
+        assert!(due.into_iter().eq(0..AROUND_AT_ONCE));
+    }
 }

@@ -6,6 +6,7 @@
 //! [interference](crate::mechanism::check_interference) with the members.
 
 use slackline_fence::{FenceError, GiveBackError};
+use slackline_linux::cgroup::Hierarchies;
 use slackline_linux::thread::ThreadRef;
 use slackline_units::{Enforcement, Reservation};
 
@@ -71,9 +72,28 @@ impl Session {
     }
 
     /// Looks for changes to a thread for which the kernel enforces CPU time, and undoes or respects
-    /// them.
-    pub fn look_at_enforced(&mut self, watch: &mut EnforcedWatch) -> Vec<EnforcedChange> {
-        watch.look(&mut self.fence, self.host.now())
+    /// them. Checks the thread's cgroups only if it gets the cgroup hierarchies.
+    pub fn look_at_enforced(
+        &mut self,
+        watch: &mut EnforcedWatch,
+        around: Option<&Hierarchies>,
+    ) -> Vec<EnforcedChange> {
+        watch.look_with(&mut self.fence, self.host.now(), around)
+    }
+
+    /// Changes the slice and period that the kernel enforces for a thread by `SCHED_DEADLINE`. The
+    /// thread does not leave the class, so it loses no CPU time. The thread must not be
+    /// [disturbed](EnforcedWatch::is_disturbed).
+    ///
+    /// # Errors
+    /// If the mechanism cannot express the reservation, or the kernel refuses it. The thread keeps
+    /// its slice and period.
+    pub fn change_enforced(
+        &mut self,
+        watch: &mut EnforcedWatch,
+        each: Reservation,
+    ) -> Result<(), MechanismError> {
+        watch.change(&self.fence, each)
     }
 
     /// Lets the kernel enforce again for a contested thread.

@@ -40,7 +40,7 @@ pub(super) const LOOK_INTERVAL: Span = Span::from_ms(50);
 pub(super) const AROUND_INTERVAL: Span = Span::from_secs(1);
 /// Maximum number of members whose cgroups are checked in one round. Requests to the daemon wait
 /// during a round.
-const AROUND_AT_ONCE: usize = 16;
+pub(super) const AROUND_AT_ONCE: usize = 16;
 
 /// Time for which a target is stopped after it has escaped too often.
 pub(super) const STOPPED_FOR: Span = Span::from_secs(1);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{self, Target, begin, cpus, options};
 use crate::escapes::{Group, NOTICED, Open, is_real_time, scheduled};
+use slackline_linux::cgroup::Hierarchies;
 use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, online_cpus, set_affinity,
     set_scheduling,
@@ -182,7 +183,8 @@ fn libvirt_vcpu_under_sched_deadline_is_contested_after_class_change() {
         let until = Instant::now() + length;
         let mut seen = Vec::new();
         while Instant::now() < until {
-            seen.append(&mut session.look_at_enforced(&mut watch));
+            let around = Hierarchies::read().unwrap();
+            seen.append(&mut session.look_at_enforced(&mut watch, Some(&around)));
             common::nap();
         }
         seen

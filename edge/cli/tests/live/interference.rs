@@ -1,0 +1,115 @@
+//! Tests of admission beside deadline threads of other programs, and beside other processes of
+//! Slackline. Needs root.
+
+use crate::common::live::{self, Victim, wait_until};
+use crate::enforce_service::{slice, start};
+use slackline_linux::sys::{Scheduling, SchedulingOf, set_scheduling};
+use slackline_units::Span;
+
+/// Sets `SCHED_DEADLINE` for the busy thread of a victim, as another program would.
+fn set_deadline(victim: &Victim, runtime: Span, period: Span) {
+    let class = Scheduling::Deadline { runtime, deadline: period, period };
+    let reset_on_fork = true;
+    set_scheduling(victim.spinner, &SchedulingOf { class, reset_on_fork }).expect("bandwidth");
+}
+
+/// A thread of another program has 2 ms in every 10 ms by `SCHED_DEADLINE`. It can run for 4 ms in
+/// one period of a vCPU.
+#[test]
+fn reservation_is_refused_beside_deadline_thread_of_another_program() {
+    let Some(live) = live::begin() else { return };
+    let (victim, other) = (Victim::start(), Victim::start());
+    let daemon = start(&live, &[]);
+    set_deadline(&other, Span::from_ms(2), Span::from_ms(10));
+    let reserve = format!("reserve web --period 10ms --exact --for pid:{} --slice", victim.pid());
+    let ran = daemon.run(&format!("{reserve} 7ms")).ended_with(4);
+    ran.says("deadline threads can take 4ms of a window of 10ms").says("use a slice of at most ");
+    victim.is_given_back();
+    daemon.run(&format!("{reserve} 5ms")).ended_with(0);
+    daemon.run("change web --slice 7ms").ended_with(4).says("deadline threads can take");
+    daemon.run("change web --slice 4ms").ended_with(0);
+    daemon.run("release web").ended_with(0);
+    victim.is_given_back();
+    daemon.end().ended_with(0);
+    let pid = victim.pid().to_string();
+    let hold = ["hold", "--pid", &pid, "--vcpus", "--period", "10ms", "--slice", "7ms"];
+    live.run(&hold).ended_with(4).says("deadline threads can take 4ms of a window of 10ms");
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+/// The thread could run on the CPUs of the daemon, whose admission does not count it.
+#[test]
+fn hold_by_sched_deadline_is_refused_while_a_daemon_schedules_cpus() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let daemon = start(&live, &[]);
+    let pid = victim.pid().to_string();
+    let hold = ["hold", "--pid", &pid, "--vcpus", "--slice", "1ms", "--enforce", "deadline"];
+    let by = format!("another slackline, process {},", daemon.pid());
+    live.run(&hold).ended_with(4).says(&by).says("slackline reserve --enforce deadline");
+    victim.is_given_back();
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+/// The trial has a deadline thread too.
+#[test]
+fn mechanism_trial_is_refused_while_a_daemon_schedules_cpus() {
+    let Some(live) = live::begin() else { return };
+    let results = || std::fs::read_to_string("/run/slackline/trial").ok();
+    let before = results();
+    let daemon = start(&live, &[]);
+    let by = format!("another slackline, process {},", daemon.pid());
+    live.run(&["doctor", "--trial"]).ended_with(3).says(&by).says("stop that process first");
+    assert_eq!(results(), before);
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+#[test]
+fn largest_available_slice_beside_deadline_reservation_is_exact() {
+    let Some(live) = live::begin() else { return };
+    let (victim, other) = (Victim::start(), Victim::start());
+    let daemon = start(&live, &[]);
+    let reserve = |name: &str, victim: &Victim, slice: &str| {
+        let (pid, more) = (victim.pid(), "--period 10ms --exact");
+        format!("reserve {name} --for pid:{pid} --slice {slice} {more}")
+    };
+    let web = reserve("web", &victim, "3ms") + " --enforce deadline";
+    daemon.run(&web).ended_with(0);
+    let (_, room) = daemon.ask("GET", "/v1/room?period=10ms", None);
+    let room = room["cpus"][0]["slice_ns"].as_u64().expect("a number") / 1_000;
+    let above = daemon.run(&reserve("db", &other, &format!("{}us", room + 1))).ended_with(4);
+    above.says("deadline threads can take");
+    daemon.run(&reserve("db", &other, &format!("{room}us"))).ended_with(0);
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+/// Together with 90 % of a CPU for another program, the kernel has too little bandwidth for the old
+/// and the new slice at the same time. The test machine may have more CPUs than are needed for
+/// that.
+#[test]
+fn slice_change_under_sched_deadline_needs_only_the_new_bandwidth() {
+    let Some(live) = live::begin() else { return };
+    let (victim, other) = (Victim::start(), Victim::start());
+    set_deadline(&other, Span::from_ms(900), Span::from_secs(1));
+    let daemon = start(&live, &[]);
+    let pid = victim.pid();
+    let web = format!("reserve web --for pid:{pid} --slice 5ms --period 10ms --exact");
+    daemon.run(&format!("{web} --enforce deadline")).ended_with(0);
+    for us in [4_500, 5_500, 3_000, 5_000] {
+        daemon.run(&format!("change web --slice {us}us")).ended_with(0);
+        assert_eq!(slice(&victim), Some(Span::from_us(us)));
+    }
+    // The dispatcher refuses this slice, after the thread has left its class.
+    daemon.run("change web --slice 9900us --enforce dispatcher").ended_with(4);
+    wait_until("the kernel to enforce again", || slice(&victim) == Some(Span::from_ms(5)));
+    daemon.run("change web --slice 4ms").ended_with(0);
+    assert_eq!(slice(&victim), Some(Span::from_ms(4)));
+    daemon.run("release web").ended_with(0);
+    victim.is_given_back();
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
