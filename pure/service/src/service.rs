@@ -8,6 +8,7 @@ mod expiry;
 mod gang;
 mod hold;
 mod machines;
+mod plan_room;
 mod plans;
 mod rebind;
 mod rename;

@@ -184,6 +184,14 @@ pub struct KeptAnswer {
     pub is_new: bool,
 }
 
+impl KeptAnswer {
+    /// Returns an upper bound for the bytes of the answer in the ledger, with its index.
+    #[must_use]
+    pub fn stored_bytes(&self) -> usize {
+        160 + 2 * self.key.as_str().len() + self.asked.len() + self.row.stored_bytes()
+    }
+}
+
 /// Contents of the ledger when the service starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerContents {

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -114,7 +113,7 @@ fn look_through(place: &LedgerFolder) -> Result<LookedThrough, LedgerError> {
 fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
     match table {
         "reservation" => reservations(connection, None).map(drop),
-        "answer" => read_all(connection, SystemTime::now()),
+        "answer" => read_all(connection),
         "access" => granted(connection).map(drop),
         "history" => hours::read_all(connection),
         "raise" => super::raises::load(connection).map(drop),

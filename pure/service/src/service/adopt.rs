@@ -65,6 +65,7 @@ impl Service {
         for (kept, age) in kept {
             service.keys.keep(now, kept, age);
         }
+        service.drop_surplus_plans();
         let heirs = service.heirs(now, rows, world);
         service.adopt(now, heirs, world);
         service.watch_again(now);
