@@ -50,6 +50,7 @@ impl Service {
             limits: Limits::new(settings.rates),
             domains: Domains::default(),
             budgets: Budgets::new(),
+            lasting_raises: Raises::new(raises.clone()),
             raises: Raises::new(raises),
             applied: BTreeMap::new(),
             overloads: Overloads::default(),
