@@ -131,6 +131,8 @@ pub struct JoiningDomain<'a> {
     pub domain: DomId,
     /// Name of the reservation.
     pub name: &'a Name,
+    /// Principal that made the reservation.
+    pub owner: Principal,
     /// Terms of the reservation.
     pub terms: &'a Terms,
     /// vCPUs of the VM for the places of the reservation. `None` if all places stay empty.

@@ -256,7 +256,7 @@ impl Scheduler {
                 hint: Some("resume the VM first".into()),
             });
         }
-        let (before, identity) = (known.terms, known.identity);
+        let (before, identity, owner) = (known.terms, known.identity, known.owner);
         let name: Name = known.name.parse().map_err(|_| WorldError::Gone)?;
         let vcpus: Vec<Option<u16>> = known.places.iter().map(|place| place.vcpu).collect();
         let seats = identity.map(|identity| Seats { identity, vcpus });
@@ -265,12 +265,13 @@ impl Scheduler {
             seats.vcpus.resize(terms.vcpus().into(), None);
             seats
         });
-        let joining = JoiningDomain { domain, name: &name, terms, seats: resized.as_ref() };
+        let name = &name;
+        let joining = JoiningDomain { domain, name, owner, terms, seats: resized.as_ref() };
         let joined = self.join(&[joining]).pop().unwrap_or(Err(WorldError::Gone));
         if joined.is_err() {
             // The old parameters fit again: nothing else has joined in between.
             let seats = seats.as_ref();
-            let _ = self.join(&[JoiningDomain { domain, name: &name, terms: &before, seats }]);
+            let _ = self.join(&[JoiningDomain { domain, name, owner, terms: &before, seats }]);
         }
         joined
     }

@@ -120,6 +120,7 @@ impl Service {
             .map(|heir| JoiningDomain {
                 domain: heir.domain,
                 name: &heir.row.name,
+                owner: heir.row.owner,
                 terms: &heir.row.terms,
                 seats: heir.machine.as_ref().ok().map(|(_, seats)| seats),
             })
