@@ -421,7 +421,7 @@ pub fn problem(refusal: &Refusal) -> Problem {
     let kind = match refusal {
         Refusal::NoRoom { .. } | Refusal::Full { .. } => Kind::NoRoom,
         Refusal::TooManyVcpus { owner: None, .. } => Kind::NoRoom,
-        Refusal::TooManyVcpus { .. } => Kind::OverBudget,
+        Refusal::TooManyVcpus { .. } | Refusal::TooManyRaises { .. } => Kind::OverBudget,
         Refusal::InList { why, .. } => problem(why).kind,
         Refusal::NoMachine { .. } | Refusal::Ambiguous { .. } => Kind::NoMachine,
         Refusal::Taken { .. } | Refusal::Exists { .. } | Refusal::Held { .. } => Kind::Exists,
@@ -439,7 +439,7 @@ pub fn problem(refusal: &Refusal) -> Problem {
         Refusal::NotDurable { .. } => Kind::NotDurable,
         Refusal::NotNow { .. } => Kind::NotNow,
         Refusal::TooMany { .. } => Kind::TooMany,
-        Refusal::TooManyTargets { .. } => Kind::TooLarge,
+        Refusal::TooManyTargets { .. } | Refusal::LargePlan { .. } => Kind::TooLarge,
         Refusal::Terms(_)
         | Refusal::Unkeepable(_)
         | Refusal::VcpusUnknown { .. }

@@ -20,12 +20,14 @@ mod plans;
 mod queries;
 mod raises;
 mod rows;
+mod shares;
 mod store;
 mod stored;
 mod tables;
 mod words;
 mod writer;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -73,6 +75,8 @@ pub struct Ledger {
     /// Event counter that announces replies. Each counted reply is complete.
     answered: OwnedFd,
     under_way: usize,
+    /// Principals that were reported as administrators.
+    administrators: BTreeSet<Principal>,
     has_writer: bool,
     writer: Option<JoinHandle<Result<(), LedgerError>>>,
 }
@@ -215,6 +219,7 @@ impl Ledger {
             answers,
             answered,
             under_way: 0,
+            administrators: BTreeSet::new(),
             has_writer: true,
             writer: Some(writer),
         };
@@ -311,6 +316,17 @@ impl Ledger {
     /// If the order was not accepted. Such an order gets no reply.
     pub fn migrate_access(&mut self, ticket: u64) -> Result<(), NotHandedOver> {
         self.hand_over(WriterOrder::MigrateAccess(ticket))
+    }
+
+    /// Reports that a principal is an administrator. Its events and its history are then not
+    /// displaced by those of other principals. Never waits.
+    pub fn note_administrator(&mut self, principal: Principal) {
+        if self.administrators.insert(principal)
+            && let Some(orders) = &self.orders
+        {
+            // Without a writer, nothing is displaced.
+            let _ = orders.send(WriterOrder::Administrator(principal));
+        }
     }
 
     fn hand_over(&mut self, order: WriterOrder) -> Result<(), NotHandedOver> {

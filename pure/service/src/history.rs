@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use slackline_units::{DomId, Span, Time};
 
 use crate::name::Name;
+use crate::principal::Principal;
 use crate::terms::Terms;
 pub use counters::Counters;
 
@@ -117,6 +118,8 @@ fn portion(of_all: u64, part: u64, of: u64) -> u64 {
 pub struct Hour {
     /// Name of the reservation.
     pub name: Name,
+    /// Principal that made the reservation.
+    pub owner: Principal,
     /// Start of the hour or day, in whole hours since 1970.
     pub start: u64,
     /// Length in hours: 1, or 24 for a day.
@@ -130,8 +133,9 @@ pub struct Hour {
 }
 
 impl Hour {
-    fn new(name: Name, start: u64, (until_ns, continues): (u64, bool)) -> Hour {
-        Hour { name, start, length: 1, until_ns, continues, sums: HourSums::default() }
+    fn new(named: (Name, Principal), start: u64, (until_ns, continues): (u64, bool)) -> Hour {
+        let (name, owner) = named;
+        Hour { name, owner, start, length: 1, until_ns, continues, sums: HourSums::default() }
     }
 
     /// Returns the end of the hour or day, in hours since 1970.
@@ -196,17 +200,19 @@ impl History {
     pub fn begin(
         &mut self,
         domain: DomId,
-        (name, terms): (&Name, Terms),
+        (name, owner, terms): (&Name, Principal, Terms),
         counters: Counters,
         at: Clocks,
     ) {
         self.end(domain, None, at);
         let ended = self.ended.remove(name).filter(|ended| ended.start >= at.wall_ns / HOUR_NS);
+        let named = (name.clone(), owner);
         let hour = match (self.loaded.remove(name), ended) {
             (Some(last), _) => last,
             (None, Some(ended)) => Hour { until_ns: at.wall_ns.max(ended.until_ns), ..ended },
-            (None, None) => Hour::new(name.clone(), at.wall_ns / HOUR_NS, (at.wall_ns, false)),
+            (None, None) => Hour::new(named, at.wall_ns / HOUR_NS, (at.wall_ns, false)),
         };
+        let hour = Hour { owner, ..hour };
         let mut open = Open { hour, counted: at.now, counters, terms, is_contested: false };
         self.unwritten.extend(open.advance(None, HourSums::default(), at.wall_ns));
         self.open.insert(domain, open);
@@ -339,8 +345,8 @@ impl Open {
             return None;
         }
         let over = self.row();
-        let next = Hour::new(self.hour.name.clone(), start, (start.saturating_mul(HOUR_NS), true));
-        self.hour = next;
+        let named = (self.hour.name.clone(), self.hour.owner);
+        self.hour = Hour::new(named, start, (start.saturating_mul(HOUR_NS), true));
         Some(over)
     }
 }
@@ -362,7 +368,7 @@ pub fn fill(rows: Vec<Hour>, most: usize) -> Vec<Hour> {
             last.complete();
             let missing = last.end()..hour.start;
             let room = most.saturating_sub(filled.len());
-            filled.extend(missing.take(room).map(|start| unknown(&hour.name, start)));
+            filled.extend(missing.take(room).map(|start| unknown(&hour, start)));
         }
         filled.push(hour);
     }
@@ -370,9 +376,10 @@ pub fn fill(rows: Vec<Hour>, most: usize) -> Vec<Hour> {
     filled
 }
 
-/// Returns a row for an hour in which nothing was counted.
-fn unknown(name: &Name, start: u64) -> Hour {
-    let mut hour = Hour::new(name.clone(), start, (start.saturating_mul(HOUR_NS), true));
+/// Returns a row for an hour before `next` in which nothing was counted.
+fn unknown(next: &Hour, start: u64) -> Hour {
+    let named = (next.name.clone(), next.owner);
+    let mut hour = Hour::new(named, start, (start.saturating_mul(HOUR_NS), true));
     hour.complete();
     hour
 }
@@ -427,9 +434,16 @@ mod tests {
 
     const WEB: DomId = DomId::new(1);
 
+    const OWNER: Principal = Principal::User(7);
+
     fn begun(wall_minute: u64) -> History {
         let mut history = History::default();
-        history.begin(WEB, (&name("web"), terms(2, 2)), Counters::default(), at(0, wall_minute));
+        history.begin(
+            WEB,
+            (&name("web"), OWNER, terms(2, 2)),
+            Counters::default(),
+            at(0, wall_minute),
+        );
         history
     }
 
@@ -489,7 +503,7 @@ mod tests {
         let rows = history.take_unwritten();
         let mut history = History::recover(rows);
         let start = Clocks { wall_ns: 70 * MINUTE + 1_000_000_000, ..at(3, 0) };
-        history.begin(WEB, (&name("web"), terms(2, 2)), Counters::default(), start);
+        history.begin(WEB, (&name("web"), OWNER, terms(2, 2)), Counters::default(), start);
         let later = Clocks { wall_ns: 71 * MINUTE + 1_000_000_000, ..at(4, 0) };
         history.count(WEB, counters(60), later);
         let sums = history.take_unwritten()[0].sums;
@@ -505,7 +519,7 @@ mod tests {
         let mut rows = history.take_unwritten();
         let mut history = History::recover(rows.clone());
         // At 04:30, the last count was three hours and twenty minutes ago.
-        history.begin(WEB, (&name("web"), terms(2, 2)), Counters::default(), at(1, 270));
+        history.begin(WEB, (&name("web"), OWNER, terms(2, 2)), Counters::default(), at(1, 270));
         history.count(WEB, counters(60), at(11, 280));
         for row in history.take_unwritten() {
             rows.retain(|old| old.start != row.start);
@@ -529,13 +543,13 @@ mod tests {
         let mut history = begun(60);
         history.end(WEB, Some(counters(60)), at(1, 61));
         let other = DomId::new(2);
-        history.begin(other, (&name("web"), terms(2, 2)), Counters::default(), at(20, 80));
+        history.begin(other, (&name("web"), OWNER, terms(2, 2)), Counters::default(), at(20, 80));
         history.end(other, Some(counters(60)), at(21, 81));
         let rows = history.take_unwritten();
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].sums.existed, Span::from_secs(120));
         assert_eq!(rows[0].sums.unknown(), Span::ZERO);
-        history.begin(WEB, (&name("web"), terms(2, 2)), Counters::default(), at(200, 260));
+        history.begin(WEB, (&name("web"), OWNER, terms(2, 2)), Counters::default(), at(200, 260));
         history.count(WEB, Counters::default(), at(201, 261));
         let row = history.take_unwritten().remove(0);
         assert!(!row.continues && row.start == 4, "{row:?}");
@@ -546,7 +560,7 @@ mod tests {
         let mut history = History::default();
         let end = |history: &mut History, number: usize, at: Clocks| {
             let name = name(&format!("a{number}"));
-            history.begin(WEB, (&name, terms(2, 2)), Counters::default(), at);
+            history.begin(WEB, (&name, OWNER, terms(2, 2)), Counters::default(), at);
             history.end(WEB, Some(Counters::default()), at);
         };
         (0..MOST_ENDED + 500).for_each(|number| end(&mut history, number, at(0, 60)));

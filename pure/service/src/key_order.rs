@@ -1,4 +1,4 @@
-//! Limits on the number of idempotency keys whose answers are kept.
+//! Limits on the idempotency keys whose answers are kept, in number and in bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,66 +13,107 @@ pub const KEYS_OF_ONE: usize = 1_000;
 /// all.
 pub const KEYS_IN_ALL: usize = 20_000;
 
-/// Idempotency keys in order of arrival, limited by [`KEYS_OF_ONE`] and [`KEYS_IN_ALL`].
+/// Maximum size of the answers kept for one principal, in bytes. A thousand answers to usual
+/// requests are smaller.
+pub const KEY_BYTES_OF_ONE: usize = 1 << 20;
+
+/// Maximum size of the answers kept for all principals together, in bytes.
+pub const KEY_BYTES_IN_ALL: usize = 20 << 20;
+
+/// Idempotency keys in order of arrival, limited by [`KEYS_OF_ONE`], [`KEYS_IN_ALL`],
+/// [`KEY_BYTES_OF_ONE`] and [`KEY_BYTES_IN_ALL`].
 ///
 /// `T` is the time at which a key expires. A key that is added later has a later time.
 #[derive(Debug)]
 pub struct KeyOrder<T> {
     /// Number of the next key. Keys are numbered in order of arrival.
     next: u64,
-    by_age: BTreeMap<u64, (T, Principal, Key)>,
+    by_age: BTreeMap<u64, OrderedKey<T>>,
     numbers: BTreeMap<(Principal, Key), u64>,
-    of_one: BTreeMap<Principal, BTreeSet<u64>>,
+    of_one: BTreeMap<Principal, OwnKeys>,
+    /// Size of all answers, in bytes.
+    bytes: usize,
+}
+
+/// A key with the size of its answer.
+#[derive(Debug)]
+struct OrderedKey<T> {
+    at: T,
+    who: Principal,
+    key: Key,
+    bytes: usize,
+}
+
+/// Keys of one principal.
+#[derive(Debug, Default)]
+struct OwnKeys {
+    numbers: BTreeSet<u64>,
+    bytes: usize,
 }
 
 impl<T> Default for KeyOrder<T> {
     fn default() -> KeyOrder<T> {
         let (by_age, numbers, of_one) = Default::default();
-        KeyOrder { next: 0, by_age, numbers, of_one }
+        KeyOrder { next: 0, by_age, numbers, of_one, bytes: 0 }
     }
 }
 
 impl<T: PartialOrd> KeyOrder<T> {
-    /// Adds a key as the newest. If the key is already kept, it becomes the newest. Returns the key
-    /// that is dropped to make room, if any.
-    pub fn add(&mut self, at: T, who: Principal, key: Key) -> Option<(Principal, Key)> {
+    /// Adds a key as the newest. If the key is already kept, it becomes the newest. `bytes` is the
+    /// size of its answer. Returns the keys that are dropped to make room, oldest first.
+    pub fn add(&mut self, at: T, who: Principal, key: Key, bytes: usize) -> Vec<(Principal, Key)> {
         self.remove(who, &key);
         let number = self.next;
         self.next += 1;
         self.numbers.insert((who, key.clone()), number);
-        self.by_age.insert(number, (at, who, key));
+        self.by_age.insert(number, OrderedKey { at, who, key, bytes });
+        self.bytes += bytes;
         let own = self.of_one.entry(who).or_default();
-        own.insert(number);
-        let is_over = own.len() > KEYS_OF_ONE;
-        let oldest_own = own.first().copied().filter(|_| is_over);
-        let is_over = self.by_age.len() > KEYS_IN_ALL;
-        let oldest = self.by_age.keys().next().copied().filter(|_| is_over);
-        self.take(oldest_own.or(oldest)?)
+        own.numbers.insert(number);
+        own.bytes += bytes;
+        let mut dropped = Vec::new();
+        while let Some(number) = self.surplus(who) {
+            dropped.extend(self.take(number));
+        }
+        dropped
+    }
+
+    /// Returns the number of the next key to drop after a key of `who` was added. `None` if all
+    /// limits hold.
+    fn surplus(&self, who: Principal) -> Option<u64> {
+        let is_over =
+            |own: &&OwnKeys| own.numbers.len() > KEYS_OF_ONE || own.bytes > KEY_BYTES_OF_ONE;
+        let own = self.of_one.get(&who).filter(is_over);
+        let oldest_own = own.and_then(|own| own.numbers.first());
+        let is_over = self.by_age.len() > KEYS_IN_ALL || self.bytes > KEY_BYTES_IN_ALL;
+        let oldest = self.by_age.keys().next().filter(|_| is_over);
+        oldest_own.or(oldest).copied()
+    }
+
+    /// Returns true if a key of `who` whose answer has `bytes` bytes could be added without
+    /// dropping another key.
+    #[must_use]
+    pub fn has_room(&self, who: Principal, bytes: usize) -> bool {
+        let (number, own) = self.of_one.get(&who).map_or((0, 0), |own| {
+            let OwnKeys { numbers, bytes } = own;
+            (numbers.len(), *bytes)
+        });
+        number < KEYS_OF_ONE
+            && own + bytes <= KEY_BYTES_OF_ONE
+            && self.by_age.len() < KEYS_IN_ALL
+            && self.bytes + bytes <= KEY_BYTES_IN_ALL
     }
 
     /// Removes and returns the oldest key if its time is before `since`.
     pub fn take_older(&mut self, since: &T) -> Option<(Principal, Key)> {
-        let (&number, (at, ..)) = self.by_age.first_key_value()?;
-        if at < since { self.take(number) } else { None }
+        let (&number, oldest) = self.by_age.first_key_value()?;
+        if oldest.at < *since { self.take(number) } else { None }
     }
 
     /// Returns true if an answer with this key is kept.
     #[must_use]
     pub fn contains(&self, who: Principal, key: &Key) -> bool {
         self.numbers.contains_key(&(who, key.clone()))
-    }
-
-    /// Returns true if so many keys are kept that adding a key of any principal drops the oldest
-    /// key.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.by_age.len() >= KEYS_IN_ALL
-    }
-
-    /// Returns true if the principal has so many keys that adding another drops its oldest key.
-    #[must_use]
-    pub fn has_most_of(&self, who: Principal) -> bool {
-        self.of_one.get(&who).is_some_and(|own| own.len() >= KEYS_OF_ONE)
     }
 
     fn remove(&mut self, who: Principal, key: &Key) {
@@ -82,10 +123,12 @@ impl<T: PartialOrd> KeyOrder<T> {
     }
 
     fn take(&mut self, number: u64) -> Option<(Principal, Key)> {
-        let (_, who, key) = self.by_age.remove(&number)?;
+        let OrderedKey { who, key, bytes, .. } = self.by_age.remove(&number)?;
+        self.bytes -= bytes;
         if let Some(own) = self.of_one.get_mut(&who) {
-            own.remove(&number);
-            if own.is_empty() {
+            own.numbers.remove(&number);
+            own.bytes -= bytes;
+            if own.numbers.is_empty() {
                 self.of_one.remove(&who);
             }
         }
@@ -106,15 +149,16 @@ mod tests {
     fn user_above_idempotency_key_limit_loses_own_oldest_key() {
         let (alice, bob) = (Principal::User(1), Principal::User(2));
         let mut order = KeyOrder::default();
-        assert_eq!(order.add(0, bob, key(0)), None);
+        assert_eq!(order.add(0, bob, key(0), 1), []);
         for number in 0..KEYS_OF_ONE {
-            assert_eq!(order.add(number, alice, key(number)), None);
+            assert_eq!(order.add(number, alice, key(number), 1), []);
         }
-        assert_eq!(order.add(KEYS_OF_ONE, alice, key(KEYS_OF_ONE)), Some((alice, key(0))));
+        assert!(!order.has_room(alice, 1) && order.has_room(bob, 1));
+        assert_eq!(order.add(KEYS_OF_ONE, alice, key(KEYS_OF_ONE), 1), [(alice, key(0))]);
         assert!(order.contains(bob, &key(0)) && !order.contains(alice, &key(0)));
         // Adding a key that is already kept drops no key.
-        assert_eq!(order.add(KEYS_OF_ONE, alice, key(5)), None);
-        assert_eq!(order.add(KEYS_OF_ONE, alice, key(KEYS_OF_ONE + 1)), Some((alice, key(1))));
+        assert_eq!(order.add(KEYS_OF_ONE, alice, key(5), 1), []);
+        assert_eq!(order.add(KEYS_OF_ONE, alice, key(KEYS_OF_ONE + 1), 1), [(alice, key(1))]);
     }
 
     #[test]
@@ -122,12 +166,35 @@ mod tests {
         let mut order = KeyOrder::default();
         for number in 0..KEYS_IN_ALL {
             let who = Principal::User(u32::try_from(number / 500).unwrap());
-            assert_eq!(order.add(number, who, key(number)), None);
+            assert_eq!(order.add(number, who, key(number), 1), []);
         }
-        let gone = order.add(KEYS_IN_ALL, Principal::User(900), key(1));
-        assert_eq!(gone, Some((Principal::User(0), key(0))));
-        assert!(order.is_full());
+        let gone = order.add(KEYS_IN_ALL, Principal::User(900), key(1), 1);
+        assert_eq!(gone, [(Principal::User(0), key(0))]);
+        assert!(!order.has_room(Principal::User(901), 1));
         assert_eq!(order.take_older(&1), None);
         assert_eq!(order.take_older(&2), Some((Principal::User(0), key(1))));
+    }
+
+    #[test]
+    fn large_answer_drops_as_many_old_answers_as_needed() {
+        let alice = Principal::User(1);
+        let mut order = KeyOrder::default();
+        let quarter = KEY_BYTES_OF_ONE / 4;
+        for number in 0..4 {
+            assert_eq!(order.add(number, alice, key(number), quarter), []);
+        }
+        assert!(!order.has_room(alice, 1));
+        let gone = order.add(4, alice, key(4), quarter + 1);
+        assert_eq!(gone, [(alice, key(0)), (alice, key(1))]);
+        // All principals together have a limit too, and the oldest answers of all are dropped.
+        let mut oldest = None;
+        for number in 5..100 {
+            let who = Principal::User(u32::try_from(number).unwrap());
+            let gone = order.add(number, who, key(number), KEY_BYTES_OF_ONE);
+            oldest = oldest.or(gone.into_iter().next());
+        }
+        assert_eq!((oldest, order.bytes), (Some((alice, key(2))), KEY_BYTES_IN_ALL));
+        while order.take_older(&1_000).is_some() {}
+        assert_eq!((order.bytes, order.of_one.len(), order.numbers.len()), (0, 0, 0));
     }
 }

@@ -52,9 +52,10 @@ impl Keys {
         if age >= KEPT_FOR || self.order.contains(who, &key) {
             return;
         }
-        let gone = self.order.add(now.after(KEPT_FOR.left_after(age)), who, key.clone());
+        let until = now.after(KEPT_FOR.left_after(age));
+        let gone = self.order.add(until, who, key.clone(), kept.stored_bytes());
         self.kept.insert((who, key), kept);
-        if let Some(gone) = gone {
+        for gone in gone {
             self.kept.remove(&gone);
         }
     }

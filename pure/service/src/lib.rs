@@ -53,15 +53,15 @@ pub use budget::{
 pub use domains::NO_RESERVATION;
 pub use event::{Event, EventKind};
 pub use input::{ClientRequest, Input, LedgerFault};
-pub use key_order::{KEYS_IN_ALL, KEYS_OF_ONE, KeyOrder};
+pub use key_order::{KEY_BYTES_IN_ALL, KEY_BYTES_OF_ONE, KEYS_IN_ALL, KEYS_OF_ONE, KeyOrder};
 pub use limits::{Rate, Rates};
 pub use machine::{CpuCapacity, Identity, LookError, Machine, Seats, WorldError};
 pub use mechanism::{MechanismChoice, WantedMechanism};
 pub use name::{Holder, Key, Name, NameError};
 pub use overload::{CpuLoad, OVERHEAD_WINDOW, OverheadWindow};
 pub use plan::{
-    LONGEST_WATCH, MeasuredVm, Plan, PlanStage, PlanStep, SHARE_LIMIT_PPM, SHORTEST_WATCH,
-    VmPrediction, exceeds_prediction,
+    LONGEST_WATCH, MeasuredVm, PLAN_BYTES, PLANS_BYTES, Plan, PlanStage, PlanStep, SHARE_LIMIT_PPM,
+    SHORTEST_WATCH, VmPrediction, exceeds_prediction,
 };
 pub use principal::{NoPrincipal, Principal, Role, Verb};
 pub use raise::Raise;

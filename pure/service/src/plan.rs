@@ -17,6 +17,12 @@ pub const LONGEST_WATCH: Span = Span::from_secs(600);
 /// Shortest time for which a canary is watched.
 pub const SHORTEST_WATCH: Span = Span::from_secs(1);
 
+/// Maximum size of one plan in the ledger, in bytes.
+pub const PLAN_BYTES: usize = 4 << 20;
+
+/// Maximum size of all plans in the ledger together, in bytes.
+pub const PLANS_BYTES: usize = 16 << 20;
+
 /// Time from the change of a canary until its watch begins.
 pub(crate) const SETTLING: Span = Span::from_ms(500);
 
@@ -121,6 +127,11 @@ pub(crate) struct Watch {
 }
 
 impl PlanStep {
+    /// Returns an upper bound for the bytes in the ledger of a change from `before` to `after`.
+    pub(crate) fn stored_bytes(before: Option<&Row>, after: Option<&Row>) -> usize {
+        64 + [before, after].into_iter().flatten().map(Row::stored_bytes).sum::<usize>()
+    }
+
     /// Returns the name of the reservation. `None` if both `before` and `after` are `None`.
     #[must_use]
     pub fn name(&self) -> Option<&Name> {
@@ -144,6 +155,26 @@ impl PlanStep {
 }
 
 impl Plan {
+    /// Returns an upper bound for the bytes of the plan in the ledger.
+    #[must_use]
+    pub fn stored_bytes(&self) -> usize {
+        let text = match &self.stage {
+            PlanStage::Undone(why) | PlanStage::Stopped(why) => why.len(),
+            PlanStage::Watching { .. } | PlanStage::Done => 0,
+        };
+        let bytes =
+            |step: &PlanStep| PlanStep::stored_bytes(step.before.as_ref(), step.after.as_ref());
+        let steps: usize = self.steps.iter().map(bytes).sum();
+        // JSON writes a control character of a text in six bytes.
+        Plan::fixed_bytes(&self.users) + 6 * text + steps
+    }
+
+    /// Returns an upper bound for the bytes in the ledger of a plan without changes, whose
+    /// principal may reserve for `users`.
+    pub(crate) const fn fixed_bytes(users: &[u32]) -> usize {
+        512 + 11 * users.len()
+    }
+
     /// Updates the plan after the service itself changed a reservation from `before` to `after`.
     /// Returns true if a step of the plan has the row `before`.
     pub(crate) fn follow(&mut self, before: &Row, after: &Row) -> bool {

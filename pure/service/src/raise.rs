@@ -8,6 +8,9 @@ use crate::principal::Principal;
 use crate::row::Row;
 use crate::terms::Terms;
 
+/// Maximum number of raises. Each is a row of the ledger.
+pub(crate) const MOST_RAISES: usize = 10_000;
+
 /// Increase of a reservation, or its move to another VM, by a principal that is neither the owner
 /// of the reservation nor an administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,32 @@ impl Raises {
         all.filter(|raise| raise.counts_for(row)).copied().collect()
     }
 
+    /// Returns the number of raises.
+    pub(crate) fn number(&self) -> usize {
+        self.0.values().map(Vec::len).sum()
+    }
+
+    /// Replaces the raises of a reservation.
+    pub(crate) fn set(&mut self, name: &Name, raises: Vec<Raise>) {
+        match raises.is_empty() {
+            true => self.0.remove(name),
+            false => self.0.insert(name.clone(), raises),
+        };
+    }
+
+    /// Resets the raises of a reservation after its last changes were reverted. `row` is the
+    /// reservation now, and `lasting` are the raises without those changes. A move to another VM is
+    /// never reverted, so its raise stays.
+    pub(crate) fn take_back(&mut self, row: &Row, lasting: &Raises) {
+        let mut all = lasting.of(row);
+        let moved = self.of(row).into_iter().filter(|raise| raise.from.is_none());
+        for raise in moved {
+            all.retain(|one| one.by != raise.by);
+            all.push(raise);
+        }
+        self.put(row, all, row.terms);
+    }
+
     /// Records that `by` changed the reservation `before` to the terms `terms`. `from` is as in
     /// [`Raise`].
     pub(crate) fn note(
@@ -89,10 +118,7 @@ impl Raises {
     fn put(&mut self, before: &Row, mut all: Vec<Raise>, terms: Terms) {
         let after = Row { terms, ..before.clone() };
         all.retain(|raise| raise.counts_for(&after));
-        match all.is_empty() {
-            true => self.0.remove(&before.name),
-            false => self.0.insert(before.name.clone(), all),
-        };
+        self.set(&before.name, all);
     }
 
     /// Drops the raises of reservations that no longer exist.

@@ -41,6 +41,29 @@ pub enum Refusal {
         /// Largest number of reservations in a list.
         most: usize,
     },
+    /// The record of a list, from which it can be undone, is too large.
+    #[error(
+        "cannot apply this list: its record for `undo` has {bytes} bytes; the maximum is {most}"
+    )]
+    LargePlan {
+        /// Size of the record in bytes.
+        bytes: usize,
+        /// Largest size of a record in bytes.
+        most: usize,
+    },
+    /// The reservations of other owners that users have raised are too many.
+    #[error(
+        "cannot change {name} for its owner: users have raised {is} reservations of other owners; \
+         the maximum is {most}"
+    )]
+    TooManyRaises {
+        /// Reservation in the request.
+        name: Name,
+        /// Number of raises now.
+        is: usize,
+        /// Largest number of raises.
+        most: usize,
+    },
     /// The VM is not on this host.
     #[error("cannot find {what} on this host")]
     NoMachine {
@@ -304,7 +327,8 @@ impl Refusal {
                 Some(format!("use a slice of at most {largest} every {}", asked.period()))
             }
             Refusal::InList { name, why } => Some(of_list(name, why)),
-            Refusal::TooManyTargets { .. } => Some("split the list, and leave out --prune".into()),
+            Refusal::TooManyTargets { .. } | Refusal::LargePlan { .. } => hint_to_split(),
+            Refusal::TooManyRaises { .. } => hint_to_ask_owner(),
             Refusal::NoMachine { .. } => {
                 Some("run `slackline find` to list the VMs of this host".into())
             }
@@ -378,6 +402,14 @@ fn moved(name: &Name, asked: u64, is: Option<u64>) -> String {
         Some(is) => format!("{name} is at revision {is}, and the plan knows revision {asked}"),
         None => format!("{name} has ended, and the plan knows revision {asked}"),
     }
+}
+
+fn hint_to_split() -> Option<String> {
+    Some("split the list, and leave out --prune".into())
+}
+
+fn hint_to_ask_owner() -> Option<String> {
+    Some("ask the owner or an administrator to make the change".into())
 }
 
 fn hint_to_release() -> Option<String> {

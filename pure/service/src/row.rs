@@ -61,6 +61,13 @@ impl Row {
 }
 
 impl Row {
+    /// Returns an upper bound for the bytes of the reservation in a stored plan or answer. The
+    /// constant covers all fields whose length is limited, and JSON at most doubles a binding.
+    #[must_use]
+    pub fn stored_bytes(&self) -> usize {
+        600 + self.name.as_str().len() + 2 * self.binding.name().len()
+    }
+
     /// Stores the UUID of the VM that is now scheduled for this reservation.
     pub(crate) fn note_uuid(&mut self, machine: Option<&Machine>) {
         if self.binding.kind() != BindingKind::Libvirt {

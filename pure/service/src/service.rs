@@ -8,6 +8,7 @@ mod expiry;
 mod gang;
 mod hold;
 mod machines;
+mod plan_room;
 mod plans;
 mod rebind;
 mod rename;
@@ -33,7 +34,7 @@ use crate::name::Name;
 use crate::overload::{CpuLoad, OverloadChange, Overloads};
 use crate::plan::{Plan, Watch};
 use crate::principal::{Principal, Role};
-use crate::raise::Raises;
+use crate::raise::{MOST_RAISES, Raises};
 use crate::refusal::Refusal;
 use crate::request::{Request, Ticket};
 use crate::row::{Reason, Row};
@@ -78,6 +79,8 @@ pub struct Service {
     domains: Domains,
     budgets: Budgets,
     raises: Raises,
+    /// Raises that would count if the changes that are not in the ledger yet were reverted.
+    lasting_raises: Raises,
     /// Answers to requests that apply a list. Each answer waits for the commit of its changes.
     applied: BTreeMap<Ticket, Vec<AppliedChange>>,
     overloads: Overloads,
@@ -264,11 +267,26 @@ impl Service {
         if asked.is_in_charge_of(before) {
             return Ok(());
         }
+        if known.is_none_or(|known| !terms.is_within(known)) {
+            self.check_raises(caller, before)?;
+        }
         let budget = self.budgets.get(&caller).copied().unwrap_or_default();
         let rows = self.book.iter().map(|entry| &entry.row);
         let rows = rows.filter(|row| row.name != before.name);
         let rows = rows.filter(|row| self.counts_for(caller, row));
         budget.allows_beside(caller, rows, (known, terms))
+    }
+
+    /// Checks that the caller may be recorded as a principal that raised a reservation.
+    ///
+    /// # Errors
+    /// If there are too many such records.
+    fn check_raises(&self, caller: Principal, row: &Row) -> Result<(), Refusal> {
+        let (is, most) = (self.raises.number(), MOST_RAISES);
+        if is < most || self.raises.has(caller, row) {
+            return Ok(());
+        }
+        Err(Refusal::TooManyRaises { name: row.name.clone(), is, most })
     }
 
     /// Returns true if a reservation counts against a principal's budget.

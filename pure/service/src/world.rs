@@ -131,6 +131,8 @@ pub struct JoiningDomain<'a> {
     pub domain: DomId,
     /// Name of the reservation.
     pub name: &'a Name,
+    /// Principal that made the reservation.
+    pub owner: Principal,
     /// Terms of the reservation.
     pub terms: &'a Terms,
     /// vCPUs of the VM for the places of the reservation. `None` if all places stay empty.
@@ -182,6 +184,14 @@ pub struct KeptAnswer {
     pub row: Row,
     /// True if the request made the reservation.
     pub is_new: bool,
+}
+
+impl KeptAnswer {
+    /// Returns an upper bound for the bytes of the answer in the ledger, with its index.
+    #[must_use]
+    pub fn stored_bytes(&self) -> usize {
+        160 + 2 * self.key.as_str().len() + self.asked.len() + self.row.stored_bytes()
+    }
 }
 
 /// Contents of the ledger when the service starts.

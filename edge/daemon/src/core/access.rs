@@ -18,6 +18,9 @@ const MOST_LINES: usize = 20;
 /// Maximum number of grants. Each grant is a row of the ledger.
 const MOST_GRANTS: usize = 1_000;
 
+/// Maximum number of users in one grant.
+const MOST_USERS: usize = 1_000;
+
 /// Maximum validity of a grant in days. A grant without a number of days does not expire.
 const MOST_DAYS: u32 = 36_500;
 
@@ -172,6 +175,10 @@ impl Access {
         }
         users.sort_unstable();
         users.dedup();
+        if users.len() > MOST_USERS {
+            let is = users.len();
+            return Err(format!("cannot grant for VMs of {is} users: the maximum is {MOST_USERS}"));
+        }
         let day = Duration::from_secs(24 * 3600);
         let expires = days.and_then(|days| now.checked_add(day * days));
         let budget = Budget { cpu: cpu.map(|cpu| cpu.0), machines };
@@ -408,6 +415,17 @@ mod tests {
         assert!(
             Access::grant("1", grant(slackline_control::Role::Viewer, Some(36_501)), now).is_err()
         );
+    }
+
+    #[test]
+    fn number_of_users_in_one_access_grant_is_limited() {
+        let of = |users| Grant {
+            users: (0..users).collect(),
+            ..grant(slackline_control::Role::Tenant, None)
+        };
+        assert!(Access::grant("1", of(1_000), UNIX_EPOCH).is_ok());
+        let error = Access::grant("1", of(1_001), UNIX_EPOCH).unwrap_err();
+        assert_eq!(error, "cannot grant for VMs of 1001 users: the maximum is 1000");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Handling of requests that need a VM to be looked up before they can be executed, and of the
 //! results of discovery passes.
 
-use slackline_service::{ClientRequest, Input, Verb, World};
+use slackline_service::{ClientRequest, Input, Role, Verb, World};
 
 use super::Core;
 use super::lookups::EndedLookup;
@@ -11,6 +11,9 @@ impl Core {
     /// Executes a request, or starts the look-up of its VM. A request that would be refused in any
     /// case is refused without a look-up.
     pub(super) fn hear_asked(&mut self, asked: ClientRequest) {
+        if asked.role == Some(Role::Administrator) {
+            self.host.ledger.note_administrator(asked.principal);
+        }
         // The request is moved below, and `sought` borrows from it.
         let (request, now) = (asked.request.clone(), self.host.now());
         let (meant, may_ask) =

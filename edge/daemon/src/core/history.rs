@@ -33,9 +33,9 @@ impl Host {
     /// Starts the history of domains that were added to the scheduler.
     pub(super) fn begin_history(&mut self, joined: &[&JoiningDomain<'_>]) {
         let at = self.clocks();
-        for JoiningDomain { domain, name, terms, .. } in joined.iter().copied() {
+        for JoiningDomain { domain, name, owner, terms, .. } in joined.iter().copied() {
             let counters = self.tally.counters_of(*domain, at.now);
-            self.history.begin(*domain, (name, **terms), counters, at);
+            self.history.begin(*domain, (name, *owner, **terms), counters, at);
         }
         // The new rows are due at once. If the daemon is killed, the next daemon learns of these
         // reservations only from rows in the ledger.

@@ -250,7 +250,7 @@ impl Scheduler {
                 hint: Some("resume the VM first".into()),
             });
         }
-        let (before, identity) = (known.terms, known.identity);
+        let (before, identity, owner) = (known.terms, known.identity, known.owner);
         let name: Name = known.name.parse().map_err(|_| WorldError::Gone)?;
         let vcpus: Vec<Option<u16>> = known.places.iter().map(|place| place.vcpu).collect();
         let seats = identity.map(|identity| Seats { identity, vcpus });
@@ -259,17 +259,19 @@ impl Scheduler {
             seats.vcpus.resize(terms.vcpus().into(), None);
             seats
         });
-        let joining = JoiningDomain { domain, name: &name, terms, seats: resized.as_ref() };
+        let name = &name;
+        let joining = JoiningDomain { domain, name, owner, terms, seats: resized.as_ref() };
         let joined = self.join(&[joining]).pop().unwrap_or(Err(WorldError::Gone));
         if joined.is_err() {
             // The old parameters fit again: nothing else has joined in between.
-            let old = JoiningDomain { domain, name: &name, terms: &before, seats: seats.as_ref() };
+            let seats = seats.as_ref();
+            let old = JoiningDomain { domain, name, owner, terms: &before, seats };
             let undone = self.join(&[old]).pop().unwrap_or(Err(WorldError::Gone));
             if undone.is_err() {
                 // The kernel still counts the bandwidth that the threads had until now. So the
                 // domain first joins without threads.
                 let _ = self.join(&[JoiningDomain { seats: None, ..old }]);
-                self.remember_lost(domain, seats);
+                self.remember_lost(domain, seats.cloned());
             }
         }
         joined

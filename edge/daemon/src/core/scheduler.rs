@@ -11,7 +11,9 @@ use slackline_live::mechanism::DeadlineThread;
 use slackline_live::session::{
     GroupError, JoinId, JoinTarget, PreparedGroup, Request, RequestError, Session,
 };
-use slackline_service::{CpuCapacity, Identity, JoiningDomain, Seats, Terms, WorldError};
+use slackline_service::{
+    CpuCapacity, Identity, JoiningDomain, Principal, Seats, Terms, WorldError,
+};
 use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span, Time};
 
 use slackline_linux::with_causes;
@@ -48,6 +50,7 @@ pub(super) struct Scheduler {
 /// A reservation in the session.
 pub(super) struct Domain {
     pub(super) name: String,
+    pub(super) owner: Principal,
     pub(super) terms: Terms,
     /// VM whose threads are in the places. `None` if the VM is absent.
     pub(super) identity: Option<Identity>,
@@ -562,6 +565,7 @@ impl Domain {
         Domain {
             kernel: is_of_kernel.then(|| KernelDomain::new(others, ids.len())),
             name: joining.name.to_string(),
+            owner: joining.owner,
             terms: *joining.terms,
             identity: seats.map(|seats| seats.identity),
             places: places.collect(),

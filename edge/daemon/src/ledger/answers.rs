@@ -1,17 +1,22 @@
 //! Table `answer`: which rows are loaded at the start, and which rows are deleted.
 //!
-//! The table has at most as many rows as the number of answers that the service keeps. A ledger of
+//! The table has at most as many rows and bytes as the answers that the service keeps. A ledger of
 //! an older version may have more rows. The extra rows are not loaded, and are deleted a few at a
 //! time.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
+use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, OptionalExtension, params};
-use slackline_service::{KeptAnswer, Key, KeyOrder, Principal};
+use slackline_service::{KEYS_IN_ALL, KEYS_OF_ONE, KeptAnswer, Key, KeyOrder, Principal};
 use slackline_units::Span;
 
-use super::stored::{Past, StoredPrincipal, Text, after_1970, since_1970};
+use super::stored::{Past, StoredPrincipal, after_1970, since_1970, wrong};
 use super::words::Keep;
+
+/// Maximum number of rows and index entries that are read at the start.
+const MOST_READ: usize = 5 * KEYS_IN_ALL;
 
 /// Keys of the answers that are kept, and of rows to delete.
 #[derive(Debug, Default)]
@@ -26,8 +31,16 @@ pub(super) struct Answers {
     sweep: Option<(i64, String, String)>,
 }
 
-/// Time and key of a row of the table `answer`.
-type Answered = (i64, Principal, Key);
+/// A row of the table `answer` whose texts were not parsed yet.
+#[derive(Debug)]
+struct StoredAnswer {
+    at: i64,
+    principal: String,
+    key: String,
+    asked: String,
+    reply: String,
+    is_new: bool,
+}
 
 /// Answers that were loaded, each with its age, oldest first.
 pub(super) type Loaded = Vec<(KeptAnswer, Span)>;
@@ -39,14 +52,43 @@ impl Answers {
         keep: Keep,
         now: SystemTime,
     ) -> rusqlite::Result<(Answers, Loaded)> {
+        let mut most = MOST_READ;
+        Answers::load_reading(connection, (keep, now), &mut most)
+    }
+
+    /// Reads answers as [`Answers::load`] does, and at most `most` rows. Subtracts the number of
+    /// rows read from `most`.
+    fn load_reading(
+        connection: &Connection,
+        (keep, now): (Keep, SystemTime),
+        most: &mut usize,
+    ) -> rusqlite::Result<(Answers, Loaded)> {
         let since = now.checked_sub(keep.answers).and_then(since_1970).unwrap_or(i64::MIN);
-        let (newest, is_all) = newest_keys(connection, since)?;
+        let (mut rows, mut is_all) = newest_rows(connection, most)?;
+        rows.sort_by(|a, b| (b.at, &b.principal, &b.key).cmp(&(a.at, &a.principal, &a.key)));
+        let (mut order, mut newest) = (KeyOrder::default(), Vec::new());
+        for row in rows {
+            let principal = row.principal.parse().map_err(|_| wrong("not a principal"))?;
+            // Most rows beyond the limits need not be parsed.
+            if row.at < since || !order.has_room(principal, 0) {
+                is_all = false;
+                continue;
+            }
+            let (at, answer) = (row.at, row.answer()?);
+            let bytes = answer.stored_bytes();
+            if order.has_room(principal, bytes) {
+                order.add(at, principal, answer.key.clone(), bytes);
+                newest.push((at, answer));
+            } else {
+                is_all = false;
+            }
+        }
         let sweep = (!is_all).then(|| (i64::MIN, String::new(), String::new()));
         let mut answers = Answers { sweep, ..Answers::default() };
-        let mut loaded = Vec::new();
-        for (at, principal, key) in newest.into_iter().rev() {
-            loaded.extend(answer(connection, (principal, &key), now)?);
-            answers.add(at, principal, key);
+        let mut loaded = Vec::with_capacity(newest.len());
+        for (at, answer) in newest.into_iter().rev() {
+            answers.add(at, &answer);
+            loaded.push((answer, age(at, now)));
         }
         Ok((answers, loaded))
     }
@@ -55,14 +97,16 @@ impl Answers {
     /// rows displace.
     pub(super) fn note(&mut self, kept: &[KeptAnswer], now: SystemTime) {
         let at = since_1970(now).unwrap_or(0);
-        for KeptAnswer { principal, key, .. } in kept {
-            self.surplus.retain(|gone| (gone.0, &gone.1) != (*principal, key));
-            self.add(at, *principal, key.clone());
+        for answer in kept {
+            let (principal, key) = (answer.principal, &answer.key);
+            self.surplus.retain(|gone| (gone.0, &gone.1) != (principal, key));
+            self.add(at, answer);
         }
     }
 
-    fn add(&mut self, at: i64, principal: Principal, key: Key) {
-        self.surplus.extend(self.order.add(at, principal, key));
+    fn add(&mut self, at: i64, answer: &KeptAnswer) {
+        let (principal, key) = (answer.principal, answer.key.clone());
+        self.surplus.extend(self.order.add(at, principal, key, answer.stored_bytes()));
     }
 
     /// Deletes rows that new rows have displaced, and up to `most` extra rows of an older version.
@@ -108,59 +152,110 @@ impl Answers {
     }
 }
 
-/// Returns the times and keys of the newest rows, newest first, up to the number that the service
-/// keeps. The flag is true if the table has no other rows. Only an index is read, which takes well
-/// below a second for a million rows.
-fn newest_keys(connection: &Connection, since: i64) -> rusqlite::Result<(Vec<Answered>, bool)> {
-    let (mut order, mut newest, mut is_all) = (KeyOrder::default(), Vec::new(), true);
-    let mut rows = connection.prepare("SELECT at, principal, key FROM answer ORDER BY at DESC")?;
-    let mut rows = rows.query([])?;
-    while let Some(row) = rows.next()? {
-        let at: i64 = row.get(0)?;
-        if at < since || order.is_full() {
-            return Ok((newest, false));
+/// Returns all rows of principals that have at most [`KEYS_OF_ONE`] rows, and the newest rows of
+/// other principals, which only a ledger of an older version has. The flag is true if the table has
+/// no other rows.
+fn newest_rows(
+    connection: &Connection,
+    most: &mut usize,
+) -> rusqlite::Result<(Vec<StoredAnswer>, bool)> {
+    let (mut rows, mut is_all) = (Vec::new(), true);
+    let mut crowded = BTreeSet::new();
+    let mut next = connection.prepare("SELECT min(principal) FROM answer WHERE principal > ?1")?;
+    let mut own = connection.prepare(
+        "SELECT at, principal, key, asked, reply, is_new FROM answer WHERE principal = ?1 LIMIT ?2",
+    )?;
+    let mut last = String::new();
+    while let Some(principal) = next.query_row([&last], |row| row.get::<_, Option<String>>(0))? {
+        let limit = i64::try_from(KEYS_OF_ONE + 1).unwrap_or(i64::MAX);
+        let of_one = own.query_map(params![principal, limit], stored)?;
+        let of_one = of_one.collect::<rusqlite::Result<Vec<_>>>()?;
+        *most = most.saturating_sub(of_one.len() + 1);
+        if *most == 0 {
+            return Ok((rows, false));
         }
-        let StoredPrincipal(principal) = row.get(1)?;
-        if order.has_most_of(principal) {
+        if of_one.len() > KEYS_OF_ONE {
             is_all = false;
-            continue;
+            crowded.insert(principal.clone());
+        } else {
+            rows.extend(of_one);
         }
-        let Text(key): Text<Key> = row.get(2)?;
-        order.add(at, principal, key.clone());
-        newest.push((at, principal, key));
+        last = principal;
     }
-    Ok((newest, is_all))
+    if !crowded.is_empty() {
+        rows.extend(newest_of(connection, crowded, most)?);
+    }
+    Ok((rows, is_all))
 }
 
-/// Reads the answer that a row of the table contains.
-fn answer(
+/// Returns up to [`KEYS_OF_ONE`] rows of each principal in `crowded`, as far as they are among the
+/// newest rows of the table.
+fn newest_of(
     connection: &Connection,
-    (principal, key): (Principal, &Key),
-    now: SystemTime,
-) -> rusqlite::Result<Option<(KeptAnswer, Span)>> {
-    let sql = "SELECT principal, key, asked, reply, is_new, at FROM answer
-        WHERE principal = ?1 AND key = ?2";
-    let mut found = connection.prepare_cached(sql)?;
-    found
-        .query_row(params![StoredPrincipal(principal), key.as_str()], |row| read(row, now))
-        .optional()
+    mut crowded: BTreeSet<String>,
+    most: &mut usize,
+) -> rusqlite::Result<Vec<StoredAnswer>> {
+    let mut newest = connection.prepare("SELECT principal, key FROM answer ORDER BY at DESC")?;
+    let mut one = connection.prepare(
+        "SELECT at, principal, key, asked, reply, is_new FROM answer
+         WHERE principal = ?1 AND key = ?2",
+    )?;
+    let mut newest = newest.query([])?;
+    let (mut rows, mut found): (Vec<_>, BTreeMap<String, usize>) = Default::default();
+    while *most > 0
+        && !crowded.is_empty()
+        && let Some(row) = newest.next()?
+    {
+        *most = most.saturating_sub(1);
+        let principal = row.get_ref(0)?.as_str()?;
+        if !crowded.contains(principal) {
+            continue;
+        }
+        let (principal, key): (String, String) = (row.get(0)?, row.get(1)?);
+        rows.extend(one.query_row([&principal, &key], stored).optional()?);
+        *most = most.saturating_sub(1);
+        let number = found.entry(principal.clone()).or_default();
+        *number += 1;
+        if *number == KEYS_OF_ONE {
+            crowded.remove(&principal);
+        }
+    }
+    Ok(rows)
+}
+
+fn stored(row: &rusqlite::Row<'_>) -> rusqlite::Result<StoredAnswer> {
+    Ok(StoredAnswer {
+        at: row.get(0)?,
+        principal: row.get(1)?,
+        key: row.get(2)?,
+        asked: row.get(3)?,
+        reply: row.get(4)?,
+        is_new: row.get(5)?,
+    })
+}
+
+impl StoredAnswer {
+    fn answer(self) -> rusqlite::Result<KeptAnswer> {
+        let StoredAnswer { principal, key, asked, reply, is_new, .. } = self;
+        let principal = principal.parse().map_err(|_| wrong("not a principal"))?;
+        let key = key.parse().map_err(|_| wrong("not an idempotency key"))?;
+        let past: Past =
+            serde_json::from_str(&reply).map_err(|error| FromSqlError::Other(error.into()))?;
+        Ok(KeptAnswer { principal, key, asked, row: past.row()?, is_new })
+    }
+}
+
+/// Returns the age of an answer. If the clock was set back since, the age is zero.
+fn age(at: i64, now: SystemTime) -> Span {
+    let age = now.duration_since(after_1970(at)).unwrap_or_default();
+    Span::from_ns(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Checks that each row of the table can be parsed.
-pub(super) fn read_all(connection: &Connection, now: SystemTime) -> rusqlite::Result<()> {
-    let sql = "SELECT principal, key, asked, reply, is_new, at FROM answer";
+pub(super) fn read_all(connection: &Connection) -> rusqlite::Result<()> {
+    let sql = "SELECT at, principal, key, asked, reply, is_new FROM answer";
     let mut found = connection.prepare(sql)?;
-    found.query_map([], |row| read(row, now))?.try_for_each(|row| row.map(drop))
-}
-
-fn read(row: &rusqlite::Row<'_>, now: SystemTime) -> rusqlite::Result<(KeptAnswer, Span)> {
-    let (StoredPrincipal(principal), Text(key)) = (row.get(0)?, row.get(1)?);
-    let past: Past = row.get(3)?;
-    let (asked, is_new) = (row.get(2)?, row.get(4)?);
-    // If the clock was set back since, the age counts as zero.
-    let age = now.duration_since(after_1970(row.get(5)?)).unwrap_or_default();
-    let age = Span::from_ns(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX));
-    Ok((KeptAnswer { principal, key, asked, row: past.row()?, is_new }, age))
+    found.query_map([], stored)?.try_for_each(|row| row?.answer().map(drop))
 }
 
 /// Returns times and keys of up to `most` rows after `position`, oldest first.
@@ -178,4 +273,48 @@ fn rows_after(
         Ok((row.get(0)?, row.get(1)?, row.get(2)?))
     });
     rows?.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tables::MIGRATIONS;
+    use super::*;
+
+    const REPLY: &str = r#"{"name":"web","owner":"uid 7","slice_ns":2000000,
+        "period_ns":10000000,"exact":true,"vcpus":2,"binding":"qemu:web","paused":false,
+        "since":1,"revision":1,"identity":null}"#;
+
+    /// Returns a table with `number` answers to each of three principals, and an older answer to
+    /// another principal.
+    fn table(number: u32) -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch(MIGRATIONS[0]).unwrap();
+        let sql = "WITH RECURSIVE n(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < ?1)
+            INSERT INTO answer SELECT 'uid ' || CASE n WHEN 0 THEN 7 ELSE 1000 + n % 3 END,
+            'key-' || n, 'reserve web', ?2, 1, 1000 + n FROM n";
+        connection.execute(sql, params![3 * number, REPLY]).unwrap();
+        connection
+    }
+
+    fn load(connection: &Connection) -> (usize, Answers, Loaded) {
+        let mut left = MOST_READ;
+        let now = after_1970(1_000_000);
+        let loaded = Answers::load_reading(connection, (Keep::USUAL, now), &mut left).unwrap();
+        (MOST_READ - left, loaded.0, loaded.1)
+    }
+
+    #[test]
+    fn start_reads_only_the_answers_that_the_service_keeps() {
+        // Rows of a table within the limits are read once.
+        let (read, answers, loaded) = load(&table(900));
+        assert_eq!((read, loaded.len()), (2_701 + 4, 2_701));
+        assert!(answers.sweep.is_none());
+        // In a table of an older version, most rows are not read.
+        let (read, answers, loaded) = load(&table(50_000));
+        assert_eq!(loaded.len(), 3 * KEYS_OF_ONE + 1);
+        assert_eq!(loaded[0].0.principal, Principal::User(7));
+        assert!(read < 10 * KEYS_OF_ONE, "{read} of 150,001 rows");
+        assert!(answers.sweep.is_some());
+        assert!(loaded.is_sorted_by(|(_, older), (_, newer)| older >= newer));
+    }
 }

@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use rusqlite::{Connection, OpenFlags};
 
@@ -114,7 +113,7 @@ fn look_through(place: &LedgerFolder) -> Result<LookedThrough, LedgerError> {
 fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
     match table {
         "reservation" => reservations(connection, None).map(drop),
-        "answer" => read_all(connection, SystemTime::now()),
+        "answer" => read_all(connection),
         "access" => granted(connection).map(drop),
         "history" => hours::read_all(connection),
         "raise" => super::raises::load(connection).map(drop),
@@ -220,11 +219,15 @@ fn take_over(new: &Connection, of: u32, table: &str, from: &Path) -> Result<(), 
         .to_str()
         .ok_or_else(|| LedgerError::files(from, std::io::ErrorKind::InvalidFilename.into()))?;
     new.execute("ATTACH ?1 AS old", [name]).map_err(failed)?;
-    let sql = format!(
-        "BEGIN; DELETE FROM main.{table};
-         INSERT INTO main.{table} SELECT * FROM old.{table}; COMMIT;"
-    );
-    let taken = new.execute_batch(&sql);
+    // The history of an older program has fewer columns.
+    let columns = r#"SELECT group_concat('"' || name || '"') FROM pragma_table_info(?1, 'old')"#;
+    let columns = new.query_row(columns, [table], |row| row.get::<_, String>(0));
+    let taken = columns.and_then(|columns| {
+        new.execute_batch(&format!(
+            "BEGIN; DELETE FROM main.{table};
+             INSERT INTO main.{table} ({columns}) SELECT {columns} FROM old.{table}; COMMIT;"
+        ))
+    });
     if taken.is_err() {
         let _ = new.execute_batch("ROLLBACK");
     }

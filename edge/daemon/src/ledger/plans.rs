@@ -137,8 +137,9 @@ pub(super) fn write(change: &Connection, commit: &Commit) -> rusqlite::Result<()
 
 #[cfg(test)]
 mod tests {
-    use slackline_service::{Principal, Row, Terms};
-    use slackline_units::Reservation;
+    use slackline_service::gang::Gang;
+    use slackline_service::{Identity, Name, Principal, Row, Terms};
+    use slackline_units::{Reservation, WallTime};
 
     use super::*;
 
@@ -181,5 +182,44 @@ mod tests {
             write(&connection, &Commit { plans, ..commit }).unwrap();
         }
         assert_eq!(load(&connection).unwrap(), []);
+    }
+
+    #[test]
+    fn stored_plan_is_not_larger_than_its_estimate() {
+        let each = Reservation::new(Span::from_secs(600_000), Terms::LONGEST).unwrap();
+        let terms = Terms::new(each, false, 512).unwrap().spread_by_use(true);
+        let terms = terms.with_phase(Some(Terms::LONGEST - Span::from_ns(1))).unwrap();
+        let terms = terms.with_end(Some(WallTime::from_ns(u64::MAX)));
+        let name: Name = "n".repeat(Name::LONGEST).parse().unwrap();
+        let owner = Principal::Named("o".repeat(32).parse().unwrap());
+        let binding = format!("cgroup:/{}", "\\".repeat(1_023)).parse().unwrap();
+        let number = u64::MAX >> 1;
+        let (pid, started, inode) = (u32::MAX, u64::MAX, u64::MAX);
+        let row = Row {
+            gang: Some(Gang { name: name.clone(), is_strict: false }),
+            identity: Some(Identity::Process { pid, started, inode }),
+            by_uuid: Some("uuid:0f9c27aa-0000-4000-8000-00000000beef".parse().unwrap()),
+            since: number,
+            revision: number,
+            ..Row::new(name.clone(), (owner, u32::MAX), terms, binding)
+        };
+        let stored = serde_json::to_string(&Past::of(&row)).unwrap();
+        assert!(stored.len() <= row.stored_bytes(), "{} bytes: {stored}", stored.len());
+        assert!(stored.len() + 100 > row.stored_bytes());
+        let share_ppm = (number, number);
+        let (missed, length) = (Some(number), Span::from_ns(number));
+        let prediction = VmPrediction { name, share_ppm, missed, length };
+        for stage in [
+            PlanStage::Watching { prediction, watch: Span::from_ns(number) },
+            PlanStage::Undone("\u{1b}".repeat(1_000)),
+        ] {
+            let step =
+                PlanStep { before: Some(row.clone()), after: Some(row.clone()), is_done: false };
+            let steps = vec![step.clone(), PlanStep { before: None, ..step }];
+            let (role, users) = (Role::Administrator, vec![u32::MAX; 50]);
+            let plan = Plan { principal: owner, role, users, since: number, steps, stage };
+            let stored = serde_json::to_string(&StoredPlan::of(&plan)).unwrap();
+            assert!(stored.len() <= plan.stored_bytes(), "{} bytes: {stored}", stored.len());
+        }
     }
 }

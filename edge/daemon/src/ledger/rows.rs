@@ -1,16 +1,20 @@
 //! Reading and writing of the tables' rows, within a transaction of the caller.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::SystemTime;
 
 use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, OptionalExtension, params};
 use slackline_service::gang::Gang;
-use slackline_service::{Binding, Budget, Commit, Identity, LedgerContents, Name, Role, Row};
+use slackline_service::{
+    Binding, Budget, Commit, Identity, LedgerContents, Name, Principal, Role, Row,
+};
 use slackline_units::{CpuShare, Enforcement, WallTime};
 
 use super::answers::Answers;
 use super::error::LedgerError;
+use super::shares::drop_events;
 use super::stored::{
     Natural, Past, StoredPrincipal, Text, after_1970, by_uuid, happened, number, parts, since_1970,
     terms, wrong,
@@ -323,27 +327,28 @@ const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?
     vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10, user = ?11,
     phase_ns = ?12, gang = ?13, strict = ?14, by_use = ?15, until = ?16, uuid = ?17, enforce = ?18";
 
-/// Deletes events beyond the bounds of age, number or size, oldest first and at most `most` of
-/// them. Returns the number of deleted events.
+/// Deletes events beyond the bounds of age, number or size, at most `most` of them. Events that are
+/// too old are deleted whatever their principal, and other events as in `shares`. Returns the
+/// number of deleted events.
 pub(super) fn drop_old_events(
     change: &Connection,
     (keep, now): (Keep, SystemTime),
-    events: u64,
+    (events, administrators): (u64, &BTreeSet<Principal>),
     most: usize,
 ) -> rusqlite::Result<u64> {
-    let most = i64::try_from(most).unwrap_or(i64::MAX);
-    let since = |age| now.checked_sub(age).and_then(since_1970).unwrap_or(0);
-    let is_too_large = bytes_used(change)? > keep.bytes;
-    let beyond = i64::try_from(events.saturating_sub(keep.rows)).unwrap_or(i64::MAX);
-    let beyond = if is_too_large { most } else { beyond.min(most) };
+    let since = now.checked_sub(keep.events).and_then(since_1970).unwrap_or(0);
     // Except for late events, the order of numbers is the order of age. So only the events with the
     // lowest numbers are checked.
     let mut gone = change.prepare_cached(
-        "DELETE FROM event WHERE seq IN (SELECT seq FROM event ORDER BY seq LIMIT ?1)
-         OR seq IN (SELECT seq FROM (SELECT seq, at FROM event ORDER BY seq LIMIT ?2)
-         WHERE at < ?3)",
+        "DELETE FROM event WHERE seq IN
+         (SELECT seq FROM (SELECT seq, at FROM event ORDER BY seq LIMIT ?1) WHERE at < ?2)",
     )?;
-    let dropped = gone.execute(params![beyond, most, since(keep.events)])?;
+    let old = gone.execute(params![i64::try_from(most).unwrap_or(i64::MAX), since])?;
+    let left = events.saturating_sub(u64::try_from(old).unwrap_or(0));
+    let beyond = usize::try_from(left.saturating_sub(keep.rows)).unwrap_or(usize::MAX);
+    let is_too_large = bytes_used(change)? > keep.bytes;
+    let beyond = if is_too_large { most } else { beyond.min(most) };
+    let dropped = old + drop_events(change, beyond.saturating_sub(old), administrators)?;
     Ok(u64::try_from(dropped).unwrap_or(0))
 }
 

@@ -4,17 +4,18 @@
 //! power. If the disk fails during a commit, the commit is reported as failed. After a crash such a
 //! commit can still exist, as a whole.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use slackline_service::history::Hour;
-use slackline_service::{Commit, LedgerContents, Name};
+use slackline_service::{Commit, LedgerContents, Name, Principal, Role};
 
 use super::answers::Answers;
 use super::error::{LedgerError, PATIENCE};
-use super::hours::{self, Hours, last_hours};
+use super::hours::{self, last_hours};
 use super::place::{FolderLock, LedgerFolder, private, rename, which};
 use super::rows::{drop_old_events, granted, has_tenants, load, logged, write, write_access};
 use super::stored::Natural;
@@ -28,6 +29,10 @@ use super::words::{
 /// reply.
 const DROPPED_AT_ONCE: usize = 16;
 
+/// Size in bytes to which the write-ahead log is cut once its contents are in the ledger. One
+/// commit, and the commits during a backup, can exceed it.
+const LOG_BYTES: u32 = 16 << 20;
+
 /// A ledger that is open.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -38,7 +43,8 @@ pub(super) struct Store {
     /// Number of rows in the table `event`.
     events: u64,
     answers: Answers,
-    hours: Hours,
+    /// Principals that are administrators, besides root and the service.
+    administrators: BTreeSet<Principal>,
     /// Device and inode of the ledger file and of its log.
     files: (Which, Option<Which>),
     _taken: FolderLock,
@@ -84,16 +90,18 @@ impl Store {
         let (loaded, before, answers) = load(&connection, boot_id, keep, now).map_err(failed)?;
         let access = granted(&connection).map_err(failed)?;
         let has_tenants = has_tenants(&connection).map_err(failed)?;
-        let hours = Hours::open(&connection).map_err(failed)?;
+        hours::open(&connection).map_err(failed)?;
         let history = last_hours(&connection, loaded.rows.iter().map(|row| &row.name));
         let history = history.map_err(failed)?;
-        let events = count(&connection, "event").map_err(failed)?;
         // The first write comes after everything was read, so a damaged ledger stays as it was.
         write_ahead(&connection, &path)?;
         copy_log_on_close(&connection, true).map_err(failed)?;
         connection.execute(HOST, params![boot_id]).map_err(failed)?;
         super::plans::create(&connection).map_err(failed)?;
         super::raises::create(&connection).map_err(failed)?;
+        let events = super::shares::open(&connection).map_err(failed)?;
+        let administrators = access.iter().filter(|granted| is_administrator(granted));
+        let administrators = administrators.map(|granted| granted.principal).collect();
         let files = (which(&path).map_err(|source| LedgerError::files(&path, source))?, None);
         let boot_id = boot_id.to_owned();
         let store = Store {
@@ -103,7 +111,7 @@ impl Store {
             keep,
             events,
             answers,
-            hours,
+            administrators,
             files,
             _taken: taken,
         };
@@ -129,7 +137,8 @@ impl Store {
         let new = write(&change, commit, wall, (&self.boot_id, now), &path)?;
         let keep = (self.keep, now);
         let most = commit.events.len() + DROPPED_AT_ONCE;
-        let dropped = drop_old_events(&change, keep, self.events + new, most).map_err(failed)?;
+        let events = (self.events + new, &self.administrators);
+        let dropped = drop_old_events(&change, keep, events, most).map_err(failed)?;
         self.answers.note(&commit.kept, now);
         self.answers.drop_old(&change, keep, DROPPED_AT_ONCE).map_err(failed)?;
         change.commit().map_err(failed)?;
@@ -204,9 +213,8 @@ impl Store {
         let behaviour = TransactionBehavior::Immediate;
         let change = self.connection.transaction_with_behavior(behaviour).map_err(failed)?;
         let keep = (self.keep, SystemTime::now());
-        let hours = self.hours.write(&change, rows, keep).map_err(failed)?;
+        hours::write(&change, rows, keep, &self.administrators).map_err(failed)?;
         change.commit().map_err(failed)?;
-        self.hours = hours;
         self.make_sure()
     }
 
@@ -220,7 +228,20 @@ impl Store {
     pub(super) fn change_access(&mut self, change: &AccessChange) -> Result<(), LedgerError> {
         let path = self.place.ledger();
         write_access(&self.connection, change).map_err(|error| LedgerError::of(&path, error))?;
+        match change {
+            AccessChange::Add(granted) if is_administrator(granted) => {
+                self.note_administrator(granted.principal);
+            }
+            AccessChange::Add(AccessGrant { principal, .. }) | AccessChange::Revoke(principal) => {
+                self.administrators.remove(principal);
+            }
+        }
         self.make_sure()
+    }
+
+    /// Notes that a principal is an administrator.
+    pub(super) fn note_administrator(&mut self, principal: Principal) {
+        self.administrators.insert(principal);
     }
 
     /// Migrates the ledger to the version in which members of the operators' group without a grant
@@ -242,7 +263,8 @@ impl Store {
         let failed = |error| LedgerError::of(&path, error);
         let change = self.connection.transaction().map_err(failed)?;
         let keep = (self.keep, SystemTime::now());
-        let dropped = drop_old_events(&change, keep, self.events, AT_ONCE).map_err(failed)?;
+        let events = (self.events, &self.administrators);
+        let dropped = drop_old_events(&change, keep, events, AT_ONCE).map_err(failed)?;
         let is_all = self.answers.drop_old(&change, keep, AT_ONCE).map_err(failed)?;
         change.commit().map_err(failed)?;
         self.answers.committed();
@@ -273,6 +295,10 @@ impl Store {
     }
 }
 
+fn is_administrator(granted: &AccessGrant) -> bool {
+    granted.role == Role::Administrator
+}
+
 /// Statement that marks the ledger as not closed cleanly. The mark stays until the ledger is
 /// closed.
 const HOST: &str = "INSERT INTO host (only, boot_id, clean, seq) VALUES (1, ?1, 0, 0)
@@ -290,6 +316,7 @@ pub(super) fn connect(path: &Path, how: OpenFlags) -> rusqlite::Result<Connectio
     if how.contains(OpenFlags::SQLITE_OPEN_READ_WRITE) {
         connection.pragma_update(None, "foreign_keys", true)?;
         connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "journal_size_limit", LOG_BYTES)?;
     }
     Ok(connection)
 }

@@ -141,6 +141,7 @@ ALTER TABLE reservation ADD COLUMN enforce TEXT NOT NULL DEFAULT 'dispatcher';
 
 /// Statement for the table of CPU time received by reservations. It is created in ledgers of any
 /// version, since older programs ignore it. `start` is in hours since 1970, `length` in hours.
+/// `owner` is the principal that made the reservation.
 pub(super) const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS history (
     start INTEGER NOT NULL,
@@ -157,9 +158,18 @@ CREATE TABLE IF NOT EXISTS history (
     late_ns INTEGER NOT NULL,
     deadlines INTEGER NOT NULL,
     missed INTEGER NOT NULL,
+    owner TEXT NOT NULL DEFAULT 'service',
     PRIMARY KEY (start, name)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS history_by_name ON history (name, start);
+";
+
+/// Statements that add the owner to the history of an older program. The owner of a reservation
+/// that has ended is not known.
+pub(super) const HISTORY_OWNER: &str = "
+ALTER TABLE history ADD COLUMN owner TEXT NOT NULL DEFAULT 'service';
+UPDATE history SET owner = coalesce(
+    (SELECT owner FROM reservation WHERE reservation.name = history.name), 'service');
 ";
 
 /// Statement for the table with the last plan of each principal, as JSON. It is created in ledgers

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use slackline_linux::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
-use slackline_service::Commit;
 use slackline_service::history::Hour;
+use slackline_service::{Commit, Principal};
 
 use super::Reply;
 use super::backup::RunningBackup;
@@ -30,6 +30,8 @@ pub(super) enum WriterOrder {
     /// Give members of the operators' group without a grant the role of a tenant. The reply has the
     /// given ticket.
     MigrateAccess(u64),
+    /// Note that a principal is an administrator. This order has no reply.
+    Administrator(Principal),
 }
 
 /// Query that the writer thread answers while no order waits.
@@ -161,6 +163,9 @@ impl Writer {
             },
             WriterOrder::Access(ticket, change) => {
                 Reply::Access { ticket, done: self.store.change_access(&change) }
+            }
+            WriterOrder::Administrator(principal) => {
+                return self.store.note_administrator(principal);
             }
             WriterOrder::MigrateAccess(ticket) => {
                 Reply::Access { ticket, done: self.store.migrate_access() }

@@ -307,7 +307,7 @@ fn ledger_keeps_commits_on_full_disk_and_later_writes_again() {
             Err(error) => break error,
         }
         assert!(seq < 100_000, "the disk never gets full");
-        if seq == 20 {
+        if seq == 10 {
             fs::write(disk.0.path().join("filler"), vec![1; 128 << 10]).unwrap();
         }
     };
@@ -335,14 +335,14 @@ fn ledger_on_read_only_disk_is_refused_with_error() {
     assert_eq!(open(disk.0.path()).loaded.rows.len(), 1);
 }
 
-/// A tmpfs of 640 KiB. It is unmounted when this value is dropped.
+/// A tmpfs of 1 MiB. It is unmounted when this value is dropped.
 struct Mounted(TempDir);
 
 impl Mounted {
     fn small() -> Option<Mounted> {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", "size=640k", "none"]).arg(folder.path());
+        command.args(["-t", "tmpfs", "-o", "size=1m", "none"]).arg(folder.path());
         if !command.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
             println!("skipped: needs root");
             return None;

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use rusqlite::Connection;
 use slackline_daemon::ledger::{HoursQuery, Keep, Ledger, OpenedLedger, Reply, check, rebuild};
+use slackline_service::Principal;
 use slackline_service::history::{DAY, HOUR_NS, Hour, HourSums};
 use slackline_units::Span;
 
@@ -33,7 +34,8 @@ fn hour(called: &str, start: u64) -> Hour {
         contested: Span::ZERO,
     };
     let until_ns = (start + 1) * HOUR_NS;
-    Hour { name: name(called), start, length: 1, until_ns, continues: true, sums }
+    let owner = ASKER;
+    Hour { name: name(called), owner, start, length: 1, until_ns, continues: true, sums }
 }
 
 fn keep(ledger: &mut Ledger, rows: Vec<Hour>) {
@@ -53,10 +55,11 @@ fn ask(ledger: &mut Ledger, called: &str, since: u64, by_day: bool) -> Vec<Hour>
     }
 }
 
-/// Returns the number of bytes in all pages of the table `history` and its index.
+/// Returns the number of bytes in all pages of the table `history` and its indexes.
 fn bytes(folder: &Path) -> u64 {
     let ledger = Connection::open(folder.join("ledger.db")).unwrap();
-    let sql = "SELECT sum(pgsize) FROM dbstat WHERE name IN ('history', 'history_by_name')";
+    let sql = "SELECT sum(pgsize) FROM dbstat
+        WHERE name IN ('history', 'history_by_name', 'history_by_owner')";
     ledger.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap().unsigned_abs()
 }
 
@@ -181,4 +184,60 @@ fn check_and_rebuild_of_the_ledger_include_the_history() {
     assert_eq!((rows("reservation"), rows("history")), (Some(1), Some(0)));
     let mut ledger = open(folder.path()).ledger;
     keep(&mut ledger, vec![hour("web", this_hour())]);
+}
+
+#[test]
+fn history_of_one_owner_does_not_displace_history_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let bound = 1 << 20;
+    let keeping = Keep { history_bytes: bound, ..Keep::USUAL };
+    let mut ledger = open_keeping(folder.path(), keeping).ledger;
+    let first = this_hour() / 24 * 24 - 10 * 24;
+    for start in first..first + 10 * 24 {
+        let mut rows = vec![hour("web", start), hour("db", start)];
+        // The other owner has new reservations in each hour.
+        rows.extend((0..100).map(|number| Hour {
+            owner: Principal::User(8),
+            ..hour(&format!("flood-{start}-{number}"), start)
+        }));
+        keep(&mut ledger, rows);
+    }
+    assert!(bytes(folder.path()) <= bound, "{}", bytes(folder.path()));
+    for name in ["web", "db"] {
+        let shown = ask(&mut ledger, name, first, false);
+        assert_eq!(shown.len(), 10 * 24, "{name}");
+        assert!(shown.iter().all(|hour| hour.length == 1 && hour.owner == ASKER));
+    }
+    close(ledger);
+    let other = Connection::open(folder.path().join("ledger.db")).unwrap();
+    let sql = "SELECT count(*) FROM history WHERE owner = 'uid 8'";
+    let left: u32 = other.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert!(left > 1_000, "{left}");
+}
+
+#[test]
+fn history_of_older_program_gets_owners_of_present_reservations() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path()).ledger;
+    put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
+    let now = this_hour();
+    keep(&mut ledger, vec![hour("web", now), hour("ended", now)]);
+    close(ledger);
+    let other = Connection::open(folder.path().join("ledger.db")).unwrap();
+    other
+        .execute_batch(
+            "DROP TRIGGER history_added; DROP TRIGGER history_deleted;
+             DROP INDEX history_by_owner; ALTER TABLE history DROP COLUMN owner;
+             DELETE FROM share; INSERT INTO history SELECT start, 'more', length, until, continues,
+                 existed_ns, known_ns, contested_ns, reserved_ns, due_ns, delivered_ns, late_ns,
+                 deadlines, missed FROM history WHERE name = 'web';",
+        )
+        .unwrap();
+    drop(other);
+    let OpenedLedger { mut ledger, history, .. } = open(folder.path());
+    assert_eq!(history[0].owner, Principal::User(1000));
+    assert_eq!(ask(&mut ledger, "ended", now, false)[0].owner, Principal::Service);
+    assert_eq!(ask(&mut ledger, "more", now, false).len(), 1);
+    close(ledger);
+    assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
 }

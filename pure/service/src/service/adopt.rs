@@ -50,6 +50,7 @@ impl Service {
             limits: Limits::new(settings.rates),
             domains: Domains::default(),
             budgets: Budgets::new(),
+            lasting_raises: Raises::new(raises.clone()),
             raises: Raises::new(raises),
             applied: BTreeMap::new(),
             overloads: Overloads::default(),
@@ -65,6 +66,7 @@ impl Service {
         for (kept, age) in kept {
             service.keys.keep(now, kept, age);
         }
+        service.drop_surplus_plans();
         let heirs = service.heirs(now, rows, world);
         service.adopt(now, heirs, world);
         service.watch_again(now);
@@ -118,6 +120,7 @@ impl Service {
             .map(|heir| JoiningDomain {
                 domain: heir.domain,
                 name: &heir.row.name,
+                owner: heir.row.owner,
                 terms: &heir.row.terms,
                 seats: heir.machine.as_ref().ok().map(|(_, seats)| seats),
             })

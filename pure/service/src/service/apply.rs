@@ -109,6 +109,7 @@ impl Service {
         let mut steps = self.plan(now, asked, (targets, *prune), world)?;
         steps.sort_by(|a, b| a.name().cmp(b.name()));
         let shown: Vec<AppliedChange> = steps.iter().map(Step::shown).collect();
+        self.check_plan_room(asked, &shown, false)?;
         steps.retain(|step| !matches!(step, Step::Keep { .. }));
         if steps.is_empty() || *dry_run {
             return Ok(Some(Answer::Applied { changes: shown }));

@@ -19,9 +19,6 @@ use super::apply::Step;
 use super::reserve::check_run;
 use super::{ChangeOrigin, Replied, Service};
 
-/// Maximum number of principals whose last plan is kept. One more principal drops the oldest plan.
-const MOST_PLANS: usize = 200;
-
 /// Time until a canary is checked again if the ledger could not be written.
 const AGAIN: Span = Span::from_secs(1);
 
@@ -79,6 +76,7 @@ impl Service {
         let mut steps = self.plan(now, asked, (targets, *prune), world)?;
         steps.sort_by(|a, b| a.name().cmp(b.name()));
         let mut shown: Vec<AppliedChange> = steps.iter().map(Step::shown).collect();
+        self.check_plan_room(asked, &shown, true)?;
         steps.sort_by_key(Step::rank);
         let (prediction, changes) = self.begin_canary(now, (asked, predictions), steps, world)?;
         for change in &mut shown {
@@ -235,11 +233,7 @@ impl Service {
         };
         self.plans.insert(principal, plan);
         self.writer.touch_plan(principal);
-        if self.plans.len() > MOST_PLANS {
-            let idle = self.plans.values().filter(|plan| plan.watched().is_none());
-            let oldest = idle.min_by_key(|plan| plan.since).map(|plan| plan.principal);
-            oldest.into_iter().for_each(|oldest| self.drop_plan(oldest));
-        }
+        self.drop_surplus_plans();
     }
 
     /// Stores a single change as the last plan of the caller, unless a canary of the caller is
@@ -262,7 +256,7 @@ impl Service {
         self.keep_plan(asked, steps.collect(), PlanStage::Done);
     }
 
-    fn drop_plan(&mut self, principal: Principal) {
+    pub(super) fn drop_plan(&mut self, principal: Principal) {
         self.plans.remove(&principal);
         self.watches.remove(&principal);
         self.writer.touch_plan(principal);

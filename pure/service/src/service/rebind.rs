@@ -63,10 +63,13 @@ impl Service {
         (entry.row.binding, entry.row.by_uuid) = (row.binding, row.by_uuid);
         (entry.row.user, entry.row.identity, entry.row.revision) = (user, identity, revision);
         let after = entry.row.clone();
-        if asked.is_in_charge_of(&before) {
-            self.raises.drop_moves(&before);
-        } else {
-            self.raises.note(asked.principal, &before, (None, before.terms));
+        // The binding stays even if it cannot be written.
+        for raises in [&mut self.raises, &mut self.lasting_raises] {
+            if asked.is_in_charge_of(&before) {
+                raises.drop_moves(&before);
+            } else {
+                raises.note(asked.principal, &before, (None, before.terms));
+            }
         }
         let kind = Kind::Bound(binding.clone());
         let happened = Some(EventKind::Asked(Verb::Change));
@@ -89,6 +92,7 @@ impl Service {
         }
         let known = self.counts_for(asked.principal, before).then_some(before.terms);
         check_run(asked, known, before.terms)?;
+        self.check_raises(asked.principal, before)?;
         self.afford_for_other(asked, before, (known, before.terms))
     }
 

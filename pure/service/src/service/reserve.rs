@@ -285,7 +285,8 @@ pub(super) fn join(
     row: &Row,
     seats: Option<&Seats>,
 ) -> Result<(), WorldError> {
-    let joining = JoiningDomain { domain, name: &row.name, terms: &row.terms, seats };
+    let (name, owner, terms) = (&row.name, row.owner, &row.terms);
+    let joining = JoiningDomain { domain, name, owner, terms, seats };
     let mut answers = world.join(&[joining]);
     // A missing answer must not count as success.
     answers.pop().unwrap_or_else(|| {

@@ -50,9 +50,13 @@ impl Service {
     pub(super) fn committed(&mut self, now: Time, seq: u64, world: &mut impl World) {
         let Some((commit, deeds)) = self.writer.committed(seq) else { return };
         self.stored_plans(&commit.plans);
+        for (name, raises) in &commit.raises {
+            self.lasting_raises.set(name, raises.clone());
+        }
         for deed in &deeds {
-            let row = commit.rows.iter().find(|(name, _)| *name == deed.name);
-            let row = row.and_then(|(_, row)| row.as_ref());
+            // The rows are sorted by name.
+            let row = commit.rows.binary_search_by(|(name, _)| name.cmp(&deed.name));
+            let row = row.ok().and_then(|at| commit.rows[at].1.as_ref());
             self.keys_keep(now, deed, row);
             let reservation = self.seen(committed_row(deed, row));
             let is_new = matches!(deed.kind, Kind::Reserved);
@@ -99,6 +103,7 @@ impl Service {
         let listed = deeds.iter().filter(|deed| deed.is_together);
         let listed: BTreeSet<Name> = listed.map(|deed| deed.name.clone()).collect();
         let stays = self.take_back_all(now, &listed, world);
+        self.take_raises_back(&stays);
         for mut deed in deeds {
             let changed = deed.remains.take();
             let reply = if changed.is_some() || stays.contains(&deed.name) {
@@ -168,6 +173,20 @@ impl Service {
         }
         ended.into_iter().for_each(|row| self.make_again(now, row, world));
         stays
+    }
+
+    /// Resets the raises of all reservations whose changes were reverted, so that a raise counts
+    /// exactly as long as the reservation is in force as raised. `stays` has the names of
+    /// reservations that could not be reverted, whose raises stay too.
+    fn take_raises_back(&mut self, stays: &BTreeSet<Name>) {
+        for name in self.writer.unsettled() {
+            let Some(row) = self.book.lasting(&name) else { continue };
+            if stays.contains(&name) {
+                self.lasting_raises.set(&name, self.raises.of(row));
+            } else {
+                self.raises.take_back(row, &self.lasting_raises);
+            }
+        }
     }
 
     /// Reverts a reservation from its current terms to an earlier row. If that row no longer fits,

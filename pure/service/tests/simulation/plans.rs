@@ -2,7 +2,7 @@
 //! call.
 
 use slackline_service::{
-    Answer, EventKind, Input, Name, PlanStage, Principal, Refusal, Request, VmPrediction,
+    Answer, EventKind, Input, Name, PlanStage, Principal, Refusal, Request, Role, VmPrediction,
 };
 use slackline_units::Span;
 
@@ -404,4 +404,73 @@ fn canary_is_undone_when_access_of_its_caller_changes() {
     let undone = PlanStage::Undone("the access of its caller was changed".into());
     assert_eq!(stage(&run, operator), Some(undone));
     run.finish().expect("no check fails");
+}
+
+/// Sends a request of a principal whose plan has 3.3 MB, since it may reserve for many users.
+fn ask_at_length(run: &mut Run, who: Who, request: Request) -> Result<Answer, Refusal> {
+    run.users = vec![1; 300_000];
+    let answer = ask(run, who, request);
+    run.users.clear();
+    answer
+}
+
+/// Returns the principals that have a plan, in the service and in the ledger.
+fn with_plans(run: &Run, uids: std::ops::Range<u32>) -> [Vec<u32>; 2] {
+    let has_plan = |uid: &u32| run.service.plan_of(Principal::User(*uid)).is_some();
+    let is_stored = |uid: &u32| run.model.disk.plans.contains_key(&Principal::User(*uid));
+    [uids.clone().filter(has_plan).collect(), uids.filter(is_stored).collect()]
+}
+
+const fn of_role(uid: u32, role: Role) -> Who {
+    (Principal::User(uid), Some(role))
+}
+
+#[test]
+fn oldest_plans_beyond_the_size_limit_are_dropped_except_canaries() {
+    let mut run = Run::new(1, None, false);
+    ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
+    let watched = of_role(10, Role::Operator);
+    ask_at_length(&mut run, watched, canary(&[("a", 1)], false, None)).expect("a canary");
+    run.model.measured_ppm = 200_000;
+    for uid in 11..18 {
+        let slice = u64::from(1 + uid % 2);
+        ask_at_length(&mut run, of_role(uid, Role::Operator), change("b", slice)).expect("b");
+        let disk = run.model.disk.plans.values();
+        let bytes: usize = disk.map(slackline_service::Plan::stored_bytes).sum();
+        assert!(bytes <= slackline_service::PLANS_BYTES, "{bytes} in the ledger");
+    }
+    // Five plans of 3.3 MB fit into 16 MiB. The plan in progress is not dropped.
+    let left = vec![10, 14, 15, 16, 17];
+    assert_eq!(with_plans(&run, 10..18), [left.clone(), left]);
+}
+
+#[test]
+fn plans_in_progress_leave_room_for_plans_of_administrators() {
+    let mut run = Run::new(1, None, false);
+    let names = ["a", "b", "c", "d"];
+    ask(&mut run, ROOT, list(&names.map(|name| (name, 1)))).expect("there is room");
+    run.model.measured_ppm = 200_000;
+    let canary_of = |name| canary(&[(name, 2)], false, None);
+    for (uid, name) in (10..).zip(&names[..3]) {
+        let who = of_role(uid, Role::Operator);
+        ask_at_length(&mut run, who, canary_of(name)).expect("a canary");
+    }
+    let fourth = canary_of("d");
+    let refused = ask_at_length(&mut run, of_role(13, Role::Operator), fourth.clone());
+    let Err(Refusal::NotNow { why, .. }) = refused else { panic!("{refused:?}") };
+    assert!(why.ends_with("and at most 12582912 are allowed"), "{why}");
+    ask_at_length(&mut run, of_role(14, Role::Administrator), fourth).expect("an administrator");
+    assert_eq!(with_plans(&run, 10..15)[0], [10, 11, 12, 14]);
+}
+
+#[test]
+fn list_with_too_large_record_is_refused_and_changes_nothing() {
+    let mut run = Run::new(1, None, false);
+    run.users = vec![1; 400_000];
+    for request in [list(&[("a", 2)]), canary(&[("a", 1)], false, None)] {
+        let refused = ask(&mut run, ROOT, request);
+        let Err(Refusal::LargePlan { bytes, most }) = refused else { panic!("{refused:?}") };
+        assert!(bytes > 4_400_000 && most == slackline_service::PLAN_BYTES, "{bytes}");
+    }
+    assert_eq!(listed(&run), []);
 }

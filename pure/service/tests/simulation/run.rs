@@ -24,6 +24,8 @@ pub(crate) struct Run {
     pub(crate) is_there: bool,
     /// Number of calls after which the service dies again while it restarts.
     pub(crate) dies_again: Option<u32>,
+    /// Users for whose VMs the senders of requests may reserve, besides their own.
+    pub(crate) users: Vec<u32>,
     next_ticket: u64,
 }
 
@@ -44,6 +46,7 @@ impl Run {
             deaths: 0,
             is_there: false,
             dies_again: None,
+            users: Vec::new(),
             next_ticket: 0,
         }
     }
@@ -170,7 +173,7 @@ impl Run {
             ticket,
             principal,
             role,
-            users: Vec::new(),
+            users: self.users.clone(),
             key,
             request,
         }))?;

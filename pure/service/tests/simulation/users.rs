@@ -1,7 +1,7 @@
 //! Tests of the effects that users of one daemon can have on each other.
 
 use slackline_service::{
-    Amount, Answer, Budget, Principal, Refusal, Request, Role, WantedMechanism,
+    Amount, Answer, Budget, Principal, Raise, Refusal, Request, Role, WantedMechanism,
 };
 use slackline_units::{CpuShare, Reservation, Span};
 
@@ -300,4 +300,55 @@ fn administrator_can_reserve_while_long_list_of_tenant_is_written() {
     run.replies();
     let number = run.service.listed().count();
     assert_eq!(number, 1_002);
+}
+
+#[test]
+fn increase_still_counts_if_a_later_change_cannot_be_written() {
+    let mut run = Run::new(1, None, false);
+    run.service.set_budgets(budget_of_alice(100_000));
+    for name in ["a", "b"] {
+        ask(&mut run, ROOT, reserve(name, ms(1, 100), Some(5002))).expect("root may");
+    }
+    ask(&mut run, operator(ALICE), change("a", ms(9, 100))).expect("within its budget");
+    let is_over_again = |run: &mut Run| {
+        run.model.disk.fails = false;
+        run.pass(Span::from_ms(1_500)).expect("no check fails");
+        is_over(&ask(run, operator(ALICE), change("b", ms(2, 100))))
+    };
+    // Root approves the increase by a further increase, and releases the reservation by a list.
+    let more = change("a", ms(10, 100));
+    let release = Request::Apply {
+        targets: vec![reserve("b", ms(2, 100), Some(5002))],
+        prune: true,
+        dry_run: false,
+    };
+    for request in [more, release] {
+        run.model.disk.fails = true;
+        let refused = ask(&mut run, ROOT, request);
+        assert!(matches!(refused, Err(Refusal::NotDurable { .. })), "{refused:?}");
+        assert!(is_over_again(&mut run), "the increase of `a` is still in force");
+    }
+    // A reduction stays in force, so the increase has ended.
+    run.model.disk.fails = true;
+    ask(&mut run, ROOT, change("a", ms(1, 100))).expect("less is possible without the ledger");
+    assert!(!is_over_again(&mut run));
+}
+
+#[test]
+fn number_of_recorded_increases_is_limited_except_for_administrators() {
+    let mut run = Run::new(1, None, false);
+    ask(&mut run, ROOT, reserve("a", ms(1, 100), Some(5002))).expect("root may");
+    ask(&mut run, ROOT, reserve("b", ms(1, 100), Some(5002))).expect("root may");
+    let (name, row) = run.model.disk.rows.first_key_value().expect("a reservation");
+    let raise = |number| Raise { by: Principal::User(number), since: row.since, from: None };
+    let raises = (10_000..20_000).map(raise).collect();
+    run.model.disk.raises.insert(name.clone(), raises);
+    run.die().expect("no check fails");
+    let refused = ask(&mut run, operator(ALICE), change("b", ms(2, 100)));
+    let name = "b".parse().expect("a name");
+    let full = Refusal::TooManyRaises { name, is: 10_000, most: 10_000 };
+    assert_eq!(refused, Err(full.clone()));
+    assert_eq!(ask(&mut run, operator(ALICE), rebind("b", "qemu:c")), Err(full));
+    ask(&mut run, ROOT, change("b", ms(2, 100))).expect("root is not limited");
+    ask(&mut run, operator(ALICE), change("b", ms(1, 100))).expect("less is always allowed");
 }
