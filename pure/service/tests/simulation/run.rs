@@ -24,6 +24,8 @@ pub(crate) struct Run {
     pub(crate) is_there: bool,
     /// Number of calls after which the service dies again while it restarts.
     pub(crate) dies_again: Option<u32>,
+    /// Requests that the service gets when no list waits for capacity any more.
+    pub(crate) deferred: Vec<ClientRequest>,
     next_ticket: u64,
 }
 
@@ -44,6 +46,7 @@ impl Run {
             deaths: 0,
             is_there: false,
             dies_again: None,
+            deferred: Vec::new(),
             next_ticket: 0,
         }
     }
@@ -60,7 +63,12 @@ impl Run {
             Err(payload) if payload.is::<Crash>() => self.recover()?,
             Err(_) => return Err("the core panics".into()),
         }
-        checks::all(&self.service, &mut self.model, &self.history)
+        checks::all(&self.service, &mut self.model, &self.history)?;
+        if self.service.has_postponed_list() || self.deferred.is_empty() {
+            return Ok(());
+        }
+        let asked = self.deferred.remove(0);
+        self.step(Input::Sought(asked))
     }
 
     /// Kills the service and restarts it.
@@ -74,6 +82,7 @@ impl Run {
         loop {
             self.deaths += 1;
             self.model.crash(self.is_there);
+            self.deferred.clear();
             self.model.dies_after = self.dies_again.take().map(|after| self.model.calls + after);
             let model = &mut self.model;
             let (now, loaded) = (model.now, model.loaded());
@@ -166,14 +175,16 @@ impl Run {
         let sent = Sent { principal, role, key: key.clone(), request: request.clone() };
         self.history.sent.push(sent);
         self.model.open.insert(ticket, request.clone());
-        self.step(Input::Asked(ClientRequest {
-            ticket,
-            principal,
-            role,
-            users: Vec::new(),
-            key,
-            request,
-        }))?;
+        let asked = ClientRequest { ticket, principal, role, users: Vec::new(), key, request };
+        if !self.service.must_wait(&asked) {
+            self.step(Input::Asked(asked))?;
+        } else if let Err(refusal) = self.service.count(self.model.now, &asked) {
+            self.model.open.remove(&ticket);
+            self.model.replies.push((ticket, Err(refusal)));
+        } else {
+            self.deferred.push(asked);
+            self.deferred.sort_by_key(|asked| asked.request.is_list());
+        }
         Ok(ticket)
     }
 
