@@ -131,6 +131,9 @@ enum Bench {
         /// result keeps the sections of all other parts. All parts take about 20 minutes.
         #[arg(long, value_delimiter = ',')]
         parts: Vec<String>,
+        /// Number of measured changes in the part `changes`. A change takes about 14 seconds.
+        #[arg(long, default_value_t = 30)]
+        changes: usize,
     },
     /// Compare the workload manager with fixed shares, an oracle and three other rules.
     Manager,
@@ -173,9 +176,9 @@ fn main() -> Result<()> {
         Bench::LiveScale { seconds } => {
             ("live-scale", of_one_machine(&live::scale::run(seconds)?)?)
         }
-        Bench::Service { parts } => {
+        Bench::Service { parts, changes } => {
             let before = fs::read_to_string(results().join("service.md")).unwrap_or_default();
-            ("service", service::run(&parts, &before)?)
+            ("service", service::run((&parts, changes), &before)?)
         }
         Bench::Manager => ("manager", manager::run()?),
         Bench::Alert { seconds } => ("alert", of_one_machine(&live::alert::run(seconds)?)?),

@@ -35,9 +35,9 @@ const PARTS: [(&str, Part<ServiceSetting>); 9] = [
 
 /// Measures the parts in `parts`, or all parts if the list is empty. Returns Markdown with a
 /// section for each part. Sections of parts that were not measured are taken from `before`, an
-/// earlier result.
-pub(crate) fn run(parts: &[String], before: &str) -> Result<String> {
-    report::sections(&PARTS, &ServiceSetting::new()?, parts, before)
+/// earlier result. `changes` is the number of measured changes in the part of that name.
+pub(crate) fn run((parts, changes): (&[String], usize), before: &str) -> Result<String> {
+    report::sections(&PARTS, &ServiceSetting::new(changes)?, parts, before)
 }
 
 /// Formats percentiles of durations in milliseconds.

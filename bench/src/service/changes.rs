@@ -2,10 +2,9 @@
 //! applied, and compared with what the host then delivers. The benchmark runs the commands that a
 //! user would run.
 
-mod group;
 mod measured;
 
-use std::fs;
+use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -18,11 +17,7 @@ use slackline_linux::sys::die_with_us;
 
 use super::daemon::{Daemon, ServiceSetting};
 use crate::report::Row;
-use group::GuestGroup;
 use measured::{MeasuredChange, VcpuResult};
-
-/// Number of changes that are drawn.
-const CHANGES: usize = 30;
 
 /// Seed of the drawn changes.
 const SEED: u128 = 36;
@@ -34,11 +29,15 @@ const WINDOW: &str = "10s";
 const FILL: Duration = Duration::from_millis(10_500);
 
 /// Time limit for the daemon to measure the result of a change.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Maximum number of recordings for one prediction. The gate of `whatif` checks that a simulation
-/// repeats a recording, and may refuse a recording in which the test machine stalled.
-const TRIES: usize = 3;
+/// Time limit of a command. A command that takes longer is killed.
+const COMMAND_LIMIT: Duration = Duration::from_secs(60);
+
+/// Number of changes that are drawn at most, for each change that is to be measured. The gate of
+/// `whatif` checks that a simulation repeats a recording. It may refuse a recording in which the
+/// test machine stalled. Then the next change is drawn.
+const TRIES: usize = 2;
 
 /// Maximum CPU time that is reserved in total, in thousandths of a CPU.
 const MOST_RESERVED: u64 = 850;
@@ -50,8 +49,6 @@ struct Guest {
     slice_us: u64,
     period_us: u64,
     child: Child,
-    /// Cgroup of the process, for a guest that a plan added. Dropped after the process has ended.
-    group: Option<GuestGroup>,
 }
 
 /// Load of a guest's process.
@@ -80,7 +77,7 @@ impl Guest {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         die_with_us(&mut command);
         let child = command.spawn()?;
-        Ok(Guest { name: name.to_owned(), load, slice_us, period_us, child, group: None })
+        Ok(Guest { name: name.to_owned(), load, slice_us, period_us, child })
     }
 
     /// Returns the reserved CPU time in thousandths of a CPU.
@@ -109,25 +106,39 @@ struct Host<'a> {
     _daemon: Daemon<'a>,
     guests: Vec<Guest>,
     draws: Pcg64,
+    /// Time of the last change of the host.
+    changed: Instant,
+    /// Time of the newest predictions, as the daemon states it.
+    newest_ns: u64,
 }
 
-/// Predicts, makes and measures all changes.
+/// Predicts, makes and measures all changes. A change that is refused or cannot be measured is
+/// noted with the reason, and another change is drawn.
 pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let mut host = Host::start(setting)?;
-    let mut made = Vec::with_capacity(CHANGES);
-    let mut refused = Vec::new();
-    while made.len() + refused.len() < CHANGES {
+    let mut made: Vec<MeasuredChange> = Vec::new();
+    let mut failed = Vec::new();
+    while made.len() < setting.changes && made.len() + failed.len() < setting.changes * TRIES {
         let change = host.draw();
         let what = host.describe(&change);
-        match host.predict(&change)? {
-            Ok(prediction) => made.push(host.make(&change, &what, &prediction)?),
-            Err(reason) => refused.push(format!("{what}: {reason}")),
-        }
-        if let Some(last) = made.last() {
-            eprintln!("{} of {CHANGES}: {}", made.len() + refused.len(), last.what);
+        let measured = host.predict(&change).and_then(|prediction| {
+            let vcpus = host.make(&change, &prediction)?;
+            Ok(MeasuredChange { what: what.clone(), vcpus })
+        });
+        match measured {
+            Ok(measured) => {
+                let row = measured.row();
+                eprintln!("| {} | {} | {} |", made.len() + 1, row.what, row.got);
+                made.push(measured);
+            }
+            Err(error) => {
+                let reason = format!("{error:#}").replace(['\n', '|'], " ");
+                eprintln!("| - | {what} | {reason} |");
+                failed.push((what, reason));
+            }
         }
     }
-    measured::rows(&made, &refused)
+    measured::rows(&made, &failed)
 }
 
 impl<'a> Host<'a> {
@@ -142,23 +153,20 @@ impl<'a> Host<'a> {
             Guest::start(setting, ("game", game), (4_000, 20_000))?,
         ];
         let draws = Pcg64::new(SEED, 1);
-        let host = Host { setting, _daemon: daemon, guests, draws };
+        let (changed, newest_ns) = (Instant::now(), 0);
+        let host = Host { setting, _daemon: daemon, guests, draws, changed, newest_ns };
         for guest in &host.guests {
-            let (slice, period) = (micros(guest.slice_us), micros(guest.period_us));
-            let pid = format!("pid:{}", guest.child.id());
-            host.command(&[
-                "reserve",
-                &guest.name,
-                "--for",
-                &pid,
-                "--slice",
-                &slice,
-                "--period",
-                &period,
-                "--exact",
-            ])?;
+            host.reserve(guest)?;
         }
-        Ok(host)
+        Ok(Host { changed: Instant::now(), ..host })
+    }
+
+    fn reserve(&self, guest: &Guest) -> Result<()> {
+        let (slice, period) = (micros(guest.slice_us), micros(guest.period_us));
+        let pid = format!("pid:{}", guest.child.id());
+        let mut words = vec!["reserve", &guest.name, "--for", &pid, "--slice", &slice];
+        words.extend(["--period", &period, "--exact"]);
+        self.command(&words).map(|_| ())
     }
 
     /// Draws a change that has an effect and does not exceed the capacity.
@@ -231,91 +239,97 @@ impl<'a> Host<'a> {
         (1..).map(|nth| format!("more{nth}")).find(is_free).unwrap_or_default()
     }
 
-    /// Asks for the prediction of a change, which is also written as a plan. Returns the reason if
-    /// every recording is refused.
-    fn predict(&self, change: &Change) -> Result<Result<Value, String>> {
+    /// Asks for the prediction of a change, which is also written as a plan.
+    fn predict(&mut self, change: &Change) -> Result<Value> {
+        sleep(FILL.saturating_sub(self.changed.elapsed()));
         let plan = self.setting.path("plan").display().to_string();
-        let mut reason = String::new();
-        for _ in 0..TRIES {
-            sleep(FILL);
-            let mut words = vec!["whatif", "--since", WINDOW, "--json", "--save", &plan];
-            let options = self.options(change);
-            words.extend(options.iter().map(String::as_str));
-            let output = self.output(&words)?;
-            if output.status.success() {
-                return Ok(Ok(serde_json::from_slice(&output.stdout)?));
-            }
-            let said = String::from_utf8_lossy(&output.stderr);
-            reason = said.lines().next().unwrap_or("no reason").to_owned();
-            eprintln!("refused: {}", said.trim_end());
-        }
-        Ok(Err(reason))
+        let mut words = vec!["whatif", "--since", WINDOW, "--json", "--save", &plan];
+        let options = self.options(change);
+        words.extend(options.iter().map(String::as_str));
+        let predicted = self.command(&words).context("not predicted");
+        // After a refusal, the next recording contains nothing of this one.
+        self.changed = Instant::now();
+        Ok(serde_json::from_str(&predicted?)?)
     }
 
-    /// Applies the plan of a change, and waits for the measured results.
-    fn make(&mut self, change: &Change, what: &str, prediction: &Value) -> Result<MeasuredChange> {
-        let plan = self.setting.path("plan");
-        let mut words = vec!["apply".to_owned(), plan.display().to_string()];
+    /// Makes a change and applies its plan, and returns the measured results. A list cannot reserve
+    /// for a process id, so a VM is added by `reserve` and removed by `release`. The plan then
+    /// changes nothing more, but the daemon compares its predictions with what happens.
+    fn make(&mut self, change: &Change, prediction: &Value) -> Result<Vec<VcpuResult>> {
         match *change {
-            Change::Set { guest, slice_us, period_us } => {
-                let guest = &mut self.guests[guest];
-                (guest.slice_us, guest.period_us) = (slice_us, period_us);
-            }
+            Change::Set { .. } => {}
             Change::Add { like } => {
                 let Guest { load, slice_us, period_us, .. } = self.guests[like];
                 let name = self.newcomer();
-                let mut guest = Guest::start(self.setting, (&name, load), (slice_us, period_us))?;
-                let group = guest.group.insert(GuestGroup::with(&name, guest.child.id())?);
-                let text = fs::read_to_string(&plan)?;
-                let head = format!("[{name}]\n");
-                ensure!(text.contains(&head), "the plan has no table {head}");
-                let bound = format!("{head}for = \"cgroup:{}\"\n", group.path().display());
-                fs::write(&plan, text.replace(&head, &bound))?;
+                let guest = Guest::start(self.setting, (&name, load), (slice_us, period_us))?;
+                self.reserve(&guest)?;
                 self.guests.push(guest);
             }
-            Change::Remove { .. } => words.push("--prune".to_owned()),
+            Change::Remove { guest } => {
+                self.command(&["release", &self.guests[guest].name])?;
+                self.guests.remove(guest);
+            }
         }
-        self.command(&words.iter().map(String::as_str).collect::<Vec<_>>())?;
-        if let Change::Remove { guest } = *change {
-            self.guests.remove(guest);
+        let plan = self.setting.path("plan").display().to_string();
+        let applied = self.command(&["apply", &plan]).context("not applied");
+        self.changed = Instant::now();
+        applied?;
+        if let Change::Set { guest, slice_us, period_us } = *change {
+            let guest = &mut self.guests[guest];
+            (guest.slice_us, guest.period_us) = (slice_us, period_us);
         }
-        let vcpus = self.results(prediction)?;
-        Ok(MeasuredChange { what: what.to_owned(), vcpus })
+        self.results(prediction).context("not measured")
     }
 
     /// Waits until the daemon has measured the predicted values, and returns the results.
-    fn results(&self, prediction: &Value) -> Result<Vec<VcpuResult>> {
+    fn results(&mut self, prediction: &Value) -> Result<Vec<VcpuResult>> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             sleep(Duration::from_secs(1));
             let records: Value = serde_json::from_str(&self.command(&["predictions", "--json"])?)?;
             let records = records.as_array().context("predictions are a list")?;
-            let newest = records.iter().filter_map(|it| it["at_ns"].as_u64()).max();
+            let times = records.iter().filter_map(|it| it["at_ns"].as_u64());
+            let newest = times.max().filter(|newest| *newest > self.newest_ns);
             let last: Vec<&Value> =
                 records.iter().filter(|it| it["at_ns"].as_u64() == newest).collect();
-            if !last.is_empty() && last.iter().all(|it| !it["outcome"].is_null()) {
+            if let Some(newest) = newest
+                && last.iter().all(|it| !it["outcome"].is_null())
+            {
+                self.newest_ns = newest;
                 return last.into_iter().map(|it| VcpuResult::read(prediction, it)).collect();
             }
-            ensure!(
-                Instant::now() < deadline,
-                "the daemon has not measured all shares in time: {last:?}"
-            );
+            if Instant::now() >= deadline {
+                self.newest_ns = newest.unwrap_or(self.newest_ns);
+                let open = last.iter().filter(|it| it["outcome"].is_null());
+                let open: Vec<&Value> = open.map(|it| &it["prediction"]["vcpu"]).collect();
+                bail!("the daemon has not measured these shares in time: {open:?}");
+            }
         }
     }
 
-    fn output(&self, words: &[&str]) -> Result<std::process::Output> {
+    /// Runs a command that must succeed within [`COMMAND_LIMIT`]. Returns its output.
+    fn command(&self, words: &[&str]) -> Result<String> {
+        let [out, said] = ["out", "said-by-command"].map(|name| self.setting.path(name));
         let mut command = Command::new(self.setting.slackline());
         command.args(words).arg("--socket").arg(self.setting.path("socket"));
-        Ok(command.stdin(Stdio::null()).output()?)
-    }
-
-    /// Runs a command that must succeed. Returns its output.
-    fn command(&self, words: &[&str]) -> Result<String> {
-        let output = self.output(words)?;
-        if !output.status.success() {
-            bail!("{}: {}", words.join(" "), String::from_utf8_lossy(&output.stderr).trim_end());
-        }
-        Ok(String::from_utf8(output.stdout)?)
+        command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&said)?);
+        die_with_us(&mut command);
+        let mut child = command.spawn()?;
+        let deadline = Instant::now() + COMMAND_LIMIT;
+        let status = loop {
+            if let Some(status) = child.try_wait()? {
+                break status;
+            }
+            if Instant::now() >= deadline {
+                child.kill()?;
+                child.wait()?;
+                bail!("{}: no end within {COMMAND_LIMIT:?}", words.join(" "));
+            }
+            sleep(Duration::from_millis(5));
+        };
+        let said = fs::read_to_string(&said)?;
+        ensure!(status.success(), "{}: {}", words.join(" "), said.trim_end());
+        Ok(fs::read_to_string(&out)?)
     }
 }
 

@@ -23,10 +23,12 @@ pub(super) struct ServiceSetting {
     folder: PathBuf,
     /// All CPUs that are online.
     pub(super) cpus: Vec<usize>,
+    /// Number of changes that the part `changes` measures.
+    pub(super) changes: usize,
 }
 
 impl ServiceSetting {
-    pub(super) fn new() -> Result<ServiceSetting> {
+    pub(super) fn new(changes: usize) -> Result<ServiceSetting> {
         let here = std::env::current_exe()?;
         let beside = here.parent().context("a program has a folder")?;
         let slackline = beside.join("slackline");
@@ -38,7 +40,7 @@ impl ServiceSetting {
         );
         let folder = beside.join(format!("slackline-bench-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
-        Ok(ServiceSetting { slackline, folder, cpus })
+        Ok(ServiceSetting { slackline, folder, cpus, changes })
     }
 
     /// Returns the CPU that is managed in measurements with only one managed CPU.

@@ -571,6 +571,7 @@ mod tests {
             promised: CpuShare::from_ppm(600_000),
             capacity: CpuShare::from_ppm(900_000),
             largest: Span::from_ms(3),
+            free_after: None,
             says: "too much".into(),
         };
         let problem = problem(&refusal);

@@ -12,6 +12,7 @@ mod asking;
 mod changes;
 mod costs;
 mod cpus;
+mod deferred;
 mod error;
 mod flight;
 mod forecasts;
@@ -73,6 +74,7 @@ use crate::people::People;
 use access::Access;
 use alive::Alive;
 use costs::Costs;
+use deferred::Deferred;
 use front_process::FrontProcess;
 use host::Host;
 use leftovers::{free_kept, free_leftovers};
@@ -217,6 +219,7 @@ pub fn serve(
         access,
         reader: reader.map_err(not_started("the reader of files"))?,
         systemd: Systemd::new(),
+        deferred: Deferred::default(),
         next_around: now,
         next_second: now,
         next_alive: now,
@@ -247,6 +250,7 @@ struct Core {
     access: Access,
     reader: Reader,
     systemd: Systemd,
+    deferred: Deferred,
     next_around: Time,
     next_second: Time,
     next_alive: Time,
@@ -276,6 +280,7 @@ impl Core {
             self.hear_whatifs();
             self.reload(tell);
             self.keep_time();
+            self.hear_deferred();
         }
     }
 
@@ -396,7 +401,10 @@ impl Core {
                 Ok(ValidRequest::Whatif(who, role, asked)) => {
                     self.ask_whatif(who, role, asked);
                 }
-                Ok(ValidRequest::Cancel(ticket)) => self.host.cancel(ticket),
+                Ok(ValidRequest::Cancel(ticket)) => {
+                    self.deferred.cancel(ticket);
+                    self.host.cancel(ticket);
+                }
                 Ok(ValidRequest::Whoami(ticket, role)) => {
                     self.host.say(&wire::answered(ticket, Answer::You(role.into())));
                 }

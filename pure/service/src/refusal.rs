@@ -22,6 +22,10 @@ pub enum Refusal {
         capacity: CpuShare,
         /// Longest slice that now fits in the requested period. Zero if no slice fits.
         largest: Span,
+        /// Time after which the reservation fits, if no reservation changes until then. VMs that
+        /// gave up capacity have then accrued the CPU time that they used in excess. `None` if the
+        /// reservation would still not fit.
+        free_after: Option<Span>,
         /// The policy's own message, with all numbers.
         says: String,
     },
@@ -319,6 +323,10 @@ impl Refusal {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
+            Refusal::NoRoom { free_after: Some(wait), .. } => Some(format!(
+                "try again in {wait}: a VM that gave up this capacity has used CPU time in excess \
+                 of its reservation"
+            )),
             Refusal::NoRoom { asked, largest, .. } if largest.is_zero() => Some(format!(
                 "no slice fits now with a period of {}: release another reservation first",
                 asked.period()
@@ -430,6 +438,9 @@ fn of_list(name: &Name, why: &Refusal) -> String {
         Refusal::Exists { .. } => Some(format!(
             "write the present `for` and `user` in the list, or first run `slackline change {name} \
              --for BINDING`"
+        )),
+        Refusal::NoRoom { free_after: Some(wait), .. } => Some(format!(
+            "apply a list that only frees capacity, and the rest of this list {wait} later"
         )),
         why => why.hint(),
     };

@@ -322,7 +322,8 @@ fn write_revision(out: &mut fmt::Formatter<'_>, revision: Option<u64>) -> fmt::R
 
 impl Request {
     /// Returns true if the request applies a list of reservations.
-    pub(crate) const fn is_list(&self) -> bool {
+    #[must_use]
+    pub const fn is_list(&self) -> bool {
         matches!(self, Request::Apply { dry_run: false, .. } | Request::Canary { .. })
     }
 

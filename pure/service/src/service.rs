@@ -10,6 +10,7 @@ mod hold;
 mod machines;
 mod plan_room;
 mod plans;
+mod postponed;
 mod rebind;
 mod rename;
 mod reserve;
@@ -42,6 +43,7 @@ use crate::terms::Terms;
 use crate::world::World;
 use crate::writer::Writer;
 pub use apply::MOST_TARGETS;
+use postponed::PostponedList;
 
 /// Time between two attempts to admit reservations that did not fit. If capacity is freed, the next
 /// attempt is made at once.
@@ -96,6 +98,8 @@ pub struct Service {
     rings: Option<Time>,
     /// Time of the next attempt to admit reservations that did not fit.
     try_again: Option<Time>,
+    /// List that waits for capacity. `None` if no list waits.
+    postponed: Option<PostponedList>,
 }
 
 /// Result of a request. `None` in place of an answer means that the answer comes later: after the
@@ -105,6 +109,7 @@ type Replied = Result<Option<Answer>, Refusal>;
 impl Service {
     /// Handles an input. `now` must not be earlier than for the previous input.
     pub fn step(&mut self, now: Time, input: Input, world: &mut impl World) {
+        self.give_up_list_before(now, &input, world);
         match input {
             Input::Asked(asked) => self.asked(now, &asked, world),
             Input::Sought(asked) => self.sought_and_asked(now, &asked, world),
@@ -347,22 +352,33 @@ impl Service {
     /// Completes the handling of an input. Retries reservations that did not fit, ends expired
     /// leases and reservations, begins a commit, and sets the timer.
     fn settle(&mut self, now: Time, world: &mut impl World) {
+        self.go_on_with_list(now, world);
         // This comes first, because undoing a canary can make reservations wait for capacity.
         let next_look = self.look_at_canaries(now, world);
         // If a list cannot be written, its reservations need their old capacity again. So nothing
         // else gets capacity until the commit of the list has ended. The result of the commit is an
         // input, after which this function runs again.
-        let try_again = self.try_again.filter(|_| !self.writer.has_list());
+        let is_reserved = self.writer.has_list() || self.has_postponed_list();
+        let try_again = self.try_again.filter(|_| !is_reserved);
         if try_again.is_some_and(|at| at <= now) {
             self.fit(now, world);
         }
         self.end_leases(now, world);
         let next_end = self.end_expired(now, world);
-        self.write(now, world);
+        // The first part of a list that waits for capacity is in force, but must not be written.
+        let is_unwritten = |list: &PostponedList| {
+            let mut names = list.names();
+            names.any(|name| self.writer.is_unwritten(name))
+        };
+        if !self.postponed.as_ref().is_some_and(is_unwritten) {
+            self.write(now, world);
+        }
         let leases = self.book.iter().filter_map(|entry| entry.lease).map(Lease::over);
-        let try_again = self.try_again.filter(|_| !self.writer.has_list());
+        let is_reserved = self.writer.has_list() || self.has_postponed_list();
+        let try_again = self.try_again.filter(|_| !is_reserved);
         let rings = leases.chain(try_again).chain(self.writer.again()).chain(next_end);
-        let rings = rings.chain(next_look).min();
+        let next = self.postponed.as_ref().map(PostponedList::next);
+        let rings = rings.chain(next_look).chain(next).min();
         if let Some(at) = rings.filter(|_| rings != self.rings) {
             world.ring(at);
             self.rings = rings;

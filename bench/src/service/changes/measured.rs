@@ -29,6 +29,8 @@ pub(super) struct VcpuResult {
 
 /// Predicted and measured 99th percentile of a vCPU's waits.
 struct Wait {
+    /// Wait before the change. `None` if the change added the VM, or if the VM had no waits.
+    before: Option<f64>,
     simulated: Interval,
     stated: Interval,
     came: f64,
@@ -81,6 +83,7 @@ impl VcpuResult {
         let outcome = &record["outcome"];
         let wait = || {
             Some(Wait {
+                before: row["now"]["wait_p99_ns"].as_f64(),
                 simulated: Interval::of(&row["then"], "wait_p99_ns")?,
                 stated: Interval::read(&stated["wait_p99_ns"])?,
                 came: outcome["wait_p99_ns"].as_f64()?,
@@ -112,7 +115,17 @@ impl VcpuResult {
 impl Wait {
     /// Returns the factor between the measured wait and the nearest simulated wait.
     fn factor(&self) -> f64 {
-        let Interval { least, most } = self.simulated;
+        self.factor_from(self.simulated)
+    }
+
+    /// Returns the factor between the measured wait and the wait before the change. Infinite if
+    /// there was no wait before.
+    fn factor_of_unchanged(&self) -> f64 {
+        let before = self.before.map(|before| Interval { least: before, most: before });
+        before.map_or(f64::INFINITY, |before| self.factor_from(before))
+    }
+
+    fn factor_from(&self, Interval { least, most }: Interval) -> f64 {
         (self.came / most.max(1.0)).max(least / self.came.max(1.0)).max(1.0)
     }
 }
@@ -131,7 +144,12 @@ impl MeasuredChange {
         self.vcpus.iter().all(|vcpu| vcpu.stated.contains(vcpu.came))
     }
 
-    fn row(&self) -> Row {
+    fn worst_factor_of_unchanged(&self) -> f64 {
+        self.worst(|vcpu| vcpu.wait.as_ref().map_or(1.0, Wait::factor_of_unchanged)).0
+    }
+
+    /// Returns the results of the change as a row of a table.
+    pub(super) fn row(&self) -> Row {
         let (moved, who) = self.worst(VcpuResult::moved);
         let (error, worst) = self.worst(VcpuResult::error);
         let (factor, waits) = self.worst_factor();
@@ -148,17 +166,22 @@ fn points(ppm: f64) -> f64 {
     ppm / 1e4
 }
 
-/// Returns rows about all changes together, and then one row for each change.
-pub(super) fn rows(made: &[MeasuredChange], refused: &[String]) -> Result<Vec<Row>> {
-    ensure!(!made.is_empty(), "every recording was refused: {refused:?}");
-    let all = made.len() + refused.len();
+/// Returns rows about all changes together, and then one row for each change. `failed` has the
+/// changes that were refused, not made or not measured, each with the reason.
+pub(super) fn rows(made: &[MeasuredChange], failed: &[(String, String)]) -> Result<Vec<Row>> {
+    ensure!(!made.is_empty(), "no change was measured: {failed:?}");
+    let all = made.len();
     let count =
         |is_good: &dyn Fn(&MeasuredChange) -> bool| made.iter().filter(|it| is_good(it)).count();
     let row = |what: &str, got: usize, promised, least: usize| Row {
         what: what.to_owned(),
-        got: format!("{got} of {all}, {} refused", refused.len()),
+        got: format!("{got} of {all}, and {} were not measured", failed.len()),
         promised,
         holds: Some(got >= least),
+    };
+    let beside = |row: Row, unchanged: usize| Row {
+        got: format!("{}; for the forecast that nothing changes: {unchanged} of {all}", row.got),
+        ..row
     };
     let vcpus = || made.iter().flat_map(|it| &it.vcpus);
     let waits = || vcpus().filter_map(|vcpu| vcpu.wait.as_ref());
@@ -173,17 +196,23 @@ pub(super) fn rows(made: &[MeasuredChange], refused: &[String]) -> Result<Vec<Ro
     let moved = |it: &MeasuredChange| it.worst(VcpuResult::moved).0 > 5.0;
     let mut rows = vec![
         row("changes that move a share by more than 5 points", count(&moved), "15 of 30", 15),
-        row(
-            "changes after which each share is within 1 point of the prediction",
-            count(&|it| it.worst(VcpuResult::error).0 <= 1.0),
-            "28 of 30",
-            28,
+        beside(
+            row(
+                "changes after which each share is within 1 point of the prediction",
+                count(&|it| it.worst(VcpuResult::error).0 <= 1.0),
+                "28 of 30",
+                28,
+            ),
+            count(&|it| it.worst(VcpuResult::moved).0 <= 1.0),
         ),
-        row(
-            "changes after which each p99 wait is within a factor of 1.5 of the prediction",
-            count(&|it| it.worst_factor().0 <= 1.5),
-            "24 of 30",
-            24,
+        beside(
+            row(
+                "changes after which each p99 wait is within a factor of 1.5 of the prediction",
+                count(&|it| it.worst_factor().0 <= 1.5),
+                "24 of 30",
+                24,
+            ),
+            count(&|it| it.worst_factor_of_unchanged() <= 1.5),
         ),
         row(
             "changes after which each share is in its predicted interval",
@@ -211,8 +240,12 @@ pub(super) fn rows(made: &[MeasuredChange], refused: &[String]) -> Result<Vec<Ro
         },
     ];
     rows.extend(made.iter().map(MeasuredChange::row));
-    let note =
-        |it: &String| Row { what: it.clone(), got: "refused".into(), promised: "", holds: None };
-    rows.extend(refused.iter().map(note));
+    let note = |(what, reason): &(String, String)| Row {
+        what: what.clone(),
+        got: reason.clone(),
+        promised: "",
+        holds: None,
+    };
+    rows.extend(failed.iter().map(note));
     Ok(rows)
 }

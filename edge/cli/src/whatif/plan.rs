@@ -33,7 +33,7 @@ pub(super) fn plan(
         }
         text += &one(&reserved);
         for row in forecast.rows.iter().filter(of) {
-            text += &predicted(&key(&reserved.name), row, length);
+            text += &predicted(&reserved.name, row, length);
         }
     }
     for row in forecast.rows.iter().filter(|row| row.then.is_empty()) {
@@ -70,9 +70,11 @@ fn key(name: &str) -> String {
 /// Formats the prediction for one vCPU, which the service will compare with what happens. The
 /// interval is widened on both sides by the tolerance of the gate, the check that a simulation
 /// repeats the recording. The simulation is not known to be more exact than that.
-fn predicted(key: &str, row: &Row, length: Span) -> String {
+fn predicted(vm: &str, row: &Row, length: Span) -> String {
     let Some((least, most)) = row.interval(|it| Some(it.share_ppm)) else { return String::new() };
-    let mut text = format!("\n[[{key}.predicted]]\nvcpu = \"{}\"\n", row.name);
+    // The model names the only vCPU of an added VM after the VM. The service numbers all vCPUs.
+    let vcpu = if row.name == vm { format!("{vm}.0") } else { row.name.clone() };
+    let mut text = format!("\n[[{}.predicted]]\nvcpu = \"{vcpu}\"\n", key(vm));
     let (least, most) = (least.saturating_sub(SHARE_PPM), most.saturating_add(SHARE_PPM));
     let _ = writeln!(text, "length_ns = {}\nshare_ppm = [{least}, {most}]", length.ns());
     if let Some((least, most)) = row.interval(|it| it.misses) {

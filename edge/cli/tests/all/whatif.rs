@@ -101,6 +101,16 @@ fn plan_saved_by_whatif_lists_reservations_with_predictions() {
 }
 
 #[test]
+fn plan_numbers_the_vcpu_of_an_added_vm() {
+    let place = traced();
+    let edits = ["whatif", "it.trace", "--remove", "db", "--add", "db2", "--like", "db"];
+    place.run(&[&edits[..], &["--save", "plan.toml"]].concat()).good();
+    let plan = String::from_utf8(place.read("plan.toml")).expect("text");
+    let read: toml::Table = plan.parse().expect("TOML");
+    assert_eq!(read["db2"]["predicted"][0]["vcpu"].as_str(), Some("db2.0"), "{plan}");
+}
+
+#[test]
 fn impossible_edits_in_whatif_command_are_refused_with_a_hint() {
     let place = traced();
     let refused = |options: &[&str], code: i32, says: &str| {

@@ -98,6 +98,35 @@ fn canary_of_a_plan_continues_after_the_daemon_was_killed() {
     live.nothing_is_left();
 }
 
+/// All VMs always compute. `batch` always waits for CPU time, so a VM that has used its slice early
+/// in a period gives up capacity only after a wait.
+#[test]
+fn running_vms_can_exchange_capacity_with_apply_and_undo() {
+    let Some(live) = live::begin() else { return };
+    let (web, db, batch) = (Victim::start(), Victim::start(), Victim::start());
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.reserve("web", &web, "4ms").0, 201);
+    assert_eq!(daemon.reserve("db", &db, "1ms").0, 201);
+    let pid = format!("pid:{}", batch.pid());
+    let body = json!({ "slice": "38ms", "period": "100ms", "exact": true, "for": pid });
+    assert_eq!(daemon.ask("PUT", "/v1/reservations/batch", Some(&body)).0, 201);
+    let table = |name: &str, slice: &str| {
+        format!("[{name}]\nslice = \"{slice}\"\nperiod = \"10ms\"\nexact = true\nvcpus = 1\n")
+    };
+    for _ in 0..5 {
+        for [first, second] in [["1ms", "4ms"], ["4ms", "1ms"], ["1ms", "4ms"]] {
+            let list = table("db", second) + &table("web", first);
+            std::fs::write(live.place.path("list"), list).expect("a file for the test");
+            daemon.run("apply list").ended_with(0).shows("change 2");
+            assert_eq!(slices(&daemon), [first, second]);
+        }
+        daemon.run("undo").ended_with(0).shows("change 2");
+        assert_eq!(slices(&daemon), ["4ms", "1ms"]);
+    }
+    assert_eq!(daemon.end().code, Some(0));
+    live.nothing_is_left();
+}
+
 fn command_in(mut command: std::process::Command, live: &Live) -> std::process::Command {
     command.current_dir(live.place.path("")).stdout(std::process::Stdio::null());
     command

@@ -5,7 +5,7 @@ use slackline_service::{ClientRequest, Input, Role, Verb, World};
 
 use super::Core;
 use super::lookups::EndedLookup;
-use super::scout::{ScoutFinding, VmUsers};
+use super::scout::{LookupResult, ScoutFinding, VmUsers};
 
 impl Core {
     /// Executes a request, or starts the look-up of its VM. A request that would be refused in any
@@ -19,7 +19,13 @@ impl Core {
         let (meant, may_ask) =
             (self.service.sought_user(&asked), self.service.users_to_ask(&asked));
         if self.service.sought(&request).is_none() {
-            return self.do_asked(request.verb(), Input::Asked(asked));
+            if !self.service.must_wait(&asked) {
+                return self.do_asked(request.verb(), Input::Asked(asked));
+            }
+            return match self.service.count(now, &asked) {
+                Ok(()) => self.defer(asked, LookupResult::default()),
+                Err(refusal) => World::reply(&mut self.host, asked.ticket, &Err(refusal)),
+            };
         }
         if let Err(refusal) = self.service.count(now, &asked) {
             return World::reply(&mut self.host, asked.ticket, &Err(refusal));
@@ -27,6 +33,28 @@ impl Core {
         if let Some(sought) = self.service.sought(&request) {
             self.host.seek(asked, sought, VmUsers { meant, may_ask });
         }
+    }
+
+    /// Keeps a request until no list waits for capacity.
+    fn defer(&mut self, asked: ClientRequest, looked: LookupResult) {
+        if let Err((ticket, refusal)) = self.deferred.keep(asked, looked) {
+            World::reply(&mut self.host, ticket, &Err(refusal));
+        }
+    }
+
+    /// Executes the requests that waited while a list waited for capacity.
+    pub(super) fn hear_deferred(&mut self) {
+        while !self.service.has_postponed_list()
+            && let Some((asked, looked)) = self.deferred.take()
+        {
+            self.do_sought(asked, looked);
+        }
+    }
+
+    fn do_sought(&mut self, asked: ClientRequest, looked: LookupResult) {
+        self.host.sought(looked);
+        self.do_asked(asked.request.verb(), Input::Sought(asked));
+        self.host.forget_looked();
     }
 
     fn do_asked(&mut self, verb: Verb, input: Input) {
@@ -49,9 +77,11 @@ impl Core {
                     let (asked, mut looked) = *done;
                     let threads = std::mem::take(&mut looked.deadline_threads);
                     self.host.scheduler.deadline_threads = threads;
-                    self.host.sought(looked);
-                    self.do_asked(asked.request.verb(), Input::Sought(asked));
-                    self.host.forget_looked();
+                    if self.service.must_wait(&asked) {
+                        self.defer(asked, looked);
+                    } else {
+                        self.do_sought(asked, looked);
+                    }
                 }
             }
         }

@@ -16,7 +16,7 @@ use crate::admission::fit::{FitPlacement, FitSearch};
 pub(crate) use crate::admission::load::ReservedLoad;
 use crate::admission::placement::{Packing, Request};
 use crate::admission::split::{Splits, Subtask};
-use crate::admission::zero_lag::{Holds, ReservationBooks};
+use crate::admission::zero_lag::{DetachedBooking, Holds, ReservationBooks};
 use crate::{AdmitError, Moment, Topology};
 
 /// Reservations by CPU, for policies that bind each reservation to one CPU or split it.
@@ -169,7 +169,10 @@ impl Bookings {
                 self.put_parts(vcpu, share.period(), &parts);
                 Ok(BookedPlacement { parts, cpu, advance, waits })
             }
-            Err(error) => {
+            Err(mut error) => {
+                if let AdmitError::NoRoom { free_after, .. } = &mut error {
+                    *free_after = self.free_after(&lifted, asked);
+                }
                 if let Some(before) = before {
                     (self.holds, self.loads, self.splits) = before;
                 } else if let Some((home, share)) = now {
@@ -178,6 +181,24 @@ impl Bookings {
                 Err(error)
             }
         }
+    }
+
+    /// Returns the time until a refused reservation fits on one CPU, if no reservation changes in
+    /// between. Zero if it would not fit even if no share that a vCPU gave up were held.
+    fn free_after(&self, lifted: &DetachedBooking<CpuId>, asked: &AdmissionRequest<'_>) -> Span {
+        let fits_at = |end: &Time| {
+            let mut then = self.clone();
+            then.holds.lapse(*end, &mut then.loads);
+            let demand = |cpu, share| lifted.demand_at(*end, (cpu, share), &then.loads);
+            let (home, before) = (None, None);
+            let search = PlacementSearch { books: &then, asked, home, before, demand: &demand };
+            asked.allowed.iter().any(|cpu| search.fits(cpu, asked.share))
+        };
+        let mut ends: Vec<Time> = self.holds.ends().chain(lifted.ends()).collect();
+        ends.sort_unstable();
+        // Each end of a hold only frees capacity.
+        let first = ends.partition_point(|end| !fits_at(end));
+        ends.get(first).map_or(Span::ZERO, |end| end.since(asked.at))
     }
 
     /// Ends a reservation. Its share stays reserved until the vCPU's entitlement (slice × elapsed /
@@ -376,6 +397,7 @@ impl PlacementSearch<'_> {
             cpus: self.asked.allowed.len(),
             dispatching: books.loads.looks.dispatching(asked),
             room: self.asked.allowed.iter().map(room).max().unwrap_or(Span::ZERO),
+            free_after: Span::ZERO,
         }
     }
 
@@ -454,5 +476,36 @@ mod tests {
             "45us every 100us (0.45cpu) plus 0.04cpu for 20000 dispatches a second does not fit: \
              0.49cpu of at most 0.95cpu is already reserved on the CPU"
         );
+    }
+
+    /// A vCPU has run for its whole slice, 60 of 100 us, and then shrinks to 10 us. Its entitlement
+    /// grows by the 60 us in 100 us. Until then its old share stays reserved.
+    #[test]
+    fn refusal_states_when_a_held_share_is_free() {
+        let us = |slice| Reservation::new(Span::from_us(slice), Span::from_us(100)).unwrap();
+        let capacity = Some(CpuShare::from_ppm(900_000));
+        let mut booked = Bookings::new(&Topology::flat(1), capacity, Packing::Spread);
+        let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
+        let asked = |us_now, share| AdmissionRequest {
+            at: Time::START.after(Span::from_us(us_now)),
+            share,
+            on_grid: false,
+            allowed: CpuSet::first_n(1),
+            resting: CpuSet::NONE,
+            lent: &[],
+            demands: &Vec::new,
+        };
+        booked.add(vcpu(0), &asked(0, us(60))).unwrap();
+        booked.add(vcpu(1), &asked(0, us(30))).unwrap();
+        let (cpu, advance) = (CpuId::new(0), Span::from_us(60));
+        let first = Tenant { vcpu: vcpu(0), cpu, share: us(60), advance };
+        booked.replace(first, &asked(0, us(10))).unwrap();
+        let mut free_after = |us_now, slice| match booked.add(vcpu(2), &asked(us_now, us(slice))) {
+            Err(AdmitError::NoRoom { free_after, .. }) => Err(free_after),
+            added => added.map(|_| ()).map_err(|error| panic!("{error}")),
+        };
+        assert_eq!(free_after(40, 50), Err(Span::from_us(60)));
+        assert_eq!(free_after(40, 51), Err(Span::ZERO), "it does not fit even then");
+        assert_eq!(free_after(100, 50), Ok(()));
     }
 }

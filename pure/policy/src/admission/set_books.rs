@@ -163,7 +163,18 @@ impl SetBooks {
         let (promised, dispatching) = (set.load.share(), self.looks.dispatching(asked));
         let room = longest_slice(asked.period(), |asked| full(asked).is_none());
         Some(match cpus {
-            1 => AdmitError::NoRoom { asked, promised, capacity, cpus, dispatching, room },
+            1 => {
+                let free_after = Span::ZERO;
+                AdmitError::NoRoom {
+                    asked,
+                    promised,
+                    capacity,
+                    cpus,
+                    dispatching,
+                    room,
+                    free_after,
+                }
+            }
             _ => AdmitError::NoRoomTogether { asked, promised, capacity, cpus, dispatching, room },
         })
     }

@@ -116,6 +116,11 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
+    /// Returns the times at which held shares are released.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = Time> {
+        self.holds.iter().filter(|hold| hold.is_booked).map(|hold| hold.until)
+    }
+
     /// Remembers the CPU time that a vCPU used beyond the fluid rate. The vCPU has left, and its
     /// share no longer counts in any load.
     pub(crate) fn note(&mut self, vcpu: VcpuId, share: Booking<P>, (now, advance): (Time, Span)) {
@@ -271,10 +276,27 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
         asked: Reservation,
         books: &B,
     ) -> Reservation {
-        let is_here = |hold: &&Hold<P>| hold.is_booked && B::counts_in(hold.place, place);
+        self.demand_at(Time::START, (place, asked), books)
+    }
+
+    /// Returns the share that [`demand`](DetachedBooking::demand) returns at a later time. Shares
+    /// whose zero-lag time has passed by then do not count.
+    pub(crate) fn demand_at<B: ReservationBooks<Place = P>>(
+        &self,
+        at: Time,
+        (place, asked): Booking<P>,
+        books: &B,
+    ) -> Reservation {
+        let is_here =
+            |hold: &&Hold<P>| hold.is_booked && hold.until > at && B::counts_in(hold.place, place);
         let here = self.holds.iter().filter(is_here);
         here.map(|hold| hold.share)
             .fold(asked, |most, share| if books.takes_more(share, most) { share } else { most })
+    }
+
+    /// Returns the times at which held shares of the vCPU are released.
+    pub(crate) fn ends(&self) -> impl Iterator<Item = Time> {
+        self.holds.iter().filter(|hold| hold.is_booked).map(|hold| hold.until)
     }
 
     /// Returns the CPU time that a vCPU which rejoins at `now` has used in excess of the fluid

@@ -60,6 +60,7 @@ impl Service {
             last_end: 0,
             rings: None,
             try_again: None,
+            postponed: None,
         };
         let mut kept = kept;
         kept.sort_by_key(|(_, age)| std::cmp::Reverse(*age));

@@ -24,6 +24,7 @@ use crate::row::{Reason, Row};
 use crate::terms::{Terms, TermsChange, TermsError};
 use crate::world::World;
 
+use super::postponed::{List, Purpose};
 use super::reserve::{check_end, check_run, join, new_terms, refusal};
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
@@ -31,6 +32,7 @@ use super::{ChangeOrigin, DoneChange, Replied, Service};
 pub const MOST_TARGETS: usize = 1_000;
 
 /// A single change that leads from the present reservations to the listed reservations.
+#[derive(Debug)]
 pub(super) enum Step {
     Create {
         row: Row,
@@ -51,7 +53,8 @@ pub(super) enum Step {
 }
 
 /// A step that was done, with the data to undo it.
-enum Undo {
+#[derive(Debug)]
+pub(super) enum Undo {
     Create(Name),
     Change(Box<Row>),
     Release(Box<Entry>),
@@ -59,9 +62,14 @@ enum Undo {
 
 impl Step {
     pub(super) const fn name(&self) -> &Name {
+        &self.row().name
+    }
+
+    /// Returns the reservation before the step. For a new reservation, returns it after the step.
+    pub(super) const fn row(&self) -> &Row {
         match self {
-            Step::Create { row } | Step::Keep { row } => &row.name,
-            Step::Change { before, .. } | Step::Release { before } => &before.name,
+            Step::Create { row } | Step::Keep { row } => row,
+            Step::Change { before, .. } | Step::Release { before } => before,
         }
     }
 
@@ -75,6 +83,11 @@ impl Step {
             Step::Change { .. } => 3,
             Step::Create { .. } => 4,
         }
+    }
+
+    /// Returns true if the step frees capacity or changes nothing.
+    pub(super) fn frees(&self) -> bool {
+        self.rank() <= 2
     }
 
     pub(super) fn shown(&self) -> AppliedChange {
@@ -119,16 +132,8 @@ impl Service {
         }
         self.check_no_canary(asked)?;
         steps.sort_by_key(Step::rank);
-        let last = steps.len() - 1;
-        let by = |number| ChangeOrigin::Together { asked, is_last: number == last };
-        let rows = self.carry_out(now, (asked, by), steps, world)?;
-        let mut changes = shown;
-        for change in &mut changes {
-            let done = rows.iter().find(|row| row.name == *change.name());
-            change.after = change.after.take().and_then(|after| done.cloned().or(Some(after)));
-        }
-        self.keep_list(asked, &changes);
-        self.applied.insert(asked.ticket, changes);
+        let (asked, purpose) = (asked.clone(), Purpose::Apply(shown));
+        self.begin_list(now, List { asked, steps, purpose }, world)?;
         Ok(None)
     }
 
@@ -143,9 +148,21 @@ impl Service {
         world: &mut impl World,
     ) -> Result<Vec<Row>, Refusal> {
         let done = self.do_all(now, asked, &steps, world)?;
+        Ok(self.record_all(now, (asked, by), steps, done))
+    }
+
+    /// Queues steps that were done for the ledger in one commit. Returns the changed rows with
+    /// their new revisions.
+    pub(super) fn record_all<'a>(
+        &mut self,
+        now: Time,
+        (asked, by): (&ClientRequest, impl Fn(usize) -> ChangeOrigin<'a>),
+        steps: Vec<Step>,
+        done: Vec<Undo>,
+    ) -> Vec<Row> {
         self.leave_for_good(now, done);
         let steps = steps.into_iter().enumerate();
-        Ok(steps.map(|(number, step)| self.record(now, (asked, &by(number)), step)).collect())
+        steps.map(|(number, step)| self.record(now, (asked, &by(number)), step)).collect()
     }
 
     fn leave_for_good(&mut self, now: Time, done: Vec<Undo>) {
@@ -266,7 +283,7 @@ impl Service {
     }
 
     /// Does all steps, or none of them. Returns the data to undo them.
-    fn do_all(
+    pub(super) fn do_all(
         &mut self,
         now: Time,
         asked: &ClientRequest,
@@ -278,7 +295,7 @@ impl Service {
             match self.do_one(now, asked, step, world) {
                 Ok(undo) => done.extend(undo),
                 Err(why) => {
-                    done.into_iter().rev().for_each(|undo| self.undo(now, undo, world));
+                    self.undo_all(now, done, world);
                     return Err(of(step.name(), why));
                 }
             }
@@ -326,6 +343,11 @@ impl Service {
                 Ok(Some(Undo::Create(row.name.clone())))
             }
         }
+    }
+
+    /// Undoes steps in reverse order.
+    pub(super) fn undo_all(&mut self, now: Time, done: Vec<Undo>, world: &mut impl World) {
+        done.into_iter().rev().for_each(|undo| self.undo(now, undo, world));
     }
 
     /// Undoes a step. If the old terms do not fit at once, the reservation waits for capacity, and

@@ -4,12 +4,12 @@
 use slackline_units::{Enforcement, Time};
 
 use crate::answer::{Answer, Warning};
-use crate::book::ended;
+use crate::book::{Entry, ended};
 use crate::event::EventKind;
 use crate::input::ClientRequest;
 use crate::mechanism::MechanismChoice;
 use crate::name::Name;
-use crate::principal::{Role, Verb};
+use crate::principal::{Principal, Role, Verb};
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::world::{KeptAnswer, World};
@@ -168,7 +168,8 @@ impl Service {
         world: &mut impl World,
     ) -> Replied {
         let MechanismChoice { by, mut why } = world.best_mechanism();
-        let before = self.revisions(asked);
+        let names: Vec<Name> = asked.request.names_with_auto().into_iter().cloned().collect();
+        let before = self.revisions_of(&names);
         let mut chosen = asked.clone();
         chosen.request.choose_mechanism(by);
         let mut outcome = self.carry_out_as_named(now, &chosen, world);
@@ -179,16 +180,31 @@ impl Service {
             chosen.request.choose_mechanism(Enforcement::Dispatcher);
             outcome = self.carry_out_as_named(now, &chosen, world);
         }
-        let after = self.revisions(asked);
-        let changed = after.into_iter().filter(|row| !before.contains(row));
-        for (name, _) in changed {
-            let Some(entry) = self.book.get_mut(name) else { continue };
-            let by = entry.row.terms.enforcement();
-            let says = format!("{name} by {by}: {why}");
-            entry.chosen = Some(MechanismChoice { by, why: why.clone() });
-            self.note_about(now, asked.principal, Some(name), EventKind::Chosen(says));
+        if let Some(list) = self.postponed.as_mut().filter(|_| matches!(outcome, Ok(None))) {
+            list.choice = Some((names, MechanismChoice { by, why }));
+            return outcome;
         }
+        self.note_choice(now, asked.principal, before, &MechanismChoice { by, why });
         outcome
+    }
+
+    /// Logs the mechanism that was chosen for each reservation that has changed. `before` has the
+    /// names of the reservations, with their revisions before the change.
+    pub(super) fn note_choice(
+        &mut self,
+        now: Time,
+        principal: Principal,
+        before: Vec<(Name, Option<u64>)>,
+        choice: &MechanismChoice,
+    ) {
+        for (name, revision) in before {
+            let is_changed = |entry: &&mut Entry| Some(entry.row.revision) != revision;
+            let Some(entry) = self.book.get_mut(&name).filter(is_changed) else { continue };
+            let by = entry.row.terms.enforcement();
+            let says = format!("{name} by {by}: {}", choice.why);
+            entry.chosen = Some(MechanismChoice { by, why: choice.why.clone() });
+            self.note_about(now, principal, Some(&name), EventKind::Chosen(says));
+        }
     }
 
     /// Forgets the service's choice of mechanism for each reservation for which the request names a
@@ -210,10 +226,11 @@ impl Service {
         }
     }
 
-    /// Returns the revisions of the reservations for which a request has `auto`.
-    fn revisions<'a>(&self, asked: &'a ClientRequest) -> Vec<(&'a Name, u64)> {
-        let names = asked.request.names_with_auto().into_iter();
-        names.filter_map(|name| Some((name, self.book.row(name)?.revision))).collect()
+    /// Returns the revisions of the reservations with these names. `None` for a reservation that
+    /// does not exist.
+    pub(super) fn revisions_of(&self, names: &[Name]) -> Vec<(Name, Option<u64>)> {
+        let revision = |name: &Name| self.book.row(name).map(|row| row.revision);
+        names.iter().map(|name| (name.clone(), revision(name))).collect()
     }
 
     fn carry_out_as_named(

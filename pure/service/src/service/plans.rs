@@ -16,6 +16,7 @@ use crate::row::Row;
 use crate::world::World;
 
 use super::apply::Step;
+use super::postponed::{List, Purpose};
 use super::reserve::check_run;
 use super::{ChangeOrigin, Replied, Service};
 
@@ -148,15 +149,8 @@ impl Service {
         steps.iter().try_for_each(|step| check_rights(asked, step))?;
         let mut shown: Vec<AppliedChange> = steps.iter().map(Step::shown).collect();
         shown.sort_by(|a, b| a.name().cmp(b.name()));
-        let last = steps.len() - 1;
-        let by = |number| ChangeOrigin::Together { asked, is_last: number == last };
-        let rows = self.carry_out(now, (asked, by), steps, world)?;
-        for change in &mut shown {
-            let done = rows.iter().find(|one| one.name == *change.name());
-            change.after = change.after.take().and_then(|after| done.cloned().or(Some(after)));
-        }
-        self.drop_plan(asked.principal);
-        self.applied.insert(asked.ticket, shown);
+        let (asked, purpose) = (asked.clone(), Purpose::Undo(shown));
+        self.begin_list(now, List { asked, steps, purpose }, world)?;
         Ok(None)
     }
 
@@ -311,9 +305,14 @@ impl Service {
         let due = self.watches.iter().filter(|(_, watch)| watch.due <= now);
         let due: Vec<Principal> = due.map(|(principal, _)| *principal).collect();
         for principal in due {
+            // A canary can need capacity that a list waits for.
+            if self.has_postponed_list() {
+                return None;
+            }
             self.look_at_canary(now, principal, world);
         }
-        self.watches.values().map(|watch| watch.due).min()
+        let next = self.watches.values().map(|watch| watch.due).min();
+        next.filter(|_| !self.has_postponed_list())
     }
 
     fn look_at_canary(&mut self, now: Time, principal: Principal, world: &mut impl World) {
@@ -359,30 +358,39 @@ impl Service {
             .filter(|step| !step.is_done)
             .filter_map(|step| self.step_forward(step).transpose())
             .collect();
-        let done = rest.and_then(|mut steps| {
+        let begun = rest.and_then(|mut steps| {
             steps.sort_by_key(Step::rank);
-            let by = |_| ChangeOrigin::Plan(&asked);
-            self.carry_out(now, (&asked, by), steps, world)
+            let purpose = Purpose::Spread(Box::new(plan.clone()), name.clone());
+            self.begin_list(now, List { asked, steps, purpose }, world)
         });
-        match done {
-            Ok(rows) => {
-                let mut plan = plan;
-                for step in plan.steps.iter_mut().filter(|step| !step.is_done) {
-                    step.is_done = true;
-                    let done = step.after.as_ref().and_then(|row| self.book.row(&row.name));
-                    step.after = done.cloned();
-                }
-                let says =
-                    format!("{name} behaves as predicted; other changes made: {}", rows.len());
-                self.note(now, plan.principal, EventKind::Canary(says));
-                self.end_canary(now, plan, PlanStage::Done);
-            }
-            Err(why) => {
-                let why = self.without_hidden_names(&asked, why);
-                let why = format!("cannot make the other changes: {why}");
-                self.take_canary_back(now, plan, why, world);
-            }
+        if let Err(why) = begun {
+            self.refuse_spread(now, plan, why, world);
         }
+    }
+
+    /// Records that all changes of a plan are made: that of the canary `name`, and `others`.
+    pub(super) fn end_spread(&mut self, now: Time, mut plan: Plan, (name, others): (&Name, usize)) {
+        for step in plan.steps.iter_mut().filter(|step| !step.is_done) {
+            step.is_done = true;
+            let done = step.after.as_ref().and_then(|row| self.book.row(&row.name));
+            step.after = done.cloned();
+        }
+        let says = format!("{name} behaves as predicted; other changes made: {others}");
+        self.note(now, plan.principal, EventKind::Canary(says));
+        self.end_canary(now, plan, PlanStage::Done);
+    }
+
+    /// Restores the first VM of a plan, because the other changes were refused.
+    pub(super) fn refuse_spread(
+        &mut self,
+        now: Time,
+        plan: Plan,
+        why: Refusal,
+        world: &mut impl World,
+    ) {
+        let why = self.without_hidden_names(&asked_again(&plan), why);
+        let why = format!("cannot make the other changes: {why}");
+        self.take_canary_back(now, plan, why, world);
     }
 
     /// Returns the step that makes one change of a plan, after the canary succeeded. `None` if the

@@ -299,12 +299,17 @@ pub(super) fn refusal(declined: WorldError, terms: &Terms, binding: &Binding) ->
     match declined {
         WorldError::Admission(error) => {
             let says = error.to_string();
+            let free_after = match error {
+                AdmitError::NoRoom { free_after, .. } => Some(free_after),
+                _ => None,
+            };
+            let free_after = free_after.filter(|wait| !wait.is_zero());
             match error {
                 AdmitError::NoRoom { promised, capacity, room, .. }
                 | AdmitError::NoRoomInParts { promised, capacity, room, .. }
                 | AdmitError::NoRoomTogether { promised, capacity, room, .. } => {
                     let (asked, largest) = (terms.each(), of_whole_period(room, terms));
-                    Refusal::NoRoom { asked, promised, capacity, largest, says }
+                    Refusal::NoRoom { asked, promised, capacity, largest, free_after, says }
                 }
                 AdmitError::Reservation(_) | AdmitError::SliceTooShort { .. } => {
                     Refusal::Unkeepable(says)
@@ -312,7 +317,8 @@ pub(super) fn refusal(declined: WorldError, terms: &Terms, binding: &Binding) ->
             }
         }
         WorldError::Interference { promised, capacity, largest, says } => {
-            Refusal::NoRoom { asked: terms.each(), promised, capacity, largest, says }
+            let (asked, free_after) = (terms.each(), None);
+            Refusal::NoRoom { asked, promised, capacity, largest, free_after, says }
         }
         WorldError::Gone => Refusal::NoMachine { what: binding.to_string() },
         WorldError::Host { says, hint } => Refusal::Host { says, hint },

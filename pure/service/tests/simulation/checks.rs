@@ -53,7 +53,9 @@ pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Ch
     within_budgets(&listed)?;
     capacity(model)?;
     given(model)?;
-    if model.disk.pending.is_none() && service.health().ledger.is_none() {
+    // The first part of a list that waits for capacity is in force, and is not written.
+    let is_partial = service.has_postponed_list();
+    if model.disk.pending.is_none() && service.health().ledger.is_none() && !is_partial {
         written(service, model)?;
     }
     Ok(())

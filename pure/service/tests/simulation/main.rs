@@ -12,6 +12,7 @@ mod gangs;
 mod kernel;
 mod lookups;
 mod plans;
+mod postponed;
 mod renames;
 mod requests;
 mod run;

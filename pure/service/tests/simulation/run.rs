@@ -26,6 +26,8 @@ pub(crate) struct Run {
     pub(crate) dies_again: Option<u32>,
     /// Users for whose VMs the senders of requests may reserve, besides their own.
     pub(crate) users: Vec<u32>,
+    /// Requests that the service gets when no list waits for capacity any more.
+    pub(crate) deferred: Vec<ClientRequest>,
     next_ticket: u64,
 }
 
@@ -47,6 +49,7 @@ impl Run {
             is_there: false,
             dies_again: None,
             users: Vec::new(),
+            deferred: Vec::new(),
             next_ticket: 0,
         }
     }
@@ -63,7 +66,12 @@ impl Run {
             Err(payload) if payload.is::<Crash>() => self.recover()?,
             Err(_) => return Err("the core panics".into()),
         }
-        checks::all(&self.service, &mut self.model, &self.history)
+        checks::all(&self.service, &mut self.model, &self.history)?;
+        if self.service.has_postponed_list() || self.deferred.is_empty() {
+            return Ok(());
+        }
+        let asked = self.deferred.remove(0);
+        self.step(Input::Sought(asked))
     }
 
     /// Kills the service and restarts it.
@@ -77,6 +85,7 @@ impl Run {
         loop {
             self.deaths += 1;
             self.model.crash(self.is_there);
+            self.deferred.clear();
             self.model.dies_after = self.dies_again.take().map(|after| self.model.calls + after);
             let model = &mut self.model;
             let (now, loaded) = (model.now, model.loaded());
@@ -169,14 +178,17 @@ impl Run {
         let sent = Sent { principal, role, key: key.clone(), request: request.clone() };
         self.history.sent.push(sent);
         self.model.open.insert(ticket, request.clone());
-        self.step(Input::Asked(ClientRequest {
-            ticket,
-            principal,
-            role,
-            users: self.users.clone(),
-            key,
-            request,
-        }))?;
+        let asked =
+            ClientRequest { ticket, principal, role, users: self.users.clone(), key, request };
+        if !self.service.must_wait(&asked) {
+            self.step(Input::Asked(asked))?;
+        } else if let Err(refusal) = self.service.count(self.model.now, &asked) {
+            self.model.open.remove(&ticket);
+            self.model.replies.push((ticket, Err(refusal)));
+        } else {
+            self.deferred.push(asked);
+            self.deferred.sort_by_key(|asked| asked.request.is_list());
+        }
         Ok(ticket)
     }
 

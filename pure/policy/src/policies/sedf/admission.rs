@@ -294,6 +294,7 @@ impl SedfPlacement<'_> {
             cpus: self.allowed.len(),
             dispatching: slice.and_then(|asked| self.sedf.looks.dispatching(asked)),
             room: self.allowed.iter().filter_map(room).max().unwrap_or(Span::ZERO),
+            free_after: Span::ZERO,
         }
     }
 

@@ -1,0 +1,88 @@
+//! Requests that wait while a list of reservations waits for capacity.
+
+use slackline_service::{ClientRequest, Refusal, Role, Ticket};
+use slackline_units::Span;
+
+use super::scout::LookupResult;
+
+/// Maximum number of requests of one principal that wait. Administrators have no such limit.
+const MOST_OF_ONE: usize = 16;
+
+/// Time after which a refused caller can try again.
+const AGAIN: Span = Span::from_ms(100);
+
+/// Requests that can change reservations, in the order in which they are executed. Each has the
+/// result of its look-up.
+#[derive(Default)]
+pub(super) struct Deferred(Vec<(ClientRequest, LookupResult)>);
+
+impl Deferred {
+    /// Keeps a request. Lists come after other requests, since each list may wait again.
+    ///
+    /// # Errors
+    /// If too many requests of the principal wait, or another list of the principal waits.
+    pub(super) fn keep(
+        &mut self,
+        asked: ClientRequest,
+        looked: LookupResult,
+    ) -> Result<(), (Ticket, Refusal)> {
+        let own = self.0.iter().filter(|(other, _)| other.principal == asked.principal);
+        let is_second = asked.request.is_list() && own.clone().any(|(it, _)| it.request.is_list());
+        let is_limited = asked.role != Some(Role::Administrator);
+        if is_limited && (is_second || own.count() >= MOST_OF_ONE) {
+            let why = "a list of reservations waits for capacity".to_owned();
+            return Err((asked.ticket, Refusal::NotNow { why, again: AGAIN }));
+        }
+        self.0.push((asked, looked));
+        self.0.sort_by_key(|(asked, _)| asked.request.is_list());
+        Ok(())
+    }
+
+    /// Removes the next request, and returns it with the result of its look-up.
+    pub(super) fn take(&mut self) -> Option<(ClientRequest, LookupResult)> {
+        (!self.0.is_empty()).then(|| self.0.remove(0))
+    }
+
+    /// Drops a request whose caller has disconnected.
+    pub(super) fn cancel(&mut self, ticket: Ticket) {
+        self.0.retain(|(asked, _)| asked.ticket != ticket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_service::{Principal, Request};
+
+    use super::*;
+
+    fn asked(ticket: u64, user: u32, request: Request) -> ClientRequest {
+        let (principal, role) = (Principal::User(user), Some(Role::Tenant));
+        ClientRequest { ticket: Ticket(ticket), principal, role, users: vec![], key: None, request }
+    }
+
+    fn list() -> Request {
+        Request::Apply { targets: Vec::new(), prune: true, dry_run: false }
+    }
+
+    #[test]
+    fn deferred_lists_follow_other_requests_and_are_one_per_principal() {
+        let mut deferred = Deferred::default();
+        let mut keep = |ticket, user, request| {
+            let kept = deferred.keep(asked(ticket, user, request), LookupResult::default());
+            kept.map_err(|(ticket, _)| ticket.0)
+        };
+        assert_eq!(keep(1, 1, list()), Ok(()));
+        assert_eq!(keep(2, 1, list()), Err(2));
+        assert_eq!(keep(3, 2, list()), Ok(()));
+        assert_eq!(keep(4, 3, Request::Undo), Ok(()));
+        for ticket in 5..20 {
+            assert_eq!(keep(ticket, 1, Request::Undo), Ok(()));
+        }
+        assert_eq!(keep(20, 1, Request::Undo), Err(20));
+        deferred.cancel(Ticket(5));
+        let order: Vec<u64> =
+            std::iter::from_fn(|| deferred.take()).map(|(asked, _)| asked.ticket.0).collect();
+        assert_eq!((order[0], &order[1..15]), (4, &(6..20).collect::<Vec<_>>()[..]));
+        assert_eq!(order[15..], [1, 3]);
+    }
+}
