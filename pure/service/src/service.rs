@@ -107,8 +107,10 @@ impl Service {
             Input::Sought(asked) => self.sought_and_asked(now, &asked, world),
             Input::Committed { seq } => self.committed(now, seq, world),
             Input::NotCommitted { seq, fault } => self.not_committed(now, seq, &fault, world),
-            Input::Appeared { binding } => self.appeared(now, &binding, world),
-            Input::NotFound { binding, error } => self.not_found(now, (&binding, &error), world),
+            Input::Appeared { binding, user } => self.appeared(now, (&binding, user), world),
+            Input::NotFound { binding, user, error } => {
+                self.not_found(now, (&binding, user, &error), world);
+            }
             Input::Unclear { domain, identity, why } => self.note_unclear((domain, identity), why),
             Input::Renamed { from, to } => self.renamed(now, &from, &to, world),
             Input::Vanished { domain, identity } => self.vanished(now, (domain, identity), world),

@@ -24,7 +24,7 @@ use crate::row::{Reason, Row};
 use crate::terms::{Terms, TermsChange, TermsError};
 use crate::world::World;
 
-use super::reserve::{check_end, check_run, join, new_terms, refusal};
+use super::reserve::{check_end, check_name, check_run, join, new_terms, refusal};
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 /// Maximum number of reservations in one list.
@@ -252,12 +252,13 @@ impl Service {
                 format!("a list cannot reserve for {binding}: a process id ends with its process");
             return Err(Refusal::Unkeepable(says));
         }
-        self.check_free(&binding, None)?;
+        check_name(asked, name)?;
         let user = user.unwrap_or(asked.usual_user());
         if !asked.may_have(user) {
             return Err(Refusal::NotYours { binding, user, principal: asked.principal });
         }
         let vcpus = vcpus.ok_or_else(|| Refusal::VcpusUnknown { what: binding.clone() })?;
+        self.check_free(&binding, (asked.principal, user), None)?;
         let terms = new_terms(target, *amount, vcpus)?;
         check_run(asked, None, terms)?;
         let row = Row::new(name.clone(), (asked.principal, user), terms, binding);
