@@ -294,6 +294,13 @@ impl Terms {
 impl fmt::Display for Terms {
     /// Writes `2ms/10ms exact for 2 vCPUs`. If set, `by use`, `in phase 3ms`, `by deadline` and
     /// `until 2026-12-01T18:00:00Z` follow. The dispatcher is the default mechanism and is not
+    /// Returns true if these terms give more than `other` beyond its share: they end later, or they
+    /// have no hard limit although `other` has one.
+    pub(crate) fn outlasts(self, other: Terms) -> bool {
+        let ends = other.until.is_some_and(|end| self.until.is_none_or(|until| until > end));
+        ends || other.exact && !self.exact
+    }
+
     /// named.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = if self.exact { " exact" } else { "" };

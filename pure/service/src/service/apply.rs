@@ -18,6 +18,7 @@ use crate::input::ClientRequest;
 use crate::machine::WorldError;
 use crate::name::Name;
 use crate::principal::{Role, Verb};
+use crate::raise::{is_raise, raised_from};
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::row::{Reason, Row};
@@ -257,8 +258,8 @@ impl Service {
         if !asked.may_have(user) {
             return Err(Refusal::NotYours { binding, user, principal: asked.principal });
         }
-        let vcpus = vcpus.ok_or_else(|| Refusal::VcpusUnknown { what: binding.clone() })?;
         self.check_free(&binding, (asked.principal, user), None)?;
+        let vcpus = vcpus.ok_or_else(|| Refusal::VcpusUnknown { what: binding.clone() })?;
         let terms = new_terms(target, *amount, vcpus)?;
         check_run(asked, None, terms)?;
         let row = Row::new(name.clone(), (asked.principal, user), terms, binding);
@@ -307,8 +308,9 @@ impl Service {
                 self.check_vcpus(asked, &before.name, *terms)?;
                 self.enforce(&before.name, *terms, world)?;
                 // The raise counts for the next steps of the list.
-                if !asked.is_in_charge_of(before) && !terms.is_within(before.terms) {
-                    self.raises.note(asked.principal, before, (Some(before.terms), *terms));
+                if !asked.is_in_charge_of(before) && is_raise(before.terms, *terms) {
+                    let from = raised_from(before.terms, *terms);
+                    self.raises.note(asked.principal, before, (from, *terms));
                 }
                 Ok(Some(Undo::Change(Box::new(before.clone()))))
             }
