@@ -5,8 +5,8 @@ use std::fs::File;
 use std::process::Command;
 
 use slackline_trace::{
-    Entry, Header, HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, VcpuName,
-    WakeMark, Writer,
+    Entry, Exchange, Fact, Header, HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd,
+    Record, VcpuName, WakeMark, Writer,
 };
 use slackline_units::{CpuId, DomId, Enforcement, Reservation, Span, Time, VcpuId};
 
@@ -132,6 +132,13 @@ fn trace_with_times_of_centuries_is_refused_at_once() {
         // A timeline reads only the blocks of the trace in its window, and draws them quickly.
         run(&place, TABLES[3]);
     }
+}
+
+#[test]
+fn replay_refuses_trace_with_an_event_after_centuries() {
+    let reported = |now| Entry::Exchange(Exchange::Reported { now, fact: Fact::Settled });
+    let place = place(1, &[reported(at(0)), reported(Time::NEVER)]);
+    run(&place, &["replay", "t"]).refused(2).says("the trace is damaged after 1 entries");
 }
 
 #[test]
