@@ -11,7 +11,7 @@ use slackline_live::session::{
     GroupError, JoinId, JoinTarget, PreparedGroup, Request, RequestError, Session,
 };
 use slackline_service::{CpuCapacity, Identity, JoiningDomain, Seats, Terms, WorldError};
-use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
+use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span, Time};
 
 use slackline_linux::with_causes;
 
@@ -48,6 +48,8 @@ pub(super) struct Domain {
     pub(super) places: Vec<Place>,
     /// Enforcement by the kernel. `None` if the dispatcher enforces.
     pub(super) kernel: Option<KernelDomain>,
+    /// Time of the session at which the domain joined.
+    begun: Time,
 }
 
 /// A vCPU with a reservation. It can be without a thread.
@@ -107,7 +109,8 @@ impl Scheduler {
             let joining = &group[index];
             match result {
                 Ok(ids) => {
-                    self.domains.insert(joining.domain, Domain::new(joining, &ids));
+                    let domain = Domain::new(joining, &ids, self.session.now());
+                    self.domains.insert(joining.domain, domain);
                     self.by_name.insert(joining.name.to_string(), joining.domain);
                     if let Err(error) = self.begin_domain(joining.domain, joining.seats) {
                         self.leave(joining.domain);
@@ -494,6 +497,12 @@ impl Scheduler {
         self.by_name.get(name).copied()
     }
 
+    /// Returns the time of the session at which the reservation called `name` joined. `None` if there
+    /// is no such reservation.
+    pub(super) fn begun(&self, name: &str) -> Option<Time> {
+        self.domains.get(&self.domain_of(name)?).map(|known| known.begun)
+    }
+
     /// Returns the share of each CPU that all reservations together may use.
     pub(super) fn capacity(&self) -> CpuShare {
         let reserve: CpuShare = RESERVE.parse().expect("the reserve is a valid share");
@@ -522,7 +531,7 @@ impl Scheduler {
 }
 
 impl Domain {
-    fn new(joining: &JoiningDomain<'_>, ids: &[JoinId]) -> Domain {
+    fn new(joining: &JoiningDomain<'_>, ids: &[JoinId], begun: Time) -> Domain {
         let is_of_kernel = joining.terms.enforcement().is_of_kernel();
         // If the kernel enforces the reservation, the places get their threads later, when the
         // enforcement begins.
@@ -537,6 +546,7 @@ impl Domain {
             terms: *joining.terms,
             identity: seats.map(|seats| seats.identity),
             places: places.collect(),
+            begun,
         }
     }
 }
