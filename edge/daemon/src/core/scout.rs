@@ -608,8 +608,10 @@ mod tests {
         qemu.kill().unwrap();
         qemu.wait().unwrap();
         let found = found.into_inner().unwrap();
-        let is_foreign = |seen: &ScoutFinding| matches!(seen, ScoutFinding::NotFound(_, 64, LookError::NotYours(user)) if *user == own);
-        assert!(found.len() == 1 && is_foreign(&found[0]), "{} findings", found.len());
+        let [ScoutFinding::NotFound(_, 64, error)] = &found[..] else {
+            panic!("{} findings", found.len())
+        };
+        assert_eq!(*error, LookError::NotYours(own));
         assert!(listener.accept().is_err(), "the monitor has no connection");
     }
 
