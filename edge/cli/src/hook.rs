@@ -170,9 +170,9 @@ impl Reservations for Client {
     }
 }
 
-/// Makes the reservation that a guest's metadata requests. If another user has a reservation of that
-/// name, the reservation gets the name that [`hook::other_name`] returns. Otherwise that user could
-/// keep the guest from starting.
+/// Makes the reservation that a guest's metadata requests. If another user has a reservation of
+/// that name, the reservation gets the name that [`hook::other_name`] returns. Otherwise that user
+/// could keep the guest from starting.
 fn ask(
     client: &mut impl Reservations,
     metadata: &Metadata,
@@ -196,8 +196,8 @@ enum AskedName {
     Taken(Box<Problem>),
 }
 
-/// Makes a reservation. If it exists for the same guest and belongs to the user `own`, changes it to
-/// the wanted parameters.
+/// Makes a reservation. If it exists for the same guest and belongs to the user `own`, changes it
+/// to the wanted parameters.
 fn ask_as(
     client: &mut impl Reservations,
     (name, wanted): (&str, &ReservationParameters),

@@ -279,10 +279,9 @@ impl Book {
         others.filter(has).map(|entry| &entry.row.name).next()
     }
 
-    /// Returns a reservation that has this binding, and has the same owner or is for VMs of the same
-    /// user. Reservations of other owners for other users do not count: they cannot get the VM that
-    /// a reservation of `owner` for `user` gets, and must not keep it from being reserved. The
-    /// reservation `beside` is ignored.
+    /// Returns a reservation that has this binding, and has the same owner or is for VMs of the
+    /// same user. Reservations of other owners for other users do not count: they must not keep the
+    /// VM of `user` from being reserved. The reservation `beside` is ignored.
     pub(crate) fn bound(
         &self,
         binding: &Binding,

@@ -23,8 +23,8 @@ pub struct Raise {
 }
 
 impl Raise {
-    /// Returns true if `row` is the raised reservation, and either counts as a whole or still exceeds
-    /// its terms before the raise.
+    /// Returns true if `row` is the raised reservation, and either counts as a whole or still
+    /// exceeds its terms before the raise.
     fn counts_for(&self, row: &Row) -> bool {
         self.since == row.since && self.from.is_none_or(|from| !row.terms.is_within(from))
     }

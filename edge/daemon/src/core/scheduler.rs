@@ -497,8 +497,8 @@ impl Scheduler {
         self.by_name.get(name).copied()
     }
 
-    /// Returns the time of the session at which the reservation called `name` joined. `None` if there
-    /// is no such reservation.
+    /// Returns the time of the session at which the reservation called `name` joined. `None` if
+    /// there is no such reservation.
     pub(super) fn begun(&self, name: &str) -> Option<Time> {
         self.domains.get(&self.domain_of(name)?).map(|known| known.begun)
     }

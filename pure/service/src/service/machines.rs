@@ -45,8 +45,8 @@ impl Service {
         }
     }
 
-    /// Handles a VM that cannot be scheduled for the reservations for VMs of `user` that wait for it.
-    /// The reason why they wait is replaced, because an earlier reason may no longer apply.
+    /// Handles a VM that cannot be scheduled for the reservations for VMs of `user` that wait for
+    /// it. The reason why they wait is replaced, because an earlier reason may no longer apply.
     pub(super) fn not_found(
         &mut self,
         now: Time,
