@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use slackline_control::client::{Client, ClientError};
-use slackline_control::{Change, Kind, Phase, Reservation};
+use slackline_control::{Change, Kind, Phase, Problem, Reservation, ReservationParameters};
 use slackline_daemon::front::give_up_rights;
 use slackline_daemon::hook::{self, Metadata};
 use slackline_units::Span;
@@ -114,7 +114,14 @@ fn reserve(args: &Libvirt) -> Result<(), ReservationRefusal> {
     let Some(metadata) = found else { return Ok(()) };
     let within = std::time::Duration::from_nanos(args.within.ns());
     let asked = client.and_then(|client| ask(&mut client.within(within), &metadata, &own));
-    asked.map(drop).map_err(|error| {
+    let asked = asked.map(|made| {
+        if made.name != metadata.name {
+            let (name, made) = (&metadata.name, &made.name);
+            let says = format!("slackline: another user has {name}, so {made} is reserved");
+            let _ = writeln!(std::io::stderr(), "{says}");
+        }
+    });
+    asked.map_err(|error| {
         let hint = match &error {
             ClientError::Refused(problem) => problem.hint.clone(),
             _ => None,
@@ -124,16 +131,87 @@ fn reserve(args: &Libvirt) -> Result<(), ReservationRefusal> {
     })
 }
 
-/// Makes the reservation that a guest's metadata requests. If the reservation exists and belongs to
-/// the user `own`, changes it to what the metadata requests now.
-fn ask(client: &mut Client, metadata: &Metadata, own: &str) -> Result<Reservation, ClientError> {
+/// Requests to the daemon that the hook makes.
+trait Reservations {
+    fn reserve(
+        &mut self,
+        name: &str,
+        wanted: &ReservationParameters,
+    ) -> Result<Reservation, ClientError>;
+    fn show(&mut self, name: &str) -> Result<Reservation, ClientError>;
+    fn change(
+        &mut self,
+        name: &str,
+        change: &Change,
+        revision: u64,
+    ) -> Result<Reservation, ClientError>;
+}
+
+impl Reservations for Client {
+    fn reserve(
+        &mut self,
+        name: &str,
+        wanted: &ReservationParameters,
+    ) -> Result<Reservation, ClientError> {
+        Client::reserve(self, name, wanted).map(|(made, _)| made)
+    }
+
+    fn show(&mut self, name: &str) -> Result<Reservation, ClientError> {
+        Client::show(self, name).map(|(shown, _)| shown)
+    }
+
+    fn change(
+        &mut self,
+        name: &str,
+        change: &Change,
+        revision: u64,
+    ) -> Result<Reservation, ClientError> {
+        Client::change(self, name, change, Some(revision)).map(|(changed, _)| changed)
+    }
+}
+
+/// Makes the reservation that a guest's metadata requests. If another user has a reservation of
+/// that name, the reservation gets the name that [`hook::other_name`] returns. Otherwise that user
+/// could keep the guest from starting.
+fn ask(
+    client: &mut impl Reservations,
+    metadata: &Metadata,
+    own: &str,
+) -> Result<Reservation, ClientError> {
     let Metadata { name, wanted, .. } = metadata;
+    let problem = match ask_as(client, (name, wanted), own)? {
+        AskedName::Done(reservation) => return Ok(*reservation),
+        AskedName::Taken(problem) => problem,
+    };
+    match ask_as(client, (&hook::other_name(name), wanted), own) {
+        Ok(AskedName::Done(reservation)) => Ok(*reservation),
+        _ => Err(ClientError::Refused(problem)),
+    }
+}
+
+/// Result of a request for a reservation with a certain name.
+enum AskedName {
+    Done(Box<Reservation>),
+    /// The name belongs to another user, or the guest has a reservation of another name.
+    Taken(Box<Problem>),
+}
+
+/// Makes a reservation. If it exists for the same guest and belongs to the user `own`, changes it
+/// to the wanted parameters.
+fn ask_as(
+    client: &mut impl Reservations,
+    (name, wanted): (&str, &ReservationParameters),
+    own: &str,
+) -> Result<AskedName, ClientError> {
     let exists = match client.reserve(name, wanted) {
         Err(ClientError::Refused(problem)) if problem.kind == Kind::Exists => problem,
-        made => return made.map(|(made, _)| made),
+        made => return made.map(|made| AskedName::Done(Box::new(made))),
     };
-    let (there, _) = client.show(name).map_err(|_| ClientError::Refused(exists.clone()))?;
-    if Some(&there.binding) != wanted.binding.as_ref() || there.owner != own {
+    let there = match client.show(name) {
+        Ok(there) if there.owner == own => there,
+        _ => return Ok(AskedName::Taken(exists)),
+    };
+    if Some(&there.binding) != wanted.binding.as_ref() {
         return Err(ClientError::Refused(exists));
     }
     let change = Change {
@@ -148,5 +226,98 @@ fn ask(client: &mut Client, metadata: &Metadata, own: &str) -> Result<Reservatio
         enforce: wanted.enforce,
         why: None,
     };
-    client.change(name, &change, Some(there.revision)).map(|(changed, _)| changed)
+    let changed = client.change(name, &change, there.revision);
+    changed.map(|changed| AskedName::Done(Box::new(changed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Reservations by name, each with its owner and the VM to which it is bound.
+    #[derive(Default)]
+    struct FakeDaemon(BTreeMap<String, (String, String)>);
+
+    impl FakeDaemon {
+        fn with(all: &[(&str, &str, &str)]) -> FakeDaemon {
+            let all = all.iter().map(|&(name, owner, binding)| {
+                (name.to_owned(), (owner.to_owned(), binding.to_owned()))
+            });
+            FakeDaemon(all.collect())
+        }
+
+        fn names(&self) -> Vec<&str> {
+            self.0.keys().map(String::as_str).collect()
+        }
+    }
+
+    fn refused(kind: Kind) -> ClientError {
+        ClientError::Refused(Box::new(Problem::new(kind, "no")))
+    }
+
+    impl Reservations for FakeDaemon {
+        fn reserve(
+            &mut self,
+            name: &str,
+            wanted: &ReservationParameters,
+        ) -> Result<Reservation, ClientError> {
+            let binding = wanted.binding.clone().unwrap();
+            let is_taken = |(owner, of): &(String, String)| owner == "uid 0" && *of == binding;
+            if self.0.contains_key(name) || self.0.values().any(is_taken) {
+                return Err(refused(Kind::Exists));
+            }
+            self.0.insert(name.to_owned(), ("uid 0".to_owned(), binding));
+            self.show(name)
+        }
+
+        fn show(&mut self, name: &str) -> Result<Reservation, ClientError> {
+            let there = self.0.get(name).ok_or_else(|| refused(Kind::NoSuchReservation))?;
+            let shown = json!({
+                "name": name, "owner": there.0, "for": there.1, "user": 0, "slice": "1ms",
+                "slice_ns": 1_000_000, "period": "10ms", "period_ns": 10_000_000, "exact": false,
+                "vcpus": 1, "served": 0, "state": "waiting", "revision": 1,
+            });
+            Ok(serde_json::from_value(shown).unwrap())
+        }
+
+        fn change(&mut self, name: &str, _: &Change, _: u64) -> Result<Reservation, ClientError> {
+            self.show(name)
+        }
+    }
+
+    #[test]
+    fn guest_gets_other_name_if_another_user_has_its_name() {
+        let wanted = ReservationParameters {
+            binding: Some("libvirt:web".into()),
+            ..ReservationParameters::default()
+        };
+        let metadata = Metadata { name: "web".into(), wanted, is_required: true };
+        let asked = |daemon: &mut FakeDaemon| {
+            let asked = ask(daemon, &metadata, "uid 0");
+            asked.ok().map(|made| made.name)
+        };
+        let name = |name: &str| Some(name.to_owned());
+        let of_tenant = ("web", "uid 5001", "qemu:nothing");
+        let mut daemon = FakeDaemon::with(&[of_tenant]);
+        // The guest keeps its reservation at its next start, also when its own name is free.
+        for _ in 0..2 {
+            assert_eq!(asked(&mut daemon), name("web.libvirt"));
+        }
+        assert_eq!(daemon.names(), ["web", "web.libvirt"]);
+        daemon.0.remove("web");
+        assert_eq!(asked(&mut daemon), name("web.libvirt"));
+        assert_eq!(daemon.names(), ["web.libvirt"]);
+        let mut free = FakeDaemon::default();
+        for _ in 0..2 {
+            assert_eq!(asked(&mut free), name("web"));
+        }
+        // A reservation of root for another VM is left as it is.
+        let mut of_root = FakeDaemon::with(&[("web", "uid 0", "qemu:other")]);
+        assert_eq!(asked(&mut of_root), None);
+        assert_eq!(of_root.names(), ["web"]);
+    }
 }

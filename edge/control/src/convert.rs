@@ -435,6 +435,7 @@ pub fn problem(refusal: &Refusal) -> Problem {
         | Refusal::NotOwner { .. }
         | Refusal::NotYours { .. }
         | Refusal::LongRun { .. }
+        | Refusal::KeptName { .. }
         | Refusal::Forbidden(_) => Kind::NotAllowed,
         Refusal::NotDurable { .. } => Kind::NotDurable,
         Refusal::NotNow { .. } => Kind::NotNow,

@@ -172,6 +172,7 @@ pub fn serve(
     let unreadable = |what| move |source| ServeError::Unreadable { what, source };
     rights::keep_what_is_needed().map_err(unreadable("own capabilities"))?;
     rights::enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
+    rights::raise_descriptors();
     // Before anything on the host is changed, check that this thread may be real-time.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let cpus = managed_cpus(options.cpus.as_deref())?;

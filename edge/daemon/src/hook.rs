@@ -13,7 +13,7 @@
 use roxmltree::{Document, Node, ParsingOptions};
 use serde_json::{Map, Value};
 use slackline_control::ReservationParameters;
-use slackline_service::{Amount, Terms};
+use slackline_service::{Amount, Name, Terms};
 use slackline_units::Span;
 
 use crate::find::libvirt_binding;
@@ -159,6 +159,14 @@ fn of_element(
     Ok(Metadata { name: name.to_owned(), wanted, is_required })
 }
 
+/// Returns the name that the reservation of a guest gets if another user has a reservation of the
+/// guest's own name: that name with `.libvirt` at its end. Only administrators may use such names.
+#[must_use]
+pub fn other_name(name: &str) -> String {
+    let longest = Name::LONGEST - Name::OF_LIBVIRT.len();
+    name.chars().take(longest).chain(Name::OF_LIBVIRT.chars()).collect()
+}
+
 /// Returns the slice of each vCPU. `None` if the parameters form no valid reservation, which the
 /// daemon refuses.
 fn slice_of(wanted: &ReservationParameters) -> Option<Span> {
@@ -236,6 +244,13 @@ mod tests {
         assert_eq!((found.name.as_str(), found.wanted.vcpus), ("other", Some(1)));
         assert_eq!(found.wanted.cpu, Some(Share(CpuShare::from_ppm(400_000))));
         assert!(found.is_required);
+    }
+
+    #[test]
+    fn other_name_of_any_guest_is_a_valid_name() {
+        assert_eq!(other_name("web.1"), "web.1.libvirt");
+        let longest = "w".repeat(Name::LONGEST);
+        assert!(longest.parse::<Name>().is_ok() && other_name(&longest).parse::<Name>().is_ok());
     }
 
     #[test]

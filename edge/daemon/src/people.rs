@@ -1,5 +1,6 @@
 //! Roles of users, derived from their groups, and the user as which the front process runs.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
@@ -58,7 +59,8 @@ impl People {
     }
 }
 
-/// Returns the members of the operators' group: their names, and their user ids where known.
+/// Returns the members of the operators' group who are not in the administrators' group: their
+/// names, and their user ids where known.
 ///
 /// # Errors
 /// If the host's files of users or groups exist and cannot be read.
@@ -67,19 +69,23 @@ pub fn members() -> io::Result<Vec<(String, Option<u32>)>> {
 }
 
 fn members_of(groups: &str, users: &str) -> Vec<(String, Option<u32>)> {
-    let group = groups.lines().find(|line| line.split(':').next() == Some(OPERATORS));
-    let Some(group) = group else { return Vec::new() };
+    let administrators = names_of(ADMINISTRATORS, groups, users);
+    let mut all = names_of(OPERATORS, groups, users);
+    // The front's own user makes no requests.
+    all.retain(|name| *name != OPERATORS && !administrators.contains(name));
+    let uid = |name: &str| ids(users, name)?.first().copied();
+    all.into_iter().map(|name| (name.to_owned(), uid(name))).collect()
+}
+
+/// Returns the names of the members of a group, sorted. Empty if there is no such group.
+fn names_of<'a>(name: &str, groups: &'a str, users: &'a str) -> BTreeSet<&'a str> {
+    let group = groups.lines().find(|line| line.split(':').next() == Some(name));
+    let Some(group) = group else { return BTreeSet::new() };
     let gid = group.split(':').nth(2).unwrap_or_default();
     let named = group.split(':').nth(3).unwrap_or_default().split(',');
     let is_primary = |line: &&str| line.split(':').nth(3) == Some(gid);
     let primary = users.lines().filter(is_primary).filter_map(|line| line.split(':').next());
-    // The front's own user makes no requests.
-    let mut all: Vec<&str> =
-        named.chain(primary).filter(|name| !name.is_empty() && *name != OPERATORS).collect();
-    all.sort_unstable();
-    all.dedup();
-    let uid = |name: &str| ids(users, name)?.first().copied();
-    all.into_iter().map(|name| (name.to_owned(), uid(name))).collect()
+    named.chain(primary).filter(|name| !name.is_empty()).collect()
 }
 
 /// Returns the user and group ids as which the front process runs: those of its own user, or of
@@ -135,8 +141,9 @@ mod tests {
 
     #[test]
     fn group_members_include_users_with_matching_primary_group() {
-        let groups = "slackline:x:990:ann,bob\nslackline-admin:x:991:eve\n";
-        let users = "ann:x:1000:100::/:\ncarl:x:1002:990::/:\nslackline:x:990:990::/:\n";
+        let groups = "slackline:x:990:ann,bob,eve,dan\nslackline-admin:x:991:eve\n";
+        let users = "ann:x:1000:100::/:\ncarl:x:1002:990::/:\nslackline:x:990:990::/:\n\
+                     dan:x:1003:991::/:\n";
         let known = |name: &str, uid| (name.to_owned(), uid);
         let all = [known("ann", Some(1000)), known("bob", None), known("carl", Some(1002))];
         assert_eq!(members_of(groups, users), all);

@@ -9,6 +9,7 @@ use crate::binding::Binding;
 use crate::machine::{Identity, Machine, Seats};
 use crate::mechanism::MechanismChoice;
 use crate::name::Name;
+use crate::principal::Principal;
 use crate::row::{Reason, Row, State};
 
 /// Minimum time between two `meddled` events of one VM. Such an event reports that another program
@@ -122,6 +123,11 @@ impl Entry {
                 !matches!(reason, Reason::Held(_))
             }
         }
+    }
+
+    /// Returns true if the reservation waits for the VM of `user` to which `binding` refers.
+    pub(crate) fn waits_for(&self, binding: &Binding, user: u32) -> bool {
+        self.is_waiting() && self.row.binding == *binding && self.row.user == user
     }
 
     /// Returns true if capacity is held for a gang member that has not received the order to begin.
@@ -273,9 +279,20 @@ impl Book {
         others.filter(has).map(|entry| &entry.row.name).next()
     }
 
-    /// Returns the reservation that has this binding. `None` if there is none.
-    pub(crate) fn bound(&self, binding: &Binding) -> Option<&Name> {
-        self.iter().find(|entry| entry.row.binding == *binding).map(|entry| &entry.row.name)
+    /// Returns a reservation that has this binding, and has the same owner or is for VMs of the
+    /// same user. Reservations of other owners for other users do not count: they must not keep the
+    /// VM of `user` from being reserved. The reservation `beside` is ignored.
+    pub(crate) fn bound(
+        &self,
+        binding: &Binding,
+        (owner, user): (Principal, u32),
+        beside: Option<&Name>,
+    ) -> Option<&Name> {
+        let is_it = |row: &&Row| {
+            let is_same = row.owner == owner || row.user == user;
+            is_same && row.binding == *binding && Some(&row.name) != beside
+        };
+        self.iter().map(|entry| &entry.row).find(is_it).map(|row| &row.name)
     }
 
     /// Returns the reservations for which `fits` is true, oldest first.
@@ -291,7 +308,6 @@ mod tests {
     use slackline_units::Reservation;
 
     use super::*;
-    use crate::principal::Principal;
     use crate::terms::Terms;
 
     fn entry(name: &str, domain: u32) -> Entry {

@@ -38,6 +38,9 @@ pub enum Input {
     Appeared {
         /// Binding by which the VM was found.
         binding: Binding,
+        /// User of the reservation for which the VM was looked up. Reservations for other users can
+        /// have the same binding.
+        user: u32,
     },
     /// A VM for which a reservation [waits](crate::Service::waiting) cannot be scheduled now. The
     /// input is needed only if it changes the [reason](crate::Service::awaited) why the reservation
@@ -45,6 +48,8 @@ pub enum Input {
     NotFound {
         /// Binding of the reservation.
         binding: Binding,
+        /// User of the reservation.
+        user: u32,
         /// Result of looking up the VM.
         error: LookError,
     },

@@ -36,6 +36,9 @@ impl Name {
     /// Maximum length of the name of a reservation, in characters.
     pub const LONGEST: usize = 63;
 
+    /// End of the names that only administrators may give to reservations.
+    pub const OF_LIBVIRT: &str = ".libvirt";
+
     /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {

@@ -20,17 +20,29 @@ pub struct Raise {
     /// Number of the event that made the reservation. A later reservation of the same name has
     /// another number.
     pub since: u64,
-    /// Terms before the first raise by this principal. If `None`, the principal bound the
-    /// reservation to another VM, so the whole reservation counts.
+    /// Terms before the first raise by this principal. If `None`, the whole reservation counts: the
+    /// principal bound it to another VM, made it last longer, or dropped its hard limit.
     pub from: Option<Terms>,
 }
 
 impl Raise {
-    /// Returns true if `row` is the raised reservation, and either was bound to another VM or still
+    /// Returns true if `row` is the raised reservation, and either counts as a whole or still
     /// exceeds its terms before the raise.
     fn counts_for(&self, row: &Row) -> bool {
         self.since == row.since && self.from.is_none_or(|from| !row.terms.is_within(from))
     }
+}
+
+/// Returns true if a change from the terms `before` to `terms` is a raise, when another principal
+/// than the owner or an administrator makes it.
+pub(crate) fn is_raise(before: Terms, terms: Terms) -> bool {
+    !terms.is_within(before) || terms.outlasts(before)
+}
+
+/// Returns the terms to which a change from `before` to `terms` is compared. `None` if the terms
+/// outlast `before`: the whole reservation then counts, because its owner has not asked for it.
+pub(crate) fn raised_from(before: Terms, terms: Terms) -> Option<Terms> {
+    (!terms.outlasts(before)).then_some(before)
 }
 
 /// All raises, by name of the reservation. A reservation has at most one raise of each principal.

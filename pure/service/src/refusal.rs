@@ -201,6 +201,15 @@ pub enum Refusal {
         /// Name of the reservation.
         name: Name,
     },
+    /// The name of a new reservation ends with [`Name::OF_LIBVIRT`].
+    #[error(
+        "cannot reserve {name}: only administrators may use names that end with {}",
+        Name::OF_LIBVIRT
+    )]
+    KeptName {
+        /// Name in the request.
+        name: Name,
+    },
     /// The slice is longer than [`Terms::LONGEST_RUN`], which only an administrator may reserve.
     #[error("cannot reserve a slice of {}: only administrators may exceed {}",
         terms.each().slice(), Terms::LONGEST_RUN)]
@@ -377,6 +386,7 @@ impl Refusal {
                 ))
             }
             Refusal::LongRun { terms } => Some(same_share(terms)),
+            Refusal::KeptName { .. } => Some("use another name".into()),
             Refusal::Held { .. } => Some(format!(
                 "wait up to {}: unless the gang starts, the reservation ends within that time",
                 crate::gang::LEASE

@@ -35,7 +35,7 @@ use crate::name::Name;
 use crate::overload::{CpuLoad, OverloadChange, Overloads};
 use crate::plan::{Plan, Watch};
 use crate::principal::{Principal, Role};
-use crate::raise::{MOST_RAISES, Raises};
+use crate::raise::{MOST_RAISES, Raises, is_raise, raised_from};
 use crate::refusal::Refusal;
 use crate::request::{Request, Ticket};
 use crate::row::{Reason, Row};
@@ -115,8 +115,10 @@ impl Service {
             Input::Sought(asked) => self.sought_and_asked(now, &asked, world),
             Input::Committed { seq } => self.committed(now, seq, world),
             Input::NotCommitted { seq, fault } => self.not_committed(now, seq, &fault, world),
-            Input::Appeared { binding } => self.appeared(now, &binding, world),
-            Input::NotFound { binding, error } => self.not_found(now, (&binding, &error), world),
+            Input::Appeared { binding, user } => self.appeared(now, (&binding, user), world),
+            Input::NotFound { binding, user, error } => {
+                self.not_found(now, (&binding, user, &error), world);
+            }
             Input::Unclear { domain, identity, why } => self.note_unclear((domain, identity), why),
             Input::Renamed { from, to } => self.renamed(now, &from, &to, world),
             Input::Vanished { domain, identity } => self.vanished(now, (domain, identity), world),
@@ -242,7 +244,8 @@ impl Service {
     /// Checks that the budgets allow the caller to change a reservation to the new terms. A change
     /// counts against the budget of the owner. If the caller is not the owner, it also counts
     /// against the caller's budget. That budget covers the caller's own reservations, reservations
-    /// for its VMs, and reservations that it raised for other owners.
+    /// for its VMs, and reservations that it raised for other owners. If the caller makes the
+    /// reservation last longer, or drops its hard limit, the whole reservation counts.
     ///
     /// # Errors
     /// If one of the budgets would be exceeded.
@@ -253,7 +256,10 @@ impl Service {
         terms: Terms,
     ) -> Result<(), Refusal> {
         self.afford(before.owner, &before.name, terms)?;
-        self.afford_for_other(asked, before, (Some(before.terms), terms))
+        let raises = self.raises.of(before);
+        let is_counted = raises.iter().any(|it| it.by == asked.principal && it.from.is_none());
+        let known = if is_counted { Some(before.terms) } else { raised_from(before.terms, terms) };
+        self.afford_for_other(asked, before, (known, terms))
     }
 
     /// Checks that the caller's own budget allows `terms` for a reservation of another owner.
@@ -304,9 +310,10 @@ impl Service {
     fn note_raise(&mut self, asked: &ClientRequest, before: &Row, terms: Terms) {
         let book = &self.book;
         self.raises.retain(|name| book.row(name).is_some());
-        let is_more = !terms.is_within(before.terms);
+        let is_more = is_raise(before.terms, terms);
         if is_more && !asked.is_in_charge_of(before) {
-            self.raises.note(asked.principal, before, (Some(before.terms), terms));
+            let from = raised_from(before.terms, terms);
+            self.raises.note(asked.principal, before, (from, terms));
         } else {
             let approved = is_more && asked.role == Some(Role::Administrator);
             self.raises.drop_ended(before, terms, approved);

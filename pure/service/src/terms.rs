@@ -120,6 +120,15 @@ impl Terms {
     /// makes.
     pub const LONGEST_RUN: Span = Span::from_secs(1);
 
+    /// Longest period that is enforced without a division, unless the parts of its slice would be
+    /// shorter than [`Terms::LEAST_PART`]. Reservations whose periods begin together then occupy a
+    /// CPU for less than a second without a break, if a tenth of the CPU is never reserved.
+    pub const LONGEST_PART: Span = Span::from_ms(100);
+
+    /// Shortest part of a slice into which a period of at most a second is divided. With shorter
+    /// parts, dispatching would take too much of the CPU time.
+    pub const LEAST_PART: Span = Span::from_ms(1);
+
     /// Maximum number of vCPUs of a VM.
     pub const MOST_VCPUS: u16 = 512;
 
@@ -153,12 +162,15 @@ impl Terms {
         self.each.slice() > Terms::LONGEST_RUN
     }
 
-    /// Returns the terms that are enforced. They have the same share, in periods of at most a
-    /// second. So the part of the CPU that is never reserved is available in each second. A slice
-    /// that [runs long](Terms::runs_long) is enforced as it is.
+    /// Returns the terms that are enforced. They have the same share, in periods of at most
+    /// [`Terms::LONGEST_PART`]. So the part of the CPU that is never reserved is available in each
+    /// second, even if the periods of several reservations begin together. A slice that
+    /// [runs long](Terms::runs_long) is enforced as it is.
     ///
-    /// If the part in each second would be shorter than [`Terms::LEAST`], the slice is divided into
-    /// fewer parts of at least that length. Their periods are then longer than a second.
+    /// If the parts would be shorter than [`Terms::LEAST_PART`], the slice is divided into fewer
+    /// parts of at least that length, but still so that their periods are at most a second. If the
+    /// part in each second would be shorter than [`Terms::LEAST`], the parts have at least that
+    /// length, and periods of more than a second.
     ///
     /// The period is divided into equal parts, to the nanosecond. If no suitable number of parts
     /// divides it evenly, each part is shorter by less than one nanosecond.
@@ -168,6 +180,8 @@ impl Terms {
         // More parts than this would be shorter than the shortest slice.
         let most = slice.ns() / Terms::LEAST.ns();
         let least = period.ns().div_ceil(Terms::LONGEST_RUN.ns()).min(most);
+        let wanted = period.ns().div_ceil(Terms::LONGEST_PART.ns());
+        let least = least.max(wanted.min(slice.ns() / Terms::LEAST_PART.ns()));
         if least <= 1 || self.runs_long() {
             return self;
         }
@@ -278,6 +292,13 @@ impl Terms {
     #[must_use]
     pub const fn vcpus(self) -> u16 {
         self.vcpus
+    }
+
+    /// Returns true if these terms give more than `other` beyond its share: they end later, or they
+    /// have no hard limit although `other` has one.
+    pub(crate) fn outlasts(self, other: Terms) -> bool {
+        let ends = other.until.is_some_and(|end| self.until.is_none_or(|until| until > end));
+        ends || other.exact && !self.exact
     }
 
     /// Returns true if these terms need no more capacity than `other`. This holds if their share is
@@ -523,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_with_period_of_many_seconds_is_enforced_each_second() {
+    fn reservation_with_long_period_is_enforced_in_short_parts() {
         let terms = |slice: Span, period: Span| {
             let each = Reservation::new(slice, period).unwrap();
             Terms::new(each, true, 2).unwrap()
@@ -534,9 +555,15 @@ mod tests {
             (each.slice(), each.period())
         };
         assert_eq!(enforced(ms(2), ms(10)), (ms(2), ms(10)));
-        assert_eq!(enforced(ms(900), ms(1_000)), (ms(900), ms(1_000)));
-        assert_eq!(enforced(ms(1_000), ms(10_000)), (ms(100), ms(1_000)));
-        assert_eq!(enforced(ms(900), ms(1_500)), (ms(450), ms(750)));
+        assert_eq!(enforced(ms(90), ms(100)), (ms(90), ms(100)));
+        assert_eq!(enforced(ms(900), ms(1_000)), (ms(90), ms(100)));
+        assert_eq!(enforced(ms(1_000), ms(10_000)), (ms(10), ms(100)));
+        assert_eq!(enforced(ms(900), ms(1_500)), (ms(60), ms(100)));
+        // The parts of a small slice are not shorter than 1 ms because of this.
+        assert_eq!(enforced(ms(2), ms(1_000)), (ms(1), ms(500)));
+        let us = Span::from_us;
+        assert_eq!(enforced(us(500), ms(1_000)), (us(500), ms(1_000)));
+        assert_eq!(enforced(us(500), ms(2_000)), (us(250), ms(1_000)));
         // Only an administrator can reserve a slice that is this long. It is enforced without a
         // division.
         assert_eq!(enforced(ms(1_001), ms(10_000)), (ms(1_001), ms(10_000)));
@@ -550,9 +577,35 @@ mod tests {
         assert_eq!(enforced(ms(1_000), week), (Span::from_us(50), week / 20_000));
         // A prime number of nanoseconds cannot be divided evenly.
         let (slice, period) = enforced(ms(500), Span::from_ns(5_000_000_029));
-        assert!(period <= ms(1_000) && slice <= ms(100), "{slice} {period}");
+        assert!(period <= ms(100) && slice <= ms(10), "{slice} {period}");
         assert!(slice.ns() * 10 + 20 > period.ns());
         let phased = terms(ms(1_000), ms(10_000)).with_phase(Some(ms(3_250))).unwrap();
-        assert_eq!(phased.in_each_second().phase(), Some(ms(250)));
+        assert_eq!(phased.in_each_second().phase(), Some(ms(50)));
+    }
+
+    /// Five reservations of 17.9 % of a CPU each. If their periods begin together and all of them
+    /// use their slices, the CPU has no break until all slices that have begun are used.
+    #[test]
+    fn five_reservations_beginning_together_leave_the_cpu_within_a_second() {
+        let terms =
+            [(107_400, 600), (125_300, 700), (143_200, 800), (161_100, 900), (179_000, 1_000)];
+        let terms = terms.map(|(slice_us, period_ms)| {
+            Terms::new(each(slice_us, period_ms * 1_000), true, 1).unwrap()
+        });
+        let busy = |terms: &[Terms]| {
+            let (mut end, mut work) = (0_u64, 1_u64);
+            while end < work {
+                end = work;
+                let used = |terms: &Terms| {
+                    let each = terms.each();
+                    end.div_ceil(each.period().ns()) * each.slice().ns()
+                };
+                work = terms.iter().map(used).sum();
+            }
+            Span::from_ns(end)
+        };
+        assert!(busy(&terms) > Span::from_secs(2), "{}", busy(&terms));
+        let enforced = terms.map(Terms::in_each_second);
+        assert!(busy(&enforced) <= Span::from_ms(900), "{}", busy(&enforced));
     }
 }

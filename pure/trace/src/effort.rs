@@ -24,7 +24,7 @@ const STEPS_OF_ENTRY: u64 = 10_000;
 const LONGEST: Span = Span::from_secs(365 * 24 * 3600);
 
 /// Latest time that a record may have: 100 years after the start of the trace.
-const LATEST: Time = Time::from_ns(100 * LONGEST.ns());
+pub(crate) const LATEST: Time = Time::from_ns(100 * LONGEST.ns());
 
 /// Largest sum of the durations of all records, together with all steps back in time: 400 years.
 const LONGEST_SUM: Span = Span::from_ns(400 * LONGEST.ns());

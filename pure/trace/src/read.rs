@@ -11,6 +11,7 @@ use slackline_units::{ClientId, CpuId, CpuSet, DomId, Entitlement, Span, TaskId,
 use slackline_units::{Pending, Task, Tasks, Urgency, VcpuHint};
 use thiserror::Error;
 
+use crate::effort::LATEST;
 use crate::encode::{CHECKSUM_START, END, LIMITED, LONGEST_TEXT, REFUSED, checksum, tag};
 use crate::exchange::{CpuUse, Exchange, Fact, KeptFact, Order, Outcome};
 use crate::header::Header;
@@ -331,7 +332,7 @@ impl<R: Read> Reader<R> {
             }
             tag::ALARM_OFF => Exchange::AlarmSet { cpu: self.cpu()?, alarm: None },
             tag::DECLINED => Exchange::Declined,
-            _ => Exchange::Reported { now: self.time()?, fact: self.read_fact(tag)? },
+            _ => Exchange::Reported { now: self.time_of_event()?, fact: self.read_fact(tag)? },
         })
     }
 
@@ -577,6 +578,13 @@ impl<R: Read> Reader<R> {
     fn time(&mut self) -> Part<Time> {
         self.last = self.after(self.last)?;
         Ok(self.last)
+    }
+
+    /// Reads the time of an event that was reported to a policy. In a replay, a policy adds its
+    /// periods to the time, and the sums must not overflow.
+    fn time_of_event(&mut self) -> Part<Time> {
+        let at = self.time()?;
+        (at <= LATEST).then_some(at).ok_or(Damage::Damaged)
     }
 
     fn after(&mut self, at: Time) -> Part<Time> {

@@ -451,6 +451,19 @@ fn recording_with_a_changed_byte_before_a_checkpoint_is_refused() {
     assert!(matches!(read(&file), Err(ReadError::Damaged { entries: 1 })));
 }
 
+/// A policy that replays an event adds its periods to the time of the event.
+#[test]
+fn event_with_a_time_of_centuries_is_refused_as_damaged() {
+    let reported = |ns| Entry::Exchange(Exchange::Reported { now: at(ns), fact: Fact::Settled });
+    let century = 100 * 31_536_000_000_000_000;
+    assert!(read(&written(&[reported(century)])).is_ok());
+    for ns in [century + 1, u64::MAX] {
+        let told = [reported(1), reported(ns)];
+        let refused = read(&written(&told));
+        assert!(matches!(refused, Err(ReadError::Damaged { entries: 1 })), "{refused:?}");
+    }
+}
+
 #[test]
 fn trace_with_an_unknown_host_thread_number_is_refused() {
     let thread = HostThread { id: HostThreadId::new(1), ..host_thread(1) };

@@ -181,7 +181,8 @@ impl ManagedHost {
         let demand = of.demand.iter().map(|&(ns, count)| (Span::from_ns(ns), count));
         Ok(VmRound {
             name: it.name.parse().map_err(|why| bad(format!("the name `{}` {why}", it.name)))?,
-            period: it.period.0,
+            // A long period is enforced in parts, and the recording has the parts as periods.
+            period: Span::from_ns(of.period_ns),
             share: each.map_err(|error| bad(error.to_string()))?.share(),
             floor: goals.floor,
             ceiling: goals.ceiling,
@@ -254,8 +255,8 @@ impl DaemonPredictor<'_> {
                     vm.name
                 ));
             }
-            let now = reservations[nth].slice.0;
-            let slice = if share == vm.share { now } else { slice_of(share, vm.period) };
+            let (now, period) = (reservations[nth].slice.0, reservations[nth].period.0);
+            let slice = if share == vm.share { now } else { slice_of(share, period) };
             slices.push((vm.name.as_str(), slice));
         }
         match self.host.ask(&slices, false) {

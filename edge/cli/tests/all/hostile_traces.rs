@@ -5,8 +5,8 @@ use std::fs::File;
 use std::process::Command;
 
 use slackline_trace::{
-    Entry, Header, HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, VcpuName,
-    WakeMark, Writer,
+    Entry, Exchange, Fact, Header, HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd,
+    Record, VcpuName, WakeMark, Writer,
 };
 use slackline_units::{CpuId, DomId, Enforcement, Reservation, Span, Time, VcpuId};
 
@@ -180,6 +180,13 @@ fn traces_with_1000_small_vms_are_compared_quickly() {
         }
     }
     run(&place(1, &entries), &["diff", "t", "t"]).ended_with(0).shows("vm999");
+}
+
+#[test]
+fn replay_refuses_trace_with_an_event_after_centuries() {
+    let reported = |now| Entry::Exchange(Exchange::Reported { now, fact: Fact::Settled });
+    let place = place(1, &[reported(at(0)), reported(Time::NEVER)]);
+    run(&place, &["replay", "t"]).refused(2).says("the trace is damaged after 1 entries");
 }
 
 #[test]

@@ -74,18 +74,24 @@ impl Access {
     }
 
     /// Returns one line for each group member that [`migrate`](Access::migrate) would make a
-    /// tenant, with the rights that the member would lose. `owners` has the owner of each
-    /// reservation.
+    /// tenant, with the rights that the member would lose. If there are more than [`MOST_LINES`],
+    /// the last line has the number of the others. `owners` has the owner of each reservation.
     pub(super) fn would_lose(
         &self,
         members: &[(String, Option<u32>)],
         owners: &[Principal],
+        now: SystemTime,
     ) -> Vec<String> {
         if self.has_tenants {
             return Vec::new();
         }
-        let is_granted = |uid: u32| uid == 0 || self.granted.contains_key(&Principal::User(uid));
+        let is_granted = |uid: u32| {
+            let said = self.granted.get(&Principal::User(uid));
+            uid == 0 || said.is_some_and(|said| is_valid(said, now))
+        };
         let members = members.iter().filter(|(_, uid)| !uid.is_some_and(is_granted));
+        let members: Vec<&(String, Option<u32>)> = members.collect();
+        let more = members.len().saturating_sub(MOST_LINES);
         let line = |(name, uid): &(String, Option<u32>)| {
             let own = uid.map(Principal::User);
             let others = owners.iter().filter(|owner| Some(**owner) != own).count();
@@ -96,7 +102,9 @@ impl Access {
                  of other owners"
             )
         };
-        members.take(MOST_LINES).map(line).collect()
+        let lines = members.into_iter().take(MOST_LINES).map(line);
+        let rest = (more > 0).then(|| format!("{more} more operators would become tenants"));
+        lines.chain(rest).collect()
     }
 
     /// Replaces the ids of the groups that give permissions.
@@ -108,7 +116,7 @@ impl Access {
     /// permission. A grant to a user of this host overrides the user's groups until the grant
     /// expires. Root always has all permissions, since root could edit the ledger anyway.
     pub(super) fn rights(&self, who: &CallerIdentity, now: SystemTime) -> Option<Rights> {
-        let counts = |said: &&AccessGrant| said.expires.is_none_or(|expires| now < expires);
+        let counts = |said: &&AccessGrant| is_valid(said, now);
         let of = |said: &AccessGrant| Rights {
             principal: said.principal,
             role: said.role,
@@ -241,6 +249,11 @@ impl Access {
             }
         }
     }
+}
+
+/// Returns true if a grant has not expired.
+fn is_valid(granted: &AccessGrant, now: SystemTime) -> bool {
+    granted.expires.is_none_or(|expires| now < expires)
 }
 
 /// Parses a principal: a user number, or the name of a remote client.
@@ -385,7 +398,7 @@ mod tests {
         assert_eq!(role(&access, 1000, 990), Some(Role::Operator));
         let members = [("ann".to_owned(), Some(1000)), ("bob".to_owned(), Some(1001))];
         let owners = [Principal::User(0), Principal::User(1000)];
-        let lines = access.would_lose(&members, &owners);
+        let lines = access.would_lose(&members, &owners, now);
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(
             lines[0].starts_with("ann ")
@@ -401,7 +414,23 @@ mod tests {
         );
         assert_eq!(role(&access, 1000, 991), Some(Role::Administrator));
         assert_eq!(role(&access, 0, 990), Some(Role::Administrator));
-        assert!(access.would_lose(&members, &owners).is_empty());
+        assert!(access.would_lose(&members, &owners, now).is_empty());
+    }
+
+    #[test]
+    fn expired_grants_and_operators_beyond_twenty_are_reported_before_migration() {
+        let mut access = Access::new(PEOPLE, Vec::new(), false);
+        let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        added(&mut access, "1000", grant(slackline_control::Role::Viewer, Some(2)), now);
+        let ann = [("ann".to_owned(), Some(1000))];
+        assert!(access.would_lose(&ann, &[], now).is_empty());
+        let later = now + Duration::from_secs(2 * 24 * 3600);
+        assert_eq!(access.would_lose(&ann, &[], later).len(), 1, "the grant has expired");
+        let many: Vec<(String, Option<u32>)> =
+            (2_000..2_023).map(|uid| (format!("user-{uid}"), Some(uid))).collect();
+        let lines = access.would_lose(&many, &[], now);
+        assert_eq!(lines.len(), 21);
+        assert_eq!(lines[20], "3 more operators would become tenants");
     }
 
     #[test]

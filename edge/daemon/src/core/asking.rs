@@ -90,9 +90,9 @@ impl Core {
     pub(super) fn hear_scout(&mut self) {
         for seen in self.host.scout.seen() {
             match seen {
-                ScoutFinding::Here(binding, found) => {
+                ScoutFinding::Here(binding, user, found) => {
                     self.host.keep_found(Some(&binding), found);
-                    self.step(Input::Appeared { binding });
+                    self.step(Input::Appeared { binding, user });
                 }
                 ScoutFinding::Renamed(from, found) => {
                     let to = found.machine.binding.clone();
@@ -105,8 +105,8 @@ impl Core {
                     }
                     self.step(Input::Suspended { domain, identity, what });
                 }
-                ScoutFinding::NotFound(binding, error) => {
-                    self.step(Input::NotFound { binding, error });
+                ScoutFinding::NotFound(binding, user, error) => {
+                    self.step(Input::NotFound { binding, user, error });
                 }
                 ScoutFinding::Unclear(domain, identity, why) => {
                     self.step(Input::Unclear { domain, identity, why });

@@ -84,7 +84,9 @@ pub(super) type Own = Option<BTreeSet<String>>;
 /// Query of a client that the flight recorder answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Question {
-    Why(String),
+    /// Causes of the waiting time (culprits) of the VM with this name. With a time of the session,
+    /// nothing from before that time counts.
+    Why(String, Option<Time>),
     /// Causes of the waiting time (culprits) in the recording of a saved incident, by its number.
     Incident(u64),
     Incidents,
@@ -289,7 +291,7 @@ impl FlightThread {
                     self.end_piece();
                 }
                 let answer = match question {
-                    Question::Why(name) => self.why(&name, own.as_ref()),
+                    Question::Why(name, since) => self.why((&name, since), own.as_ref()),
                     Question::Incident(id) => self.incidents.why(id, own.as_ref()),
                     Question::Incidents => Ok(Answer::Incidents(self.listed(own.as_ref()))),
                     Question::Record(since) => self.record(since),
@@ -459,9 +461,15 @@ impl FlightThread {
         ended.into_iter().map(save).collect()
     }
 
-    fn why(&self, name: &str, own: Option<&BTreeSet<String>>) -> Result<Answer, Problem> {
+    fn why(
+        &self,
+        (name, since): (&str, Option<Time>),
+        own: Option<&BTreeSet<String>>,
+    ) -> Result<Answer, Problem> {
         let mut why = CulpritFinder::new(name);
-        let read = self.ring.replay(Time::START, &mut why);
+        // A piece that ends after `since` can begin before it.
+        let from = since.map_or(Time::START, |since| since + PIECE * 2);
+        let read = self.ring.replay(from, &mut why);
         let damaged =
             |error| Problem::new(Kind::Bug, format!("cannot read recorded events: {error}"));
         read.map_err(damaged)?;

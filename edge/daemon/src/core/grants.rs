@@ -1,5 +1,7 @@
 //! Changes to grants. A client requests them, the ledger writes them, and then they are applied.
 
+use std::time::SystemTime;
+
 use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
 use slackline_linux::with_causes;
@@ -92,5 +94,6 @@ pub(super) fn report_rights_lost_by_migration(
 ) {
     let owners: Vec<Principal> = loaded.rows.iter().map(|row| row.owner).collect();
     let members = members().unwrap_or_default();
-    access.would_lose(&members, &owners).iter().for_each(|line| tell(line));
+    let lines = access.would_lose(&members, &owners, SystemTime::now());
+    lines.iter().for_each(|line| tell(line));
 }

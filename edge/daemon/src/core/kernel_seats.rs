@@ -394,8 +394,8 @@ mod tests {
         };
         let second = Terms::new(each(1_000, 4_000), true, 1).expect("valid terms");
         let Demand::Time(enforced, Bound::Exact) = exact(second) else { panic!("a hard limit") };
-        assert_eq!(enforced, each(250, 1_000));
-        assert_eq!(in_each_second(second, each(400, 4_000)), each(100, 1_000));
+        assert_eq!(enforced, each(25, 100));
+        assert_eq!(in_each_second(second, each(400, 4_000)), each(10, 100));
         let short = Terms::new(each(2, 10), true, 1).expect("valid terms");
         assert_eq!(in_each_second(short, each(1, 10)), each(1, 10));
     }

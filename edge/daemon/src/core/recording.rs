@@ -58,7 +58,7 @@ impl Host {
     /// tenant, who may see only the tenant's own VMs.
     pub(super) fn ask_flight(
         &mut self,
-        ((ticket, principal), question): ((Ticket, Principal), Question),
+        ((ticket, principal), mut question): ((Ticket, Principal), Question),
         tenant: Option<Principal>,
         service: &Service,
     ) {
@@ -67,7 +67,10 @@ impl Host {
             let own = rows.filter(|row| row.owner == tenant);
             own.map(|row| row.name.to_string()).collect::<BTreeSet<String>>()
         });
-        if let Question::Why(name) = &question {
+        if let Question::Why(name, since) = &mut question {
+            let name = &*name;
+            // An earlier reservation of this name can have belonged to another user.
+            *since = self.scheduler.begun(name).filter(|_| own.is_some());
             let is_there = match &own {
                 Some(own) => own.contains(name),
                 None => service.listed().any(|(_, listed)| listed.row.name.as_str() == name),

@@ -4,6 +4,7 @@
 use std::io;
 use std::path::Path;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
     clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
@@ -66,9 +67,28 @@ pub(super) fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
     }
 }
 
+/// Raises the number of descriptors that this process may open to its hard limit. The session holds
+/// two descriptors of each thread in a process tree that it schedules, and a user can start many
+/// threads.
+pub(super) fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // If the limit cannot be raised, the present one is used.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn core_may_open_as_many_descriptors_as_its_hard_limit_allows() {
+        let limit = || getrlimit(Resource::Nofile);
+        let Some(most) = limit().maximum else { return };
+        let low = Rlimit { current: Some(most.min(900)), ..limit() };
+        setrlimit(Resource::Nofile, low).unwrap();
+        raise_descriptors();
+        assert_eq!(limit().current, Some(most));
+    }
 
     #[test]
     fn daemon_refuses_to_start_with_fewer_than_128_file_descriptors() {

@@ -123,7 +123,7 @@ impl AwaitedVm {
             // The reservation of a process ends with the process.
             absent.is_gone() || matches!(error, LookError::Unclear { .. })
         };
-        is_told.then(|| ScoutFinding::NotFound(self.row.binding.clone(), error))
+        is_told.then(|| ScoutFinding::NotFound(self.row.binding.clone(), self.row.user, error))
     }
 
     /// Returns the libvirt domain that was scheduled last, if it now runs under another name.
@@ -159,12 +159,13 @@ pub(super) struct ReservedVm {
 
 /// A result that the scout reports. The scout is the thread that looks for VMs.
 pub(super) enum ScoutFinding {
-    /// A VM that a reservation waits for exists.
-    Here(Binding, FoundMachine),
+    /// A VM exists that a reservation for this user waits for.
+    Here(Binding, u32, FoundMachine),
     /// An awaited libvirt domain exists under another name.
     Renamed(Binding, FoundMachine),
-    /// An awaited VM cannot be scheduled, for another reason than before.
-    NotFound(Binding, LookError),
+    /// A VM that a reservation for this user waits for cannot be scheduled, for another reason than
+    /// before.
+    NotFound(Binding, u32, LookError),
     /// Reason why the vCPUs of a VM with a reservation cannot be told apart any more. `None` if
     /// they can be again.
     Unclear(DomId, Identity, Option<String>),
@@ -338,7 +339,7 @@ fn look_around(waiting: &[AwaitedVm], held: &[ReservedVm], tell: &(impl Fn(Scout
     for one in waiting {
         let (binding, user) = (&one.row.binding, one.row.user);
         match around.find(binding, Some(user)) {
-            Ok(found) => tell(ScoutFinding::Here(binding.clone(), found)),
+            Ok(found) => tell(ScoutFinding::Here(binding.clone(), user, found)),
             Err(Absent::NotAsked { .. }) => {
                 unasked.entry(user).or_default().push(UnaskedVm::Awaited(one));
             }
@@ -401,10 +402,13 @@ fn check_vcpus<'a>(held: &'a ReservedVm, tell: &impl Fn(ScoutFinding)) -> Option
 impl UnaskedVm<'_> {
     fn ask(&self, around: &Around) -> Option<ScoutFinding> {
         match self {
-            UnaskedVm::Awaited(one) => match around.ask(&one.row.binding, Some(one.row.user)) {
-                Ok(found) => Some(ScoutFinding::Here(one.row.binding.clone(), found)),
-                Err(absent) => one.not_found(&absent),
-            },
+            UnaskedVm::Awaited(one) => {
+                let (binding, user) = (&one.row.binding, one.row.user);
+                match around.ask(binding, user) {
+                    Ok(found) => Some(ScoutFinding::Here(binding.clone(), user, found)),
+                    Err(absent) => one.not_found(&absent),
+                }
+            }
             UnaskedVm::Reserved(held, number) => {
                 let found = find_of(number, None).ok()?;
                 let is_it = found.machine.identity == held.machine.identity;
@@ -543,7 +547,7 @@ mod tests {
         let several =
             || Absent::Several { binding: binding.clone(), first: tid(7), second: tid(8) };
         let waits = awaited("qemu:web", Some(Reason::Absent(binding.clone())));
-        let Some(ScoutFinding::NotFound(_, error)) = waits.not_found(&several()) else {
+        let Some(ScoutFinding::NotFound(.., error)) = waits.not_found(&several()) else {
             panic!("two VMs with the name are not reported")
         };
         let known = awaited("qemu:web", Some(Reason::not_found(&waits.row, &error)));
@@ -610,6 +614,35 @@ mod tests {
         let mode = Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
         assert_eq!(notes_of(&inside, "pipe"), None);
+    }
+
+    #[test]
+    fn discovery_pass_never_asks_monitor_of_another_user() {
+        let name = format!("not-asked-{}", std::process::id());
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("qmp");
+        let listener = UnixListener::bind(&socket).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let option = format!("unix:{},server=on", socket.display());
+        let mut qemu = Command::new("sh");
+        let arguments = ["-c", "echo @; read line", "-name", &name, "-qmp", &option];
+        qemu.arg0("qemu-system-x86_64").args(arguments);
+        let mut qemu = qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        qemu.stdout.as_mut().unwrap().read_exact(&mut [0; 2]).unwrap();
+        // The reservation is for VMs of uid 64, and the VM belongs to the user of this test.
+        let awaited = awaited(&format!("qemu:{name}"), Some(Reason::Unavailable("old".into())));
+        let own = rustix::process::getuid().as_raw();
+        assert!(own != awaited.row.user);
+        let found = std::sync::Mutex::new(Vec::new());
+        look_around(&[awaited], &[], &|seen| found.lock().unwrap().push(seen));
+        qemu.kill().unwrap();
+        qemu.wait().unwrap();
+        let found = found.into_inner().unwrap();
+        let [ScoutFinding::NotFound(_, 64, error)] = &found[..] else {
+            panic!("{} findings", found.len())
+        };
+        assert_eq!(*error, LookError::NotYours(own));
+        assert!(listener.accept().is_err(), "the monitor has no connection");
     }
 
     #[test]

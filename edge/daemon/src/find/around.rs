@@ -63,13 +63,15 @@ impl Around {
         self.find_asking(binding, user, Asks::Nobody)
     }
 
-    /// Finds a machine as [`find`](Around::find) does, and asks its monitor if needed, which can
-    /// take two seconds.
+    /// Finds a machine for a reservation as [`find`](Around::find) does, and asks its monitor if
+    /// needed, which can take two seconds. Only monitors of `user` are asked, because a monitor
+    /// serves one client at a time. A reservation for root may get VMs of any user.
     ///
     /// # Errors
-    /// As for [`find_of`](super::find_of).
-    pub(crate) fn ask(&self, binding: &Binding, user: Option<u32>) -> Result<FoundMachine, Absent> {
-        self.find_asking(binding, user, Asks::Monitors)
+    /// As for [`find_for`](super::find_for).
+    pub(crate) fn ask(&self, binding: &Binding, user: u32) -> Result<FoundMachine, Absent> {
+        let may_ask = |owner| owner == user || user == 0;
+        self.find_asking(binding, Some(user), Asks::MonitorsOf(&may_ask))
     }
 
     fn find_asking(

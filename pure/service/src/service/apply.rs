@@ -18,6 +18,7 @@ use crate::input::ClientRequest;
 use crate::machine::WorldError;
 use crate::name::Name;
 use crate::principal::{Role, Verb};
+use crate::raise::{is_raise, raised_from};
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::row::{Reason, Row};
@@ -25,7 +26,7 @@ use crate::terms::{Terms, TermsChange, TermsError};
 use crate::world::World;
 
 use super::postponed::{List, Purpose};
-use super::reserve::{check_end, check_run, join, new_terms, refusal};
+use super::reserve::{check_end, check_name, check_run, join, new_terms, refusal};
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 /// Maximum number of reservations in one list.
@@ -270,11 +271,12 @@ impl Service {
                 format!("a list cannot reserve for {binding}: a process id ends with its process");
             return Err(Refusal::Unkeepable(says));
         }
-        self.check_free(&binding, None)?;
+        check_name(asked, name)?;
         let user = user.unwrap_or(asked.usual_user());
         if !asked.may_have(user) {
             return Err(Refusal::NotYours { binding, user, principal: asked.principal });
         }
+        self.check_free(&binding, (asked.principal, user), None)?;
         let vcpus = vcpus.ok_or_else(|| Refusal::VcpusUnknown { what: binding.clone() })?;
         let terms = new_terms(target, *amount, vcpus)?;
         check_run(asked, None, terms)?;
@@ -324,8 +326,9 @@ impl Service {
                 self.check_vcpus(asked, &before.name, *terms)?;
                 self.enforce(&before.name, *terms, world)?;
                 // The raise counts for the next steps of the list.
-                if !asked.is_in_charge_of(before) && !terms.is_within(before.terms) {
-                    self.raises.note(asked.principal, before, (Some(before.terms), *terms));
+                if !asked.is_in_charge_of(before) && is_raise(before.terms, *terms) {
+                    let from = raised_from(before.terms, *terms);
+                    self.raises.note(asked.principal, before, (from, *terms));
                 }
                 Ok(Some(Undo::Change(Box::new(before.clone()))))
             }

@@ -170,9 +170,9 @@ impl Service {
             match entry.lease.take() {
                 Some(Lease::Ends(_)) => self.let_go(now, &name, world),
                 _ => {
-                    let binding = entry.row.binding.clone();
+                    let (binding, user) = (entry.row.binding.clone(), entry.row.user);
                     entry.standing = Standing::Promised(Reason::Absent(binding.clone()));
-                    self.appeared(now, &binding, world);
+                    self.appeared(now, (&binding, user), world);
                 }
             }
         }

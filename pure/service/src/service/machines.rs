@@ -16,10 +16,15 @@ use super::reserve::{join, refusal};
 use super::{ChangeOrigin, DoneChange, Service, TRY_AGAIN};
 
 impl Service {
-    /// Handles a VM that may have started: schedules it for the reservations that wait for it.
-    pub(super) fn appeared(&mut self, now: Time, binding: &Binding, world: &mut impl World) {
-        let waits =
-            |entry: &Entry| entry.is_waiting() && !entry.is_out() && entry.row.binding == *binding;
+    /// Handles a VM that may have started: schedules it for the reservations for VMs of `user` that
+    /// wait for it. A reservation for another user can have the same binding and mean another VM.
+    pub(super) fn appeared(
+        &mut self,
+        now: Time,
+        (binding, user): (&Binding, u32),
+        world: &mut impl World,
+    ) {
+        let waits = |entry: &Entry| !entry.is_out() && entry.waits_for(binding, user);
         for name in self.book.oldest(waits) {
             let Some(row) = self.book.row(&name).cloned() else { continue };
             let found = world.look(binding, row.user);
@@ -40,16 +45,15 @@ impl Service {
         }
     }
 
-    /// Handles a VM that cannot be scheduled for the reservations that wait for it. The reason why
-    /// they wait is replaced, because an earlier reason may no longer apply.
+    /// Handles a VM that cannot be scheduled for the reservations for VMs of `user` that wait for
+    /// it. The reason why they wait is replaced, because an earlier reason may no longer apply.
     pub(super) fn not_found(
         &mut self,
         now: Time,
-        (binding, error): (&Binding, &LookError),
+        (binding, user, error): (&Binding, u32, &LookError),
         world: &mut impl World,
     ) {
-        let waits = |entry: &Entry| entry.is_waiting() && entry.row.binding == *binding;
-        for name in self.book.oldest(waits) {
+        for name in self.book.oldest(|entry| entry.waits_for(binding, user)) {
             let found = Err(error.clone());
             if self.ends(now, (&name, &found), world) {
                 continue;

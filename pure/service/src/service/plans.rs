@@ -201,7 +201,7 @@ impl Service {
                     let says = format!("cannot reserve for {binding} again after its release");
                     return Err(Refusal::Unkeepable(says));
                 }
-                self.check_free(&before.binding, None)?;
+                self.check_free(&before.binding, (before.owner, before.user), None)?;
                 let row = Row { identity: None, gang: None, paused: false, ..before.clone() };
                 Ok(Some(Step::Create { row }))
             }
@@ -416,7 +416,7 @@ impl Service {
                 if let Some(row) = self.book.row(&after.name) {
                     return Err(Refusal::Exists { name: row.name.clone(), is: row.to_string() });
                 }
-                self.check_free(&after.binding, None)?;
+                self.check_free(&after.binding, (after.owner, after.user), None)?;
                 Ok(Some(Step::Create { row: after.clone() }))
             }
             (None, None) => Ok(None),

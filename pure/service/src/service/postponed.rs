@@ -210,7 +210,7 @@ impl Service {
             | Input::Meddled { domain, .. }
             | Input::Contested { domain, .. }
             | Input::Settled { domain, .. } => has_domain(*domain),
-            Input::Appeared { binding } | Input::NotFound { binding, .. } => {
+            Input::Appeared { binding, .. } | Input::NotFound { binding, .. } => {
                 list.list.steps.iter().any(|step| step.row().binding == *binding)
             }
             Input::NotCommitted { .. } | Input::Renamed { .. } | Input::Access { .. } => true,

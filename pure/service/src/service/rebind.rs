@@ -53,7 +53,7 @@ impl Service {
         if !asked.is_in_charge_of(&before) {
             self.check_other_vm(asked, &before, (binding, machine.as_ref()))?;
         }
-        self.check_free_for(name, binding, machine.as_ref())?;
+        self.check_free_for(&Row { user, ..before.clone() }, binding, machine.as_ref())?;
         let identity = machine.as_ref().map(|machine| machine.identity);
         let mut row = Row { binding: binding.clone(), by_uuid: None, ..before.clone() };
         row.note_uuid(machine.as_ref());
@@ -96,15 +96,16 @@ impl Service {
         self.afford_for_other(asked, before, (known, before.terms))
     }
 
-    /// Checks that no other reservation has the VM or the binding.
+    /// Checks that no reservation beside `row` has the VM, or the binding that `row` gets.
     fn check_free_for(
         &self,
-        name: &Name,
+        row: &Row,
         binding: &Binding,
         machine: Option<&Machine>,
     ) -> Result<(), Refusal> {
-        let holder = machine.and_then(|machine| self.book.holder(machine.identity, Some(name)));
-        match holder.or_else(|| self.book.bound(binding)).filter(|by| *by != name) {
+        let beside = Some(&row.name);
+        let holder = machine.and_then(|machine| self.book.holder(machine.identity, beside));
+        match holder.or_else(|| self.book.bound(binding, (row.owner, row.user), beside)) {
             Some(by) => Err(Refusal::Taken { binding: binding.clone(), by: Some(by.clone()) }),
             None => Ok(()),
         }

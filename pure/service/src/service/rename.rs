@@ -23,14 +23,20 @@ impl Service {
         world: &mut impl World,
     ) {
         let are_names = [from, to].iter().all(|one| one.kind() == BindingKind::Libvirt);
-        // If another reservation has the new name, this reservation keeps the old one.
-        if !are_names || self.book.bound(to).is_some() {
+        if !are_names {
             return;
         }
-        let waits =
-            |entry: &Entry| entry.is_waiting() && !entry.is_out() && entry.row.binding == *from;
+        // Reservations of other users can have the same binding. The domain was never theirs.
+        let waits = |entry: &Entry| {
+            let is_from = entry.row.binding == *from && entry.row.by_uuid.is_some();
+            entry.is_waiting() && !entry.is_out() && is_from
+        };
         let Some(name) = self.book.oldest(waits).into_iter().next() else { return };
         let Some(before) = self.book.row(&name).cloned() else { return };
+        // If another reservation has the new name, this reservation keeps the old one.
+        if self.book.bound(to, (before.owner, before.user), Some(&name)).is_some() {
+            return;
+        }
         let Ok(machine) = world.look(to, before.user) else { return };
         let is_it = before.by_uuid.is_some()
             && machine.by_uuid == before.by_uuid

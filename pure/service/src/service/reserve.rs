@@ -49,6 +49,7 @@ impl Service {
             return Err(Refusal::Unkeepable("the request names no reservation".into()));
         };
         check_end(*until, now, world)?;
+        check_name(asked, name)?;
         let binding = match binding {
             Some(binding) => binding.clone(),
             None => named(name, world)?,
@@ -60,7 +61,7 @@ impl Service {
         let meant = user.unwrap_or(asked.usual_user());
         let machine = found(asked.principal, (&binding, meant), world)?;
         let user = whose(asked, (&binding, *user), machine.as_ref())?;
-        self.check_free(&binding, machine.as_ref())?;
+        self.check_free(&binding, (asked.principal, user), machine.as_ref())?;
         let there = machine.as_ref().and_then(|one| u16::try_from(one.vcpus.len()).ok());
         let unknown = || Refusal::VcpusUnknown { what: binding.clone() };
         let vcpus = vcpus.or(there.filter(|there| *there > 0)).ok_or_else(unknown)?;
@@ -105,7 +106,7 @@ impl Service {
         self.check_lent(name)?;
         if row.owner == asked.principal && is_promised(&asked.request, &row) {
             if self.book.get(name).is_some_and(Entry::is_waiting) && row.binding.lasts() {
-                self.appeared(now, &row.binding, world);
+                self.appeared(now, (&row.binding, row.user), world);
             }
             let row = self.book.row(name).cloned().unwrap_or(row);
             Ok(self.is_so(now, asked, row))
@@ -133,14 +134,16 @@ impl Service {
         check_vcpus((owner, asked.is_administrator()), others, change)
     }
 
-    /// Checks that no other reservation has the VM or the binding.
+    /// Checks that no other reservation has the VM, and that none with the owner or the user in
+    /// `new` has the binding.
     pub(super) fn check_free(
         &self,
         binding: &Binding,
+        new: (Principal, u32),
         machine: Option<&Machine>,
     ) -> Result<(), Refusal> {
         let holder = machine.and_then(|machine| self.book.holder(machine.identity, None));
-        match holder.or_else(|| self.book.bound(binding)) {
+        match holder.or_else(|| self.book.bound(binding, new, None)) {
             Some(by) => Err(Refusal::Taken { binding: binding.clone(), by: Some(by.clone()) }),
             None => Ok(()),
         }
@@ -199,6 +202,15 @@ pub(super) fn check_end(
     let Some(until) = until else { return Ok(()) };
     let now = WallTime::at(now, world.wall_ahead());
     if until > now { Ok(()) } else { Err(Refusal::EndPassed { until, now }) }
+}
+
+/// Checks that only an administrator makes a reservation whose name ends with [`Name::OF_LIBVIRT`].
+/// The libvirt hook takes such a name for a guest whose own name another user has taken.
+pub(super) fn check_name(asked: &ClientRequest, name: &Name) -> Result<(), Refusal> {
+    if name.as_str().ends_with(Name::OF_LIBVIRT) && !asked.is_administrator() {
+        return Err(Refusal::KeptName { name: name.clone() });
+    }
+    Ok(())
 }
 
 /// Checks that only an administrator reserves a slice longer than [`Terms::LONGEST_RUN`]. If the

@@ -40,12 +40,19 @@ fn waiting_reservation_shows_the_result_of_the_latest_look_up() {
         (several.clone(), (State::Waiting, Some(Reason::Unavailable(says)))),
         (LookError::Absent, absent),
     ] {
-        run.step(Input::NotFound { binding: binding("qemu:a"), error }).expect("no check fails");
+        run.step(Input::NotFound { binding: binding("qemu:a"), user: 0, error })
+            .expect("no check fails");
         assert_eq!(shown(&run), expected);
     }
+    // The result of a look-up for another user is about another VM.
+    let (of_other, user) = (several.clone(), 5001);
+    run.step(Input::NotFound { binding: binding("qemu:a"), user, error: of_other })
+        .expect("no check fails");
+    assert!(matches!(shown(&run), (State::Waiting, Some(Reason::Absent(_)))));
     // A report about a VM that was scheduled meanwhile is too late.
     let mut run = reserved(true);
-    run.step(Input::NotFound { binding: binding("qemu:a"), error: several }).expect("no check");
+    run.step(Input::NotFound { binding: binding("qemu:a"), user: 0, error: several })
+        .expect("no check");
     assert_eq!(shown(&run), (State::Active, None));
 }
 

@@ -167,7 +167,8 @@ fn other_changes_are_executed_after_the_wait_of_a_list() {
     assert_eq!(ask(&mut run, ROOT, reserve("c", 1), Span::ZERO), None);
     assert_eq!(listed(&run), named(&[("a", 2), ("b", 2)]));
     // An unrelated VM starts. This does not end the wait.
-    run.step(Input::Appeared { binding: "qemu:z".parse().expect("a binding") }).expect("holds");
+    let binding = "qemu:z".parse().expect("a binding");
+    run.step(Input::Appeared { binding, user: 5002 }).expect("holds");
     run.pass(Span::from_ms(12)).expect("no check fails");
     let replies = run.replies();
     assert!(replies.len() == 2 && replies.iter().all(|(_, reply)| reply.is_ok()), "{replies:?}");

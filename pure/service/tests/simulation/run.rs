@@ -216,11 +216,11 @@ impl Run {
                 Some(machine) => Input::Vcpus { domain, machine },
             })?;
         }
-        let waiting = self.service.waiting().map(|row| row.binding.clone());
+        let waiting = self.service.waiting().map(|row| (row.binding.clone(), row.user));
         let waiting: Vec<_> = waiting.collect();
-        for binding in waiting {
+        for (binding, user) in waiting {
             if !binding.lasts() || self.model.kernel.meant(&binding).is_some() {
-                self.step(Input::Appeared { binding })?;
+                self.step(Input::Appeared { binding, user })?;
             }
         }
         Ok(())

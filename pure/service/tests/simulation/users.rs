@@ -1,10 +1,11 @@
 //! Tests of the effects that users of one daemon can have on each other.
 
 use slackline_service::{
-    Amount, Answer, Budget, Principal, Raise, Refusal, Request, Role, WantedMechanism,
+    Amount, Answer, Budget, Principal, Raise, Refusal, Request, Role, State, WantedMechanism,
 };
-use slackline_units::{CpuShare, Reservation, Span};
+use slackline_units::{CpuShare, Reservation, Span, WallTime};
 
+use crate::kernel::DAEMON;
 use crate::requests::{ROOT, Who};
 use crate::run::Run;
 
@@ -351,4 +352,101 @@ fn number_of_recorded_increases_is_limited_except_for_administrators() {
     assert_eq!(ask(&mut run, operator(ALICE), rebind("b", "qemu:c")), Err(full));
     ask(&mut run, ROOT, change("b", ms(2, 100))).expect("root is not limited");
     ask(&mut run, operator(ALICE), change("b", ms(1, 100))).expect("less is always allowed");
+}
+
+/// Returns a request for a reservation of a tiny share for the VM `binding`.
+fn tiny(name: &str, binding: &str) -> Request {
+    let week = Span::from_secs(7 * 24 * 3600);
+    let mut request = reserve(name, each(Span::from_us(50), week), None);
+    if let Request::Reserve { binding: of, .. } = &mut request {
+        *of = Some(binding.parse().expect("a binding"));
+    }
+    request
+}
+
+#[test]
+fn waiting_reservation_of_one_user_never_blocks_vms_of_others() {
+    let mut run = Run::new(1, None, false);
+    let targets = vec![tiny("x", "libvirt:db"), tiny("y", "qemu:b")];
+    let list = Request::Apply { targets, prune: false, dry_run: false };
+    ask(&mut run, tenant(ALICE), list).expect("the VMs are not looked up");
+    run.model.kernel.start("b", 5002, 1);
+    ask(&mut run, tenant(BOB), tiny("b", "qemu:b")).expect("it is the VM of bob");
+    ask(&mut run, ROOT, tiny("db", "libvirt:db")).expect("root may");
+    run.model.kernel.start("db", DAEMON, 1);
+    run.tell().expect("no check fails");
+    let is_active = |run: &Run, name: &str| {
+        let mut all = run.service.listed().map(|(_, one)| one);
+        all.any(|one| one.row.name.as_str() == name && one.state == State::Active)
+    };
+    let active = |run: &Run| ["b", "db", "x", "y"].map(|name| is_active(run, name));
+    assert_eq!(active(&run), [true, true, false, false]);
+    run.die().expect("no check fails");
+    assert_eq!(active(&run), [true, true, false, false]);
+    // An owner still has one reservation for a VM, also while the VM does not run.
+    run.model.kernel.end("b");
+    run.model.kernel.end("db");
+    run.tell().expect("no check fails");
+    for (who, binding) in
+        [(tenant(ALICE), "libvirt:db"), (tenant(BOB), "qemu:b"), (ROOT, "libvirt:db")]
+    {
+        let refused = ask(&mut run, who, tiny("z", binding));
+        assert!(matches!(refused, Err(Refusal::Taken { .. })), "{refused:?}");
+    }
+}
+
+#[test]
+fn name_with_libvirt_ending_needs_an_administrator() {
+    let mut run = Run::new(1, None, false);
+    let list = |name| {
+        let targets = vec![tiny(name, "qemu:a")];
+        Request::Apply { targets, prune: false, dry_run: false }
+    };
+    for who in [tenant(ALICE), operator(ALICE)] {
+        let refused = ask(&mut run, who, tiny("db.libvirt", "qemu:a")).unwrap_err();
+        assert!(matches!(refused, Refusal::KeptName { .. }), "{refused}");
+        let refused = ask(&mut run, who, list("db.libvirt")).unwrap_err();
+        assert!(refused.to_string().ends_with("names that end with .libvirt"), "{refused}");
+    }
+    ask(&mut run, ROOT, tiny("db.libvirt", "qemu:a")).expect("root may");
+}
+
+/// Returns a change of the end time or the hard limit of a reservation.
+fn lengthen(name: &str, until: Option<Option<WallTime>>, exact: Option<bool>) -> Request {
+    let mut request = change(name, ms(1, 10));
+    if let Request::Change { amount, until: end, exact: limit, .. } = &mut request {
+        (*amount, *end, *limit) = (None, until, exact);
+    }
+    request
+}
+
+#[test]
+fn dropped_end_or_hard_limit_counts_as_whole_against_operator_budget() {
+    let mut run = Run::new(1, None, false);
+    run.service.set_budgets(budget_of_alice(100_000));
+    let hour = |hours: u64| {
+        let end = run.model.now.after(run.model.wall_ahead);
+        Some(WallTime::from_ns(end.ns() + hours * 3_600_000_000_000))
+    };
+    let (first, second, third) = (hour(1), hour(2), hour(3));
+    let mut request = reserve("a", ms(60, 100), Some(5002));
+    if let Request::Reserve { until, .. } = &mut request {
+        *until = second;
+    }
+    ask(&mut run, ROOT, request).expect("root may");
+    for raised in [
+        lengthen("a", Some(None), None),
+        lengthen("a", Some(third), None),
+        lengthen("a", None, Some(false)),
+    ] {
+        assert!(is_over(&ask(&mut run, operator(ALICE), raised.clone())), "{raised}");
+    }
+    ask(&mut run, operator(ALICE), lengthen("a", Some(first), None)).expect("it ends earlier");
+    ask(&mut run, operator(BOB), lengthen("a", Some(second), None)).expect("bob has no budget");
+    run.service.set_budgets(budget_of_alice(650_000));
+    ask(&mut run, operator(ALICE), lengthen("a", Some(None), None)).expect("within its budget");
+    run.die().expect("no check fails");
+    run.service.set_budgets(budget_of_alice(650_000));
+    ask(&mut run, ROOT, reserve("b", ms(1, 100), Some(5002))).expect("root may");
+    assert!(is_over(&ask(&mut run, operator(ALICE), change("b", ms(6, 100)))));
 }
