@@ -104,14 +104,15 @@ pub(super) enum FlightReply {
 }
 
 impl Flight {
-    /// Starts the recorder for the CPUs of a session.
+    /// Starts the recorder for the CPUs of a session. The session must have
+    /// [recorded exchanges](Session::keep_exchanges) since its first join. Otherwise recordings
+    /// lack the parameters of vCPUs that have joined already.
     pub(super) fn start(
-        session: &mut Session,
+        session: &Session,
         cpus: &[CpuId],
         header: Header,
         state: &Path,
     ) -> io::Result<Flight> {
-        session.keep_exchanges();
         let tap = session.tap();
         let (orders, receiver) = sync_channel(QUEUE);
         let (sender, replies) = channel();

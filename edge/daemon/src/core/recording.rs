@@ -22,7 +22,7 @@ impl Core {
             let parameters = super::policy().1.to_string();
             let header = tally::header(&policy, cpus.len(), knowledge());
             let header = Header { parameters, ..header };
-            let session = &mut self.host.scheduler.session;
+            let session = &self.host.scheduler.session;
             match Flight::start(session, &cpus, header, &options.state) {
                 Ok(flight) => self.host.flight = Some(flight),
                 Err(error) => tell(&format!("cannot start the flight recorder: {error}")),
