@@ -143,6 +143,10 @@ impl CulpritFinder {
                 }
             }
         }
+        let cpus = self.notes.iter().find_map(Note::cpus).unwrap_or_default();
+        for gap in &mut self.gaps {
+            gap.cpu = cpus.get(gap.cpu.index()).copied().unwrap_or(gap.cpu);
+        }
         let mut vms: Vec<String> = self.names.into_values().map(|(_, domain)| domain).collect();
         vms.sort();
         vms.dedup();

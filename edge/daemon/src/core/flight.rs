@@ -462,6 +462,7 @@ impl FlightThread {
 
     fn why(&self, name: &str, own: Option<&BTreeSet<String>>) -> Result<Answer, Problem> {
         let mut why = CulpritFinder::new(name);
+        notes(&self.cpus, WakeMark::Wakeup).iter().for_each(|note| why.note(note));
         let read = self.ring.replay(Time::START, &mut why);
         let damaged =
             |error| Problem::new(Kind::Bug, format!("cannot read recorded events: {error}"));
