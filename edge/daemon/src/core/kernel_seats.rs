@@ -12,7 +12,9 @@ use slackline_live::mechanism::{
     Bound, Demand, EnforceTarget, Interference, KernelEnforcement, MechanismError,
     check_interference,
 };
-use slackline_live::session::{EnforcedChange, JoinId, JoinTarget, RequestError, SessionEvents};
+use slackline_live::session::{
+    EnforcedChange, JoinId, JoinTarget, RequestError, SessionEvents, VcpuThread,
+};
 use slackline_service::{JoiningDomain, Name, Seats, Terms, WorldError};
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuShare, DomId, Reservation, Span};
@@ -286,6 +288,18 @@ impl Scheduler {
                 *by = domain.terms.enforcement();
             }
         }
+    }
+
+    /// Returns the threads of all vCPUs, also those for which the kernel enforces a reservation.
+    pub(super) fn threads(&self) -> Vec<VcpuThread> {
+        let of_kernel = self.domains.values().flat_map(|known| {
+            let seated = known.kernel.iter().flat_map(|kernel| &kernel.seated);
+            seated.zip(&known.places).filter_map(|(seated, place)| {
+                let tid = seated.as_ref()?.thread.tid();
+                Some(VcpuThread { vcpu: place.id?.vcpu(), tid, is_of_tree: false })
+            })
+        });
+        self.session.threads().chain(of_kernel).collect()
     }
 
     /// Adds the CPU time of deadline threads since the last reading to the session's records.
