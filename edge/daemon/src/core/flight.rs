@@ -482,8 +482,9 @@ impl FlightThread {
         read.map_err(damaged)?;
         let answer = why.answer();
         if answer.vcpus.is_empty() {
-            let detail = format!("the flight recorder has no events of {name} yet");
-            return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
+            let detail = format!("the flight recorder has no events of {name} in the last minute");
+            let hint = "make sure that the VM runs, and ask again in a second";
+            return Err(Problem::new(Kind::NotNow, detail).hinting(hint));
         }
         Ok(Answer::Why(Box::new(culprits_for(name, answer, own))))
     }

@@ -77,6 +77,9 @@ impl Host {
                 let problem = Problem::new(Kind::NoSuchReservation, detail);
                 return self.say(&wire::refused(ticket, problem));
             }
+            if let Err(problem) = check_mechanism(name, service) {
+                return self.say(&wire::refused(ticket, problem));
+            }
         }
         let asked = match &mut self.flight {
             None => Err(Problem::new(Kind::NotNow, "the flight recorder is off")
@@ -87,4 +90,19 @@ impl Host {
             self.say(&wire::refused(ticket, problem));
         }
     }
+}
+
+/// Checks that the waits of a VM are recorded. The kernel may run a thread under `SCHED_DEADLINE`
+/// on a CPU that the daemon does not record.
+fn check_mechanism(name: &str, service: &Service) -> Result<(), Problem> {
+    let mut rows = service.listed().map(|(_, listed)| listed.row);
+    let row = rows.find(|row| row.name.as_str() == name);
+    let by = row.map(|row| row.terms.enforcement()).filter(|by| by.is_of_kernel());
+    let Some(by) = by else { return Ok(()) };
+    let detail = format!(
+        "cannot explain the waits of {name}: the kernel enforces its reservation (`{by}`), so its \
+         waits are not recorded"
+    );
+    let hint = format!("run `slackline change {name} --enforce dispatcher`, and ask again");
+    Err(Problem::new(Kind::HostCannot, detail).hinting(hint))
 }
