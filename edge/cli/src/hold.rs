@@ -127,7 +127,7 @@ fn hold_target(
 /// Checks that the session's CPUs have time for their reservations beside the deadline threads of
 /// all programs, which run before every vCPU. All reservations have this period.
 fn check_deadline_threads(session: &Session, cpus: &[CpuId], period: Span) -> Result<(), Problem> {
-    let scheduled: BTreeSet<Tid> = session.threads().map(|(_, tid)| tid).collect();
+    let scheduled: BTreeSet<Tid> = session.threads().map(|thread| thread.tid).collect();
     let mut threads = DeadlineThread::all();
     threads.retain(|thread| !scheduled.contains(&thread.tid));
     for (index, &cpu) in cpus.iter().enumerate() {

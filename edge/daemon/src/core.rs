@@ -185,7 +185,7 @@ pub fn serve(
     warning.iter().for_each(|line| tell(line));
     let others = listening::listen_elsewhere(options)?;
     free_leftovers(&options.keeper, tell);
-    let session = Session::open(&session_options(&cpus, owned, options.keeper.clone()))?;
+    let session = open_session(options, &cpus, owned)?;
     let is_crowded = !live_elsewhere(&cpus);
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
     let helpers = helpers(options)?;
@@ -303,7 +303,7 @@ impl Core {
         self.host.scheduler.name_mechanisms(&mut records);
         let shrunk = self.host.scheduler.look_at_kernel(&mut records, &mut seen);
         if let Some(flight) = &mut self.host.flight {
-            flight.hand_over(&records, &self.host.scheduler.session);
+            flight.hand_over(&records, self.host.scheduler.threads());
         }
         self.host.tally.take(&mut records, seen.now);
         if seen.keeper_replaced {
@@ -566,9 +566,29 @@ fn policy() -> (&'static Spec, Values) {
     (policy, values.expect("the policy accepts the reserve"))
 }
 
-fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> Options {
+fn open_session(
+    options: &ServeOptions,
+    cpus: &[CpuId],
+    owned: OwnedCpus,
+) -> Result<Session, SessionError> {
     let (policy, values) = policy();
-    let (cpus, owned) = (cpus.to_vec(), Some(owned));
+    let (cpus, owned, keeper) = (cpus.to_vec(), Some(owned), options.keeper.clone());
     let wall_clock = Some(WallClock::default());
-    Options { cpus, owned, policy, values, keeper, dispatch: None, origin: None, wall_clock }
+    let (dispatch, origin) = (None, None);
+    let mut session = Session::open(&Options {
+        cpus,
+        owned,
+        policy,
+        values,
+        keeper,
+        dispatch,
+        origin,
+        wall_clock,
+    })?;
+    if options.is_recorded {
+        // The reservations of the ledger join before the recorder starts. Their parameters and
+        // affinities are recorded as exchanges only.
+        session.keep_exchanges();
+    }
+    Ok(session)
 }

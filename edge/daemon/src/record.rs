@@ -120,7 +120,8 @@ impl Targets {
         if let Some(vcpu) = VcpuId::checked(self.slots, domain, number) {
             self.slots += 1;
             let (domain, name) = (name.to_owned(), format!("{name}.{number}"));
-            self.vcpus.push(RecordedVcpu { tid, vcpu, name, domain, by: mechanism(tid) });
+            let (by, is_of_tree) = (mechanism(tid), false);
+            self.vcpus.push(RecordedVcpu { tid, vcpu, name, domain, by, is_of_tree });
         }
     }
 }

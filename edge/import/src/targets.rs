@@ -289,8 +289,8 @@ fn numbered(vms: Vec<Vm>) -> Result<Vec<RecordedVcpu>, ImportError> {
             let (vcpu, tid) = vcpu.zip(Tid::new(tid)).ok_or_else(too_many)?;
             let name = format!("{domain}.{index}");
             // Recordings of other programs do not state an enforcement mechanism.
-            let by = Enforcement::Dispatcher;
-            vcpus.push(RecordedVcpu { tid, vcpu, name, domain: domain.clone(), by });
+            let (by, domain, is_of_tree) = (Enforcement::Dispatcher, domain.clone(), false);
+            vcpus.push(RecordedVcpu { tid, vcpu, name, domain, by, is_of_tree });
         }
     }
     Ok(vcpus)

@@ -110,6 +110,17 @@ pub struct SessionEvents {
     pub settled: Vec<JoinId>,
 }
 
+/// Thread of a vCPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VcpuThread {
+    /// Id of the vCPU.
+    pub vcpu: VcpuId,
+    /// Id of the thread.
+    pub tid: Tid,
+    /// True if all threads and processes that the thread starts belong to the vCPU too.
+    pub is_of_tree: bool,
+}
+
 /// State of a vCPU in a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member<'a> {
@@ -252,11 +263,14 @@ impl Session {
         Arc::clone(&self.tap)
     }
 
-    /// Returns the threads of the members, each with its vCPU. For a process tree only the first
-    /// thread is returned.
-    pub fn threads(&self) -> impl Iterator<Item = (VcpuId, Tid)> {
+    /// Returns the threads of the members. For a process tree, only the threads that it had when it
+    /// joined are returned.
+    pub fn threads(&self) -> impl Iterator<Item = VcpuThread> {
         let joined = self.members.iter().filter(|(_, row)| row.has_joined);
-        joined.flat_map(|(id, row)| row.threads.iter().map(move |it| (id.vcpu(), it.tid())))
+        joined.flat_map(|(id, row)| {
+            let (vcpu, is_of_tree) = (id.vcpu(), row.tree.is_some());
+            row.threads.iter().map(move |it| VcpuThread { vcpu, tid: it.tid(), is_of_tree })
+        })
     }
 
     /// Returns true if scheduling has ended because of an error.

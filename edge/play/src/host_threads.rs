@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use slackline_linux::sys::{Tid, monotonic};
+use slackline_linux::sys::monotonic;
 use slackline_live::recorder::assembler::Assembler;
 use slackline_live::recorder::host::{follow, notes};
 use slackline_live::recorder::identity::Procfs;
-use slackline_live::session::Session;
+use slackline_live::session::{Session, VcpuThread};
 use slackline_live::watch::Event;
 use slackline_live::watch::host::{Loss, take_until};
 use slackline_live::watch::tap::Tap;
@@ -28,7 +28,7 @@ pub(crate) struct HostThreads {
     cpus: Vec<CpuId>,
     assembler: Assembler<Procfs>,
     names: BTreeMap<VcpuId, (String, String)>,
-    threads: BTreeSet<(VcpuId, Tid)>,
+    threads: BTreeSet<VcpuThread>,
     /// Events that are kept until no earlier event of another CPU can follow.
     waiting: Vec<Event>,
     /// Time up to which all events have been recorded, on the monotonic clock.
@@ -88,7 +88,7 @@ impl HostThreads {
         self.settled = until;
     }
 
-    fn know(&mut self, threads: BTreeSet<(VcpuId, Tid)>) {
+    fn know(&mut self, threads: BTreeSet<VcpuThread>) {
         follow(&mut self.assembler, (&self.threads, &threads), &self.names);
         self.threads = threads;
     }

@@ -11,7 +11,7 @@
 //! 1. Events of the CPU were lost: unexplained.
 //! 2. A person paused the VM: paused.
 //! 3. The dispatcher stopped the vCPU at its hard limit: exhausted, until the time at which the
-//!    dispatcher should have resumed the vCPU.
+//!    dispatcher should have resumed the vCPU. The same if `SCHED_DEADLINE` throttled the vCPU.
 //! 4. Another signal stopped the thread: paused.
 //! 5. A timer was late, and the CPU was idle or ran a vCPU: late timer.
 //! 6. A thread was on the CPU: its VM, process or kernel thread, or the dispatcher.
@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use slackline_trace::{
     HostThread, HostThreadId, HostThreadKind, Note, OffCpu, Record, Sink, VcpuName,
 };
-use slackline_units::{CpuId, Span, Time, VcpuId};
+use slackline_units::{CpuId, Enforcement, Span, Time, VcpuId};
 
 pub use answer::{Answer, Blame, Check, Gap};
 pub use culprit::Culprit;
@@ -66,6 +66,12 @@ pub struct CulpritFinder {
     cpus: BTreeMap<CpuId, Cpu>,
     /// Intervals in which each vCPU ran within its reservation, without overrun.
     reserved: BTreeMap<VcpuId, Intervals>,
+    /// vCPUs whose CPU time `SCHED_DEADLINE` enforces. Their threads run before all threads of
+    /// other scheduling classes until their budget is exhausted.
+    of_deadline: BTreeSet<VcpuId>,
+    /// vCPUs in `of_deadline` whose CPU time the recording has from the kernel. They can run on CPUs
+    /// that are not recorded, so their waits are unknown.
+    unseen: BTreeSet<VcpuId>,
     paused_since: BTreeMap<VcpuId, Time>,
     gaps: Vec<Gap>,
     notes: Vec<Note>,
@@ -104,6 +110,8 @@ impl CulpritFinder {
             ready: BTreeSet::new(),
             cpus: BTreeMap::new(),
             reserved: BTreeMap::new(),
+            of_deadline: BTreeSet::new(),
+            unseen: BTreeSet::new(),
             paused_since: BTreeMap::new(),
             gaps: Vec::new(),
             notes: Vec::new(),
@@ -133,7 +141,8 @@ impl CulpritFinder {
         });
         self.reserved.values_mut().for_each(Intervals::settle);
         let mut blames: BTreeMap<VcpuId, Blame> = BTreeMap::new();
-        for mut target in std::mem::take(&mut self.targets).into_values() {
+        let targets = std::mem::take(&mut self.targets).into_values();
+        for mut target in targets.filter(|target| !self.unseen.contains(&target.vcpu)) {
             target.settle();
             let blame = self.blame(&target);
             match blames.get_mut(&target.vcpu) {
@@ -142,6 +151,10 @@ impl CulpritFinder {
                     blames.insert(target.vcpu, blame);
                 }
             }
+        }
+        let cpus = self.notes.iter().find_map(Note::cpus).unwrap_or_default();
+        for gap in &mut self.gaps {
+            gap.cpu = cpus.get(gap.cpu.index()).copied().unwrap_or(gap.cpu);
         }
         let mut vms: Vec<String> = self.names.into_values().map(|(_, domain)| domain).collect();
         vms.sort();
@@ -190,6 +203,7 @@ impl CulpritFinder {
         state.busy += to.since(from);
         if let Some(target) = self.targets.get_mut(&thread) {
             target.ran.add(from, to);
+            target.ran_until = Some(to);
             *state.ran.entry(thread).or_default() += to.since(from);
             target.last_cpu = cpu;
             let state = match end {
@@ -216,10 +230,36 @@ impl CulpritFinder {
 
     /// Records that a thread waited for a CPU.
     fn wait(&mut self, thread: HostThreadId, cpu: CpuId, (since, to): (Time, Time)) {
+        if self.targets.get(&thread).is_some_and(|target| self.unseen.contains(&target.vcpu)) {
+            return;
+        }
         let parts = self.parts(cpu, (since, to));
+        let exhausted = self.throttled_parts(thread, &parts);
         if let Some(target) = self.targets.get_mut(&thread) {
+            exhausted.into_iter().for_each(|(from, to)| target.exhausted.add(from, to));
             target.waits.extend(parts);
         }
+    }
+
+    /// Returns those parts of a wait in which `SCHED_DEADLINE` throttled the thread, since its
+    /// budget was exhausted. The kernel reports no throttling. But a thread under `SCHED_DEADLINE`
+    /// that has budget left does not wait for an idle CPU or for a thread of another class.
+    fn throttled_parts(&self, thread: HostThreadId, parts: &[Wait]) -> Vec<(Time, Time)> {
+        let target = self.targets.get(&thread);
+        let Some(target) = target.filter(|it| self.of_deadline.contains(&it.vcpu)) else {
+            return Vec::new();
+        };
+        let is_throttled = |part: &&Wait| {
+            let holder = part.by.and_then(|by| self.threads.get(&by));
+            let has_precedence = holder.is_some_and(|holder| {
+                let of_deadline = holder.vcpu.is_some_and(|vcpu| self.of_deadline.contains(&vcpu));
+                of_deadline || holder.kind == HostThreadKind::Kernel
+            });
+            // The kernel needs a moment to switch threads, and more if the CPU was idle at a wake.
+            let needed = if target.ran_until == Some(part.since) { SWITCH } else { LEAVING_IDLE };
+            !has_precedence && part.to - part.since > needed
+        };
+        parts.iter().filter(is_throttled).map(|part| (part.from, part.to)).collect()
     }
 
     /// Splits an interval on a CPU into parts, each with the thread that had the CPU.
@@ -245,6 +285,15 @@ impl CulpritFinder {
         }
         add(at, to, None);
         parts
+    }
+
+    fn promised(&mut self, vcpu: VcpuId, by: Enforcement) {
+        if by == Enforcement::Deadline {
+            self.of_deadline.insert(vcpu);
+        } else {
+            self.of_deadline.remove(&vcpu);
+            self.unseen.remove(&vcpu);
+        }
     }
 
     fn stopped(&mut self, vcpu: VcpuId, (from, to): (Time, Time)) {
@@ -384,6 +433,9 @@ impl CulpritFinder {
         let culprit = match thread {
             None => None,
             Some(thread) => match self.named(target, thread) {
+                Holder::Vcpu(vm, Some(vcpu)) if self.of_deadline.contains(&vcpu) => {
+                    Some(Culprit::OtherVm { vm, beyond: false })
+                }
                 Holder::Vcpu(vm, vcpu) => {
                     let nothing = Intervals::default();
                     let reserved = vcpu.and_then(|vcpu| self.reserved.get(&vcpu));
@@ -488,6 +540,10 @@ impl Sink for CulpritFinder {
                     target.last_cpu = cpu;
                     self.set_state(thread, WaitState::Ready(at));
                 }
+            }
+            Record::Promised { vcpu, by, .. } => self.promised(vcpu, by),
+            Record::Elsewhere { vcpu, .. } if self.of_deadline.contains(&vcpu) => {
+                self.unseen.insert(vcpu);
             }
             Record::Halted { thread, from, to } => {
                 if let Some(target) = self.targets.get_mut(&thread) {

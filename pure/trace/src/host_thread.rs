@@ -1,6 +1,6 @@
 //! Identities of host threads: threads of vCPUs, and all other threads that ran on the same host.
 
-use slackline_units::{Time, VcpuId};
+use slackline_units::{CpuId, Time, VcpuId};
 
 /// Number of a host thread within one trace. A thread that changes its name or executes another
 /// program gets a new number.
@@ -82,4 +82,18 @@ pub struct Note {
     pub name: String,
     /// Text of the fact.
     pub text: String,
+}
+
+impl Note {
+    /// Returns the CPUs of the trace by their numbers on the recorded host, from the note `cpus`.
+    /// The index in the list is the number of the CPU in the trace. `None` for all other notes, and
+    /// if the text is not a list of CPU numbers.
+    #[must_use]
+    pub fn cpus(&self) -> Option<Vec<CpuId>> {
+        let cpu = |text: &str| {
+            let number = text.parse::<usize>().ok().filter(|&number| number < CpuId::LIMIT);
+            number.map(CpuId::new)
+        };
+        if self.name == "cpus" { self.text.split(',').map(cpu).collect() } else { None }
+    }
 }

@@ -29,14 +29,14 @@ pub enum Edit {
     },
     /// Removal of a VM with this name.
     Remove(String),
-    /// Change of the CPUs of the host, by number. Numbers that the recording does not have are new
-    /// CPUs.
+    /// Change of the CPUs, by their numbers on the host. Numbers that the recording does not have
+    /// are new CPUs.
     Cpus(Vec<usize>),
     /// Confinement of a VM or vCPU to one CPU.
     Move {
         /// Name of the VM or vCPU.
         name: String,
-        /// Number of the CPU.
+        /// Number of the CPU on the host.
         cpu: usize,
     },
 }
@@ -105,12 +105,12 @@ pub enum EditError {
         error: FieldError,
     },
     /// A VM cannot be moved to a CPU that the host does not have.
-    #[error("cannot move a VM to cpu{cpu}: the host has {cpus} CPUs, cpu0 to cpu{}", cpus - 1)]
+    #[error("cannot move a VM to cpu{cpu}: the simulated host has {}", listed(cpus))]
     BadCpu {
-        /// Number of the CPU.
+        /// Number of the CPU as the user gave it.
         cpu: usize,
-        /// Number of CPUs of the model.
-        cpus: usize,
+        /// CPUs of the model, by their numbers on the host.
+        cpus: Vec<CpuId>,
     },
     /// The number of an added CPU is too large.
     #[error("cannot add cpu{cpu}: a host has at most {most} CPUs, cpu0 to cpu{}", most - 1)]
@@ -150,11 +150,22 @@ impl EditError {
                 "write --add web2 --like web".into()
             }
             EditError::Last { .. } => "keep at least one VM".into(),
-            EditError::BadCpu { cpus: count, .. } | EditError::CpuTooHigh { most: count, .. } => {
-                format!("write a number from 0 to {}", count - 1)
+            EditError::BadCpu { cpus, .. } => {
+                let first = cpus.first().map_or(0, |cpu| cpu.index());
+                format!("write the number of one of these CPUs, such as {first}")
             }
-            EditError::NoCpu { name } => format!("add --move {name} --to-cpu 0"),
+            EditError::CpuTooHigh { most, .. } => format!("write a number from 0 to {}", most - 1),
+            EditError::NoCpu { name } => format!("keep one of the CPUs of `{name}` in --cpus"),
         }
+    }
+}
+
+/// Lists CPUs: `cpu0 to cpu3` if their numbers are consecutive, and otherwise `cpu2, cpu5`.
+fn listed(cpus: &[CpuId]) -> String {
+    let is_range = cpus.windows(2).all(|pair| pair[0].index() + 1 == pair[1].index());
+    match cpus {
+        [first, .., last] if is_range => format!("{first} to {last}"),
+        _ => cpus.iter().map(CpuId::to_string).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -272,9 +283,13 @@ impl Model {
         if let Some(&cpu) = cpus.iter().find(|&&cpu| cpu >= most) {
             return Err(EditError::CpuTooHigh { cpu, most });
         }
+        let cpus: Vec<CpuId> = cpus.into_iter().map(CpuId::new).collect();
+        let before = self.host_cpus.clone();
+        let place = |cpu: CpuId| before.iter().position(|&it| it == cpu).map(CpuId::new);
         let all = CpuSet::first_n(self.cpus);
         let renumbered = |set: CpuSet| -> CpuSet {
-            let kept = cpus.iter().enumerate().filter(|(_, cpu)| set.contains(CpuId::new(**cpu)));
+            let is_in = |cpu: CpuId| place(cpu).is_some_and(|place| set.contains(place));
+            let kept = cpus.iter().enumerate().filter(|(_, cpu)| is_in(**cpu));
             kept.map(|(index, _)| CpuId::new(index)).collect()
         };
         for domain in &mut self.domains {
@@ -289,7 +304,7 @@ impl Model {
                 }
             }
         }
-        let added = cpus.iter().enumerate().filter(|(_, cpu)| **cpu >= self.cpus);
+        let added = cpus.iter().enumerate().filter(|(_, cpu)| place(**cpu).is_none());
         let added: Vec<CpuId> = added.map(|(index, _)| CpuId::new(index)).collect();
         for groups in &mut self.groups {
             let kept = groups.iter().map(|&group| renumbered(group));
@@ -302,15 +317,15 @@ impl Model {
             *groups = kept;
         }
         self.cpus = cpus.len();
+        self.host_cpus = cpus;
         Ok(())
     }
 
     fn move_to(&mut self, name: &str, cpu: usize) -> Result<(), EditError> {
-        let cpus = self.cpus;
-        if cpu >= cpus {
-            return Err(EditError::BadCpu { cpu, cpus });
-        }
-        let only = Some(CpuSet::one(CpuId::new(cpu)));
+        let Some(place) = self.host_cpus.iter().position(|it| it.index() == cpu) else {
+            return Err(EditError::BadCpu { cpu, cpus: self.host_cpus.clone() });
+        };
+        let only = Some(CpuSet::one(CpuId::new(place)));
         for vcpu in self.find(name)? {
             vcpu.cpus = only;
             vcpu.starts_on = None;

@@ -92,6 +92,11 @@ pub struct Model {
     pub(crate) spec: &'static Spec,
     pub(crate) policy: Values,
     pub(crate) cpus: usize,
+    /// Number of each CPU of the model on the host. The index is the number of the CPU in the model
+    /// and in its scenario.
+    pub(crate) host_cpus: Vec<CpuId>,
+    /// Number of each CPU of the recording on the host, which edits do not change.
+    pub(crate) recorded_cpus: Vec<CpuId>,
     /// Groups of CPUs that share a core, cache, node or socket. The narrowest level comes first.
     pub(crate) groups: Vec<Vec<CpuSet>>,
     pub(crate) costs: HostCosts,
@@ -197,6 +202,8 @@ impl Model {
             spec,
             policy,
             cpus: header.cpus,
+            host_cpus: recording.cpus.clone(),
+            recorded_cpus: recording.cpus.clone(),
             groups: header.groups.clone(),
             costs: HostCosts::fitted(recording),
             domains: domains(recording, spec)?,
@@ -234,6 +241,13 @@ impl Model {
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.cpus
+    }
+
+    /// Returns the model's number of the CPU with the number `recorded` in the recording. `None` if
+    /// an edit removed the CPU.
+    pub(crate) fn place_of(&self, recorded: CpuId) -> Option<CpuId> {
+        let cpu = self.recorded_cpus.get(recorded.index())?;
+        self.host_cpus.iter().position(|it| it == cpu).map(CpuId::new)
     }
 
     /// Returns this model with `warmup` as the length of the warm-up.

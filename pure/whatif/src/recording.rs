@@ -2,8 +2,8 @@
 
 use slackline_demand::{Collector, Demand};
 use slackline_metrics::{Meter, StrayRecord, Summary};
-use slackline_trace::{Exchange, Header, HostThread, Record, Sink, VcpuName};
-use slackline_units::{Span, Time};
+use slackline_trace::{Exchange, Header, HostThread, Note, Record, Sink, VcpuName};
+use slackline_units::{CpuId, Span, Time};
 
 use crate::measure::Measures;
 
@@ -13,6 +13,8 @@ pub struct Recorder {
     header: Header,
     begin: Time,
     split: Time,
+    /// Numbers of the CPUs on the recorded host. `None` until the trace has stated them.
+    cpus: Option<Vec<CpuId>>,
     collector: Collector,
     whole: Meter,
     judged: Meter,
@@ -23,6 +25,9 @@ pub struct Recorder {
 pub struct Recording {
     /// Header of the trace.
     pub header: Header,
+    /// Number of each CPU on the recorded host. The index is the number of the CPU in the trace. If
+    /// the trace does not state the numbers on the host, both numbers are equal.
+    pub cpus: Vec<CpuId>,
     /// Time at which the recording begins.
     pub begin: Time,
     /// Time that divides the recording into two parts. Costs are fitted to the first part. The
@@ -53,6 +58,7 @@ impl Recorder {
         Recorder {
             begin,
             split,
+            cpus: None,
             collector: Collector::new(split),
             whole: Meter::new(&header),
             judged: Meter::new(&from(split)),
@@ -75,13 +81,15 @@ impl Recorder {
     /// # Errors
     /// If a record names an unknown vCPU or CPU.
     pub fn finish(self) -> Result<Recording, StrayRecord> {
-        let Recorder { header, begin, split, collector, whole, judged } = self;
+        let Recorder { header, begin, split, cpus, collector, whole, judged } = self;
+        let cpus = cpus.filter(|cpus| cpus.len() == header.cpus);
+        let cpus = cpus.unwrap_or_else(|| (0..header.cpus).map(CpuId::new).collect());
         let demand = collector.finish();
         let summary = whole.view()?;
         let warmup = Time::START + header.warmup;
         let judged = Measures::all(&judged.view()?, &demand, split.max(warmup));
         let whole = Measures::all(&summary, &demand, warmup);
-        Ok(Recording { header, begin, split, demand, summary, whole, judged })
+        Ok(Recording { header, cpus, begin, split, demand, summary, whole, judged })
     }
 }
 
@@ -126,6 +134,10 @@ impl Sink for Recorder {
 
     fn host_thread(&mut self, thread: &HostThread) {
         self.collector.host_thread(thread);
+    }
+
+    fn note(&mut self, note: &Note) {
+        self.cpus = note.cpus().or(self.cpus.take());
     }
 
     fn wants_exchanges(&self) -> bool {

@@ -192,10 +192,8 @@ impl Writer<'_> {
         let Some(share) = others::share(self.model.spec) else { return Ok(()) };
         let name = others::name(competitor);
         let (_, demand) = &self.demand.others.competitors[competitor.source];
-        let (begin, cpu) = (self.model.begin, competitor.cpu.index());
-        if cpu >= self.model.cpus {
-            return Ok(());
-        }
+        let Some(cpu) = self.model.place_of(competitor.cpu) else { return Ok(()) };
+        let (begin, cpu) = (self.model.begin, cpu.index());
         let _ = writeln!(self.text, "\n[[domain]]\nname = {}", quoted(&name));
         let jobs = jobs(demand, self.form, false, (begin, begin + self.model.length));
         let work = self.jobs(&name, jobs);
@@ -205,9 +203,7 @@ impl Writer<'_> {
 
     /// Writes, as interference on a CPU, the jobs of threads that have precedence over all vCPUs.
     fn interference(&mut self, cpu: CpuId, jobs: &[slackline_demand::Job]) {
-        if cpu.index() >= self.model.cpus || jobs.is_empty() {
-            return;
-        }
+        let Some(cpu) = self.model.place_of(cpu).filter(|_| !jobs.is_empty()) else { return };
         let file = format!("{}-interference-{}.csv", self.stem, cpu.index());
         let mut text = String::from("ready_ns,work_ns\n");
         for job in jobs {

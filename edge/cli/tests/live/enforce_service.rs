@@ -10,8 +10,10 @@ use crate::common::service::Daemon;
 use crate::enforce::used_despite_class_changes;
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use slackline_linux::sys::{Scheduling, get_scheduling, thread_cpu_time};
-use slackline_units::Span;
+use slackline_linux::sys::{
+    Scheduling, get_affinity, get_scheduling, online_cpus, set_affinity, thread_cpu_time,
+};
+use slackline_units::{CpuSet, Span};
 
 pub(crate) fn start<'a>(live: &'a Live, options: &[&str]) -> Daemon<'a> {
     let cpu = live.cpu();
@@ -134,6 +136,33 @@ fn whatif_refuses_recording_with_reservation_enforced_by_sched_deadline() {
     let (_, refused) = daemon.ask("POST", "/v1/whatif", Some(&asked));
     let detail = refused["detail"].as_str().unwrap_or_default();
     assert!(detail.contains("`web`: `deadline` enforced"), "{refused}");
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+#[test]
+fn why_command_charges_waits_behind_deadline_vcpu_to_its_reservation() {
+    let Some(live) = live::begin() else { return };
+    let (victim, other) = (Victim::start(), Victim::start());
+    let daemon = start(&live, &[]);
+    // The kernel does not pin a deadline thread. It stays on the CPU on which it computes, so the
+    // thread first moves to the CPU that the daemon records.
+    let all = get_affinity(victim.spinner).unwrap();
+    let last = online_cpus().unwrap().iter().last().unwrap();
+    set_affinity(victim.spinner, &CpuSet::one(last)).unwrap();
+    let_pass(Duration::from_millis(50));
+    set_affinity(victim.spinner, &all).unwrap();
+    reserve(&daemon, &victim);
+    assert_eq!(daemon.reserve("db", &other, "4ms").0, 201);
+    let_pass(Duration::from_secs(3));
+    let (status, answer) = daemon.ask("GET", "/v1/why/db", None);
+    assert_eq!(status, 200, "{answer}");
+    let culprits = answer["vcpus"][0]["culprits"].as_array().expect("culprits");
+    let of_web: Vec<&Value> = culprits.iter().filter(|it| it["vm"] == "web").collect();
+    assert!(!of_web.is_empty(), "{answer:#}");
+    assert!(of_web.iter().all(|it| it["kind"] == "vm-reserved"), "{answer:#}");
+    let refused = daemon.run("why web").ended_with(3);
+    refused.says("the kernel enforces its reservation (`deadline`)").says("--enforce dispatcher");
     daemon.end().ended_with(0);
     live.nothing_is_left();
 }

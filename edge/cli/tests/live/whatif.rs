@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use slackline_linux::sys::{Scheduling, Tid, get_scheduling};
 
 use crate::common::live::{self, Victim, let_pass, wait_until};
-use crate::common::service::Daemon;
+use crate::common::service::{Daemon, Machine};
 
 /// The recording of a live host contains what a simulation needs: parameters, periods and the other
 /// programs. On a busy test machine the gate of `whatif` can reject the recording.
@@ -35,6 +35,29 @@ fn whatif_command_simulates_the_last_seconds_recorded_by_the_daemon() {
         assert_eq!(vcpu["simulated"]["period_ns"], 10_000_000);
         assert!(recorded.abs_diff(simulated) < 20_000, "{vcpu:#}");
     }
+    assert_eq!(daemon.end().code, Some(0));
+    live.nothing_is_left();
+}
+
+/// The parameters of a reservation are recorded when its vCPUs join, and after a restart they join
+/// before the daemon starts its recorder.
+#[test]
+fn recording_of_restarted_daemon_has_shared_budget_of_adopted_vm() {
+    let Some(live) = live::begin() else { return };
+    let web = Machine::start("web");
+    let daemon = Daemon::start(&live);
+    let pid = web.0.id();
+    daemon
+        .run(&format!("reserve web --cpu 40% --period 10ms --vcpus 2 --for pid:{pid}"))
+        .ended_with(0);
+    daemon.kill();
+    let daemon = Daemon::start(&live);
+    wait_until("the VM to be adopted", || daemon.one("web")["state"] != "waiting");
+    let_pass(Duration::from_millis(2_500));
+    let ran = daemon.run("whatif --since 2s --save-scenario then.toml");
+    assert!(matches!(ran.code, Some(0 | 2)), "{}", ran.err);
+    let scenario = String::from_utf8(live.place.read("then.toml")).expect("text");
+    assert!(scenario.contains("spread = \"use\""), "{scenario}");
     assert_eq!(daemon.end().code, Some(0));
     live.nothing_is_left();
 }

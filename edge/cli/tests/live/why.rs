@@ -256,6 +256,44 @@ fn recordings_of_one_host_are_merged_by_the_wall_clock() {
     assert!(delay >= Span::from_ms(300), "the second recording begins after the first: {told}");
 }
 
+/// The shell of the reservation `ci` starts a program only after the reservation was made.
+#[test]
+fn why_command_charges_later_child_processes_to_reservation_of_tree() {
+    let Some(live) = live::begin() else { return };
+    let web = Victim::start();
+    let daemon = Daemon::start(&live);
+    let mut command = Command::new("taskset");
+    command.args(["-c", &live.cpu(), "sh", "-c", "read go; while :; do :; done & wait"]);
+    command.env(live::TAG, &live.tag);
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut shell = command.spawn().expect("a shell");
+    let for_shell = format!("reserve ci --slice 4ms --period 10ms --for pid:{}", shell.id());
+    daemon.run(&for_shell).ended_with(0);
+    let for_web = format!("reserve web --slice 3ms --period 10ms --for pid:{}", web.pid());
+    daemon.run(&for_web).ended_with(0);
+    drop(shell.stdin.take());
+    let_pass(Duration::from_secs(2));
+    let culprits = || {
+        let (status, answer) = daemon.ask("GET", "/v1/why/web", None);
+        assert_eq!(status, 200, "{answer}");
+        answer["vcpus"][0]["culprits"].as_array().expect("culprits").clone()
+    };
+    let is_by_ci = |it: &Value| it["kind"] == "vm-reserved" && it["vm"] == "ci";
+    let is_by_host = |it: &Value| it["command"] == "sh" && it["waited_ns"].as_u64() > Some(0);
+    assert!(culprits().iter().any(is_by_ci), "{:#?}", culprits());
+    assert!(!culprits().iter().any(is_by_host), "{:#?}", culprits());
+    daemon.run("release ci").ended_with(0);
+    let_pass(Duration::from_secs(1));
+    assert!(culprits().iter().any(is_by_host), "{:#?}", culprits());
+    let _ = shell.kill();
+    let _ = shell.wait();
+    for pid in live.processes_of("while") {
+        live::kill(pid, Signal::KILL);
+    }
+    assert_eq!(daemon.end().code, Some(0));
+    live.nothing_is_left();
+}
+
 /// The flight recorder of the daemon saves a recording after a missed deadline.
 #[test]
 fn daemon_saves_a_recording_if_a_reservation_misses_its_deadline() {

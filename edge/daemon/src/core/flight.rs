@@ -18,13 +18,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use slackline_control::link::Answer;
 use slackline_control::{Incident, Kind, Prediction, Problem, Recording};
-use slackline_linux::sys::Tid;
 use slackline_live::recorder::anonymise::Anonymiser;
 use slackline_live::recorder::assembler::Assembler;
 use slackline_live::recorder::host::{follow, notes};
 use slackline_live::recorder::identity::Procfs;
 use slackline_live::recorder::ring::FlightRing;
-use slackline_live::session::Session;
+use slackline_live::session::{Session, VcpuThread};
 use slackline_live::topology;
 use slackline_live::watch::Event;
 use slackline_live::watch::host::{Loss, take_until};
@@ -106,14 +105,15 @@ pub(super) enum FlightReply {
 }
 
 impl Flight {
-    /// Starts the recorder for the CPUs of a session.
+    /// Starts the recorder for the CPUs of a session. The session must have
+    /// [recorded exchanges](Session::keep_exchanges) since its first join. Otherwise recordings
+    /// lack the parameters of vCPUs that have joined already.
     pub(super) fn start(
-        session: &mut Session,
+        session: &Session,
         cpus: &[CpuId],
         header: Header,
         state: &Path,
     ) -> io::Result<Flight> {
-        session.keep_exchanges();
         let tap = session.tap();
         let (orders, receiver) = sync_channel(QUEUE);
         let (sender, replies) = channel();
@@ -152,10 +152,11 @@ impl Flight {
     }
 
     /// Passes the events that the session has recorded to the recorder thread.
-    pub(super) fn hand_over(&mut self, entries: &[Entry], session: &Session) {
+    /// `threads` are the threads of all vCPUs.
+    pub(super) fn hand_over(&mut self, entries: &[Entry], threads: Vec<VcpuThread>) {
         let mut events = Vec::new();
         let losses = self.tap.take(&mut events);
-        self.queue.send(entries, (events, losses), session.threads().collect());
+        self.queue.send(entries, (events, losses), threads);
     }
 
     /// Sends a client's query to the recorder.
@@ -208,7 +209,9 @@ struct FlightThread {
     assembler: Assembler<Procfs>,
     ring: FlightRing,
     names: BTreeMap<VcpuId, (String, String)>,
-    threads: BTreeSet<(VcpuId, Tid)>,
+    /// vCPUs of the session. Some have no thread yet.
+    joined: BTreeSet<VcpuId>,
+    threads: BTreeSet<VcpuThread>,
     /// Events whose order is not final yet, because another CPU can still report an earlier event.
     waiting: Vec<Event>,
     piece: Vec<Entry>,
@@ -251,6 +254,7 @@ impl FlightThread {
             header,
             cpus: cpus.to_vec(),
             names: BTreeMap::new(),
+            joined: BTreeSet::new(),
             threads: BTreeSet::new(),
             waiting: Vec::new(),
             piece: Vec::new(),
@@ -310,8 +314,17 @@ impl FlightThread {
         let Batch { entries, mut events, losses, threads, at, has_gap } = seen;
         for entry in &entries {
             entry.pass_to(&mut self.meter);
-            if let Entry::Named(VcpuName { vcpu, name, domain, .. }) = entry {
-                self.names.insert(*vcpu, (name.clone(), domain.clone()));
+            match entry {
+                Entry::Named(VcpuName { vcpu, name, domain, .. }) => {
+                    self.names.insert(*vcpu, (name.clone(), domain.clone()));
+                }
+                Entry::Record(Record::Joined { vcpu, .. }) => {
+                    self.joined.insert(*vcpu);
+                }
+                Entry::Record(Record::Left { vcpu, .. }) => {
+                    self.joined.remove(vcpu);
+                }
+                _ => {}
             }
         }
         self.piece.extend(entries);
@@ -377,9 +390,10 @@ impl FlightThread {
         Answer::Timeline(self.timeline.answer(from, now, |vcpu| may_see(own, vcpu)))
     }
 
-    fn know(&mut self, threads: BTreeSet<(VcpuId, Tid)>) {
+    fn know(&mut self, threads: BTreeSet<VcpuThread>) {
         follow(&mut self.assembler, (&self.threads, &threads), &self.names);
-        self.names.retain(|vcpu, _| threads.iter().any(|(it, _)| it == vcpu));
+        let has_thread = |vcpu: &VcpuId| threads.iter().any(|it| it.vcpu == *vcpu);
+        self.names.retain(|vcpu, _| self.joined.contains(vcpu) || has_thread(vcpu));
         self.threads = threads;
     }
 
@@ -467,6 +481,7 @@ impl FlightThread {
         own: Option<&BTreeSet<String>>,
     ) -> Result<Answer, Problem> {
         let mut why = CulpritFinder::new(name);
+        notes(&self.cpus, WakeMark::Wakeup).iter().for_each(|note| why.note(note));
         // A piece that ends after `since` can begin before it.
         let from = since.map_or(Time::START, |since| since + PIECE * 2);
         let read = self.ring.replay(from, &mut why);
@@ -475,8 +490,9 @@ impl FlightThread {
         read.map_err(damaged)?;
         let answer = why.answer();
         if answer.vcpus.is_empty() {
-            let detail = format!("the flight recorder has no events of {name} yet");
-            return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
+            let detail = format!("the flight recorder has no events of {name} in the last minute");
+            let hint = "make sure that the VM runs, and ask again in a second";
+            return Err(Problem::new(Kind::NotNow, detail).hinting(hint));
         }
         Ok(Answer::Why(Box::new(culprits_for(name, answer, own))))
     }

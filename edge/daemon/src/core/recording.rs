@@ -22,7 +22,7 @@ impl Core {
             let parameters = super::policy().1.to_string();
             let header = tally::header(&policy, cpus.len(), knowledge());
             let header = Header { parameters, ..header };
-            let session = &mut self.host.scheduler.session;
+            let session = &self.host.scheduler.session;
             match Flight::start(session, &cpus, header, &options.state) {
                 Ok(flight) => self.host.flight = Some(flight),
                 Err(error) => tell(&format!("cannot start the flight recorder: {error}")),
@@ -80,6 +80,9 @@ impl Host {
                 let problem = Problem::new(Kind::NoSuchReservation, detail);
                 return self.say(&wire::refused(ticket, problem));
             }
+            if let Err(problem) = check_mechanism(name, service) {
+                return self.say(&wire::refused(ticket, problem));
+            }
         }
         let asked = match &mut self.flight {
             None => Err(Problem::new(Kind::NotNow, "the flight recorder is off")
@@ -90,4 +93,19 @@ impl Host {
             self.say(&wire::refused(ticket, problem));
         }
     }
+}
+
+/// Checks that the waits of a VM are recorded. The kernel may run a thread under `SCHED_DEADLINE`
+/// on a CPU that the daemon does not record.
+fn check_mechanism(name: &str, service: &Service) -> Result<(), Problem> {
+    let mut rows = service.listed().map(|(_, listed)| listed.row);
+    let row = rows.find(|row| row.name.as_str() == name);
+    let by = row.map(|row| row.terms.enforcement()).filter(|by| by.is_of_kernel());
+    let Some(by) = by else { return Ok(()) };
+    let detail = format!(
+        "cannot explain the waits of {name}: the kernel enforces its reservation (`{by}`), so its \
+         waits are not recorded"
+    );
+    let hint = format!("run `slackline change {name} --enforce dispatcher`, and ask again");
+    Err(Problem::new(Kind::HostCannot, detail).hinting(hint))
 }

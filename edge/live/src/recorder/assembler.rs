@@ -56,6 +56,8 @@ pub struct RecordedVcpu {
     /// Mechanism that enforces CPU time of the thread: `deadline` for a thread that was under
     /// `SCHED_DEADLINE` when the recording began, or else the dispatcher.
     pub by: Enforcement,
+    /// True if all threads and processes that the thread starts belong to the vCPU too.
+    pub is_of_tree: bool,
 }
 
 /// Converts events of threads to records of a trace.
@@ -70,6 +72,8 @@ pub struct Assembler<I> {
     threads: BTreeMap<i32, ThreadRow>,
     next_id: u32,
     vcpus: BTreeMap<i32, RecordedVcpu>,
+    /// Threads that threads of process trees have started, each with its vCPU.
+    descendants: BTreeMap<i32, RecordedVcpu>,
     /// Processes whose new threads count as vCPUs too, each with the id and name of its VM and the
     /// number of its next vCPU.
     growing: BTreeMap<i32, (DomId, String, u16)>,
@@ -140,6 +144,7 @@ impl<I: Identify> Assembler<I> {
             threads: BTreeMap::new(),
             next_id: 0,
             vcpus: BTreeMap::new(),
+            descendants: BTreeMap::new(),
             growing: BTreeMap::new(),
             next_slot: 0,
             is_alone: false,
@@ -167,13 +172,24 @@ impl<I: Identify> Assembler<I> {
     /// records of that vCPU.
     pub fn know(&mut self, watched: RecordedVcpu) {
         self.threads.remove(&watched.tid.raw());
+        self.descendants.remove(&watched.tid.raw());
         self.vcpus.insert(watched.tid.raw(), watched);
     }
 
-    /// Notes that a thread no longer belongs to a vCPU.
-    pub fn forget(&mut self, tid: Tid) {
+    /// Notes that a thread no longer belongs to a vCPU. The threads that the vCPU has started since
+    /// the call of [`know`](Assembler::know) no longer belong to it either.
+    pub fn forget(&mut self, vcpu: VcpuId, tid: Tid) {
         self.threads.remove(&tid.raw());
         self.vcpus.remove(&tid.raw());
+        for (tid, _) in self.descendants.extract_if(.., |_, of| of.vcpu == vcpu) {
+            self.threads.remove(&tid);
+        }
+    }
+
+    /// Makes the assembler read the identities of a VM's threads again, except those of vCPUs.
+    pub fn forget_monitors(&mut self, vm: &str) {
+        let is_monitor = |of: &Identity| of.kind == HostThreadKind::Monitor && of.vm == vm;
+        self.threads.retain(|_, row| !is_monitor(&row.identity));
     }
 
     /// Returns the threads about which the assembler may still make records.
@@ -359,6 +375,7 @@ impl<I: Identify> Assembler<I> {
         if is_ending {
             self.threads.remove(&tid.raw());
             self.vcpus.remove(&tid.raw());
+            self.descendants.remove(&tid.raw());
         }
     }
 
@@ -392,6 +409,11 @@ impl<I: Identify> Assembler<I> {
 
     fn forked(&mut self, parent: Tid, child: Tid, (at, cpu): (Time, CpuId), sink: &mut impl Sink) {
         self.threads.remove(&child.raw());
+        self.descendants.remove(&child.raw());
+        let of_tree = self.watched(parent).filter(|of| of.is_of_tree).cloned();
+        if let Some(of_tree) = of_tree.filter(|_| !self.vcpus.contains_key(&child.raw())) {
+            self.descendants.insert(child.raw(), RecordedVcpu { tid: child, ..of_tree });
+        }
         let row = self.row(child, at, sink);
         if row.identity.process.is_none()
             && let Some(identity) = self.threads.get(&parent.raw()).map(|row| row.identity.clone())
@@ -408,7 +430,9 @@ impl<I: Identify> Assembler<I> {
                 let name = format!("{domain}.{vcpu_number}");
                 // A child of a thread under `SCHED_DEADLINE` is an ordinary thread.
                 let by = Enforcement::Dispatcher;
-                self.join(RecordedVcpu { tid: child, vcpu, name, domain, by }, at, sink);
+                let is_of_tree = false;
+                let watched = RecordedVcpu { tid: child, vcpu, name, domain, by, is_of_tree };
+                self.join(watched, at, sink);
             }
         }
         let cpu = self.cpus.get(&cpu).map(|state| state.index);
@@ -454,6 +478,11 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
+    /// Returns the vCPU to which a thread belongs. `None` if the thread belongs to no vCPU.
+    fn watched(&self, tid: Tid) -> Option<&RecordedVcpu> {
+        self.vcpus.get(&tid.raw()).or_else(|| self.descendants.get(&tid.raw()))
+    }
+
     fn process_of(&self, tid: Tid) -> Option<Tid> {
         self.threads.get(&tid.raw())?.identity.process
     }
@@ -463,7 +492,7 @@ impl<I: Identify> Assembler<I> {
     fn row(&mut self, tid: Tid, at: Time, sink: &mut impl Sink) -> &mut ThreadRow {
         if !self.threads.contains_key(&tid.raw()) {
             let mut identity = self.identify.identify(tid);
-            let watched = self.vcpus.get(&tid.raw());
+            let watched = self.watched(tid);
             if let Some(watched) = watched {
                 (identity.kind, identity.vm) = (HostThreadKind::Vcpu, watched.domain.clone());
             }
@@ -529,7 +558,8 @@ impl<I: Identify> Assembler<I> {
     }
 
     fn rename(&mut self, tid: Tid, identity: Identity, at: Time, sink: &mut impl Sink) {
-        let id = self.tell((tid, None), &identity, at, sink);
+        let vcpu = self.watched(tid).map(|watched| watched.vcpu);
+        let id = self.tell((tid, vcpu), &identity, at, sink);
         if let Some(row) = self.threads.get_mut(&tid.raw()) {
             (row.id, row.identity) = (id, identity);
         }
@@ -542,7 +572,9 @@ impl<I: Identify> Assembler<I> {
             else {
                 continue;
             };
-            let stat = row.identity.process.zip(Tid::new(tid));
+            // The threads that a tree starts may be many, so only its first threads are read.
+            let first = row.identity.process.filter(|_| self.vcpus.contains_key(&tid));
+            let stat = first.zip(Tid::new(tid));
             let stat = stat.and_then(|(process, tid)| self.identify.stat(process, tid));
             if stat.is_some_and(Stat::stopped) {
                 row.halted = Some(since);
@@ -554,7 +586,8 @@ impl<I: Identify> Assembler<I> {
     fn account(&mut self, now: Time, sink: &mut impl Sink) {
         let to = self.of_trace(now);
         for (&tid, row) in &mut self.threads {
-            let known = row.vcpu.and(row.identity.process.zip(Tid::new(tid)));
+            let first = row.identity.process.filter(|_| self.vcpus.contains_key(&tid));
+            let known = row.vcpu.and(first.zip(Tid::new(tid)));
             let Some((process, tid)) = known else { continue };
             let Some((used, ready)) = self.identify.counted(process, tid) else { continue };
             if let Some((from, used_before, ready_before)) = row.counted {

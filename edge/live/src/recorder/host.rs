@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use slackline_linux::sys::{Tid, monotonic, process_of};
+use slackline_linux::sys::{monotonic, process_of};
 use slackline_linux::wall_clock::WallClock;
 use slackline_trace::{Header, Note, Record, Sink, WakeMark};
 use slackline_units::{CpuId, Enforcement, Time, VcpuId};
 
 use super::assembler::{Assembler, RecordedVcpu};
 use super::identity::Procfs;
+use crate::session::VcpuThread;
 use crate::topology;
 use crate::watch::Event;
 use crate::watch::host::{HostWatch, RING_BYTES, take_until};
@@ -19,26 +20,36 @@ use crate::watch::perf::WatchError;
 /// Policy name in the trace header of a recording of a host without reservations.
 pub const POLICY: &str = "fair";
 
-/// Threads of vCPUs that a session schedules.
-pub type VcpuThreads = BTreeSet<(VcpuId, Tid)>;
-
 /// Updates an assembler after the threads of a session's vCPUs have changed from `before` to `now`.
 /// `names` has the name and the domain of each vCPU. A thread of a vCPU without a name is left out.
 pub fn follow(
     assembler: &mut Assembler<Procfs>,
-    (before, now): (&VcpuThreads, &VcpuThreads),
+    (before, now): (&BTreeSet<VcpuThread>, &BTreeSet<VcpuThread>),
     names: &BTreeMap<VcpuId, (String, String)>,
 ) {
-    for (_, tid) in before.difference(now) {
-        assembler.forget(*tid);
+    let mut shrunk: BTreeSet<&str> = BTreeSet::new();
+    for thread in before.difference(now) {
+        assembler.forget(thread.vcpu, thread.tid);
+        shrunk.extend(names.get(&thread.vcpu).map(|(_, domain)| domain.as_str()));
     }
-    for &(vcpu, tid) in now.difference(before) {
+    // The processes of the remaining threads get the name of their VM again below.
+    for domain in &shrunk {
+        assembler.identities().remove_vm(domain);
+        assembler.forget_monitors(domain);
+    }
+    for thread in now {
+        let VcpuThread { vcpu, tid, is_of_tree } = *thread;
         let Some((name, domain)) = names.get(&vcpu).cloned() else { continue };
-        if let Ok(process) = process_of(tid) {
+        let is_new = !before.contains(thread);
+        if (is_new || shrunk.contains(domain.as_str()))
+            && let Ok(process) = process_of(tid)
+        {
             assembler.identities().add_vm(process, &domain);
         }
-        let by = Enforcement::Dispatcher;
-        assembler.know(RecordedVcpu { tid, vcpu, name, domain, by });
+        if is_new {
+            let by = Enforcement::Dispatcher;
+            assembler.know(RecordedVcpu { tid, vcpu, name, domain, by, is_of_tree });
+        }
     }
 }
 

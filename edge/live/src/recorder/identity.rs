@@ -72,6 +72,11 @@ impl Procfs {
         self.vms.insert(process.raw(), name.into());
     }
 
+    /// Notes that no process belongs to the VM with this name any more.
+    pub fn remove_vm(&mut self, name: &str) {
+        self.vms.retain(|_, vm| vm != name);
+    }
+
     /// Returns true if a process runs this program with one of the verbs [`OWN_VERBS`].
     fn is_ours(&self, process: Tid) -> bool {
         let program = fs::read_link(format!("/proc/{process}/exe")).ok();

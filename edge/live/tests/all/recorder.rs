@@ -1,14 +1,19 @@
 //! Tests of the conversion of context switches and wake-ups to trace records. The tests supply the
 //! events.
 
-use slackline_linux::sys::Tid;
+use std::collections::{BTreeMap, BTreeSet};
+
+use slackline_linux::sys::{Tid, own_tid};
 use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
-use slackline_live::recorder::identity::{Identify, Identity};
+use slackline_live::recorder::host::follow;
+use slackline_live::recorder::identity::{Identify, Identity, Procfs};
+use slackline_live::session::VcpuThread;
 use slackline_live::watch::{Event, ThreadEventKind};
 use slackline_trace::{Entry, HostThread, HostThreadKind, OffCpu, RanEnd, Record, WakeMark};
 use slackline_units::{CpuId, DomId, Enforcement, Span, Time, VcpuId};
 
 const WEB: VcpuId = VcpuId::new(0, DomId::new(0), 0);
+const DB: VcpuId = VcpuId::new(1, DomId::new(0), 1);
 const ORIGIN: Time = Time::from_ns(1_000_000_000);
 
 /// Source of invented thread identities. Each thread is its own process.
@@ -55,7 +60,8 @@ fn records(events: &[Event], end: u64) -> Vec<Entry> {
     let mut assembler = Assembler::new(ORIGIN, cpus, (WakeMark::Waking, Numbered));
     let mut entries: Vec<Entry> = Vec::new();
     let (name, domain, by) = ("web.0".into(), "web".into(), Enforcement::Deadline);
-    assembler.begin(vec![RecordedVcpu { tid: tid(0), vcpu: WEB, name, domain, by }], &mut entries);
+    let web = RecordedVcpu { tid: tid(0), vcpu: WEB, name, domain, by, is_of_tree: false };
+    assembler.begin(vec![web], &mut entries);
     assembler.take(events, &mut entries);
     assembler.finish(at(end), &mut entries);
     entries
@@ -162,4 +168,71 @@ fn recorder_omits_unmanaged_cpus_but_keeps_wakes_recorded_on_them() {
     let entries = records(&[event(10, 5, 1, IN), event(20, 0, 1, ThreadEventKind::Woke)], 60);
     assert_eq!(on_cpu(&entries), []);
     assert!(has(&entries, Record::Woke { at: of_trace(20), vcpu: WEB }));
+}
+
+/// Returns the number, the kind and the vCPU of each thread, in the order in which the entries
+/// identify them.
+fn identified(entries: &[Entry]) -> Vec<(i32, HostThreadKind, Option<VcpuId>)> {
+    let of = |entry: &Entry| match entry {
+        Entry::HostThread(it) => Some((i32::MAX - it.tid.cast_signed(), it.kind, it.vcpu)),
+        _ => None,
+    };
+    entries.iter().filter_map(of).collect()
+}
+
+#[test]
+fn threads_that_a_process_tree_starts_belong_to_its_vcpu() {
+    let other = |number| (number, HostThreadKind::Process, None);
+    let of_web = |number| (number, HostThreadKind::Vcpu, Some(WEB));
+    let forked = |number| ThreadEventKind::Forked { child: tid(number) };
+    let cpus = [(CpuId::new(3), CpuId::new(0))];
+    let mut assembler = Assembler::new(ORIGIN, cpus, (WakeMark::Waking, Numbered));
+    let (name, domain, by) = ("web.0".into(), "web".into(), Enforcement::Dispatcher);
+    let is_of_tree = true;
+    assembler.know(RecordedVcpu { tid: tid(0), vcpu: WEB, name, domain, by, is_of_tree });
+    let mut entries: Vec<Entry> = Vec::new();
+    let events = [
+        event(10, 0, 3, IN),
+        event(11, 0, 3, forked(1)),
+        event(12, 1, 3, IN),
+        event(13, 1, 3, forked(2)),
+        event(14, 7, 3, IN),
+        event(15, 7, 3, forked(8)),
+    ];
+    assembler.take(&events, &mut entries);
+    let expected = [of_web(0), of_web(1), of_web(2), other(7), other(8)];
+    assert_eq!(identified(&entries), expected);
+    // An unrelated thread gets the id of a thread that has ended without a record of its end.
+    entries.clear();
+    assembler.take(&[event(20, 7, 3, forked(2))], &mut entries);
+    assert_eq!(identified(&entries), [other(2)]);
+    // After the release of the reservation, all of its threads are threads of the host.
+    entries.clear();
+    assembler.forget(WEB, tid(0));
+    let events = [event(30, 1, 3, IN), event(31, 1, 3, forked(3)), event(32, 0, 3, IN)];
+    assembler.take(&events, &mut entries);
+    assert_eq!(identified(&entries), [other(1), other(3), other(0)]);
+}
+
+#[test]
+fn process_of_released_vm_is_recorded_as_host_process() {
+    let process = own_tid();
+    let mut assembler = Assembler::new(ORIGIN, [], (WakeMark::Waking, Procfs::default()));
+    let names = BTreeMap::from([(WEB, ("web.0".to_owned(), "web".to_owned()))]);
+    let thread = VcpuThread { vcpu: WEB, tid: process, is_of_tree: false };
+    let (before, now) = (BTreeSet::new(), BTreeSet::from([thread]));
+    follow(&mut assembler, (&before, &now), &names);
+    let found = assembler.identities().identify(process);
+    assert_eq!((found.kind, found.vm.as_str()), (HostThreadKind::Monitor, "web"));
+    // One of two vCPUs leaves, and the process is still the VM.
+    let other = VcpuThread { vcpu: DB, ..thread };
+    let names = BTreeMap::from([
+        (WEB, ("web.0".to_owned(), "web".to_owned())),
+        (DB, ("web.1".to_owned(), "web".to_owned())),
+    ]);
+    follow(&mut assembler, (&BTreeSet::from([thread, other]), &now), &names);
+    assert_eq!(assembler.identities().identify(process).vm, "web");
+    follow(&mut assembler, (&now, &before), &names);
+    let found = assembler.identities().identify(process);
+    assert_eq!((found.kind, found.vm.as_str()), (HostThreadKind::Process, ""));
 }

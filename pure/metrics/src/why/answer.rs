@@ -8,7 +8,7 @@ use super::culprit::Culprit;
 /// Interval in which events of a CPU were lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// CPU whose events were lost.
+    /// CPU whose events were lost, by its number on the recorded host.
     pub cpu: CpuId,
     /// Start of the gap.
     pub from: Time,

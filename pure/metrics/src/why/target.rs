@@ -13,6 +13,8 @@ pub(super) struct Target {
     pub(super) state: WaitState,
     pub(super) last_cpu: CpuId,
     pub(super) ran: Intervals,
+    /// End of the thread's last run interval. `None` if it has not run yet.
+    pub(super) ran_until: Option<Time>,
     pub(super) waits: Vec<Wait>,
     /// Intervals in which the dispatcher kept the vCPU from running, with the thread that had the
     /// CPU.
@@ -60,6 +62,7 @@ impl Target {
             state: WaitState::Blocked,
             last_cpu: CpuId::new(0),
             ran: Intervals::default(),
+            ran_until: None,
             waits: Vec::new(),
             stops: Vec::new(),
             closed: Vec::new(),

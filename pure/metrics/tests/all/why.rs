@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 use slackline_metrics::{Answer, Blame, Check, Culprit, CulpritFinder};
 use slackline_trace::{
-    Entry, HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, VcpuName, WakeMark,
+    Entry, HostThread, HostThreadId, HostThreadKind, Note, OffCpu, RanEnd, Record, VcpuName,
+    WakeMark,
 };
-use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+use slackline_units::{CpuId, DomId, Enforcement, Span, Time, VcpuId};
 
 const WEB: VcpuId = VcpuId::new(0, DomId::new(0), 0);
 const DB: VcpuId = VcpuId::new(1, DomId::new(1), 0);
@@ -133,6 +134,61 @@ fn why_command_blames_wait_on_each_thread_occupying_the_cpu() {
     ];
     assert_eq!(blame.culprits, expected);
     assert_eq!((blame.ran, blame.waited), (us(1_299), us(1_201)));
+}
+
+/// The kernel reports no throttling. A thread under `SCHED_DEADLINE` waits only for threads of its
+/// class, for the kernel, or because it is throttled.
+#[test]
+fn why_command_counts_throttling_by_sched_deadline_as_exhausted_budget() {
+    use OffCpu::{Blocked, Ready};
+    let promised = |vcpu| {
+        let (at, reservation, exact) = (at(0), None, true);
+        let (phase, by) = (None, Enforcement::Deadline);
+        Entry::Record(Record::Promised { at, vcpu, reservation, exact, phase, by })
+    };
+    let run = [
+        woke(WEB_THREAD, 0),
+        on_cpu(WEB_THREAD, 10..2_000, Ready),
+        on_cpu(HOG, 2_001..5_000, Ready),
+        on_cpu(WORKER, 5_000..5_100, Blocked),
+        on_cpu(DB_THREAD, 8_000..10_000, Ready),
+        on_cpu(WEB_THREAD, 10_000..12_000, Blocked),
+        woke(WEB_THREAD, 12_500),
+        on_cpu(WEB_THREAD, 12_700..13_000, Blocked),
+        ended(14_000),
+    ];
+    let by = |vcpus: &[VcpuId]| -> Vec<Entry> {
+        vcpus.iter().map(|vcpu| promised(*vcpu)).chain(run.iter().cloned()).collect()
+    };
+    let kernel = |name: &str| Culprit::Kernel { name: name.into() };
+    let expected = [
+        (Culprit::Exhausted, us(5_899)),
+        (db(false), us(2_000)),
+        (kernel("CPU leaving idle"), us(200)),
+        (kernel("kworker"), us(100)),
+        (kernel("context switch"), us(11)),
+    ];
+    assert_eq!(blame(&by(&[WEB, DB])).culprits, expected);
+    // The daemon does not record all CPUs. Its recordings have CPU times from the kernel.
+    let (from, used) = (at(0), us(6_000));
+    let counted = Entry::Record(Record::Elsewhere { vcpu: WEB, from, to: at(9_000), used });
+    let of_daemon = [by(&[WEB, DB]), vec![counted]].concat();
+    assert!(ask("web", &of_daemon).vcpus.is_empty(), "the waits are unknown");
+    // A thread under another mechanism is not throttled by the kernel.
+    let other = blame(&by(&[DB]));
+    assert_eq!(other.of(|it| *it == Culprit::Exhausted), Span::ZERO);
+    assert_eq!(other.of(|it| *it == hog()), us(2_999));
+    assert_eq!(other.of(|it| *it == db(false)), us(2_000));
+}
+
+/// The daemon schedules CPU 5 of the host, which is CPU 0 of the trace.
+#[test]
+fn why_command_numbers_cpu_of_lost_events_as_host_does() {
+    let (cpu, from, to) = (CpuId::new(0), at(10), at(20));
+    let note = Note { name: "cpus".into(), text: "5".into() };
+    let lost = Entry::Record(Record::Lost { cpu, from, to, events: 3 });
+    let answer = ask("web", &[Entry::Note(note), lost, ended(30)]);
+    assert_eq!((answer.gaps[0].cpu, answer.gaps[0].events), (CpuId::new(5), 3));
 }
 
 /// The kernel's numbers for an interval are compared with the numbers of the recording for that

@@ -1,12 +1,18 @@
 //! Edits of a model, and the scenarios written from edited models.
 
-use slackline_whatif::{Edit, EditError, Form, Model};
+use slackline_sim::trace_header;
+use slackline_trace::{Entry, Note};
+use slackline_units::CpuId;
+use slackline_whatif::{Edit, EditError, Form, Model, Recording};
 
-use crate::record::{THREE, recorded};
+use crate::record::{THREE, entries, recorded, recording, scenario};
 
 fn edited(edits: &[Edit]) -> Result<String, EditError> {
-    let recording = recorded(THREE);
-    let mut model = Model::new(&recording).expect("a simulated trace has a model");
+    edited_of(&recorded(THREE), edits)
+}
+
+fn edited_of(recording: &Recording, edits: &[Edit]) -> Result<String, EditError> {
+    let mut model = Model::new(recording).expect("a simulated trace has a model");
     model.edit(edits)?;
     let written = model.written(&recording.demand, Form::Open, "it").expect("it can be written");
     written.scenario().expect("it can be read");
@@ -55,6 +61,31 @@ fn whatif_adds_cpus_to_the_host_before_it_moves_vms() {
     assert!(text.contains("cpus = 3") && text.contains("cpus = [2]"), "{text}");
 }
 
+/// The daemon schedules CPUs 2 and 5 of the host, which are CPUs 0 and 1 of the trace.
+#[test]
+fn whatif_numbers_cpus_in_edits_as_the_recorded_host_does() {
+    let scenario = scenario(&format!("{THREE}[host]\ncpus = 2\n"));
+    let note = Note { name: "cpus".into(), text: "2,5".into() };
+    let mut all = entries(&scenario);
+    all.insert(0, Entry::Note(note));
+    let recording = recording(&trace_header(&scenario), &all, scenario.length);
+    let to = |cpu| Edit::Move { name: "web".into(), cpu };
+    let cpus_of_web = |edits: &[Edit]| -> Result<String, EditError> {
+        let text = edited_of(&recording, edits)?;
+        let web = text.split("[[domain]]").nth(1).expect("a VM").to_owned();
+        Ok(web.lines().find(|line| line.starts_with("cpus = ")).unwrap_or_default().to_owned())
+    };
+    assert_eq!(cpus_of_web(&[to(5)]), Ok("cpus = [1]".into()));
+    let error = cpus_of_web(&[to(1)]).unwrap_err();
+    let cpus = vec![CpuId::new(2), CpuId::new(5)];
+    assert_eq!(error, EditError::BadCpu { cpu: 1, cpus });
+    assert!(error.to_string().contains("cpu2, cpu5"), "{error}");
+    let cpus = Edit::Cpus(vec![5, 7]);
+    assert_eq!(cpus_of_web(&[cpus.clone(), to(5)]), Ok("cpus = [0]".into()));
+    assert_eq!(cpus_of_web(&[cpus.clone(), to(7)]), Ok("cpus = [1]".into()));
+    assert_eq!(cpus_of_web(&[cpus, to(2)]).unwrap_err().hint().split(' ').next_back(), Some("5"));
+}
+
 #[test]
 fn impossible_edits_in_whatif_are_refused_with_the_reason() {
     let unknown = EditError::UnknownName { name: "wed".into(), meant: Some("web".into()) };
@@ -66,7 +97,7 @@ fn impossible_edits_in_whatif_are_refused_with_the_reason() {
     let add = Edit::Add { name: "web".into(), like: "db".into() };
     assert_eq!(edited(&[add]), Err(EditError::Exists { name: "web".into() }));
     let to = Edit::Move { name: "web".into(), cpu: 1 };
-    assert_eq!(edited(&[to]), Err(EditError::BadCpu { cpu: 1, cpus: 1 }));
+    assert_eq!(edited(&[to]), Err(EditError::BadCpu { cpu: 1, cpus: vec![CpuId::new(0)] }));
     let error = edited(&[Edit::Policy("edff".into())]).unwrap_err();
     assert_eq!(error.hint(), "did you mean `edf`?");
 }

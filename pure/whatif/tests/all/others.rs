@@ -4,7 +4,7 @@ use slackline_scenario::Scenario;
 use slackline_sim::trace_header;
 use slackline_trace::{Entry, HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record};
 use slackline_units::{CpuId, Span, VcpuId};
-use slackline_whatif::{Gate, Model, Recording, forecast, gate};
+use slackline_whatif::{Edit, Form, Gate, Model, Recording, forecast, gate};
 
 use crate::record::{entries, recording};
 
@@ -123,14 +123,28 @@ fn whatif_simulates_other_programs_and_kernel_threads_of_the_host() {
 }
 
 #[test]
+fn whatif_removes_or_renumbers_programs_of_a_cpu_with_it() {
+    let recording = Recording { cpus: vec![CpuId::new(3)], ..beside(true) };
+    let written = |cpus: &[usize]| {
+        let (mut model, _) = gated(&recording);
+        model.edit(&[Edit::Cpus(cpus.to_vec())]).expect("the VMs may run on all CPUs");
+        let written = model.written(&recording.demand, Form::Open, "it");
+        written.expect("it can be written").text
+    };
+    // CPU 3 of the host is the second CPU now.
+    let text = written(&[2, 3]);
+    assert!(text.contains("[[interference]]\ncpu = 1\n"), "{text}");
+    let (_, program) = text.split_once("name = \"OTHERS-0\"").expect("the program");
+    assert!(program.contains("cpus = [1]"), "{text}");
+    let text = written(&[2]);
+    assert!(!text.contains("OTHERS-0") && !text.contains("[[interference]]"), "{text}");
+}
+
+#[test]
 fn whatif_predicts_reserved_share_if_vm_gets_a_hard_limit() {
     let recording = beside(true);
     let (mut model, gate) = gated(&recording);
-    let set = slackline_whatif::Edit::Set {
-        name: "batch".into(),
-        field: "exact".into(),
-        value: "true".into(),
-    };
+    let set = Edit::Set { name: "batch".into(), field: "exact".into(), value: "true".into() };
     model.edit(&[set]).expect("`edf` has hard limits");
     let forecast = forecast(&recording, &gate, &model).expect("it is admitted");
     let batch = forecast.rows.iter().find(|row| row.name == "batch").expect("its row");

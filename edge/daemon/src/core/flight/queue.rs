@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
 
 use slackline_control::{Kind, Problem};
-use slackline_linux::sys::{Tid, monotonic};
+use slackline_linux::sys::monotonic;
+use slackline_live::session::VcpuThread;
 use slackline_live::watch::Event;
 use slackline_live::watch::host::Loss;
 use slackline_service::{Principal, Ticket};
 use slackline_trace::Entry;
-use slackline_units::{Time, VcpuId};
+use slackline_units::Time;
 
 use super::super::whatif::PredictionOrder;
 use super::{Own, Question};
@@ -51,8 +52,8 @@ pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
     pub(super) events: Vec<Event>,
     pub(super) losses: Vec<Loss>,
-    /// Thread id of every vCPU. `None` if no thread id has changed since the last message.
-    pub(super) threads: Option<Vec<(VcpuId, Tid)>>,
+    /// Threads of all vCPUs. `None` if they are as in the last message.
+    pub(super) threads: Option<Vec<VcpuThread>>,
     /// Time at which the message was sent to the recorder thread, on the monotonic clock.
     pub(super) at: Time,
     pub(super) has_gap: bool,
@@ -64,7 +65,7 @@ type QueryClass = (Principal, bool);
 /// Sending end of the flight recorder's queue, which the daemon's main thread has.
 pub(super) struct FlightQueue {
     orders: SyncSender<FlightOrder>,
-    threads: Vec<(VcpuId, Tid)>,
+    threads: Vec<VcpuThread>,
     /// Entries of the session that did not fit in the recorder's queue, such as names of vCPUs.
     kept: Vec<Entry>,
     /// True if events were dropped because the recorder's queue was full.
@@ -85,7 +86,7 @@ impl FlightQueue {
         &mut self,
         entries: &[Entry],
         (events, losses): (Vec<Event>, Vec<Loss>),
-        threads: Vec<(VcpuId, Tid)>,
+        threads: Vec<VcpuThread>,
     ) {
         let changed = (threads != self.threads).then(|| threads.clone());
         let has_gap = std::mem::take(&mut self.has_gap);
@@ -191,7 +192,7 @@ mod tests {
     use std::sync::mpsc::sync_channel;
 
     use slackline_trace::VcpuName;
-    use slackline_units::DomId;
+    use slackline_units::{DomId, VcpuId};
 
     use super::*;
 
