@@ -19,6 +19,8 @@
 //! - `helper`, followed by the id and the start time of the program that limits the thread.
 //!
 //! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original cpuset.
+//! `cell` and two paths can follow: the cell in which the target is stopped, and the cgroup to
+//! which its processes return.
 //! `first` and CPU numbers can follow: the affinity that the first thread of the process had. The
 //! last words `kept MILLISECONDS` mean that the kernel enforces the thread's limit for that time
 //! after the owner has died. They have no effect while `WAY` is not `nothing`.
@@ -75,6 +77,9 @@ pub(super) struct Entry {
     /// Version 1 cpuset that Slackline made to keep the thread on the managed CPUs. Always `None`
     /// under version 2, where the cgroup that freezes the thread also restricts its CPUs.
     pub(super) cpuset: Option<Place>,
+    /// Cell in which the target is stopped for some time, because it has left its cgroup
+    /// repeatedly. `None` if it has no cell.
+    pub(super) cell: Option<TreePlace>,
     /// Affinity that the first thread of the process had when another thread of it was recorded.
     /// `None` if this is the first thread, if it belongs to a process tree, or if an older version
     /// of Slackline wrote the journal.
@@ -140,6 +145,9 @@ impl Entry {
             let (group, origin) = (path_text(&place.group), path_text(&place.origin));
             let _ = write!(line, " cpuset {group} {origin}");
         }
+        if let Some(TreePlace { group, origin: Some(origin) }) = &self.cell {
+            let _ = write!(line, " cell {} {}", path_text(group), path_text(origin));
+        }
         if let Some(first) = &self.first {
             line += " first ";
             line += &cpus_text(first);
@@ -170,12 +178,18 @@ impl Entry {
             affinity: cpus(fields.next()?)?,
             way: way(&mut fields)?,
             cpuset: None,
+            cell: None,
             first: None,
             kept: None,
         };
         let mut next = fields.next();
         if next == Some("cpuset") {
             entry.cpuset = Some(cpuset(&mut fields)?);
+            next = fields.next();
+        }
+        if next == Some("cell") {
+            let (group, origin) = (path(fields.next()?)?, path(fields.next()?)?);
+            entry.cell = Some(TreePlace { group, origin: Some(origin) });
             next = fields.next();
         }
         if next == Some("first") {
@@ -331,6 +345,7 @@ mod tests {
             affinity: [0, 3, 200].map(CpuId::new).into_iter().collect(),
             way,
             cpuset: None,
+            cell: None,
             first: None,
             kept: None,
         }
@@ -375,6 +390,9 @@ mod tests {
                 assert_eq!(Entry::from_line(&written.to_line()), Some(written.clone()));
                 let cpuset = Some(place(Controller::Cpuset, Version::V1));
                 let written = Entry { cpuset, ..written };
+                assert_eq!(Entry::from_line(&written.to_line()), Some(written.clone()));
+                let cell = TreePlace { group: "/cell 1".into(), origin: Some("/a".into()) };
+                let written = Entry { cell: Some(cell), ..written };
                 assert_eq!(Entry::from_line(&written.to_line()), Some(written.clone()));
                 let first = Some(CpuSet::one(CpuId::new(1)));
                 let written = Entry { kept: Some(Duration::from_millis(700)), first, ..written };

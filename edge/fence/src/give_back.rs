@@ -109,6 +109,8 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     // may run on all CPUs of that cpuset, which would undo a restored affinity.
     let cpuset = entry.cpuset.as_ref().map_or(Ok(()), Place::dissolve);
     let cpuset = cpuset.map_err(|source| GiveBackError::Group { tid, source });
+    // Processes in the cell return to the tree first, so that they are restored with it.
+    let cell = entry.cell.as_ref().map_or(Ok(()), |cell| cell_back(cell, entry));
     let tree = match &entry.way {
         HoldMethod::Tree(place) => tree_back(place, entry),
         _ => Ok(()),
@@ -117,7 +119,7 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     // If procfs cannot be read, the thread is restored anyway. That changes a wrong thread only if
     // the kernel has reused the id.
     let there = *exists.as_ref().unwrap_or(&true);
-    let mut results = vec![cpuset, tree];
+    let mut results = vec![cpuset, cell, tree];
     let original = Original { scheduling: entry.scheduling, affinity: entry.affinity };
     if there && entry.way == HoldMethod::Member {
         results.push(leaver_back(tid, original));
@@ -170,6 +172,15 @@ fn tree_back(place: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
     // made the cgroup (no `origin`), those threads are still in it, so restore them too.
     let again = if place.origin.is_none() { restore(place, default) } else { Ok(()) };
     frozen.and(restored).and(dissolved).and(again)
+}
+
+/// Moves all processes from a cell back to their former cgroup. The threads of a process tree are
+/// restored before, so that no real-time thread runs outside the tree.
+fn cell_back(cell: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
+    if matches!(entry.way, HoldMethod::Tree(_)) {
+        return tree_back(cell, entry);
+    }
+    cell.dissolve().map_err(|source| GiveBackError::Tree { source })
 }
 
 /// State of a thread before the fence held it, to which it will be restored.
@@ -322,6 +333,7 @@ pub(super) fn is_moot(entry: &Entry) -> bool {
         HoldMethod::Helper(helper) => there(entry.process) || is_there(*helper),
     };
     let held = held || entry.cpuset.as_ref().is_some_and(Place::is_made);
+    let held = held || entry.cell.as_ref().is_some_and(TreePlace::is_made);
     let held = held || renumbered(entry).is_some();
     !held && !there(entry.thread)
 }

@@ -442,6 +442,7 @@ fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
         thread: TaskIdentity { id: tid, started: started(tid)? },
         way: HoldMethod::Member,
         cpuset: None,
+        cell: None,
         first: None,
         kept: None,
         ..tree.clone()
@@ -492,6 +493,7 @@ mod tests {
             affinity: get_affinity(id).unwrap(),
             way: HoldMethod::Process,
             cpuset: None,
+            cell: None,
             first: None,
             kept: None,
         };

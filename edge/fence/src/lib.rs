@@ -24,6 +24,7 @@
 
 mod at_work;
 mod budget;
+mod cell;
 mod cpuset;
 mod entry;
 mod give_back;
@@ -48,8 +49,7 @@ use slackline_units::Reservation;
 use thiserror::Error;
 
 pub use at_work::keepers_have_ended;
-pub use budget::{BudgetError, give_back_budgets};
-pub use budget::{BudgetLimit, room_of};
+pub use budget::{BudgetError, BudgetLimit, give_back_budgets, room_of};
 pub use give_back::Original;
 pub use give_back::{GiveBackError, GivenBack};
 pub use held::HeldThread;
@@ -498,6 +498,7 @@ impl Fence {
             affinity: get_affinity(tid).map_err(unreadable)?,
             way,
             cpuset: None,
+            cell: None,
             first: (pid != tid).then(|| get_affinity(pid).ok()).flatten(),
             kept: None,
         };

@@ -11,6 +11,7 @@
 //! ends, the fence restores every thread.
 
 mod change;
+mod confine;
 mod contest;
 mod cpuset;
 mod endings;
@@ -20,11 +21,14 @@ mod finding;
 mod ids;
 mod kernel;
 mod leavers;
+mod members;
 mod outside_changes;
+mod outside_time;
 mod pause;
 mod replace;
 mod request;
 mod told;
+mod tree_groups;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

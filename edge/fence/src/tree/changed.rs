@@ -31,6 +31,14 @@ impl HeldTree {
         (is_frozen != orders.is_frozen).then(|| self.0.place.group.clone())
     }
 
+    /// Returns the path of the tree's cgroup if another program has thawed it although the last
+    /// order froze it. `None` otherwise.
+    #[must_use]
+    pub fn foreign_thaw(&self) -> Option<PathBuf> {
+        let is_ordered = self.lock().is_frozen;
+        if is_ordered { self.foreign_freeze() } else { None }
+    }
+
     /// Freezes or thaws the tree as last ordered, after another program has done the opposite.
     ///
     /// # Errors

@@ -137,6 +137,16 @@ impl Membership {
     }
 }
 
+impl Membership {
+    /// Moves a whole process back into this cgroup.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn take_back_process(&self, pid: Tid) -> Result<(), CgroupError> {
+        write(&self.group.join("cgroup.procs"), &pid.to_string(), Step::Move)
+    }
+}
+
 impl Surroundings {
     /// Returns the first cgroup that another program has frozen, among the cgroups of the thread
     /// and the cgroups above them. `None` if no such cgroup is frozen. Cgroups that Slackline
@@ -154,10 +164,19 @@ impl Surroundings {
         &'a self,
         before: &'a Surroundings,
     ) -> Option<(&'a Membership, &'a Membership)> {
+        self.moves(before).next()
+    }
+
+    /// Returns the former and the present cgroup in each hierarchy in which the thread was moved
+    /// since `before`.
+    pub fn moves<'a>(
+        &'a self,
+        before: &'a Surroundings,
+    ) -> impl Iterator<Item = (&'a Membership, &'a Membership)> {
         let is_one = |now: &&Membership, was: &&Membership| {
             (now.version, now.controller) == (was.version, was.controller)
         };
-        self.groups.iter().find_map(|now| {
+        self.groups.iter().filter_map(move |now| {
             let was = before.groups.iter().find(|was| is_one(&now, was))?;
             (was.group != now.group).then_some((was, now))
         })

@@ -10,14 +10,15 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, open, openat};
 
 use super::family::{descendants, has_lost_first};
 use super::{
-    CgroupError, Controller, Place, Step, Version, check_depth, dissolve, group_of_process, mounts,
-    move_to, read, write,
+    CgroupError, Controller, PREFIX, Place, Step, Version, check_depth, dissolve, group_of_process,
+    mounts, move_to, read, upward, write,
 };
 use crate::sys::Tid;
 use crate::thread::ThreadRef;
@@ -33,6 +34,9 @@ pub struct TreePlace {
 }
 
 const FREEZE: &str = "cgroup.freeze";
+/// Name of an empty cgroup in the cgroup of a tree. While it exists, the tree's cgroup cannot be
+/// removed, not even by a user who owns the cgroup above.
+const ANCHOR: &str = "slackline-anchor";
 const PROCESSES: &str = "cgroup.procs";
 const THREADS: &str = "cgroup.threads";
 
@@ -114,7 +118,30 @@ impl TreePlace {
         let freezer = read(&self.group.join(FREEZE)).inspect_err(|_| {
             let _ = fs::remove_dir(&self.group);
         });
-        freezer.map(drop)
+        freezer?;
+        if self.group.parent().is_some_and(is_writable_for_others) {
+            // Without an anchor, an empty cgroup can be removed. That is no reason not to schedule.
+            let _ = fs::create_dir(self.group.join(ANCHOR));
+        }
+        Ok(())
+    }
+
+    /// Returns the place of a cell for the target of a held thread: a cgroup directly below the
+    /// root of the hierarchy, so that only root can move processes out of it. `origin` is the
+    /// cgroup to which the processes return. `None` if `origin` is no cgroup. Creates nothing yet.
+    #[must_use]
+    pub fn cell(origin: &Path, first: &ThreadRef) -> Option<TreePlace> {
+        let root = upward(origin).last()?;
+        let name = format!("{PREFIX}cell-{}-{}", first.tid(), first.started());
+        Some(TreePlace { group: root.join(name), origin: Some(origin.to_path_buf()) })
+    }
+
+    /// Moves all processes of a cgroup that Slackline made back into their former cgroup.
+    ///
+    /// # Errors
+    /// If a process cannot be moved into that cgroup, nor into a cgroup above it.
+    pub fn empty(&self) -> Result<(), CgroupError> {
+        self.origin.as_ref().map_or(Ok(()), |origin| self.move_back(origin))
     }
 
     /// Returns the path of the file that freezes and thaws the cgroup.
@@ -213,12 +240,23 @@ impl TreePlace {
         }
         let thawed = self.freeze(false);
         let Some(origin) = &self.origin else { return thawed };
+        // Only a cgroup below one that other users can write has an anchor.
+        let _ = fs::remove_dir(self.group.join(ANCHOR));
         dissolve(&self.group, || self.move_back(origin))
     }
 
     fn move_back(&self, origin: &Path) -> Result<(), CgroupError> {
-        let members = origin.join(PROCESSES);
-        self.list(PROCESSES)?.iter().try_for_each(|pid| move_to(&members, &pid.to_string()))
+        self.list(PROCESSES)?.iter().try_for_each(|pid| {
+            let mut moved = move_to(&origin.join(PROCESSES), &pid.to_string());
+            // If the former cgroup was removed, the nearest cgroup that accepts processes is used.
+            for above in origin.ancestors().skip(1) {
+                if moved.is_ok() || origin.is_dir() {
+                    break;
+                }
+                moved = move_to(&above.join(PROCESSES), &pid.to_string());
+            }
+            moved
+        })
     }
 }
 
@@ -280,6 +318,12 @@ impl Gathering<'_> {
         }
         Err(CgroupError::refused(Step::Move, self.group, io::ErrorKind::TimedOut.into()))
     }
+}
+
+/// Returns true if users other than root may add cgroups to a cgroup and remove them.
+fn is_writable_for_others(group: &Path) -> bool {
+    let data = fs::metadata(group);
+    data.is_ok_and(|data| data.uid() != 0 || data.permissions().mode() & 0o022 != 0)
 }
 
 fn mounted() -> Result<Vec<mounts::Mount>, CgroupError> {

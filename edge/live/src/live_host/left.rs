@@ -57,6 +57,24 @@ impl LiveHost {
     }
 }
 
+impl LiveHost {
+    /// Records CPU time that threads of a vCPU's process tree have used between `since` and now
+    /// outside the cgroup of the tree.
+    pub(crate) fn count_outside(
+        &self,
+        vcpu: VcpuId,
+        since: Time,
+        used: Span,
+    ) -> Result<(), LiveHostError> {
+        let mut decider = self.observe()?;
+        let to = decider.now;
+        if decider.get(vcpu).is_some() && since < to {
+            decider.records.record(&Record::Elsewhere { vcpu, from: since, to, used });
+        }
+        self.finish(decider)
+    }
+}
+
 impl Decider {
     fn leave_to_others(
         &mut self,

@@ -100,7 +100,7 @@ impl LiveHost {
         &self,
         vcpu: VcpuId,
         (tree, first): (&HeldTree, &[ThreadRef]),
-    ) -> Result<Option<TreeAudit>, LiveHostError> {
+    ) -> Result<Option<TreeCheck>, LiveHostError> {
         let known = self.decider().threads_of(vcpu);
         let was_stopped = self.decider().is_stopped(vcpu);
         // A thread that has left the cgroup uses CPU time that the cgroup does not count.
@@ -108,7 +108,7 @@ impl LiveHost {
         // The CPU time is read first, so that CPU time used during the audit causes another audit.
         let used = known.first().map(|thread| thread.shown()).transpose()?.flatten();
         if !was_stopped && !is_awake && used.is_some_and(|used| tree.is_resting(used)) {
-            return Ok(Some(TreeAudit::default()));
+            return Ok(Some(TreeCheck::default()));
         }
         let tids: Vec<Tid> = known.iter().map(|thread| thread.tid).collect();
         let mut audit = match tree.audit(&tids) {
@@ -159,7 +159,9 @@ impl LiveHost {
         }
         decider.audited(vcpu, Audit { met, gone: &gone, states: &states, was_stopped, now })?;
         self.finish(decider)?;
-        Ok((!there.is_empty() || !audit.left.is_empty()).then_some(audit))
+        let is_there = !there.is_empty() || !audit.left.is_empty();
+        let used = used.map(|used| used * tree.width() as u64);
+        Ok(is_there.then_some(TreeCheck { audit, used }))
     }
 
     /// Returns an entry that serves as the template for entries of a tree's threads. It is needed
@@ -178,8 +180,13 @@ impl LiveHost {
 
     /// Returns true if a thread of the vCPU still exists, in whichever cgroup.
     pub(crate) fn has_living_thread(&self, vcpu: VcpuId) -> bool {
+        !self.living_threads(vcpu).is_empty()
+    }
+
+    /// Returns the threads of the vCPU that still exist, in whichever cgroup.
+    pub(crate) fn living_threads(&self, vcpu: VcpuId) -> Vec<Tid> {
         let known = self.decider().threads_of(vcpu);
-        known.iter().any(|thread| thread.is_alive())
+        known.iter().filter(|thread| thread.is_alive()).map(|thread| thread.tid).collect()
     }
 
     /// Stops regarding a thread as one of the vCPU's process tree. The thread runs in another
@@ -194,6 +201,15 @@ impl LiveHost {
         decider.audited(vcpu, audit)?;
         self.finish(decider)
     }
+}
+
+/// Result of an audit of a process tree.
+#[derive(Debug, Default)]
+pub(crate) struct TreeCheck {
+    pub(crate) audit: TreeAudit,
+    /// CPU time that the cgroup of the tree had counted just before the audit, on all CPUs. `None`
+    /// if no thread of the tree was known.
+    pub(crate) used: Option<Span>,
 }
 
 /// Creates a meter of the CPU time that a process tree uses from now on.

@@ -2,15 +2,18 @@
 //! programs may have changed, and leaving such a member to another program until it is settled.
 
 use std::fs;
+use std::path::PathBuf;
 
 use slackline_units::{CpuSet, Span, Time};
 
 use super::finding::ForeignChange;
 use super::ids::JoinId;
+use super::outside_time::AuditTimes;
+use super::tree_groups::TreeGroups;
 use super::{RequestError, Session, SessionError, SessionEvents};
 use crate::live_host::{LiveHostError, NotDone};
 use slackline_fence::HeldThread;
-use slackline_linux::cgroup::{Credentials, Hierarchies, Surroundings};
+use slackline_linux::cgroup::{Credentials, Hierarchies, Surroundings, TreePlace};
 use slackline_linux::sys::{Scheduling, ThreadClock, Tid};
 use slackline_linux::thread::ThreadRef;
 
@@ -24,6 +27,13 @@ pub(super) const PLACED_WITHIN: Span = Span::from_secs(2);
 const OWN_AT_MOST: usize = 4;
 /// Time within which a target is stopped if it escapes [`OWN_AT_MOST`] times.
 const OWN_WITHIN: Span = Span::from_secs(10);
+
+/// Time for which a target is stopped after it has escaped too often.
+pub(super) const STOPPED_FOR: Span = Span::from_secs(1);
+/// Number of times that the length of a stop in a cell is doubled.
+const LONGEST_STOP: u32 = 4;
+/// Time without a stop in a cell after which the next one is as short as the first.
+const CALM: Span = Span::from_secs(60);
 
 /// Record of changes to a member's threads that the session did not order.
 #[derive(Debug, Default)]
@@ -44,6 +54,17 @@ pub(super) struct Changes {
     pub(super) credentials: Credentials,
     /// CPUs to which the session had pinned the member when the change was found.
     pub(super) ordered: Option<CpuSet>,
+    /// CPU times at the last audit of the member's process tree. `None` before the first audit.
+    pub(super) audit: Option<AuditTimes>,
+    /// Cgroups of the threads of the member's process tree.
+    pub(super) groups: TreeGroups,
+    /// True if the member, or another process of its user, has moved or thawed the member's
+    /// process tree. A stop then needs a cell.
+    pub(super) needs_cell: bool,
+    /// Number of stops in a cell, and the time when the last of them was to end.
+    confined: (u32, Time),
+    /// Cell in which the member's process tree is stopped. `None` if it is not in a cell.
+    pub(super) cell: Option<Confinement>,
     /// Times at which the member itself recently escaped, such as by a change of its affinity.
     own: Vec<Time>,
     /// Time at which a member that was stopped for changing its own affinity too often may run
@@ -75,6 +96,17 @@ impl Changes {
         self.own.retain(|&then| now.since(then) < OWN_WITHIN);
         self.own.push(now);
         self.own.len() >= OWN_AT_MOST
+    }
+
+    /// Returns the length of a stop in a cell that begins now. Each such stop is twice as long as
+    /// the one before, up to 16 times [`STOPPED_FOR`]. The length is [`STOPPED_FOR`] again after
+    /// [`CALM`] without such a stop.
+    pub(super) fn next_stop(&mut self, now: Time) -> Span {
+        let (count, ended) = self.confined;
+        let count = if now.since(ended) < CALM { count } else { 0 };
+        let length = STOPPED_FOR * (1_u64 << count.min(LONGEST_STOP));
+        self.confined = (count + 1, now + length);
+        length
     }
 
     /// Returns true if the member has joined so recently that the program that started its threads
@@ -116,6 +148,8 @@ impl Session {
             return self.contest_in_part(id, finding, seen);
         }
         let was_stopped = row.changes.stopped_until.take().is_some() && !row.is_paused;
+        // If the cell cannot be emptied now, each later round tries again.
+        self.end_confinement(id);
         if was_stopped {
             let now = self.host.now();
             self.resume_threads(id, now).or_else(unless_over)?;
@@ -199,7 +233,9 @@ impl Session {
             | ForeignChange::Stopped { .. } => {
                 Hierarchies::read().is_ok_and(|it| !self.is_undone(row, &found, &it))
             }
-            ForeignChange::Class { .. } | ForeignChange::Limited { .. } => false,
+            ForeignChange::Class { .. }
+            | ForeignChange::Limited { .. }
+            | ForeignChange::Thawed { .. } => false,
             ForeignChange::Moved { tid, .. } => {
                 let known = row.changes.before.iter().find(|(known, _)| known == tid);
                 if let Some((_, before)) = known {
@@ -217,6 +253,15 @@ impl Session {
         }
         self.take_back(id).map_err(|error| self.not_done(error.into()))
     }
+}
+
+/// A process tree that is stopped in a cell.
+#[derive(Debug)]
+pub(super) struct Confinement {
+    pub(super) cell: TreePlace,
+    /// Former cgroup of each process of a tree in a cgroup of another program. That cgroup may have
+    /// cgroups below it.
+    pub(super) former: Vec<(Tid, PathBuf)>,
 }
 
 /// A thread that another program has moved out of the cgroup of its process tree.
@@ -267,5 +312,21 @@ pub(super) fn unless_over(error: RequestError) -> Result<(), SessionError> {
     match error {
         RequestError::Host(error) => Err(error.into()),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_stop_in_a_cell_is_twice_as_long_as_before() {
+        let (mut changes, mut now) = (Changes::default(), Time::START + Span::from_secs(120));
+        for factor in [1, 2, 4, 8, 16, 16] {
+            let length = changes.next_stop(now);
+            assert_eq!(length, STOPPED_FOR * factor);
+            now += length + Span::from_secs(1);
+        }
+        assert_eq!(changes.next_stop(now + CALM), STOPPED_FOR);
     }
 }

@@ -11,16 +11,16 @@ use std::path::{Path, PathBuf};
 
 use slackline_units::{Enforcement, Reservation, Span, Time};
 
-use super::contest::{Changes, PLACED_WITHIN, is_of_libvirt};
+use super::contest::{Changes, PLACED_WITHIN, STOPPED_FOR, is_of_libvirt};
 use super::finding::ForeignChange;
-use super::outside_changes::{
-    AROUND_AT_ONCE, AROUND_INTERVAL, LOOK_INTERVAL, STOPPED_FOR, is_stopped,
-};
+use super::outside_changes::{AROUND_AT_ONCE, AROUND_INTERVAL, LOOK_INTERVAL, is_stopped};
 use crate::mechanism::{Bound, Demand, EnforceTarget, MechanismError, deadline, mechanism};
 use slackline_fence::{Fence, HandoverState, HeldThread};
-use slackline_linux::cgroup::{Credentials, Hierarchies, Surroundings, may_move};
+use slackline_linux::cgroup::{
+    Credentials, Hierarchies, Membership, Surroundings, TreePlace, descendants, may_move,
+};
 use slackline_linux::step::Hold;
-use slackline_linux::sys::{Scheduling, get_scheduling, online_cpus};
+use slackline_linux::sys::{Scheduling, Tid, get_scheduling, online_cpus, process_of};
 use slackline_linux::thread::ThreadRef;
 
 /// Event about a thread whose CPU time the kernel enforces.
@@ -48,6 +48,10 @@ pub struct EnforcedWatch {
     /// Cgroup that enforces the limit, with the limit as the kernel writes it. `None` under
     /// `SCHED_DEADLINE`.
     limit: Option<(PathBuf, String)>,
+    /// Members of that cgroup at the last look: threads in version 1, processes in version 2.
+    members: BTreeSet<Tid>,
+    /// True while the processes of the thread's target are stopped in a cell.
+    is_confined: bool,
     is_of_libvirt: bool,
     /// True if a request has resumed the thread since the last look.
     is_resumed: bool,
@@ -80,6 +84,8 @@ impl EnforcedWatch {
             reserved: reserved.filter(|_| group.is_none()),
             original: fence.original(tid).map(|original| original.scheduling.class),
             limit: group.and_then(|group| Some((group.to_path_buf(), limit_of(group)?))),
+            members: BTreeSet::new(),
+            is_confined: false,
             is_of_libvirt: is_of_libvirt(pid),
             is_resumed: false,
             changes,
@@ -157,11 +163,81 @@ impl EnforcedWatch {
         if !is_stopped && !matches!(self.changes.found, Some(ForeignChange::Class { .. })) {
             seen.extend(self.look_at_class(fence, now));
         }
+        if !is_stopped && seen.is_empty() {
+            seen.extend(self.look_at_members(fence, now));
+        }
         if let Some(around) = around.filter(|_| seen.is_empty()) {
             self.changes.looked = Some(now);
             seen.extend(self.look_around(fence, now, around));
         }
         seen
+    }
+
+    /// Checks whether members have left the cgroup that enforces the limit, and moves back those
+    /// that have left by themselves. Reads one file if nothing has changed.
+    fn look_at_members(&mut self, fence: &mut Fence, now: Time) -> Option<EnforcedChange> {
+        let (group, _) = self.limit.as_ref()?;
+        let there = members_of(group);
+        let left = self.members.difference(&there);
+        // A member that has ended has no process.
+        let left: Vec<_> = left.filter_map(|&tid| Some((process_of(tid).ok()?, tid))).collect();
+        self.members = there;
+        let (_, before) = self.changes.before.first().filter(|_| !left.is_empty())?;
+        let hierarchies = Hierarchies::read().ok()?;
+        let (mut own, mut others) = (None, None);
+        for (pid, tid) in left {
+            let Some(around) = hierarchies.around(pid, tid) else { continue };
+            let Some((was, is)) = around.moves(before).find(|(was, _)| was.group == *group) else {
+                continue;
+            };
+            let finding = ForeignChange::Moved { tid, group: is.group.clone() };
+            let credentials = Credentials::of(tid).and(&self.changes.credentials);
+            if self.is_of_libvirt || !may_move(&credentials, &was.group, &is.group) {
+                others.get_or_insert(finding);
+                continue;
+            }
+            let is_back = match self.hold {
+                Hold::Thread => was.take_back(tid).is_ok(),
+                // A process that has left may have started others.
+                _ => descendants(pid).is_ok_and(|all| {
+                    all.into_iter().filter(|pid| was.take_back_process(*pid).is_ok()).count() > 0
+                }),
+            };
+            if is_back {
+                own.get_or_insert(finding)
+            } else {
+                others.get_or_insert(finding)
+            };
+            // It is a member again at the next look, even if it has left once more.
+            self.members.insert(tid);
+        }
+        if own.is_some() {
+            self.note_escape(fence, now);
+        }
+        if let Some(found) = others.filter(|_| self.changes.found.is_none()) {
+            self.changes.found = Some(found.clone());
+            return Some(EnforcedChange::Contested(found));
+        }
+        own.map(EnforcedChange::Meddled)
+    }
+
+    /// Stops the target in a cell, from which its user cannot move it.
+    fn confine(&mut self, fence: &mut Fence) -> bool {
+        let around = Hierarchies::read().ok().and_then(|hierarchies| self.around(&hierarchies));
+        let (Some((group, _)), Some(around)) = (&self.limit, around) else { return false };
+        let Some(origin) = around.unified() else { return false };
+        let pid = self.thread.pid();
+        let outside = |cell: &TreePlace| {
+            let inside = cell.processes().unwrap_or_default();
+            let all = match self.hold {
+                Hold::Thread => BTreeSet::from([pid]),
+                _ => ids_in(&group.join("cgroup.procs")),
+            };
+            all.into_iter().filter(|pid| !inside.contains(pid)).collect()
+        };
+        let confined = fence.confine(self.thread.tid(), origin, outside);
+        self.is_confined = matches!(confined, Ok(Some(_)));
+        self.is_confined
     }
 
     /// Lets the kernel enforce again for a contested thread, also if its class stays changed.
@@ -217,6 +293,13 @@ impl EnforcedWatch {
             return;
         }
         let tid = self.thread.tid();
+        if self.limit.is_some() {
+            // A target that cannot be confined is only moved back each time.
+            if self.confine(fence) {
+                self.changes.stopped_until = Some(now + self.changes.next_stop(now));
+            }
+            return;
+        }
         // A target that cannot be stopped only gets its class again each time.
         let can_stop = fence.add_stop(tid, self.hold).is_ok();
         let stopped = fence.thread(tid).filter(|_| can_stop).map(|held| held.hold_back());
@@ -229,6 +312,13 @@ impl EnforcedWatch {
     /// class, the next check of the class tries again, and reports that.
     fn end_stop(&mut self, fence: &mut Fence) {
         let tid = self.thread.tid();
+        if self.is_confined {
+            self.is_confined = fence.end_confinement(tid).is_err();
+            if !self.is_confined {
+                self.changes.stopped_until = None;
+            }
+            return;
+        }
         let _ = fence.thread(tid).map(HeldThread::undo);
         if fence.drop_stop(tid).is_ok() {
             self.changes.stopped_until = None;
@@ -301,12 +391,19 @@ impl EnforcedWatch {
                 // A change by the thread itself is undone as soon as the kernel allows it.
                 !self.is_of_libvirt || now.is_none() || is_other || is_back
             }
-            ForeignChange::Moved { .. } => {
+            ForeignChange::Moved { tid: moved, .. } => {
                 let before = self.changes.before.first();
-                let is_back = |now: Surroundings| {
-                    before.is_none_or(|(_, before)| now.moved(before).is_none())
+                let group = self.limit.as_ref().map(|(group, _)| group);
+                let is_moved = |was: &Membership| {
+                    *moved == tid || group.is_some_and(|group| was.group == *group)
                 };
-                around().is_none_or(is_back)
+                let is_back = |now: Surroundings| {
+                    let before = before.map(|(_, before)| before);
+                    before.is_none_or(|before| !now.moves(before).any(|(was, _)| is_moved(was)))
+                };
+                let pid = process_of(*moved).ok();
+                let around = pid.and_then(|pid| hierarchies?.around(pid, *moved));
+                around.is_none_or(is_back)
             }
             ForeignChange::Frozen { .. } => around().is_none_or(|now| now.frozen(None).is_none()),
             ForeignChange::Limited { group, .. } => {
@@ -314,7 +411,7 @@ impl EnforcedWatch {
                 limit_of(group).is_none_or(|now| Some(&now) == limit)
             }
             ForeignChange::Stopped { pid } => !is_stopped(*pid, tid),
-            ForeignChange::Cpus { .. } => true,
+            ForeignChange::Cpus { .. } | ForeignChange::Thawed { .. } => true,
         }
     }
 
@@ -364,6 +461,18 @@ fn longest_unchecked(looked: impl Iterator<Item = Option<Time>>, now: Time) -> B
     let mut due: Vec<(usize, Option<Time>)> = due.collect();
     due.sort_by_key(|(_, looked)| *looked);
     due.into_iter().take(AROUND_AT_ONCE).map(|(index, _)| index).collect()
+}
+
+/// Returns the threads in a cgroup of version 1, in which a single thread can leave its process. Of
+/// a cgroup of version 2, returns the processes.
+fn members_of(group: &Path) -> BTreeSet<Tid> {
+    let tasks = group.join("tasks");
+    ids_in(&if tasks.exists() { tasks } else { group.join("cgroup.procs") })
+}
+
+fn ids_in(list: &Path) -> BTreeSet<Tid> {
+    let text = fs::read_to_string(list).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new).collect()
 }
 
 /// Returns the limit of a cgroup as the kernel writes it: CPU time and period, in microseconds.

@@ -44,6 +44,13 @@ pub enum ForeignChange {
         /// Path of the cgroup.
         group: PathBuf,
     },
+    /// The cgroup with which Slackline had frozen a thread has been thawed.
+    Thawed {
+        /// Id of the thread.
+        tid: Tid,
+        /// Path of the cgroup.
+        group: PathBuf,
+    },
     /// A cgroup that contains a thread has got a new limit of CPU time.
     Limited {
         /// Id of the thread.
@@ -81,6 +88,10 @@ impl fmt::Display for ForeignChange {
             }
             ForeignChange::Frozen { tid, group } => {
                 write!(out, "thread {tid} is frozen by cgroup {}", group.display())
+            }
+            ForeignChange::Thawed { tid, group } => {
+                let group = group.display();
+                write!(out, "cgroup {group} of thread {tid} was thawed while Slackline froze it")
             }
             ForeignChange::Limited { tid, group, limit } => {
                 let group = group.display();

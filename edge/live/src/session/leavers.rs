@@ -1,5 +1,7 @@
 //! Threads that have left the cgroup of their process tree, or their freezer cgroup.
 
+use std::collections::BTreeSet;
+
 use slackline_linux::cgroup::{Hierarchies, may_move};
 use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::ThreadRef;
@@ -11,7 +13,7 @@ use super::ids::JoinId;
 use super::outside_changes::credentials;
 use super::request::Row;
 use super::{Session, SessionError, SessionEvents};
-use slackline_fence::HeldThread;
+use slackline_fence::{HeldThread, HeldTree};
 
 impl Session {
     /// Handles running threads that have left the cgroup of a process tree. A thread that has the
@@ -23,7 +25,12 @@ impl Session {
         left: &[Tid],
         seen: &mut SessionEvents,
     ) -> Result<(), SessionError> {
-        if left.is_empty() {
+        let cell = self.changes(id).and_then(|changes| changes.cell.as_ref());
+        let cell = cell.map(|confined| confined.cell.clone());
+        let confined = cell.as_ref().and_then(|cell| cell.threads().ok()).unwrap_or_default();
+        let confined: BTreeSet<Tid> = confined.into_iter().collect();
+        let mut left = left.iter().filter(|tid| !confined.contains(tid)).peekable();
+        if left.peek().is_none() {
             return Ok(());
         }
         let Ok(hierarchies) = Hierarchies::read() else { return Ok(()) };
@@ -45,7 +52,7 @@ impl Session {
             };
             let finding = ForeignChange::Moved { tid, group: now.to_path_buf() };
             let is_own = !row.is_of_libvirt && may_move(&credentials(row, tid), group, now);
-            if is_own && tree.place().take_in(pid).is_ok() {
+            if is_own && cell.as_ref().unwrap_or(tree.place()).take_in(pid).is_ok() {
                 // The orders may have changed meanwhile. If this fails, the next audit finds it.
                 let _ = tree.undo(&[tid]);
                 own.get_or_insert(finding);
@@ -60,7 +67,7 @@ impl Session {
         }
         if let Some(finding) = own {
             seen.meddled.push((id, finding));
-            self.note_escape(id)?;
+            self.note_move(id)?;
         }
         found.map_or(Ok(()), |finding| self.contest_in_part(id, finding, seen))
     }
@@ -71,7 +78,7 @@ impl Session {
         let row = self.members.get(id).filter(|row| row.has_joined && !row.changes.is_left);
         let Some((row, tree)) = row.and_then(|row| Some((row, row.tree.as_ref()?))) else { return };
         let audit = self.host.audit(id.vcpu(), (tree, &row.threads)).ok().flatten();
-        audit.into_iter().flat_map(|audit| audit.left).for_each(|tid| tree.let_leave(tid));
+        audit.into_iter().flat_map(|check| check.audit.left).for_each(|tid| tree.let_leave(tid));
     }
 
     /// Notes that another program has changed some threads of a member. The member counts as
@@ -84,12 +91,15 @@ impl Session {
     ) -> Result<(), SessionError> {
         // CPU time of moved threads is recorded from now on.
         self.host.count_left(id.vcpu(), Span::ZERO)?;
+        let tree = self.members.get(id).and_then(|row| row.tree.as_ref());
+        let ordered = tree.and_then(HeldTree::kept_on);
         let Some(changes) = self.changes_mut(id) else { return Ok(()) };
         let is_news = match (&changes.found, &finding) {
             (Some(ForeignChange::Moved { .. }), ForeignChange::Stopped { .. }) => false,
             (found, finding) => found.as_ref() != Some(finding),
         };
         if is_news && !changes.is_left {
+            changes.ordered = ordered;
             changes.found = Some(finding.clone());
             seen.contested.push((id, finding));
             seen.still_enforced.push(id);
@@ -107,7 +117,8 @@ impl Session {
             Some(tree) if !row.changes.moved.is_empty() => tree.threads().unwrap_or_default(),
             _ => Vec::new(),
         };
-        let moved = row.changes.count_moved(&there);
+        let width = row.tree.as_ref().map_or(1, |tree| tree.width() as u64);
+        let moved = row.changes.count_moved(&there) / width;
         Ok(self.host.count_left(id.vcpu(), moved)?)
     }
 

@@ -8,8 +8,9 @@
 //! target's own, even if root has made them.
 //!
 //! - The target's own change is undone. A target that escapes repeatedly is stopped for
-//!   [`STOPPED_FOR`]. A stop signal, and a freeze or quota of the target's own, harm only the
-//!   target, so they stay, and the reservation stays enforced.
+//!   [`STOPPED_FOR`]. If it left its cgroup, it is stopped in a cell, and longer each time. A stop
+//!   signal, and a freeze or quota of the target's own, harm only the target, so they stay, and the
+//!   reservation stays enforced.
 //! - An administrator's change is respected: the threads leave the real-time class and stay as they
 //!   were found. The member is *contested* until the change is undone or a request resumes the
 //!   member. If only some threads of a process tree were moved to another cgroup, the reservation
@@ -19,12 +20,12 @@ use std::path::{Path, PathBuf};
 
 use slackline_units::{CpuSet, Span, Time};
 
-use super::contest::{Changes, unless_over};
+use super::contest::{Changes, STOPPED_FOR, unless_over};
 use super::finding::ForeignChange;
 use super::ids::JoinId;
 use super::request::Row;
 use super::{Session, SessionError, SessionEvents};
-use crate::live_host::LiveHostError;
+use crate::live_host::{LiveHostError, TreeCheck};
 use slackline_fence::{Drift, TreeAudit};
 use slackline_linux::cgroup::{
     Cpuset, Credentials, Hierarchies, Surroundings, may_move, may_write,
@@ -41,9 +42,6 @@ pub(super) const AROUND_INTERVAL: Span = Span::from_secs(1);
 /// Maximum number of members whose cgroups are checked in one round. Requests to the daemon wait
 /// during a round.
 pub(super) const AROUND_AT_ONCE: usize = 16;
-
-/// Time for which a target is stopped after it has escaped too often.
-pub(super) const STOPPED_FOR: Span = Span::from_secs(1);
 
 impl Session {
     /// Checks all members for changes that the session did not order.
@@ -64,6 +62,7 @@ impl Session {
             if self.changes(id).is_some_and(|changes| changes.is_left) {
                 continue;
             }
+            self.look_at_thaw(id, seen)?;
             self.look_at_threads(id, seen)?;
             let is_starting = self.changes(id).is_some_and(|changes| changes.is_starting(now));
             // Each of these checks reads a file.
@@ -120,8 +119,10 @@ impl Session {
                     self.endings.doubt(id);
                     return Ok(());
                 }
-                Ok(Some(TreeAudit { changed, left, .. })) => {
+                Ok(Some(TreeCheck { audit: TreeAudit { there, changed, left }, used })) => {
+                    self.count_outside(id, used, (&there, &left))?;
                     self.look_at_leavers(id, &left, seen)?;
+                    self.look_at_members(id, there, seen)?;
                     changed
                 }
             },
@@ -197,6 +198,15 @@ impl Session {
         if is_too_often { self.stop_for_a_while(id) } else { Ok(()) }
     }
 
+    /// Notes that a process tree was moved or thawed by itself or by another process of its user,
+    /// and that this was undone. From now on, a stop also confines the tree to a cell.
+    pub(super) fn note_move(&mut self, id: JoinId) -> Result<(), SessionError> {
+        if let Some(changes) = self.changes_mut(id) {
+            changes.needs_cell = true;
+        }
+        self.note_escape(id)
+    }
+
     /// Stops a member for [`STOPPED_FOR`], unless it is paused or stopped already.
     fn stop_for_a_while(&mut self, id: JoinId) -> Result<(), SessionError> {
         let now = self.host.now();
@@ -208,18 +218,30 @@ impl Session {
         if self.pause_threads(id, now).is_ok()
             && let Some(changes) = self.changes_mut(id)
         {
-            changes.stopped_until = Some(now + STOPPED_FOR);
+            let needs_cell = changes.needs_cell;
+            let length = if needs_cell { changes.next_stop(now) } else { STOPPED_FOR };
+            changes.stopped_until = Some(now + length);
+            if needs_cell {
+                self.confine(id);
+            }
         }
         Ok(())
     }
 
     /// Resumes a target once it has been stopped for [`STOPPED_FOR`] because it escaped.
     fn end_stop(&mut self, id: JoinId, now: Time) -> Result<(), SessionError> {
-        let Some(row) = self.members.get_mut(id) else { return Ok(()) };
-        if row.changes.stopped_until.is_none_or(|until| now < until) {
+        let Some(row) = self.members.get(id) else { return Ok(()) };
+        let until = row.changes.stopped_until;
+        let until = until.or(row.changes.cell.is_some().then_some(now));
+        if until.is_none_or(|until| now < until) {
             return Ok(());
         }
-        row.changes.stopped_until = None;
+        let is_out = self.end_confinement(id);
+        let Some(row) = self.members.get_mut(id) else { return Ok(()) };
+        row.changes.stopped_until = (!is_out).then_some(now + STOPPED_FOR);
+        if !is_out {
+            return Ok(());
+        }
         if row.is_paused { Ok(()) } else { self.resume_threads(id, now).or_else(unless_over) }
     }
 
@@ -361,14 +383,14 @@ impl Session {
 
     /// Returns the first change by another program to the cgroups of a thread, or to its process.
     /// Adds changes by the target itself to `own`.
-    fn change_around(
+    pub(super) fn change_around(
         &self,
         row: &Row,
         (pid, tid): (Tid, Tid),
         (before, now): (&Surroundings, &Surroundings),
         own: &mut Vec<ForeignChange>,
     ) -> Option<ForeignChange> {
-        if let Some((was, is)) = now.moved(before).filter(|(_, is)| !row.is_audited(is)) {
+        if let Some((was, is)) = now.moves(before).find(|(_, is)| !row.is_audited(is)) {
             let finding = ForeignChange::Moved { tid, group: is.group.clone() };
             let is_own = may_move(&credentials(row, tid), &was.group, &is.group);
             if !(is_own && !row.is_of_libvirt && was.take_back(tid).is_ok()) {
@@ -425,7 +447,7 @@ impl Session {
 
     /// Answers changes by a target itself to its cgroups. The session undoes those with which the
     /// target would exceed its reservation.
-    fn answer_own(
+    pub(super) fn answer_own(
         &mut self,
         id: JoinId,
         own: Vec<ForeignChange>,
@@ -436,7 +458,7 @@ impl Session {
         for finding in own {
             let is_known = known.contains(&finding);
             match &finding {
-                ForeignChange::Moved { .. } => self.note_escape(id)?,
+                ForeignChange::Moved { .. } => self.note_move(id)?,
                 ForeignChange::Cpus { .. } => self.stop_for_a_while(id)?,
                 ForeignChange::Frozen { group, .. } => {
                     let tree = self.members.get(id).and_then(|row| row.tree.as_ref());
@@ -491,9 +513,7 @@ impl Session {
             ForeignChange::Moved { tid, group } => match (around(*tid), before(*tid)) {
                 _ if !row.changes.moved.is_empty() => false,
                 _ if row.tree.is_none() && self.has_left_freezer(row) => false,
-                (Some(now), Some(before)) => {
-                    now.moved(before).is_none_or(|(_, is)| row.is_audited(is))
-                }
+                (Some(now), Some(before)) => now.moves(before).all(|(_, is)| row.is_audited(is)),
                 (Some(now), None) => row.tree.is_some() || !now.is_in(group),
                 (None, _) => true,
             },
@@ -507,6 +527,7 @@ impl Session {
                 }
                 _ => true,
             },
+            ForeignChange::Thawed { .. } => true,
             ForeignChange::Stopped { pid } => !is_stopped(*pid, *pid),
         }
     }
@@ -522,6 +543,6 @@ pub(super) fn credentials(row: &Row, tid: Tid) -> Credentials {
 }
 
 /// Returns true if a change of a cgroup's file counts as made by the target itself.
-fn is_own(row: &Row, tid: Tid, file: &Path) -> bool {
+pub(super) fn is_own(row: &Row, tid: Tid, file: &Path) -> bool {
     !row.is_of_libvirt && may_write(&credentials(row, tid), file)
 }

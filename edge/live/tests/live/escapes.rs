@@ -51,7 +51,13 @@ fn entry_point_of_helper_adversary() {
         panic!("{}", std::process::Command::new("/bin/sh").args(["-c", script]).exec());
     }
     if let Some(group) = how.strip_prefix("move ") {
-        crate::moves::move_repeatedly(group);
+        crate::moves::move_repeatedly(group, false);
+    }
+    if let Some(group) = how.strip_prefix("move-and-remove ") {
+        crate::moves::move_repeatedly(group, true);
+    }
+    if let Some((text, file)) = how.strip_prefix("write ").and_then(|it| it.split_once(' ')) {
+        crate::moves::write_repeatedly(text, file);
     }
     if let Some(group) = how.strip_prefix("let-move ") {
         crate::moves::let_child_move(group);

@@ -8,27 +8,46 @@ use std::time::{Duration, Instant};
 
 use crate::common::{self, Target, begin, kill, wait_until};
 use crate::contested::CpuGroup;
-use crate::escapes::{Adversary, Group, NOBODY, Open, Pinned, is_real_time, scheduled, spin};
+use crate::escapes::{
+    Adversary, Group, NOBODY, NOTICED, Open, Pinned, is_real_time, scheduled, spin,
+};
 use rustix::process::Signal;
-use slackline_linux::cgroup::descendants;
+use slackline_fence::Fence;
+use slackline_linux::cgroup::{TreePlace, descendants};
 use slackline_linux::sys::{
-    Scheduling, SchedulingOf, Tid, online_cpus, own_tid, process_cpu_time, set_scheduling,
+    Scheduling, SchedulingOf, Tid, monotonic, online_cpus, own_tid, process_cpu_time,
+    set_scheduling,
 };
 use slackline_linux::thread::ThreadRef;
-use slackline_live::session::{ForeignChange, JoinTarget};
-use slackline_units::Span;
+use slackline_live::mechanism::{Bound, Demand, EnforceTarget, kernel_mechanism};
+use slackline_live::session::{EnforcedChange, EnforcedWatch, ForeignChange, JoinTarget};
+use slackline_units::{Enforcement, Reservation, Span};
 
 /// Time before the first move of an adversary. In this time a test gives it to a session.
 const BEFORE: Duration = Duration::from_millis(2_500);
 
 /// Moves this process to another cgroup again and again, as an ordinary process, and never blocks.
-pub(crate) fn move_repeatedly(group: &str) -> ! {
+pub(crate) fn move_repeatedly(group: &str, removes: bool) -> ! {
     let ordinary = SchedulingOf { class: Scheduling::Other { nice: 0 }, reset_on_fork: true };
     spin(BEFORE);
     loop {
         // The results are ignored, since the adversary repeats the calls.
         let _ = set_scheduling(own_tid(), &ordinary);
         let _ = fs::write(Path::new(group).join("cgroup.procs"), "0");
+        if removes {
+            // The cgroup that the session has made is below the former cgroup of this process.
+            let former = fs::read_dir(Path::new(group).with_file_name("a")).into_iter().flatten();
+            former.flatten().for_each(|entry| drop(fs::remove_dir(entry.path())));
+        }
+        spin(Duration::from_millis(1));
+    }
+}
+
+/// Writes a text to a file again and again, and never blocks.
+pub(crate) fn write_repeatedly(text: &str, file: &str) -> ! {
+    loop {
+        // The result is ignored, since the adversary repeats the call.
+        let _ = fs::write(file, text);
         spin(Duration::from_millis(1));
     }
 }
@@ -50,14 +69,23 @@ struct Delegated(PathBuf);
 
 impl Delegated {
     fn make() -> Option<Delegated> {
+        Delegated::make_in(|line| line.contains(" - cgroup2 "))
+    }
+
+    /// Makes such cgroups in the hierarchy with this line in the table of mounts.
+    fn make_in(is_it: impl Fn(&str) -> bool) -> Option<Delegated> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-        let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+        let line = mounts.lines().find(|line| is_it(line))?;
         let folder = PathBuf::from(line.split(' ').nth(4)?);
         let folder = folder.join(format!("test-delegated-{}", std::process::id()));
         for folder in [folder.clone(), folder.join("a"), folder.join("b")] {
             fs::create_dir(&folder).ok()?;
             chown(&folder, Some(NOBODY), None).ok()?;
-            chown(folder.join("cgroup.procs"), Some(NOBODY), None).ok()?;
+            for file in ["cgroup.procs", "cgroup.freeze"].map(|file| folder.join(file)) {
+                if file.exists() {
+                    chown(&file, Some(NOBODY), None).ok()?;
+                }
+            }
         }
         Some(Delegated(folder))
     }
@@ -160,7 +188,7 @@ fn process_tree_moved_by_root_ends_with_its_last_process() {
 #[test]
 fn process_moving_itself_out_of_its_tree_stays_within_limit() {
     let Some(_alone) = begin() else { return };
-    for how in ["move", "let-move"] {
+    for how in ["move", "let-move", "move-and-remove"] {
         let Some(group) = Delegated::make() else {
             println!("skipped: needs cgroups of version 2 that can be written");
             return;
@@ -169,9 +197,10 @@ fn process_moving_itself_out_of_its_tree_stays_within_limit() {
         fs::write(group.0.join("a/cgroup.procs"), adversary.pid().to_string()).unwrap();
         let mut open = Open::holding(JoinTarget::Tree(adversary.pid()), true);
         open.until("the adversary to move", |open| !open.meddled().is_empty());
-        let before = group.used();
+        let (before, told) = (group.used(), open.told());
         open.go_on(Duration::from_secs(3));
-        let used = group.used() - before;
+        let (used, told) = (group.used() - before, open.told() - told);
+        assert!(told + Span::from_ms(150) >= used, "{how}: {told} told, {used} used");
         assert!(open.contested().is_empty(), "{how}: {:?}", open.contested());
         assert!(used <= limit_in(Span::from_secs(3), 400), "{how}: {used}");
         let mut records = Vec::new();
@@ -297,4 +326,184 @@ fn thread_moved_out_of_its_freezer_soon_after_joining_stays_limited() {
     open.session.close(&mut records).unwrap();
     target.is_given_back();
     wait_until("its cgroups to be removed", || common::our_groups(target.pid()).is_empty());
+}
+
+/// Asserts that an adversary, which spins, stays within its limit for 3 s although another process
+/// of its user works against the session. The session schedules the adversary already.
+#[track_caller]
+fn stays_limited_despite(helper: &str, adversary: &Adversary, open: &mut Open) {
+    let helper = Adversary::start(helper);
+    open.until("a change to be undone", |open| !open.meddled().is_empty());
+    let before = adversary.used();
+    open.go_on(Duration::from_secs(3));
+    let used = adversary.used() - before;
+    // Moves to another cgroup delay the session's own steps by up to 40 ms each.
+    assert!(used <= limit_in(Span::from_secs(3), 600), "{used}");
+    assert!(open.contested().is_empty(), "{:?}", open.contested());
+    drop(helper);
+    let before = adversary.used();
+    open.until("the adversary to run again", |_| {
+        adversary.used() > before + Span::from_ms(50) && is_real_time(adversary.tid)
+    });
+}
+
+#[test]
+fn process_moved_by_its_users_other_process_stays_limited() {
+    let Some(_alone) = begin() else { return };
+    let Some(group) = Delegated::make() else {
+        println!("skipped: needs cgroups of version 2 that can be written");
+        return;
+    };
+    let adversary = Adversary::start("spin");
+    fs::write(group.0.join("a/cgroup.procs"), adversary.pid().to_string()).unwrap();
+    let mut open = Open::holding(JoinTarget::Tree(adversary.pid()), true);
+    open.go_on(Duration::from_millis(300));
+    let file = group.0.join("b/cgroup.procs");
+    let helper = format!("write {} {}", adversary.pid(), file.display());
+    stays_limited_despite(&helper, &adversary, &mut open);
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    let now = fs::read_to_string(group.0.join("a/cgroup.procs")).unwrap();
+    assert_eq!(now.trim(), adversary.pid().to_string());
+    drop(adversary);
+    drop(group);
+}
+
+#[test]
+fn delegated_cgroup_thawed_by_its_user_stays_within_limit() {
+    let Some(_alone) = begin() else { return };
+    let Some(group) = Delegated::make() else {
+        println!("skipped: needs cgroups of version 2 that can be written");
+        return;
+    };
+    let adversary = Adversary::start("spin");
+    let own = group.0.join("a");
+    fs::write(own.join("cgroup.procs"), adversary.pid().to_string()).unwrap();
+    let mut open = Open::holding(JoinTarget::Group(TreePlace::existing(&own).unwrap()), true);
+    open.go_on(Duration::from_millis(300));
+    let helper = format!("write 0 {}", own.join("cgroup.freeze").display());
+    stays_limited_despite(&helper, &adversary, &mut open);
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    let now = fs::read_to_string(own.join("cgroup.procs")).unwrap();
+    assert_eq!(now.trim(), adversary.pid().to_string());
+    drop(adversary);
+    drop(group);
+}
+
+#[test]
+fn released_tree_returns_from_its_cell_to_its_former_cgroup() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let state = tempfile::tempdir().unwrap();
+    let mut fence = Fence::start(common::keeper(state.path())).unwrap();
+    let tree = fence.hold_tree(target.pid()).unwrap();
+    let place = tree.place().clone();
+    let list = |_: &TreePlace| place.processes().unwrap();
+    let cell = fence.confine(target.pid(), &place.group, list).unwrap().unwrap();
+    assert_eq!(cell.processes().unwrap(), [target.pid()]);
+    let before = target.used();
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(target.used() <= before + Span::from_ms(20), "the target runs in its cell");
+    drop(fence);
+    assert!(!cell.is_made() && !place.is_made());
+    target.is_given_back();
+}
+
+#[test]
+fn process_tree_is_contested_while_signal_stops_its_child() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::of_shell("(while :; do :; done) & sleep 1000 & wait");
+    let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
+    open.go_on(Duration::from_millis(300));
+    let children = descendants(target.pid()).unwrap();
+    for child in children.into_iter().filter(|child| *child != target.pid()) {
+        let (settled, contested) = (open.settled(), open.contested().len());
+        kill(child.raw(), Signal::STOP);
+        let stopped = Instant::now();
+        open.until("the stop to be noticed", |open| open.contested().len() > contested);
+        assert!(stopped.elapsed() < NOTICED, "{:?}", stopped.elapsed());
+        assert_eq!(**open.contested().last().unwrap(), ForeignChange::Stopped { pid: child });
+        kill(child.raw(), Signal::CONT);
+        open.until("the tree to be settled", |open| open.settled() > settled);
+    }
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    kill_all_below(&target);
+}
+
+/// Kills the children of a shell, which would outlive it.
+fn kill_all_below(target: &Target) {
+    for child in descendants(target.pid()).unwrap() {
+        if child != target.pid() {
+            kill(child.raw(), Signal::KILL);
+        }
+    }
+}
+
+#[test]
+fn process_tree_is_contested_after_root_moves_its_child() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::of_shell("(while :; do :; done) & sleep 1000 & wait");
+    let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
+    // In this time the session learns in which cgroups the processes of the tree are.
+    open.go_on(Duration::from_millis(4_500));
+    let child = *descendants(target.pid()).unwrap().last().unwrap();
+    let Some(group) = CpuGroup::with(child) else {
+        kill_all_below(&target);
+        println!("skipped: needs a controller `cpu` of version 1 that can be written");
+        return;
+    };
+    open.until_contested();
+    let finding = open.contested()[0].to_string();
+    assert!(finding.contains(&group.0.display().to_string()), "{finding}");
+    let above = group.0.parent().unwrap().join("cgroup.procs");
+    fs::write(above, child.to_string()).unwrap();
+    open.until("the tree to be settled", |open| open.settled() == 1);
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    kill_all_below(&target);
+    drop(group);
+}
+
+/// The process moves itself to another cgroup of version 1, which its user owns.
+#[test]
+fn process_leaving_its_quota_group_stays_within_limit() {
+    let Some(_alone) = begin() else { return };
+    let has_cpu = |line: &str| {
+        let options = line.rsplit(' ').next().unwrap_or_default();
+        line.contains(" - cgroup ") && options.split(',').any(|option| option == "cpu")
+    };
+    let Some(group) = Delegated::make_in(has_cpu) else {
+        println!("skipped: needs a controller `cpu` of version 1 that can be written");
+        return;
+    };
+    let adversary = Adversary::start(&format!("move {}", group.0.join("b").display()));
+    fs::write(group.0.join("a/cgroup.procs"), adversary.pid().to_string()).unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let mut fence = Fence::start(common::keeper(state.path())).unwrap();
+    let thread = ThreadRef::open(adversary.pid(), adversary.pid()).unwrap();
+    let each = Reservation::new(Span::from_ms(20), Span::from_ms(100)).unwrap();
+    let (who, demand) = (EnforceTarget::Tree(thread.clone()), Demand::Time(each, Bound::AtMost));
+    let quota = kernel_mechanism(Enforcement::Quota).unwrap();
+    let enforced = quota.apply(&who, demand, &mut fence).unwrap();
+    let limit = (None, Some(enforced.groups[0].as_path()));
+    let mut watch = EnforcedWatch::new((&who, &thread), limit, (&fence, monotonic()));
+    let mut seen = Vec::new();
+    let mut look_until = |is_done: &dyn Fn(&[EnforcedChange]) -> bool| {
+        while !is_done(&seen) {
+            seen.append(&mut watch.look(&mut fence, monotonic()));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    look_until(&|seen| !seen.is_empty());
+    let (before, began) = (adversary.used(), Instant::now());
+    look_until(&|_| began.elapsed() >= Duration::from_secs(3));
+    let used = adversary.used() - before;
+    let is_undone = |change: &EnforcedChange| matches!(change, EnforcedChange::Meddled(_));
+    assert!(seen.iter().all(is_undone), "{seen:?}");
+    assert!(used <= limit_in(Span::from_secs(3), 400), "{used}");
+    drop(fence);
+    drop(adversary);
+    drop(group);
 }

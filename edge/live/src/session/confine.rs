@@ -1,0 +1,98 @@
+//! Process trees that stop in a cell, because they or other processes of their user have repeatedly
+//! moved or thawed them. A freeze of their own cgroup would not stop them.
+
+use std::collections::BTreeSet;
+
+use super::Session;
+use super::contest::Confinement;
+use super::ids::JoinId;
+use super::outside_changes::is_own;
+use super::{ForeignChange, SessionError, SessionEvents};
+use slackline_fence::HeldTree;
+use slackline_linux::cgroup::{Hierarchies, Step, Surroundings, TreePlace, write};
+use slackline_linux::sys::{Tid, process_of};
+use slackline_linux::thread::ThreadRef;
+
+impl Session {
+    /// Freezes a process tree again after another process of its user has thawed its cgroup. That
+    /// is possible only for a cgroup that Slackline did not make.
+    pub(super) fn look_at_thaw(
+        &mut self,
+        id: JoinId,
+        seen: &mut SessionEvents,
+    ) -> Result<(), SessionError> {
+        let Some(row) = self.members.get(id) else { return Ok(()) };
+        let tree = row.tree.as_ref().filter(|tree| tree.place().origin.is_none());
+        let Some((tree, first)) = tree.zip(row.threads.first()) else { return Ok(()) };
+        let Some(group) = tree.foreign_thaw() else { return Ok(()) };
+        let tid = first.tid();
+        // The check of the cgroups respects a thaw by root.
+        let is_own = is_own(row, tid, &Surroundings::freeze_file(&group));
+        if !is_own || tree.freeze_again().is_err() || row.changes.cell.is_some() {
+            return Ok(());
+        }
+        seen.meddled.push((id, ForeignChange::Thawed { tid, group }));
+        self.note_move(id)
+    }
+
+    /// Moves all processes of a stopped process tree into a new cell. If that fails, the tree is
+    /// only frozen, and is moved back each time it leaves its cgroup.
+    pub(super) fn confine(&mut self, id: JoinId) {
+        let Some((tree, first)) = self.tree_of(id) else { return };
+        let group = tree.place().group.clone();
+        let list = || tree.place().processes().unwrap_or_default();
+        // Another process may just have moved some of the processes again.
+        let threads = self.host.living_threads(id.vcpu()).into_iter();
+        let known: BTreeSet<Tid> = threads.filter_map(|tid| process_of(tid).ok()).collect();
+        let outside = |cell: &TreePlace| -> Vec<Tid> {
+            let inside = cell.processes().unwrap_or_default();
+            let all: BTreeSet<Tid> = list().into_iter().chain(known.iter().copied()).collect();
+            all.into_iter().filter(|pid| !inside.contains(pid)).collect()
+        };
+        let mut former = Vec::new();
+        if tree.place().origin.is_none()
+            && let Ok(hierarchies) = Hierarchies::read()
+        {
+            former.extend(list().into_iter().filter_map(|pid| {
+                let around = hierarchies.around(pid, pid)?;
+                Some((pid, around.unified().filter(|now| *now != group)?.to_path_buf()))
+            }));
+        }
+        let confined = self.fenced(|fence| fence.confine(first, &group, &outside));
+        if let (Ok(Some(cell)), Some(changes)) = (confined, self.changes_mut(id)) {
+            changes.cell = Some(Confinement { cell, former });
+        }
+    }
+
+    /// Moves a process tree from its cell back into its cgroup, where it stays frozen. Returns
+    /// false if that fails, so that the caller must try again. Returns true if there is no cell.
+    pub(super) fn end_confinement(&mut self, id: JoinId) -> bool {
+        let Some(confined) = self.changes_mut(id).and_then(|changes| changes.cell.take()) else {
+            return true;
+        };
+        let Some((tree, first)) = self.tree_of(id) else { return true };
+        if tree.foreign_thaw().is_some() {
+            // If the cgroup no longer exists, the processes return to a cgroup above it.
+            let _ = tree.freeze_again();
+        }
+        for (pid, group) in &confined.former {
+            // A process whose former cgroup no longer exists returns to the cgroup of the tree.
+            let _ = write(&group.join("cgroup.procs"), &pid.to_string(), Step::Move);
+        }
+        let is_out = self.fenced(|fence| fence.end_confinement(first)).is_ok();
+        if is_out {
+            // Orders that were given meanwhile did not reach the threads. The next audit finds any
+            // thread that has no order yet.
+            let _ = tree.threads().map(|threads| tree.undo(&threads));
+        } else if let Some(changes) = self.changes_mut(id) {
+            changes.cell = Some(confined);
+        }
+        is_out
+    }
+
+    fn tree_of(&self, id: JoinId) -> Option<(HeldTree, Tid)> {
+        let tree = self.members.get(id)?.tree.clone()?;
+        let first = tree.first().first().map(ThreadRef::tid)?;
+        Some((tree, first))
+    }
+}
