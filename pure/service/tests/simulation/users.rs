@@ -93,7 +93,12 @@ fn tenant_can_change_only_its_own_reservations() {
 
 /// Returns a request of a list with one reservation, for the VM of reservation `a`.
 fn applied(name: &str) -> Request {
-    Request::Apply { targets: vec![for_vm_of_a(name, ms(1, 10))], prune: false, dry_run: false }
+    Request::Apply {
+        targets: vec![for_vm_of_a(name, ms(1, 10))],
+        prune: false,
+        dry_run: false,
+        revision: None,
+    }
 }
 
 /// Returns a request for a reservation of the VM that reservation `a` has.
@@ -182,7 +187,12 @@ fn absent(prefix: &str, count: usize, vcpus: u16) -> Request {
         }
         request
     };
-    Request::Apply { targets: (0..count).map(one).collect(), prune: false, dry_run: false }
+    Request::Apply {
+        targets: (0..count).map(one).collect(),
+        prune: false,
+        dry_run: false,
+        revision: None,
+    }
 }
 
 #[test]
@@ -280,7 +290,12 @@ fn long_list(prefix: &str) -> Request {
         let amount = each(Span::from_us(50), Span::from_secs(604_800));
         reserve(&format!("{prefix}{number}"), amount, None)
     };
-    Request::Apply { targets: (0..1_000).map(target).collect(), prune: true, dry_run: false }
+    Request::Apply {
+        targets: (0..1_000).map(target).collect(),
+        prune: true,
+        dry_run: false,
+        revision: None,
+    }
 }
 
 #[test]
