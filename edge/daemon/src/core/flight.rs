@@ -30,7 +30,7 @@ use slackline_live::watch::Event;
 use slackline_live::watch::host::{Loss, take_until};
 use slackline_live::watch::tap::Tap;
 use slackline_metrics::{CulpritFinder, Meter};
-use slackline_service::{Principal, Ticket};
+use slackline_service::{NO_RESERVATION, Principal, Ticket};
 use slackline_trace::{Entry, Header, Record, Sink, VcpuName, WakeMark, Writer};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -418,6 +418,9 @@ impl FlightThread {
             let misses = vcpu.misses.unwrap_or(0);
             let before = self.missed.get(&vcpu.id).copied().unwrap_or(0);
             sums.insert(vcpu.id, misses);
+            if vcpu.id.domain() == NO_RESERVATION {
+                continue;
+            }
             if misses > before {
                 self.timeline.missed(&vcpu.name, now, misses - before);
             }
