@@ -12,6 +12,7 @@
 
 mod answers;
 mod backup;
+mod begun;
 mod doctor;
 mod error;
 mod hours;
@@ -36,9 +37,10 @@ use std::time::SystemTime;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use slackline_service::history::Hour;
-use slackline_service::{Commit, LedgerContents, Principal};
+use slackline_service::{Commit, LedgerContents, Principal, Row};
 use slackline_units::Time;
 
+use begun::BeginTimes;
 pub use doctor::{LedgerCheck, Rebuilt, Source, Table, check, rebuild};
 pub use error::LedgerError;
 pub use place::Backup;
@@ -73,6 +75,7 @@ pub struct Ledger {
     /// Event counter that announces replies. Each counted reply is complete.
     answered: OwnedFd,
     under_way: usize,
+    begun: BeginTimes,
     has_writer: bool,
     writer: Option<JoinHandle<Result<(), LedgerError>>>,
 }
@@ -205,7 +208,7 @@ impl Ledger {
         let writer = Builder::new().name("slackline-ledger".to_owned()).stack_size(STACK);
         let writer = writer.spawn(body).map_err(LedgerError::NoWriter)?;
         let ended = |_| LedgerError::NoWriter(io::ErrorKind::BrokenPipe.into());
-        let OpeningContents { loaded, access, history, before, has_tenants } =
+        let OpeningContents { loaded, begun, access, history, before, has_tenants } =
             opened.recv().map_err(ended)??;
         let ledger = Ledger {
             orders: Some(orders),
@@ -215,6 +218,7 @@ impl Ledger {
             answers,
             answered,
             under_way: 0,
+            begun,
             has_writer: true,
             writer: Some(writer),
         };
@@ -228,12 +232,20 @@ impl Ledger {
     /// If the order was not accepted. Such an order gets no reply.
     pub fn append(&mut self, commit: Commit, now: Time) -> Result<(), NotHandedOver> {
         let wall = SystemTime::now();
+        self.begun.note(&commit, wall);
         let when = |at: Time| {
             let age = if at < now { now - at } else { slackline_units::Span::ZERO };
             wall.checked_sub(std::time::Duration::from_nanos(age.ns())).unwrap_or(wall)
         };
         let wall = commit.events.iter().map(|event| when(event.at)).collect();
         self.hand_over(WriterOrder::Commit(commit, wall))
+    }
+
+    /// Returns the wall clock time at which a reservation was made. If the log does not have that
+    /// event any more, returns a later time. `None` if the time is unknown.
+    #[must_use]
+    pub fn begun(&self, row: &Row) -> Option<SystemTime> {
+        self.begun.of(row)
     }
 
     /// Orders a query of the principal `by` for events. The reply has the given `ticket`. Never

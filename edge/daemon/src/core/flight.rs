@@ -35,6 +35,7 @@ use slackline_trace::{Entry, Header, Record, Sink, VcpuName, WakeMark, Writer};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::incidents::Incidents;
+use super::own::{OwnVms, may_see};
 use super::predictions::{MOST_LISTED, Predictions};
 use super::timeline::{TimelineKeeper, TimelineSink};
 use super::whatif::PredictionOrder;
@@ -78,8 +79,8 @@ pub(super) struct Flight {
     pub(super) incidents: u64,
 }
 
-/// Names of the VMs that a caller may see. `None` if the caller may see the names of all VMs.
-pub(super) type Own = Option<BTreeSet<String>>;
+/// VMs that a caller may see. `None` if the caller may see all VMs.
+pub(super) type Own = Option<OwnVms>;
 
 /// Query of a client that the flight recorder answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -351,7 +352,7 @@ impl FlightThread {
         &mut self,
         by: Principal,
         predictions: Vec<Prediction>,
-        own: Option<&BTreeSet<String>>,
+        own: Option<&OwnVms>,
     ) -> Result<Answer, Problem> {
         let now = Time::START + self.settled.since(self.origin);
         let is_own = |it: &Prediction| may_see(own, &it.vcpu);
@@ -363,14 +364,16 @@ impl FlightThread {
         Ok(self.predicted(own))
     }
 
-    fn predicted(&self, own: Option<&BTreeSet<String>>) -> Answer {
-        let all = self.predictions.all().filter(|it| may_see(own, &it.prediction.vcpu));
+    fn predicted(&self, own: Option<&OwnVms>) -> Answer {
+        let all = self.predictions.all();
+        let all = all
+            .filter(|it| own.is_none_or(|own| own.has_prediction(&it.prediction.vcpu, it.at_ns)));
         let all: Vec<_> = all.collect();
         let newest = &all[all.len().saturating_sub(MOST_LISTED)..];
         Answer::Predictions(newest.iter().copied().cloned().collect())
     }
 
-    fn pictured(&self, from: u64, own: Option<&BTreeSet<String>>) -> Answer {
+    fn pictured(&self, from: u64, own: Option<&OwnVms>) -> Answer {
         let now = Time::START + self.settled.since(self.origin);
         Answer::Timeline(self.timeline.answer(from, now, |vcpu| may_see(own, vcpu)))
     }
@@ -462,9 +465,14 @@ impl FlightThread {
         ended.into_iter().map(save).collect()
     }
 
-    fn why(&self, name: &str, own: Option<&BTreeSet<String>>) -> Result<Answer, Problem> {
+    fn why(&self, name: &str, own: Option<&OwnVms>) -> Result<Answer, Problem> {
         let mut why = CulpritFinder::new(name);
-        let read = self.ring.replay(Time::START, &mut why);
+        let now = Time::START + self.settled.since(self.origin);
+        let from = own.and_then(|own| own.begun(name)).map_or(Time::START, |begun| {
+            let age = Span::from_ns(wall_ns().saturating_sub(begun));
+            Time::START + now.since(Time::START + age)
+        });
+        let read = self.ring.replay(from, &mut why);
         let damaged =
             |error| Problem::new(Kind::Bug, format!("cannot read recorded events: {error}"));
         read.map_err(damaged)?;
@@ -473,15 +481,16 @@ impl FlightThread {
             let detail = format!("the flight recorder has no events of {name} yet");
             return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
         }
-        Ok(Answer::Why(Box::new(culprits_for(name, answer, own))))
+        let names = own.map(OwnVms::names);
+        Ok(Answer::Why(Box::new(culprits_for(name, answer, names.as_ref()))))
     }
 
-    fn listed(&self, own: Option<&BTreeSet<String>>) -> Vec<Incident> {
+    fn listed(&self, own: Option<&OwnVms>) -> Vec<Incident> {
         let all = self.incidents.newest_first();
         match own {
             None => all.cloned().collect(),
             Some(own) => {
-                let own = all.filter(|incident| own.contains(&incident.name));
+                let own = all.filter(|it| own.has_incident(&it.name, it.at_ns));
                 own.map(|incident| Incident { file: None, ..incident.clone() }).collect()
             }
         }
@@ -565,11 +574,4 @@ fn pass_on(
 fn wall_ns() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Returns true if the caller may see the vCPU named `vcpu`. `own` has the names of the caller's
-/// VMs, or `None` for all VMs.
-fn may_see(own: Option<&BTreeSet<String>>, vcpu: &str) -> bool {
-    let vm = vcpu.rsplit_once('.').map_or(vcpu, |(vm, _)| vm);
-    own.is_none_or(|own| own.contains(vm) || own.contains(vcpu))
 }

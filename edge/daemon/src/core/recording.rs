@@ -1,8 +1,6 @@
 //! Start of the flight recorder, and the queries and replies between it and the daemon's main
 //! thread.
 
-use std::collections::BTreeSet;
-
 use slackline_control::{Kind, Problem};
 use slackline_live::session::knowledge;
 use slackline_service::{Principal, Service, Ticket};
@@ -10,6 +8,7 @@ use slackline_trace::Header;
 
 use super::flight::{Flight, FlightReply, Question};
 use super::host::Host;
+use super::own::OwnVms;
 use super::{Core, POLICY, RESERVE, ServeOptions, tally, wire};
 
 impl Core {
@@ -65,7 +64,7 @@ impl Host {
         let rows = service.listed().map(|(_, listed)| listed.row);
         let own = tenant.map(|tenant| {
             let own = rows.filter(|row| row.owner == tenant);
-            own.map(|row| row.name.to_string()).collect::<BTreeSet<String>>()
+            OwnVms::new(own.map(|row| (row.name.to_string(), self.ledger.begun(&row))))
         });
         if let Question::Why(name) = &question {
             let is_there = match &own {
