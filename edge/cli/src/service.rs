@@ -32,7 +32,7 @@ use args::{
     NamedArgs, PageArgs, Pause, PredictionsArgs, Reserve, Room, SelectionArgs,
 };
 
-pub(crate) use apply::{REVISION, apply, undo};
+pub(crate) use apply::{REVISION, apply, as_table, key, undo};
 pub(crate) use gang::gang;
 pub(crate) use history::history;
 pub(crate) use place::place;
@@ -341,11 +341,11 @@ pub(crate) fn record_of_predictions(socket: &Path) -> Option<String> {
     (!all.is_empty()).then(|| predictions::record(&all))
 }
 
-/// Returns the revision of a daemon's host: the number of the event that last changed a
-/// reservation.
-pub(crate) fn revision(socket: &Path) -> Result<u64, Problem> {
-    let (host, _) = Client::connect(socket)?.host()?;
-    Ok(host.revision)
+/// Reservations of a daemon's host.
+pub(crate) struct HostReservations {
+    /// Revision of the host: the number of the event that last changed a reservation.
+    pub(crate) revision: u64,
+    pub(crate) all: Vec<Reservation>,
 }
 
 /// Checks that the dispatcher enforces all reservations. If the kernel enforces a reservation, the
@@ -365,9 +365,17 @@ pub(crate) fn check_mechanisms(cannot: &str, all: &[Reservation]) -> Result<(), 
     })
 }
 
-/// Checks that the waits of all VMs of a daemon are recorded.
-pub(crate) fn check_recorded(socket: &Path) -> Result<(), Problem> {
-    check_mechanisms("cannot predict", &all(&mut Client::connect(socket)?)?)
+/// Returns the reservations of a daemon's host. The revision is read first, so that a reservation
+/// that changes meanwhile makes the revision outdated.
+///
+/// # Errors
+/// If the waits of a VM are not recorded.
+pub(crate) fn recorded_reservations(socket: &Path) -> Result<HostReservations, Problem> {
+    let mut client = Client::connect(socket)?;
+    let (host, _) = client.host()?;
+    let all = all(&mut client)?;
+    check_mechanisms("cannot predict", &all)?;
+    Ok(HostReservations { revision: host.revision, all })
 }
 
 /// Makes the daemon that listens on this socket save what its flight recorder recorded in the last

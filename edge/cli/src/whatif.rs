@@ -25,7 +25,9 @@ use crate::names::Names;
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::problem::Problem;
+use crate::service::HostReservations;
 use crate::{service, show, terminal};
+use plan::PlanSource;
 
 pub(crate) use worker::worker;
 
@@ -49,6 +51,10 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     let policy = model.policy();
     let is_changed = !edits.is_empty();
     model.edit(&edits).map_err(|error| bad_edit(&error))?;
+    let planned = PlanSource { edits: &edits, host: source.host() };
+    if args.save.is_some() {
+        planned.check(&model)?;
+    }
     for (form, file) in &scenarios {
         save_scenario(&model, &recording, *form, file)?;
     }
@@ -62,7 +68,7 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     }
     let forecast = forecast(&recording, &gate, &model).map_err(|error| refused(file, error))?;
     if let Some(file) = &args.save {
-        save(file, &plan::plan(&answer, &forecast, source.revision())?)?;
+        save(file, &planned.plan(&answer, &forecast)?)?;
     }
     if let Some(file) = &args.report {
         save(file, &report::page(&answer, &forecast))?;
@@ -77,9 +83,9 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
 /// Source of the recording from which `whatif` predicts.
 enum RecordingSource {
     File(PathBuf),
-    /// Copy of the daemon's recording, and the revision of its host: the number of the event that
-    /// last changed a reservation. The copy is removed after use.
-    Daemon(PathBuf, u64),
+    /// Copy of the daemon's recording, and the reservations of its host. The copy is removed after
+    /// use.
+    Daemon(PathBuf, HostReservations),
 }
 
 impl RecordingSource {
@@ -87,10 +93,9 @@ impl RecordingSource {
         match (&args.file, args.since) {
             (Some(file), _) => Ok(RecordingSource::File(file.clone())),
             (None, since) => {
-                service::check_recorded(&args.socket)?;
-                let revision = service::revision(&args.socket)?;
+                let host = service::recorded_reservations(&args.socket)?;
                 let saved = service::save_recording(&args.socket, since.unwrap_or_default())?;
-                Ok(RecordingSource::Daemon(saved.file.into(), revision))
+                Ok(RecordingSource::Daemon(saved.file.into(), host))
             }
         }
     }
@@ -100,12 +105,11 @@ impl RecordingSource {
         file
     }
 
-    /// Returns the revision of the recorded host: the number of the event that last changed a
-    /// reservation. `None` for a file.
-    fn revision(&self) -> Option<u64> {
+    /// Returns the reservations of the recorded host. `None` for a file.
+    fn host(&self) -> Option<&HostReservations> {
         match self {
             RecordingSource::File(_) => None,
-            RecordingSource::Daemon(_, revision) => Some(*revision),
+            RecordingSource::Daemon(_, host) => Some(host),
         }
     }
 
@@ -272,6 +276,13 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
         lines.push(
             "how long vCPUs wait: under Linux's own scheduling only shares are checked against \
              the recording, and longer waits are not listed as losses"
+                .into(),
+        );
+    }
+    if answer.model.reservations().flatten().any(|reserved| reserved.has_changed) {
+        lines.push(
+            "how VMs run with only their last parameters: parameters were changed during the \
+             recording, and the prediction covers the time before and after that change"
                 .into(),
         );
     }

@@ -91,19 +91,19 @@ impl Request {
 }
 
 fn apply(list: Apply) -> Result<service::Request, Problem> {
-    let Apply { reservations, prune, dry_run, canary } = list;
+    let Apply { reservations, prune, dry_run, revision, canary } = list;
     let target =
         |(name, wanted): (String, ReservationParameters)| reserve(read_name(&name)?, &wanted);
     let targets = reservations.into_iter().map(target).collect::<Result<_, _>>()?;
-    let Some(Canary { watch, revision, predictions }) = canary else {
-        return Ok(service::Request::Apply { targets, prune, dry_run });
+    let Some(Canary { watch, revision: of_canary, predictions }) = canary else {
+        return Ok(service::Request::Apply { targets, prune, dry_run, revision });
     };
     if dry_run {
         let detail = "`canary` and `dry_run` cannot be combined".to_owned();
         return Err(bad(detail, "leave one of them out"));
     }
     let predictions = vm_predictions(&predictions)?;
-    let watch = watch.0;
+    let (watch, revision) = (watch.0, of_canary.or(revision));
     Ok(service::Request::Canary { targets, prune, watch, revision, predictions })
 }
 

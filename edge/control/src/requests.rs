@@ -197,6 +197,10 @@ pub struct Apply {
     /// True if the changes are only returned and not made. Capacity is then not checked.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dry_run: bool,
+    /// Revision of the host for which the list was made. If the host has another revision, only a
+    /// list that changes nothing is accepted. Default: any revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
     /// Changes one VM first, and watches it. Cannot be combined with `dry_run`. Default: all
     /// changes are made at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -306,7 +310,7 @@ mod tests {
         let wanted: ReservationParameters = serde_json::from_str(&text).unwrap();
         let name = |number: usize| format!("{}{number:03}", "n".repeat(60));
         let reservations = (0..1_000).map(|number| (name(number), wanted.clone())).collect();
-        let list = Apply { reservations, prune: true, dry_run: true, canary: None };
+        let list = Apply { reservations, prune: true, dry_run: true, revision: None, canary: None };
         let length = serde_json::to_string(&list).unwrap().len();
         assert!(length <= crate::LONGEST_LIST, "{length} bytes");
         assert!(length > crate::LONGEST_LIST * 3 / 4, "{length} bytes");

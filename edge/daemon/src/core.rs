@@ -30,6 +30,7 @@ mod listening;
 mod loads;
 mod lookups;
 mod numbers;
+mod own;
 mod predictions;
 mod recording;
 mod reload;

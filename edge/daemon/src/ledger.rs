@@ -12,6 +12,7 @@
 
 mod answers;
 mod backup;
+mod begun;
 mod doctor;
 mod error;
 mod hours;
@@ -38,9 +39,10 @@ use std::time::SystemTime;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use slackline_service::history::Hour;
-use slackline_service::{Commit, LedgerContents, Principal};
+use slackline_service::{Commit, LedgerContents, Principal, Row};
 use slackline_units::Time;
 
+use begun::BeginTimes;
 pub use doctor::{LedgerCheck, Rebuilt, Source, Table, check, rebuild};
 pub use error::LedgerError;
 pub use place::Backup;
@@ -77,6 +79,7 @@ pub struct Ledger {
     under_way: usize,
     /// Principals that were reported as administrators.
     administrators: BTreeSet<Principal>,
+    begun: BeginTimes,
     has_writer: bool,
     writer: Option<JoinHandle<Result<(), LedgerError>>>,
 }
@@ -209,7 +212,7 @@ impl Ledger {
         let writer = Builder::new().name("slackline-ledger".to_owned()).stack_size(STACK);
         let writer = writer.spawn(body).map_err(LedgerError::NoWriter)?;
         let ended = |_| LedgerError::NoWriter(io::ErrorKind::BrokenPipe.into());
-        let OpeningContents { loaded, access, history, before, has_tenants } =
+        let OpeningContents { loaded, begun, access, history, before, has_tenants } =
             opened.recv().map_err(ended)??;
         let ledger = Ledger {
             orders: Some(orders),
@@ -220,6 +223,7 @@ impl Ledger {
             answered,
             under_way: 0,
             administrators: BTreeSet::new(),
+            begun,
             has_writer: true,
             writer: Some(writer),
         };
@@ -233,12 +237,20 @@ impl Ledger {
     /// If the order was not accepted. Such an order gets no reply.
     pub fn append(&mut self, commit: Commit, now: Time) -> Result<(), NotHandedOver> {
         let wall = SystemTime::now();
+        self.begun.note(&commit, wall);
         let when = |at: Time| {
             let age = if at < now { now - at } else { slackline_units::Span::ZERO };
             wall.checked_sub(std::time::Duration::from_nanos(age.ns())).unwrap_or(wall)
         };
         let wall = commit.events.iter().map(|event| when(event.at)).collect();
         self.hand_over(WriterOrder::Commit(commit, wall))
+    }
+
+    /// Returns the wall clock time at which a reservation was made. If the log does not have that
+    /// event any more, returns a later time. `None` if the time is unknown.
+    #[must_use]
+    pub fn begun(&self, row: &Row) -> Option<SystemTime> {
+        self.begun.of(row)
     }
 
     /// Orders a query of the principal `by` for events. The reply has the given `ticket`. Never

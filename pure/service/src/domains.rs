@@ -11,10 +11,10 @@ use crate::binding::Binding;
 use crate::machine::Identity;
 
 /// Number of domain ids that reservations can have. When all were used, ids are used again.
-const NUMBERS: u32 = (1 << 23) - 1;
+const NUMBERS: u32 = DomId::OF_SERVICE.number();
 
 /// Domain id that no reservation ever has. The daemon schedules its front process under this id.
-pub const NO_RESERVATION: DomId = DomId::new(NUMBERS);
+pub const NO_RESERVATION: DomId = DomId::OF_SERVICE;
 
 /// Maximum number of domains that are remembered after their reservation has ended. If there are
 /// more, the domain whose excess expires first is dropped.

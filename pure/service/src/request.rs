@@ -135,6 +135,9 @@ pub enum Request {
         prune: bool,
         /// True if the changes are only returned and not made.
         dry_run: bool,
+        /// [Revision](crate::Service::revision) of the host for which the list was made. `None`
+        /// accepts any revision.
+        revision: Option<u64>,
     },
     /// Makes all reservations match a list, as [`Request::Apply`] does, but first changes one VM
     /// (the canary) and watches it. If the canary does as predicted, the other changes follow.
@@ -290,8 +293,9 @@ impl fmt::Display for Request {
                 write!(out, "{verb} {name}")?;
                 write_revision(out, *if_revision)
             }
-            Request::Apply { targets, prune, dry_run } => {
+            Request::Apply { targets, prune, dry_run, revision } => {
                 write!(out, "{verb} prune={prune} dry-run={dry_run}")?;
+                write_revision(out, *revision)?;
                 targets.iter().try_for_each(|target| write!(out, ", {target}"))
             }
             Request::Canary { .. } => write_canary(out, self),

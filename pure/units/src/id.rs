@@ -42,6 +42,9 @@ impl fmt::Display for CpuId {
 pub struct DomId(u32);
 
 impl DomId {
+    /// Domain id that no VM ever has. The service schedules its own front process under this id.
+    pub const OF_SERVICE: DomId = DomId((1 << 23) - 1);
+
     /// Creates the id of the domain with this number.
     #[must_use]
     #[inline]

@@ -4,6 +4,8 @@ use slackline_demand::{Demand, VcpuDemand};
 use slackline_metrics::{Summary, VcpuSummary};
 use slackline_units::{Reservation, Span, Time};
 
+use crate::others;
+
 /// Results of one vCPU in a window of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measures {
@@ -38,13 +40,15 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// Returns the results of all vCPUs from the time `from` on, in the order of the summary.
+    /// Returns the results of all vCPUs from the time `from` on, in the order of the summary. The
+    /// service's own front process is left out.
     pub(crate) fn all(summary: &Summary, demand: &Demand, from: Time) -> Vec<Measures> {
         let of = |vcpu: &VcpuSummary| {
             let stays = demand.vcpus.iter().filter(|stay| stay.vcpu == vcpu.id);
             Measures::new(vcpu, summary.length, stays, from)
         };
-        summary.vcpus.iter().map(of).collect()
+        let vcpus = summary.vcpus.iter().filter(|vcpu| !others::is_of_service(vcpu.id));
+        vcpus.map(of).collect()
     }
 
     fn new<'a>(

@@ -9,6 +9,7 @@ use slackline_trace::WrittenTerms;
 use slackline_units::{CpuId, CpuSet, Enforcement, Reservation, Span, Time};
 use thiserror::Error;
 
+use crate::others;
 use crate::recording::Recording;
 use crate::verdict::Tolerance;
 
@@ -177,6 +178,25 @@ pub(crate) enum ModelChangeKind {
     Paused(bool),
 }
 
+impl ModelVcpu {
+    /// Returns the parameters at the end of the recording.
+    fn last_share(&self) -> &Share {
+        let later = self.changes.iter().rev().find_map(|change| match &change.what {
+            ModelChangeKind::Terms { share, .. } => Some(share),
+            ModelChangeKind::Paused(_) => None,
+        });
+        later.unwrap_or(&self.share)
+    }
+
+    /// Returns true if the parameters changed during the recording.
+    fn has_changed(&self) -> bool {
+        self.changes.iter().any(|change| match &change.what {
+            ModelChangeKind::Terms { share, .. } => *share != self.share,
+            ModelChangeKind::Paused(_) => false,
+        })
+    }
+}
+
 impl Model {
     /// Creates the model of a recording.
     ///
@@ -262,7 +282,7 @@ impl Model {
     }
 }
 
-/// Reservation of a VM whose vCPUs all have the same parameters.
+/// Reservation, at the end of a recording, of a VM whose vCPUs all have the same parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedReservation {
     /// Name of the VM.
@@ -278,29 +298,33 @@ pub struct PlannedReservation {
     /// Phase: offset of the periods from multiples of the period on the clock. If `None`, the first
     /// period begins when the reservation is made.
     pub phase: Option<Span>,
+    /// True if the VM had other parameters earlier in the recording.
+    pub has_changed: bool,
 }
 
 impl Model {
-    /// Returns one item for each VM: the reservation of the VM. The item is `None` if the VM has no
-    /// reservation, or if its vCPUs have different parameters.
+    /// Returns one item for each VM: the reservation that the VM has at the end of the recording.
+    /// The item is `None` if the VM has no reservation, or if its vCPUs have different parameters.
     pub fn reservations(&self) -> impl Iterator<Item = Option<PlannedReservation>> + '_ {
-        self.domains.iter().map(|domain| {
-            let first = domain.vcpus.first()?;
-            if domain.vcpus.iter().any(|vcpu| vcpu.share != first.share) {
+        self.domains.iter().filter(|domain| !others::is_other(&domain.name)).map(|domain| {
+            let last = domain.vcpus.first()?.last_share();
+            if domain.vcpus.iter().any(|vcpu| vcpu.last_share() != last) {
                 return None;
             }
-            let values = Values::read_written(self.spec.share_fields, &written(&first.share));
+            let values = Values::read_written(self.spec.share_fields, &written(last));
             let promise = (self.spec.promise)(&values.ok()?).ok()??;
-            let is_shared = self.spec.together.is_some_and(|(field, word)| {
-                first.share.get(field).is_some_and(|value| value == word)
-            });
+            let is_shared = self
+                .spec
+                .together
+                .is_some_and(|(field, word)| last.get(field).is_some_and(|value| value == word));
             Some(PlannedReservation {
                 name: domain.name.clone(),
                 vcpus: domain.vcpus.len(),
                 reservation: promise.reservation,
                 exact: promise.exact,
                 is_shared: is_shared && domain.vcpus.len() > 1,
-                phase: first.share.get("phase").and_then(|phase| phase.parse().ok()),
+                phase: last.get("phase").and_then(|phase| phase.parse().ok()),
+                has_changed: domain.vcpus.iter().any(|vcpu| vcpu.has_changed()),
             })
         })
     }
@@ -423,10 +447,14 @@ fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain
     for index in order {
         let stay = &recording.demand.vcpus[index];
         let number = usize::from(stay.vcpu.number());
-        let known = domains.iter().position(|domain| domain.name == stay.domain);
+        let name = match others::is_of_service(stay.vcpu) {
+            true => others::service_name(index),
+            false => stay.domain.clone(),
+        };
+        let known = domains.iter().position(|domain| domain.name == name);
         let place = known.unwrap_or_else(|| {
             domains.push(ModelDomain {
-                name: stay.domain.clone(),
+                name,
                 joined: stay.joined,
                 left: stay.left,
                 stop_lateness: None,

@@ -32,14 +32,15 @@ pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
     let watch_length = Length(args.watch);
     let canary = Canary { watch: watch_length, revision, predictions: predictions.clone() };
     let canary = args.canary.then_some(canary);
+    let revision = revision.filter(|_| !args.canary);
     if args.canary && predictions.is_empty() {
         return Err(Problem::BadOption {
             message: format!("{}: the plan has no predictions for --canary", args.file.display()),
             hint: Some("save a plan with `slackline whatif --since 30s --save PLAN`".into()),
         });
     }
-    let list =
-        slackline_control::Apply { reservations, prune: args.prune, dry_run: args.dry_run, canary };
+    let (prune, dry_run) = (args.prune, args.dry_run);
+    let list = slackline_control::Apply { reservations, prune, dry_run, revision, canary };
     let (changes, text) = client.apply(&list)?;
     if args.canary {
         return follow(args, &mut client, predictions);
@@ -169,11 +170,13 @@ struct PlanFile {
 /// Reads the reservations in a file, by name, and the predictions for all their vCPUs.
 fn read(file: &Path) -> Result<PlanFile, Problem> {
     let text = input::text(file)?;
-    let bad = |error: toml::de::Error| {
-        let (line, column) = position(&text, error.span().map_or(0, |span| span.start));
-        let message = error.message().lines().collect::<Vec<_>>().join(" ");
-        let hint = Some(EXAMPLE.to_owned());
+    let at = |start: usize, message: String| {
+        let ((line, column), hint) = (position(&text, start), Some(EXAMPLE.to_owned()));
         Problem::BadAxis { file: file.into(), line, column, message, hint }
+    };
+    let bad = |error: toml::de::Error| {
+        let message = error.message().lines().collect::<Vec<_>>().join(" ");
+        at(error.span().map_or(0, |span| span.start), message)
     };
     let mut tables = DeTable::parse(&text).map_err(bad)?;
     tables.get_mut().remove(REVISION);
@@ -184,10 +187,15 @@ fn read(file: &Path) -> Result<PlanFile, Problem> {
     }
     let reservations = BTreeMap::deserialize(toml::Deserializer::from(tables)).map_err(bad)?;
     let mut all = DeTable::parse(&text).map_err(bad)?;
-    let revision = all.get_mut().remove(REVISION).and_then(|value| match value.get_ref() {
-        DeValue::Integer(number) => number.as_str().parse().ok(),
-        _ => None,
+    let revision = all.get_mut().remove(REVISION).map(|value| {
+        let number: Option<u64> = match value.get_ref() {
+            DeValue::Integer(number) => number.as_str().parse().ok(),
+            _ => None,
+        };
+        let message = format!("`{REVISION}` is not a whole number from 0 on");
+        number.ok_or_else(|| at(value.span().start, message))
     });
+    let revision = revision.transpose()?;
     let predicted: BTreeMap<String, ReservationPredictions> =
         BTreeMap::deserialize(toml::Deserializer::from(all)).map_err(bad)?;
     let predictions = predicted.into_values().flat_map(|one| one.predicted).collect();
@@ -273,36 +281,41 @@ fn shown(changes: &[AppliedChange], is_dry_run: bool) -> String {
 pub(super) fn as_file(all: &[Reservation]) -> String {
     let mut text = String::from("# Reservations, for `slackline apply FILE`.\n");
     for one in all {
-        let (slice, period) = (one.slice.0, one.period.0);
-        let _ = writeln!(text, "\n[{}]", key(&one.name));
-        if one.by_use {
-            let ppm = u128::from(one.slice_ns) * u128::from(one.vcpus) * 1_000_000
-                / u128::from(one.period_ns.max(1));
-            let (whole, millionths) = (ppm / 1_000_000, ppm % 1_000_000);
-            let _ = writeln!(text, "cpu = \"{whole}.{millionths:06}cpu\"\nperiod = \"{period}\"");
-        } else {
-            let _ = writeln!(text, "slice = \"{slice}\"\nperiod = \"{period}\"");
-        }
-        if one.exact {
-            text.push_str("exact = true\n");
-        }
-        if let Some(phase) = one.phase {
-            let _ = writeln!(text, "phase = \"{}\"", phase.0);
-        }
-        if !one.enforce.is_dispatcher() {
-            let _ = writeln!(text, "enforce = \"{}\"", one.enforce.word());
-        }
-        if let Some(until) = one.until {
-            let _ = writeln!(text, "until = \"{}\"", until.0);
-        }
         let binding = toml::Value::from(one.binding.as_str());
-        let _ = writeln!(text, "vcpus = {}\nfor = {binding}\nuser = {}", one.vcpus, one.user);
+        let _ = write!(text, "\n{}for = {binding}\nuser = {}\n", as_table(one), one.user);
     }
     text
 }
 
+/// Formats the parameters of a reservation as a table for `slackline apply`. The table names the
+/// mechanism, so that the default mechanism of the daemon does not replace it.
+pub(crate) fn as_table(one: &Reservation) -> String {
+    let (slice, period) = (one.slice.0, one.period.0);
+    let mut text = format!("[{}]\n", key(&one.name));
+    if one.by_use {
+        let ppm = u128::from(one.slice_ns) * u128::from(one.vcpus) * 1_000_000
+            / u128::from(one.period_ns.max(1));
+        let (whole, millionths) = (ppm / 1_000_000, ppm % 1_000_000);
+        let _ = writeln!(text, "cpu = \"{whole}.{millionths:06}cpu\"\nperiod = \"{period}\"");
+    } else {
+        let _ = writeln!(text, "slice = \"{slice}\"\nperiod = \"{period}\"");
+    }
+    if one.exact {
+        text.push_str("exact = true\n");
+    }
+    if let Some(phase) = one.phase {
+        let _ = writeln!(text, "phase = \"{}\"", phase.0);
+    }
+    let _ = writeln!(text, "enforce = \"{}\"", one.enforce.word());
+    if let Some(until) = one.until {
+        let _ = writeln!(text, "until = \"{}\"", until.0);
+    }
+    let _ = writeln!(text, "vcpus = {}", one.vcpus);
+    text
+}
+
 /// Formats a name as a TOML key. It is quoted if it has dots.
-fn key(name: &str) -> String {
+pub(crate) fn key(name: &str) -> String {
     if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }
 

@@ -1,55 +1,187 @@
 //! Edited reservations as a plan, a file for `slackline apply`.
+//!
+//! For a recording of a daemon, the plan has the daemon's own reservations. Only the parameters
+//! that an edit names come from the model, which does not have all parameters of a reservation.
 
 use std::fmt::Write as _;
 
+use slackline_control::{Length, Mechanism, Reservation, State};
 use slackline_units::Span;
-use slackline_whatif::{Forecast, PlannedReservation, Row, SHARE_PPM, WAIT_PERCENT};
+use slackline_whatif::{Edit, Forecast, Model, PlannedReservation, Row, SHARE_PPM, WAIT_PERCENT};
 
 use super::{Answer, table};
 use crate::problem::Problem;
+use crate::service::{self, HostReservations, key};
 
-/// Formats the reservations with their predictions as comments. VMs without a reservation are left
-/// out.
-pub(super) fn plan(
-    answer: &Answer<'_>,
-    forecast: &Forecast,
-    revision: Option<u64>,
-) -> Result<String, Problem> {
-    let mut text = String::from("# Plan of `slackline whatif`, for `slackline apply FILE`.\n");
-    let header = &answer.recording.header;
-    let length = answer.recording.length();
-    let _ = writeln!(text, "# Recorded: {}, {}, {length}.", plain(&header.title), header.machine);
-    if let Some(revision) = revision {
-        let _ = writeln!(text, "{} = {revision}", crate::service::REVISION);
-    }
-    let mut is_empty = true;
-    for reserved in answer.model.reservations() {
-        let Some(reserved) = reserved else { continue };
-        is_empty = false;
-        let of = |row: &&Row| row.name == reserved.name || is_vcpu_of(&row.name, &reserved.name);
-        text.push('\n');
-        for row in forecast.rows.iter().filter(of) {
-            let _ = writeln!(text, "# {}: {}", row.name, table::in_brief(row));
+/// Policy under which the daemon schedules.
+const POLICY: &str = "edf";
+
+/// Parameters of a vCPU that a reservation has too, under any policy.
+const FIELDS: [&str; 7] = ["slice", "budget", "period", "exact", "extra", "phase", "spread"];
+
+/// Data from which a plan is made, except the prediction.
+pub(super) struct PlanSource<'a> {
+    pub(super) edits: &'a [Edit],
+    /// Reservations of the recorded host. `None` for a recording in a file.
+    pub(super) host: Option<&'a HostReservations>,
+}
+
+impl PlanSource<'_> {
+    /// Checks that a plan can contain all edits. `model` is the edited model.
+    ///
+    /// # Errors
+    /// If an edit changes more than reservations. Also if an edited VM has no single reservation.
+    pub(super) fn check(&self, model: &Model) -> Result<(), Problem> {
+        let refused = |why: String, hint: &str| {
+            let message = format!("cannot write --save: {why}");
+            Err(Problem::BadOption { message, hint: Some(hint.to_owned()) })
+        };
+        let all: Vec<PlannedReservation> = model.reservations().flatten().collect();
+        for edit in self.edits {
+            if let Some(option) = beyond_reservations(edit) {
+                let why = format!("a plan has only reservations, and `{option}` changes none");
+                let hint = "drop --save, or use --set with slice, period, exact, phase or spread";
+                return refused(why, hint);
+            }
+            let (Edit::Set { name, .. } | Edit::Add { name, .. }) = edit else { continue };
+            let names: Vec<&str> = model.names().collect();
+            let vm = vm_of(name, &names).unwrap_or(name);
+            if !all.iter().any(|it| it.name == vm) {
+                let why = format!("the vCPUs of {vm} do not have one reservation in common");
+                return refused(why, "set the same parameters for all vCPUs of the VM");
+            }
+            if !self.is_reserved(vm) {
+                let why = format!("{vm} has no reservation now");
+                return refused(why, "list reservations with `slackline list`");
+            }
         }
-        text += &one(&reserved);
-        for row in forecast.rows.iter().filter(of) {
-            text += &predicted(&reserved.name, row, length);
+        Ok(())
+    }
+
+    /// Returns true if a VM has a reservation that the plan can change, or gets one by the plan.
+    fn is_reserved(&self, vm: &str) -> bool {
+        let is_added = self.is_added(vm);
+        self.host.is_none_or(|host| is_added || listed(host).any(|row| row.name == vm))
+    }
+
+    fn is_added(&self, vm: &str) -> bool {
+        self.edits.iter().any(|edit| matches!(edit, Edit::Add { name, .. } if name == vm))
+    }
+
+    /// Formats the reservations with their predictions as comments. VMs without a reservation are
+    /// left out.
+    pub(super) fn plan(&self, answer: &Answer<'_>, forecast: &Forecast) -> Result<String, Problem> {
+        let mut text = String::from("# Plan of `slackline whatif`, for `slackline apply FILE`.\n");
+        let header = &answer.recording.header;
+        let length = answer.recording.length();
+        let _ =
+            writeln!(text, "# Recorded: {}, {}, {length}.", plain(&header.title), header.machine);
+        if let Some(host) = self.host {
+            let _ = writeln!(text, "{} = {}", service::REVISION, host.revision);
         }
+        let planned: Vec<PlannedReservation> = answer.model.reservations().flatten().collect();
+        let tables = self.tables(&planned);
+        for (name, table) in &tables {
+            let is_of = |row: &&Row| row.name == *name || is_vcpu_of(&row.name, name);
+            let rows = || forecast.rows.iter().filter(is_of);
+            text.push('\n');
+            for row in rows() {
+                let _ = writeln!(text, "# {}: {}", row.name, table::in_brief(row));
+            }
+            text += table;
+            // If the parameters changed, the prediction is also about the time before the change.
+            if planned.iter().any(|it| it.name == *name && !it.has_changed) {
+                rows().for_each(|row| text += &predicted(name, row, length));
+            }
+        }
+        for row in forecast.rows.iter().filter(|row| row.then.is_empty()) {
+            let _ = writeln!(
+                text,
+                "\n# {}: removed. Release this reservation, or apply with --prune.",
+                row.name
+            );
+        }
+        if tables.is_empty() {
+            return Err(Problem::BadOption {
+                message: "cannot write --save: no VM has one reservation for all of its vCPUs"
+                    .into(),
+                hint: Some("drop --save".into()),
+            });
+        }
+        Ok(text)
     }
-    for row in forecast.rows.iter().filter(|row| row.then.is_empty()) {
-        let _ = writeln!(
-            text,
-            "\n# {}: removed. Release this reservation, or apply with --prune.",
-            row.name
-        );
-    }
-    if is_empty {
-        return Err(Problem::BadOption {
-            message: "cannot write --save: no VM has one reservation for all of its vCPUs".into(),
-            hint: Some("drop --save".into()),
+
+    /// Returns the name and the table of each reservation of the plan.
+    fn tables(&self, planned: &[PlannedReservation]) -> Vec<(String, String)> {
+        let Some(host) = self.host else {
+            return planned.iter().map(|it| (it.name.clone(), one(it))).collect();
+        };
+        let is_removed = |row: &Reservation| {
+            self.edits.iter().any(|edit| matches!(edit, Edit::Remove(name) if *name == row.name))
+        };
+        let names: Vec<&str> = planned.iter().map(|it| &*it.name).collect();
+        let kept = listed(host).filter(|row| !is_removed(row)).map(|row| {
+            let model = planned.iter().find(|it| it.name == row.name);
+            let row = model.map_or_else(|| row.clone(), |model| self.edited(row, model, &names));
+            (row.name.clone(), service::as_table(&row))
         });
+        let added = planned.iter().filter(|it| self.is_added(&it.name));
+        kept.chain(added.map(|it| (it.name.clone(), one(it)))).collect()
     }
-    Ok(text)
+
+    /// Returns a reservation of the host with the edited parameters of the model. `names` has the
+    /// names of all VMs with a reservation in the model.
+    fn edited(&self, row: &Reservation, model: &PlannedReservation, names: &[&str]) -> Reservation {
+        let mut row = row.clone();
+        for edit in self.edits {
+            let Edit::Set { name, field, .. } = edit else { continue };
+            if vm_of(name, names) != Some(&*row.name) {
+                continue;
+            }
+            match &**field {
+                "exact" => row.exact = model.exact,
+                "phase" => row.phase = model.phase.map(Length),
+                "spread" => row.by_use = model.is_shared,
+                // The daemon enforces a long period in shorter parts, and the model has the parts.
+                _ => {
+                    let (slice, period) = (model.reservation.slice(), model.reservation.period());
+                    if row.period_ns != period.ns() {
+                        row.phase = model.phase.map(Length);
+                    }
+                    (row.slice, row.slice_ns) = (Length(slice), slice.ns());
+                    (row.period, row.period_ns) = (Length(period), period.ns());
+                }
+            }
+        }
+        row
+    }
+}
+
+/// Returns the option of an edit that changes more than reservations. `None` if a plan can contain
+/// the edit.
+fn beyond_reservations(edit: &Edit) -> Option<String> {
+    match edit {
+        Edit::Policy(policy) => (policy != POLICY).then(|| format!("--policy {policy}")),
+        Edit::Cpus(_) => Some("--cpus".into()),
+        Edit::Move { name, .. } => Some(format!("--move {name}")),
+        Edit::Set { name, field, .. } => {
+            (!FIELDS.contains(&&**field)).then(|| format!("--set {name}.{field}"))
+        }
+        Edit::Add { .. } | Edit::Remove(_) => None,
+    }
+}
+
+/// Returns the VM to which a name in an edit refers: the VM of that name, or the VM of the vCPU of
+/// that name.
+fn vm_of<'a>(name: &str, vms: &[&'a str]) -> Option<&'a str> {
+    let whole = vms.iter().find(|vm| **vm == name);
+    whole.or_else(|| vms.iter().find(|vm| is_vcpu_of(name, vm))).copied()
+}
+
+/// Returns the reservations of a host that a list for `apply` may name. A reservation that is held
+/// for a gang cannot be changed.
+fn listed(host: &HostReservations) -> impl Iterator<Item = &Reservation> {
+    host.all.iter().filter(|row| row.state != State::Held)
 }
 
 /// Replaces those characters in a text that would end a comment in TOML.
@@ -61,10 +193,6 @@ fn plain(text: &str) -> String {
 fn is_vcpu_of(name: &str, vm: &str) -> bool {
     let number = name.strip_prefix(vm).and_then(|rest| rest.strip_prefix('.'));
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-fn key(name: &str) -> String {
-    if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }
 
 /// Formats the prediction for one vCPU, which the service will compare with what happens. The
@@ -88,8 +216,10 @@ fn predicted(vm: &str, row: &Row, length: Span) -> String {
     text
 }
 
+/// Formats a reservation of the model as a table. Only the dispatcher is simulated, so the table
+/// names it.
 fn one(reserved: &PlannedReservation) -> String {
-    let PlannedReservation { name, vcpus, reservation, exact, is_shared, phase } = reserved;
+    let PlannedReservation { name, vcpus, reservation, exact, is_shared, phase, .. } = reserved;
     let key = key(name);
     let (slice, period) = (reservation.slice(), reservation.period());
     let mut text = format!("[{key}]\n");
@@ -108,6 +238,6 @@ fn one(reserved: &PlannedReservation) -> String {
     if let Some(phase) = phase {
         let _ = writeln!(text, "phase = \"{phase}\"");
     }
-    let _ = writeln!(text, "vcpus = {vcpus}");
+    let _ = writeln!(text, "enforce = \"{}\"\nvcpus = {vcpus}", Mechanism::Dispatcher.word());
     text
 }

@@ -121,6 +121,28 @@ fn apply_command_sends_plan_predictions_and_states_lines_of_errors() {
     daemon.run(&["apply", &file]).ended_with(2).says("plan.toml:5:");
 }
 
+/// The daemon compares the revision of the host in a plan with its own.
+#[test]
+fn apply_command_sends_plan_revision_and_refuses_an_invalid_one() {
+    let Some(daemon) = Daemon::new(applies) else { return };
+    let file = daemon.path("plan.toml");
+    daemon.write("plan.toml", "_revision = 12\n[web]\nslice = \"3ms\"\n");
+    for dry_run in [&[][..], &["--dry-run"]] {
+        daemon.run(&[&["apply", &file][..], dry_run].concat()).good();
+        let list = loop {
+            if let Request::Apply { list } = daemon.heard() {
+                break list;
+            }
+        };
+        assert_eq!((list.revision, list.dry_run), (Some(12), !dry_run.is_empty()));
+    }
+    for wrong in ["\"12\"", "-1", "1.5", "[]"] {
+        daemon.write("plan.toml", &format!("# a plan\n_revision = {wrong}\n"));
+        let refused = daemon.run(&["apply", &file]).refused(2);
+        refused.says("plan.toml:2:13: ").says("`_revision` is not a whole number");
+    }
+}
+
 #[test]
 fn apply_command_with_dry_run_option_reports_nothing_was_changed() {
     let Some(daemon) = Daemon::new(applies) else { return };
@@ -143,8 +165,10 @@ fn apply_command_accepts_file_that_list_command_printed_as_toml() {
     let names: Vec<&str> = list.reservations.keys().map(String::as_str).collect();
     assert_eq!(names, ["db", "web"]);
     let web = serde_json::to_string(&list.reservations["web"]).expect("JSON");
-    let expected =
-        r#"{"slice":"2ms","period":"10ms","exact":true,"vcpus":2,"for":"libvirt:web","user":0}"#;
+    // The default mechanism of the daemon does not replace the mechanism in the file.
+    let expected = r#"{"slice":"2ms","period":"10ms","exact":true,"vcpus":2,"for":"libvirt:web","#
+        .to_owned()
+        + r#""user":0,"enforce":"dispatcher"}"#;
     assert_eq!(web, expected);
 }
 

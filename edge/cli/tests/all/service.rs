@@ -114,7 +114,7 @@ fn be_core(mut stream: UnixStream, says: fn(&Request) -> Outcome, tell: &Sender<
     }
 }
 
-fn reservation(name: &str) -> Reservation {
+pub(crate) fn reservation(name: &str) -> Reservation {
     let recent = Delivery {
         over_ns: 1_000_000_000,
         promised_ns: 400_000_000,
@@ -362,7 +362,7 @@ fn service_help_pages_explain_every_command_state_and_refusal() {
     assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
 }
 
-fn clock(ahead: Duration, id: &str) -> Host {
+pub(crate) fn clock(ahead: Duration, id: &str) -> Host {
     let now =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     Host {

@@ -1,13 +1,19 @@
 //! Tests of predictions by `slackline whatif` from a saved trace.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use slackline_control::link::{Answer, Request};
+use slackline_control::{Host, Length, Moment, Recording, Reservation, State};
 use slackline_trace::{Entry, Reader, Record, Writer};
 use slackline_units::{Span, Time};
 
 use crate::common::Place;
+use crate::service::{Daemon, Outcome, clock, fine, reservation};
 
 const SCENARIO: &str = r#"
 title = "two servers and a batch VM"
@@ -108,6 +114,127 @@ fn plan_numbers_the_vcpu_of_an_added_vm() {
     let plan = String::from_utf8(place.read("plan.toml")).expect("text");
     let read: toml::Table = plan.parse().expect("TOML");
     assert_eq!(read["db2"]["predicted"][0]["vcpu"].as_str(), Some("db2.0"), "{plan}");
+}
+
+#[test]
+fn plan_saved_by_whatif_has_parameters_at_end_of_recording() {
+    let change = "[[change]]\nat = \"2500ms\"\ndomain = \"web\"\nshare.sedf = { slice = \"2ms\", \
+                  period = \"10ms\" }\n";
+    let place = Place::with(&format!("{SCENARIO}{change}"));
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    let edit = ["whatif", "it.trace", "--set", "db.slice=3ms", "--save", "plan.toml"];
+    let told = place.run(&edit).good();
+    assert!(told.contains("parameters were changed during the recording"), "{told}");
+    let plan = String::from_utf8(place.read("plan.toml")).expect("text");
+    let plan: toml::Table = plan.parse().expect("TOML");
+    let slice = |name: &str| plan[name]["slice"].as_str().expect("a slice");
+    assert_eq!((slice("web"), slice("db"), slice("batch")), ("2ms", "3ms", "2ms"));
+    // The predicted numbers of `web` are also about the time before the change.
+    let is_predicted = |name: &str| plan[name].get("predicted").is_some();
+    assert!(is_predicted("db") && is_predicted("batch") && !is_predicted("web"), "{plan}");
+}
+
+#[test]
+fn whatif_refuses_to_save_a_plan_without_part_of_the_changes() {
+    let place = Place::with(&SCENARIO.replace("name = \"db\"", "name = \"db\"\nvcpus = 2"));
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    for (options, says) in [
+        (&["--policy", "credit"][..], "`--policy credit` changes none"),
+        (&["--cpus", "0-1"], "`--cpus` changes none"),
+        (&["--move", "web", "--to-cpu", "0"], "`--move web` changes none"),
+        (&["--set", "web.weight=2"], "`--set web.weight` changes none"),
+        (&["--set", "db.0.slice=3ms"], "the vCPUs of db do not have one reservation in common"),
+    ] {
+        let command = [&["whatif", "it.trace", "--save", "plan.toml"], options].concat();
+        place.run(&command).refused(2).says("cannot write --save: ").says(says);
+        assert!(!place.path("plan.toml").exists(), "{options:?}");
+    }
+    // `web` has one vCPU.
+    let whole = ["--set", "web.0.slice=2ms", "--set", "db.slice=3ms", "--save", "plan.toml"];
+    place.run(&[&["whatif", "it.trace"], &whole[..]].concat()).good();
+    assert!(place.path("plan.toml").exists());
+}
+
+/// Path of the recording that [`records`] answers with.
+static RECORDED: OnceLock<PathBuf> = OnceLock::new();
+
+/// Returns the reservations of the host in [`records`]. `db` is recorded with two vCPUs. `idle` and
+/// `gang` are not in the recording.
+fn reservations() -> Vec<Reservation> {
+    let until = Some(Moment("2126-12-01T18:00".parse().expect("a time")));
+    let phase = Some(Length(Span::from_ms(3)));
+    let db = Reservation { by_use: true, until, ..reservation("db") };
+    let idle = Reservation { state: State::Waiting, phase, ..reservation("idle") };
+    let gang = Reservation { state: State::Held, ..reservation("gang") };
+    let web = Reservation { vcpus: 1, exact: false, until, phase, ..reservation("web") };
+    vec![db, gang, idle, web]
+}
+
+/// Answers requests in place of the daemon's core process. The flight recorder has a recording.
+fn records(request: &Request) -> Outcome {
+    Ok(match request {
+        Request::Host => Answer::Host(Host { revision: 12, ..clock(Duration::ZERO, "one") }),
+        Request::List { .. } => Answer::Reservations(reservations()),
+        Request::Record { .. } => {
+            let trace = RECORDED.get().expect("the test has made a recording");
+            let copy = trace.with_extension("copy");
+            std::fs::copy(trace, &copy).expect("a copy for the client");
+            let file = copy.display().to_string();
+            Answer::Recording(Recording { file, length_ns: 4_000_000_000 })
+        }
+        other => return fine(other),
+    })
+}
+
+/// The recording has `gone`, which is no reservation any more, and not the end times and phases of
+/// the reservations.
+#[test]
+fn plan_from_daemon_recording_changes_only_the_edited_parameters() {
+    let Some(daemon) = Daemon::new(records) else { return };
+    let vm = |name: &str, more: &str| {
+        let work = "work = { kind = \"spin\" }";
+        let share = "share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }";
+        format!("[[domain]]\nname = \"{name}\"\n{more}{work}\n{share}\n")
+    };
+    let vms = [vm("web", ""), vm("db", "vcpus = 2\n"), vm("gone", "")].concat();
+    let place = Place::with(&format!(
+        "title = \"t\"\nlength = \"4s\"\npolicy = {{ name = \"edf\" }}\nhost.cpus = 2\n{vms}"
+    ));
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    RECORDED.set(place.path("it.trace")).expect("one test has the recording");
+    let whatif = |edit: &[&str]| {
+        let plan = place.path("plan").display().to_string();
+        daemon.run(&[&["whatif", "--since", "4s", "--save", &plan], edit].concat())
+    };
+    whatif(&["--set", "web.slice=3ms"]).good();
+    let plan = String::from_utf8(place.read("plan")).expect("text");
+    let mut plan: toml::Table = plan.parse().expect("TOML");
+    let has_prediction = |table: &mut toml::Value| {
+        table.as_table_mut().expect("a table").remove("predicted").is_some()
+    };
+    let mut predicted = Vec::new();
+    for (name, table) in plan.iter_mut().filter(|(name, _)| *name != "_revision") {
+        predicted.extend(has_prediction(table).then(|| name.clone()));
+    }
+    assert_eq!(predicted, ["db", "web"]);
+    let expected = "_revision = 12\n\
+         [db]\ncpu = \"0.400000cpu\"\nperiod = \"10ms\"\nexact = true\nenforce = \"dispatcher\"\n\
+         until = \"2126-12-01T18:00:00Z\"\nvcpus = 2\n\
+         [idle]\nslice = \"2ms\"\nperiod = \"10ms\"\nexact = true\nphase = \"3ms\"\n\
+         enforce = \"dispatcher\"\nvcpus = 2\n\
+         [web]\nslice = \"3ms\"\nperiod = \"10ms\"\nphase = \"3ms\"\nenforce = \"dispatcher\"\n\
+         until = \"2126-12-01T18:00:00Z\"\nvcpus = 1\n";
+    let expected: toml::Table = expected.parse().expect("TOML");
+    assert_eq!(plan, expected);
+    std::fs::remove_file(place.path("plan")).expect("the plan");
+    let refused = whatif(&["--set", "gone.slice=1ms"]).refused(2);
+    refused.says("cannot write --save: gone has no reservation now");
+    assert!(!place.path("plan").exists());
+    whatif(&["--remove", "db", "--set", "web.exact=true"]).good();
+    let plan = String::from_utf8(place.read("plan")).expect("text");
+    let plan: toml::Table = plan.parse().expect("TOML");
+    assert_eq!(plan.keys().collect::<Vec<_>>(), ["_revision", "idle", "web"]);
+    assert_eq!((&plan["web"]["exact"], &plan["web"]["slice"]), (&true.into(), &"2ms".into()));
 }
 
 #[test]

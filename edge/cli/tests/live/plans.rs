@@ -51,6 +51,11 @@ fn plan_with_failed_canary_is_undone_and_undo_restores_slices() {
     // The revision of the host has changed since the plan was made.
     let refused = daemon.run("apply plan --canary --watch 2s").ended_with(2);
     assert!(refused.err.contains("the host is at revision"), "{}", refused.err);
+    for command in ["apply plan", "apply plan --dry-run"] {
+        let refused = daemon.run(command).ended_with(2);
+        assert!(refused.err.contains("the host is at revision"), "{}", refused.err);
+    }
+    assert_eq!(slices(&daemon), ["2ms", "3ms"]);
     write_plan(&live, revision(&daemon), 100_000);
     daemon.run("apply plan --canary --watch 2s").ended_with(0).shows("watched for 2s");
     assert_eq!(slices(&daemon), ["1ms", "4ms"]);

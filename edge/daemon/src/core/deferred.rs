@@ -61,7 +61,7 @@ mod tests {
     }
 
     fn list() -> Request {
-        Request::Apply { targets: Vec::new(), prune: true, dry_run: false }
+        Request::Apply { targets: Vec::new(), prune: true, dry_run: false, revision: None }
     }
 
     #[test]

@@ -29,11 +29,12 @@ use slackline_live::watch::Event;
 use slackline_live::watch::host::{Loss, take_until};
 use slackline_live::watch::tap::Tap;
 use slackline_metrics::{CulpritFinder, Meter};
-use slackline_service::{Principal, Ticket};
+use slackline_service::{NO_RESERVATION, Principal, Ticket};
 use slackline_trace::{Entry, Header, Record, Sink, VcpuName, WakeMark, Writer};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::incidents::Incidents;
+use super::own::{OwnVms, may_see};
 use super::predictions::{MOST_LISTED, Predictions};
 use super::timeline::{TimelineKeeper, TimelineSink};
 use super::whatif::PredictionOrder;
@@ -77,15 +78,14 @@ pub(super) struct Flight {
     pub(super) incidents: u64,
 }
 
-/// Names of the VMs that a caller may see. `None` if the caller may see the names of all VMs.
-pub(super) type Own = Option<BTreeSet<String>>;
+/// VMs that a caller may see. `None` if the caller may see all VMs.
+pub(super) type Own = Option<OwnVms>;
 
 /// Query of a client that the flight recorder answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Question {
-    /// Causes of the waiting time (culprits) of the VM with this name. With a time of the session,
-    /// nothing from before that time counts.
-    Why(String, Option<Time>),
+    /// Causes of the waiting time (culprits) of the VM with this name.
+    Why(String),
     /// Causes of the waiting time (culprits) in the recording of a saved incident, by its number.
     Incident(u64),
     Incidents,
@@ -295,7 +295,7 @@ impl FlightThread {
                     self.end_piece();
                 }
                 let answer = match question {
-                    Question::Why(name, since) => self.why((&name, since), own.as_ref()),
+                    Question::Why(name) => self.why(&name, own.as_ref()),
                     Question::Incident(id) => self.incidents.why(id, own.as_ref()),
                     Question::Incidents => Ok(Answer::Incidents(self.listed(own.as_ref()))),
                     Question::Record(since) => self.record(since),
@@ -366,7 +366,7 @@ impl FlightThread {
         &mut self,
         by: Principal,
         predictions: Vec<Prediction>,
-        own: Option<&BTreeSet<String>>,
+        own: Option<&OwnVms>,
     ) -> Result<Answer, Problem> {
         let now = Time::START + self.settled.since(self.origin);
         let is_own = |it: &Prediction| may_see(own, &it.vcpu);
@@ -378,14 +378,16 @@ impl FlightThread {
         Ok(self.predicted(own))
     }
 
-    fn predicted(&self, own: Option<&BTreeSet<String>>) -> Answer {
-        let all = self.predictions.all().filter(|it| may_see(own, &it.prediction.vcpu));
+    fn predicted(&self, own: Option<&OwnVms>) -> Answer {
+        let all = self.predictions.all();
+        let all = all
+            .filter(|it| own.is_none_or(|own| own.has_prediction(&it.prediction.vcpu, it.at_ns)));
         let all: Vec<_> = all.collect();
         let newest = &all[all.len().saturating_sub(MOST_LISTED)..];
         Answer::Predictions(newest.iter().copied().cloned().collect())
     }
 
-    fn pictured(&self, from: u64, own: Option<&BTreeSet<String>>) -> Answer {
+    fn pictured(&self, from: u64, own: Option<&OwnVms>) -> Answer {
         let now = Time::START + self.settled.since(self.origin);
         Answer::Timeline(self.timeline.answer(from, now, |vcpu| may_see(own, vcpu)))
     }
@@ -434,6 +436,9 @@ impl FlightThread {
             let misses = vcpu.misses.unwrap_or(0);
             let before = self.missed.get(&vcpu.id).copied().unwrap_or(0);
             sums.insert(vcpu.id, misses);
+            if vcpu.id.domain() == NO_RESERVATION {
+                continue;
+            }
             if misses > before {
                 self.timeline.missed(&vcpu.name, now, misses - before);
             }
@@ -475,15 +480,14 @@ impl FlightThread {
         ended.into_iter().map(save).collect()
     }
 
-    fn why(
-        &self,
-        (name, since): (&str, Option<Time>),
-        own: Option<&BTreeSet<String>>,
-    ) -> Result<Answer, Problem> {
+    fn why(&self, name: &str, own: Option<&OwnVms>) -> Result<Answer, Problem> {
         let mut why = CulpritFinder::new(name);
         notes(&self.cpus, WakeMark::Wakeup).iter().for_each(|note| why.note(note));
-        // A piece that ends after `since` can begin before it.
-        let from = since.map_or(Time::START, |since| since + PIECE * 2);
+        let now = Time::START + self.settled.since(self.origin);
+        let from = own.and_then(|own| own.begun(name)).map_or(Time::START, |begun| {
+            let age = Span::from_ns(wall_ns().saturating_sub(begun));
+            Time::START + now.since(Time::START + age)
+        });
         let read = self.ring.replay(from, &mut why);
         let damaged =
             |error| Problem::new(Kind::Bug, format!("cannot read recorded events: {error}"));
@@ -494,15 +498,16 @@ impl FlightThread {
             let hint = "make sure that the VM runs, and ask again in a second";
             return Err(Problem::new(Kind::NotNow, detail).hinting(hint));
         }
-        Ok(Answer::Why(Box::new(culprits_for(name, answer, own))))
+        let names = own.map(OwnVms::names);
+        Ok(Answer::Why(Box::new(culprits_for(name, answer, names.as_ref()))))
     }
 
-    fn listed(&self, own: Option<&BTreeSet<String>>) -> Vec<Incident> {
+    fn listed(&self, own: Option<&OwnVms>) -> Vec<Incident> {
         let all = self.incidents.newest_first();
         match own {
             None => all.cloned().collect(),
             Some(own) => {
-                let own = all.filter(|incident| own.contains(&incident.name));
+                let own = all.filter(|it| own.has_incident(&it.name, it.at_ns));
                 own.map(|incident| Incident { file: None, ..incident.clone() }).collect()
             }
         }
@@ -586,11 +591,4 @@ fn pass_on(
 fn wall_ns() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Returns true if the caller may see the vCPU named `vcpu`. `own` has the names of the caller's
-/// VMs, or `None` for all VMs.
-fn may_see(own: Option<&BTreeSet<String>>, vcpu: &str) -> bool {
-    let vm = vcpu.rsplit_once('.').map_or(vcpu, |(vm, _)| vm);
-    own.is_none_or(|own| own.contains(vm) || own.contains(vcpu))
 }

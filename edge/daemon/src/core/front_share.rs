@@ -14,6 +14,10 @@ use slackline_units::Span;
 use super::scheduler::{Scheduler, declined};
 use super::shares::{FRONT_PERIOD, slice_in};
 
+/// Name of the domain of the front process in recordings. No reservation can have this name,
+/// because the names of reservations are in lower case.
+const DOMAIN: &str = "Slackline";
+
 /// Slice of the reservation of the front process. The slice is about the CPU time of two requests
 /// over the socket.
 const SLICE: Span = Span::from_us(100);
@@ -33,7 +37,7 @@ impl Scheduler {
         let request = Request {
             who: JoinTarget::Tree(pid),
             name: "front".into(),
-            domain: "slackline".into(),
+            domain: DOMAIN.into(),
             called: RequestedId::As(NO_RESERVATION, 0),
             share: slice_in(SLICE, FRONT_PERIOD),
             cpus: None,

@@ -2,7 +2,7 @@
 //! name of a file contains the time, the number of missed deadlines, and the VM.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufReader};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -14,6 +14,7 @@ use slackline_metrics::CulpritFinder;
 use slackline_trace::Reader;
 use slackline_units::Span;
 
+use super::own::OwnVms;
 use crate::record::culprits_for;
 
 /// Maximum number of stored incidents. The total size of the files and the age of each file are
@@ -65,10 +66,10 @@ impl Incidents {
     }
 
     /// Returns the causes of the waiting time (culprits) in the recording of an incident. If `own`
-    /// is given, the caller is a tenant, who may see only the names of these VMs.
-    pub(super) fn why(&self, id: u64, own: Option<&BTreeSet<String>>) -> Result<Answer, Problem> {
-        let may_see = |name: &String| own.is_none_or(|own| own.contains(name));
-        let incident = self.all.iter().find(|it| it.id == id && may_see(&it.name));
+    /// is given, the caller is a tenant, who may see only these VMs.
+    pub(super) fn why(&self, id: u64, own: Option<&OwnVms>) -> Result<Answer, Problem> {
+        let may_see = |it: &Incident| own.is_none_or(|own| own.has_incident(&it.name, it.at_ns));
+        let incident = self.all.iter().find(|it| it.id == id && may_see(it));
         let absent = || {
             let detail = format!("there is no incident {id}");
             let problem = Problem::new(Kind::NoSuchPage, detail);
@@ -85,7 +86,8 @@ impl Incidents {
         let reader = Reader::new(BufReader::new(file));
         let read = reader.and_then(|mut reader| reader.pass_to(&mut why));
         read.map_err(|error| unreadable(&error))?;
-        Ok(Answer::Why(Box::new(culprits_for(name, why.answer(), own))))
+        let names = own.map(OwnVms::names);
+        Ok(Answer::Why(Box::new(culprits_for(name, why.answer(), names.as_ref()))))
     }
 
     /// Stores the recording that `write` writes as an incident.
@@ -229,6 +231,19 @@ mod tests {
         let lengths = [0, 1, 2].map(|at| save_large(1_250 + month + at, MOST_BYTES / 2));
         assert_eq!(lengths, [2, 2, 2], "256 MiB in total");
         assert_eq!(save_large(1_253 + month, MOST_BYTES + 1), 1, "the newest is kept");
+    }
+
+    /// The recording is no trace, so an incident that the tenant may see cannot be read.
+    #[test]
+    fn incident_of_former_owner_is_hidden_from_tenant() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut incidents = Incidents::open(folder.path(), 0).expect("a folder for the test");
+        let ids = [1_000, 2_000].map(|at| save(&mut incidents, at, 1));
+        let begun = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_500);
+        let own = OwnVms::new(std::iter::once(("web-1".to_owned(), Some(begun))));
+        let kind = |id, own| incidents.why(id, own).expect_err("no recording").kind;
+        assert_eq!(ids.map(|id| kind(id, None)), [Kind::NotNow; 2]);
+        assert_eq!(ids.map(|id| kind(id, Some(&own))), [Kind::NoSuchPage, Kind::NotNow]);
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! Start of the flight recorder, and the queries and replies between it and the daemon's main
 //! thread.
 
-use std::collections::BTreeSet;
-
 use slackline_control::{Kind, Problem};
 use slackline_live::session::knowledge;
 use slackline_service::{Principal, Service, Ticket};
@@ -10,6 +8,7 @@ use slackline_trace::Header;
 
 use super::flight::{Flight, FlightReply, Question};
 use super::host::Host;
+use super::own::OwnVms;
 use super::{Core, POLICY, RESERVE, ServeOptions, tally, wire};
 
 impl Core {
@@ -58,19 +57,16 @@ impl Host {
     /// tenant, who may see only the tenant's own VMs.
     pub(super) fn ask_flight(
         &mut self,
-        ((ticket, principal), mut question): ((Ticket, Principal), Question),
+        ((ticket, principal), question): ((Ticket, Principal), Question),
         tenant: Option<Principal>,
         service: &Service,
     ) {
         let rows = service.listed().map(|(_, listed)| listed.row);
         let own = tenant.map(|tenant| {
             let own = rows.filter(|row| row.owner == tenant);
-            own.map(|row| row.name.to_string()).collect::<BTreeSet<String>>()
+            OwnVms::new(own.map(|row| (row.name.to_string(), self.ledger.begun(&row))))
         });
-        if let Question::Why(name, since) = &mut question {
-            let name = &*name;
-            // An earlier reservation of this name can have belonged to another user.
-            *since = self.scheduler.begun(name).filter(|_| own.is_some());
+        if let Question::Why(name) = &question {
             let is_there = match &own {
                 Some(own) => own.contains(name),
                 None => service.listed().any(|(_, listed)| listed.row.name.as_str() == name),

@@ -57,8 +57,6 @@ pub(super) struct Domain {
     pub(super) places: Vec<Place>,
     /// Enforcement by the kernel. `None` if the dispatcher enforces.
     pub(super) kernel: Option<KernelDomain>,
-    /// Time of the session at which the domain joined.
-    begun: Time,
 }
 
 /// A vCPU with a reservation. It can be without a thread.
@@ -128,7 +126,7 @@ impl Scheduler {
             let joining = &group[index];
             match result {
                 Ok(ids) => {
-                    let domain = Domain::new(joining, &ids, self.session.now());
+                    let domain = Domain::new(joining, &ids);
                     self.domains.insert(joining.domain, domain);
                     self.by_name.insert(joining.name.to_string(), joining.domain);
                     if let Err(error) = self.begin_domain(joining.domain, joining.seats) {
@@ -528,12 +526,6 @@ impl Scheduler {
         self.by_name.get(name).copied()
     }
 
-    /// Returns the time of the session at which the reservation called `name` joined. `None` if
-    /// there is no such reservation.
-    pub(super) fn begun(&self, name: &str) -> Option<Time> {
-        self.domains.get(&self.domain_of(name)?).map(|known| known.begun)
-    }
-
     /// Returns the share of each CPU that all reservations together may use.
     pub(super) fn capacity(&self) -> CpuShare {
         let reserve: CpuShare = RESERVE.parse().expect("the reserve is a valid share");
@@ -562,7 +554,7 @@ impl Scheduler {
 }
 
 impl Domain {
-    fn new(joining: &JoiningDomain<'_>, ids: &[JoinId], begun: Time) -> Domain {
+    fn new(joining: &JoiningDomain<'_>, ids: &[JoinId]) -> Domain {
         let is_of_kernel = joining.terms.enforcement().is_of_kernel();
         // If the kernel enforces the reservation, the places get their threads later, when the
         // enforcement begins.
@@ -578,7 +570,6 @@ impl Domain {
             terms: *joining.terms,
             identity: seats.map(|seats| seats.identity),
             places: places.collect(),
-            begun,
         }
     }
 }

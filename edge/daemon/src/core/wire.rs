@@ -166,7 +166,7 @@ fn scraped(ticket: Ticket, request: &Request) -> Result<ValidRequest, (Ticket, P
 /// Translates a request into a query for the flight recorder.
 fn question(request: Request) -> Question {
     match request {
-        Request::Why { name } => Question::Why(name, None),
+        Request::Why { name } => Question::Why(name),
         Request::WhyIncident { id } => Question::Incident(id),
         Request::Record { since } => Question::Record(since.0),
         Request::Predict(predictions) => Question::Predict(predictions),

@@ -14,6 +14,7 @@ use slackline_service::history::Hour;
 use slackline_service::{Commit, LedgerContents, Name, Principal, Role};
 
 use super::answers::Answers;
+use super::begun::BeginTimes;
 use super::error::{LedgerError, PATIENCE};
 use super::hours::{self, last_hours};
 use super::place::{FolderLock, LedgerFolder, private, rename, which};
@@ -53,6 +54,7 @@ pub(super) struct Store {
 /// Contents of a ledger when it was opened.
 pub(super) struct OpeningContents {
     pub(super) loaded: LedgerContents,
+    pub(super) begun: BeginTimes,
     pub(super) access: Vec<AccessGrant>,
     pub(super) history: Vec<Hour>,
     pub(super) before: Option<Before>,
@@ -88,6 +90,7 @@ impl Store {
         }
         let now = SystemTime::now();
         let (loaded, before, answers) = load(&connection, boot_id, keep, now).map_err(failed)?;
+        let begun = BeginTimes::load(&connection, &loaded.rows);
         let access = granted(&connection).map_err(failed)?;
         let has_tenants = has_tenants(&connection).map_err(failed)?;
         hours::open(&connection).map_err(failed)?;
@@ -115,7 +118,7 @@ impl Store {
             files,
             _taken: taken,
         };
-        Ok((store, OpeningContents { loaded, access, history, before, has_tenants }))
+        Ok((store, OpeningContents { loaded, begun, access, history, before, has_tenants }))
     }
 
     /// Writes a commit, either all of it or nothing. `wall` contains the wall clock time of each

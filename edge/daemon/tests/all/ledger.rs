@@ -102,6 +102,31 @@ fn reservations_and_stored_answers_in_the_ledger_survive_a_restart() {
     assert_eq!(mode(&state.join("ledger.db")), 0o600);
 }
 
+/// `web` is made again in the last commit. `db` keeps its time when it is changed.
+#[test]
+fn time_of_each_reservation_is_known_before_and_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let OpenedLedger { mut ledger, .. } = open(folder.path());
+    let before = SystemTime::now();
+    let (web, db) = (row("web", 1), row("db", 2));
+    let both = [("web", Some(web.clone())), ("db", Some(db.clone()))];
+    put(&mut ledger, commit(2, both)).unwrap();
+    let between = SystemTime::now();
+    put(&mut ledger, commit(3, [("web", None)])).unwrap();
+    let changed = Row { revision: 4, ..db };
+    put(&mut ledger, commit(4, [("db", Some(changed.clone()))])).unwrap();
+    let again = row("web", 5);
+    put(&mut ledger, commit(5, [("web", Some(again.clone()))])).unwrap();
+    let check = |ledger: &Ledger| {
+        let (db, web) = (ledger.begun(&changed).unwrap(), ledger.begun(&again).unwrap());
+        assert!(before <= db && db <= between && between <= web, "{db:?} {web:?}");
+    };
+    check(&ledger);
+    assert_eq!(ledger.begun(&web), None, "another reservation has the name now");
+    close(ledger);
+    check(&open(folder.path()).ledger);
+}
+
 #[test]
 fn vm_identities_in_the_ledger_are_ignored_after_a_reboot() {
     let folder = tempfile::tempdir().unwrap();

@@ -58,7 +58,7 @@ impl Session {
                 Some((pid, around.unified().filter(|now| *now != group)?.to_path_buf()))
             }));
         }
-        let confined = self.fenced(|fence| fence.confine(first, &group, &outside));
+        let confined = self.fenced(|fence| fence.confine(first, &group, outside));
         if let (Ok(Some(cell)), Some(changes)) = (confined, self.changes_mut(id)) {
             changes.cell = Some(Confinement { cell, former });
         }

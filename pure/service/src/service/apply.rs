@@ -116,15 +116,27 @@ impl Service {
         asked: &ClientRequest,
         world: &mut impl World,
     ) -> Replied {
-        let Request::Apply { targets, prune, dry_run } = &asked.request else { return Ok(None) };
+        let Request::Apply { targets, prune, dry_run, revision } = &asked.request else {
+            return Ok(None);
+        };
         if targets.len() > MOST_TARGETS {
             return Err(Refusal::TooManyTargets { is: targets.len(), most: MOST_TARGETS });
         }
-        let mut steps = self.plan(now, asked, (targets, *prune), world)?;
+        let current = self.check_host(*revision);
+        let planned = self.plan(now, asked, (targets, *prune), world);
+        let mut steps = match (planned, &current) {
+            (Err(_), Err(moved)) => return Err(moved.clone()),
+            (planned, _) => planned?,
+        };
         steps.sort_by(|a, b| a.name().cmp(b.name()));
         let shown: Vec<AppliedChange> = steps.iter().map(Step::shown).collect();
         self.check_plan_room(asked, &shown, false)?;
         steps.retain(|step| !matches!(step, Step::Keep { .. }));
+        // A client repeats a list if it got no answer. The list has then changed the revision
+        // itself, and changes nothing more.
+        if !steps.is_empty() {
+            current?;
+        }
         if steps.is_empty() || *dry_run {
             return Ok(Some(Answer::Applied { changes: shown }));
         }

@@ -38,6 +38,16 @@ impl Service {
         rows.max().unwrap_or(0).max(self.last_end)
     }
 
+    /// Returns an error if the host does not have the revision for which a list was made. `None`
+    /// accepts any revision.
+    pub(super) fn check_host(&self, revision: Option<u64>) -> Result<(), Refusal> {
+        let is = self.revision();
+        match revision.filter(|revision| *revision != is) {
+            Some(asked) => Err(Refusal::HostMoved { asked, is }),
+            None => Ok(()),
+        }
+    }
+
     /// Returns an error if a canary of the caller is being watched.
     pub(super) fn check_no_canary(&self, asked: &ClientRequest) -> Result<(), Refusal> {
         let plan = self.plans.get(&asked.principal);
@@ -70,10 +80,7 @@ impl Service {
         if let Some(why) = self.writer.failing() {
             return Err(Refusal::NotDurable { why: why.to_owned() });
         }
-        let (is, recorded) = (self.revision(), *revision);
-        if let Some(asked) = recorded.filter(|recorded| *recorded != is) {
-            return Err(Refusal::HostMoved { asked, is });
-        }
+        self.check_host(*revision)?;
         let mut steps = self.plan(now, asked, (targets, *prune), world)?;
         steps.sort_by(|a, b| a.name().cmp(b.name()));
         let mut shown: Vec<AppliedChange> = steps.iter().map(Step::shown).collect();

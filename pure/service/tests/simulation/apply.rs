@@ -13,7 +13,7 @@ fn reserve(name: &str, slice_ms: u64) -> Request {
 
 fn list(targets: &[(&str, u64)]) -> Request {
     let targets = targets.iter().map(|&(name, slice)| reserve(name, slice)).collect();
-    Request::Apply { targets, prune: false, dry_run: false }
+    Request::Apply { targets, prune: false, dry_run: false, revision: None }
 }
 
 /// Sends a request, and returns its answer after the commit.
@@ -76,7 +76,11 @@ fn apply_request_with_one_refused_reservation_changes_no_reservation() {
     let before = (listed(&run), run.model.disk.rows.clone());
     // Ending `c` and shrinking `a` frees enough capacity for `d`, but not for `b`.
     let targets = vec![reserve("a", 1), reserve("b", 9), reserve("d", 1)];
-    let refused = ask(&mut run, ROOT, Request::Apply { targets, prune: true, dry_run: false });
+    let refused = ask(
+        &mut run,
+        ROOT,
+        Request::Apply { targets, prune: true, dry_run: false, revision: None },
+    );
     let Err(Refusal::InList { name, why }) = refused else { panic!("{refused:?}") };
     assert!(name.as_str() == "b" && matches!(*why, Refusal::NoRoom { .. }), "{name}: {why}");
     assert_eq!((listed(&run), run.model.disk.rows.clone()), before);
@@ -96,7 +100,11 @@ fn apply_request_that_cannot_be_written_changes_no_reservation() {
     let before = (listed(&run), run.model.disk.rows.clone());
     run.model.disk.fails = true;
     let targets = vec![reserve("a", 1), reserve("d", 2)];
-    let refused = ask(&mut run, ROOT, Request::Apply { targets, prune: true, dry_run: false });
+    let refused = ask(
+        &mut run,
+        ROOT,
+        Request::Apply { targets, prune: true, dry_run: false, revision: None },
+    );
     assert!(matches!(refused, Err(Refusal::NotDurable { .. })), "{refused:?}");
     assert_eq!((listed(&run), run.model.disk.rows.clone()), before);
     run.model.disk.fails = false;
@@ -114,7 +122,11 @@ fn apply_request_binding_a_reservation_to_another_vm_is_refused() {
     if let Request::Reserve { binding, .. } = &mut targets[1] {
         *binding = Some("qemu:c".parse().expect("a binding"));
     }
-    let refused = ask(&mut run, ROOT, Request::Apply { targets, prune: false, dry_run: false });
+    let refused = ask(
+        &mut run,
+        ROOT,
+        Request::Apply { targets, prune: false, dry_run: false, revision: None },
+    );
     let hint = refused.expect_err("another VM").hint().expect("a hint");
     assert!(hint.ends_with("first run `slackline change b --for BINDING`"), "{hint}");
     assert_eq!(listed(&run), named(&[("a", 3), ("b", 2)]));
@@ -125,7 +137,8 @@ fn apply_dry_run_returns_the_changes_without_making_any() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
     let targets = vec![reserve("a", 4), reserve("c", 1)];
-    let answer = ask(&mut run, ROOT, Request::Apply { targets, prune: true, dry_run: true });
+    let answer =
+        ask(&mut run, ROOT, Request::Apply { targets, prune: true, dry_run: true, revision: None });
     let planned = [("a", Action::Change), ("b", Action::Release), ("c", Action::Create)];
     assert_eq!(actions(answer), planned.map(|(name, action)| (name.to_owned(), action)));
     assert_eq!(listed(&run), named(&[("a", 3), ("b", 2)]));
@@ -147,7 +160,8 @@ fn prune_by_an_operator_releases_only_reservations_of_that_operator() {
     let alice = (Principal::User(5001), Some(Role::Operator));
     ask(&mut run, ROOT, reserve("root", 1)).expect("there is room");
     ask(&mut run, alice, reserve("mine", 1)).expect("there is room");
-    let nothing = || Request::Apply { targets: Vec::new(), prune: true, dry_run: false };
+    let nothing =
+        || Request::Apply { targets: Vec::new(), prune: true, dry_run: false, revision: None };
     ask(&mut run, alice, nothing()).expect("alice may release her own reservation");
     assert_eq!(listed(&run), named(&[("root", 1)]));
     ask(&mut run, ROOT, nothing()).expect("root may release all reservations");
@@ -171,6 +185,10 @@ fn apply_request_for_more_than_1000_reservations_is_refused() {
     let mut run = Run::new(1, None, false);
     let names: Vec<String> = (0..1_001).map(|number| format!("vm{number}")).collect();
     let targets = names.iter().map(|name| reserve(name, 1)).collect();
-    let refused = ask(&mut run, ROOT, Request::Apply { targets, prune: false, dry_run: false });
+    let refused = ask(
+        &mut run,
+        ROOT,
+        Request::Apply { targets, prune: false, dry_run: false, revision: None },
+    );
     assert_eq!(refused, Err(Refusal::TooManyTargets { is: 1_001, most: 1_000 }));
 }

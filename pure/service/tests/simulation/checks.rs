@@ -391,7 +391,7 @@ fn is_undone(history: &History, event: &Event, (model, commit): (&Model, &Commit
 /// Returns true if the request caused the event.
 fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
     let may = sent.role.is_some_and(|role| role.may(verb));
-    if let Request::Apply { targets, prune, dry_run: false }
+    if let Request::Apply { targets, prune, dry_run: false, .. }
     | Request::Canary { targets, prune, .. } = &sent.request
     {
         let mut singles = targets.iter().filter_map(|target| single(target, verb));

@@ -227,7 +227,12 @@ impl Drawn {
                 targets.push(target);
             }
         }
-        Request::Apply { targets, prune: draw.percent(20), dry_run: draw.percent(10) }
+        Request::Apply {
+            targets,
+            prune: draw.percent(20),
+            dry_run: draw.percent(10),
+            revision: None,
+        }
     }
 
     /// Draws a request about a member of the gang. There is only one gang.

@@ -138,7 +138,7 @@ fn end_time_in_the_past_is_refused_and_changes_nothing() {
     assert_eq!(refused(ask(&mut run, reserve("b", Some(at(1))))), says);
     assert_eq!(refused(ask(&mut run, change("a", Some(at(1))))), says);
     let targets = vec![reserve("a", None), reserve("c", Some(at(1)))];
-    let list = Request::Apply { targets, prune: true, dry_run: true };
+    let list = Request::Apply { targets, prune: true, dry_run: true, revision: None };
     assert_eq!(refused(ask(&mut run, list)), format!("c: {says}"));
     assert_eq!((states(&run), words(&run)), (vec![State::Active], vec!["reserve"]));
 }
@@ -146,8 +146,12 @@ fn end_time_in_the_past_is_refused_and_changes_nothing() {
 #[test]
 fn apply_request_sets_and_removes_end_times_of_reservations() {
     let mut run = until_two();
-    let list =
-        |until| Request::Apply { targets: vec![reserve("a", until)], prune: false, dry_run: false };
+    let list = |until| Request::Apply {
+        targets: vec![reserve("a", until)],
+        prune: false,
+        dry_run: false,
+        revision: None,
+    };
     ask(&mut run, list(Some(at(30)))).expect("the end is ahead");
     pass(&mut run, 10_000);
     assert_eq!(states(&run), [State::Active]);

@@ -25,7 +25,7 @@ fn targets(targets: &[(&str, u64)]) -> Vec<Request> {
 }
 
 fn list(of: &[(&str, u64)]) -> Request {
-    Request::Apply { targets: targets(of), prune: false, dry_run: false }
+    Request::Apply { targets: targets(of), prune: false, dry_run: false, revision: None }
 }
 
 /// Returns a request with a canary that predicts a share of 20 % for each VM.
@@ -166,6 +166,29 @@ fn canary_request_based_on_outdated_host_revision_is_refused() {
     let b: Name = "b".parse().expect("a name");
     ask(&mut run, OTHER, Request::Release { name: b, if_revision: None }).expect("it is there");
     assert!(run.service.revision() > is);
+}
+
+/// A client sends a list again if it got no answer. The first list may have changed the revision.
+#[test]
+fn outdated_list_is_refused_unless_it_changes_nothing() {
+    let mut run = Run::new(1, None, false);
+    ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
+    let asked = run.service.revision();
+    ask(&mut run, OTHER, change("b", 3)).expect("there is room");
+    let is = run.service.revision();
+    let for_revision = |of: &[(&str, u64)], dry_run, revision| {
+        let revision = Some(revision);
+        Request::Apply { targets: targets(of), prune: false, dry_run, revision }
+    };
+    for dry_run in [false, true] {
+        let refused = ask(&mut run, ROOT, for_revision(&[("a", 1), ("b", 2)], dry_run, asked));
+        assert_eq!(refused, Err(Refusal::HostMoved { asked, is }), "dry run: {dry_run}");
+    }
+    assert_eq!(listed(&run), named(&[("a", 2), ("b", 3)]));
+    ask(&mut run, ROOT, for_revision(&[("a", 2), ("b", 3)], false, asked)).expect("no change");
+    ask(&mut run, ROOT, for_revision(&[("a", 1)], false, is)).expect("it is as recorded");
+    assert_eq!(listed(&run), named(&[("a", 1), ("b", 3)]));
+    run.finish().expect("no check fails");
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn reserve(name: &str, slice_ms: u64) -> Request {
 
 fn list(targets: &[(&str, u64)]) -> Request {
     let targets = targets.iter().map(|&(name, slice)| reserve(name, slice)).collect();
-    Request::Apply { targets, prune: false, dry_run: false }
+    Request::Apply { targets, prune: false, dry_run: false, revision: None }
 }
 
 /// Returns the name and the slice in milliseconds of each reservation that the service lists.
@@ -248,7 +248,7 @@ fn list_of_an_operator_waits_at_most_100_ms() {
             *amount = Amount::Each(each.expect("less than a period"));
             request
         });
-        Request::Apply { targets: targets.collect(), prune: false, dry_run: false }
+        Request::Apply { targets: targets.collect(), prune: false, dry_run: false, revision: None }
     };
     for (who, longest) in [(operator, Span::from_ms(100)), (ROOT, Span::from_ms(400))] {
         let (mut is_refused, mut has_waited) = (false, false);

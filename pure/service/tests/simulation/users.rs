@@ -94,7 +94,12 @@ fn tenant_can_change_only_its_own_reservations() {
 
 /// Returns a request of a list with one reservation, for the VM of reservation `a`.
 fn applied(name: &str) -> Request {
-    Request::Apply { targets: vec![for_vm_of_a(name, ms(1, 10))], prune: false, dry_run: false }
+    Request::Apply {
+        targets: vec![for_vm_of_a(name, ms(1, 10))],
+        prune: false,
+        dry_run: false,
+        revision: None,
+    }
 }
 
 /// Returns a request for a reservation of the VM that reservation `a` has.
@@ -183,7 +188,12 @@ fn absent(prefix: &str, count: usize, vcpus: u16) -> Request {
         }
         request
     };
-    Request::Apply { targets: (0..count).map(one).collect(), prune: false, dry_run: false }
+    Request::Apply {
+        targets: (0..count).map(one).collect(),
+        prune: false,
+        dry_run: false,
+        revision: None,
+    }
 }
 
 #[test]
@@ -281,7 +291,12 @@ fn long_list(prefix: &str) -> Request {
         let amount = each(Span::from_us(50), Span::from_secs(604_800));
         reserve(&format!("{prefix}{number}"), amount, None)
     };
-    Request::Apply { targets: (0..1_000).map(target).collect(), prune: true, dry_run: false }
+    Request::Apply {
+        targets: (0..1_000).map(target).collect(),
+        prune: true,
+        dry_run: false,
+        revision: None,
+    }
 }
 
 #[test]
@@ -322,6 +337,7 @@ fn increase_still_counts_if_a_later_change_cannot_be_written() {
         targets: vec![reserve("b", ms(2, 100), Some(5002))],
         prune: true,
         dry_run: false,
+        revision: None,
     };
     for request in [more, release] {
         run.model.disk.fails = true;
@@ -368,7 +384,7 @@ fn tiny(name: &str, binding: &str) -> Request {
 fn waiting_reservation_of_one_user_never_blocks_vms_of_others() {
     let mut run = Run::new(1, None, false);
     let targets = vec![tiny("x", "libvirt:db"), tiny("y", "qemu:b")];
-    let list = Request::Apply { targets, prune: false, dry_run: false };
+    let list = Request::Apply { targets, prune: false, dry_run: false, revision: None };
     ask(&mut run, tenant(ALICE), list).expect("the VMs are not looked up");
     run.model.kernel.start("b", 5002, 1);
     ask(&mut run, tenant(BOB), tiny("b", "qemu:b")).expect("it is the VM of bob");
@@ -400,7 +416,7 @@ fn name_with_libvirt_ending_needs_an_administrator() {
     let mut run = Run::new(1, None, false);
     let list = |name| {
         let targets = vec![tiny(name, "qemu:a")];
-        Request::Apply { targets, prune: false, dry_run: false }
+        Request::Apply { targets, prune: false, dry_run: false, revision: None }
     };
     for who in [tenant(ALICE), operator(ALICE)] {
         let refused = ask(&mut run, who, tiny("db.libvirt", "qemu:a")).unwrap_err();

@@ -3,7 +3,7 @@
 
 use slackline_sim::trace_header;
 use slackline_trace::{Entry, Exchange, Header, Record, Sink, VcpuName};
-use slackline_units::{Enforcement, Span, Time};
+use slackline_units::{DomId, Enforcement, Span, Time, VcpuId};
 use slackline_whatif::{Cause, Form, Gate, Model, ModelError, Recorder, Recording, gate};
 
 use crate::record::{THREE, entries, recorded, recording, scenario};
@@ -83,6 +83,78 @@ fn whatif_accepts_a_recording_that_began_in_mid_run() {
     for form in &gate.forms {
         assert_eq!(form.whole, recording.whole, "{:?}", form.form);
     }
+}
+
+/// Changes the id of a vCPU in an entry.
+fn renumber(entry: &mut Entry, from: VcpuId, to: VcpuId) {
+    let vcpu = match entry {
+        Entry::Named(named) => &mut named.vcpu,
+        Entry::Record(
+            Record::Ran { vcpu, .. }
+            | Record::Woke { vcpu, .. }
+            | Record::Blocked { vcpu, .. }
+            | Record::Joined { vcpu, .. }
+            | Record::Promised { vcpu, .. }
+            | Record::Spent { vcpu: Some(vcpu), .. },
+        ) => vcpu,
+        _ => return,
+    };
+    if *vcpu == from {
+        *vcpu = to;
+    }
+}
+
+/// The service runs its own front process under a reservation. A new front process replaces one
+/// that has ended.
+#[test]
+fn front_process_of_service_has_no_results_and_may_join_again() {
+    let scenario = scenario(THREE);
+    let db = scenario.domains[1].vcpus[0];
+    let front = VcpuId::new(u32::try_from(db.slot()).expect("three"), DomId::OF_SERVICE, 0);
+    let all = entries(&scenario);
+    let mut all: Vec<Entry> = all.iter().filter_map(|entry| behind(entry, Span::ZERO)).collect();
+    all.iter_mut().for_each(|entry| renumber(entry, db, front));
+    let whole = recording(&trace_header(&scenario), &all, scenario.length);
+    let model = Model::new(&whole).expect("the recording has a model");
+    let gate = gated(&whole);
+    assert!(gate.passes(), "{:#?}", gate.forms);
+    let rows = gate.forms[0].rows.iter().map(|row| row.recorded.name.as_str());
+    assert_eq!(rows.collect::<Vec<_>>(), ["web", "batch"]);
+    let simulated = gate.forms[0].whole.iter().map(|it| it.name.as_str());
+    assert_eq!(simulated.collect::<Vec<_>>(), ["web", "batch"]);
+    let planned = model.reservations().flatten().map(|it| it.name);
+    assert_eq!(planned.collect::<Vec<_>>(), ["web", "batch"]);
+    let is_end = |entry: &Entry| match entry {
+        Entry::Record(Record::Blocked { at, vcpu }) => {
+            (*vcpu == front && *at > Time::START + Span::from_secs(5)).then_some(*at)
+        }
+        _ => None,
+    };
+    let place = all.iter().position(|entry| is_end(entry).is_some()).expect("a block");
+    let at = is_end(&all[place]).expect("a block");
+    let begin = all.iter().filter_map(|entry| match entry {
+        Entry::Named(named) if named.vcpu == front => {
+            Some(Entry::Named(VcpuName { at, ..named.clone() }))
+        }
+        Entry::Record(Record::Joined { vcpu, .. }) if *vcpu == front => {
+            Some(Entry::Record(Record::Joined { at, vcpu: front }))
+        }
+        Entry::Record(Record::Promised { vcpu, reservation, exact, phase, by, .. })
+            if *vcpu == front =>
+        {
+            let (vcpu, reservation, exact, phase) = (*vcpu, *reservation, *exact, *phase);
+            Some(Entry::Record(Record::Promised { at, vcpu, reservation, exact, phase, by: *by }))
+        }
+        _ => None,
+    });
+    let left = Entry::Record(Record::Left { at, vcpu: front });
+    let again: Vec<Entry> = std::iter::once(left).chain(begin).collect();
+    drop(all.splice(place + 1..place + 1, again));
+    let replaced = recording(&trace_header(&scenario), &all, scenario.length);
+    assert_eq!(replaced.demand.vcpus.len(), 4, "the front process joined twice");
+    let model = Model::new(&replaced).expect("the VMs joined once");
+    let planned = model.reservations().flatten().map(|it| it.name);
+    assert_eq!(planned.collect::<Vec<_>>(), ["web", "batch"]);
 }
 
 #[test]

@@ -1,0 +1,55 @@
+//! Times at which the reservations of the ledger were made.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use rusqlite::Connection;
+use slackline_service::{Commit, Name, Row};
+
+use super::stored::after_1970;
+
+/// Wall clock time at which each reservation was made, by name, with the number of the event that
+/// made it.
+#[derive(Debug, Default)]
+pub(super) struct BeginTimes(BTreeMap<Name, (u64, SystemTime)>);
+
+impl BeginTimes {
+    /// Reads the times from the log. If the log does not have the event that made a reservation any
+    /// more, the time of the oldest later event is used. A reservation without such an event is
+    /// left out.
+    pub(super) fn load(connection: &Connection, rows: &[Row]) -> BeginTimes {
+        let mut begun = BTreeMap::new();
+        let sql = "SELECT at FROM event WHERE seq >= ?1 ORDER BY seq LIMIT 1";
+        // A damaged log does not keep the ledger from opening.
+        let Ok(mut query) = connection.prepare(sql) else { return BeginTimes(begun) };
+        for row in rows {
+            let Ok(since) = i64::try_from(row.since) else { continue };
+            if let Ok(at) = query.query_row([since], |found| found.get::<_, i64>(0)) {
+                begun.insert(row.name.clone(), (row.since, after_1970(at)));
+            }
+        }
+        BeginTimes(begun)
+    }
+
+    /// Notes the reservations that a commit makes or ends at the wall clock time `now`.
+    pub(super) fn note(&mut self, commit: &Commit, now: SystemTime) {
+        for (name, row) in &commit.rows {
+            let known = self.0.get(name).map(|(since, _)| *since);
+            match row {
+                None => {
+                    self.0.remove(name);
+                }
+                Some(row) if known != Some(row.since) => {
+                    self.0.insert(name.clone(), (row.since, now));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// Returns the time at which a reservation was made. `None` if the time is unknown.
+    pub(super) fn of(&self, row: &Row) -> Option<SystemTime> {
+        let (since, at) = self.0.get(&row.name)?;
+        (*since == row.since).then_some(*at)
+    }
+}
