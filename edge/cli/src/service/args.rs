@@ -284,7 +284,7 @@ pub(crate) struct Apply {
     pub(crate) at: DaemonArgs,
 }
 
-/// Undo your last `apply` or `change`
+/// Undo your last `apply`, `change` or `release`
 ///
 /// Either all of its changes are undone or none. They are undone only if no reservation has changed
 /// since. If the first VM of a plan is still being watched, undo restores that VM and cancels the
