@@ -536,6 +536,9 @@ pub(crate) struct WhyArgs {
     /// Recording of `slackline record` [default: the daemon's last minute].
     #[arg(value_parser = file)]
     pub(crate) file: Option<PathBuf>,
+    /// Incident of the VM, by its number in `slackline incidents`.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "file")]
+    pub(crate) incident: Option<u64>,
     #[command(flatten)]
     pub(crate) at: DaemonArgs,
 }
