@@ -243,8 +243,7 @@ impl Service {
     }
 
     /// Stores a single change or release as the last plan of the caller, unless a canary of the
-    /// caller is being watched.
-    /// `after` is `None` for a release.
+    /// caller is being watched. `after` is `None` for a release.
     pub(super) fn keep_change(&mut self, asked: &ClientRequest, before: Row, after: Option<Row>) {
         if self.check_no_canary(asked).is_ok() {
             let step = PlanStep { before: Some(before), after, is_done: true };
