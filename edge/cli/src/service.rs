@@ -309,10 +309,23 @@ pub(crate) fn log(args: &Log) -> Result<(), Problem> {
     terminal::print(&show::events(&events, args.name.is_none()).shown(&args.view)?)
 }
 
-/// Asks a daemon which programs and other causes kept a VM from running in the last minute. Returns
-/// the answer as a value and as JSON.
-pub(crate) fn why(at: &DaemonArgs, name: &str) -> Result<(Culprits, String), Problem> {
-    let (why, text) = connect(at)?.why(name)?;
+/// Asks a daemon which programs and other causes kept a VM from running in the last minute, or in an
+/// incident of this VM. Returns the answer as a value and as JSON.
+pub(crate) fn why(
+    at: &DaemonArgs,
+    name: &str,
+    incident: Option<u64>,
+) -> Result<(Culprits, String), Problem> {
+    let mut client = connect(at)?;
+    let (why, text) = match incident {
+        None => client.why(name)?,
+        Some(id) => client.why_incident(id)?,
+    };
+    if let Some(id) = incident.filter(|_| why.name != name) {
+        let message = format!("incident {id} is of the VM {}, not of {name}", why.name);
+        let hint = Some("list incidents with `slackline incidents`".into());
+        return Err(Problem::BadOption { message, hint });
+    }
     Ok((why, text.0))
 }
 

@@ -12,7 +12,7 @@ use crate::{service, show, terminal};
 
 pub(crate) fn why(args: &WhyArgs) -> Result<(), Problem> {
     let Some(file) = &args.file else {
-        let (reply, json) = service::why(&args.at, &args.name)?;
+        let (reply, json) = service::why(&args.at, &args.name, args.incident)?;
         return match args.at.json {
             true => terminal::print(&format!("{json}\n")),
             false => terminal::say(&text(&reply)),

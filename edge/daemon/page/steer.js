@@ -363,20 +363,28 @@ export class Steer {
   async release() {
     const vm = this.vm;
     if (!vm) return;
-    const says = `${vm.name} goes back to ordinary scheduling. Its capacity becomes free.`;
+    // The service cannot bind a released reservation to the same process again.
+    const isForGood = vm.binding.startsWith("pid:");
+    const says = `${vm.name} goes back to ordinary scheduling. Its capacity becomes free.` +
+      (isForGood ? " This cannot be undone, because the reservation is for a process id." : "");
     if (!(await this.page.confirm(`Release ${vm.name}?`, says, "Release"))) return;
     try {
-      const gone = await ask("DELETE", reservation(vm.name), undefined, once());
-      this.page.say(`${vm.name} is released.`, async () => {
-        const amount = { slice: gone.slice, period: gone.period };
-        const rest = { exact: gone.exact, vcpus: gone.vcpus, for: gone.for };
-        await ask("PUT", reservation(vm.name), { ...amount, ...rest }, once());
-        this.page.say(`${vm.name} is reserved again.`);
-      });
+      await ask("DELETE", reservation(vm.name), undefined, once());
+      this.page.say(`${vm.name} is released.`, isForGood ? undefined : () => this.undoRelease(vm));
       this.show(null);
     } catch (error) {
       this.page.fail(error);
     }
+  }
+
+  /** Restores a released reservation with its owner and all its parameters. @param {Vm} vm */
+  async undoRelease(vm) {
+    const plan = await ask("GET", "/v1/plan");
+    const [last, ...others] = plan?.changes ?? [];
+    const isOurs = !others.length && last?.name === vm.name && last.is_done && last.after == null;
+    if (!isOurs) throw new Error(`Not undone: the release of ${vm.name} is no longer your last change.`);
+    await ask("POST", "/v1/undo", {}, once());
+    this.page.say(`${vm.name} is reserved again.`);
   }
 
   /** Shows what kept the VM from running in the last minute. */

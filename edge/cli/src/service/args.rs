@@ -284,7 +284,7 @@ pub(crate) struct Apply {
     pub(crate) at: DaemonArgs,
 }
 
-/// Undo your last `apply` or `change`
+/// Undo your last `apply`, `change` or `release`
 ///
 /// Either all of its changes are undone or none. They are undone only if no reservation has changed
 /// since. If the first VM of a plan is still being watched, undo restores that VM and cancels the
@@ -536,6 +536,9 @@ pub(crate) struct WhyArgs {
     /// Recording of `slackline record` [default: the daemon's last minute].
     #[arg(value_parser = file)]
     pub(crate) file: Option<PathBuf>,
+    /// Incident of the VM, by its number in `slackline incidents`.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "file")]
+    pub(crate) incident: Option<u64>,
     #[command(flatten)]
     pub(crate) at: DaemonArgs,
 }

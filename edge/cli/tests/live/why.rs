@@ -330,6 +330,11 @@ fn daemon_saves_a_recording_if_a_reservation_misses_its_deadline() {
     let id = incident["id"].as_u64().expect("a number");
     let (status, over_http) = daemon.ask("GET", &format!("/v1/incidents/{id}"), None);
     assert_eq!((status, &over_http["vcpus"]), (200, &of_incident["vcpus"]));
+    let by_number = daemon.run(&format!("why {name} --incident {id} --json")).ended_with(0).out;
+    let by_number: Value = serde_json::from_str(&by_number).expect("JSON");
+    assert_eq!(by_number["vcpus"], of_incident["vcpus"]);
+    let other = daemon.run(&format!("why other --incident {id}")).ended_with(2);
+    assert!(other.err.contains(&format!("is of the VM {name}, not of other")), "{}", other.err);
     assert_eq!(daemon.ask("GET", "/v1/incidents/7", None).0, 404);
     let metrics = ask_text(&live.place.path("socket"), "GET", "/metrics", None);
     let (status, metrics) = metrics.expect("an answer");

@@ -19,6 +19,14 @@ impl Client {
         self.ask(&RepeatableRequest::get(format!("/v1/why/{}", escaped(name))))
     }
 
+    /// Returns the culprits of an incident, by the number that [`Client::incidents`] returns.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn why_incident(&mut self, id: u64) -> Answered<Culprits> {
+        self.ask(&RepeatableRequest::get(format!("/v1/incidents/{id}")))
+    }
+
     /// Returns the saved incidents, newest first.
     ///
     /// # Errors

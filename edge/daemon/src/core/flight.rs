@@ -122,14 +122,12 @@ impl Flight {
         let (cpus, folder) = (cpus.to_vec(), state.join("incidents"));
         let state = state.to_owned();
         let work = move || {
-            let incidents = match Incidents::open(&folder, wall_ns()) {
-                Ok(incidents) => incidents,
-                Err(error) => {
-                    let text = format!("cannot open {}: {error}", folder.display());
-                    let _ = sender.send(FlightReply::Incident(Err(text)));
-                    return;
-                }
-            };
+            // Without the folder, the recorder can still answer questions.
+            let incidents = Incidents::open(&folder, wall_ns()).unwrap_or_else(|error| {
+                let text = format!("cannot open {}: {error}", folder.display());
+                let _ = sender.send(FlightReply::Incident(Err(text)));
+                Incidents::empty(&folder)
+            });
             let kept = (incidents, Predictions::open(&state));
             let mut recorder = FlightThread::new((origin, &cpus), header, kept);
             let (mut queries, mut batches) = (VecDeque::new(), 0);
@@ -528,7 +526,7 @@ impl FlightThread {
         Ok(bytes)
     }
 
-    fn record(&self, since: Span) -> Result<Answer, Problem> {
+    fn record(&mut self, since: Span) -> Result<Answer, Problem> {
         let now = Time::START + self.settled.since(self.origin);
         let from = Time::START + now.since(Time::START + since);
         let (ring, about) = (&self.ring, (&self.header, &*self.cpus));

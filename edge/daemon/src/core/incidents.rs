@@ -2,7 +2,7 @@
 //! name of a file contains the time, the number of missed deadlines, and the VM.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufReader};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -25,6 +25,10 @@ const MOST: usize = 200;
 const MOST_BYTES: u64 = 256 << 20;
 const LONGEST: Span = Span::from_secs(30 * 24 * 3600);
 
+/// Maximum number of recordings that clients asked for and have not fetched yet. One more recording
+/// deletes the oldest one.
+const MOST_ASIDE: usize = 4;
+
 /// Suffix of the file names of incidents.
 const ENDING: &str = ".trace";
 
@@ -33,6 +37,8 @@ const ENDING: &str = ".trace";
 pub(super) struct Incidents {
     folder: PathBuf,
     all: Vec<Incident>,
+    /// Files of recordings that clients asked for, oldest first.
+    aside: VecDeque<PathBuf>,
 }
 
 impl Incidents {
@@ -41,7 +47,7 @@ impl Incidents {
     /// # Errors
     /// If the folder cannot be created or read.
     pub(super) fn open(folder: &Path, now_ns: u64) -> io::Result<Incidents> {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        create(folder)?;
         let mut all = Vec::new();
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
@@ -56,9 +62,14 @@ impl Incidents {
             }
         }
         all.sort_by_key(|incident| incident.id);
-        let mut incidents = Incidents { folder: folder.into(), all };
+        let mut incidents = Incidents { all, ..Incidents::empty(folder) };
         incidents.tidy(now_ns);
         Ok(incidents)
+    }
+
+    /// Returns an empty list of incidents. The folder is created when the first incident is saved.
+    pub(super) fn empty(folder: &Path) -> Incidents {
+        Incidents { folder: folder.into(), all: Vec::new(), aside: VecDeque::new() }
     }
 
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Incident> {
@@ -99,6 +110,7 @@ impl Incidents {
         (now_ns, name, missed): (u64, &str, u64),
         write: impl FnOnce(File) -> io::Result<()>,
     ) -> io::Result<&Incident> {
+        create(&self.folder)?;
         let newest = self.all.last().map_or(0, |incident| incident.id);
         let id = (now_ns / 1_000_000).max(newest + 1);
         let file = self.folder.join(format!("{id}-{missed}-{name}{ENDING}"));
@@ -111,17 +123,23 @@ impl Incidents {
     }
 
     /// Stores a recording that a client asked for and that is not an incident. Returns the path of
-    /// its file.
+    /// its file. Deletes the oldest such file if there are [`MOST_ASIDE`] already.
     ///
     /// # Errors
     /// If the file cannot be written. An incomplete file is removed.
     pub(super) fn save_aside(
-        &self,
+        &mut self,
         now_ns: u64,
         write: impl FnOnce(File) -> io::Result<()>,
     ) -> io::Result<PathBuf> {
+        create(&self.folder)?;
+        if self.aside.len() >= MOST_ASIDE {
+            // The client may have deleted the file.
+            let _ = self.aside.pop_front().map(fs::remove_file);
+        }
         let file = self.folder.join(format!("saved-{now_ns}{ENDING}"));
         whole(&file, write)?;
+        self.aside.push_back(file.clone());
         Ok(file)
     }
 
@@ -158,6 +176,11 @@ impl Incidents {
         let most = held.into_values().max_by_key(|&(size, oldest)| (size, Reverse(oldest)));
         most.map_or(0, |(_, oldest)| oldest)
     }
+}
+
+/// Creates the folder of incidents, which only root can read, unless it exists.
+fn create(folder: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 /// Writes a file under a temporary name and renames it when it is complete. Returns its size in
@@ -263,6 +286,36 @@ mod tests {
         // Its older incidents are deleted until the total size is within the limit.
         assert_eq!(save_of("noisy", 2_001, MOST_BYTES / 2), (1, 1));
         assert_eq!(save_of("web", 2_002, 1), (2, 1), "the newest is kept");
+    }
+
+    #[test]
+    fn only_the_newest_four_requested_recordings_are_kept() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut incidents = Incidents::open(folder.path(), 0).expect("a folder for the test");
+        let write = |mut file: File| file.write_all(b"x");
+        for at in 1..=10 {
+            let file = incidents.save_aside(at, write).expect("a folder for the test");
+            assert!(file.exists(), "the newest recording is kept");
+        }
+        let is_there = |at| folder.path().join(format!("saved-{at}{ENDING}")).exists();
+        let kept: Vec<u64> = (1..=10).filter(|&at| is_there(at)).collect();
+        assert_eq!(kept, [7, 8, 9, 10]);
+    }
+
+    #[test]
+    fn incident_folder_that_could_not_be_created_is_created_later() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let path = folder.path().join("incidents");
+        // A file in place of the folder prevents it.
+        fs::write(&path, "x").expect("a file for the test");
+        assert!(Incidents::open(&path, 0).is_err());
+        let mut incidents = Incidents::empty(&path);
+        let write = |mut file: File| file.write_all(b"x");
+        assert!(incidents.save((SECOND, "web-1", 3), write).is_err());
+        assert_eq!(incidents.newest_first().count(), 0);
+        fs::remove_file(&path).expect("a file for the test");
+        save(&mut incidents, 2, 1);
+        assert_eq!(Incidents::open(&path, 0).expect("a folder").newest_first().count(), 1);
     }
 
     #[test]

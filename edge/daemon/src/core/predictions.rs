@@ -17,6 +17,10 @@ use slackline_units::{Span, Time};
 /// Size of the file in bytes at which its older half is dropped.
 const MOST_BYTES: usize = 2 << 20;
 
+/// Maximum number of predictions in memory. If the file cannot be written, the oldest ones are
+/// dropped.
+const MOST_KEPT: usize = 20_000;
+
 /// Maximum number of predictions in an answer, the newest ones.
 pub(super) const MOST_LISTED: usize = 500;
 
@@ -49,6 +53,8 @@ const MOST_SETTLED: usize = 4;
 pub(super) struct Predictions {
     file: PathBuf,
     bytes: usize,
+    /// True if the last line of the file may be incomplete, because it could not be written.
+    has_partial_line: bool,
     all: Vec<PredictionRecord>,
     open: Vec<OpenPrediction>,
 }
@@ -72,7 +78,9 @@ impl Predictions {
         let all = text.lines().filter_map(|line| serde_json::from_str(line).ok());
         let is_short = |it: &PredictionRecord| it.prediction.vcpu.len() <= LONGEST_NAME;
         let all: Vec<PredictionRecord> = all.filter(is_short).collect();
-        let mut predictions = Predictions { file, bytes: bytes.len(), all, open: Vec::new() };
+        let has_partial_line = bytes.last().is_some_and(|byte| *byte != b'\n');
+        let (bytes, open) = (bytes.len(), Vec::new());
+        let mut predictions = Predictions { file, bytes, has_partial_line, all, open };
         while predictions.bytes > MOST_BYTES && predictions.drop_older_half().is_ok() {}
         predictions
     }
@@ -173,6 +181,8 @@ impl Predictions {
             written = written.and(self.write(&predicted));
             self.all.push(predicted);
         }
+        let surplus = self.all.len().saturating_sub(MOST_KEPT);
+        self.all.drain(..surplus);
         written
     }
 
@@ -182,20 +192,30 @@ impl Predictions {
         if self.bytes + line.len() > MOST_BYTES {
             self.drop_older_half()?;
         }
-        private(&self.file, File::options().append(true))?.write_all(line.as_bytes())?;
+        if self.has_partial_line {
+            line.insert(0, '\n');
+        }
+        let mut file = private(&self.file, File::options().append(true))?;
+        self.has_partial_line = true;
+        file.write_all(line.as_bytes())?;
+        self.has_partial_line = false;
         self.bytes += line.len();
         Ok(())
     }
 
+    /// Drops the older half of the predictions, in the file and then in memory. If the file cannot
+    /// be written, all predictions are kept.
     fn drop_older_half(&mut self) -> io::Result<()> {
-        self.all.drain(..self.all.len() / 2);
-        let lines: Vec<String> =
-            self.all.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        let half = self.all.len() / 2;
+        let kept = self.all[half..].iter();
+        let lines: Vec<String> = kept.map(serde_json::to_string).collect::<Result<_, _>>()?;
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let part = self.file.with_extension("part");
         private(&part, File::options().write(true).truncate(true))?.write_all(text.as_bytes())?;
         fs::rename(&part, &self.file)?;
+        self.all.drain(..half);
         self.bytes = text.len();
+        self.has_partial_line = false;
         Ok(())
     }
 }
@@ -269,6 +289,34 @@ mod tests {
     fn prediction(vcpu: String) -> Prediction {
         let (length_ns, share_ppm) = (1, (1, 2));
         Prediction { vcpu, length_ns, share_ppm, missed: None, wait_p99_ns: None }
+    }
+
+    #[test]
+    fn stored_predictions_survive_failed_writes_of_their_file() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut predictions = Predictions::open(folder.path());
+        let record = || {
+            let prediction = prediction("web.0".into());
+            PredictionRecord { at_ns: 5, prediction, outcome: None }
+        };
+        predictions.all = (0..8).map(|_| record()).collect();
+        predictions.bytes = MOST_BYTES;
+        // A folder in place of the temporary file makes each attempt to shorten the file fail.
+        let part = folder.path().join("predictions.part");
+        fs::create_dir(&part).expect("a folder for the test");
+        for _ in 0..3 {
+            assert!(predictions.write(&record()).is_err());
+        }
+        assert_eq!(predictions.all.len(), 8);
+        fs::remove_dir(&part).expect("a folder for the test");
+        predictions.write(&record()).expect("a file for the test");
+        assert_eq!((predictions.all.len(), Predictions::open(folder.path()).all.len()), (4, 5));
+        // A line that was written only in part does not swallow the next line.
+        let file = folder.path().join("predictions");
+        let text = fs::read_to_string(&file).expect("the file") + "{\"at_ns\": 5";
+        fs::write(&file, text).expect("the file");
+        Predictions::open(folder.path()).write(&record()).expect("a file for the test");
+        assert_eq!(Predictions::open(folder.path()).all.len(), 6);
     }
 
     #[test]

@@ -182,7 +182,8 @@ pub(super) async fn accept_scrapers(
 }
 
 /// Connections to a loopback address. Any process of the host can open any number, so a new
-/// connection replaces the oldest one that waits for a request. A user can have half of the slots.
+/// connection replaces the oldest one that has had no session, or else the oldest one that waits for
+/// a request. A user can have half of the slots.
 struct LoopbackSlots {
     most: usize,
     /// Connections in the order in which they were accepted, each with its user. The user is `None`
@@ -204,8 +205,10 @@ impl LoopbackSlots {
         let has_half = own >= self.most.div_ceil(2);
         if has_half || self.open.len() >= self.most {
             let may_replace = |of: &Option<u32>| !has_half || *of == user;
-            let mut open = self.open.iter();
-            let idle = open.position(|(of, it)| may_replace(of) && it.end_if_idle())?;
+            let find = |end: fn(&Patience) -> bool| {
+                self.open.iter().position(|(of, it)| may_replace(of) && end(it))
+            };
+            let idle = find(Patience::end_if_unknown).or_else(|| find(Patience::end_if_idle))?;
             self.open.remove(idle);
         }
         let patience = Patience::new();
@@ -539,7 +542,6 @@ async fn answer(
     mut router: Router,
     patience: &Patience,
 ) -> Result<Response<BusyBody>, Infallible> {
-    let busy = patience.busy();
     let begun = Instant::now();
     let may_ask = |owner: &Owner| {
         let mut limits = front.limits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -547,6 +549,10 @@ async fn answer(
     };
     let visitor = browser::visitor(&request, from.door(), &front.sessions);
     let is_program = matches!(visitor, Ok(Visitor::Program));
+    let busy = match &visitor {
+        Ok(Visitor::Program | Visitor::Session(_)) => patience.busy(),
+        Ok(Visitor::Public) | Err(_) => patience.public(),
+    };
     let (caller, session) = identify(&request, visitor, (from, until), front).await;
     let mut response = match caller {
         Err(response) => response,

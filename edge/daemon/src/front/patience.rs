@@ -3,6 +3,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -32,6 +33,8 @@ pub(super) struct Patience(Arc<PatienceState>);
 struct PatienceState {
     phase: Mutex<Phase>,
     until: watch::Sender<Option<Instant>>,
+    /// True if the connection has had a request of a known caller.
+    is_known: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +43,8 @@ enum Phase {
     Idle,
     /// A part of a request head has been received.
     Head,
+    /// A request of a browser without a session is being answered. A new connection may end it.
+    Public,
     /// A request is being answered.
     Busy,
 }
@@ -52,7 +57,8 @@ impl Patience {
     /// Returns the state of a new connection, on which the client must send its first request head.
     pub(super) fn new() -> Patience {
         let until = watch::Sender::new(Some(Instant::now() + HEAD_WITHIN));
-        Patience(Arc::new(PatienceState { phase: Mutex::new(Phase::Head), until }))
+        let (phase, is_known) = (Mutex::new(Phase::Head), AtomicBool::new(false));
+        Patience(Arc::new(PatienceState { phase, until, is_known }))
     }
 
     /// Waits until the connection has exceeded its time limit.
@@ -80,7 +86,13 @@ impl Patience {
         Arc::strong_count(&self.0) <= 1
     }
 
-    /// Ends the connection now, unless a request is being answered. Returns true if it ends.
+    /// Ends the connection now if it has had no request of a known caller. Returns true if it ends.
+    pub(super) fn end_if_unknown(&self) -> bool {
+        !self.0.is_known.load(Ordering::Relaxed) && self.end_if_idle()
+    }
+
+    /// Ends the connection now, unless a request of a known caller is being answered. Returns true
+    /// if it ends.
     pub(super) fn end_if_idle(&self) -> bool {
         let mut is_idle = false;
         self.turn(|phase| {
@@ -90,8 +102,15 @@ impl Patience {
         is_idle
     }
 
-    /// Notes that a whole request head was received.
+    /// Notes that the request head of a browser without a session was received.
+    pub(super) fn public(&self) -> Busy {
+        self.turn(|_| Some((Phase::Public, None)));
+        Busy(self.clone())
+    }
+
+    /// Notes that the request head of a known caller was received.
     pub(super) fn busy(&self) -> Busy {
+        self.0.is_known.store(true, Ordering::Relaxed);
         self.turn(|_| Some((Phase::Busy, None)));
         Busy(self.clone())
     }

@@ -457,6 +457,22 @@ fn silent_web_page_connections_do_not_block_socket_users() {
 }
 
 #[test]
+fn unfinished_logins_do_not_prevent_logins_of_other_browsers() {
+    let site = Site::new(administrators);
+    let head = format!("POST /page/login HTTP/1.1\r\n{}content-length: 100\r\n\r\n", site.ours());
+    let unfinished = |_| {
+        let mut stream = TcpStream::connect(site.address).unwrap();
+        let _ = stream.write_all(head.as_bytes());
+        stream
+    };
+    let unfinished: Vec<TcpStream> = (0..24).map(unfinished).collect();
+    std::thread::sleep(Duration::from_millis(300));
+    let login = site.log_in();
+    assert_eq!(site.ask("GET /v1/host", &login, "").status, 200);
+    drop(unfinished);
+}
+
+#[test]
 fn browser_session_requests_count_against_limits_of_user() {
     let site = Site::new(administrators);
     let login = site.log_in();

@@ -25,12 +25,12 @@ use crate::watch::{Event, ThreadEventKind};
 /// late wake-up may have come too late to keep the thread on its CPU.
 const WAKE_RACE: Span = Span::from_us(50);
 
-/// Age of a thread's identity (names, user, cgroup) at which the identity is read again. It can
-/// change after a start: a new process first has the name of its parent.
+/// Age of a thread's identity (names, user, cgroup) at which the identity is first read again. It
+/// can change after a start: a new process first has the name of its parent.
 const IDENTITY_AGE: Span = Span::from_secs(1);
 
-/// Maximum number of times that the identity of a thread is read.
-const IDENTITY_READINGS: u32 = 3;
+/// Number of readings after which the age no longer doubles.
+const IDENTITY_DOUBLINGS: u32 = 6;
 
 /// Longest run interval that is recorded in one piece. A longer interval is split.
 const PIECE: Span = Span::from_secs(1);
@@ -547,10 +547,11 @@ impl<I: Identify> Assembler<I> {
     fn read_again(&mut self, tid: Tid, at: Time, sink: &mut impl Sink) {
         let Some(row) = self.threads.get_mut(&tid.raw()) else { return };
         let (read, times) = row.read;
-        if row.vcpu.is_some() || times >= IDENTITY_READINGS || at.since(read) < IDENTITY_AGE {
+        let age = IDENTITY_AGE * (1 << (times - 1).min(IDENTITY_DOUBLINGS));
+        if row.vcpu.is_some() || at.since(read) < age {
             return;
         }
-        row.read = (at, times + 1);
+        row.read = (at, times.saturating_add(1));
         let identity = self.identify.identify(tid);
         if identity.process.is_some() && self.threads[&tid.raw()].identity != identity {
             self.rename(tid, identity, at, sink);

@@ -33,6 +33,16 @@ impl Identify for Numbered {
     }
 }
 
+/// Source of thread identities whose name changes with each reading.
+struct Renamed(u32);
+
+impl Identify for Renamed {
+    fn identify(&mut self, tid: Tid) -> Identity {
+        self.0 += 1;
+        Identity { name: format!("reading {}", self.0), ..Numbered.identify(tid) }
+    }
+}
+
 /// Returns a thread id that no thread of a host has.
 fn tid(number: i32) -> Tid {
     Tid::new(i32::MAX - number).expect("above zero")
@@ -161,6 +171,23 @@ fn recorder_distinguishes_ended_thread_from_new_thread_with_same_id() {
     assert_eq!(threads.len(), 3);
     assert_eq!((threads[0].kind, threads[0].vcpu), (HostThreadKind::Vcpu, Some(WEB)));
     assert_eq!(on_cpu(&entries).iter().map(|it| it.0).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn recorder_reads_thread_names_again_for_as_long_as_threads_run() {
+    let cpus = [(CpuId::new(3), CpuId::new(0))];
+    let mut assembler = Assembler::new(ORIGIN, cpus, (WakeMark::Waking, Renamed(0)));
+    let mut entries: Vec<Entry> = Vec::new();
+    assembler.begin(Vec::new(), &mut entries);
+    let second = |nth: u64| {
+        let us = nth * 1_000_000;
+        [event(us + 10, 1, 3, IN), event(us + 500, 1, 3, BLOCKS)]
+    };
+    let events: Vec<Event> = (0..=191).flat_map(second).collect();
+    assembler.take(&events, &mut entries);
+    // The readings are at 0, 1, 3, 7, 15, 31, 63, 127 and 191 s.
+    let names = entries.iter().filter(|entry| matches!(entry, Entry::HostThread(_)));
+    assert_eq!(names.count(), 9);
 }
 
 #[test]

@@ -58,7 +58,7 @@ impl Service {
         let after = entry.row.clone();
         self.domains.promised(entry.domain, terms.each().period());
         self.try_again = self.try_again.map(|_| now);
-        self.keep_change(asked, before.clone(), after.clone());
+        self.keep_change(asked, before.clone(), Some(after.clone()));
         let explained = why.clone().map(EventKind::Explained);
         let happened = explained.or(Some(EventKind::Asked(Verb::Change)));
         let done = DoneChange { kind: Kind::Terms(change), before: Some(before), after, happened };

@@ -85,6 +85,7 @@ impl Service {
         let before = self.expected(name, revision)?;
         self.let_go(now, name, world);
         let after = Row { revision: self.writer.number(), ..before.clone() };
+        self.keep_change(asked, before.clone(), None);
         let happened = Some(EventKind::Asked(Verb::Release));
         let done = DoneChange { kind: Kind::Ended, before: Some(before), after, happened };
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))

@@ -237,11 +237,11 @@ impl Service {
         self.drop_surplus_plans();
     }
 
-    /// Stores a single change as the last plan of the caller, unless a canary of the caller is
-    /// being watched.
-    pub(super) fn keep_change(&mut self, asked: &ClientRequest, before: Row, after: Row) {
+    /// Stores a single change or release as the last plan of the caller, unless a canary of the
+    /// caller is being watched. `after` is `None` for a release.
+    pub(super) fn keep_change(&mut self, asked: &ClientRequest, before: Row, after: Option<Row>) {
         if self.check_no_canary(asked).is_ok() {
-            let step = PlanStep { before: Some(before), after: Some(after), is_done: true };
+            let step = PlanStep { before: Some(before), after, is_done: true };
             self.keep_plan(asked, vec![step], PlanStage::Done);
         }
     }

@@ -2,9 +2,10 @@
 //! call.
 
 use slackline_service::{
-    Answer, EventKind, Input, Name, PlanStage, Principal, Refusal, Request, Role, VmPrediction,
+    Amount, Answer, EventKind, Input, Name, PlanStage, Principal, Refusal, Request, Role, Row,
+    VmPrediction,
 };
-use slackline_units::Span;
+use slackline_units::{CpuShare, Span};
 
 use crate::checks::Checked;
 use crate::draw::Draw;
@@ -207,6 +208,29 @@ fn undo_request_is_refused_after_later_change_by_another_user() {
     // Each principal can undo its own last change.
     ask(&mut run, OTHER, Request::Undo).expect("nothing has moved since");
     assert_eq!(listed(&run), named(&[("a", 3), ("b", 2)]));
+}
+
+#[test]
+fn undone_release_restores_owner_and_all_parameters() {
+    let mut run = Run::new(1, None, false);
+    let tenant = (Principal::User(5001), Some(slackline_service::Role::Tenant));
+    let mut request = reserve("a", 2);
+    if let Request::Reserve { amount, phase, .. } = &mut request {
+        let (share, period) = (CpuShare::from_ppm(200_000), Some(Span::from_ms(10)));
+        *amount = Amount::Together { share, period };
+        *phase = Some(Span::from_ms(3));
+    }
+    ask(&mut run, tenant, request).expect("it is its own VM");
+    let a: Name = "a".parse().expect("a name");
+    let before = run.model.disk.rows[&a].clone();
+    let release = Request::Release { name: a.clone(), if_revision: None };
+    ask(&mut run, ROOT, release).expect("it is there");
+    assert!(!run.model.disk.rows.contains_key(&a), "it is released");
+    ask(&mut run, ROOT, Request::Undo).expect("the name and the VM are free");
+    let after = run.model.disk.rows[&a].clone();
+    let (revision, since) = (after.revision, after.since);
+    assert_eq!(after, Row { revision, since, ..before });
+    run.finish().expect("no check fails");
 }
 
 #[test]
