@@ -12,6 +12,7 @@ mod foreign_sockets;
 mod kernel_time;
 mod limit;
 mod moves;
+mod precedence;
 mod rotation;
 mod session;
 mod soak;
