@@ -371,7 +371,10 @@ impl Session {
         if let Some((was, is)) = now.moved(before).filter(|(_, is)| !row.is_audited(is)) {
             let finding = ForeignChange::Moved { tid, group: is.group.clone() };
             let is_own = may_move(&credentials(row, tid), &was.group, &is.group);
-            if !(is_own && !row.is_of_libvirt && was.take_back(tid).is_ok()) {
+            let is_own = is_own && !row.is_of_libvirt;
+            // A removed freezer cgroup is replaced by a new one.
+            let is_renewable = || !was.group.exists() && self.has_left_freezer(row);
+            if !(is_own && (was.take_back(tid).is_ok() || is_renewable())) {
                 return Some(finding);
             }
             own.push(finding);
@@ -433,6 +436,9 @@ impl Session {
     ) -> Result<(), SessionError> {
         let Some(changes) = self.changes_mut(id) else { return Ok(()) };
         let known = std::mem::replace(&mut changes.own_around, own.clone());
+        if own.iter().any(|finding| matches!(finding, ForeignChange::Moved { .. })) {
+            self.renew_freezer(id);
+        }
         for finding in own {
             let is_known = known.contains(&finding);
             match &finding {

@@ -9,6 +9,7 @@ mod escapes;
 mod fence;
 mod floor;
 mod foreign_sockets;
+mod freezer_cgroup;
 mod kernel_time;
 mod limit;
 mod moves;
