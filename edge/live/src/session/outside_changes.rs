@@ -164,6 +164,11 @@ impl Session {
         let cpuset = self.hindering_cpuset(row, tid);
         let may_be_undone = cpuset.is_none() && !row.is_of_libvirt;
         let finding = self.finding((tid, drift), cpuset.as_ref());
+        if cpuset.is_some() && self.return_to_cgroups(row, all) {
+            // The next check undoes the other changes.
+            seen.meddled.push((id, finding));
+            return self.note_escape(id);
+        }
         if let Some(cpuset) = &cpuset
             && is_own(row, tid, &cpuset.file)
         {
@@ -182,6 +187,11 @@ impl Session {
         };
         match undone {
             Err(error) if error.means_gone() => return Ok(()),
+            // A cgroup of version 1 can refuse the real-time class.
+            Err(_) if self.return_to_cgroups(row, all) => {
+                seen.meddled.push((id, finding));
+                return self.note_escape(id);
+            }
             Err(_) => return self.contest(id, finding, seen),
             Ok(()) => seen.meddled.push((id, finding)),
         }

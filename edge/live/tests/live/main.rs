@@ -18,6 +18,7 @@ mod rotation;
 mod session;
 mod soak;
 mod vcpus;
+mod version_1_moves;
 mod watch;
 
 /// Runs as the keeper process of a session, if a test has started this program as a keeper.
