@@ -20,6 +20,7 @@ mod finding;
 mod ids;
 mod kernel;
 mod leavers;
+mod libvirt_group;
 mod outside_changes;
 mod pause;
 mod replace;
