@@ -526,6 +526,30 @@ fn hold_command_never_uses_cpus_outside_cpuset_of_process() {
     live.nothing_is_left();
 }
 
+#[test]
+fn hold_command_refuses_cpu_outside_cpuset_of_child_process() {
+    use std::io::BufRead;
+    let Some(live) = live::begin() else { return };
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "(while :; do :; done) & echo $!; wait"]).stdout(Stdio::piped());
+    let mut shell = Ended(shell.spawn().unwrap());
+    let said = std::io::BufReader::new(shell.0.stdout.take().unwrap()).lines().next();
+    let child = said.unwrap().unwrap().parse().unwrap();
+    let (Some(cpuset), Some(last)) =
+        (Cpuset::with(child), online_cpus().unwrap().iter().skip(1).last())
+    else {
+        let _ = std::process::Command::new("kill").args(["-9", &child.to_string()]).status();
+        println!("skipped: needs two CPUs and the controller cpuset of version 1");
+        return;
+    };
+    let (number, last) = (shell.0.id().to_string(), last.index().to_string());
+    let hold = ["hold", "--pid", &number, "--cpu", "20%", "--cpus", &last];
+    live.run(&hold).ended_with(3).says("only on CPU 0").says(&cpuset.0.display().to_string());
+    drop(cpuset);
+    drop(shell);
+    live.nothing_is_left();
+}
+
 /// Runs as a child process whose vCPU thread ends and is replaced by another thread of the same
 /// name, if a test has started this program for that purpose.
 #[test]
