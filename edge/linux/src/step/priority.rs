@@ -150,8 +150,9 @@ impl Priority {
     /// Returns the current scheduling of the thread if it differs from the last order, otherwise
     /// `None`. If no order is in effect, any program may change the scheduling, so the result is
     /// `None`. The exception is a class above all vCPUs that the thread did not have originally:
-    /// its dispatcher could no longer preempt the thread. After [`respect_changes`](Priority::respect_changes), each difference is
-    /// returned, also a nice value that another program has set while the thread was real-time.
+    /// its dispatcher could no longer preempt the thread. After
+    /// [`respect_changes`](Priority::respect_changes), each difference is returned, also a nice
+    /// value that another program has set while the thread was real-time.
     ///
     /// # Errors
     /// If the thread has exited, or its scheduling cannot be read.

@@ -1,7 +1,7 @@
 //! Names of the cgroups in which libvirt runs its VMs.
 
-/// Returns true if a process is in the cgroup of a libvirt VM. `groups` is the text of the process's
-/// `cgroup` file.
+/// Returns true if a process is in the cgroup of a libvirt VM. `groups` is the text of the file
+/// `cgroup` of the process.
 ///
 /// The VM's cgroup is below `/machine.slice` or `/machine`, with only slices and partitions of root
 /// in between. The name of a deeper cgroup does not count, because a container can choose it.
