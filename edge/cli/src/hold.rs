@@ -20,8 +20,8 @@ use slackline_linux::with_causes;
 use slackline_live::Punctual;
 use slackline_live::mechanism::{DeadlineThread, check_interference};
 use slackline_live::session::{
-    JoinId, JoinTarget, Options, Request, RequestError, RequestedId, Session, SessionError,
-    knowledge,
+    JoinId, JoinTarget, Options, OwnedCpus, Request, RequestError, RequestedId, Session,
+    SessionError, knowledge,
 };
 use slackline_live::vcpus;
 use slackline_play::play::LiveError;
@@ -95,12 +95,14 @@ fn hold_target(
     let policy = find("edf").expect("the policy is built in");
     let values = Values::defaults(policy.policy_fields).expect("all fields have defaults");
     let keeper = KeeperCommand::ourselves(["keep"]);
+    // A wide tree uses all these CPUs, although the session schedules only the first of them.
+    let owned = OwnedCpus::take(&cpus).map_err(|error| of_session(error.into()))?;
     let options = Options {
         cpus: target.managed(&cpus),
         policy,
         values,
         keeper,
-        owned: None,
+        owned: Some(owned),
         dispatch: None,
         origin: None,
         wall_clock: None,

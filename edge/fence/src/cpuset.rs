@@ -60,8 +60,8 @@ impl Fence {
     }
 
     /// Makes a new freezer cgroup for a held thread that another program has moved out of its
-    /// freezer cgroup. The new cgroup is below the thread's present cgroup, and frozen if the old
-    /// freezer cgroup is. Does nothing if the thread has no freezer cgroup.
+    /// freezer cgroup, or has removed. The new cgroup is below the thread's present cgroup, and
+    /// frozen if the old freezer cgroup is. Does nothing if the thread has no freezer cgroup.
     ///
     /// # Errors
     /// If no such cgroup can be made, or the keeper cannot record it.
@@ -70,13 +70,19 @@ impl Fence {
         let HoldMethod::Thread(old) = entry.way.clone() else { return Ok(()) };
         let ways = ways(held.thread(), Hold::Thread)?;
         first_that_works(ways, |way| match &way {
-            HoldMethod::Thread(place) if place.group == old.group => Ok(old.take_in(tid)?),
-            _ => {
+            HoldMethod::Thread(place) if place.group == old.group && old.is_made() => {
+                Ok(old.take_in(tid)?)
+            }
+            HoldMethod::Thread(place) => {
+                let is_same = place.group == old.group;
                 self.set_way(tid, way)?;
-                // If the kernel refuses, an empty cgroup remains.
-                let _ = freezer::clear(&old);
+                if !is_same {
+                    // If the kernel refuses, an empty cgroup remains.
+                    let _ = freezer::clear(&old);
+                }
                 Ok(())
             }
+            _ => Ok(()),
         })
     }
 

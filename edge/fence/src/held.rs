@@ -10,8 +10,8 @@ use super::give_back::{GiveBackError, GivenBack, Original, give_back};
 use slackline_linux::step::freezer::Freezer;
 use slackline_linux::step::priority::{Pin, Priority};
 use slackline_linux::step::stop::Stop;
-use slackline_linux::step::{ActError, FifoPriority};
-use slackline_linux::sys::{Scheduling, SchedulingOf};
+use slackline_linux::step::{ActError, FifoPriority, outranks_vcpus};
+use slackline_linux::sys::SchedulingOf;
 use slackline_linux::thread::ThreadRef;
 
 /// Handle of a thread that the fence holds, which means that the fence has recorded the thread's
@@ -161,6 +161,8 @@ impl HeldThread {
     /// If the thread has exited or was restored, or the kernel refuses.
     pub fn undo(&self) -> Result<(), ActError> {
         let mut orders = self.orders()?;
+        // The kernel refuses to pin a thread under `SCHED_DEADLINE`.
+        orders.priority.leave_foreign_deadline()?;
         // The affinity is set first, so that the thread is never real-time on another CPU.
         if let Err(error) = orders.pin.undo() {
             let _ = orders.priority.lower_again();
@@ -370,17 +372,6 @@ impl Drift {
     }
 }
 
-/// Returns true if a thread of this class has precedence over all vCPUs, and maybe over
-/// dispatchers.
-pub(super) fn outranks_vcpus(class: Scheduling) -> bool {
-    let most = u32::from(FifoPriority::CHOSEN.number()) + 1;
-    match class {
-        Scheduling::Fifo { priority } | Scheduling::RoundRobin { priority } => priority > most,
-        Scheduling::Deadline { .. } => true,
-        _ => false,
-    }
-}
-
 impl Brake {
     fn let_go(&mut self) -> Result<(), ActError> {
         match self {
@@ -408,6 +399,8 @@ impl Brake {
 
 #[cfg(test)]
 mod tests {
+    use slackline_linux::sys::Scheduling;
+
     use super::*;
 
     #[test]

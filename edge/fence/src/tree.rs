@@ -21,13 +21,13 @@ use super::entry::Entry;
 use super::give_back::{
     GiveBackError, GivenBack, Original, ROUNDS, give_back, ignore_gone, is_ours,
 };
-use super::held::{Drift, HandoverState, outranks_vcpus};
+use super::held::{Drift, HandoverState};
 use super::quiet_record::QuietRecord;
 use super::slow_freeze::{GuardedTree, guarded};
 use super::timeslice::Timeslice;
 use super::tree_usage::TreeUsage;
 use slackline_linux::cgroup::{CgroupError, Step, TreePlace};
-use slackline_linux::step::{Act, ActError, FifoPriority};
+use slackline_linux::step::{Act, ActError, FifoPriority, outranks_vcpus};
 use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, favour, get_affinity, get_scheduling, nice_of, set_affinity,
     set_scheduling,
@@ -321,7 +321,11 @@ impl HeldTree {
         let mut changed = Vec::new();
         for &tid in &there {
             if !orders.originals.contains_key(&tid) {
-                self.bring_one(&mut orders, tid)?;
+                match self.bring_one(&mut orders, tid) {
+                    // The next audit finds that the thread differs from its orders.
+                    Err(error) if error.is_refusal() => {}
+                    brought => brought?,
+                }
             } else if let Some(drift) = orders.drift_of(tid) {
                 changed.push((tid, drift));
             }
@@ -426,7 +430,15 @@ impl HeldTree {
         let Some(original) = self.original(orders, tid)? else { return Ok(()) };
         let cpus = orders.cpus.unwrap_or(original.affinity);
         // The affinity is set first, so that the thread is never real-time on another CPU.
-        match set_affinity(tid, &cpus) {
+        let pinned = set_affinity(tid, &cpus).or_else(|error| {
+            if !is_busy(&error) || outranks_vcpus(original.scheduling.class) {
+                return Err(error);
+            }
+            // The kernel refuses to pin a thread under `SCHED_DEADLINE`.
+            set_scheduling(tid, &original.scheduling)?;
+            set_affinity(tid, &cpus)
+        });
+        match pinned {
             // The original affinity can be outside of a cpuset that Slackline made.
             Err(error) if is_invalid(&error) && orders.cpus.is_none() => {}
             Err(error) if is_invalid(&error) => {
@@ -449,7 +461,8 @@ impl HeldTree {
 
     /// Returns the state to which a thread of the tree will be restored. `None` if the thread has
     /// ended. A thread that joined the tree later gets the default affinity. If it has a class that
-    /// the fence gives to trees, it also gets the default class, but keeps its nice value.
+    /// the fence gives to trees, or a class above all vCPUs, it gets the default class. With the
+    /// default class it keeps its nice value.
     /// Otherwise it keeps its current class.
     fn original(&self, orders: &mut TreeOrders, tid: Tid) -> Result<Option<Original>, ActError> {
         if let Some(&original) = orders.originals.get(&tid) {
@@ -460,7 +473,7 @@ impl HeldTree {
             now => now.map_err(|source| refused(tid, Act::Lower, source))?,
         };
         let Original { mut scheduling, affinity } = self.0.default;
-        if !is_ours(now.class) {
+        if !is_ours(now.class) && !outranks_vcpus(now.class) {
             scheduling = now;
         } else if let (Scheduling::Other { .. }, Ok(nice)) = (scheduling.class, nice_of(tid)) {
             scheduling.class = Scheduling::Other { nice };
@@ -571,6 +584,10 @@ pub struct TreeAudit {
 
 fn is_invalid(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EINVAL)
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBUSY)
 }
 
 fn refused(tid: Tid, act: Act, source: io::Error) -> ActError {

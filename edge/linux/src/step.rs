@@ -19,7 +19,7 @@ use std::io;
 use slackline_units::CpuId;
 use thiserror::Error;
 
-use crate::sys::Tid;
+use crate::sys::{Scheduling, Tid};
 use crate::thread::means_gone;
 
 /// Method by which a thread is stopped between the end of its slice and its next period.
@@ -59,6 +59,18 @@ impl FifoPriority {
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
+    }
+}
+
+/// Returns true if a thread of this class has precedence over all vCPUs, and maybe over
+/// dispatchers.
+#[must_use]
+pub fn outranks_vcpus(class: Scheduling) -> bool {
+    let most = u32::from(FifoPriority::CHOSEN.number()) + 1;
+    match class {
+        Scheduling::Fifo { priority } | Scheduling::RoundRobin { priority } => priority > most,
+        Scheduling::Deadline { .. } => true,
+        _ => false,
     }
 }
 

@@ -21,6 +21,7 @@ mod finding;
 mod ids;
 mod kernel;
 mod leavers;
+mod libvirt_group;
 mod members;
 mod outside_changes;
 mod outside_time;

@@ -23,8 +23,9 @@ pub(super) struct Parts {
 pub(super) struct Times {
     /// CPU time that the part received, on all its CPUs.
     pub(super) used: Span,
-    /// Time in which the part was runnable but stopped, because its slice was used up. `None` if
-    /// the kernel enforces the reservation, because the kernel does not report this time.
+    /// Time in which the part was runnable but stopped, because its slice was used up or it has
+    /// escaped its limit too often. Also has time in which another program kept control of the
+    /// part. `None` if the kernel enforces the reservation, because the kernel does not report it.
     pub(super) stopped: Option<Span>,
     /// Time in which the part was runnable but did not run. `None` if the host cannot observe
     /// blocking.
@@ -45,6 +46,8 @@ pub(super) struct Part {
     stopped: Span,
     /// Time at which the part last blocked. `None` if it is runnable.
     asleep: Option<Time>,
+    /// Time at which a pause of the part began that has not ended. `None` if it is not paused.
+    paused: Option<Time>,
 }
 
 impl Parts {
@@ -52,7 +55,7 @@ impl Parts {
     pub(super) fn new(names: Vec<String>, width: usize, knows_sleep: bool, began: Time) -> Parts {
         let part = |name| {
             let (used, slept, stopped) = (Span::ZERO, Span::ZERO, Span::ZERO);
-            Part { name, id: None, used, slept, stopped, asleep: None }
+            Part { name, id: None, used, slept, stopped, asleep: None, paused: None }
         };
         let all = names.into_iter().map(part).collect();
         Parts { all, width: width as u64, knows_sleep, knows_stops: true, began }
@@ -96,7 +99,8 @@ impl Parts {
                 left = left.left_after(taken);
                 taken
             };
-            let (stopped, asleep) = (take(part.stopped), take(part.slept + lately));
+            let paused = part.paused.map_or(Span::ZERO, |since| end.since(since.max(self.began)));
+            let (stopped, asleep) = (take(part.stopped + paused), take(part.slept + lately));
             let seen = |span| self.knows_sleep.then_some(span);
             let used = part.used * self.width;
             let stopped = self.knows_stops.then_some(stopped);
@@ -128,19 +132,34 @@ impl Parts {
                     part.used += used;
                 }
             }
+            Record::Paused { at, vcpu } => {
+                if let Some(part) = self.of(vcpu) {
+                    part.paused.get_or_insert(at);
+                }
+            }
             Record::Joined { at, vcpu } | Record::Blocked { at, vcpu } => {
                 if let Some(part) = self.of(vcpu) {
+                    part.end_pause(at, began);
                     part.asleep.get_or_insert(at);
                 }
             }
             Record::Woke { at, vcpu } | Record::Left { at, vcpu } => {
-                if let Some(part) = self.of(vcpu)
-                    && let Some(since) = part.asleep.take()
-                {
-                    part.slept += at.since(since.max(began));
+                if let Some(part) = self.of(vcpu) {
+                    part.end_pause(at, began);
+                    if let Some(since) = part.asleep.take() {
+                        part.slept += at.since(since.max(began));
+                    }
                 }
             }
             _ => {}
+        }
+    }
+}
+
+impl Part {
+    fn end_pause(&mut self, at: Time, began: Time) {
+        if let Some(since) = self.paused.take() {
+            self.stopped += at.since(since.max(began));
         }
     }
 }
@@ -154,6 +173,26 @@ mod tests {
 
     fn at(ms: u64) -> Time {
         Time::START.after(Span::from_ms(ms))
+    }
+
+    /// The session pauses a target that has escaped too often.
+    #[test]
+    fn pause_of_escaped_target_counts_as_stopped_time() {
+        let vcpu = VcpuId::new(0, DomId::new(0), 0);
+        let (name, domain) = ("tree".to_owned(), "tree".into());
+        let mut parts = Parts::new(vec![name.clone()], 1, true, at(0));
+        let mut entries = vec![Entry::Named(VcpuName { at: at(0), vcpu, name, domain })];
+        let records = [
+            Record::Woke { at: at(0), vcpu },
+            Record::Paused { at: at(10), vcpu },
+            Record::Woke { at: at(50), vcpu },
+            Record::Paused { at: at(60), vcpu },
+        ];
+        entries.extend(records.map(Entry::Record));
+        parts.count(&mut entries);
+        let (_, times) = parts.each(at(100)).next().unwrap();
+        assert_eq!(times.stopped, Some(Span::from_ms(80)));
+        assert_eq!((times.ready, times.asleep), (Some(Span::from_ms(20)), Some(Span::ZERO)));
     }
 
     #[test]

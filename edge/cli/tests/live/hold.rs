@@ -204,6 +204,30 @@ fn hold_command_on_two_cpus_restores_process_at_end() {
     }
 }
 
+#[test]
+fn hold_command_never_shares_any_cpu_with_another_hold() {
+    let Some(live) = live::begin() else { return };
+    let online = online_cpus().unwrap();
+    let Some((first, last)) = online.iter().next().zip(online.iter().skip(1).last()) else {
+        println!("skipped: needs two CPUs");
+        return;
+    };
+    let (narrow, wide) = (Victim::start(), Victim::start());
+    let (narrow, wide) = (narrow.pid().to_string(), wide.pid().to_string());
+    let both = format!("{},{}", first.index(), last.index());
+    let last = last.index().to_string();
+    let narrow = ["hold", "--pid", &narrow, "--cpu", "20%", "--cpus", &last];
+    let wide = ["hold", "--pid", &wide, "--cpu", "1.5", "--cpus", &both];
+    for (one, other) in [(narrow, wide), (wide, narrow)] {
+        let holding = Holding::start(&live, &one);
+        wait_until("the process to be limited", || holding.text("out").contains("CPU"));
+        live.run(&other).ended_with(3).says(&format!("CPU {last}: another slackline, process"));
+        holding.signal(Signal::INT);
+        holding.end().ended_with(0);
+    }
+    live.nothing_is_left();
+}
+
 /// The progress of a process that is always busy never exceeds its reservation, and agrees with the
 /// totals.
 #[test]
@@ -499,6 +523,30 @@ fn hold_command_never_uses_cpus_outside_cpuset_of_process() {
     holding.end().ended_with(0);
     drop(child);
     drop(cpuset);
+    live.nothing_is_left();
+}
+
+#[test]
+fn hold_command_refuses_cpu_outside_cpuset_of_child_process() {
+    use std::io::BufRead;
+    let Some(live) = live::begin() else { return };
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "(while :; do :; done) & echo $!; wait"]).stdout(Stdio::piped());
+    let mut shell = Ended(shell.spawn().unwrap());
+    let said = std::io::BufReader::new(shell.0.stdout.take().unwrap()).lines().next();
+    let child = said.unwrap().unwrap().parse().unwrap();
+    let (Some(cpuset), Some(last)) =
+        (Cpuset::with(child), online_cpus().unwrap().iter().skip(1).last())
+    else {
+        let _ = std::process::Command::new("kill").args(["-9", &child.to_string()]).status();
+        println!("skipped: needs two CPUs and the controller cpuset of version 1");
+        return;
+    };
+    let (number, last) = (shell.0.id().to_string(), last.index().to_string());
+    let hold = ["hold", "--pid", &number, "--cpu", "20%", "--cpus", &last];
+    live.run(&hold).ended_with(3).says("only on CPU 0").says(&cpuset.0.display().to_string());
+    drop(cpuset);
+    drop(shell);
     live.nothing_is_left();
 }
 

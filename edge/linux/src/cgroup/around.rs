@@ -182,6 +182,23 @@ impl Surroundings {
         })
     }
 
+    /// Moves a thread back into its cgroups of version 1 in `before`, if it may have left them by
+    /// itself. Returns true if it was moved back.
+    #[must_use]
+    pub fn return_to(&self, before: &Surroundings, tid: Tid, credentials: &Credentials) -> bool {
+        let of_version_1 = self.groups.iter().filter(|now| now.version == Version::V1);
+        let returned = of_version_1.filter(|now| {
+            let was = before.groups.iter().find(|was| {
+                (was.version, was.controller) == (now.version, now.controller)
+                    && was.group != now.group
+            });
+            was.is_some_and(|was| {
+                may_move(credentials, &was.group, &now.group) && was.take_back(tid).is_ok()
+            })
+        });
+        returned.count() > 0
+    }
+
     /// Returns the file of a cgroup that sets its limit of CPU time.
     #[must_use]
     pub fn quota_file(group: &Path) -> PathBuf {
@@ -252,8 +269,16 @@ impl Credentials {
 /// Returns true if a process with these credentials may move itself from one cgroup to another. If
 /// it may not, another program must have made such a move. Returns false for root: moves of root's
 /// processes are always attributed to another program.
+///
+/// Version 1 checks only the permissions of the new cgroup. Version 2 also checks those of the
+/// nearest cgroup above both.
 #[must_use]
 pub fn may_move(credentials: &Credentials, from: &Path, to: &Path) -> bool {
+    // Only cgroups of version 1 have this file.
+    let tasks = to.join("tasks");
+    if tasks.exists() {
+        return [tasks, to.join("cgroup.procs")].iter().any(|file| may_write(credentials, file));
+    }
     // This takes time proportional to the depth of the cgroups. Users can choose the depth.
     let shared = from.components().zip(to.components()).take_while(|(a, b)| a == b);
     let common: PathBuf = shared.map(|(folder, _)| folder).collect();
@@ -294,6 +319,28 @@ mod tests {
         assert!(!may(0o664, &[other], &[group + 1]));
         assert!(may(0o644, &[owner], &[]) && may(0o666, &[other], &[]));
         assert!(!may(0o666, &[], &[]));
+    }
+
+    #[test]
+    fn move_to_version_1_cgroup_needs_only_its_task_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+        let owner = fs::metadata(folder.path()).unwrap().uid();
+        let user = Credentials { users: vec![owner], groups: Vec::new() };
+        let file = |path: PathBuf, mode| {
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        file(folder.path().join("cgroup.procs"), 0o444);
+        for group in [&from, &to] {
+            fs::create_dir(group).unwrap();
+            file(group.join("cgroup.procs"), 0o444);
+        }
+        assert!(!may_move(&user, &from, &to));
+        file(to.join("tasks"), 0o444);
+        assert!(!may_move(&user, &from, &to));
+        fs::set_permissions(to.join("tasks"), fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(may_move(&user, &from, &to));
     }
 
     #[test]

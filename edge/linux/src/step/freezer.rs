@@ -17,6 +17,8 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
+use rustix::io::Errno;
+
 use super::{Act, ActError};
 use crate::cgroup::{CgroupError, Place, Step, Version, write};
 use crate::thread::ThreadRef;
@@ -147,13 +149,17 @@ impl Freezer {
         self.frozen
     }
 
-    /// Thaws the thread, so that it runs again.
+    /// Thaws the thread, so that it runs again. If another program has removed the freezer cgroup,
+    /// the thread is in another cgroup, and there is nothing to thaw.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn thaw(&mut self) -> Result<(), ActError> {
         if self.frozen {
-            self.set(self.version.thawed(), Act::Thaw)?;
+            match self.set(self.version.thawed(), Act::Thaw) {
+                Err(ActError::Refused { source, .. }) if means_removed(&source) => {}
+                thawed => thawed?,
+            }
             self.frozen = false;
         }
         Ok(())
@@ -163,4 +169,9 @@ impl Freezer {
         let written = self.switch.write_all_at(to.as_bytes(), 0);
         written.map_err(|source| ActError::new(self.thread.tid(), act, source))
     }
+}
+
+/// Returns true if an error of an open file of a cgroup means that the cgroup was removed.
+fn means_removed(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }

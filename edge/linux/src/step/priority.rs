@@ -6,7 +6,7 @@
 
 use slackline_units::{CpuId, CpuSet, Span};
 
-use super::{Act, ActError, FifoPriority};
+use super::{Act, ActError, FifoPriority, outranks_vcpus};
 use crate::sys::{
     Scheduling, SchedulingOf, Tid, favour, get_affinity, get_scheduling, nice_of, set_affinity,
     set_scheduling,
@@ -148,17 +148,19 @@ impl Priority {
     }
 
     /// Returns the current scheduling of the thread if it differs from the last order, otherwise
-    /// `None`. If no order is in effect, the result is `None`, since any program may then change
-    /// the scheduling. After [`respect_changes`](Priority::respect_changes), each difference is
-    /// returned, also a nice value that another program has set while the thread was real-time.
+    /// `None`. If no order is in effect, any program may change the scheduling, so the result is
+    /// `None`. The exception is a class above all vCPUs that the thread did not have originally:
+    /// its dispatcher could no longer preempt the thread. After
+    /// [`respect_changes`](Priority::respect_changes), each difference is returned, also a nice
+    /// value that another program has set while the thread was real-time.
     ///
     /// # Errors
     /// If the thread has exited, or its scheduling cannot be read.
     pub fn differs(&self) -> Result<Option<SchedulingOf>, ActError> {
-        if !self.is_ordered && self.respected_nice.is_none() {
-            return Ok(None);
-        }
         let found = self.read()?;
+        if !self.is_ordered && self.respected_nice.is_none() {
+            return Ok(Some(found).filter(|found| self.is_escape(found)));
+        }
         if found != self.now {
             return Ok(Some(found));
         }
@@ -194,13 +196,29 @@ impl Priority {
     /// If the thread has exited, or the kernel refuses.
     pub fn undo(&mut self) -> Result<(), ActError> {
         let found = self.read()?;
-        let to = std::mem::replace(&mut self.now, found);
+        let (to, was_ordered) = (std::mem::replace(&mut self.now, found), self.is_ordered);
         let done = self.set(to, Act::Lower);
+        self.is_ordered = was_ordered;
         if done.is_err() {
             // Keep the ordered state as current, so that a later check finds the difference again.
             self.now = to;
         }
         done
+    }
+
+    /// Restores the original scheduling of the thread if another program has put the thread under
+    /// `SCHED_DEADLINE`. Does nothing otherwise, or if an order or the original scheduling is of
+    /// that class. The last order still counts as the expected scheduling.
+    ///
+    /// # Errors
+    /// If the thread has exited, or the kernel refuses.
+    pub fn leave_foreign_deadline(&self) -> Result<(), ActError> {
+        let is_deadline = |it: SchedulingOf| matches!(it.class, Scheduling::Deadline { .. });
+        if is_deadline(self.now) || is_deadline(self.original) || !is_deadline(self.read()?) {
+            return Ok(());
+        }
+        let set = self.thread.number().and_then(|tid| set_scheduling(tid, &self.original));
+        set.map_err(|source| ActError::new(self.thread.tid(), Act::Lower, source))
     }
 
     /// Restores the original scheduling of the thread, even if another program has changed it since
@@ -226,6 +244,11 @@ impl Priority {
             self.respect_changes()?;
         }
         Ok(self.now)
+    }
+
+    /// Returns true if this class is above all vCPUs and not the original class of the thread.
+    fn is_escape(&self, found: &SchedulingOf) -> bool {
+        outranks_vcpus(found.class) && found.class != self.original.class
     }
 
     fn read(&self) -> Result<SchedulingOf, ActError> {
@@ -352,10 +375,14 @@ impl Pin {
     }
 
     /// Applies the last order to the thread again, after another program has changed its affinity.
+    /// Does nothing if no order is in effect.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses.
     pub fn undo(&mut self) -> Result<(), ActError> {
+        if !self.is_ordered {
+            return Ok(());
+        }
         let found = self.read()?;
         let to = std::mem::replace(&mut self.now, found);
         let done = self.set(to, Act::Confine);

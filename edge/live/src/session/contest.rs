@@ -8,6 +8,7 @@ use slackline_units::{CpuSet, Span, Time};
 
 use super::finding::ForeignChange;
 use super::ids::JoinId;
+use super::libvirt_group::has_libvirt_group;
 use super::outside_time::AuditTimes;
 use super::tree_groups::TreeGroups;
 use super::{RequestError, Session, SessionError, SessionEvents};
@@ -296,15 +297,10 @@ impl MovedThread {
 }
 
 /// Returns true if the name of a process's cgroup shows that the process is a VM of libvirt. Only
-/// root can create a cgroup of that name.
+/// root can create a cgroup of that name in that place.
 pub(super) fn is_of_libvirt(pid: Tid) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-    groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).any(|group| {
-        let is_below = group.starts_with("/machine.slice/") || group.starts_with("/machine/");
-        let is_machine =
-            |part: &str| part.starts_with("machine-qemu") || part.ends_with(".libvirt-qemu");
-        is_below && group.split('/').any(is_machine)
-    })
+    has_libvirt_group(&groups)
 }
 
 /// Ignores the failure of a request, unless it ended the session.

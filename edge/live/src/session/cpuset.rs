@@ -1,27 +1,35 @@
 //! Cpusets of members (vCPUs that the session schedules). The session checks the cpuset that a
 //! member already has when it joins, and creates cpusets that keep members on the managed CPUs.
 
+use std::collections::BTreeSet;
+use std::fs;
+
 use slackline_units::{CpuId, CpuSet};
 
 use super::request::{JoinTarget, Request};
 use super::{ForeignChange, RequestError, Session};
-use slackline_linux::cgroup::Cpuset;
+use slackline_linux::cgroup::{Cpuset, descendants};
 use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::ThreadRef;
 
 impl Session {
-    /// Checks that the cpuset of a target allows all CPUs on which the target should run.
+    /// Checks that the cpusets of all processes of a target allow all CPUs on which the target
+    /// should run.
     ///
     /// # Errors
-    /// [`RequestError::Elsewhere`] if the cpuset excludes one of these CPUs.
+    /// [`RequestError::Elsewhere`] if a cpuset excludes one of these CPUs.
     pub(super) fn check_cpuset(&self, request: &Request) -> Result<(), RequestError> {
-        let first = match &request.who {
-            JoinTarget::Process(pid) | JoinTarget::Tree(pid) | JoinTarget::Wide(pid, _) => {
-                Some(*pid)
+        let all = match &request.who {
+            JoinTarget::Tree(pid) | JoinTarget::Wide(pid, _) => {
+                // The request is refused later if the tree cannot be read.
+                descendants(*pid).unwrap_or_else(|_| vec![*pid])
             }
-            JoinTarget::Group(place) => place.threads().ok().and_then(|tids| tids.first().copied()),
-            JoinTarget::Thread(thread) => Some(thread.tid()),
-            JoinTarget::Nobody => None,
+            JoinTarget::Group(place) => {
+                place.processes().or_else(|_| place.threads()).unwrap_or_default()
+            }
+            JoinTarget::Process(pid) => vec![*pid],
+            JoinTarget::Thread(thread) => vec![thread.tid()],
+            JoinTarget::Nobody => Vec::new(),
         };
         let real: Vec<CpuId> = self.host.real_cpus().collect();
         let scheduled = match (&request.who, request.cpus) {
@@ -29,11 +37,20 @@ impl Session {
             (_, Some(cpus)) => cpus.iter().map(|cpu| real[cpu.index()]).collect(),
             (_, None) => real.into_iter().collect(),
         };
-        let cpuset = first.and_then(|tid| Cpuset::of(process_of(tid).ok()?, tid).ok().flatten());
-        match first.zip(cpuset) {
-            Some((tid, Cpuset { group, cpus: allowed, .. }))
-                if !scheduled.without(&allowed).is_empty() =>
-            {
+        let mut known = BTreeSet::new();
+        // Processes in the same cgroups have the same cpuset.
+        let is_new = |tid: &Tid| {
+            let groups = fs::read(format!("/proc/{tid}/cgroup")).unwrap_or_default();
+            known.insert(groups)
+        };
+        let cpusets = all
+            .into_iter()
+            .filter(is_new)
+            .filter_map(|tid| Some((tid, Cpuset::of(process_of(tid).ok()?, tid).ok().flatten()?)));
+        let hinders = |cpuset: &Cpuset| !scheduled.without(&cpuset.cpus).is_empty();
+        let mut hindering = cpusets.filter(|(_, cpuset)| hinders(cpuset));
+        match hindering.next() {
+            Some((tid, Cpuset { group, cpus: allowed, .. })) => {
                 // Another Slackline process may have made the cpuset. Then the error names that
                 // process.
                 if let Ok(thread) = ThreadRef::open(process_of(tid).unwrap_or(tid), tid) {
@@ -43,7 +60,7 @@ impl Session {
                 let finding = Box::new(ForeignChange::Cpus { tid, allowed, scheduled, cpuset });
                 Err(RequestError::Elsewhere { finding })
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 

@@ -72,6 +72,27 @@ impl Session {
         found.map_or(Ok(()), |finding| self.contest_in_part(id, finding, seen))
     }
 
+    /// Moves threads of a member back into the cgroups of version 1 in which its first thread was
+    /// expected, if they may have left these cgroups by themselves. Returns true if a thread was
+    /// moved.
+    pub(super) fn return_to_cgroups(
+        &self,
+        row: &Row,
+        all: &[(Tid, slackline_fence::Drift)],
+    ) -> bool {
+        let Some((_, expected)) = row.changes.before.first().filter(|_| !row.is_of_libvirt) else {
+            return false;
+        };
+        let Ok(hierarchies) = Hierarchies::read() else { return false };
+        let returned = all.iter().filter(|&&(tid, _)| {
+            let before = row.changes.before.iter().find(|(known, _)| *known == tid);
+            let before = before.map_or(expected, |(_, before)| before);
+            let around = process_of(tid).ok().and_then(|pid| hierarchies.around(pid, tid));
+            around.is_some_and(|now| now.return_to(before, tid, &credentials(row, tid)))
+        });
+        returned.count() > 0
+    }
+
     /// Restores threads that have left the cgroup of a process tree since the last audit, before
     /// the tree itself is restored. Ignores errors.
     pub(super) fn restore_leavers(&self, id: JoinId) {

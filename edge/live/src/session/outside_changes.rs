@@ -165,6 +165,11 @@ impl Session {
         let cpuset = self.hindering_cpuset(row, tid);
         let may_be_undone = cpuset.is_none() && !row.is_of_libvirt;
         let finding = self.finding((tid, drift), cpuset.as_ref());
+        if cpuset.is_some() && self.return_to_cgroups(row, all) {
+            // The next check undoes the other changes.
+            seen.meddled.push((id, finding));
+            return self.note_escape(id);
+        }
         if let Some(cpuset) = &cpuset
             && is_own(row, tid, &cpuset.file)
         {
@@ -183,6 +188,11 @@ impl Session {
         };
         match undone {
             Err(error) if error.means_gone() => return Ok(()),
+            // A cgroup of version 1 can refuse the real-time class.
+            Err(_) if self.return_to_cgroups(row, all) => {
+                seen.meddled.push((id, finding));
+                return self.note_escape(id);
+            }
             Err(_) => return self.contest(id, finding, seen),
             Ok(()) => seen.meddled.push((id, finding)),
         }
@@ -393,7 +403,10 @@ impl Session {
         if let Some((was, is)) = now.moves(before).find(|(_, is)| !row.is_audited(is)) {
             let finding = ForeignChange::Moved { tid, group: is.group.clone() };
             let is_own = may_move(&credentials(row, tid), &was.group, &is.group);
-            if !(is_own && !row.is_of_libvirt && was.take_back(tid).is_ok()) {
+            let is_own = is_own && !row.is_of_libvirt;
+            // A removed freezer cgroup is replaced by a new one.
+            let is_renewable = || !was.group.exists() && self.has_left_freezer(row);
+            if !(is_own && (was.take_back(tid).is_ok() || is_renewable())) {
                 return Some(finding);
             }
             own.push(finding);
@@ -455,6 +468,9 @@ impl Session {
     ) -> Result<(), SessionError> {
         let Some(changes) = self.changes_mut(id) else { return Ok(()) };
         let known = std::mem::replace(&mut changes.own_around, own.clone());
+        if own.iter().any(|finding| matches!(finding, ForeignChange::Moved { .. })) {
+            self.renew_freezer(id);
+        }
         for finding in own {
             let is_known = known.contains(&finding);
             match &finding {

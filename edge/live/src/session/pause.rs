@@ -8,12 +8,14 @@ use super::{RequestError, Session};
 
 impl Session {
     /// Pauses a member, which does not run until it is resumed. Its reservation stays admitted. If
-    /// the member is already paused, it stays paused.
+    /// the member is already paused, it stays paused. A contested member is refused if its threads
+    /// are left to another program.
     ///
     /// # Errors
     /// The reason why the member was not paused.
     pub fn pause(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
-        if let Some(found) = self.row(id)?.changes.contested() {
+        let changes = &self.row(id)?.changes;
+        if let Some(found) = changes.contested().filter(|_| changes.is_left) {
             return Err(RequestError::Contested { finding: Box::new(found.clone()) });
         }
         self.pause_threads(id, due)?;

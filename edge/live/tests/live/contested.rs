@@ -213,7 +213,7 @@ impl LibvirtGroup {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
         let slice = PathBuf::from(line.split(' ').nth(4)?).join("machine.slice");
-        let group = slice.join(format!("machine-qemu\\x2dtest{pid}.scope"));
+        let group = slice.join(format!("machine-qemu\\x2d1\\x2dtest{pid}.scope"));
         fs::create_dir_all(&group).ok()?;
         fs::write(group.join("cgroup.procs"), pid.to_string()).ok()?;
         Some(LibvirtGroup(group))

@@ -491,6 +491,23 @@ fn freezer_of_each_cgroup_version_stops_a_single_thread() {
 }
 
 #[test]
+fn thread_whose_freezer_cgroup_was_removed_counts_as_thawed() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::thread();
+    for place in Place::find(&target.reference(), Controller::Freezer).unwrap() {
+        let mut freezer = Freezer::make(target.reference(), &place).unwrap();
+        freezer.freeze().unwrap();
+        target.assert_stands_still();
+        clear(&place).unwrap();
+        freezer.thaw().unwrap();
+        assert!(!freezer.is_frozen());
+        // The session continues after this error, and makes another freezer cgroup.
+        assert!(freezer.freeze().unwrap_err().is_refusal());
+        target.assert_comes_back();
+    }
+}
+
+#[test]
 fn dropping_a_fence_restores_threads_and_disables_their_handles() {
     let Some(_alone) = begin() else { return };
     for target in targets() {

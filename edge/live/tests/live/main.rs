@@ -9,13 +9,16 @@ mod escapes;
 mod fence;
 mod floor;
 mod foreign_sockets;
+mod freezer_cgroup;
 mod kernel_time;
 mod limit;
 mod moves;
+mod precedence;
 mod rotation;
 mod session;
 mod soak;
 mod vcpus;
+mod version_1_moves;
 mod watch;
 
 /// Runs as the keeper process of a session, if a test has started this program as a keeper.

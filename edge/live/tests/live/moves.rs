@@ -222,12 +222,19 @@ fn tree_with_first_process_that_stops_itself_stays_within_limit() {
     let before = process_cpu_time(child).unwrap();
     open.go_on(Duration::from_secs(2));
     let used = process_cpu_time(child).unwrap() - before;
+    let id = open.session.members().next().unwrap().id;
+    let now = open.session.now();
+    open.session.pause(id, now).unwrap();
+    let at_pause = process_cpu_time(child).unwrap();
+    open.go_on(Duration::from_millis(500));
+    let during_pause = process_cpu_time(child).unwrap() - at_pause;
     kill(target.pid().raw(), Signal::CONT);
     open.until("the tree to be settled", |open| open.settled() == 1);
     kill(child.raw(), Signal::KILL);
     let mut records = Vec::new();
     open.session.close(&mut records).unwrap();
     assert!(is_it && child != target.pid());
+    assert!(during_pause <= Span::from_ms(20), "{during_pause}");
     assert!(used <= limit_in(Span::from_secs(2), 300), "{used}");
     assert!(used > Span::from_ms(200), "the child keeps its reservation: {used}");
 }

@@ -1,0 +1,77 @@
+//! Tests with targets that move themselves to cgroups of version 1. Needs root.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::common::{self, begin};
+use crate::escapes::{Adversary, NOBODY, Open, Pinned, scheduled};
+use slackline_linux::sys::online_cpus;
+use slackline_live::session::JoinTarget;
+use slackline_units::Span;
+
+/// A new cgroup with the version 1 controller `cpu`. On a kernel with real-time budgets of cgroups,
+/// no thread in it can be real-time.
+struct WithoutBudget(PathBuf);
+
+impl WithoutBudget {
+    fn make() -> Option<WithoutBudget> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let has_cpu = |line: &&str| {
+            let options = line.rsplit(' ').next().unwrap_or_default();
+            line.contains(" - cgroup ") && options.split(',').any(|option| option == "cpu")
+        };
+        let point = PathBuf::from(mounts.lines().find(has_cpu)?.split(' ').nth(4)?);
+        let folder = point.join(format!("test-moves-{}", std::process::id()));
+        fs::create_dir(&folder).ok()?;
+        Some(WithoutBudget(folder))
+    }
+}
+
+impl Drop for WithoutBudget {
+    fn drop(&mut self) {
+        common::wait_until("the cgroup to be removed", || {
+            fs::remove_dir(&self.0).is_ok() || !self.0.is_dir()
+        });
+    }
+}
+
+/// Asserts that a process stays within its limit although it keeps moving itself to a cgroup of
+/// which it may only write the lists of members.
+#[track_caller]
+fn stays_within_limit(group: &Path) {
+    for file in ["tasks", "cgroup.procs"] {
+        chown(group.join(file), Some(NOBODY), None).unwrap();
+    }
+    let adversary = Adversary::start(&format!("move {}", group.display()));
+    let mut open = Open::holding(JoinTarget::Tree(adversary.pid()), true);
+    open.until("the adversary to move", |open| {
+        !open.meddled().is_empty() || !open.contested().is_empty()
+    });
+    let before = adversary.used();
+    open.go_on(Duration::from_secs(3));
+    let used = adversary.used() - before;
+    assert!(open.contested().is_empty(), "{:?}", open.contested());
+    assert!(used <= Span::from_secs(3) / 5 + Span::from_ms(400), "{used}");
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+}
+
+#[test]
+fn process_moving_to_group_without_realtime_budget_stays_within_limit() {
+    let Some(_alone) = begin() else { return };
+    let Some(group) = WithoutBudget::make() else {
+        println!("skipped: needs a controller `cpu` of version 1 that can be written");
+        return;
+    };
+    stays_within_limit(&group.0);
+}
+
+#[test]
+fn process_moving_to_cpuset_of_another_cpu_stays_within_limit() {
+    let Some(_alone) = begin() else { return };
+    let Some(pinned) = Pinned::make() else { return };
+    pinned.set(&online_cpus().unwrap().without(&scheduled()));
+    stays_within_limit(&pinned.0);
+}
