@@ -334,7 +334,8 @@ impl Drawn {
     }
 
     /// Checks that a request that could not be stored had no effect. A release or a pause may be
-    /// refused for that reason only if its reservation was undone.
+    /// refused for that reason only if its reservation was undone. A later request can have made a
+    /// reservation of the same name before the check.
     fn check_undone(&self, ticket: Ticket) -> Checked {
         let sent = &self.run.history.sent;
         let number = usize::try_from(ticket.0).map_err(|error| error.to_string())?;
@@ -342,6 +343,7 @@ impl Drawn {
         if let Some(request @ (Request::Release { name, .. } | Request::Pause { name, .. })) =
             refused
             && self.run.service.listed().any(|(_, one)| one.row.name == *name)
+            && !sent.iter().skip(number + 1).any(|later| reserves(&later.request, name))
         {
             return Err(format!("{request} is refused, because the disk is full"));
         }
@@ -393,6 +395,15 @@ fn end(model: &Model, asked: u64) -> Option<WallTime> {
 /// period.
 fn phase(draw: &mut Draw) -> Option<Span> {
     draw.percent(25).then(|| Span::from_us(draw.below(12_000)))
+}
+
+/// Returns true if a request makes a reservation called `name`, alone or in a list.
+fn reserves(request: &Request, name: &Name) -> bool {
+    match request {
+        Request::Reserve { name: reserved, .. } => reserved == name,
+        Request::Apply { targets, .. } => targets.iter().any(|target| reserves(target, name)),
+        _ => false,
+    }
 }
 
 /// Draws the user whose VM starts under a name. Usually a name always has one user.
