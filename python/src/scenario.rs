@@ -174,6 +174,16 @@ impl Scenario {
         &self.inner.text
     }
 
+    /// True if the scenario names files, so that its text alone cannot be run.
+    #[getter]
+    fn names_files(&self) -> bool {
+        match self.files {
+            NamedFiles::None => false,
+            // The text was valid with its files, so it fails only if it names a file.
+            _ => NamedFiles::None.scenario(&self.inner.text).is_err(),
+        }
+    }
+
     /// Raises NotAdmitted if the vCPUs cannot be admitted together under the scenario's policy.
     fn check(&self, py: Python<'_>) -> PyResult<()> {
         let scenario = &self.inner;

@@ -7,13 +7,14 @@ import json
 import os
 import shutil
 import socketserver
+import ssl
 import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,108 @@ def test_watch_yields_each_event_once(stand_in: StandIn) -> None:
     assert events == [{"id": 1, "name": "web"}, {"id": 2, "name": "db"}]
     [(_, _, headers, _)] = stand_in.requests
     assert headers["last-event-id"] == "0"
+
+
+def test_watch_of_a_broken_connection_raises_a_service_error() -> None:
+    start = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    event = b'event: event\ndata: {"id": 1}\n\n'
+
+    class Broken(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+            # The end of the second chunk is missing, as if the daemon was killed.
+            self.wfile.write(start + b"%x\r\n%s\r\n" % (len(event), event) + b"40\r\nevent: ev")
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/socket"
+        with socketserver.UnixStreamServer(path, Broken) as server:
+            threading.Thread(target=server.handle_request, daemon=True).start()
+            events = slackline.Service(path).watch()
+            assert next(events) == {"id": 1}
+            with pytest.raises(slackline.ServiceError, match="no daemon answers at .*/socket"):
+                next(events)
+
+
+def test_watch_warns_if_the_daemon_left_out_events(stand_in: StandIn) -> None:
+    missed = b'event: missed\ndata: {"before": 7}\n\nevent: event\ndata: {"id": 7}\n\n'
+    stand_in.answers["GET /v1/events"] = (200, missed)
+    with pytest.warns(UserWarning, match="left out the events before event 7"):
+        assert list(service(stand_in).watch(after=1)) == [{"id": 7}]
+
+
+def certificate(folder: Path, name: str) -> tuple[str, str]:
+    """Make a certificate that is valid for `localhost` and signs itself. Return it and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    paths = (str(folder / f"{name}.pem"), str(folder / f"{name}-key.pem"))
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost".split()
+    words += ["-addext", "subjectAltName=DNS:localhost", "-out", paths[0], "-keyout", paths[1]]
+    subprocess.run(words, check=True, capture_output=True)
+    return paths
+
+
+@contextmanager
+def tls_server(paths: tuple[str, str], client_ca: str | None = None) -> Iterator[str]:
+    """Serve `[]` over TLS, and yield the address. With `client_ca` clients need a certificate."""
+
+    class Empty(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # noqa: N802
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"[]")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    class Quiet(HTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            pass
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*paths)
+    if client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(client_ca)
+    server = Quiet(("localhost", 0), Empty)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"https://localhost:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_daemon_with_a_certificate_of_another_ca_is_refused(tmp_path: Path) -> None:
+    daemon, other = certificate(tmp_path, "daemon"), certificate(tmp_path, "other")
+    with tls_server(daemon) as host:
+        assert slackline.Service(host=host, ca=daemon[0]).list() == []
+        for ca in (other[0], None):
+            with pytest.raises(slackline.ServiceError, match="certificate verify failed"):
+                slackline.Service(host=host, ca=ca).list()
+
+
+def test_client_authenticates_with_its_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon, client = certificate(tmp_path, "daemon"), certificate(tmp_path, "client")
+    with tls_server(daemon, client_ca=client[0]) as host:
+        # A token in the environment does not replace an explicit certificate.
+        monkeypatch.setenv("SLACKLINE_TOKEN", "/no/token")
+        service = slackline.Service(
+            host=host, ca=daemon[0], client_certificate=client[0], client_key=client[1]
+        )
+        assert service.list() == []
+        monkeypatch.delenv("SLACKLINE_TOKEN")
+        with pytest.raises(slackline.ServiceError):
+            slackline.Service(host=host, ca=daemon[0]).list()
+        with pytest.raises(ValueError, match="needs `client_key`"):
+            slackline.Service(host=host, client_certificate=client[0])
+        monkeypatch.setenv("SLACKLINE_CERTIFICATE", client[0])
+        monkeypatch.setenv("SLACKLINE_KEY", client[1])
+        assert slackline.Service(host=host, ca=daemon[0]).list() == []
 
 
 def test_error_about_a_missing_daemon_names_its_socket() -> None:

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +33,43 @@ name = "web"
 work = { kind = "interactive", compute = "exponential 1ms", sleep = "exponential 5ms" }
 share.credit = { weight = 256 }
 """
+
+
+EDF = """title = "two guests"
+length = "100ms"
+policy = { name = "edf" }
+[[domain]]
+name = "web"
+work = { kind = "spin" }
+share.edf = { slice = "SLICE", period = "10ms" }
+[[domain]]
+name = "db"
+work = { kind = "spin" }
+share.edf = { slice = "4ms", period = "10ms" }
+"""
+
+
+class StandIn:
+    """Client whose single worker is this process, or gives an answer of its own."""
+
+    class scheduler:
+        address = "inproc://here"
+
+    def __init__(self, answer: object = None, folder: Path | None = None) -> None:
+        self.answer = answer
+        self.folder = folder
+
+    def run(self, function: Any, on_error: str) -> dict[str, object]:
+        assert on_error == "return"
+        return {"tcp://127.0.0.1:1": self.answer or function()}
+
+    def map(self, function: Any, folders: Any, chunks: Any, **options: object) -> list[Any]:
+        return [
+            function(str(self.folder or folder), chunk) for folder, chunk in zip(folders, chunks)
+        ]
+
+    def gather(self, futures: list[Any]) -> list[Any]:
+        return futures
 
 
 def scenarios() -> list[slackline.Scenario]:
@@ -98,9 +141,194 @@ def test_sweep_on_dask_gives_the_same_table_although_a_worker_is_killed(
 
 
 def test_dask_workers_of_another_version_are_refused(tmp_path: Path) -> None:
-    class Client:
-        def run(self, function: object, on_error: str) -> dict[str, str]:
-            return {"tcp://127.0.0.1:1": "0.0.9"}
+    client = StandIn("0.0.9")
+    with pytest.raises(slackline.SlacklineError, match=r"another build of Slackline than 0\.1\.0"):
+        slackline.sweep(scenarios(), ["credit"], [1], tmp_path, client=client)
 
-    with pytest.raises(slackline.SlacklineError, match=r"another version than 0\.1\.0"):
-        slackline.sweep(scenarios(), ["credit"], [1], tmp_path, client=Client())
+
+def test_dask_worker_without_the_module_is_refused(tmp_path: Path) -> None:
+    client = StandIn(ModuleNotFoundError("No module named 'slackline'"))
+    with pytest.raises(slackline.SlacklineError, match="or none: tcp.*No module named"):
+        slackline.sweep(scenarios(), ["credit"], [1], tmp_path, client=client)
+    # A worker that died meanwhile does not stop the sweep.
+    slackline.sweep(scenarios(), ["credit"], [1], tmp_path, client=StandIn(OSError("closed")))
+
+
+def test_chunks_and_folders_of_another_build_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = (scenarios(), ["credit"], [1], tmp_path)
+    assert _sweep._build().startswith(f"{slackline.__version__}-")
+    slackline.sweep(*arguments)
+    [chunk] = _sweep._chunks(tmp_path, [one.text for one in scenarios()], ["credit"], [1], None)
+    monkeypatch.setattr(_sweep, "_build", lambda: "0.1.0-0123456789abcdef")
+    with pytest.raises(slackline.SlacklineError, match="has build 0.1.0-0123456789abcdef"):
+        _sweep.run_chunk(str(tmp_path), chunk)
+    with pytest.raises(slackline.SlacklineError, match="has results of build .*: choose an empty"):
+        slackline.sweep(*arguments)
+
+
+def test_sweep_puts_many_scenarios_into_few_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[object] = []
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        measured.append(arguments)
+        return slackline.run(*arguments, **options)
+
+    monkeypatch.setattr(_sweep, "run", counted)
+    many = [slackline.Scenario(TEXT.replace("512", str(64 + weight))) for weight in range(200)]
+    slackline.sweep(many, ["credit", "round-robin"], [7], tmp_path, length="20ms")
+    assert 1 <= len(measured) <= 20
+    assert len(list(tmp_path.glob("*.parquet"))) <= 40
+    rows = slackline.load(tmp_path).to_pylist()
+    assert len(rows) == 200 * 2 * 2
+    for at, row in enumerate(rows):
+        scenario, policy = at // 4, ("credit", "round-robin")[at // 2 % 2]
+        assert (row["scenario"], row["policy"], row["seed"]) == (scenario, policy, 7)
+        if at % 2 == 0 and scenario % 20 == 0:
+            run = slackline.run(many[scenario], policy=policy, seed=7, length="20ms")
+            of_run = {key: value for key, value in row.items() if key in run.vcpus[0]}
+            assert of_run == run.vcpus[0]
+
+
+def test_runs_are_grouped_without_changing_their_order() -> None:
+    runs = [(0, "edf", 2), (0, "edf", 3)]
+    runs += [(scenario, policy, 1) for scenario in (1, 2) for policy in ("edf", "credit")]
+    runs += [(3, "edf", 1), (4, "edf", 1), (4, "edf", 1)]
+    groups = _sweep._groups(runs)
+    assert groups == [
+        ([0], ["edf"], [2, 3]),
+        ([1, 2], ["edf", "credit"], [1]),
+        ([3], ["edf"], [1]),
+        ([4], ["edf"], [1, 1]),
+    ]
+
+
+def test_refused_run_has_a_row_and_other_runs_are_made(tmp_path: Path) -> None:
+    grid = [slackline.Scenario(EDF.replace("SLICE", slice)) for slice in ("3ms", "8ms", "4ms")]
+    slackline.sweep(grid, ["edf"], [1, 2], tmp_path)
+    rows = slackline.load(tmp_path).to_pylist()
+    found = [(row["scenario"], row["seed"], row["name"], row["outcome"]) for row in rows]
+    expected: list[tuple[int, int, str | None, str]] = []
+    for scenario, seed in ((0, 1), (0, 2), (1, 1), (1, 2), (2, 1), (2, 2)):
+        if scenario == 1:
+            expected.append((scenario, seed, None, "refused"))
+        else:
+            expected += [(scenario, seed, name, "done") for name in ("web", "db")]
+    assert found == expected
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.parquet")}
+    slackline.sweep(grid, ["edf"], [1, 2], tmp_path)
+    assert files == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.parquet")}
+    # A sweep whose first chunk has only refused runs gives a table too.
+    slackline.sweep(grid[1:2], ["edf"], [1], tmp_path / "refused")
+    [row] = slackline.load(tmp_path / "refused").to_pylist()
+    assert (row["title"], row["outcome"]) == ("two guests", "refused")
+
+
+def test_sweep_without_inputs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(slackline.SlacklineError, match="without a seed"):
+        slackline.sweep(scenarios(), ["credit"], [], tmp_path)
+    with pytest.raises(slackline.SlacklineError, match="without a scenario"):
+        slackline.sweep([], ["credit"], [1], tmp_path)
+    with pytest.raises(TypeError, match="policies must be a list"):
+        slackline.sweep(scenarios(), "credit", [1], tmp_path)
+
+
+def test_seeds_of_a_sweep_may_be_integers_of_other_libraries(tmp_path: Path) -> None:
+    class Integer:
+        def __index__(self) -> int:
+            return 3
+
+    slackline.sweep(scenarios(), ["credit"], [Integer()], tmp_path)  # type: ignore[list-item]
+    assert set(slackline.load(tmp_path)["seed"].to_pylist()) == {3}
+
+
+def test_scenario_that_names_files_is_not_swept(tmp_path: Path) -> None:
+    (tmp_path / "web.jobs").write_text("ready_ns,work_ns\n0,3000000\n5000000,2000000\n")
+    work = 'kind = "jobs", file = "web.jobs"'
+    text = EDF.replace("SLICE", "3ms").replace('kind = "spin"', work, 1)
+    (tmp_path / "host.toml").write_text(text)
+    scenario = slackline.Scenario.read(tmp_path / "host.toml")
+    assert scenario.names_files
+    assert len(slackline.run(scenario).vcpus) == 2
+    swept = [*scenarios()[:1], scenario]
+    with pytest.raises(slackline.SlacklineError, match="1, `two guests`: it names") as raised:
+        slackline.sweep(swept, ["edf"], [1], tmp_path / "out")
+    assert raised.value.hint and "import_workload" in raised.value.hint
+    (tmp_path / "spin.toml").write_text(TEXT)
+    assert not slackline.Scenario.read(tmp_path / "spin.toml").names_files
+
+
+def test_worker_that_does_not_see_the_folder_is_named(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    there.mkdir()
+    arguments = (scenarios(), ["credit"], [1], here)
+    with pytest.raises(slackline.SlacklineError, match="does not see this sweep in .*/there"):
+        slackline.sweep(*arguments, client=StandIn(folder=there))
+    # Another sweep in that folder is not taken for this sweep.
+    slackline.sweep(scenarios(), ["credit"], [2], there)
+    with pytest.raises(slackline.SlacklineError, match="does not see this sweep in .*/there"):
+        slackline.sweep(*arguments, client=StandIn(folder=there))
+
+
+@contextmanager
+def started(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Start `dask` in a process group of its own, and end the group."""
+    program = Path(sys.executable).parent / "dask"
+    process = subprocess.Popen([program, *words], start_new_session=True)
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def test_documented_cluster_with_tls_survives_a_killed_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    distributed = pytest.importorskip("distributed")
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    monkeypatch.setattr(_sweep, "CHUNK", 0.0)
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
+    words = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost".split()
+    subprocess.run([*words, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    tls = ["--tls-ca-file", certificate, "--tls-cert", certificate, "--tls-key", key]
+    security = distributed.Security(
+        require_encryption=True,
+        tls_ca_file=certificate,
+        tls_client_cert=certificate,
+        tls_client_key=key,
+    )
+    at = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
+    file = str(tmp_path / "scheduler.json")
+    there = tmp_path / "there"
+    slackline.sweep(scenarios(), ["credit"], range(1, 30), tmp_path / "here", length="20s")
+    with started("scheduler", "--protocol", "tls", *tls, *at, "--scheduler-file", file):
+        workers = ["--nworkers", "2", "--nthreads", "1", "--no-dashboard"]
+        with (
+            started("worker", "--scheduler-file", file, *tls, *workers),
+            distributed.Client(scheduler_file=file, security=security, timeout=30) as client,
+        ):
+            assert str(client.scheduler.address).startswith("tls://")
+            client.wait_for_workers(2, timeout=60)
+            victim = next(iter(client.run(os.getpid).values()))
+
+            def kill_in_the_middle() -> None:
+                while len(list(there.glob("*.parquet"))) < 3:
+                    time.sleep(0.001)
+                os.kill(victim, signal.SIGKILL)
+
+            killer = threading.Thread(target=kill_in_the_middle)
+            killer.start()
+            slackline.sweep(
+                scenarios(), ["credit"], range(1, 30), there, length="20s", client=client
+            )
+            killer.join()
+    assert slackline.load(there).equals(slackline.load(tmp_path / "here"))

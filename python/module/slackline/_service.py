@@ -45,11 +45,12 @@ class _UnixConnection(http.client.HTTPConnection):
 class Service:
     """A running daemon: `slackline serve` on this host, or on another host over TLS.
 
-    Without arguments the client uses the environment variables SLACKLINE_HOST, SLACKLINE_CA and
-    SLACKLINE_TOKEN as the command line does. If SLACKLINE_HOST is not set, the client uses the Unix
-    socket of this host. `host` is an address such as "https://vm17:7443". The daemon's certificate
-    is always verified: with the certificates in the file `ca`, or with those of this host. `token`
-    is a file with the token that `slackline access add` printed.
+    Without arguments the client uses the environment variables SLACKLINE_HOST, SLACKLINE_CA,
+    SLACKLINE_TOKEN, SLACKLINE_CERTIFICATE and SLACKLINE_KEY as the command line does. If
+    SLACKLINE_HOST is not set, the client uses the Unix socket of this host. `host` is an address
+    such as "https://vm17:7443". The daemon's certificate is always verified: with the certificates
+    in the file `ca`, or with those of this host. `token` is a file with the token that `slackline
+    access add` printed. `client_certificate` and its private key `client_key` replace a token.
 
     Parameters have the names of the JSON fields: `slice="2ms"`, `period="10ms"`, `cpu="1.5cpu"`,
     `exact=True`, `vcpus=2`, `until="2026-12-01T18:00"` in UTC. The binding of a VM is
@@ -70,6 +71,8 @@ class Service:
         host: str | None = None,
         ca: str | None = None,
         token: str | None = None,
+        client_certificate: str | None = None,
+        client_key: str | None = None,
         timeout: float = _ANSWER_WITHIN,
     ) -> None:
         if socket is None:
@@ -88,7 +91,16 @@ class Service:
         self._host, self._port = url.hostname, url.port or 7443
         self._tls = ssl.create_default_context(cafile=ca or os.environ.get("SLACKLINE_CA"))
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_3
-        token = token or os.environ.get("SLACKLINE_TOKEN")
+        if token is None and client_certificate is None:
+            token = os.environ.get("SLACKLINE_TOKEN")
+            client_certificate = os.environ.get("SLACKLINE_CERTIFICATE")
+        if client_certificate is not None:
+            key = client_key or os.environ.get("SLACKLINE_KEY")
+            if token is not None:
+                raise ValueError("give either `token` or `client_certificate`")
+            if key is None:
+                raise ValueError("`client_certificate` needs `client_key`, its private key")
+            self._tls.load_cert_chain(client_certificate, key)
         if token is not None:
             with open(token, encoding="ascii") as file:
                 self._headers["Authorization"] = f"Bearer {file.read().strip()}"
@@ -257,18 +269,18 @@ class Service:
     def watch(self, *, after: int | None = None) -> Iterator[Json]:
         """Yield each event once, when it happens. With `after`, begin after that event number.
 
-        The iterator blocks until the next event. It ends when the daemon ends.
+        The iterator blocks until the next event. It ends when the daemon ends the stream. If the
+        connection breaks, it raises ServiceError. If there are more than 5,000 old events, the
+        daemon leaves out the oldest. The iterator then warns with the number of the first event
+        that it yields.
         """
         connection = self._connection(None)
         headers = dict(self._headers, Accept="text/event-stream")
         if after is not None:
             headers["Last-Event-ID"] = str(after)
         try:
-            try:
-                connection.request("GET", "/v1/events", headers=headers)
-                answer = connection.getresponse()
-            except (OSError, http.client.HTTPException) as error:
-                raise self._unreachable(error) from error
+            connection.request("GET", "/v1/events", headers=headers)
+            answer = connection.getresponse()
             if answer.status != 200:
                 _read(answer.status, answer.read())
             kind, data = "", []
@@ -279,9 +291,14 @@ class Service:
                 elif text.startswith("data:"):
                     data.append(text[5:].removeprefix(" "))
                 elif not text:
-                    if data and kind in ("", "event"):
-                        yield _dict(json.loads("\n".join(data)))
+                    event = json.loads("\n".join(data)) if data else None
+                    if event is not None and kind in ("", "event"):
+                        yield _dict(event)
+                    elif event is not None and kind == "missed":
+                        _warn_of_missed(_dict(event))
                     kind, data = "", []
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
         finally:
             connection.close()
 
@@ -313,6 +330,15 @@ def _read(status: int, body: bytes) -> Any:
     refusal.kind = problem.get("type")
     refusal.hint = problem.get("hint")
     raise refusal
+
+
+def _warn_of_missed(missed: Json) -> None:
+    import warnings
+
+    warnings.warn(
+        f"the daemon left out the events before event {missed.get('before')}: there are too many",
+        stacklevel=3,
+    )
 
 
 def _dict(answer: Any) -> Json:

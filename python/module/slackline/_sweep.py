@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 import hashlib
+import itertools
 import json
+import operator
 import os
+import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ._errors import SlacklineError
-from ._slackline import Scenario, __version__, run
+from . import _slackline
+from ._errors import NotAdmitted, ScenarioError, SlacklineError
+from ._slackline import Scenario, __version__, run, run_rows
 
-#: Approximate duration of the runs of a chunk, in seconds.
+#: Approximate duration of the runs of a chunk, in seconds of one core.
 CHUNK = 1.0
+
+#: Maximum number of runs of a chunk.
+MAX_RUNS = 4096
+
+#: Maximum number of runs that are measured for the division into chunks. With more policies than
+#: this number, the maximum is one run for each policy.
+MEASURED = 20
+
+#: Time in seconds after which no further run is measured.
+MEASURING = 2.0
+
+#: Assumed duration of a run in seconds, if all measured runs were refused.
+UNKNOWN = 0.01
+
+#: A run: the number of its scenario, its policy and its seed.
+SingleRun = tuple[int, str, int]
+
+#: Runs of each of some scenarios under each of some policies with each of some seeds.
+Group = tuple[Sequence[int], Sequence[str], Sequence[int]]
 
 
 def sweep(
@@ -32,22 +57,35 @@ def sweep(
     file, named by a hash of its inputs. If an interrupted sweep is started again, it makes only the
     missing chunks. `load` reads the result. Needs pyarrow.
 
+    A run that admission refuses has one row, whose column `outcome` is "refused". All other rows
+    have the outcome "done". Scenarios that name files are refused.
+
     With `client`, a `distributed.Client`, the chunks run on its workers, which must see the folder
-    under the same path. A chunk whose worker dies is run again. Workers with another version of
+    under the same path. A chunk whose worker dies is run again. Workers with another build of
     Slackline are refused.
     """
+    if isinstance(policies, str):
+        raise TypeError("policies must be a list, such as ['edf', 'credit']")
+    texts = [_text(number, scenario) for number, scenario in enumerate(scenarios)]
+    chosen = [operator.index(seed) for seed in seeds]
+    for name, values in (("scenario", texts), ("policy", policies), ("seed", chosen)):
+        if not values:
+            raise SlacklineError(f"cannot sweep without a {name}: give at least one {name}")
+    if client is not None:
+        _check_workers(client)
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    texts = [scenario.text for scenario in scenarios]
-    inputs = [texts, list(policies), list(seeds), length, __version__]
-    chunks = _plan(place, inputs, scenarios)
-    missing = [chunk for chunk in chunks if not (place / _name(chunk)).exists()]
+    chunks = _chunks(place, texts, policies, chosen, length)
+    # A listing of the folder is current on a network file system too, unlike a repeated look-up of
+    # a file that was missing before.
+    present = set(os.listdir(place))
+    missing = [chunk for chunk in chunks if _name(chunk) not in present]
+    path = str(place.absolute())
     if client is None:
         for chunk in missing:
-            run_chunk(str(place), chunk)
+            run_chunk(path, chunk)
         return place
-    _check_workers(client)
-    futures = client.map(run_chunk, [str(place)] * len(missing), missing, retries=3, pure=False)
+    futures = client.map(run_chunk, [path] * len(missing), missing, retries=3, pure=False)
     client.gather(futures)
     return place
 
@@ -58,14 +96,15 @@ def load(folder: str | os.PathLike[str]) -> Any:
     import pyarrow.parquet
 
     place = Path(folder)
-    plan = json.loads((place / "plan.json").read_text())
-    paths = [place / _name(chunk) for chunk in plan["chunks"]]
-    missing = [path.name for path in paths if not path.exists()]
+    files = json.loads((place / "plan.json").read_text())["files"]
+    present = set(os.listdir(place))
+    missing = [name for name in files if name not in present]
     if missing:
         raise SlacklineError(
-            f"{len(missing)} of {len(paths)} chunks are missing in {place}: run `sweep` again"
+            f"{len(missing)} of {len(files)} chunks are missing in {place}: run `sweep` again"
         )
-    return pyarrow.concat_tables(pyarrow.parquet.read_table(path) for path in paths)
+    tables = [pyarrow.parquet.read_table(place / name) for name in files]
+    return pyarrow.concat_tables(tables, promote_options="default")
 
 
 def run_chunk(folder: str, chunk: dict[str, Any]) -> int:
@@ -73,62 +112,200 @@ def run_chunk(folder: str, chunk: dict[str, Any]) -> int:
     import pyarrow
     import pyarrow.parquet
 
-    path = Path(folder) / _name(chunk)
-    rows: list[dict[str, Any]] = []
-    for scenario, policy, seed in chunk["runs"]:
-        parsed = Scenario(chunk["texts"][str(scenario)])
-        result = run(parsed, policy=policy, seed=seed, length=chunk["length"])
-        of_run = {"scenario": scenario, "title": parsed.title, "policy": policy, "seed": seed}
-        rows += [{**of_run, **vcpu} for vcpu in result.vcpus]
-    schema = _schema(rows[0])
-    table = pyarrow.Table.from_pylist(rows, schema=schema)
+    if chunk["build"] != _build():
+        raise SlacklineError(
+            f"{socket.gethostname()} has build {_build()} of Slackline, and the sweep has build "
+            f"{chunk['build']}: install the same wheel on all hosts"
+        )
+    place = Path(folder)
+    if not _has_plan(place, chunk["plan"]):
+        raise SlacklineError(
+            f"{socket.gethostname()} does not see this sweep in {folder}: choose a folder that all "
+            "workers share under the same path"
+        )
+    parsed = {number: Scenario(text) for number, text in chunk["texts"].items()}
+    tables = [
+        table
+        for group in _groups(chunk["runs"])
+        for table in _tables(group, parsed, chunk["length"])
+    ]
+    table = pyarrow.concat_tables(tables, promote_options="default")
+    path = place / _name(chunk)
     # The final name appears only when the file is complete, even if the worker is killed.
     part = path.with_suffix(f".{os.getpid()}.part")
     pyarrow.parquet.write_table(table, part)
     part.replace(path)
-    return len(rows)
+    return int(table.num_rows)
 
 
-def _schema(row: dict[str, Any]) -> Any:
-    """Return a schema that is the same for all chunks, even if some values are unknown."""
+def _text(number: int, scenario: Scenario) -> str:
+    """Return the text of a scenario. Refuse a scenario that is more than its text."""
+    if scenario.names_files:
+        error = SlacklineError(
+            f"cannot sweep scenario {number}, `{scenario.title}`: it names files, and a sweep has "
+            "only the text of each scenario"
+        )
+        error.hint = "write the jobs into the scenario, as `import_workload` does"
+        raise error
+    return scenario.text
+
+
+def _groups(runs: Iterable[SingleRun]) -> list[Group]:
+    """Divide adjacent runs into groups for `run_rows`, in the same order."""
+    pairs = [
+        (scenario, policy, [seed for _, _, seed in of_pair])
+        for (scenario, policy), of_pair in itertools.groupby(runs, key=lambda run: run[:2])
+    ]
+    cases = [
+        (scenario, [policy for _, policy, _ in of_case], seeds)
+        for (scenario, seeds), of_case in itertools.groupby(pairs, key=lambda pair: pair[::2])
+    ]
+    return [
+        ([scenario for scenario, _, _ in of_group], policies, seeds)
+        for (policies, seeds), of_group in itertools.groupby(cases, key=lambda case: case[1:])
+    ]
+
+
+def _tables(group: Group, parsed: dict[int, Scenario], length: str | None) -> Iterator[Any]:
+    """Make the runs of a group, and yield tables of their rows in the order of the runs."""
+    numbers, policies, seeds = group
+    try:
+        found = run_rows([parsed[number] for number in numbers], policies, seeds, length=length)
+    except (NotAdmitted, ScenarioError) as error:
+        runs = list(itertools.product(numbers, policies, seeds))
+        if len(runs) > 1:
+            # One run cannot be made. The other runs of the group still give rows.
+            for number, policy, seed in runs:
+                yield from _tables(([number], [policy], [seed]), parsed, length)
+            return
+        if isinstance(error, ScenarioError):
+            error.add_note(f"in scenario {numbers[0]} of the sweep, under {policies[0]}")
+            raise
+        yield _refused(runs[0], parsed)
+        return
+    yield _done(found, numbers, parsed)
+
+
+def _done(found: Any, numbers: Sequence[int], parsed: dict[int, Scenario]) -> Any:
+    """Return a result of `run_rows` with the columns of a sweep."""
     import pyarrow
 
-    texts = {"title", "policy", "name", "vcpu", "domain"}
+    table = pyarrow.table(found)
+    scenarios = [numbers[index] for index in table["scenario"].to_pylist()]
+    titles = [parsed[number].title for number in scenarios]
+    table = table.set_column(0, "scenario", pyarrow.array(scenarios, pyarrow.int64()))
+    table = table.add_column(1, "title", pyarrow.array(titles, pyarrow.string()))
+    outcomes = pyarrow.array(["done"] * len(scenarios), pyarrow.string())
+    return table.add_column(4, "outcome", outcomes)
 
-    def kind(name: str, value: Any) -> Any:
-        if name in texts or isinstance(value, str):
-            return pyarrow.string()
-        return pyarrow.bool_() if isinstance(value, bool) else pyarrow.int64()
 
-    return pyarrow.schema([(name, kind(name, value)) for name, value in row.items()])
+def _refused(refused: SingleRun, parsed: dict[int, Scenario]) -> Any:
+    """Return the row of a run that admission refused."""
+    import pyarrow
+
+    scenario, policy, seed = refused
+    title = parsed[scenario].title
+    row = {"scenario": scenario, "title": title, "policy": policy, "seed": seed}
+    texts = {"title", "policy", "outcome"}
+    fields = [
+        (name, pyarrow.string() if name in texts else pyarrow.int64()) for name in [*row, "outcome"]
+    ]
+    schema = pyarrow.schema(fields)
+    return pyarrow.Table.from_pylist([{**row, "outcome": "refused"}], schema=schema)
 
 
-def _plan(place: Path, inputs: list[Any], scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
-    """Return the chunks of a sweep, from the folder's plan or from a new plan."""
-    digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
+def _chunks(
+    place: Path,
+    texts: Sequence[str],
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    length: str | None,
+) -> list[dict[str, Any]]:
+    """Return the chunks of a sweep, divided by the folder's plan or by a new plan."""
+    inputs = json.dumps([texts, [*policies], seeds, length])
+    digest = hashlib.sha256(inputs.encode()).hexdigest()
     path = place / "plan.json"
-    if path.exists():
-        plan = json.loads(path.read_text())
-        if plan["inputs"] != digest:
-            raise SlacklineError(f"{place} has another sweep: choose an empty folder")
-        known: list[dict[str, Any]] = plan["chunks"]
-        return known
-    texts, policies, seeds, length, version = inputs
+    plan = json.loads(path.read_text()) if path.exists() else None
+    if plan is not None and plan["inputs"] != digest:
+        raise SlacklineError(f"{place} has another sweep: choose an empty folder")
+    if plan is not None and plan["build"] != _build():
+        raise SlacklineError(
+            f"{place} has results of build {plan['build']} of Slackline, and this is build "
+            f"{_build()}: choose an empty folder"
+        )
+    counts = plan["runs"] if plan is not None else _divided(texts, policies, seeds, length)
+    runs: Iterator[SingleRun] = itertools.product(range(len(texts)), policies, seeds)
     chunks: list[dict[str, Any]] = []
-    for number, scenario in enumerate(scenarios):
-        for policy in policies:
-            began = time.perf_counter()
-            run(scenario, policy=policy, seed=seeds[0], length=length)
-            each = max(1, int(CHUNK / max(time.perf_counter() - began, 1e-6)))
-            for at in range(0, len(seeds), each):
-                runs = [[number, policy, seed] for seed in seeds[at : at + each]]
-                texts_of = {str(number): texts[number]}
-                chunk = {"runs": runs, "texts": texts_of, "length": length, "version": version}
-                chunks.append(chunk)
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps({"inputs": digest, "chunks": chunks}))
-    part.replace(path)
+    for count in counts:
+        of_chunk = list(itertools.islice(runs, count))
+        texts_of = {number: texts[number] for number, _, _ in of_chunk}
+        chunk = {"runs": of_chunk, "texts": texts_of, "length": length}
+        chunks.append({**chunk, "build": _build(), "plan": digest})
+    if plan is None:
+        files = [_name(chunk) for chunk in chunks]
+        part = path.with_suffix(".part")
+        # `_has_plan` expects that `inputs` is the first key.
+        plan = {"inputs": digest, "build": _build(), "runs": counts, "files": files}
+        part.write_text(json.dumps(plan))
+        part.replace(path)
     return chunks
+
+
+def _has_plan(place: Path, inputs: str) -> bool:
+    """Return True if a folder has the plan of the sweep with these inputs."""
+    start = json.dumps({"inputs": inputs})[:-1]
+    try:
+        with (place / "plan.json").open() as file:
+            return file.read(len(start)) == start
+    except OSError:
+        return False
+
+
+def _divided(
+    texts: Sequence[str], policies: Sequence[str], seeds: Sequence[int], length: str | None
+) -> list[int]:
+    """Return the number of runs of each chunk, estimated from a few measured runs."""
+    measured = _measured(texts, policies, seeds[0], length)
+    anyway = sorted(itertools.chain(*measured.values())) or [(0, UNKNOWN)]
+    counts: list[int] = []
+    count, cost = 0, 0.0
+    for scenario, policy in itertools.product(range(len(texts)), policies):
+        each = _nearest(measured[policy] or anyway, scenario)
+        for _ in seeds:
+            count, cost = count + 1, cost + each
+            if cost >= CHUNK or count == MAX_RUNS:
+                counts.append(count)
+                count, cost = 0, 0.0
+    return [*counts, count] if count else counts
+
+
+def _nearest(measured: Sequence[tuple[int, float]], scenario: int) -> float:
+    """Return the duration that was measured for the scenario with the nearest number."""
+    at = bisect.bisect_left(measured, (scenario, 0.0))
+    return min(measured[max(0, at - 1) : at + 1], key=lambda its: abs(its[0] - scenario))[1]
+
+
+def _measured(
+    texts: Sequence[str], policies: Sequence[str], seed: int, length: str | None
+) -> dict[str, list[tuple[int, float]]]:
+    """Measure runs of evenly chosen scenarios under each policy.
+
+    Returns for each policy the numbers of the scenarios, with the duration of the run in seconds.
+    A run that admission refuses is left out.
+    """
+    measured: dict[str, list[tuple[int, float]]] = {policy: [] for policy in policies}
+    step = -(-len(texts) // max(1, MEASURED // len(policies)))
+    until = time.perf_counter() + MEASURING
+    for scenario, policy in itertools.product(range(0, len(texts), step), policies):
+        began = time.perf_counter()
+        if began > until:
+            break
+        try:
+            run(Scenario(texts[scenario]), policy=policy, seed=seed, length=length)
+        except NotAdmitted:
+            continue
+        measured[policy].append((scenario, time.perf_counter() - began))
+    return measured
 
 
 def _name(chunk: dict[str, Any]) -> str:
@@ -136,15 +313,29 @@ def _name(chunk: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24] + ".parquet"
 
 
-def _version() -> str:
-    return __version__
+@functools.cache
+def _build() -> str:
+    """Return the version and a hash of the module. The hash is the same only for the same build."""
+    digest = hashlib.sha256()
+    for file in (_slackline.__file__, __file__):
+        digest.update(Path(file).read_bytes())
+    return f"{__version__}-{digest.hexdigest()[:16]}"
 
 
 def _check_workers(client: Any) -> None:
     """Refuse workers whose results could differ, and warn about a connection without TLS."""
-    unlike = {at: its for at, its in client.run(_version, on_error="ignore").items() if its != __version__}
+    answers = client.run(_build, on_error="return")
+    # A worker that is lost meanwhile cannot give results.
+    unlike = [
+        f"{at}: {its!r}"
+        for at, its in answers.items()
+        if its != _build() and not isinstance(its, OSError)
+    ]
     if unlike:
-        raise SlacklineError(f"workers have another version than {__version__}: {unlike}")
+        raise SlacklineError(
+            f"{len(unlike)} of {len(answers)} workers have another build of Slackline than "
+            f"{_build()}, or none: {', '.join(unlike[:3])}"
+        )
     address = str(client.scheduler.address)
     is_local = "127.0.0.1" in address or address.startswith("inproc")
     if not is_local and not address.startswith("tls://"):
