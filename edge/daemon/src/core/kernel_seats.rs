@@ -341,6 +341,8 @@ impl Scheduler {
         }
         self.next_kernel_look = now + EnforcedWatch::INTERVAL;
         self.seat_lost(now);
+        // Threads that were seated just now are metered from a later time.
+        let now = self.session.now();
         let kernels = self.domains.values().filter_map(|known| known.kernel.as_ref());
         let seated = kernels.flat_map(|kernel| kernel.seated.iter().flatten());
         let due = EnforcedWatch::due(seated.map(|seated| &seated.watch), now);

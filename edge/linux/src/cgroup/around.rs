@@ -43,6 +43,14 @@ impl Surroundings {
         self.groups.iter().any(|membership| membership.group == group)
     }
 
+    /// Sets the thread's cgroup in the hierarchy of `group`, as if the thread were in `group`.
+    pub fn set_group(&mut self, group: &Path) {
+        let device = |path: &Path| fs::metadata(path).map(|folder| folder.dev()).ok();
+        let Some(of) = device(group) else { return };
+        let same = self.groups.iter_mut().filter(|it| device(&it.group) == Some(of));
+        same.for_each(|membership| membership.group = group.to_path_buf());
+    }
+
     /// Returns the limits of CPU time of the thread's cgroups and of the cgroups above them. Each
     /// item is the folder of a cgroup and its limit as the kernel writes it. Limits of cgroups that
     /// Slackline made are left out.

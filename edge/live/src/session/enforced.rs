@@ -74,7 +74,11 @@ impl EnforcedWatch {
         let mut changes = Changes::default();
         changes.begin(now, Some(tid));
         let around = Hierarchies::read().ok().and_then(|of| of.around(pid, tid));
-        changes.before.extend(around.map(|around| (tid, around)));
+        changes.before.extend(around.map(|mut around| {
+            // The target may have left the cgroup already.
+            group.into_iter().for_each(|group| around.set_group(group));
+            (tid, around)
+        }));
         EnforcedWatch {
             thread: thread.clone(),
             hold: match target {
@@ -84,7 +88,9 @@ impl EnforcedWatch {
             reserved: reserved.filter(|_| group.is_none()),
             original: fence.original(tid).map(|original| original.scheduling.class),
             limit: group.and_then(|group| Some((group.to_path_buf(), limit_of(group)?))),
-            members: BTreeSet::new(),
+            members: group
+                .map(|group| members_of(group).into_iter().chain([pid]).collect())
+                .unwrap_or_default(),
             is_confined: false,
             is_of_libvirt: is_of_libvirt(pid),
             is_resumed: false,
@@ -229,10 +235,13 @@ impl EnforcedWatch {
         let pid = self.thread.pid();
         let outside = |cell: &TreePlace| {
             let inside = cell.processes().unwrap_or_default();
-            let all = match self.hold {
-                Hold::Thread => BTreeSet::from([pid]),
-                _ => ids_in(&group.join("cgroup.procs")),
-            };
+            let mut all = BTreeSet::from([pid]);
+            if !matches!(self.hold, Hold::Thread) {
+                // The processes may have left the cgroup again meanwhile.
+                all.extend(ids_in(&group.join("cgroup.procs")));
+                all.extend(descendants(pid).unwrap_or_default());
+            }
+            all.retain(|pid| process_of(*pid).is_ok());
             all.into_iter().filter(|pid| !inside.contains(pid)).collect()
         };
         let confined = fence.confine(self.thread.tid(), origin, outside);
