@@ -309,8 +309,8 @@ pub(crate) fn log(args: &Log) -> Result<(), Problem> {
     terminal::print(&show::events(&events, args.name.is_none()).shown(&args.view)?)
 }
 
-/// Asks a daemon which programs and other causes kept a VM from running in the last minute, or in an
-/// incident of this VM. Returns the answer as a value and as JSON.
+/// Asks a daemon which programs and other causes kept a VM from running in the last minute, or in
+/// an incident of this VM. Returns the answer as a value and as JSON.
 pub(crate) fn why(
     at: &DaemonArgs,
     name: &str,

@@ -75,7 +75,7 @@ use crate::people::People;
 use access::Access;
 use alive::Alive;
 use costs::Costs;
-use deferred::Deferred;
+use deferred::DeferredRequests;
 use front_process::FrontProcess;
 use host::Host;
 use leftovers::{free_kept, free_leftovers};
@@ -202,13 +202,11 @@ pub fn serve(
     service.set_budgets(access.budgets());
     host.costs = options.prices.clone().map(|prices| Costs::new(prices, now));
     host.forget_around();
-    let (alive, last) = match Alive::begin(&options.socket, &boot) {
-        Ok((alive, last)) => (Some(alive), last),
-        Err(error) => {
-            tell(&format!("cannot write a heartbeat, so daemon outages are not counted: {error}"));
-            (None, None)
-        }
-    };
+    let begun = Alive::begin(&options.socket, &boot);
+    if let Err(error) = &begun {
+        tell(&format!("cannot write a heartbeat, so daemon outages are not counted: {error}"));
+    }
+    let (alive, last) = begun.map_or((None, None), |(alive, last)| (Some(alive), last));
     host.restarts = alive.as_ref().map_or(0, |alive| alive.restarts);
     if let Some(lapse) = host.note_lapse(&service, last) {
         tell(&format!("no reservation was enforced for {lapse}, because no daemon ran"));
@@ -221,7 +219,7 @@ pub fn serve(
         access,
         reader: reader.map_err(not_started("the reader of files"))?,
         systemd: Systemd::new(),
-        deferred: Deferred::default(),
+        deferred: DeferredRequests::default(),
         next_around: now,
         next_second: now,
         next_alive: now,
@@ -252,7 +250,7 @@ struct Core {
     access: Access,
     reader: Reader,
     systemd: Systemd,
-    deferred: Deferred,
+    deferred: DeferredRequests,
     next_around: Time,
     next_second: Time,
     next_alive: Time,

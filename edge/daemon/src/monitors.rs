@@ -71,7 +71,7 @@ static ABANDONED: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
 
 /// Reason why an attempt to ask a monitor gave no result.
 #[derive(Debug)]
-enum Unended {
+enum UnendedQueries {
     /// The attempt took too long, and its thread was abandoned.
     Abandoned,
     /// There are abandoned threads of the user, or too many of all users.
@@ -86,14 +86,14 @@ fn work_within<T: Send + 'static>(
     user: u32,
     patience: Duration,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Unended> {
+) -> Result<T, UnendedQueries> {
     let abandoned = || ABANDONED.lock().unwrap_or_else(PoisonError::into_inner);
     let is_full = {
         let all = abandoned();
         user != 0 && all.values().sum::<usize>() >= MOST_ABANDONED || all.contains_key(&user)
     };
     if is_full {
-        return Err(Unended::NotBegun);
+        return Err(UnendedQueries::NotBegun);
     }
     let (tell, told) = channel();
     let body = move || {
@@ -108,7 +108,7 @@ fn work_within<T: Send + 'static>(
         }
     };
     let thread = Builder::new().name("slackline-monitor".into()).stack_size(STACK);
-    thread.spawn(body).map_err(Unended::NoThread)?;
+    thread.spawn(body).map_err(UnendedQueries::NoThread)?;
     if let Ok(result) = told.recv_timeout(patience) {
         return Ok(result);
     }
@@ -118,7 +118,7 @@ fn work_within<T: Send + 'static>(
         Err(_) => {
             *all.entry(user).or_default() += 1;
             drop(told);
-            Err(Unended::Abandoned)
+            Err(UnendedQueries::Abandoned)
         }
     }
 }
@@ -135,13 +135,13 @@ pub(crate) fn ask(pid: Tid, started: StartTime, user: u32) -> Result<Vec<VcpuThr
     let found = work_within(user, ABANDONED_AFTER, move || find_of_user(pid.raw(), Some(user)));
     let found = match found {
         Ok(found) => found,
-        Err(Unended::NoThread(source)) => {
+        Err(UnendedQueries::NoThread(source)) => {
             let path = format!("/proc/{pid}").into();
             return Err(NotTold::Failed(FindError::Unreadable { path, source }));
         }
         Err(unended) => {
             let why = match unended {
-                Unended::Abandoned => "a query to its monitor did not end",
+                UnendedQueries::Abandoned => "a query to its monitor did not end",
                 _ => "another query to a monitor of its user did not end",
             };
             let why = format!("cannot ask process {pid} of uid {user} for its vCPUs: {why}");
@@ -306,9 +306,9 @@ mod tests {
         let (user, other, patience) = (4_000_000, 4_000_001, Duration::from_millis(20));
         let (release, held) = channel::<()>();
         let blocked = work_within(user, patience, move || held.recv().is_ok());
-        assert!(matches!(blocked, Err(Unended::Abandoned)), "{blocked:?}");
+        assert!(matches!(blocked, Err(UnendedQueries::Abandoned)), "{blocked:?}");
         let second = work_within(user, patience, || true);
-        assert!(matches!(second, Err(Unended::NotBegun)), "{second:?}");
+        assert!(matches!(second, Err(UnendedQueries::NotBegun)), "{second:?}");
         let wait = Duration::from_secs(20);
         assert!(work_within(other, wait, || true).unwrap(), "other users are served");
         drop(release);

@@ -117,7 +117,7 @@ pub struct SessionEvents {
 
 /// Thread of a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct VcpuThread {
+pub struct SessionThread {
     /// Id of the vCPU.
     pub vcpu: VcpuId,
     /// Id of the thread.
@@ -270,11 +270,11 @@ impl Session {
 
     /// Returns the threads of the members. For a process tree, only the threads that it had when it
     /// joined are returned.
-    pub fn threads(&self) -> impl Iterator<Item = VcpuThread> {
+    pub fn threads(&self) -> impl Iterator<Item = SessionThread> {
         let joined = self.members.iter().filter(|(_, row)| row.has_joined);
         joined.flat_map(|(id, row)| {
             let (vcpu, is_of_tree) = (id.vcpu(), row.tree.is_some());
-            row.threads.iter().map(move |it| VcpuThread { vcpu, tid: it.tid(), is_of_tree })
+            row.threads.iter().map(move |it| SessionThread { vcpu, tid: it.tid(), is_of_tree })
         })
     }
 

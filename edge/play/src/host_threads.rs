@@ -10,7 +10,7 @@ use slackline_linux::sys::monotonic;
 use slackline_live::recorder::assembler::Assembler;
 use slackline_live::recorder::host::{follow, notes};
 use slackline_live::recorder::identity::Procfs;
-use slackline_live::session::{Session, VcpuThread};
+use slackline_live::session::{Session, SessionThread};
 use slackline_live::watch::Event;
 use slackline_live::watch::host::{Loss, take_until};
 use slackline_live::watch::tap::Tap;
@@ -28,7 +28,7 @@ pub(crate) struct HostThreads {
     cpus: Vec<CpuId>,
     assembler: Assembler<Procfs>,
     names: BTreeMap<VcpuId, (String, String)>,
-    threads: BTreeSet<VcpuThread>,
+    threads: BTreeSet<SessionThread>,
     /// Events that are kept until no earlier event of another CPU can follow.
     waiting: Vec<Event>,
     /// Time up to which all events have been recorded, on the monotonic clock.
@@ -88,7 +88,7 @@ impl HostThreads {
         self.settled = until;
     }
 
-    fn know(&mut self, threads: BTreeSet<VcpuThread>) {
+    fn know(&mut self, threads: BTreeSet<SessionThread>) {
         follow(&mut self.assembler, (&self.threads, &threads), &self.names);
         self.threads = threads;
     }

@@ -69,8 +69,8 @@ pub struct CulpritFinder {
     /// vCPUs whose CPU time `SCHED_DEADLINE` enforces. Their threads run before all threads of
     /// other scheduling classes until their budget is exhausted.
     of_deadline: BTreeSet<VcpuId>,
-    /// vCPUs in `of_deadline` whose CPU time the recording has from the kernel. They can run on CPUs
-    /// that are not recorded, so their waits are unknown.
+    /// vCPUs in `of_deadline` whose CPU time the recording has from the kernel. They can run on
+    /// CPUs that are not recorded, so their waits are unknown.
     unseen: BTreeSet<VcpuId>,
     paused_since: BTreeMap<VcpuId, Time>,
     gaps: Vec<Gap>,

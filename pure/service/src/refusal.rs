@@ -328,9 +328,7 @@ impl Refusal {
         }
     }
 
-    /// Returns advice on what to do about the refusal. `None` if there is nothing to advise.
-    #[must_use]
-    pub fn hint(&self) -> Option<String> {
+    fn hint_of_capacity(&self) -> Option<String> {
         match self {
             Refusal::NoRoom { free_after: Some(wait), .. } => Some(format!(
                 "try again in {wait}: a VM that gave up this capacity has used CPU time in excess \
@@ -343,6 +341,15 @@ impl Refusal {
             Refusal::NoRoom { asked, largest, .. } => {
                 Some(format!("use a slice of at most {largest} every {}", asked.period()))
             }
+            _ => None,
+        }
+    }
+
+    /// Returns advice on what to do about the refusal. `None` if there is nothing to advise.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Refusal::NoRoom { .. } => self.hint_of_capacity(),
             Refusal::InList { name, why } => Some(of_list(name, why)),
             Refusal::TooManyTargets { .. } | Refusal::LargePlan { .. } => hint_to_split(),
             Refusal::TooManyRaises { .. } => hint_to_ask_owner(),

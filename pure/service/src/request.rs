@@ -312,10 +312,8 @@ impl fmt::Display for Request {
             Request::History { name, since_ns, by_day } => {
                 write!(out, "history {name} since={since_ns} by-day={by_day}")
             }
-            Request::Find { text } => {
-                write!(out, "{verb}")?;
-                text.as_ref().map_or(Ok(()), |text| write!(out, " {text:?}"))
-            }
+            Request::Find { text: None } => write!(out, "{verb}"),
+            Request::Find { text: Some(text) } => write!(out, "{verb} {text:?}"),
         }
     }
 }

@@ -15,6 +15,7 @@ mod rebind;
 mod rename;
 mod reserve;
 mod show;
+mod steps;
 mod written;
 
 use std::collections::BTreeMap;

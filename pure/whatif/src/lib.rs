@@ -23,6 +23,7 @@ mod form;
 mod gate;
 mod measure;
 mod model;
+mod other_names;
 mod others;
 mod recording;
 mod simulate;

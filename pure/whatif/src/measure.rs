@@ -4,7 +4,7 @@ use slackline_demand::{Demand, VcpuDemand};
 use slackline_metrics::{Summary, VcpuSummary};
 use slackline_units::{Reservation, Span, Time};
 
-use crate::others;
+use crate::other_names;
 
 /// Results of one vCPU in a window of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Measures {
             let stays = demand.vcpus.iter().filter(|stay| stay.vcpu == vcpu.id);
             Measures::new(vcpu, summary.length, stays, from)
         };
-        let vcpus = summary.vcpus.iter().filter(|vcpu| !others::is_of_service(vcpu.id));
+        let vcpus = summary.vcpus.iter().filter(|vcpu| !other_names::is_of_service(vcpu.id));
         vcpus.map(of).collect()
     }
 

@@ -9,7 +9,7 @@ use slackline_trace::WrittenTerms;
 use slackline_units::{CpuId, CpuSet, Enforcement, Reservation, Span, Time};
 use thiserror::Error;
 
-use crate::others;
+use crate::other_names;
 use crate::recording::Recording;
 use crate::verdict::Tolerance;
 
@@ -306,7 +306,7 @@ impl Model {
     /// Returns one item for each VM: the reservation that the VM has at the end of the recording.
     /// The item is `None` if the VM has no reservation, or if its vCPUs have different parameters.
     pub fn reservations(&self) -> impl Iterator<Item = Option<PlannedReservation>> + '_ {
-        self.domains.iter().filter(|domain| !others::is_other(&domain.name)).map(|domain| {
+        self.domains.iter().filter(|domain| !other_names::is_other(&domain.name)).map(|domain| {
             let last = domain.vcpus.first()?.last_share();
             if domain.vcpus.iter().any(|vcpu| vcpu.last_share() != last) {
                 return None;
@@ -447,8 +447,8 @@ fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain
     for index in order {
         let stay = &recording.demand.vcpus[index];
         let number = usize::from(stay.vcpu.number());
-        let name = match others::is_of_service(stay.vcpu) {
-            true => others::service_name(index),
+        let name = match other_names::is_of_service(stay.vcpu) {
+            true => other_names::service_name(index),
             false => stay.domain.clone(),
         };
         let known = domains.iter().position(|domain| domain.name == name);

@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::form::Form;
 use crate::measure::Measures;
 use crate::model::Model;
-use crate::others;
+use crate::other_names;
 use crate::write::{WriteError, WrittenScenario};
 
 /// Reason why a model cannot be simulated.
@@ -50,7 +50,7 @@ impl Model {
     /// Gives the results of a simulated vCPU the name of that vCPU in the recording. `None` if the
     /// vCPU represents other programs.
     fn named(&self, simulated: Measures, demand: &Demand) -> Option<Measures> {
-        if others::is_other(&simulated.name) {
+        if other_names::is_other(&simulated.name) {
             return None;
         }
         let single = self.domains.iter().find(|it| it.name == simulated.name);

@@ -166,6 +166,40 @@ fn points(ppm: f64) -> f64 {
     ppm / 1e4
 }
 
+/// Returns rows about the width of the predicted intervals and the error of the predicted shares.
+fn accuracy(made: &[MeasuredChange]) -> [Row; 2] {
+    let vcpus = || made.iter().flat_map(|it| &it.vcpus);
+    let waits = || vcpus().filter_map(|vcpu| vcpu.wait.as_ref());
+    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let error = mean(vcpus().map(VcpuResult::error).collect());
+    let unchanged = mean(vcpus().map(VcpuResult::moved).collect());
+    let width = |it: &Interval| points(it.most - it.least);
+    let widths: Vec<f64> = vcpus().map(|vcpu| width(&vcpu.stated)).collect();
+    let factors: Vec<f64> = waits().map(|it| it.stated.most / it.stated.least.max(1.0)).collect();
+    let (width, factor) =
+        (median(&widths), if factors.is_empty() { 1.0 } else { median(&factors) });
+    [
+        Row {
+            what: "median width of a predicted interval".to_owned(),
+            got: format!(
+                "{width:.2} percentage points for shares; for waits, the upper limit is \
+                 {factor:.2} times the lower limit"
+            ),
+            promised: "2 points for shares, 2 times for waits",
+            holds: Some(width <= 2.0 && factor <= 2.0),
+        },
+        Row {
+            what: "mean error of a predicted share".to_owned(),
+            got: format!(
+                "{error:.3} points; a forecast of unchanged shares is wrong by {unchanged:.3} \
+                 points"
+            ),
+            promised: "less than a forecast of unchanged shares",
+            holds: Some(error < unchanged),
+        },
+    ]
+}
+
 /// Returns rows about all changes together, and then one row for each change. `failed` has the
 /// changes that were refused, not made or not measured, each with the reason.
 pub(super) fn rows(made: &[MeasuredChange], failed: &[(String, String)]) -> Result<Vec<Row>> {
@@ -183,16 +217,6 @@ pub(super) fn rows(made: &[MeasuredChange], failed: &[(String, String)]) -> Resu
         got: format!("{}; for the forecast that nothing changes: {unchanged} of {all}", row.got),
         ..row
     };
-    let vcpus = || made.iter().flat_map(|it| &it.vcpus);
-    let waits = || vcpus().filter_map(|vcpu| vcpu.wait.as_ref());
-    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
-    let error = mean(vcpus().map(VcpuResult::error).collect());
-    let unchanged = mean(vcpus().map(VcpuResult::moved).collect());
-    let width = |it: &Interval| points(it.most - it.least);
-    let widths: Vec<f64> = vcpus().map(|vcpu| width(&vcpu.stated)).collect();
-    let factors: Vec<f64> = waits().map(|it| it.stated.most / it.stated.least.max(1.0)).collect();
-    let (width, factor) =
-        (median(&widths), if factors.is_empty() { 1.0 } else { median(&factors) });
     let moved = |it: &MeasuredChange| it.worst(VcpuResult::moved).0 > 5.0;
     let mut rows = vec![
         row("changes that move a share by more than 5 points", count(&moved), "15 of 30", 15),
@@ -220,25 +244,8 @@ pub(super) fn rows(made: &[MeasuredChange], failed: &[(String, String)]) -> Resu
             "27 of 30",
             27,
         ),
-        Row {
-            what: "median width of a predicted interval".to_owned(),
-            got: format!(
-                "{width:.2} percentage points for shares; for waits, the upper limit is \
-                 {factor:.2} times the lower limit"
-            ),
-            promised: "2 points for shares, 2 times for waits",
-            holds: Some(width <= 2.0 && factor <= 2.0),
-        },
-        Row {
-            what: "mean error of a predicted share".to_owned(),
-            got: format!(
-                "{error:.3} points; a forecast of unchanged shares is wrong by {unchanged:.3} \
-                 points"
-            ),
-            promised: "less than a forecast of unchanged shares",
-            holds: Some(error < unchanged),
-        },
     ];
+    rows.extend(accuracy(made));
     rows.extend(made.iter().map(MeasuredChange::row));
     let note = |(what, reason): &(String, String)| Row {
         what: what.clone(),

@@ -14,9 +14,9 @@ const AGAIN: Span = Span::from_ms(100);
 /// Requests that can change reservations, in the order in which they are executed. Each has the
 /// result of its look-up.
 #[derive(Default)]
-pub(super) struct Deferred(Vec<(ClientRequest, LookupResult)>);
+pub(super) struct DeferredRequests(Vec<(ClientRequest, LookupResult)>);
 
-impl Deferred {
+impl DeferredRequests {
     /// Keeps a request. Lists come after other requests, since each list may wait again.
     ///
     /// # Errors
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn deferred_lists_follow_other_requests_and_are_one_per_principal() {
-        let mut deferred = Deferred::default();
+        let mut deferred = DeferredRequests::default();
         let mut keep = |ticket, user, request| {
             let kept = deferred.keep(asked(ticket, user, request), LookupResult::default());
             kept.map_err(|(ticket, _)| ticket.0)

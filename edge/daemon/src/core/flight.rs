@@ -23,7 +23,7 @@ use slackline_live::recorder::assembler::Assembler;
 use slackline_live::recorder::host::{follow, notes};
 use slackline_live::recorder::identity::Procfs;
 use slackline_live::recorder::ring::FlightRing;
-use slackline_live::session::{Session, VcpuThread};
+use slackline_live::session::{Session, SessionThread};
 use slackline_live::topology;
 use slackline_live::watch::Event;
 use slackline_live::watch::host::{Loss, take_until};
@@ -151,7 +151,7 @@ impl Flight {
 
     /// Passes the events that the session has recorded to the recorder thread.
     /// `threads` are the threads of all vCPUs.
-    pub(super) fn hand_over(&mut self, entries: &[Entry], threads: Vec<VcpuThread>) {
+    pub(super) fn hand_over(&mut self, entries: &[Entry], threads: Vec<SessionThread>) {
         let mut events = Vec::new();
         let losses = self.tap.take(&mut events);
         self.queue.send(entries, (events, losses), threads);
@@ -209,7 +209,7 @@ struct FlightThread {
     names: BTreeMap<VcpuId, (String, String)>,
     /// vCPUs of the session. Some have no thread yet.
     joined: BTreeSet<VcpuId>,
-    threads: BTreeSet<VcpuThread>,
+    threads: BTreeSet<SessionThread>,
     /// Events whose order is not final yet, because another CPU can still report an earlier event.
     waiting: Vec<Event>,
     piece: Vec<Entry>,
@@ -390,7 +390,7 @@ impl FlightThread {
         Answer::Timeline(self.timeline.answer(from, now, |vcpu| may_see(own, vcpu)))
     }
 
-    fn know(&mut self, threads: BTreeSet<VcpuThread>) {
+    fn know(&mut self, threads: BTreeSet<SessionThread>) {
         follow(&mut self.assembler, (&self.threads, &threads), &self.names);
         let has_thread = |vcpu: &VcpuId| threads.iter().any(|it| it.vcpu == *vcpu);
         self.names.retain(|vcpu, _| self.joined.contains(vcpu) || has_thread(vcpu));

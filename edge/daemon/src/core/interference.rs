@@ -21,7 +21,7 @@ struct DeadlineState {
     threads: Vec<Reservation>,
     /// Total share of `threads`, which is reserved on each CPU.
     share: u32,
-    /// `None` if the dispatchers have no reservations.
+    /// Shortest period of the dispatchers' reservations. `None` if there are none.
     shortest: Option<Span>,
 }
 

@@ -11,7 +11,7 @@ use slackline_linux::thread::ThreadRef;
 use slackline_linux::with_causes;
 use slackline_live::mechanism::{Bound, Demand, EnforceTarget, KernelEnforcement, MechanismError};
 use slackline_live::session::{
-    EnforcedChange, EnforcedWatch, JoinId, JoinTarget, RequestError, SessionEvents, VcpuThread,
+    EnforcedChange, EnforcedWatch, JoinId, JoinTarget, RequestError, SessionEvents, SessionThread,
 };
 use slackline_service::{JoiningDomain, Name, Seats, Terms, WorldError};
 use slackline_trace::{Entry, Record};
@@ -315,12 +315,12 @@ impl Scheduler {
     }
 
     /// Returns the threads of all vCPUs, also those for which the kernel enforces a reservation.
-    pub(super) fn threads(&self) -> Vec<VcpuThread> {
+    pub(super) fn threads(&self) -> Vec<SessionThread> {
         let of_kernel = self.domains.values().flat_map(|known| {
             let seated = known.kernel.iter().flat_map(|kernel| &kernel.seated);
             seated.zip(&known.places).filter_map(|(seated, place)| {
                 let tid = seated.as_ref()?.thread.tid();
-                Some(VcpuThread { vcpu: place.id?.vcpu(), tid, is_of_tree: false })
+                Some(SessionThread { vcpu: place.id?.vcpu(), tid, is_of_tree: false })
             })
         });
         self.session.threads().chain(of_kernel).collect()

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use slackline_service::{ClientRequest, Principal, Request, Role, Ticket};
+use slackline_service::{ClientRequest, Principal, Role, Ticket};
 use slackline_units::{Span, Time};
 
 use super::scout::{
@@ -242,17 +242,11 @@ impl Thread {
     }
 }
 
-/// Returns the text that VMs in the list must contain. `None` if the request does not list VMs.
-pub(super) fn sought_text(request: &Request) -> Option<&str> {
-    match request {
-        Request::Find { text } => Some(text.as_deref().unwrap_or_default()),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
+
+    use slackline_service::Request;
 
     use slackline_service::{Binding, BindingKind};
 

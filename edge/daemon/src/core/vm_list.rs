@@ -1,12 +1,11 @@
-//! Answer to a request to list VMs, which is limited in VMs and bytes. Any user can start any number
-//! of processes that look like VMs, and the VMs of other users must still be listed.
+//! Answer to a request to list VMs, which is limited in VMs and bytes. Any user can start any
+//! number of processes that look like VMs, and the VMs of other users must still be listed.
 
 use std::collections::BTreeMap;
 
 use slackline_control as control;
-use slackline_service::{ClientRequest, Role};
+use slackline_service::{ClientRequest, Request, Role};
 
-use super::lookups::sought_text;
 use super::wire;
 use crate::find::Machine;
 
@@ -34,8 +33,16 @@ pub(super) struct VmList {
     pub(super) omitted: BTreeMap<u32, u64>,
 }
 
+/// Returns the text that VMs in the list must contain. `None` if the request does not list VMs.
+fn sought_text(request: &Request) -> Option<&str> {
+    match request {
+        Request::Find { text } => Some(text.as_deref().unwrap_or_default()),
+        _ => None,
+    }
+}
+
 /// A VM that fits a request.
-struct Candidate<'a> {
+struct ListedVm<'a> {
     machine: &'a Machine,
     uses: Option<u32>,
     /// Id of the owner. `None` if the caller may not know it.
@@ -44,8 +51,8 @@ struct Candidate<'a> {
     is_own: bool,
 }
 
-/// Returns the answer to a request to list VMs. `reserved` returns the name of a VM's reservation as
-/// the caller may see it, or `None` if the VM has none.
+/// Returns the answer to a request to list VMs. `reserved` returns the name of a VM's reservation
+/// as the caller may see it, or `None` if the VM has none.
 pub(super) fn answer(
     asked: &ClientRequest,
     list: &VmList,
@@ -63,7 +70,7 @@ pub(super) fn answer(
         false => wire::ANOTHER.contains(text),
     };
     let fitting = list.vms.iter().filter(|(machine, _)| text.is_empty() || fits(machine));
-    let fitting = fitting.map(|(machine, uses)| Candidate {
+    let fitting = fitting.map(|(machine, uses)| ListedVm {
         machine,
         uses: *uses,
         owner: as_shown(machine.owner),
@@ -80,12 +87,12 @@ pub(super) fn answer(
     })
 }
 
-/// Returns the entries of an answer: VMs as `show` converts them, and then the number of omitted VMs
-/// of each owner. `omitted` has VMs that the search of the host has left out.
+/// Returns the entries of an answer: VMs as `show` converts them, and then the number of omitted
+/// VMs of each owner. `omitted` has VMs that the search of the host has left out.
 fn entries(
-    fitting: &[Candidate<'_>],
+    fitting: &[ListedVm<'_>],
     mut omitted: BTreeMap<Option<u32>, u64>,
-    mut show: impl FnMut(&Candidate<'_>) -> control::Machine,
+    mut show: impl FnMut(&ListedVm<'_>) -> control::Machine,
 ) -> Vec<control::Machine> {
     let sizes: Vec<_> = fitting.iter().map(|it| (it.owner, it.is_own, size(it.machine))).collect();
     let mut list = Vec::new();

@@ -29,8 +29,8 @@ pub fn find_all() -> Result<Vec<Machine>, Absent> {
     Ok(list_all(usize::MAX)?.machines)
 }
 
-/// Returns machines as [`find_all`] does, but of the VMs outside of libvirt only those whose name or
-/// UUID is in `names`. Other processes that look like VMs cost little time.
+/// Returns machines as [`find_all`] does, but of the VMs outside of libvirt only those whose name
+/// or UUID is in `names`. Other processes that look like VMs cost little time.
 ///
 /// # Errors
 /// As for [`find_all`].

@@ -182,8 +182,8 @@ pub(super) async fn accept_scrapers(
 }
 
 /// Connections to a loopback address. Any process of the host can open any number, so a new
-/// connection replaces the oldest one that has had no session, or else the oldest one that waits for
-/// a request. A user can have half of the slots.
+/// connection replaces the oldest one that has had no session, or else the oldest one that waits
+/// for a request. A user can have half of the slots.
 struct LoopbackSlots {
     most: usize,
     /// Connections in the order in which they were accepted, each with its user. The user is `None`

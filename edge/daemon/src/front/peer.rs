@@ -125,7 +125,7 @@ mod tests {
         }
     }
     #[test]
-    fn user_who_opened_a_loopback_connection_is_found() {
+    fn user_of_a_loopback_connection_is_found() {
         let peers = LoopbackPeers::open();
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(address) else { continue };

@@ -11,7 +11,8 @@ use super::error::LedgerError;
 use super::hours;
 use super::place::{Backup, LedgerFolder, private};
 use super::rows::{granted, logged, reservations};
-use super::store::{check as check_table, connect, count, problems, version};
+use super::store::{check as check_table, connect, problems, version};
+use super::stored::count;
 use super::tables::{APPLICATION, HISTORY, MIGRATIONS, NEWEST, PLANS, RAISES, all};
 
 /// Result of a check of a ledger. A check changes nothing.

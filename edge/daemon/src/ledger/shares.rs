@@ -14,8 +14,7 @@ use std::collections::BTreeSet;
 use rusqlite::{Connection, params};
 use slackline_service::Principal;
 
-use super::store::count;
-use super::stored::Natural;
+use super::stored::{Natural, count};
 
 /// Maximum number of rows that are deleted before the shares are compared again.
 const DELETED_AT_ONCE: u64 = 64;

@@ -19,7 +19,6 @@ use super::error::{LedgerError, PATIENCE};
 use super::hours::{self, last_hours};
 use super::place::{FolderLock, LedgerFolder, private, rename, which};
 use super::rows::{drop_old_events, granted, has_tenants, load, logged, write, write_access};
-use super::stored::Natural;
 use super::tables::{APPLICATION, MIGRATIONS, NEEDED, NEWEST};
 use super::words::{
     AccessChange, AccessGrant, Before, EventQuery, HoursQuery, Keep, LoggedEvent, MOST_EVENTS,
@@ -396,12 +395,6 @@ fn migrate(
     change.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
     change.pragma_update(None, "user_version", newest).map_err(failed)?;
     change.commit().map_err(failed)
-}
-
-/// Returns the number of rows of a table.
-pub(super) fn count(connection: &Connection, table: &str) -> rusqlite::Result<u64> {
-    let sql = format!("SELECT count(*) FROM {table}");
-    connection.query_row(&sql, [], |row| row.get(0).map(|Natural(rows)| rows))
 }
 
 /// Checks one table, or all tables, for damage. Damage is an error.

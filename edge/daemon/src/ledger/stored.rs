@@ -4,6 +4,7 @@
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
+use rusqlite::Connection;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use serde::{Deserialize, Serialize};
 use slackline_control::Mechanism;
@@ -322,4 +323,10 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<EventKind, Fr
         }
     };
     with_detail.ok_or_else(unknown)
+}
+
+/// Returns the number of rows of a table.
+pub(super) fn count(connection: &Connection, table: &str) -> rusqlite::Result<u64> {
+    let sql = format!("SELECT count(*) FROM {table}");
+    connection.query_row(&sql, [], |row| row.get(0).map(|Natural(rows)| rows))
 }

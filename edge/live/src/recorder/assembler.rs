@@ -6,8 +6,7 @@
 //!   of the CPU began.
 //! - A blocked thread that comes to a CPU without a wake-up was woken at that moment. Some virtual
 //!   hosts do not report wake-ups on an idle CPU.
-//! - A wake-up just before the thread blocks may be the wake-up that ends this block. It counts as
-//!   that wake-up if no other wake-up follows.
+//! - A wake-up just before the thread blocks counts as the end of this block if none follows.
 
 use std::collections::{BTreeMap, BTreeSet};
 

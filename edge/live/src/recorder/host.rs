@@ -11,7 +11,7 @@ use slackline_units::{CpuId, Enforcement, Time, VcpuId};
 
 use super::assembler::{Assembler, RecordedVcpu};
 use super::identity::Procfs;
-use crate::session::VcpuThread;
+use crate::session::SessionThread;
 use crate::topology;
 use crate::watch::Event;
 use crate::watch::host::{HostWatch, RING_BYTES, take_until};
@@ -24,7 +24,7 @@ pub const POLICY: &str = "fair";
 /// `names` has the name and the domain of each vCPU. A thread of a vCPU without a name is left out.
 pub fn follow(
     assembler: &mut Assembler<Procfs>,
-    (before, now): (&BTreeSet<VcpuThread>, &BTreeSet<VcpuThread>),
+    (before, now): (&BTreeSet<SessionThread>, &BTreeSet<SessionThread>),
     names: &BTreeMap<VcpuId, (String, String)>,
 ) {
     let mut shrunk: BTreeSet<&str> = BTreeSet::new();
@@ -38,7 +38,7 @@ pub fn follow(
         assembler.forget_monitors(domain);
     }
     for thread in now {
-        let VcpuThread { vcpu, tid, is_of_tree } = *thread;
+        let SessionThread { vcpu, tid, is_of_tree } = *thread;
         let Some((name, domain)) = names.get(&vcpu).cloned() else { continue };
         let is_new = !before.contains(thread);
         if (is_new || shrunk.contains(domain.as_str()))

@@ -7,7 +7,7 @@ use slackline_linux::sys::{Tid, own_tid};
 use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
 use slackline_live::recorder::host::follow;
 use slackline_live::recorder::identity::{Identify, Identity, Procfs};
-use slackline_live::session::VcpuThread;
+use slackline_live::session::SessionThread;
 use slackline_live::watch::{Event, ThreadEventKind};
 use slackline_trace::{Entry, HostThread, HostThreadKind, OffCpu, RanEnd, Record, WakeMark};
 use slackline_units::{CpuId, DomId, Enforcement, Span, Time, VcpuId};
@@ -246,13 +246,13 @@ fn process_of_released_vm_is_recorded_as_host_process() {
     let process = own_tid();
     let mut assembler = Assembler::new(ORIGIN, [], (WakeMark::Waking, Procfs::default()));
     let names = BTreeMap::from([(WEB, ("web.0".to_owned(), "web".to_owned()))]);
-    let thread = VcpuThread { vcpu: WEB, tid: process, is_of_tree: false };
+    let thread = SessionThread { vcpu: WEB, tid: process, is_of_tree: false };
     let (before, now) = (BTreeSet::new(), BTreeSet::from([thread]));
     follow(&mut assembler, (&before, &now), &names);
     let found = assembler.identities().identify(process);
     assert_eq!((found.kind, found.vm.as_str()), (HostThreadKind::Monitor, "web"));
     // One of two vCPUs leaves, and the process is still the VM.
-    let other = VcpuThread { vcpu: DB, ..thread };
+    let other = SessionThread { vcpu: DB, ..thread };
     let names = BTreeMap::from([
         (WEB, ("web.0".to_owned(), "web".to_owned())),
         (DB, ("web.1".to_owned(), "web".to_owned())),

@@ -491,7 +491,7 @@ fn freezer_of_each_cgroup_version_stops_a_single_thread() {
 }
 
 #[test]
-fn thread_whose_freezer_cgroup_was_removed_counts_as_thawed() {
+fn thread_of_removed_freezer_cgroup_counts_as_thawed() {
     let Some(_alone) = begin() else { return };
     let target = Target::thread();
     for place in Place::find(&target.reference(), Controller::Freezer).unwrap() {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use slackline_units::Time;
 
-use crate::answer::{Action, Answer, AppliedChange};
+use crate::answer::{Answer, AppliedChange};
 use crate::book::{Entry, Standing};
 use crate::deed::Kind;
 use crate::event::EventKind;
@@ -22,92 +22,16 @@ use crate::raise::{is_raise, raised_from};
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::row::{Reason, Row};
-use crate::terms::{Terms, TermsChange, TermsError};
+use crate::terms::{TermsChange, TermsError};
 use crate::world::World;
 
 use super::postponed::{List, Purpose};
 use super::reserve::{check_end, check_name, check_run, join, new_terms, refusal};
+use super::steps::{Step, Undo};
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 /// Maximum number of reservations in one list.
 pub const MOST_TARGETS: usize = 1_000;
-
-/// A single change that leads from the present reservations to the listed reservations.
-#[derive(Debug)]
-pub(super) enum Step {
-    Create {
-        row: Row,
-    },
-    /// A change of the terms. `change` is what the request asked for. `None` if the request gave
-    /// the complete terms.
-    Change {
-        before: Row,
-        change: Option<TermsChange>,
-        terms: Terms,
-    },
-    Release {
-        before: Row,
-    },
-    Keep {
-        row: Row,
-    },
-}
-
-/// A step that was done, with the data to undo it.
-#[derive(Debug)]
-pub(super) enum Undo {
-    Create(Name),
-    Change(Box<Row>),
-    Release(Box<Entry>),
-}
-
-impl Step {
-    pub(super) const fn name(&self) -> &Name {
-        &self.row().name
-    }
-
-    /// Returns the reservation before the step. For a new reservation, returns it after the step.
-    pub(super) const fn row(&self) -> &Row {
-        match self {
-            Step::Create { row } | Step::Keep { row } => row,
-            Step::Change { before, .. } | Step::Release { before } => before,
-        }
-    }
-
-    /// Returns the rank of a step. Steps that free capacity come before steps that reserve
-    /// capacity.
-    pub(super) fn rank(&self) -> u8 {
-        match self {
-            Step::Keep { .. } => 0,
-            Step::Release { .. } => 1,
-            Step::Change { before, terms, .. } if terms.is_within(before.terms) => 2,
-            Step::Change { .. } => 3,
-            Step::Create { .. } => 4,
-        }
-    }
-
-    /// Returns true if the step frees capacity or changes nothing.
-    pub(super) fn frees(&self) -> bool {
-        self.rank() <= 2
-    }
-
-    pub(super) fn shown(&self) -> AppliedChange {
-        let applied = |action, before: Option<&Row>, after: Option<Row>| AppliedChange {
-            action,
-            before: before.cloned(),
-            after,
-        };
-        match self {
-            Step::Create { row } => applied(Action::Create, None, Some(row.clone())),
-            Step::Keep { row } => applied(Action::Keep, Some(row), Some(row.clone())),
-            Step::Release { before } => applied(Action::Release, Some(before), None),
-            Step::Change { before, terms, .. } => {
-                let after = Row { terms: *terms, ..before.clone() };
-                applied(Action::Change, Some(before), Some(after))
-            }
-        }
-    }
-}
 
 impl Service {
     pub(super) fn apply(

@@ -15,9 +15,9 @@ use crate::request::{Request, Ticket};
 use crate::row::Row;
 use crate::world::World;
 
-use super::apply::Step;
 use super::postponed::{List, Purpose};
 use super::reserve::check_run;
+use super::steps::Step;
 use super::{ChangeOrigin, Replied, Service};
 
 /// Time until a canary is checked again if the ledger could not be written.

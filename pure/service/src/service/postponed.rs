@@ -24,7 +24,7 @@ use crate::request::Request;
 use crate::row::Row;
 use crate::world::World;
 
-use super::apply::{Step, Undo};
+use super::steps::{Step, Undo};
 use super::{ChangeOrigin, Service};
 
 /// Longest wait of a list of an administrator. It covers a period of a second.

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
 
 use slackline_control::{Kind, Problem};
 use slackline_linux::sys::monotonic;
-use slackline_live::session::VcpuThread;
+use slackline_live::session::SessionThread;
 use slackline_live::watch::Event;
 use slackline_live::watch::host::Loss;
 use slackline_service::{Principal, Ticket};
@@ -53,7 +53,7 @@ pub(super) struct Batch {
     pub(super) events: Vec<Event>,
     pub(super) losses: Vec<Loss>,
     /// Threads of all vCPUs. `None` if they are as in the last message.
-    pub(super) threads: Option<Vec<VcpuThread>>,
+    pub(super) threads: Option<Vec<SessionThread>>,
     /// Time at which the message was sent to the recorder thread, on the monotonic clock.
     pub(super) at: Time,
     pub(super) has_gap: bool,
@@ -65,7 +65,7 @@ type QueryClass = (Principal, bool);
 /// Sending end of the flight recorder's queue, which the daemon's main thread has.
 pub(super) struct FlightQueue {
     orders: SyncSender<FlightOrder>,
-    threads: Vec<VcpuThread>,
+    threads: Vec<SessionThread>,
     /// Entries of the session that did not fit in the recorder's queue, such as names of vCPUs.
     kept: Vec<Entry>,
     /// True if events were dropped because the recorder's queue was full.
@@ -86,7 +86,7 @@ impl FlightQueue {
         &mut self,
         entries: &[Entry],
         (events, losses): (Vec<Event>, Vec<Loss>),
-        threads: Vec<VcpuThread>,
+        threads: Vec<SessionThread>,
     ) {
         let changed = (threads != self.threads).then(|| threads.clone());
         let has_gap = std::mem::take(&mut self.has_gap);
