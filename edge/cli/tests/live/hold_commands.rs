@@ -173,37 +173,48 @@ fn script_of_short_commands_completes_under_hard_limit_of_hold() {
     live.nothing_is_left();
 }
 
-/// On any host the CPU times of the processes differ by less than a factor of two. With a former
-/// bug, two of them received all of the time.
+/// Usually the CPU times of the processes differ by less than a factor of two. On two CPUs a
+/// process sometimes gets less (SES-39), so one of three runs must be fair. With a former bug, two
+/// processes received all of the time in each run.
 #[test]
 fn busy_processes_under_one_hold_command_receive_similar_cpu_time() {
     let Some(live) = live::begin() else { return };
+    let two = online_cpus().unwrap().iter().count() > 1;
+    let amounts = ["80%", "1.5"];
+    for amount in &amounts[..if two { 2 } else { 1 }] {
+        let mut seen = Vec::new();
+        let is_fair = (0..3).any(|_| {
+            seen.push(used_by_five_processes(&live, amount));
+            // The first process is the shell, which waits.
+            seen.last().is_some_and(|used| used[1] * 2 >= used[5])
+        });
+        assert!(is_fair, "{amount}: {seen:?}");
+    }
+}
+
+/// Returns the CPU time of a shell and of its five busy processes in 2.5 s under one `hold`
+/// command, the least first.
+fn used_by_five_processes(live: &Live, amount: &str) -> Vec<Span> {
     let script = "for i in 1 2 3 4 5; do nice -n $((i * 3)) sh -c 'while :; do :; done' & done; \
                   wait";
-    let two = online_cpus().unwrap().iter().count() > 1;
-    let amounts = [&["80%"][..], &["1.5"]];
-    for amount in &amounts[..if two { 2 } else { 1 }] {
-        let command = ["--", "sh", "-c", script];
-        let holding = Holding::start(&live, &[&["hold", "--cpu"][..], amount, &command].concat());
-        let used = || {
-            let used = |pid| process_cpu_time(Tid::new(pid)?).ok();
-            let mut used: Vec<_> =
-                holding.children().into_iter().filter_map(|pid| Some((pid, used(pid)?))).collect();
-            used.sort_unstable();
-            used
-        };
-        wait_until("the shell and five processes", || used().len() == 6);
-        let_pass(Duration::from_millis(500));
-        let before = used();
-        let_pass(Duration::from_millis(2500));
-        let mut more: Vec<_> =
-            used().iter().zip(&before).map(|(now, then)| now.1.left_after(then.1)).collect();
-        more.sort_unstable();
-        // The first process is the shell, which waits.
-        assert!(more[1] * 2 >= more[5], "{more:?}");
-        holding.end_by(Signal::TERM).ended_with(130);
-        live.nothing_is_left();
-    }
+    let holding = Holding::start(live, &["hold", "--cpu", amount, "--", "sh", "-c", script]);
+    let used = || {
+        let used = |pid| process_cpu_time(Tid::new(pid)?).ok();
+        let mut used: Vec<_> =
+            holding.children().into_iter().filter_map(|pid| Some((pid, used(pid)?))).collect();
+        used.sort_unstable();
+        used
+    };
+    wait_until("the shell and five processes", || used().len() == 6);
+    let_pass(Duration::from_millis(500));
+    let before = used();
+    let_pass(Duration::from_millis(2500));
+    let mut more: Vec<_> =
+        used().iter().zip(&before).map(|(now, then)| now.1.left_after(then.1)).collect();
+    more.sort_unstable();
+    holding.end_by(Signal::TERM).ended_with(130);
+    live.nothing_is_left();
+    more
 }
 
 #[test]

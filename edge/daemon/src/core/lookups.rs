@@ -246,9 +246,7 @@ impl Thread {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use slackline_service::Request;
-
-    use slackline_service::{Binding, BindingKind};
+    use slackline_service::{Binding, BindingKind, Request};
 
     use super::*;
 
