@@ -178,9 +178,13 @@ impl Incidents {
     }
 }
 
-/// Creates the folder of incidents, which only root can read, unless it exists.
+/// Creates the folder of incidents, which only root can read, unless it exists. Does not create the
+/// ledger's folder above it, which a person may have moved away for a moment.
 fn create(folder: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(_) if folder.is_dir() => Ok(()),
+        created => created,
+    }
 }
 
 /// Writes a file under a temporary name and renames it when it is complete. Returns its size in
