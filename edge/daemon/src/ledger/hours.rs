@@ -33,11 +33,16 @@ const DELETED_AT_ONCE: u32 = 64;
 /// Creates the table `history` if needed.
 pub(super) fn open(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(HISTORY)?;
-    let sql = "SELECT count(*) FROM pragma_table_info('history') WHERE name = 'owner'";
-    match connection.query_row(sql, [], |row| row.get(0))? {
-        true => Ok(()),
-        false => connection.execute_batch(HISTORY_OWNER),
+    if has_owner(connection)? {
+        return Ok(());
     }
+    connection.execute_batch(&format!("BEGIN; {HISTORY_OWNER} COMMIT;"))
+}
+
+/// Returns true if the table has the column of the owner, which older programs did not write.
+fn has_owner(connection: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT count(*) FROM pragma_table_info('history') WHERE name = 'owner'";
+    connection.query_row(sql, [], |row| row.get(0))
 }
 
 /// Writes rows and deletes rows beyond the bounds, in a transaction of the caller.
@@ -188,9 +193,10 @@ fn hours_from(
     found.query_map(params![name.as_str(), natural(start), most], hour)?.collect()
 }
 
-/// Checks that each row of the table can be parsed.
+/// Checks that each row of the table can be parsed. The table may be that of an older program.
 pub(super) fn read_all(connection: &Connection) -> rusqlite::Result<()> {
-    let mut found = connection.prepare("SELECT * FROM history")?;
+    let owner = if has_owner(connection)? { "" } else { ", 'service' AS owner" };
+    let mut found = connection.prepare(&format!("SELECT *{owner} FROM history"))?;
     found.query_map([], hour)?.try_for_each(|row| row.map(drop))
 }
 
@@ -216,4 +222,27 @@ fn hour(row: &Row<'_>) -> rusqlite::Result<Hour> {
     };
     let (start, until_ns, continues) = (number("start")?, number("until")?, row.get("continues")?);
     Ok(Hour { name, owner, start, length, until_ns, continues, sums })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_of_older_program_without_owners_is_intact_and_gets_owners() {
+        let ledger = Connection::open_in_memory().unwrap();
+        let old = HISTORY.replace("    owner TEXT NOT NULL DEFAULT 'service',\n", "");
+        assert_ne!(old, HISTORY);
+        ledger.execute_batch("CREATE TABLE reservation (name TEXT, owner TEXT)").unwrap();
+        ledger.execute_batch("INSERT INTO reservation VALUES ('web', 'uid 0')").unwrap();
+        ledger.execute_batch(&old).unwrap();
+        let row = "INSERT INTO history VALUES (1, 'web', 1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)";
+        ledger.execute_batch(row).unwrap();
+        read_all(&ledger).expect("the row can be parsed");
+        open(&ledger).expect("the column is added");
+        read_all(&ledger).expect("the row can be parsed");
+        let sql = "SELECT owner FROM history";
+        let owner: String = ledger.query_row(sql, [], |row| row.get(0)).unwrap();
+        assert_eq!(owner, "uid 0");
+    }
 }

@@ -50,6 +50,8 @@ pub fn check_interference(
     windows.push(shortest);
     windows.push(last);
     windows.sort_unstable();
+    // Threads with equal parameters end their slices at the same times.
+    windows.dedup();
     for window in windows.into_iter().filter(|window| *window >= shortest) {
         let taken = threads.iter().fold(Span::ZERO, |sum, each| sum + taken_in(*each, window));
         let left = window.left_after(part(window, reserved));
