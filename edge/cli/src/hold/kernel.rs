@@ -8,16 +8,16 @@ use std::path::{Path, PathBuf};
 use rustix::event::{PollFd, PollFlags, poll};
 use slackline_fence::{Fence, KeeperCommand};
 use slackline_linux::cgroup::Hierarchies;
-use slackline_linux::sys::{Tid, monotonic};
+use slackline_linux::sys::{Tid, monotonic, online_cpus};
 use slackline_linux::thread::ThreadRef;
 use slackline_live::Punctual;
 use slackline_live::mechanism::{
-    Bound, Demand, EnforceTarget, KernelEnforcement, KernelMechanism, MechanismError, TrialResult,
-    choose, kernel_mechanism, mechanism,
+    Bound, Choice, Demand, EnforceTarget, KernelEnforcement, KernelMechanism, MechanismError,
+    TrialResult, choose, kernel_mechanism, mechanism,
 };
 use slackline_live::meter::{GroupMeter, Sampler};
-use slackline_live::session::{EnforcedWatch, JoinTarget, SessionError};
-use slackline_units::{Enforcement, Reservation, Span, Time};
+use slackline_live::session::{EnforcedWatch, JoinTarget, NotOwned, OwnedCpus, SessionError};
+use slackline_units::{CpuId, Enforcement, Reservation, Span, Time};
 
 use super::part::Parts;
 use super::show::{HoldOutput, KernelHeading};
@@ -89,9 +89,23 @@ fn demand(args: &HoldArgs, each: Option<Reservation>) -> Option<Demand> {
 fn chosen(args: &HoldArgs, target: &EnforceTarget, demand: Demand) -> Result<Enforcement, Problem> {
     let trial = TrialResult::read_all(Path::new(TrialResult::FILE));
     let chosen = choose(target, demand, args.cpus.is_some(), &trial);
-    let chosen = chosen.map_err(|error| of_mechanism(&error.last))?;
+    let mut chosen = chosen.map_err(|error| of_mechanism(&error.last))?;
+    if let (Enforcement::Deadline, Some(error)) = (chosen.enforcement, other_scheduler()) {
+        let enforcement = Enforcement::Dispatcher;
+        chosen = Choice { enforcement, why: format!("not deadline, because {error}") };
+    }
     terminal::tell(&format!("note:  {} was chosen: {}\n", chosen.enforcement, chosen.why));
     Ok(chosen.enforcement)
+}
+
+/// Returns the error of `deadline` if another Slackline process schedules CPUs. Its admission does
+/// not count deadline threads of this program.
+fn other_scheduler() -> Option<MechanismError> {
+    let cpus: Vec<CpuId> = online_cpus().ok()?.iter().collect();
+    match OwnedCpus::first_taken(&cpus)? {
+        NotOwned::Taken { cpu, by } => Some(MechanismError::OtherScheduler { cpu, by }),
+        _ => None,
+    }
 }
 
 /// Converts the target of `hold` to the form that mechanisms take.
@@ -156,6 +170,10 @@ impl KernelHolding {
         (mechanism, target, demand): (&dyn KernelMechanism, &EnforceTarget, Demand),
         named: &Target,
     ) -> Result<KernelHolding, Problem> {
+        let other = other_scheduler().filter(|_| mechanism.enforcement() == Enforcement::Deadline);
+        if let Some(error) = other {
+            return Err(of_mechanism(&error));
+        }
         let urgent = Punctual::begin().map_err(|source| SessionError::NoRealTime { source });
         let _urgent = urgent.map_err(of_session)?;
         let fence = Fence::start(KeeperCommand::ourselves(["keep"]));

@@ -16,6 +16,10 @@ use crate::service::{self, HostReservations, key};
 /// Policy under which the daemon schedules.
 const POLICY: &str = "edf";
 
+/// Longest period that the daemon does not divide into shorter parts. A recording has the parts, so
+/// an edit of the slice or the period of such a VM is about a part.
+const LONGEST_UNDIVIDED: Span = Span::from_ms(100);
+
 /// Parameters of a vCPU that a reservation has too, under any policy.
 const FIELDS: [&str; 7] = ["slice", "budget", "period", "exact", "extra", "phase", "spread"];
 
@@ -53,6 +57,15 @@ impl PlanSource<'_> {
             if !self.is_reserved(vm) {
                 let why = format!("{vm} has no reservation now");
                 return refused(why, "list reservations with `slackline list`");
+            }
+            if let Edit::Set { field, .. } = edit
+                && ["slice", "budget", "period"].contains(&&**field)
+                && let Some(row) = self.host.and_then(|host| listed(host).find(|it| it.name == vm))
+                && row.period_ns > LONGEST_UNDIVIDED.ns()
+            {
+                let why =
+                    format!("{vm} has a period of {}, which is enforced in parts", row.period.0);
+                return refused(why, "use `slackline change` for this VM");
             }
         }
         Ok(())

@@ -15,11 +15,10 @@ use std::io;
 use rustix::io::Errno;
 use slackline_fence::{Fence, HeldThread};
 use slackline_linux::cgroup::descendants;
-use slackline_linux::owned_cpus::{NotOwned, OwnedCpus};
 use slackline_linux::step::{ActError, Hold};
 use slackline_linux::sys::{Tid, get_affinity, online_cpus};
 use slackline_linux::thread::{ThreadRef, threads_of};
-use slackline_units::{CpuId, CpuSet, Enforcement, Reservation, Span};
+use slackline_units::{CpuSet, Enforcement, Reservation, Span};
 
 use super::bandwidth::DeadlineBandwidth;
 use super::{
@@ -79,10 +78,6 @@ impl KernelMechanism for Deadline {
         self.check(target, demand)?;
         let each = time(demand)?;
         let online = online_cpus().map_err(|source| MechanismError::NoCpus { source })?;
-        let cpus: Vec<CpuId> = online.iter().collect();
-        if let Some(NotOwned::Taken { cpu, by }) = OwnedCpus::first_taken(&cpus) {
-            return Err(MechanismError::OtherScheduler { cpu, by });
-        }
         let mut done = KernelEnforcement::default();
         for thread in target.threads() {
             let held = match fence.hold(thread, Hold::Nothing) {

@@ -30,6 +30,10 @@ impl Session {
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
         let first = row.threads.first().map(ThreadRef::tid);
         there.retain(|&tid| Some(tid) != first);
+        // An audit that was skipped, because the tree is idle, has no threads.
+        if there.is_empty() {
+            return Ok(());
+        }
         there.sort_unstable();
         row.changes.groups.keep(&there);
         let (mut hierarchies, mut reads, mut own) = (None, 0, Vec::new());
