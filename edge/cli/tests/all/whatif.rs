@@ -167,7 +167,10 @@ fn reservations() -> Vec<Reservation> {
     let idle = Reservation { state: State::Waiting, phase, ..reservation("idle") };
     let gang = Reservation { state: State::Held, ..reservation("gang") };
     let web = Reservation { vcpus: 1, exact: false, until, phase, ..reservation("web") };
-    vec![db, gang, idle, web]
+    // The daemon enforces this period in parts, and the recording has the parts.
+    let (period, period_ns) = (Length(Span::from_secs(1)), 1_000_000_000);
+    let slow = Reservation { vcpus: 1, period, period_ns, ..reservation("slow") };
+    vec![db, gang, idle, slow, web]
 }
 
 /// Answers requests in place of the daemon's core process. The flight recorder has a recording.
@@ -196,7 +199,7 @@ fn plan_from_daemon_recording_changes_only_the_edited_parameters() {
         let share = "share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }";
         format!("[[domain]]\nname = \"{name}\"\n{more}{work}\n{share}\n")
     };
-    let vms = [vm("web", ""), vm("db", "vcpus = 2\n"), vm("gone", "")].concat();
+    let vms = [vm("web", ""), vm("db", "vcpus = 2\n"), vm("gone", ""), vm("slow", "")].concat();
     let place = Place::with(&format!(
         "title = \"t\"\nlength = \"4s\"\npolicy = {{ name = \"edf\" }}\nhost.cpus = 2\n{vms}"
     ));
@@ -216,12 +219,14 @@ fn plan_from_daemon_recording_changes_only_the_edited_parameters() {
     for (name, table) in plan.iter_mut().filter(|(name, _)| *name != "_revision") {
         predicted.extend(has_prediction(table).then(|| name.clone()));
     }
-    assert_eq!(predicted, ["db", "web"]);
+    assert_eq!(predicted, ["db", "slow", "web"]);
     let expected = "_revision = 12\n\
          [db]\ncpu = \"0.400000cpu\"\nperiod = \"10ms\"\nexact = true\nenforce = \"dispatcher\"\n\
          until = \"2126-12-01T18:00:00Z\"\nvcpus = 2\n\
          [idle]\nslice = \"2ms\"\nperiod = \"10ms\"\nexact = true\nphase = \"3ms\"\n\
          enforce = \"dispatcher\"\nvcpus = 2\n\
+         [slow]\nslice = \"2ms\"\nperiod = \"1s\"\nexact = true\nenforce = \"dispatcher\"\n\
+         vcpus = 1\n\
          [web]\nslice = \"3ms\"\nperiod = \"10ms\"\nphase = \"3ms\"\nenforce = \"dispatcher\"\n\
          until = \"2126-12-01T18:00:00Z\"\nvcpus = 1\n";
     let expected: toml::Table = expected.parse().expect("TOML");
@@ -229,11 +234,13 @@ fn plan_from_daemon_recording_changes_only_the_edited_parameters() {
     std::fs::remove_file(place.path("plan")).expect("the plan");
     let refused = whatif(&["--set", "gone.slice=1ms"]).refused(2);
     refused.says("cannot write --save: gone has no reservation now");
+    let refused = whatif(&["--set", "slow.slice=1ms"]).refused(2);
+    refused.says("cannot write --save: slow has a period of 1s, which is enforced in parts");
     assert!(!place.path("plan").exists());
     whatif(&["--remove", "db", "--set", "web.exact=true"]).good();
     let plan = String::from_utf8(place.read("plan")).expect("text");
     let plan: toml::Table = plan.parse().expect("TOML");
-    assert_eq!(plan.keys().collect::<Vec<_>>(), ["_revision", "idle", "web"]);
+    assert_eq!(plan.keys().collect::<Vec<_>>(), ["_revision", "idle", "slow", "web"]);
     assert_eq!((&plan["web"]["exact"], &plan["web"]["slice"]), (&true.into(), &"2ms".into()));
 }
 

@@ -359,15 +359,22 @@ fn stays_limited_despite(helper: &str, adversary: &Adversary, open: &mut Open) {
     });
 }
 
-#[test]
-fn process_moved_by_its_users_other_process_stays_limited() {
-    let Some(_alone) = begin() else { return };
+/// Starts a spinning process in the cgroup `a` of a delegated cgroup. Prints why not if that is
+/// impossible.
+fn delegated_spinner() -> Option<(Delegated, Adversary)> {
     let Some(group) = Delegated::make() else {
         println!("skipped: needs cgroups of version 2 that can be written");
-        return;
+        return None;
     };
     let adversary = Adversary::start("spin");
     fs::write(group.0.join("a/cgroup.procs"), adversary.pid().to_string()).unwrap();
+    Some((group, adversary))
+}
+
+#[test]
+fn process_moved_by_its_users_other_process_stays_limited() {
+    let Some(_alone) = begin() else { return };
+    let Some((group, adversary)) = delegated_spinner() else { return };
     let mut open = Open::holding(JoinTarget::Tree(adversary.pid()), true);
     open.go_on(Duration::from_millis(300));
     let file = group.0.join("b/cgroup.procs");
@@ -384,13 +391,8 @@ fn process_moved_by_its_users_other_process_stays_limited() {
 #[test]
 fn delegated_cgroup_thawed_by_its_user_stays_within_limit() {
     let Some(_alone) = begin() else { return };
-    let Some(group) = Delegated::make() else {
-        println!("skipped: needs cgroups of version 2 that can be written");
-        return;
-    };
-    let adversary = Adversary::start("spin");
+    let Some((group, adversary)) = delegated_spinner() else { return };
     let own = group.0.join("a");
-    fs::write(own.join("cgroup.procs"), adversary.pid().to_string()).unwrap();
     let mut open = Open::holding(JoinTarget::Group(TreePlace::existing(&own).unwrap()), true);
     open.go_on(Duration::from_millis(300));
     let helper = format!("write 0 {}", own.join("cgroup.freeze").display());

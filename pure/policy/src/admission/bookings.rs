@@ -447,15 +447,7 @@ mod tests {
         let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
         // Three demands of 45 % of a CPU compete for 95 %.
         let share = ms(45, 100);
-        let asked = AdmissionRequest {
-            at: Time::START,
-            share,
-            on_grid: false,
-            allowed: CpuSet::first_n(1),
-            resting: CpuSet::NONE,
-            lent: &[],
-            demands: &Vec::new,
-        };
+        let asked = request(Time::START, share);
         for (dispatch, fit) in [(0, 2), (2, 1), (1, 2)] {
             let mut booked = book(Span::from_us(dispatch));
             let admitted = (0..3).take_while(|&slot| booked.add(vcpu(slot), &asked).is_ok());
@@ -478,6 +470,19 @@ mod tests {
         );
     }
 
+    /// Returns a request for a share of the first CPU.
+    fn request(at: Time, share: Reservation) -> AdmissionRequest<'static> {
+        AdmissionRequest {
+            at,
+            share,
+            on_grid: false,
+            allowed: CpuSet::first_n(1),
+            resting: CpuSet::NONE,
+            lent: &[],
+            demands: &Vec::new,
+        }
+    }
+
     /// A vCPU has run for its whole slice, 60 of 100 us, and then shrinks to 10 us. Its entitlement
     /// grows by the 60 us in 100 us. Until then its old share stays reserved.
     #[test]
@@ -486,15 +491,7 @@ mod tests {
         let capacity = Some(CpuShare::from_ppm(900_000));
         let mut booked = Bookings::new(&Topology::flat(1), capacity, Packing::Spread);
         let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
-        let asked = |us_now, share| AdmissionRequest {
-            at: Time::START.after(Span::from_us(us_now)),
-            share,
-            on_grid: false,
-            allowed: CpuSet::first_n(1),
-            resting: CpuSet::NONE,
-            lent: &[],
-            demands: &Vec::new,
-        };
+        let asked = |us_now, share| request(Time::START.after(Span::from_us(us_now)), share);
         booked.add(vcpu(0), &asked(0, us(60))).unwrap();
         booked.add(vcpu(1), &asked(0, us(30))).unwrap();
         let (cpu, advance) = (CpuId::new(0), Span::from_us(60));
