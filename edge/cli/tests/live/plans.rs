@@ -113,7 +113,7 @@ fn running_vms_can_exchange_capacity_with_apply_and_undo() {
     assert_eq!(daemon.reserve("web", &web, "4ms").0, 201);
     assert_eq!(daemon.reserve("db", &db, "1ms").0, 201);
     let pid = format!("pid:{}", batch.pid());
-    let body = json!({ "slice": "38ms", "period": "100ms", "exact": true, "for": pid });
+    let body = json!({ "slice": "30ms", "period": "100ms", "exact": true, "for": pid });
     assert_eq!(daemon.ask("PUT", "/v1/reservations/batch", Some(&body)).0, 201);
     let table = |name: &str, slice: &str| {
         format!("[{name}]\nslice = \"{slice}\"\nperiod = \"10ms\"\nexact = true\nvcpus = 1\n")
