@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn guest_gets_other_name_if_another_user_has_its_name() {
+    fn reservation_gets_libvirt_ending_if_another_user_has_guest_name() {
         let wanted = ReservationParameters {
             binding: Some("libvirt:web".into()),
             ..ReservationParameters::default()

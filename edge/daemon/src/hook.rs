@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn other_name_of_any_guest_is_a_valid_name() {
+    fn name_with_libvirt_ending_is_valid_for_any_guest() {
         assert_eq!(other_name("web.1"), "web.1.libvirt");
         let longest = "w".repeat(Name::LONGEST);
         assert!(longest.parse::<Name>().is_ok() && other_name(&longest).parse::<Name>().is_ok());

@@ -629,7 +629,7 @@ mod tests {
 
     /// The owner dies while it has stopped one of two threads whose limits the kernel enforces.
     #[test]
-    fn keeper_resumes_stopped_thread_at_once_although_its_limit_is_kept() {
+    fn keeper_resumes_stopped_thread_at_once_despite_kept_limit() {
         let directory = tempfile::tempdir().unwrap();
         let owner = ourselves().unwrap();
         let hour = Duration::from_hours(1);

@@ -140,7 +140,7 @@ fn trace_with_times_of_centuries_is_refused_at_once() {
 }
 
 #[test]
-fn xenmon_table_of_many_domains_is_refused_for_a_small_trace() {
+fn xenmon_table_of_small_trace_with_many_domains_is_refused() {
     let web = vcpu(0);
     let mut entries: Vec<Entry> =
         (0..1_000).map(|number| named(web, "web.0", &format!("web{number}"))).collect();

@@ -135,7 +135,7 @@ fn plan_saved_by_whatif_has_parameters_at_end_of_recording() {
 }
 
 #[test]
-fn whatif_refuses_to_save_a_plan_without_part_of_the_changes() {
+fn whatif_refuses_to_save_changes_that_no_reservation_can_express() {
     let place = Place::with(&SCENARIO.replace("name = \"db\"", "name = \"db\"\nvcpus = 2"));
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     for (options, says) in [

@@ -40,7 +40,7 @@ fn reservation_is_refused_beside_deadline_thread_of_another_program() {
 
 /// The thread could run on the CPUs of the daemon, whose admission does not count it.
 #[test]
-fn hold_by_sched_deadline_is_refused_while_a_daemon_schedules_cpus() {
+fn hold_by_sched_deadline_is_refused_while_daemon_schedules_cpus() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = start(&live, &[]);

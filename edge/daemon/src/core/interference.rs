@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn share_of_a_slice_is_rounded_up_to_the_next_millionth() {
+    fn share_of_slice_is_rounded_up_to_the_next_millionth() {
         let ppm = |slice, period| {
             let each = Reservation::new(Span::from_ns(slice), Span::from_ns(period));
             rounded_up_ppm(each.expect("a slice is at most its period"))

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn core_may_open_as_many_descriptors_as_its_hard_limit_allows() {
+    fn core_raises_its_descriptor_limit_to_the_hard_limit() {
         let limit = || getrlimit(Resource::Nofile);
         let Some(most) = limit().maximum else { return };
         let low = Rlimit { current: Some(most.min(900)), ..limit() };

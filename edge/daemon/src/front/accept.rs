@@ -598,7 +598,7 @@ mod tests {
         });
     }
     #[test]
-    fn loopback_user_with_half_of_the_slots_replaces_only_own_connections() {
+    fn loopback_user_with_half_the_slots_replaces_only_own_connections() {
         let mut slots = LoopbackSlots::new(4);
         let other = slots.take(Some(2)).unwrap();
         let own: Vec<Patience> = (0..2).map(|_| slots.take(Some(1)).unwrap()).collect();

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn history_of_older_program_without_owners_is_intact_and_gets_owners() {
+    fn history_of_older_program_is_intact_and_gets_owners() {
         let ledger = Connection::open_in_memory().unwrap();
         let old = HISTORY.replace("    owner TEXT NOT NULL DEFAULT 'service',\n", "");
         assert_ne!(old, HISTORY);

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn event_of_the_service_counts_for_the_owner_of_its_reservation() {
+    fn event_of_service_counts_for_the_owner_of_its_reservation() {
         let connection = tables();
         event(&connection, "uid 7", None);
         assert_eq!(open(&connection).unwrap(), 1);

@@ -104,7 +104,7 @@ fn reservations_and_stored_answers_in_the_ledger_survive_a_restart() {
 
 /// `web` is made again in the last commit. `db` keeps its time when it is changed.
 #[test]
-fn time_of_each_reservation_is_known_before_and_after_a_restart() {
+fn reservation_time_is_known_before_and_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, .. } = open(folder.path());
     let before = SystemTime::now();

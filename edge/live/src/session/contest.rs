@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_stop_in_a_cell_is_twice_as_long_as_before() {
+    fn each_stop_in_a_cell_doubles_up_to_sixteen_seconds() {
         let (mut changes, mut now) = (Changes::default(), Time::START + Span::from_secs(120));
         for factor in [1, 2, 4, 8, 16, 16] {
             let length = changes.next_stop(now);

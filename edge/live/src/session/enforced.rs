@@ -501,7 +501,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_round_checks_cgroups_of_few_longest_unchecked_threads() {
+    fn each_round_checks_at_most_16_longest_unchecked_threads() {
         let at = |ms| Time::START.after(Span::from_ms(ms));
         let mut looked = vec![None; 100];
         let mut rounds = 0;

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_go_on_behind_the_last_checked_thread_although_it_ended() {
+    fn checks_continue_after_last_checked_thread_even_if_it_ended() {
         let (mut rotation, second) = (Rotation::default(), Span::from_secs(1));
         let at = |times: u64| Time::START + second * times;
         assert_eq!(rotation.due(at(0), &tids(1..=4)), []);

@@ -174,7 +174,7 @@ fn recorder_distinguishes_ended_thread_from_new_thread_with_same_id() {
 }
 
 #[test]
-fn recorder_reads_thread_names_again_for_as_long_as_threads_run() {
+fn recorder_rereads_thread_names_while_the_threads_run() {
     let cpus = [(CpuId::new(3), CpuId::new(0))];
     let mut assembler = Assembler::new(ORIGIN, cpus, (WakeMark::Waking, Renamed(0)));
     let mut entries: Vec<Entry> = Vec::new();

@@ -173,7 +173,7 @@ fn root_socket_behind_changing_monitor_symlink_receives_no_data() {
 
 /// A set-user-id program of root runs entirely as root, but any user can write its command line.
 #[test]
-fn monitor_named_by_set_user_id_program_of_root_is_not_asked() {
+fn monitor_named_by_setuid_program_of_root_is_not_asked() {
     let python = std::fs::canonicalize("/usr/bin/python3");
     let (true, Ok(python)) = (rustix::process::geteuid().is_root(), python) else {
         return println!("skipped: needs root and python3");

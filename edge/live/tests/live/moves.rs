@@ -372,7 +372,7 @@ fn delegated_spinner() -> Option<(Delegated, Adversary)> {
 }
 
 #[test]
-fn process_moved_by_its_users_other_process_stays_limited() {
+fn process_moved_by_another_process_of_its_user_stays_limited() {
     let Some(_alone) = begin() else { return };
     let Some((group, adversary)) = delegated_spinner() else { return };
     let mut open = Open::holding(JoinTarget::Tree(adversary.pid()), true);

@@ -183,7 +183,7 @@ fn why_command_counts_throttling_by_sched_deadline_as_exhausted_budget() {
 
 /// The daemon schedules CPU 5 of the host, which is CPU 0 of the trace.
 #[test]
-fn why_command_numbers_cpu_of_lost_events_as_host_does() {
+fn why_command_names_lost_event_cpu_by_its_host_number() {
     let (cpu, from, to) = (CpuId::new(0), at(10), at(20));
     let note = Note { name: "cpus".into(), text: "5".into() };
     let lost = Entry::Record(Record::Lost { cpu, from, to, events: 3 });

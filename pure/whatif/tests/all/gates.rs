@@ -107,7 +107,7 @@ fn renumber(entry: &mut Entry, from: VcpuId, to: VcpuId) {
 /// The service runs its own front process under a reservation. A new front process replaces one
 /// that has ended.
 #[test]
-fn front_process_of_service_has_no_results_and_may_join_again() {
+fn front_process_has_no_results_and_can_join_again() {
     let scenario = scenario(THREE);
     let db = scenario.domains[1].vcpus[0];
     let front = VcpuId::new(u32::try_from(db.slot()).expect("three"), DomId::OF_SERVICE, 0);

@@ -123,7 +123,7 @@ fn whatif_simulates_other_programs_and_kernel_threads_of_the_host() {
 }
 
 #[test]
-fn whatif_removes_or_renumbers_programs_of_a_cpu_with_it() {
+fn whatif_removes_or_renumbers_programs_together_with_their_cpu() {
     let recording = Recording { cpus: vec![CpuId::new(3)], ..beside(true) };
     let written = |cpus: &[usize]| {
         let (mut model, _) = gated(&recording);
