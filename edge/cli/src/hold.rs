@@ -95,7 +95,7 @@ fn hold_target(
     let policy = find("edf").expect("the policy is built in");
     let values = Values::defaults(policy.policy_fields).expect("all fields have defaults");
     let keeper = KeeperCommand::ourselves(["keep"]);
-    // A wide tree uses all these CPUs, although the session schedules only the first of them.
+    // A tree on several CPUs uses all of them, although the session schedules only the first.
     let owned = OwnedCpus::take(&cpus).map_err(|error| of_session(error.into()))?;
     let options = Options {
         cpus: target.managed(&cpus),
@@ -127,7 +127,7 @@ fn hold_target(
 }
 
 /// Checks that the session's CPUs have time for their reservations beside the deadline threads of
-/// all programs, which run before every vCPU. All reservations have this period.
+/// all programs, which run before every vCPU. `period` is the period of all these reservations.
 fn check_deadline_threads(session: &Session, cpus: &[CpuId], period: Span) -> Result<(), Problem> {
     let scheduled: BTreeSet<Tid> = session.threads().map(|thread| thread.tid).collect();
     let mut threads = DeadlineThread::all();
@@ -139,7 +139,7 @@ fn check_deadline_threads(session: &Session, cpus: &[CpuId], period: Span) -> Re
         checked.map_err(|found| Problem::NotAdmitted {
             message: format!("not enough capacity on CPU {}: {found}", cpu.index()),
             hint: Some(
-                "reserve less, or find the threads with `ps -eLo pid,tid,class,comm | grep DLN`"
+                "reserve less, or list deadline threads by `ps -eLo pid,tid,class,comm | grep DLN`"
                     .into(),
             ),
         })?;

@@ -117,7 +117,7 @@ fn reserve(args: &Libvirt) -> Result<(), ReservationRefusal> {
     let asked = asked.map(|made| {
         if made.name != metadata.name {
             let (name, made) = (&metadata.name, &made.name);
-            let says = format!("slackline: another user has {name}, so {made} is reserved");
+            let says = format!("slackline: another user has the name {name}: reserved as {made}");
             let _ = writeln!(std::io::stderr(), "{says}");
         }
     });
@@ -170,9 +170,9 @@ impl Reservations for Client {
     }
 }
 
-/// Makes the reservation that a guest's metadata requests. If another user has a reservation of
-/// that name, the reservation gets the name that [`hook::other_name`] returns. Otherwise that user
-/// could keep the guest from starting.
+/// Makes the reservation that a guest's metadata requests. If another user has a reservation with
+/// the requested name, the guest's reservation gets the name that [`hook::other_name`] returns.
+/// Otherwise that user could prevent the guest from starting.
 fn ask(
     client: &mut impl Reservations,
     metadata: &Metadata,
@@ -192,12 +192,12 @@ fn ask(
 /// Result of a request for a reservation with a certain name.
 enum AskedName {
     Done(Box<Reservation>),
-    /// The name belongs to another user, or the guest has a reservation of another name.
+    /// The name belongs to another user, or the guest has a reservation with another name.
     Taken(Box<Problem>),
 }
 
-/// Makes a reservation. If it exists for the same guest and belongs to the user `own`, changes it
-/// to the wanted parameters.
+/// Makes a reservation. If the reservation exists for the same guest and belongs to the user `own`,
+/// changes it to the wanted parameters.
 fn ask_as(
     client: &mut impl Reservations,
     (name, wanted): (&str, &ReservationParameters),
@@ -303,7 +303,7 @@ mod tests {
         let name = |name: &str| Some(name.to_owned());
         let of_tenant = ("web", "uid 5001", "qemu:nothing");
         let mut daemon = FakeDaemon::with(&[of_tenant]);
-        // The guest keeps its reservation at its next start, also when its own name is free.
+        // The guest keeps its reservation at its next start, even if its own name is free by then.
         for _ in 0..2 {
             assert_eq!(asked(&mut daemon), name("web.libvirt"));
         }
@@ -315,7 +315,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(asked(&mut free), name("web"));
         }
-        // A reservation of root for another VM is left as it is.
+        // A reservation of root for another VM does not change.
         let mut of_root = FakeDaemon::with(&[("web", "uid 0", "qemu:other")]);
         assert_eq!(asked(&mut of_root), None);
         assert_eq!(of_root.names(), ["web"]);

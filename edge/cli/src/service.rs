@@ -382,7 +382,7 @@ pub(crate) fn check_mechanisms(cannot: &str, all: &[Reservation]) -> Result<(), 
 /// that changes meanwhile makes the revision outdated.
 ///
 /// # Errors
-/// If the waits of a VM are not recorded.
+/// If the waits of a VM are not recorded, because its reservation is under `deadline`.
 pub(crate) fn recorded_reservations(socket: &Path) -> Result<HostReservations, Problem> {
     let mut client = Client::connect(socket)?;
     let (host, _) = client.host()?;

@@ -93,7 +93,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
 
 fn too_many_points(file: &Path, error: &TooManyPoints) -> Problem {
     let message = format!("cannot show XenMon's metrics of {}: {error}", file.display());
-    Problem::BadOption { message, hint: Some("leave --xenmon out".into()) }
+    Problem::BadOption { message, hint: Some("drop --xenmon".into()) }
 }
 
 /// Writes a trace in Perfetto's format. The inner result is that of writing.

@@ -104,8 +104,8 @@ pub(super) fn run(as_json: bool) -> Result<(), Problem> {
         TrialResult::write_all(&measured, file).map_err(unreadable(TrialResult::FILE))?;
     } else {
         terminal::tell(
-            "note:  the results of an earlier trial stay in force, because it measured more \
-             mechanisms\n",
+            "note:  the results of an earlier trial stay in force, because this trial lacks a \
+             mechanism that the earlier one measured\n",
         );
     }
     if as_json {
@@ -115,11 +115,11 @@ pub(super) fn run(as_json: bool) -> Result<(), Problem> {
     }
 }
 
-/// Takes ownership of all CPUs but the CPU of the trial, on which the session of the dispatcher is
-/// opened later.
+/// Takes ownership of all CPUs except the CPU of the trial. The session of the dispatcher takes
+/// that CPU later.
 ///
 /// # Errors
-/// If another Slackline process schedules a CPU. The trial has a deadline thread, which may run on
+/// If another Slackline process schedules a CPU. The trial has a deadline thread, which can run on
 /// every CPU and before all vCPUs of that process.
 fn claim_cpus(online: CpuSet, cpu: CpuId) -> Result<OwnedCpus, Problem> {
     let others: Vec<CpuId> = online.iter().filter(|one| *one != cpu).collect();
@@ -298,7 +298,7 @@ fn ranked(need: &str, tried: &[Tried]) -> Vec<Enforcement> {
     let there = tried.iter().filter_map(|(_, result)| result.as_ref().ok());
     let mut there: Vec<&TrialResult> = match need {
         "fine" => there.filter(|one| of(one.enforcement).guarantees).collect(),
-        // Only `serve --on-death keep` leaves an enforcement in force, and only `deadline`.
+        // With `serve --on-death keep`, `deadline` stays in force after the death of Slackline.
         "survives" => there.filter(|one| one.enforcement == Enforcement::Deadline).collect(),
         _ => there.collect(),
     };

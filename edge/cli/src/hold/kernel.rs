@@ -98,8 +98,8 @@ fn chosen(args: &HoldArgs, target: &EnforceTarget, demand: Demand) -> Result<Enf
     Ok(chosen.enforcement)
 }
 
-/// Returns the error of `deadline` if another Slackline process schedules CPUs. Its admission does
-/// not count deadline threads of this program.
+/// Returns the error of `deadline` if another Slackline process schedules CPUs, because the
+/// admission of that process does not count deadline threads of this program. `None` otherwise.
 fn other_scheduler() -> Option<MechanismError> {
     let cpus: Vec<CpuId> = online_cpus().ok()?.iter().collect();
     match OwnedCpus::first_taken(&cpus)? {
@@ -347,7 +347,8 @@ fn foreign_limits(target: &EnforceTarget, by: Enforcement, demand: Demand) -> Ve
     around.map_or_else(Vec::new, |around| around.quotas().filter_map(note).collect())
 }
 
-/// Returns the share of a CPU that all parts of a target together ask for, in millionths.
+/// Returns the share that all parts of a target request together, in millionths of a CPU. A weight
+/// has no limit, so it counts as the largest number.
 fn asked_ppm(demand: Demand, parts: usize) -> u64 {
     match demand {
         Demand::Time(each, _) => {
@@ -358,8 +359,8 @@ fn asked_ppm(demand: Demand, parts: usize) -> u64 {
     }
 }
 
-/// Returns a line about a quota of another program that is smaller than the share `asked`, in
-/// millionths of a CPU. `quota` is quota and period in microseconds.
+/// Returns a note if the quota of another program is smaller than the share `asked`, in millionths
+/// of a CPU. `quota` has the CPU time and the period of the quota, in microseconds.
 fn quota_note(asked: u64, group: &Path, quota: &str) -> Option<String> {
     let (quota, period) = quota.split_once(' ')?;
     let ppm = quota.parse::<u64>().ok()? * 1_000_000 / period.parse::<u64>().ok()?.max(1);
@@ -397,7 +398,7 @@ pub(super) fn of_mechanism(error: &MechanismError) -> Problem {
 mod tests {
     use super::*;
 
-    /// A quota of one CPU limits two vCPUs that ask for 60 % each, and no single one.
+    /// A quota of one CPU limits two vCPUs that request 60 % each, but does not limit one of them.
     #[test]
     fn quota_of_another_program_is_compared_with_all_vcpus_together() {
         let each = Reservation::new(Span::from_ms(60), Span::from_ms(100)).expect("valid");

@@ -23,9 +23,9 @@ pub(super) struct Parts {
 pub(super) struct Times {
     /// CPU time that the part received, on all its CPUs.
     pub(super) used: Span,
-    /// Time in which the part was runnable but stopped, because its slice was used up or it has
-    /// escaped its limit too often. Also has time in which another program kept control of the
-    /// part. `None` if the kernel enforces the reservation, because the kernel does not report it.
+    /// Time in which the part was runnable but stopped, because its slice was used up or it had
+    /// escaped its limit too often. Includes time in which another program controlled the part.
+    /// `None` if the kernel enforces the reservation, because the kernel does not report this time.
     pub(super) stopped: Option<Span>,
     /// Time in which the part was runnable but did not run. `None` if the host cannot observe
     /// blocking.
@@ -46,7 +46,7 @@ pub(super) struct Part {
     stopped: Span,
     /// Time at which the part last blocked. `None` if it is runnable.
     asleep: Option<Time>,
-    /// Time at which a pause of the part began that has not ended. `None` if it is not paused.
+    /// Time at which the current pause of the part began. `None` if the part is not paused.
     paused: Option<Time>,
 }
 

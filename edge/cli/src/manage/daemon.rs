@@ -181,7 +181,7 @@ impl ManagedHost {
         let demand = of.demand.iter().map(|&(ns, count)| (Span::from_ns(ns), count));
         Ok(VmRound {
             name: it.name.parse().map_err(|why| bad(format!("the name `{}` {why}", it.name)))?,
-            // A long period is enforced in parts, and the recording has the parts as periods.
+            // The daemon enforces a long period as shorter periods, which the recording has.
             period: Span::from_ns(of.period_ns),
             share: each.map_err(|error| bad(error.to_string()))?.share(),
             floor: goals.floor,

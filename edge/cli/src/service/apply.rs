@@ -192,7 +192,7 @@ fn read(file: &Path) -> Result<PlanFile, Problem> {
             DeValue::Integer(number) => number.as_str().parse().ok(),
             _ => None,
         };
-        let message = format!("`{REVISION}` is not a whole number from 0 on");
+        let message = format!("`{REVISION}` is not a whole number of at least 0");
         number.ok_or_else(|| at(value.span().start, message))
     });
     let revision = revision.transpose()?;

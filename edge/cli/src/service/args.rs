@@ -527,8 +527,8 @@ pub(crate) struct RecordArgs {
 ///
 /// Each nanosecond that a runnable vCPU did not run has one culprit, so the times of all culprits
 /// add up to the waiting time. As a check, `why` also prints CPU ready: the time that the vCPU
-/// spent on run queues by the kernel's count. Without a file, `why` uses the daemon's recording of
-/// the last minute.
+/// spent on run queues by the kernel's count. Without a file and without --incident, `why` uses the
+/// daemon's recording of the last minute.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
     /// Name of the VM, or of one of its vCPUs.
@@ -536,7 +536,7 @@ pub(crate) struct WhyArgs {
     /// Recording of `slackline record` [default: the daemon's last minute].
     #[arg(value_parser = file)]
     pub(crate) file: Option<PathBuf>,
-    /// Incident of the VM, by its number in `slackline incidents`.
+    /// Explain the incident of the VM that has this number in `slackline incidents`.
     #[arg(long, value_name = "NUMBER", conflicts_with = "file")]
     pub(crate) incident: Option<u64>,
     #[command(flatten)]

@@ -1,7 +1,8 @@
 //! Edited reservations as a plan, a file for `slackline apply`.
 //!
 //! For a recording of a daemon, the plan has the daemon's own reservations. Only the parameters
-//! that an edit names come from the model, which does not have all parameters of a reservation.
+//! that an edit names come from the model, because the model does not have all parameters of a
+//! reservation.
 
 use std::fmt::Write as _;
 
@@ -16,11 +17,11 @@ use crate::service::{self, HostReservations, key};
 /// Policy under which the daemon schedules.
 const POLICY: &str = "edf";
 
-/// Longest period that the daemon does not divide into shorter parts. A recording has the parts, so
-/// an edit of the slice or the period of such a VM is about a part.
+/// Longest period that the daemon does not divide into shorter periods. The recording of a VM with
+/// a longer period has the shorter periods, so an edit of its slice or period would change these.
 const LONGEST_UNDIVIDED: Span = Span::from_ms(100);
 
-/// Parameters of a vCPU that a reservation has too, under any policy.
+/// Parameters of vCPUs that reservations have too. The list has the names under all policies.
 const FIELDS: [&str; 7] = ["slice", "budget", "period", "exact", "extra", "phase", "spread"];
 
 /// Data from which a plan is made, except the prediction.
@@ -34,7 +35,8 @@ impl PlanSource<'_> {
     /// Checks that a plan can contain all edits. `model` is the edited model.
     ///
     /// # Errors
-    /// If an edit changes more than reservations. Also if an edited VM has no single reservation.
+    /// If an edit changes more than reservations, or if an edited VM has no single reservation.
+    /// Also if an edit changes the slice or period of a VM whose period the daemon divides.
     pub(super) fn check(&self, model: &Model) -> Result<(), Problem> {
         let refused = |why: String, hint: &str| {
             let message = format!("cannot write --save: {why}");
@@ -43,7 +45,7 @@ impl PlanSource<'_> {
         let all: Vec<PlannedReservation> = model.reservations().flatten().collect();
         for edit in self.edits {
             if let Some(option) = beyond_reservations(edit) {
-                let why = format!("a plan has only reservations, and `{option}` changes none");
+                let why = format!("a plan has only reservations, and `{option}` is no part of one");
                 let hint = "drop --save, or use --set with slice, period, exact, phase or spread";
                 return refused(why, hint);
             }
@@ -71,7 +73,7 @@ impl PlanSource<'_> {
         Ok(())
     }
 
-    /// Returns true if a VM has a reservation that the plan can change, or gets one by the plan.
+    /// Returns true if a VM has a reservation that the plan can change, or if the plan adds the VM.
     fn is_reserved(&self, vm: &str) -> bool {
         let is_added = self.is_added(vm);
         self.host.is_none_or(|host| is_added || listed(host).any(|row| row.name == vm))
@@ -102,7 +104,7 @@ impl PlanSource<'_> {
                 let _ = writeln!(text, "# {}: {}", row.name, table::in_brief(row));
             }
             text += table;
-            // If the parameters changed, the prediction is also about the time before the change.
+            // If the parameters changed, the prediction also covers the time before the change.
             if planned.iter().any(|it| it.name == *name && !it.has_changed) {
                 rows().for_each(|row| text += &predicted(name, row, length));
             }
@@ -155,7 +157,7 @@ impl PlanSource<'_> {
                 "exact" => row.exact = model.exact,
                 "phase" => row.phase = model.phase.map(Length),
                 "spread" => row.by_use = model.is_shared,
-                // The daemon enforces a long period in shorter parts, and the model has the parts.
+                // The daemon enforces a long period as shorter periods, which the model has.
                 _ => {
                     let (slice, period) = (model.reservation.slice(), model.reservation.period());
                     if row.period_ns != period.ns() {
@@ -191,7 +193,7 @@ fn vm_of<'a>(name: &str, vms: &[&'a str]) -> Option<&'a str> {
     whole.or_else(|| vms.iter().find(|vm| is_vcpu_of(name, vm))).copied()
 }
 
-/// Returns the reservations of a host that a list for `apply` may name. A reservation that is held
+/// Returns the reservations of a host that a list for `apply` can name. A reservation that is held
 /// for a gang cannot be changed.
 fn listed(host: &HostReservations) -> impl Iterator<Item = &Reservation> {
     host.all.iter().filter(|row| row.state != State::Held)
@@ -229,8 +231,8 @@ fn predicted(vm: &str, row: &Row, length: Span) -> String {
     text
 }
 
-/// Formats a reservation of the model as a table. Only the dispatcher is simulated, so the table
-/// names it.
+/// Formats a reservation of the model as a table. The table names the dispatcher as the mechanism,
+/// because only the dispatcher is simulated.
 fn one(reserved: &PlannedReservation) -> String {
     let PlannedReservation { name, vcpus, reservation, exact, is_shared, phase, .. } = reserved;
     let key = key(name);

@@ -129,7 +129,7 @@ fn plan_saved_by_whatif_has_parameters_at_end_of_recording() {
     let plan: toml::Table = plan.parse().expect("TOML");
     let slice = |name: &str| plan[name]["slice"].as_str().expect("a slice");
     assert_eq!((slice("web"), slice("db"), slice("batch")), ("2ms", "3ms", "2ms"));
-    // The predicted numbers of `web` are also about the time before the change.
+    // The predicted numbers of `web` would also cover the time before the change.
     let is_predicted = |name: &str| plan[name].get("predicted").is_some();
     assert!(is_predicted("db") && is_predicted("batch") && !is_predicted("web"), "{plan}");
 }
@@ -139,10 +139,10 @@ fn whatif_refuses_to_save_changes_that_no_reservation_can_express() {
     let place = Place::with(&SCENARIO.replace("name = \"db\"", "name = \"db\"\nvcpus = 2"));
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     for (options, says) in [
-        (&["--policy", "credit"][..], "`--policy credit` changes none"),
-        (&["--cpus", "0-1"], "`--cpus` changes none"),
-        (&["--move", "web", "--to-cpu", "0"], "`--move web` changes none"),
-        (&["--set", "web.weight=2"], "`--set web.weight` changes none"),
+        (&["--policy", "credit"][..], "`--policy credit` is no part of one"),
+        (&["--cpus", "0-1"], "`--cpus` is no part of one"),
+        (&["--move", "web", "--to-cpu", "0"], "`--move web` is no part of one"),
+        (&["--set", "web.weight=2"], "`--set web.weight` is no part of one"),
         (&["--set", "db.0.slice=3ms"], "the vCPUs of db do not have one reservation in common"),
     ] {
         let command = [&["whatif", "it.trace", "--save", "plan.toml"], options].concat();
@@ -167,7 +167,7 @@ fn reservations() -> Vec<Reservation> {
     let idle = Reservation { state: State::Waiting, phase, ..reservation("idle") };
     let gang = Reservation { state: State::Held, ..reservation("gang") };
     let web = Reservation { vcpus: 1, exact: false, until, phase, ..reservation("web") };
-    // The daemon enforces this period in parts, and the recording has the parts.
+    // The daemon enforces this period as shorter periods, which the recording has.
     let (period, period_ns) = (Length(Span::from_secs(1)), 1_000_000_000);
     let slow = Reservation { vcpus: 1, period, period_ns, ..reservation("slow") };
     vec![db, gang, idle, slow, web]
@@ -189,8 +189,8 @@ fn records(request: &Request) -> Outcome {
     })
 }
 
-/// The recording has `gone`, which is no reservation any more, and not the end times and phases of
-/// the reservations.
+/// The recording has the VM `gone`, whose reservation has ended. It does not have the end times and
+/// phases of the reservations.
 #[test]
 fn plan_from_daemon_recording_changes_only_the_edited_parameters() {
     let Some(daemon) = Daemon::new(records) else { return };
