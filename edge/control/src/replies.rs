@@ -201,7 +201,7 @@ pub fn money(millionths: u64) -> String {
     format!("{}.{}", millionths / 1_000_000, &part[..kept])
 }
 
-/// Kind of an entry in a list of VMs that stands for VMs that are not listed.
+/// Kind of the entries in a list of VMs that state how many VMs are not listed.
 pub const OMITTED: &str = "omitted";
 
 /// A VM that can have a reservation: a guest, container, unit, cgroup or process.

@@ -585,8 +585,8 @@ fn open_session(
         wall_clock,
     })?;
     if options.is_recorded {
-        // The reservations of the ledger join before the recorder starts. Their parameters and
-        // affinities are recorded as exchanges only.
+        // The reservations of the ledger join before the recorder starts. Only the recorded
+        // exchanges have their parameters and affinities.
         session.keep_exchanges();
     }
     Ok(session)

@@ -471,8 +471,8 @@ fn described(
     let vcpus = threads.iter().filter_map(|thread| vcpu(pid, *thread)).collect();
     let MachineIdentity { kind, name, uuid } = called;
     let owner = process.owner()?;
-    // A program that the process has executed since, such as `sudo`, can have other rights than the
-    // user who wrote the command line.
+    // The process can have executed another program since its command line was read. Such a
+    // program, like `sudo`, can have rights that the author of that line lacks.
     if kind != Kind::Process && !process.has_same_line()? {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }

@@ -116,7 +116,7 @@ pub struct FrontSockets {
     pub metrics: Option<TcpListener>,
     /// Loopback socket for browsers. `None` if no socket serves the web page.
     pub page: Option<PageSite>,
-    /// Finder of the users of loopback connections.
+    /// Look-up of the user who opened a loopback connection.
     pub peers: LoopbackPeers,
 }
 

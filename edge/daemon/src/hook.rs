@@ -159,8 +159,9 @@ fn of_element(
     Ok(Metadata { name: name.to_owned(), wanted, is_required })
 }
 
-/// Returns the name that the reservation of a guest gets if another user has a reservation of the
-/// guest's own name: that name with `.libvirt` at its end. Only administrators may use such names.
+/// Returns the name of a guest's reservation for the case that another user has a reservation with
+/// the guest's name: the guest's name, shortened if needed, with `.libvirt` at its end. Only
+/// administrators may use such names.
 #[must_use]
 pub fn other_name(name: &str) -> String {
     let longest = Name::LONGEST - Name::OF_LIBVIRT.len();

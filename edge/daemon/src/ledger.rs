@@ -246,8 +246,8 @@ impl Ledger {
         self.hand_over(WriterOrder::Commit(commit, wall))
     }
 
-    /// Returns the wall clock time at which a reservation was made. If the log does not have that
-    /// event any more, returns a later time. `None` if the time is unknown.
+    /// Returns the wall clock time at which a reservation was made. If the log no longer has the
+    /// event that made it, returns the time of a later event. `None` if the time is unknown.
     #[must_use]
     pub fn begun(&self, row: &Row) -> Option<SystemTime> {
         self.begun.of(row)
@@ -330,8 +330,8 @@ impl Ledger {
         self.hand_over(WriterOrder::MigrateAccess(ticket))
     }
 
-    /// Reports that a principal is an administrator. Its events and its history are then not
-    /// displaced by those of other principals. Never waits.
+    /// Reports that a principal is an administrator. Its events and history then belong to the half
+    /// of each table that is kept for administrators. Never waits.
     pub fn note_administrator(&mut self, principal: Principal) {
         if self.administrators.insert(principal)
             && let Some(orders) = &self.orders

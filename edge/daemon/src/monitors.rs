@@ -3,8 +3,8 @@
 //! grows with each failure.
 //!
 //! The path of a monitor's socket comes from the VM's user. It can lead to a file system that the
-//! same user serves, and there `connect` can block forever. So a thread of its own asks each
-//! monitor, and that thread is abandoned if it does not end in time.
+//! same user serves, and there `connect` can block forever. So each monitor is asked by a separate
+//! thread, which is abandoned if it does not end in time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -80,8 +80,9 @@ enum UnendedQueries {
     NoThread(io::Error),
 }
 
-/// Calls `work` on a thread of its own, which counts for this user. The thread is abandoned if it
-/// takes longer than `patience`. A user with an abandoned thread gets no other until it ends.
+/// Calls `work` on a separate thread, which counts for this user. The thread is abandoned if it
+/// takes longer than `patience`. A user with an abandoned thread gets no other thread until that
+/// thread ends.
 fn work_within<T: Send + 'static>(
     user: u32,
     patience: Duration,
@@ -98,7 +99,7 @@ fn work_within<T: Send + 'static>(
     let (tell, told) = channel();
     let body = move || {
         let result = work();
-        // The receiver is dropped while the lock is held, so the thread is counted by now.
+        // The receiver is dropped under this lock. So if `send` fails, the thread is counted.
         let mut all = abandoned();
         if tell.send(result).is_err() {
             match all.get_mut(&user) {

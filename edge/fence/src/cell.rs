@@ -47,7 +47,7 @@ impl Fence {
             if left.is_empty() {
                 break;
             }
-            // A process that has ended cannot be moved. The next audit finds any other.
+            // A process that has ended cannot be moved. The next audit finds any other process.
             left.into_iter().for_each(|pid| drop(cell.take_in(pid)));
         }
         Ok(Some(cell))

@@ -59,9 +59,10 @@ impl Fence {
         Ok(())
     }
 
-    /// Makes a new freezer cgroup for a held thread that another program has moved out of its
-    /// freezer cgroup, or has removed. The new cgroup is below the thread's present cgroup, and
-    /// frozen if the old freezer cgroup is. Does nothing if the thread has no freezer cgroup.
+    /// Makes a new freezer cgroup for a held thread, after another program has moved the thread out
+    /// of its freezer cgroup or has removed that cgroup. The new cgroup is below the thread's
+    /// present cgroup, and frozen if the old freezer cgroup is. Does nothing if the thread has no
+    /// freezer cgroup.
     ///
     /// # Errors
     /// If no such cgroup can be made, or the keeper cannot record it.

@@ -84,7 +84,8 @@ pub(super) struct Entry {
     /// `None` if this is the first thread, if it belongs to a process tree, or if an older version
     /// of Slackline wrote the journal.
     pub(super) first: Option<CpuSet>,
-    /// Time that the owner has ordered for [`Entry::kept_for`]. `None` if it has ordered none.
+    /// Time that [`Entry::kept_for`] returns unless the thread is stopped. `None` if the owner has
+    /// ordered no such time.
     pub(super) kept: Option<Duration>,
 }
 
@@ -100,7 +101,7 @@ pub(super) fn trees_first(entries: &mut [Entry]) {
 
 impl Entry {
     /// Returns the time for which the thread is left as it is after the owner has died. `None` if
-    /// the thread is restored at once. A stopped thread is restored at once, also if the kernel
+    /// the thread is restored at once. A stopped thread is restored at once, even if the kernel
     /// would enforce its limit.
     pub(super) fn kept_for(&self) -> Option<Duration> {
         self.kept.filter(|_| self.way == HoldMethod::Nothing)

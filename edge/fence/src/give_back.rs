@@ -175,7 +175,7 @@ fn tree_back(place: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
 }
 
 /// Moves all processes from a cell back to their former cgroup. The threads of a process tree are
-/// restored before, so that no real-time thread runs outside the tree.
+/// restored before the move, so that no real-time thread runs outside the tree.
 fn cell_back(cell: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
     if matches!(entry.way, HoldMethod::Tree(_)) {
         return tree_back(cell, entry);

@@ -461,9 +461,8 @@ impl HeldTree {
 
     /// Returns the state to which a thread of the tree will be restored. `None` if the thread has
     /// ended. A thread that joined the tree later gets the default affinity. If it has a class that
-    /// the fence gives to trees, or a class above all vCPUs, it gets the default class. With the
-    /// default class it keeps its nice value.
-    /// Otherwise it keeps its current class.
+    /// the fence gives to trees, or a class above all vCPUs, it gets the default class with its own
+    /// nice value. Otherwise it keeps its current class.
     fn original(&self, orders: &mut TreeOrders, tid: Tid) -> Result<Option<Original>, ActError> {
         if let Some(&original) = orders.originals.get(&tid) {
             return Ok(Some(original));

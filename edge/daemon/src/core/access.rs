@@ -74,8 +74,9 @@ impl Access {
     }
 
     /// Returns one line for each group member that [`migrate`](Access::migrate) would make a
-    /// tenant, with the rights that the member would lose. If there are more than [`MOST_LINES`],
-    /// the last line has the number of the others. `owners` has the owner of each reservation.
+    /// tenant, with the rights that the member would lose. If there are more than [`MOST_LINES`]
+    /// such members, the last line has the number of the other members. `owners` has the owner of
+    /// each reservation.
     pub(super) fn would_lose(
         &self,
         members: &[(String, Option<u32>)],

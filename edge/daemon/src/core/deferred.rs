@@ -17,10 +17,12 @@ const AGAIN: Span = Span::from_ms(100);
 pub(super) struct DeferredRequests(Vec<(ClientRequest, LookupResult)>);
 
 impl DeferredRequests {
-    /// Keeps a request. Lists come after other requests, since each list may wait again.
+    /// Keeps a request. Lists come after other requests, because a list can wait for capacity
+    /// again.
     ///
     /// # Errors
-    /// If too many requests of the principal wait, or another list of the principal waits.
+    /// If too many requests of the principal wait, or another list of the principal waits. A
+    /// request of an administrator is never refused.
     pub(super) fn keep(
         &mut self,
         asked: ClientRequest,

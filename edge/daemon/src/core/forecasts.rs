@@ -94,8 +94,8 @@ impl Core {
     }
 }
 
-/// Replaces the slices and periods that a question sets by those of the parts in which the daemon
-/// would enforce the reservations. A recording has these parts as periods.
+/// Replaces each slice and period that a question sets by the shorter slice and period with which
+/// the daemon would enforce the reservation. Recordings have the shorter periods.
 fn set_enforced_parts(asked: &mut WhatIf, rows: &[Row]) {
     for set in &mut asked.set {
         let vm = set.name.rsplit_once('.').map(|(vm, _)| vm);

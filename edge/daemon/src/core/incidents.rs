@@ -25,7 +25,7 @@ const MOST: usize = 200;
 const MOST_BYTES: u64 = 256 << 20;
 const LONGEST: Span = Span::from_secs(30 * 24 * 3600);
 
-/// Maximum number of recordings that clients asked for and have not fetched yet. One more recording
+/// Maximum number of recordings in the folder that clients have requested. A further recording
 /// deletes the oldest one.
 const MOST_ASIDE: usize = 4;
 
@@ -37,7 +37,7 @@ const ENDING: &str = ".trace";
 pub(super) struct Incidents {
     folder: PathBuf,
     all: Vec<Incident>,
-    /// Files of recordings that clients asked for, oldest first.
+    /// Files of recordings that clients have requested, oldest first.
     aside: VecDeque<PathBuf>,
 }
 
@@ -122,8 +122,8 @@ impl Incidents {
         Ok(self.all.last().expect("the newest incident is kept"))
     }
 
-    /// Stores a recording that a client asked for and that is not an incident. Returns the path of
-    /// its file. Deletes the oldest such file if there are [`MOST_ASIDE`] already.
+    /// Stores a recording that a client has requested and that is not an incident. Returns the path
+    /// of its file. Deletes the oldest such file if there are [`MOST_ASIDE`] already.
     ///
     /// # Errors
     /// If the file cannot be written. An incomplete file is removed.
@@ -178,8 +178,8 @@ impl Incidents {
     }
 }
 
-/// Creates the folder of incidents, which only root can read, unless it exists. Does not create the
-/// ledger's folder above it, which a person may have moved away for a moment.
+/// Creates the folder of incidents, unless it exists. Only root can read the folder. The ledger's
+/// folder above it is not created: an administrator may have moved it away for a moment.
 fn create(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(_) if folder.is_dir() => Ok(()),
@@ -260,7 +260,8 @@ mod tests {
         assert_eq!(save_large(1_253 + month, MOST_BYTES + 1), 1, "the newest is kept");
     }
 
-    /// The recording is no trace, so an incident that the tenant may see cannot be read.
+    /// The files of the incidents are no traces. So `why` fails in any case: with `NotNow` if the
+    /// tenant may see the incident, and otherwise with `NoSuchPage`.
     #[test]
     fn incident_of_former_owner_is_hidden_from_tenant() {
         let folder = tempfile::tempdir().expect("a folder for the test");
@@ -310,7 +311,7 @@ mod tests {
     fn incident_folder_that_could_not_be_created_is_created_later() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let path = folder.path().join("incidents");
-        // A file in place of the folder prevents it.
+        // A file at the path of the folder prevents its creation.
         fs::write(&path, "x").expect("a file for the test");
         assert!(Incidents::open(&path, 0).is_err());
         let mut incidents = Incidents::empty(&path);

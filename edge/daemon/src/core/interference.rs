@@ -19,7 +19,7 @@ use super::shares::FRONT_PERIOD;
 #[derive(Default)]
 struct DeadlineState {
     threads: Vec<Reservation>,
-    /// Total share of `threads`, which is reserved on each CPU.
+    /// Total share of `threads`, in millionths of a CPU. It is reserved on each CPU.
     share: u32,
     /// Shortest period of the dispatchers' reservations. `None` if there are none.
     shortest: Option<Span>,
@@ -70,7 +70,7 @@ impl Scheduler {
         let found = machine.and_then(|identity| self.found.get(&identity));
         let pid = found.and_then(|found| found.machine.pid());
         let others = self.deadline_threads.iter().filter(|one| !own.contains(&one.tid));
-        // A thread may have left the class since it was read.
+        // A thread can have left the class since the last reading.
         others.filter(|one| Some(one.pid) != pid && one.is_there()).copied().collect()
     }
 
@@ -137,9 +137,9 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Returns the longest slice of at most `room` that deadline threads allow for a new
-    /// reservation of the dispatcher of `cpu`, the number of a CPU in the session. A slice that is
-    /// shorter than `room` is in whole microseconds.
+    /// Returns the longest slice, at most `room`, that a new reservation of a dispatcher can have
+    /// beside all deadline threads. `cpu` is the number of the dispatcher's CPU in the session. A
+    /// slice that is shorter than `room` is in whole microseconds.
     pub(super) fn room_beside(
         &self,
         others: &[DeadlineThread],
@@ -175,7 +175,7 @@ fn longest_slice(refused: Span, fits: impl Fn(Span) -> bool) -> Span {
     Span::from_us(good)
 }
 
-/// Returns slice/period in millionths, rounded up, so that admission never counts more.
+/// Returns slice/period in millionths, rounded up, so that admission never counts a larger share.
 fn rounded_up_ppm(each: Reservation) -> u32 {
     let (slice, period) = (u128::from(each.slice().ns()), u128::from(each.period().ns()));
     u32::try_from((slice * 1_000_000).div_ceil(period)).unwrap_or(u32::MAX)

@@ -25,8 +25,8 @@ pub(super) struct KernelDomain {
     pub(super) shadows: Vec<JoinId>,
     /// Thread in each place. `None` for an empty place.
     pub(super) seated: Vec<Option<SeatedThread>>,
-    /// vCPUs that had their places until a change of the domain failed, and the time at which they
-    /// are seated again. `None` if there are none.
+    /// vCPUs that lost their places when a change of the domain failed, and the time of the next
+    /// attempt to seat them. `None` if no vCPU has lost its place.
     pub(super) lost: Option<(Seats, Time)>,
 }
 

@@ -20,7 +20,7 @@ use slackline_units::{DomId, Reservation, Span, Time};
 use super::kernel::SeatedThread;
 use super::scheduler::{Place, Scheduler, ShrunkDomain};
 
-/// Interval at which threads that the kernel has refused are seated again. The kernel frees the
+/// Interval between attempts to seat threads that the kernel has refused. The kernel frees the
 /// former bandwidth of a thread at the end of the thread's period.
 const SEAT_AGAIN: Span = Span::from_secs(1);
 
@@ -206,8 +206,9 @@ impl Scheduler {
         })
     }
 
-    /// Changes slice and period of a domain that the kernel enforces. Its threads do not leave
-    /// their class, so they lose no CPU time. The number of vCPUs must be the same as before.
+    /// Changes slice and period of a domain whose reservation the kernel enforces. Its threads do
+    /// not leave their class, so they lose no CPU time. The number of vCPUs must be the same as
+    /// before.
     pub(super) fn change_by_kernel(
         &mut self,
         domain: DomId,
@@ -238,9 +239,10 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Moves a domain to another mechanism, or changes the number of vCPUs for which the kernel
-    /// enforces. For that the domain leaves the session and joins again. At most one period's
-    /// budget is lost. If the new parameters are refused, the domain joins with its old parameters.
+    /// Moves a domain to another mechanism, or changes the number of vCPUs of a domain whose
+    /// reservation the kernel enforces. For that the domain leaves the session and joins again. At
+    /// most one period's budget is lost. If the new parameters are refused, the domain joins with
+    /// its old parameters.
     pub(super) fn join_anew(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let ids: Vec<JoinId> = known.places.iter().filter_map(|place| place.id).collect();
@@ -277,7 +279,8 @@ impl Scheduler {
         joined
     }
 
-    /// Notes threads that the kernel has refused, although they had their places until now.
+    /// Notes the threads of a domain that the kernel refuses to seat again, although they had their
+    /// places until now.
     fn remember_lost(&mut self, domain: DomId, seats: Option<Seats>) {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         known.identity = seats.as_ref().map(|seats| seats.identity);
@@ -314,7 +317,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the threads of all vCPUs, also those for which the kernel enforces a reservation.
+    /// Returns the threads of all vCPUs, including those for which the kernel enforces a
+    /// reservation.
     pub(super) fn threads(&self) -> Vec<SessionThread> {
         let of_kernel = self.domains.values().flat_map(|known| {
             let seated = known.kernel.iter().flat_map(|kernel| &kernel.seated);
@@ -341,7 +345,7 @@ impl Scheduler {
         }
         self.next_kernel_look = now + EnforcedWatch::INTERVAL;
         self.seat_lost(now);
-        // Threads that were seated just now are metered from a later time.
+        // Threads that `seat_lost` has just seated are metered from this later time.
         let now = self.session.now();
         let kernels = self.domains.values().filter_map(|known| known.kernel.as_ref());
         let seated = kernels.flat_map(|kernel| kernel.seated.iter().flatten());

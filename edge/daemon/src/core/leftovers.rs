@@ -57,7 +57,7 @@ pub(super) fn free_kept(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
     }
 }
 
-/// Returns the deadline threads of all programs, without those that a killed daemon has kept under
+/// Returns the deadline threads of all programs, except those that a killed daemon has kept under
 /// the kernel's enforcement. The reservations of kept threads are in the ledger, so admission
 /// counts them already.
 pub(super) fn deadline_threads_not_kept(keeper: &KeeperCommand) -> Vec<DeadlineThread> {

@@ -32,7 +32,8 @@ impl OwnVms {
         self.0.contains_key(vm)
     }
 
-    /// Returns the time at which a reservation was made, in nanoseconds since 1970.
+    /// Returns the time at which a reservation was made, in nanoseconds since 1970. `None` if the
+    /// tenant has no reservation with this name.
     pub(super) fn begun(&self, vm: &str) -> Option<u64> {
         self.0.get(vm).copied()
     }

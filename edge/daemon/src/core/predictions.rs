@@ -17,8 +17,8 @@ use slackline_units::{Span, Time};
 /// Size of the file in bytes at which its older half is dropped.
 const MOST_BYTES: usize = 2 << 20;
 
-/// Maximum number of predictions in memory. If the file cannot be written, the oldest ones are
-/// dropped.
+/// Maximum number of predictions in memory. The oldest ones are dropped first. While the file can
+/// be written, [`MOST_BYTES`] keeps the number lower.
 const MOST_KEPT: usize = 20_000;
 
 /// Maximum number of predictions in an answer, the newest ones.
@@ -53,7 +53,7 @@ const MOST_SETTLED: usize = 4;
 pub(super) struct Predictions {
     file: PathBuf,
     bytes: usize,
-    /// True if the last line of the file may be incomplete, because it could not be written.
+    /// True if the last line of the file can be incomplete, because a write has failed.
     has_partial_line: bool,
     all: Vec<PredictionRecord>,
     open: Vec<OpenPrediction>,

@@ -91,7 +91,7 @@ impl Host {
     }
 }
 
-/// Checks that the waits of a VM are recorded. The kernel may run a thread under `SCHED_DEADLINE`
+/// Checks that the waits of a VM are recorded. The kernel can run a thread under `SCHED_DEADLINE`
 /// on a CPU that the daemon does not record.
 fn check_mechanism(name: &str, service: &Service) -> Result<(), Problem> {
     let mut rows = service.listed().map(|(_, listed)| listed.row);

@@ -68,7 +68,7 @@ pub(super) fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
 }
 
 /// Raises the number of descriptors that this process may open to its hard limit. The session holds
-/// two descriptors of each thread in a process tree that it schedules, and a user can start many
+/// two descriptors for each thread of a process tree that it schedules, and a user can start many
 /// threads.
 pub(super) fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);

@@ -41,9 +41,9 @@ pub(super) struct Scheduler {
     /// True if the kernel goes on enforcing its reservations for some time after this process has
     /// ended.
     pub(super) is_kept: bool,
-    /// Deadline threads of all programs, as they were when they were last read.
+    /// Deadline threads of all programs at the last reading.
     pub(super) deadline_threads: Vec<DeadlineThread>,
-    /// Time of the next reading of the threads for which the kernel enforces.
+    /// Time of the next reading of the threads whose reservations the kernel enforces.
     pub(super) next_kernel_look: Time,
 }
 
@@ -78,8 +78,8 @@ pub(super) struct ShrunkDomain {
 }
 
 impl Scheduler {
-    /// Creates a scheduler without domains. If `keeper` says so, the kernel goes on enforcing its
-    /// reservations for some time after this process has ended.
+    /// Creates a scheduler without domains. If `keeper` has a time `keep_for`, the kernel continues
+    /// to enforce reservations for that time after this process was killed.
     pub(super) fn new(session: Session, cpus: Vec<CpuId>, keeper: &KeeperCommand) -> Scheduler {
         let (domains, by_name, found) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Scheduler {

@@ -47,8 +47,8 @@ const ASKERS: usize = 4;
 /// Time after which a discovery pass queries no further monitor of the same user.
 const ASKING_FOR_ONE: Duration = Duration::from_secs(1);
 
-/// Number of discovery passes in which the deadline threads of all programs are read once. Reading
-/// them takes some milliseconds on a host with many processes.
+/// Number of discovery passes for each reading of the deadline threads of all programs. Such a
+/// reading takes some milliseconds on a host with many processes.
 const PASSES_PER_READING: u32 = 5;
 
 /// A task for the scout: the thread that looks for VMs.
@@ -159,12 +159,12 @@ pub(super) struct ReservedVm {
 
 /// A result that the scout reports. The scout is the thread that looks for VMs.
 pub(super) enum ScoutFinding {
-    /// A VM exists that a reservation for this user waits for.
+    /// A VM exists for which a reservation waits. The reservation is for VMs of this user.
     Here(Binding, u32, FoundMachine),
     /// An awaited libvirt domain exists under another name.
     Renamed(Binding, FoundMachine),
-    /// A VM that a reservation for this user waits for cannot be scheduled, for another reason than
-    /// before.
+    /// A reservation for VMs of this user waits for a VM that cannot be scheduled, for another
+    /// reason than before.
     NotFound(Binding, u32, LookError),
     /// Reason why the vCPUs of a VM with a reservation cannot be told apart any more. `None` if
     /// they can be again.

@@ -1,4 +1,4 @@
-//! Answer to a request to list VMs, which is limited in VMs and bytes. Any user can start any
+//! Answer to a request to list VMs, with a limited number of VMs and bytes. Any user can start any
 //! number of processes that look like VMs, and the VMs of other users must still be listed.
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ fn sought_text(request: &Request) -> Option<&str> {
     }
 }
 
-/// A VM that fits a request.
+/// A VM that matches a request.
 struct ListedVm<'a> {
     machine: &'a Machine,
     uses: Option<u32>,
@@ -117,8 +117,9 @@ fn entries(
 /// Returns for each VM whether it is listed. `all` has the owner of each VM, `true` if the VM
 /// belongs to the caller, and the size of its entry.
 ///
-/// VMs of the caller come first. Then each other owner gets one VM after another in turn, the
-/// smallest first. So an owner with many VMs does not displace the VMs of other owners.
+/// VMs of the caller come first. Then the other owners take turns, with one VM for each owner in
+/// each turn. Within a turn, smaller entries come first. So an owner with many VMs does not
+/// displace the VMs of other owners.
 fn listed(all: &[(Option<u32>, bool, usize)]) -> Vec<bool> {
     let mut turns: BTreeMap<Option<u32>, usize> = BTreeMap::new();
     let in_turn = all.iter().enumerate().map(|(index, &(owner, is_own, size))| {
@@ -137,8 +138,8 @@ fn listed(all: &[(Option<u32>, bool, usize)]) -> Vec<bool> {
     listed
 }
 
-/// Returns a number of bytes that the entry of a VM does not exceed. JSON writes a byte of a text
-/// as at most six bytes.
+/// Returns an upper bound for the size of the entry of a VM, in bytes. JSON needs at most six bytes
+/// for a byte of text.
 fn size(machine: &Machine) -> usize {
     let why = machine.why.as_ref().map_or(0, |why| why.len().min(control::convert::LONGEST_WHY));
     let texts = machine.name.len().min(wire::LONGEST_NAME) + why;
@@ -197,7 +198,7 @@ mod tests {
         let why = |index: usize| list[index].why.as_deref().unwrap();
         assert!(why(0).starts_with("150 VMs of uid 149 are not listed"), "{}", why(0));
         assert!(why(MOST_OWNERS).starts_with("1275 VMs of other owners"), "{}", why(MOST_OWNERS));
-        // Each other entry of that size still leaves the answer below the limit of the link.
+        // Entries about omitted VMs leave the answer far below the limit of the link.
         assert!(serde_json::to_vec(&list).unwrap().len() < 100_000);
     }
 }

@@ -16,7 +16,7 @@ pub struct MachineList {
     pub omitted: BTreeMap<u32, u64>,
 }
 
-/// Returns all VMs, containers and services of this host that may be scheduled, sorted by kind and
+/// Returns all VMs, containers and services of this host that can be scheduled, sorted by kind and
 /// name. The search asks no monitor, so a QEMU whose threads have no names is listed without vCPUs.
 /// A VM whose vCPUs cannot be found is listed with the reason.
 ///
@@ -29,8 +29,8 @@ pub fn find_all() -> Result<Vec<Machine>, Absent> {
     Ok(list_all(usize::MAX)?.machines)
 }
 
-/// Returns machines as [`find_all`] does, but of the VMs outside of libvirt only those whose name
-/// or UUID is in `names`. Other processes that look like VMs cost little time.
+/// Returns machines as [`find_all`] does, except VMs outside of libvirt whose name and UUID are not
+/// in `names`. So other processes that look like VMs cost little time.
 ///
 /// # Errors
 /// As for [`find_all`].

@@ -64,8 +64,9 @@ impl Around {
     }
 
     /// Finds a machine for a reservation as [`find`](Around::find) does, and asks its monitor if
-    /// needed, which can take two seconds. Only monitors of `user` are asked, because a monitor
-    /// serves one client at a time. A reservation for root may get VMs of any user.
+    /// needed, which can take two seconds. A monitor serves one client at a time, so only monitors
+    /// of VMs of `user` are asked. If `user` is root, monitors of all users are asked, because a
+    /// reservation for root can get any VM.
     ///
     /// # Errors
     /// As for [`find_for`](super::find_for).

@@ -181,9 +181,10 @@ pub(super) async fn accept_scrapers(
     }
 }
 
-/// Connections to a loopback address. Any process of the host can open any number, so a new
-/// connection replaces the oldest one that has had no session, or else the oldest one that waits
-/// for a request. A user can have half of the slots.
+/// Connections to a loopback address. Any process of the host can open any number. So if all slots
+/// are taken, a new connection replaces the oldest one without a request of a known caller. If
+/// there is none, it replaces the oldest one that waits for a request. A user can have half of the
+/// slots.
 struct LoopbackSlots {
     most: usize,
     /// Connections in the order in which they were accepted, each with its user. The user is `None`
@@ -196,9 +197,9 @@ impl LoopbackSlots {
         LoopbackSlots { most, open: VecDeque::new() }
     }
 
-    /// Returns the time limits of a new connection of a user. `None` if all connections that it
-    /// could replace are being answered. A user who already has half of the slots can replace only
-    /// their own connections.
+    /// Returns the time limits of a new connection of a user. `None` if the user gets no free slot,
+    /// and requests on all connections that it could replace are being answered. A user who already
+    /// has half of the slots can replace only their own connections.
     fn take(&mut self, user: Option<u32>) -> Option<Patience> {
         self.open.retain(|(_, connection)| !connection.has_ended());
         let own = self.open.iter().filter(|(of, _)| of.is_some() && *of == user).count();
@@ -298,8 +299,8 @@ enum Origin {
     Here(Caller),
     /// A client on another host. The caller is identified by its credentials.
     Elsewhere { address: IpAddr, certificate: Option<String>, held: Arc<HeldSlot> },
-    /// A browser on this host. The caller is identified by a session. `user` opened the connection,
-    /// and is `None` if it is not known.
+    /// A browser on this host. The caller is identified by a session. `user` is the user who opened
+    /// the connection, or `None` if that user is not known.
     Page { user: Option<u32> },
 }
 

@@ -33,12 +33,12 @@ const BURST: u32 = 100;
 /// Time after which a principal may send one more request. It allows fifty requests per second.
 const A_REQUEST: Duration = Duration::from_millis(20);
 
-/// Number of requests as which a request to the loopback address for metrics counts. Its answer
-/// takes more work than others, and any user may send it.
+/// Weight of a request to the metrics address: it counts as this number of other requests. Its
+/// answer takes more work than other answers, and any user can send it.
 const WEIGHT_OF_METRICS: u32 = 5;
 
-/// Number of principals from which on principals without connections and recent requests are
-/// forgotten.
+/// Number of known principals above which principals with neither connections nor recent requests
+/// are forgotten.
 const MOST_PRINCIPALS: usize = 1_024;
 
 /// Maximum number of connections that a user may open in a burst after a pause.

@@ -43,7 +43,8 @@ enum Phase {
     Idle,
     /// A part of a request head has been received.
     Head,
-    /// A request of a browser without a session is being answered. A new connection may end it.
+    /// A request of a browser without a session is being answered. A new connection can replace
+    /// this connection.
     Public,
     /// A request is being answered.
     Busy,

@@ -23,8 +23,8 @@ pub(super) fn of(socket: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
 
 /// Finds the users at the other ends of loopback connections, over a netlink socket.
 ///
-/// Without that socket, no user is found. A systemd unit that does not allow `AF_NETLINK`, for
-/// example, prevents it.
+/// Without that socket, no user is found. For example, the socket cannot be opened in a systemd
+/// unit that does not allow `AF_NETLINK`.
 #[derive(Debug)]
 pub struct LoopbackPeers(Option<OwnedFd>);
 

@@ -31,7 +31,7 @@ pub(super) struct Answers {
     sweep: Option<(i64, String, String)>,
 }
 
-/// A row of the table `answer` whose texts were not parsed yet.
+/// A row of the table `answer` with texts that are not parsed yet.
 #[derive(Debug)]
 struct StoredAnswer {
     at: i64,
@@ -56,8 +56,8 @@ impl Answers {
         Answers::load_reading(connection, (keep, now), &mut most)
     }
 
-    /// Reads answers as [`Answers::load`] does, and at most `most` rows. Subtracts the number of
-    /// rows read from `most`.
+    /// Reads answers as [`Answers::load`] does, but at most `most` rows and index entries.
+    /// Subtracts the number that it has read from `most`.
     fn load_reading(
         connection: &Connection,
         (keep, now): (Keep, SystemTime),

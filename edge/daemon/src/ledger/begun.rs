@@ -20,7 +20,7 @@ impl BeginTimes {
     pub(super) fn load(connection: &Connection, rows: &[Row]) -> BeginTimes {
         let mut begun = BTreeMap::new();
         let sql = "SELECT at FROM event WHERE seq >= ?1 ORDER BY seq LIMIT 1";
-        // A damaged log does not keep the ledger from opening.
+        // A ledger with a damaged log can still be opened.
         let Ok(mut query) = connection.prepare(sql) else { return BeginTimes(begun) };
         for row in rows {
             let Ok(since) = i64::try_from(row.since) else { continue };

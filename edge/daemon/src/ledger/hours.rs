@@ -39,7 +39,7 @@ pub(super) fn open(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&format!("BEGIN; {HISTORY_OWNER} COMMIT;"))
 }
 
-/// Returns true if the table has the column of the owner, which older programs did not write.
+/// Returns true if the table has the column `owner`, which older programs did not write.
 fn has_owner(connection: &Connection) -> rusqlite::Result<bool> {
     let sql = "SELECT count(*) FROM pragma_table_info('history') WHERE name = 'owner'";
     connection.query_row(sql, [], |row| row.get(0))
@@ -193,7 +193,8 @@ fn hours_from(
     found.query_map(params![name.as_str(), natural(start), most], hour)?.collect()
 }
 
-/// Checks that each row of the table can be parsed. The table may be that of an older program.
+/// Checks that each row of the table can be parsed. A table of an older program, without owners, is
+/// valid too.
 pub(super) fn read_all(connection: &Connection) -> rusqlite::Result<()> {
     let owner = if has_owner(connection)? { "" } else { ", 'service' AS owner" };
     let mut found = connection.prepare(&format!("SELECT *{owner} FROM history"))?;

@@ -328,8 +328,8 @@ const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?
     phase_ns = ?12, gang = ?13, strict = ?14, by_use = ?15, until = ?16, uuid = ?17, enforce = ?18";
 
 /// Deletes events beyond the bounds of age, number or size, at most `most` of them. Events that are
-/// too old are deleted whatever their principal, and other events as in `shares`. Returns the
-/// number of deleted events.
+/// too old are deleted for all principals alike. The other events are chosen as in the module
+/// `shares`. Returns the number of deleted events.
 pub(super) fn drop_old_events(
     change: &Connection,
     (keep, now): (Keep, SystemTime),

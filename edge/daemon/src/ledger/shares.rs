@@ -5,9 +5,9 @@
 //! for administrators and the service: their rows are deleted only while the rows of all other
 //! principals have at most half of the bytes.
 //!
-//! Triggers of the database count the rows in the table `share`, so each transaction has the right
-//! counts, whatever program writes rows. A commit to a full table reads the counts of all
-//! principals, and finds the oldest rows of a principal by an index.
+//! Triggers of the database keep the counts in the table `share`, so the counts are right after
+//! each transaction, whichever program writes rows. A commit to a full table reads the counts of
+//! all principals, and finds the oldest rows of a principal by an index.
 
 use std::collections::BTreeSet;
 
@@ -34,8 +34,8 @@ impl Part {
         }
     }
 
-    /// Returns the expression for the principal that has a row. An event of the service belongs to
-    /// the owner of its reservation. `row` is a prefix of columns, such as `new.`.
+    /// Returns the SQL expression for the principal to whom a row belongs. An event of the service
+    /// belongs to the owner of its reservation. `row` is a prefix of columns, such as `new.`.
     fn owner(self, row: &str) -> String {
         match self {
             Part::Event => format!(
@@ -47,7 +47,7 @@ impl Part {
         }
     }
 
-    /// Returns the expression for an upper bound of the bytes of a row with its index entries.
+    /// Returns the SQL expression for an upper bound of the bytes of a row with its index entries.
     /// Pages of a table are full, since rows are only appended. Pages of an index may be only a
     /// third full, because SQLite merges pages that are emptier.
     fn bytes(self, row: &str) -> String {
@@ -83,8 +83,8 @@ impl Part {
         )
     }
 
-    /// Counts the rows of all principals again if the known counts miss some rows. Returns the
-    /// number of rows.
+    /// Counts the rows of all principals again if the stored counts do not add up to the number of
+    /// rows. Returns the number of rows.
     fn recount(self, change: &Connection) -> rusqlite::Result<u64> {
         let (table, owner, bytes) = (self.table(), self.owner(""), self.bytes(""));
         let rows = count(change, table)?;

@@ -43,7 +43,7 @@ pub(super) struct Store {
     /// Number of rows in the table `event`.
     events: u64,
     answers: Answers,
-    /// Principals that are administrators, besides root and the service.
+    /// Administrators other than root and the service.
     administrators: BTreeSet<Principal>,
     /// Device and inode of the ledger file and of its log.
     files: (Which, Option<Which>),

@@ -164,8 +164,8 @@ CREATE TABLE IF NOT EXISTS history (
 CREATE INDEX IF NOT EXISTS history_by_name ON history (name, start);
 ";
 
-/// Statements that add the owner to the history of an older program. The owner of a reservation
-/// that has ended is not known.
+/// Statements that add the owner to the history of an older program. Rows of a reservation that has
+/// ended get the owner `service`, because the real owner is not known.
 pub(super) const HISTORY_OWNER: &str = "
 ALTER TABLE history ADD COLUMN owner TEXT NOT NULL DEFAULT 'service';
 UPDATE history SET owner = coalesce(

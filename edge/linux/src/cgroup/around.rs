@@ -43,7 +43,8 @@ impl Surroundings {
         self.groups.iter().any(|membership| membership.group == group)
     }
 
-    /// Sets the thread's cgroup in the hierarchy of `group`, as if the thread were in `group`.
+    /// Notes `group` as the thread's cgroup in the hierarchy of `group`, even if the thread is
+    /// elsewhere.
     pub fn set_group(&mut self, group: &Path) {
         let device = |path: &Path| fs::metadata(path).map(|folder| folder.dev()).ok();
         let Some(of) = device(group) else { return };
@@ -190,8 +191,8 @@ impl Surroundings {
         })
     }
 
-    /// Moves a thread back into its cgroups of version 1 in `before`, if it may have left them by
-    /// itself. Returns true if it was moved back.
+    /// Moves a thread back into its version 1 cgroups in `before`, if it had the permission to
+    /// leave them by itself. Returns true if the thread was moved back.
     #[must_use]
     pub fn return_to(&self, before: &Surroundings, tid: Tid, credentials: &Credentials) -> bool {
         let of_version_1 = self.groups.iter().filter(|now| now.version == Version::V1);
@@ -278,8 +279,8 @@ impl Credentials {
 /// it may not, another program must have made such a move. Returns false for root: moves of root's
 /// processes are always attributed to another program.
 ///
-/// Version 1 checks only the permissions of the new cgroup. Version 2 also checks those of the
-/// nearest cgroup above both.
+/// Version 1 checks only the permissions of the new cgroup. Version 2 also checks the permissions
+/// of the nearest cgroup above both cgroups.
 #[must_use]
 pub fn may_move(credentials: &Credentials, from: &Path, to: &Path) -> bool {
     // Only cgroups of version 1 have this file.

@@ -120,7 +120,7 @@ impl TreePlace {
         });
         freezer?;
         if self.group.parent().is_some_and(is_writable_for_others) {
-            // Without an anchor, an empty cgroup can be removed. That is no reason not to schedule.
+            // If the anchor cannot be made, the tree is scheduled without it.
             let _ = fs::create_dir(self.group.join(ANCHOR));
         }
         Ok(())
@@ -139,7 +139,7 @@ impl TreePlace {
     /// Moves all processes of a cgroup that Slackline made back into their former cgroup.
     ///
     /// # Errors
-    /// If a process cannot be moved into that cgroup, nor into a cgroup above it.
+    /// If a process can be moved neither into that cgroup nor into a cgroup above it.
     pub fn empty(&self) -> Result<(), CgroupError> {
         self.origin.as_ref().map_or(Ok(()), |origin| self.move_back(origin))
     }
@@ -248,7 +248,8 @@ impl TreePlace {
     fn move_back(&self, origin: &Path) -> Result<(), CgroupError> {
         self.list(PROCESSES)?.iter().try_for_each(|pid| {
             let mut moved = move_to(&origin.join(PROCESSES), &pid.to_string());
-            // If the former cgroup was removed, the nearest cgroup that accepts processes is used.
+            // If the former cgroup was removed, the nearest cgroup above it that accepts processes
+            // is used.
             for above in origin.ancestors().skip(1) {
                 if moved.is_ok() || origin.is_dir() {
                     break;
@@ -320,7 +321,7 @@ impl Gathering<'_> {
     }
 }
 
-/// Returns true if users other than root may add cgroups to a cgroup and remove them.
+/// Returns true if users other than root can add cgroups below a cgroup and remove them.
 fn is_writable_for_others(group: &Path) -> bool {
     let data = fs::metadata(group);
     data.is_ok_and(|data| data.uid() != 0 || data.permissions().mode() & 0o022 != 0)

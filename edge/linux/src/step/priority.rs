@@ -207,8 +207,8 @@ impl Priority {
     }
 
     /// Restores the original scheduling of the thread if another program has put the thread under
-    /// `SCHED_DEADLINE`. Does nothing otherwise, or if an order or the original scheduling is of
-    /// that class. The last order still counts as the expected scheduling.
+    /// `SCHED_DEADLINE`. Does nothing otherwise, or if the last order or the original scheduling
+    /// has that class. The last order still counts as the expected scheduling.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses.

@@ -120,8 +120,8 @@ fn is_one_thread(root: &ThreadRef) -> Result<(), MechanismError> {
     }
 }
 
-/// Sets or changes slice and period of a thread. A thread that is in the class already stays in it.
-/// The kernel then counts only the difference of the two bandwidths.
+/// Sets or changes slice and period of a thread under `SCHED_DEADLINE`. A thread that is already in
+/// this class stays in it. The kernel then counts only the difference of the two bandwidths.
 pub(crate) fn reserve(
     held: &HeldThread,
     each: Reservation,

@@ -17,7 +17,7 @@ pub struct DeadlineThread {
     pub tid: Tid,
     /// Runtime and period of the thread.
     pub each: Reservation,
-    /// CPUs on which the thread may run, by the kernel's numbers.
+    /// CPUs that the thread's affinity allows, by the kernel's numbers.
     pub cpus: CpuSet,
 }
 
@@ -58,7 +58,7 @@ impl DeadlineThread {
         DeadlineThread::read(self.pid, self.tid).is_some_and(|now| now.each == self.each)
     }
 
-    /// Returns runtime and period of each of these threads that may run on this CPU.
+    /// Returns runtime and period of each of these threads whose affinity allows this CPU.
     pub fn on(threads: &[DeadlineThread], cpu: CpuId) -> impl Iterator<Item = Reservation> {
         threads.iter().filter(move |thread| thread.cpus.contains(cpu)).map(|thread| thread.each)
     }

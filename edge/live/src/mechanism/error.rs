@@ -130,8 +130,8 @@ pub enum MechanismError {
         /// Requested share of a CPU.
         asked: CpuShare,
     },
-    /// Another Slackline process schedules CPUs on which the deadline thread could run. Its
-    /// admission does not count the thread.
+    /// Another Slackline process schedules CPUs on which the deadline thread could run. The
+    /// admission of that process does not count the thread.
     #[error(
         "cannot enforce CPU time by `deadline`: the thread would run before the vCPUs that another \
          slackline{} schedules on CPU {}",

@@ -6,7 +6,7 @@
 //!   of the CPU began.
 //! - A blocked thread that comes to a CPU without a wake-up was woken at that moment. Some virtual
 //!   hosts do not report wake-ups on an idle CPU.
-//! - A wake-up just before the thread blocks counts as the end of this block if none follows.
+//! - If no other wake-up follows, a wake-up just before a block counts as the end of the block.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,11 +24,11 @@ use crate::watch::{Event, ThreadEventKind};
 /// late wake-up may have come too late to keep the thread on its CPU.
 const WAKE_RACE: Span = Span::from_us(50);
 
-/// Age of a thread's identity (names, user, cgroup) at which the identity is first read again. It
-/// can change after a start: a new process first has the name of its parent.
+/// Age of a thread's identity (names, user, cgroup) at which the identity is first read again. The
+/// identity can change after a start: a new process first has the name of its parent.
 const IDENTITY_AGE: Span = Span::from_secs(1);
 
-/// Number of readings after which the age no longer doubles.
+/// Maximum number of doublings of this age, one for each reading.
 const IDENTITY_DOUBLINGS: u32 = 6;
 
 /// Longest run interval that is recorded in one piece. A longer interval is split.
@@ -572,7 +572,7 @@ impl<I: Identify> Assembler<I> {
             else {
                 continue;
             };
-            // The threads that a tree starts may be many, so only its first threads are read.
+            // A tree can start many threads, so only its first threads are read.
             let first = row.identity.process.filter(|_| self.vcpus.contains_key(&tid));
             let stat = first.zip(Tid::new(tid));
             let stat = stat.and_then(|(process, tid)| self.identify.stat(process, tid));

@@ -1,5 +1,5 @@
-//! Process trees that stop in a cell, because they or other processes of their user have repeatedly
-//! moved or thawed them. A freeze of their own cgroup would not stop them.
+//! Stops of process trees in a cell, after a tree or another process of its user has repeatedly
+//! moved or thawed the tree. A freeze of the tree's own cgroup would not last.
 
 use std::collections::BTreeSet;
 

@@ -31,9 +31,9 @@ const OWN_WITHIN: Span = Span::from_secs(10);
 
 /// Time for which a target is stopped after it has escaped too often.
 pub(super) const STOPPED_FOR: Span = Span::from_secs(1);
-/// Number of times that the length of a stop in a cell is doubled.
+/// Maximum number of doublings of the length of a stop in a cell.
 const LONGEST_STOP: u32 = 4;
-/// Time without a stop in a cell after which the next one is as short as the first.
+/// Time without a stop in a cell after which the next stop is as short as the first.
 const CALM: Span = Span::from_secs(60);
 
 /// Record of changes to a member's threads that the session did not order.
@@ -260,8 +260,8 @@ impl Session {
 #[derive(Debug)]
 pub(super) struct Confinement {
     pub(super) cell: TreePlace,
-    /// Former cgroup of each process of a tree in a cgroup of another program. That cgroup may have
-    /// cgroups below it.
+    /// Former cgroup of each process that was not directly in the cgroup of the tree, such as in a
+    /// cgroup below it. Empty if Slackline made the cgroup of the tree.
     pub(super) former: Vec<(Tid, PathBuf)>,
 }
 

@@ -48,7 +48,8 @@ pub struct EnforcedWatch {
     /// Cgroup that enforces the limit, with the limit as the kernel writes it. `None` under
     /// `SCHED_DEADLINE`.
     limit: Option<(PathBuf, String)>,
-    /// Members of that cgroup at the last look: threads in version 1, processes in version 2.
+    /// Members of the cgroup in `limit` at the last look: threads in version 1, processes in
+    /// version 2.
     members: BTreeSet<Tid>,
     /// True while the processes of the thread's target are stopped in a cell.
     is_confined: bool,
@@ -149,7 +150,7 @@ impl EnforcedWatch {
     }
 
     /// Looks for changes, as [`look`](EnforcedWatch::look) does. Checks the thread's cgroups only
-    /// if it gets the cgroup hierarchies.
+    /// if `around` has the cgroup hierarchies.
     pub(super) fn look_with(
         &mut self,
         fence: &mut Fence,
@@ -214,7 +215,7 @@ impl EnforcedWatch {
             } else {
                 others.get_or_insert(finding)
             };
-            // It is a member again at the next look, even if it has left once more.
+            // It counts as a member, so that the next look notices if it has left once more.
             self.members.insert(tid);
         }
         if own.is_some() {
@@ -227,7 +228,7 @@ impl EnforcedWatch {
         own.map(EnforcedChange::Meddled)
     }
 
-    /// Stops the target in a cell, from which its user cannot move it.
+    /// Stops the target in a cell, from which its user cannot move it. Returns false if that fails.
     fn confine(&mut self, fence: &mut Fence) -> bool {
         let around = Hierarchies::read().ok().and_then(|hierarchies| self.around(&hierarchies));
         let (Some((group, _)), Some(around)) = (&self.limit, around) else { return false };
@@ -463,7 +464,8 @@ impl EnforcedWatch {
 }
 
 /// Returns the indexes of the threads whose cgroups are to be checked now, at most
-/// [`AROUND_AT_ONCE`]. `looked` has the time of the last check of each thread, or `None`.
+/// [`AROUND_AT_ONCE`]. `looked` has the time of the last check of each thread, or `None` before the
+/// first check.
 fn longest_unchecked(looked: impl Iterator<Item = Option<Time>>, now: Time) -> BTreeSet<usize> {
     let is_due = |looked: Time| now.since(looked) >= AROUND_INTERVAL;
     let due = looked.enumerate().filter(|(_, looked)| looked.is_none_or(is_due));
@@ -472,8 +474,8 @@ fn longest_unchecked(looked: impl Iterator<Item = Option<Time>>, now: Time) -> B
     due.into_iter().take(AROUND_AT_ONCE).map(|(index, _)| index).collect()
 }
 
-/// Returns the threads in a cgroup of version 1, in which a single thread can leave its process. Of
-/// a cgroup of version 2, returns the processes.
+/// Returns the members of a cgroup: the threads under version 1, where a single thread can be moved
+/// without its process, and the processes under version 2.
 fn members_of(group: &Path) -> BTreeSet<Tid> {
     let tasks = group.join("tasks");
     ids_in(&if tasks.exists() { tasks } else { group.join("cgroup.procs") })

@@ -91,7 +91,7 @@ impl fmt::Display for ForeignChange {
             }
             ForeignChange::Thawed { tid, group } => {
                 let group = group.display();
-                write!(out, "cgroup {group} of thread {tid} was thawed while Slackline froze it")
+                write!(out, "cgroup {group} of thread {tid} was thawed after Slackline froze it")
             }
             ForeignChange::Limited { tid, group, limit } => {
                 let group = group.display();

@@ -72,7 +72,7 @@ impl Session {
     }
 
     /// Looks for changes to a thread for which the kernel enforces CPU time, and undoes or respects
-    /// them. Checks the thread's cgroups only if it gets the cgroup hierarchies.
+    /// them. Checks the thread's cgroups only if `around` has the cgroup hierarchies.
     pub fn look_at_enforced(
         &mut self,
         watch: &mut EnforcedWatch,

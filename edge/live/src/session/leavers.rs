@@ -72,9 +72,9 @@ impl Session {
         found.map_or(Ok(()), |finding| self.contest_in_part(id, finding, seen))
     }
 
-    /// Moves threads of a member back into the cgroups of version 1 in which its first thread was
-    /// expected, if they may have left these cgroups by themselves. Returns true if a thread was
-    /// moved.
+    /// Moves threads of a member back into their former version 1 cgroups, if they had the
+    /// permission to leave these cgroups by themselves. The cgroups of the first thread count as
+    /// those of threads without known cgroups. Returns true if a thread was moved.
     pub(super) fn return_to_cgroups(
         &self,
         row: &Row,

@@ -21,8 +21,8 @@ pub(super) struct AuditTimes {
 
 impl AuditTimes {
     /// Returns the CPU time that the threads in `left` have used outside the cgroup since the audit
-    /// `before`. It is the part of the threads' CPU time that the cgroup has not counted. CPU time
-    /// in the cgroup of threads that have ended reduces the result.
+    /// `before`. It is the part of the threads' CPU time that the cgroup has not counted. The
+    /// result is too small if threads that have since ended used CPU time in the cgroup.
     fn outside(&self, before: &AuditTimes, left: &[Tid]) -> Span {
         let more = |tid: &Tid| {
             let now = self.threads.get(tid).copied().unwrap_or_default();

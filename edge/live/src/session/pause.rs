@@ -8,8 +8,8 @@ use super::{RequestError, Session};
 
 impl Session {
     /// Pauses a member, which does not run until it is resumed. Its reservation stays admitted. If
-    /// the member is already paused, it stays paused. A contested member is refused if its threads
-    /// are left to another program.
+    /// the member is already paused, it stays paused. A contested member cannot be paused if its
+    /// threads are left to another program.
     ///
     /// # Errors
     /// The reason why the member was not paused.

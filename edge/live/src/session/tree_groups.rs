@@ -17,7 +17,8 @@ const READ_INTERVAL: Span = Span::from_secs(1);
 /// Maximum number of different sets of cgroups that are remembered for a tree.
 const MOST_KNOWN: usize = 64;
 
-/// Order in which the threads of a tree are checked: by id, and from the beginning again.
+/// Order in which the threads of a tree are checked: from the lowest id to the highest, and again
+/// from the lowest.
 #[derive(Debug, Default)]
 pub(super) struct Rotation {
     /// Time up to which checks are done. `None` before the first check.
@@ -54,9 +55,10 @@ impl Rotation {
 #[derive(Debug, Default)]
 pub(super) struct TreeGroups {
     pub(super) rotation: Rotation,
-    /// Cgroups in which threads of the tree are, by the kernel's text about such a thread.
+    /// Cgroups in which threads of the tree are. The key is the text of `/proc/TID/cgroup` of such
+    /// a thread.
     known: BTreeMap<Vec<u8>, KnownGroups>,
-    /// Text of the kernel about each thread at its last check.
+    /// Text of `/proc/TID/cgroup` of each thread at its last check.
     threads: BTreeMap<Tid, Vec<u8>>,
 }
 
@@ -104,7 +106,8 @@ impl TreeGroups {
         self.known.values().map(|known| &known.around)
     }
 
-    /// Forgets threads that are not in `there`, the present threads in order of their ids.
+    /// Forgets threads that are not in `there`, if too many threads are remembered. `there` has the
+    /// present threads in order of their ids.
     pub(super) fn keep(&mut self, there: &[Tid]) {
         if self.threads.len() > 2 * there.len() {
             self.threads.retain(|tid, _| there.binary_search(tid).is_ok());

@@ -50,7 +50,7 @@ pub(super) fn check_peer(stream: &UnixStream, pid: i32, uid: u32) -> Result<(), 
     Err(QmpError::Stranger { pid: its_pid, uid: its_uid })
 }
 
-/// Returns a timer that expires at the end of the timeout of a whole conversation.
+/// Returns a timer that expires at the timeout of a whole conversation with a monitor.
 pub(super) fn set_alarm() -> rustix::io::Result<OwnedFd> {
     let alarm = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
     let seconds = |tv_sec| Timespec { tv_sec, tv_nsec: 0 };

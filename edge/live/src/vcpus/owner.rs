@@ -1,4 +1,5 @@
-//! The user who wrote the command line of a process, with whose rights its monitor is asked.
+//! User who wrote the command line of a process. The monitor of the process is asked with the
+//! rights of this user.
 
 use std::path::PathBuf;
 

@@ -52,7 +52,7 @@ pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
     pub(super) events: Vec<Event>,
     pub(super) losses: Vec<Loss>,
-    /// Threads of all vCPUs. `None` if they are as in the last message.
+    /// Threads of all vCPUs. `None` if they have not changed since the last message.
     pub(super) threads: Option<Vec<SessionThread>>,
     /// Time at which the message was sent to the recorder thread, on the monotonic clock.
     pub(super) at: Time,
