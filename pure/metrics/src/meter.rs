@@ -19,8 +19,8 @@ use crate::{CpuSummary, OverheadTimes, Summary, VcpuSummary};
 /// of its CPUs.
 const LIVE: &str = "live";
 
-/// Number of vCPUs whose slots were reassigned last, and about which records can still arrive. Such
-/// records arrive within milliseconds.
+/// Maximum number of vCPUs that have lost their slots to other vCPUs, and whose late records still
+/// count. Such records arrive within milliseconds.
 const MOST_GONE: usize = 10_000;
 
 /// Sink that adds records up for the summary. Its sums and histograms do not grow with the length

@@ -11,7 +11,7 @@
 //! 1. Events of the CPU were lost: unexplained.
 //! 2. A person paused the VM: paused.
 //! 3. The dispatcher stopped the vCPU at its hard limit: exhausted, until the time at which the
-//!    dispatcher should have resumed the vCPU. The same if `SCHED_DEADLINE` throttled the vCPU.
+//!    dispatcher should have resumed the vCPU. Throttling by `SCHED_DEADLINE` is exhausted too.
 //! 4. Another signal stopped the thread: paused.
 //! 5. A timer was late, and the CPU was idle or ran a vCPU: late timer.
 //! 6. A thread was on the CPU: its VM, process or kernel thread, or the dispatcher.

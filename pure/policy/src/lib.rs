@@ -239,7 +239,8 @@ pub enum AdmitError {
         room: Span,
         /// Time after which the reservation fits, if no reservation changes until then. Shares that
         /// vCPUs gave up are then free, because the vCPUs have accrued the CPU time that they used
-        /// in excess. Zero if the reservation would still not fit, or if the policy does not tell.
+        /// in excess. Zero if the reservation would still not fit, or if the policy does not
+        /// compute this time.
         free_after: Span,
     },
     /// The reservation fits on no CPU as a whole, and it cannot be split into subtasks that meet

@@ -280,8 +280,8 @@ impl Book {
     }
 
     /// Returns a reservation that has this binding, and has the same owner or is for VMs of the
-    /// same user. Reservations of other owners for other users do not count: they must not keep the
-    /// VM of `user` from being reserved. The reservation `beside` is ignored.
+    /// same user. Reservations of other owners for other users do not count: they must not prevent
+    /// a reservation for the VM of `user`. The reservation `beside` is ignored.
     pub(crate) fn bound(
         &self,
         binding: &Binding,

@@ -78,7 +78,7 @@ impl<T: PartialOrd> KeyOrder<T> {
         dropped
     }
 
-    /// Returns the number of the next key to drop after a key of `who` was added. `None` if all
+    /// Returns the next key to drop, by its number, after a key of `who` was added. `None` if all
     /// limits hold.
     fn surplus(&self, who: Principal) -> Option<u64> {
         let is_over =

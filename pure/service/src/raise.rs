@@ -8,7 +8,7 @@ use crate::principal::Principal;
 use crate::row::Row;
 use crate::terms::Terms;
 
-/// Maximum number of raises. Each is a row of the ledger.
+/// Maximum number of recorded raises. Each raise is a row of the ledger.
 pub(crate) const MOST_RAISES: usize = 10_000;
 
 /// Increase of a reservation, or its move to another VM, by a principal that is neither the owner
@@ -33,14 +33,15 @@ impl Raise {
     }
 }
 
-/// Returns true if a change from the terms `before` to `terms` is a raise, when another principal
-/// than the owner or an administrator makes it.
+/// Returns true if a change from the terms `before` to `terms` is a raise, unless the owner or an
+/// administrator makes the change.
 pub(crate) fn is_raise(before: Terms, terms: Terms) -> bool {
     !terms.is_within(before) || terms.outlasts(before)
 }
 
-/// Returns the terms to which a change from `before` to `terms` is compared. `None` if the terms
-/// outlast `before`: the whole reservation then counts, because its owner has not asked for it.
+/// Returns the terms with which a raise from `before` to `terms` is compared. `None` if `terms`
+/// outlast `before`: the whole reservation then counts, because its owner has not requested it
+/// without the end or the hard limit.
 pub(crate) fn raised_from(before: Terms, terms: Terms) -> Option<Terms> {
     (!terms.outlasts(before)).then_some(before)
 }

@@ -55,10 +55,10 @@ pub enum Refusal {
         /// Largest size of a record in bytes.
         most: usize,
     },
-    /// The reservations of other owners that users have raised are too many.
+    /// Users have raised too many reservations of other owners.
     #[error(
-        "cannot change {name} for its owner: users have raised {is} reservations of other owners; \
-         the maximum is {most}"
+        "cannot change {name}, which has another owner: users have raised {is} reservations of \
+         other owners; the maximum is {most}"
     )]
     TooManyRaises {
         /// Reservation in the request.
@@ -331,8 +331,7 @@ impl Refusal {
     fn hint_of_capacity(&self) -> Option<String> {
         match self {
             Refusal::NoRoom { free_after: Some(wait), .. } => Some(format!(
-                "try again in {wait}: a VM that gave up this capacity has used CPU time in excess \
-                 of its reservation"
+                "try again in {wait}: the capacity that another VM has given up is then free"
             )),
             Refusal::NoRoom { asked, largest, .. } if largest.is_zero() => Some(format!(
                 "no slice fits now with a period of {}: release another reservation first",
@@ -457,7 +456,7 @@ fn of_list(name: &Name, why: &Refusal) -> String {
              --for BINDING`"
         )),
         Refusal::NoRoom { free_after: Some(wait), .. } => Some(format!(
-            "apply a list that only frees capacity, and the rest of this list {wait} later"
+            "first apply a list that only frees capacity, and the rest of this list {wait} later"
         )),
         why => why.hint(),
     };

@@ -289,10 +289,10 @@ impl Service {
         budget.allows_beside(caller, rows, (known, terms))
     }
 
-    /// Checks that the caller may be recorded as a principal that raised a reservation.
+    /// Checks that a raise of this reservation by the caller can be recorded.
     ///
     /// # Errors
-    /// If there are too many such records.
+    /// If the maximum number of raises is recorded already.
     fn check_raises(&self, caller: Principal, row: &Row) -> Result<(), Refusal> {
         let (is, most) = (self.raises.number(), MOST_RAISES);
         if is < most || self.raises.has(caller, row) {

@@ -125,7 +125,7 @@ impl Terms {
     /// CPU for less than a second without a break, if a tenth of the CPU is never reserved.
     pub const LONGEST_PART: Span = Span::from_ms(100);
 
-    /// Shortest part of a slice into which a period of at most a second is divided. With shorter
+    /// Shortest part into which a slice is divided to reach [`Terms::LONGEST_PART`]. With shorter
     /// parts, dispatching would take too much of the CPU time.
     pub const LEAST_PART: Span = Span::from_ms(1);
 
@@ -559,7 +559,7 @@ mod tests {
         assert_eq!(enforced(ms(900), ms(1_000)), (ms(90), ms(100)));
         assert_eq!(enforced(ms(1_000), ms(10_000)), (ms(10), ms(100)));
         assert_eq!(enforced(ms(900), ms(1_500)), (ms(60), ms(100)));
-        // The parts of a small slice are not shorter than 1 ms because of this.
+        // A small slice is not divided into parts below 1 ms to reach periods of 100 ms.
         assert_eq!(enforced(ms(2), ms(1_000)), (ms(1), ms(500)));
         let us = Span::from_us;
         assert_eq!(enforced(us(500), ms(1_000)), (us(500), ms(1_000)));

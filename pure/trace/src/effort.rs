@@ -79,7 +79,7 @@ pub struct TooManyPoints {
 impl fmt::Display for TooManyPoints {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let TooManyPoints { needed, most } = self;
-        write!(out, "the trace needs {needed} data points; at most {most} fit its size")
+        write!(out, "the trace needs {needed} data points; the maximum for its size is {most}")
     }
 }
 
@@ -92,7 +92,7 @@ pub struct Effort {
     /// First entry that exceeded the limit. `None` if no entry did.
     refused: Option<Implausible>,
     now: Time,
-    /// Start and end of the part of the run that is processed. `None` if the whole run is.
+    /// Start and end of the part of the run that is processed. `None` for the whole run.
     window: Option<(Time, Time)>,
     cpus: u64,
     /// Number of steps that processing the trace has taken so far, times [`ONE`].

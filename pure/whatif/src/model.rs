@@ -93,10 +93,10 @@ pub struct Model {
     pub(crate) spec: &'static Spec,
     pub(crate) policy: Values,
     pub(crate) cpus: usize,
-    /// Number of each CPU of the model on the host. The index is the number of the CPU in the model
+    /// Number on the host of each CPU of the model. The index is the number of the CPU in the model
     /// and in its scenario.
     pub(crate) host_cpus: Vec<CpuId>,
-    /// Number of each CPU of the recording on the host, which edits do not change.
+    /// Number on the host of each CPU of the recording, which edits do not change.
     pub(crate) recorded_cpus: Vec<CpuId>,
     /// Groups of CPUs that share a core, cache, node or socket. The narrowest level comes first.
     pub(crate) groups: Vec<Vec<CpuSet>>,

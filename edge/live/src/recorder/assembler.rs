@@ -28,7 +28,7 @@ const WAKE_RACE: Span = Span::from_us(50);
 /// identity can change after a start: a new process first has the name of its parent.
 const IDENTITY_AGE: Span = Span::from_secs(1);
 
-/// Maximum number of doublings of this age, one for each reading.
+/// Maximum number of doublings of [`IDENTITY_AGE`], one for each reading.
 const IDENTITY_DOUBLINGS: u32 = 6;
 
 /// Longest run interval that is recorded in one piece. A longer interval is split.

@@ -14,8 +14,9 @@ const STEPS: usize = (64 - BITS as usize + 1) << BITS;
 /// Histograms of the samples of a run, one for each block.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
-    /// Steps that have samples, in each block. A list is not longer than the number of samples, so
-    /// a small trace with many VMs needs little memory and few steps.
+    /// For each block, the steps that have samples, each with the number of its samples. A list is
+    /// not longer than the number of samples, so a small trace with many VMs needs little memory
+    /// and time.
     blocks: Vec<Vec<(usize, u32)>>,
 }
 

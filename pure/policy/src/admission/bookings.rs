@@ -184,7 +184,8 @@ impl Bookings {
     }
 
     /// Returns the time until a refused reservation fits on one CPU, if no reservation changes in
-    /// between. Zero if it would not fit even if no share that a vCPU gave up were held.
+    /// between. Zero if it does not fit even after the release of all shares that vCPUs have given
+    /// up.
     fn free_after(&self, lifted: &DetachedBooking<CpuId>, asked: &AdmissionRequest<'_>) -> Span {
         let fits_at = |end: &Time| {
             let mut then = self.clone();
@@ -483,8 +484,8 @@ mod tests {
         }
     }
 
-    /// A vCPU has run for its whole slice, 60 of 100 us, and then shrinks to 10 us. Its entitlement
-    /// grows by the 60 us in 100 us. Until then its old share stays reserved.
+    /// A vCPU has run for its whole slice, 60 of 100 us, and then shrinks to 10 us. At 100 us its
+    /// entitlement reaches these 60 us. Until then its old share stays reserved.
     #[test]
     fn refusal_states_when_a_held_share_is_free() {
         let us = |slice| Reservation::new(Span::from_us(slice), Span::from_us(100)).unwrap();

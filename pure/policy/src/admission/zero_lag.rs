@@ -279,8 +279,8 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
         self.demand_at(Time::START, (place, asked), books)
     }
 
-    /// Returns the share that [`demand`](DetachedBooking::demand) returns at a later time. Shares
-    /// whose zero-lag time has passed by then do not count.
+    /// Returns the share that [`demand`](DetachedBooking::demand) would return at the later time
+    /// `at`. Shares whose zero-lag time has passed by then do not count.
     pub(crate) fn demand_at<B: ReservationBooks<Place = P>>(
         &self,
         at: Time,

@@ -88,8 +88,8 @@ impl Service {
         Ok(self.record_all(now, (asked, by), steps, done))
     }
 
-    /// Queues steps that were done for the ledger in one commit. Returns the changed rows with
-    /// their new revisions.
+    /// Queues completed steps for the ledger, in one commit. Returns the changed rows with their
+    /// new revisions.
     pub(super) fn record_all<'a>(
         &mut self,
         now: Time,

@@ -16,8 +16,8 @@ use super::reserve::{join, refusal};
 use super::{ChangeOrigin, DoneChange, Service, TRY_AGAIN};
 
 impl Service {
-    /// Handles a VM that may have started: schedules it for the reservations for VMs of `user` that
-    /// wait for it. A reservation for another user can have the same binding and mean another VM.
+    /// Handles a VM of `user` that may have started: schedules it for the reservations that wait
+    /// for it. A reservation for another user can have the same binding and mean another VM.
     pub(super) fn appeared(
         &mut self,
         now: Time,
@@ -45,8 +45,8 @@ impl Service {
         }
     }
 
-    /// Handles a VM that cannot be scheduled for the reservations for VMs of `user` that wait for
-    /// it. The reason why they wait is replaced, because an earlier reason may no longer apply.
+    /// Handles a VM of `user` that cannot be scheduled for the reservations that wait for it. The
+    /// reason why they wait is replaced, because an earlier reason may no longer apply.
     pub(super) fn not_found(
         &mut self,
         now: Time,

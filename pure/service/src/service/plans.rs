@@ -375,7 +375,8 @@ impl Service {
         }
     }
 
-    /// Records that all changes of a plan are made: that of the canary `name`, and `others`.
+    /// Records that all changes of a plan are made: the change of the canary `name`, and other
+    /// changes, whose number is `others`.
     pub(super) fn end_spread(&mut self, now: Time, mut plan: Plan, (name, others): (&Name, usize)) {
         for step in plan.steps.iter_mut().filter(|step| !step.is_done) {
             step.is_done = true;

@@ -4,8 +4,8 @@
 //! ends, the policy keeps the old share reserved until the zero-lag time: the time at which the
 //! reservation has accrued that CPU time. So a list is done in two parts. The first part has all
 //! steps that free capacity. The second part has the other steps. If the second part lacks capacity
-//! that a VM still has to accrue, the first part stays in force, and the second part is tried again
-//! at the zero-lag time.
+//! that becomes free at a zero-lag time, the first part stays in force, and the second part is
+//! tried again at that time.
 //!
 //! While a list waits, no other request changes a reservation, nothing of the list is written to
 //! the ledger, and no capacity is given to others. So the first part can be undone at any time, and
@@ -33,7 +33,7 @@ const LONGEST_WAIT: Span = Span::from_ms(1_200);
 /// Longest wait of a list of another caller, since other requests wait in the meantime.
 const LONGEST_WAIT_OF_USER: Span = Span::from_ms(100);
 
-/// Steps that are done together, and what they are done for.
+/// Steps that are done together, and their purpose.
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) asked: ClientRequest,
@@ -49,7 +49,8 @@ pub(super) enum Purpose {
     Apply(Vec<AppliedChange>),
     /// A request undoes the last plan of the caller. The changes are those of the answer.
     Undo(Vec<AppliedChange>),
-    /// A canary of the plan did as predicted. The name is that of the canary's reservation.
+    /// The canary of a plan behaved as predicted, so the other changes are made. The name is that
+    /// of the canary's reservation.
     Spread(Box<Plan>, Name),
 }
 

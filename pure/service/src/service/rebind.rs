@@ -96,7 +96,7 @@ impl Service {
         self.afford_for_other(asked, before, (known, before.terms))
     }
 
-    /// Checks that no reservation beside `row` has the VM, or the binding that `row` gets.
+    /// Checks that no reservation other than `row` has the VM, or the binding that `row` gets.
     fn check_free_for(
         &self,
         row: &Row,

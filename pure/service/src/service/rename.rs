@@ -26,7 +26,8 @@ impl Service {
         if !are_names {
             return;
         }
-        // Reservations of other users can have the same binding. The domain was never theirs.
+        // Reservations of other users can have the same binding, but they have no UUID of the
+        // domain.
         let waits = |entry: &Entry| {
             let is_from = entry.row.binding == *from && entry.row.by_uuid.is_some();
             entry.is_waiting() && !entry.is_out() && is_from

@@ -134,8 +134,9 @@ impl Service {
         check_vcpus((owner, asked.is_administrator()), others, change)
     }
 
-    /// Checks that no other reservation has the VM, and that none with the owner or the user in
-    /// `new` has the binding.
+    /// Checks that no other reservation has the VM. Also checks that no reservation with the same
+    /// owner, or for the same user, has the binding. `new` has the owner and the user of the new
+    /// reservation.
     pub(super) fn check_free(
         &self,
         binding: &Binding,
@@ -205,7 +206,7 @@ pub(super) fn check_end(
 }
 
 /// Checks that only an administrator makes a reservation whose name ends with [`Name::OF_LIBVIRT`].
-/// The libvirt hook takes such a name for a guest whose own name another user has taken.
+/// The libvirt hook uses such a name for a guest if another user has taken the guest's own name.
 pub(super) fn check_name(asked: &ClientRequest, name: &Name) -> Result<(), Refusal> {
     if name.as_str().ends_with(Name::OF_LIBVIRT) && !asked.is_administrator() {
         return Err(Refusal::KeptName { name: name.clone() });

@@ -176,8 +176,8 @@ impl Service {
     }
 
     /// Resets the raises of all reservations whose changes were reverted, so that a raise counts
-    /// exactly as long as the reservation is in force as raised. `stays` has the names of
-    /// reservations that could not be reverted, whose raises stay too.
+    /// for exactly as long as it is in force. `stays` has the names of reservations that could not
+    /// be reverted, whose raises stay too.
     fn take_raises_back(&mut self, stays: &BTreeSet<Name>) {
         for name in self.writer.unsettled() {
             let Some(row) = self.book.lasting(&name) else { continue };

@@ -399,7 +399,7 @@ fn waiting_reservation_of_one_user_never_blocks_vms_of_others() {
     assert_eq!(active(&run), [true, true, false, false]);
     run.die().expect("no check fails");
     assert_eq!(active(&run), [true, true, false, false]);
-    // An owner still has one reservation for a VM, also while the VM does not run.
+    // An owner can still have only one reservation for a VM, even while the VM does not run.
     run.model.kernel.end("b");
     run.model.kernel.end("db");
     run.tell().expect("no check fails");
