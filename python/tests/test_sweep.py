@@ -50,7 +50,7 @@ share.edf = { slice = "4ms", period = "10ms" }
 
 
 class StandIn:
-    """Client whose single worker is this process, or gives an answer of its own."""
+    """Client with one worker. The worker is this process, or gives the answer `answer`."""
 
     class scheduler:
         address = "inproc://here"

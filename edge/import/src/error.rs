@@ -31,8 +31,8 @@ pub enum ImportError {
         /// Length of the file.
         length: u64,
     },
-    /// The ids of several events are in the same part of the file.
-    #[error("{place}: the ids of the events overlap, which no recorder writes")]
+    /// The lists of ids of several events are in the same part of the file.
+    #[error("{place}: the lists of event ids overlap, and no recorder writes such a file")]
     Overlap {
         /// Position in the file.
         place: Place,

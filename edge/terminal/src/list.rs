@@ -84,7 +84,7 @@ impl<W: Write> Listing<W> {
     /// Counts `count` more run intervals as outside the window. The caller skipped them and did not
     /// pass them to this list.
     pub fn skip(&mut self, count: u64) {
-        // The index of a trace states the number, which can be wrong.
+        // The number comes from the index of a trace, and a damaged index can have any number.
         self.left_out = self.left_out.saturating_add(count);
     }
 

@@ -199,7 +199,8 @@ impl Timeline {
             from = end.after(promise.period() * (window.from().since(end) / promise.period()));
             end = from.after(promise.period());
         }
-        // Changes of the reservation can end many periods early, and each of them stays.
+        // Each change of the reservation ends a period early, so there can be very many short
+        // periods.
         let most = 2 * window.columns();
         while from < window.end() && row.periods.len() < most {
             let slice = periods.worth(from, end);

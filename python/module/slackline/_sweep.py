@@ -38,7 +38,7 @@ UNKNOWN = 0.01
 #: A run: the number of its scenario, its policy and its seed.
 SingleRun = tuple[int, str, int]
 
-#: Runs of each of some scenarios under each of some policies with each of some seeds.
+#: All runs of some scenarios under some policies with some seeds: numbers, policies and seeds.
 Group = tuple[Sequence[int], Sequence[str], Sequence[int]]
 
 
@@ -139,7 +139,7 @@ def run_chunk(folder: str, chunk: dict[str, Any]) -> int:
 
 
 def _text(number: int, scenario: Scenario) -> str:
-    """Return the text of a scenario. Refuse a scenario that is more than its text."""
+    """Return the text of a scenario. Refuse a scenario that needs other files."""
     if scenario.names_files:
         error = SlacklineError(
             f"cannot sweep scenario {number}, `{scenario.title}`: it names files, and a sweep has "

@@ -174,8 +174,8 @@ fn script_of_short_commands_completes_under_hard_limit_of_hold() {
 }
 
 /// Usually the CPU times of the processes differ by less than a factor of two. On two CPUs a
-/// process sometimes gets less (SES-39), so one of three runs must be fair. With a former bug, two
-/// processes received all of the time in each run.
+/// process sometimes gets less (SES-39), so at least one of three runs must be fair. With a former
+/// bug, two processes received all of the time in each run.
 #[test]
 fn busy_processes_under_one_hold_command_receive_similar_cpu_time() {
     let Some(live) = live::begin() else { return };

@@ -38,7 +38,8 @@ fn reservation_is_refused_beside_deadline_thread_of_another_program() {
     live.nothing_is_left();
 }
 
-/// The thread could run on the CPUs of the daemon, whose admission does not count it.
+/// The deadline thread of `hold` could run on the CPUs of the daemon, whose admission does not
+/// count it.
 #[test]
 fn hold_by_sched_deadline_is_refused_while_daemon_schedules_cpus() {
     let Some(live) = live::begin() else { return };
@@ -53,7 +54,7 @@ fn hold_by_sched_deadline_is_refused_while_daemon_schedules_cpus() {
     live.nothing_is_left();
 }
 
-/// The trial has a deadline thread too.
+/// The trial uses a deadline thread, which could delay the vCPUs of the daemon.
 #[test]
 fn mechanism_trial_is_refused_while_a_daemon_schedules_cpus() {
     let Some(live) = live::begin() else { return };
@@ -88,8 +89,8 @@ fn largest_available_slice_beside_deadline_reservation_is_exact() {
 }
 
 /// Together with 90 % of a CPU for another program, the kernel has too little bandwidth for the old
-/// and the new slice at the same time. The test machine may have more CPUs than are needed for
-/// that.
+/// and the new slice at the same time. On a test machine with more than two CPUs the bandwidth can
+/// be enough for both.
 #[test]
 fn slice_change_under_sched_deadline_needs_only_the_new_bandwidth() {
     let Some(live) = live::begin() else { return };

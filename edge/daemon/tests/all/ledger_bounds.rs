@@ -225,7 +225,7 @@ fn user_with_many_events_displaces_no_events_of_other_users() {
     assert_eq!((newest, of(9)), (20, 10));
 }
 
-/// Returns a plan of a principal with about 4 MB.
+/// Returns a plan of about 4 MB, with its principal.
 fn large_plan(user: u32) -> (Principal, Option<Plan>) {
     let (principal, role) = (Principal::User(user), Role::Tenant);
     let web = row("web", 1);

@@ -27,7 +27,7 @@ fn thread_with_removed_freezer_cgroup_keeps_its_hard_limit() {
     }
     let thread = ThreadRef::open(adversary.pid(), adversary.tid).unwrap();
     let mut open = Open::holding(JoinTarget::Thread(thread), true);
-    // By then the session knows the cgroups of the thread.
+    // After this time the session knows the cgroups of the thread.
     open.go_on(Duration::from_secs(4));
     let ours = || -> Vec<PathBuf> {
         let below = fs::read_dir(&group.0).unwrap().map(|entry| entry.unwrap().path());

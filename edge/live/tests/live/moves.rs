@@ -72,7 +72,7 @@ impl Delegated {
         Delegated::make_in(|line| line.contains(" - cgroup2 "))
     }
 
-    /// Makes such cgroups in the hierarchy with this line in the table of mounts.
+    /// Makes the cgroups in the hierarchy for whose line in the table of mounts `is_it` is true.
     fn make_in(is_it: impl Fn(&str) -> bool) -> Option<Delegated> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let line = mounts.lines().find(|line| is_it(line))?;
@@ -335,8 +335,9 @@ fn thread_moved_out_of_its_freezer_soon_after_joining_stays_limited() {
     wait_until("its cgroups to be removed", || common::our_groups(target.pid()).is_empty());
 }
 
-/// Asserts that an adversary, which spins, stays within its limit for 3 s although another process
-/// of its user works against the session. The session schedules the adversary already.
+/// Asserts that an adversary, which spins, stays within its limit for 3 s although `helper`,
+/// another process of its user, works against the session. The session schedules the adversary
+/// already.
 #[track_caller]
 fn stays_limited_despite(helper: &str, adversary: &Adversary, open: &mut Open) {
     let helper = Adversary::start(helper);
