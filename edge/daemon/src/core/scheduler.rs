@@ -21,7 +21,7 @@ use slackline_linux::with_causes;
 use super::RESERVE;
 use super::kernel::{self, KernelDomain};
 use super::leftovers::deadline_threads_not_kept;
-use super::shares::{empty_place, share};
+use super::shares::{empty_place, needs_no_more, share};
 use crate::find::FoundMachine;
 
 /// All reservations of the service, as domains of a live session.
@@ -343,7 +343,7 @@ impl Scheduler {
             let _ = self.change_each(domain, kept, (terms, &before));
             return Err(error);
         }
-        let is_less = terms.is_within(before);
+        let is_less = needs_no_more(*terms, before);
         let fits = if is_less { Ok(()) } else { self.check_interference(domain, identity) };
         if let Err(error) = fits {
             self.drop_places(domain, places);
