@@ -225,6 +225,22 @@ fn user_with_many_events_displaces_no_events_of_other_users() {
     assert_eq!((newest, of(9)), (20, 10));
 }
 
+/// Of 105 events three are too old, and two others exceed the number of rows.
+#[test]
+fn old_events_do_not_keep_excess_events_from_being_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open_keeping(folder.path(), Keep { rows: 100, ..Keep::USUAL }).ledger;
+    let next = events_of(&mut ledger, 8, 100, 1);
+    let raw = Connection::open(folder.path().join("ledger.db")).unwrap();
+    raw.execute("UPDATE event SET at = 0 WHERE seq <= 3", []).unwrap();
+    drop(raw);
+    let events = (next..next + 5).map(|seq| event(seq, EventKind::Asked(Verb::Reserve)));
+    let commit = Commit { events: events.collect(), ..Commit::empty(next + 4) };
+    put(&mut ledger, commit).unwrap();
+    assert_eq!(count(folder.path(), "event", "1"), 100);
+    assert_eq!(count(folder.path(), "event", "seq <= 5"), 0);
+}
+
 /// Returns a plan of a principal with about 4 MB.
 fn large_plan(user: u32) -> (Principal, Option<Plan>) {
     let (principal, role) = (Principal::User(user), Role::Tenant);
