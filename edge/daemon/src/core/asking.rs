@@ -14,40 +14,50 @@ impl Core {
         if asked.role == Some(Role::Administrator) {
             self.host.ledger.note_administrator(asked.principal);
         }
-        // The request is moved below, and `sought` borrows from it.
-        let (request, now) = (asked.request.clone(), self.host.now());
-        let (meant, may_ask) =
-            (self.service.sought_user(&asked), self.service.users_to_ask(&asked));
-        if self.service.sought(&request).is_none() {
+        let now = self.host.now();
+        if self.service.sought(&asked.request).is_none() {
             if !self.service.must_wait(&asked) {
-                return self.do_asked(request.verb(), Input::Asked(asked));
+                return self.do_asked(asked.request.verb(), Input::Asked(asked));
             }
             return match self.service.count(now, &asked) {
-                Ok(()) => self.defer(asked, LookupResult::default()),
+                Ok(()) => self.defer(asked, None),
                 Err(refusal) => World::reply(&mut self.host, asked.ticket, &Err(refusal)),
             };
         }
         if let Err(refusal) = self.service.count(now, &asked) {
             return World::reply(&mut self.host, asked.ticket, &Err(refusal));
         }
+        self.begin_lookup(asked);
+    }
+
+    /// Starts the look-up of the VM that a request needs.
+    fn begin_lookup(&mut self, asked: ClientRequest) {
+        // The request is moved below, and `sought` borrows from it.
+        let request = asked.request.clone();
+        let (meant, may_ask) =
+            (self.service.sought_user(&asked), self.service.users_to_ask(&asked));
         if let Some(sought) = self.service.sought(&request) {
             self.host.seek(asked, sought, VmUsers { meant, may_ask });
         }
     }
 
     /// Keeps a request until no list waits for capacity.
-    fn defer(&mut self, asked: ClientRequest, looked: LookupResult) {
+    fn defer(&mut self, asked: ClientRequest, looked: Option<LookupResult>) {
         if let Err((ticket, refusal)) = self.deferred.keep(asked, looked) {
             World::reply(&mut self.host, ticket, &Err(refusal));
         }
     }
 
-    /// Executes the requests that waited while a list waited for capacity.
+    /// Executes the requests that waited while a list waited for capacity. If the list has released
+    /// the reservation of a request, the request may need a look-up now.
     pub(super) fn hear_deferred(&mut self) {
         while !self.service.has_postponed_list()
             && let Some((asked, looked)) = self.deferred.take()
         {
-            self.do_sought(asked, looked);
+            match looked {
+                None if self.service.sought(&asked.request).is_some() => self.begin_lookup(asked),
+                looked => self.do_sought(asked, looked.unwrap_or_default()),
+            }
         }
     }
 
@@ -78,7 +88,7 @@ impl Core {
                     let threads = std::mem::take(&mut looked.deadline_threads);
                     self.host.scheduler.deadline_threads = threads;
                     if self.service.must_wait(&asked) {
-                        self.defer(asked, looked);
+                        self.defer(asked, Some(looked));
                     } else {
                         self.do_sought(asked, looked);
                     }

@@ -12,9 +12,9 @@ const MOST_OF_ONE: usize = 16;
 const AGAIN: Span = Span::from_ms(100);
 
 /// Requests that can change reservations, in the order in which they are executed. Each has the
-/// result of its look-up.
+/// result of its look-up, or `None` if it needed no look-up when it arrived.
 #[derive(Default)]
-pub(super) struct DeferredRequests(Vec<(ClientRequest, LookupResult)>);
+pub(super) struct DeferredRequests(Vec<(ClientRequest, Option<LookupResult>)>);
 
 impl DeferredRequests {
     /// Keeps a request. Lists come after other requests, since each list may wait again.
@@ -24,7 +24,7 @@ impl DeferredRequests {
     pub(super) fn keep(
         &mut self,
         asked: ClientRequest,
-        looked: LookupResult,
+        looked: Option<LookupResult>,
     ) -> Result<(), (Ticket, Refusal)> {
         let own = self.0.iter().filter(|(other, _)| other.principal == asked.principal);
         let is_second = asked.request.is_list() && own.clone().any(|(it, _)| it.request.is_list());
@@ -39,7 +39,7 @@ impl DeferredRequests {
     }
 
     /// Removes the next request, and returns it with the result of its look-up.
-    pub(super) fn take(&mut self) -> Option<(ClientRequest, LookupResult)> {
+    pub(super) fn take(&mut self) -> Option<(ClientRequest, Option<LookupResult>)> {
         (!self.0.is_empty()).then(|| self.0.remove(0))
     }
 
@@ -68,7 +68,7 @@ mod tests {
     fn deferred_lists_follow_other_requests_and_are_one_per_principal() {
         let mut deferred = DeferredRequests::default();
         let mut keep = |ticket, user, request| {
-            let kept = deferred.keep(asked(ticket, user, request), LookupResult::default());
+            let kept = deferred.keep(asked(ticket, user, request), None);
             kept.map_err(|(ticket, _)| ticket.0)
         };
         assert_eq!(keep(1, 1, list()), Ok(()));
