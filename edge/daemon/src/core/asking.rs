@@ -1,9 +1,10 @@
 //! Handling of requests that need a VM to be looked up before they can be executed, and of the
 //! results of discovery passes.
 
-use slackline_service::{ClientRequest, Input, Role, Verb, World};
+use slackline_service::{ClientRequest, Input, Refusal, Role, Verb, World};
 
 use super::Core;
+use super::deferred::AGAIN;
 use super::lookups::EndedLookup;
 use super::scout::{LookupResult, ScoutFinding, VmUsers};
 
@@ -58,6 +59,19 @@ impl Core {
                 None if self.service.sought(&asked.request).is_some() => self.begin_lookup(asked),
                 looked => self.do_sought(asked, looked.unwrap_or_default()),
             }
+        }
+    }
+
+    /// Refuses the requests for which `is_meant` returns true, and which wait for a look-up or for
+    /// a list. Called if the access of their callers has changed, since a request is executed with
+    /// the rights that its caller had when it arrived.
+    pub(super) fn refuse_waiting(&mut self, is_meant: impl Fn(&ClientRequest) -> bool) {
+        let mut tickets = self.deferred.drop_if(&is_meant);
+        tickets.extend(self.host.lookups.drop_if(&is_meant));
+        for ticket in tickets {
+            let why = "the access of the caller was changed".to_owned();
+            let refusal = Refusal::NotNow { why, again: AGAIN };
+            World::reply(&mut self.host, ticket, &Err(refusal));
         }
     }
 

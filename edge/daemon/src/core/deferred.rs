@@ -9,7 +9,7 @@ use super::scout::LookupResult;
 const MOST_OF_ONE: usize = 16;
 
 /// Time after which a refused caller can try again.
-const AGAIN: Span = Span::from_ms(100);
+pub(super) const AGAIN: Span = Span::from_ms(100);
 
 /// Requests that can change reservations, in the order in which they are executed. Each has the
 /// result of its look-up, or `None` if it needed no look-up when it arrived.
@@ -46,6 +46,12 @@ impl DeferredRequests {
     /// Drops a request whose caller has disconnected.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.0.retain(|(asked, _)| asked.ticket != ticket);
+    }
+
+    /// Drops the requests for which `is_meant` returns true. Returns their tickets.
+    pub(super) fn drop_if(&mut self, is_meant: impl Fn(&ClientRequest) -> bool) -> Vec<Ticket> {
+        let dropped = self.0.extract_if(.., |(asked, _)| is_meant(asked));
+        dropped.map(|(asked, _)| asked.ticket).collect()
     }
 }
 
@@ -84,5 +90,17 @@ mod tests {
             std::iter::from_fn(|| deferred.take()).map(|(asked, _)| asked.ticket.0).collect();
         assert_eq!((order[0], &order[1..15]), (4, &(6..20).collect::<Vec<_>>()[..]));
         assert_eq!(order[15..], [1, 3]);
+    }
+
+    #[test]
+    fn deferred_requests_of_caller_with_changed_access_are_dropped() {
+        let mut deferred = DeferredRequests::default();
+        for (ticket, user) in [(1, 1), (2, 2), (3, 1)] {
+            assert!(deferred.keep(asked(ticket, user, Request::Undo), None).is_ok());
+        }
+        let is_meant = |asked: &ClientRequest| asked.principal == Principal::User(1);
+        assert_eq!(deferred.drop_if(is_meant), [Ticket(1), Ticket(3)]);
+        assert_eq!(deferred.take().map(|(asked, _)| asked.ticket), Some(Ticket(2)));
+        assert!(deferred.take().is_none());
     }
 }
