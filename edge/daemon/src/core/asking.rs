@@ -53,11 +53,12 @@ impl Core {
     /// the reservation of a request, the request may need a look-up now.
     pub(super) fn hear_deferred(&mut self) {
         while !self.service.has_postponed_list()
-            && let Some((asked, looked)) = self.deferred.take()
+            && let Some((asked, looked)) =
+                self.deferred.take(|request| self.service.sought(request).is_some())
         {
             match looked {
-                None if self.service.sought(&asked.request).is_some() => self.begin_lookup(asked),
-                looked => self.do_sought(asked, looked.unwrap_or_default()),
+                Some(looked) => self.do_sought(asked, looked),
+                None => self.begin_lookup(asked),
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Requests that wait while a list of reservations waits for capacity.
 
-use slackline_service::{ClientRequest, Refusal, Role, Ticket};
+use slackline_service::{ClientRequest, Refusal, Request, Role, Ticket};
 use slackline_units::Span;
 
 use super::scout::LookupResult;
@@ -38,9 +38,19 @@ impl DeferredRequests {
         Ok(())
     }
 
-    /// Removes the next request, and returns it with the result of its look-up.
-    pub(super) fn take(&mut self) -> Option<(ClientRequest, Option<LookupResult>)> {
-        (!self.0.is_empty()).then(|| self.0.remove(0))
+    /// Removes the next request, and returns it with the result of its look-up. Returns `None` as
+    /// the result if the request must be looked up first. This is so if `needs_lookup` is true for
+    /// the request now, and it needed no look-up when it arrived.
+    pub(super) fn take(
+        &mut self,
+        needs_lookup: impl Fn(&Request) -> bool,
+    ) -> Option<(ClientRequest, Option<LookupResult>)> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let (asked, looked) = self.0.remove(0);
+        let is_ready = looked.is_some() || !needs_lookup(&asked.request);
+        Some((asked, is_ready.then(|| looked.unwrap_or_default())))
     }
 
     /// Drops a request whose caller has disconnected.
@@ -57,7 +67,7 @@ impl DeferredRequests {
 
 #[cfg(test)]
 mod tests {
-    use slackline_service::{Principal, Request};
+    use slackline_service::Principal;
 
     use super::*;
 
@@ -86,10 +96,24 @@ mod tests {
         }
         assert_eq!(keep(20, 1, Request::Undo), Err(20));
         deferred.cancel(Ticket(5));
-        let order: Vec<u64> =
-            std::iter::from_fn(|| deferred.take()).map(|(asked, _)| asked.ticket.0).collect();
+        let taken = std::iter::from_fn(|| deferred.take(|_| false));
+        let order: Vec<u64> = taken.map(|(asked, _)| asked.ticket.0).collect();
         assert_eq!((order[0], &order[1..15]), (4, &(6..20).collect::<Vec<_>>()[..]));
         assert_eq!(order[15..], [1, 3]);
+    }
+
+    /// A list can release the reservation of a request. The VM must then be looked up.
+    #[test]
+    fn deferred_request_is_looked_up_if_that_becomes_necessary() {
+        for (looked, needs_lookup, is_ready) in
+            [(false, false, true), (false, true, false), (true, true, true)]
+        {
+            let mut deferred = DeferredRequests::default();
+            let looked = looked.then(LookupResult::default);
+            assert!(deferred.keep(asked(1, 1, Request::Undo), looked).is_ok());
+            let (_, looked) = deferred.take(|_| needs_lookup).expect("one request waits");
+            assert_eq!(looked.is_some(), is_ready);
+        }
     }
 
     #[test]
@@ -100,7 +124,8 @@ mod tests {
         }
         let is_meant = |asked: &ClientRequest| asked.principal == Principal::User(1);
         assert_eq!(deferred.drop_if(is_meant), [Ticket(1), Ticket(3)]);
-        assert_eq!(deferred.take().map(|(asked, _)| asked.ticket), Some(Ticket(2)));
-        assert!(deferred.take().is_none());
+        let next = deferred.take(|_| false);
+        assert_eq!(next.map(|(asked, _)| asked.ticket), Some(Ticket(2)));
+        assert!(deferred.take(|_| false).is_none());
     }
 }
