@@ -318,6 +318,11 @@ impl Ledger {
         ticket: u64,
         change: AccessChange,
     ) -> Result<(), NotHandedOver> {
+        let (AccessChange::Add(AccessGrant { principal, .. }) | AccessChange::Revoke(principal)) =
+            &change;
+        // The writer forgets that the principal is an administrator. An administrator by group is
+        // reported again with the next request.
+        self.administrators.remove(principal);
         self.hand_over(WriterOrder::Access(ticket, change))
     }
 

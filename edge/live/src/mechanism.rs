@@ -30,7 +30,7 @@ pub use bandwidth::{DeadlineBandwidth, fair_server_share};
 pub use choice::{Choice, ChoiceError, TrialResult, better, choose};
 pub use deadline_threads::DeadlineThread;
 pub use error::MechanismError;
-pub use interference::{Interference, check_interference};
+pub use interference::{Interference, InterferenceCurve, check_interference};
 pub use quota::usual_period as usual_quota_period;
 pub use weight::CpuWeight;
 

@@ -1,9 +1,10 @@
 //! Handling of requests that need a VM to be looked up before they can be executed, and of the
 //! results of discovery passes.
 
-use slackline_service::{ClientRequest, Input, Role, Verb, World};
+use slackline_service::{ClientRequest, Input, Refusal, Role, Verb, World};
 
 use super::Core;
+use super::deferred::AGAIN;
 use super::lookups::EndedLookup;
 use super::scout::{LookupResult, ScoutFinding, VmUsers};
 
@@ -14,40 +15,64 @@ impl Core {
         if asked.role == Some(Role::Administrator) {
             self.host.ledger.note_administrator(asked.principal);
         }
-        // The request is moved below, and `sought` borrows from it.
-        let (request, now) = (asked.request.clone(), self.host.now());
-        let (meant, may_ask) =
-            (self.service.sought_user(&asked), self.service.users_to_ask(&asked));
-        if self.service.sought(&request).is_none() {
+        let now = self.host.now();
+        if self.service.sought(&asked.request).is_none() {
             if !self.service.must_wait(&asked) {
-                return self.do_asked(request.verb(), Input::Asked(asked));
+                return self.do_asked(asked.request.verb(), Input::Asked(asked));
             }
             return match self.service.count(now, &asked) {
-                Ok(()) => self.defer(asked, LookupResult::default()),
+                Ok(()) => self.defer(asked, None),
                 Err(refusal) => World::reply(&mut self.host, asked.ticket, &Err(refusal)),
             };
         }
         if let Err(refusal) = self.service.count(now, &asked) {
             return World::reply(&mut self.host, asked.ticket, &Err(refusal));
         }
+        self.begin_lookup(asked);
+    }
+
+    /// Starts the look-up of the VM that a request needs.
+    fn begin_lookup(&mut self, asked: ClientRequest) {
+        // The request is moved below, and `sought` borrows from it.
+        let request = asked.request.clone();
+        let (meant, may_ask) =
+            (self.service.sought_user(&asked), self.service.users_to_ask(&asked));
         if let Some(sought) = self.service.sought(&request) {
             self.host.seek(asked, sought, VmUsers { meant, may_ask });
         }
     }
 
     /// Keeps a request until no list waits for capacity.
-    fn defer(&mut self, asked: ClientRequest, looked: LookupResult) {
+    fn defer(&mut self, asked: ClientRequest, looked: Option<LookupResult>) {
         if let Err((ticket, refusal)) = self.deferred.keep(asked, looked) {
             World::reply(&mut self.host, ticket, &Err(refusal));
         }
     }
 
-    /// Executes the requests that waited while a list waited for capacity.
+    /// Executes the requests that waited while a list waited for capacity. If the list has released
+    /// the reservation of a request, the request may need a look-up now.
     pub(super) fn hear_deferred(&mut self) {
         while !self.service.has_postponed_list()
-            && let Some((asked, looked)) = self.deferred.take()
+            && let Some((asked, looked)) =
+                self.deferred.take(|request| self.service.sought(request).is_some())
         {
-            self.do_sought(asked, looked);
+            match looked {
+                Some(looked) => self.do_sought(asked, looked),
+                None => self.begin_lookup(asked),
+            }
+        }
+    }
+
+    /// Refuses the requests for which `is_meant` returns true, and which wait for a look-up or for
+    /// a list. Called if the access of their callers has changed, since a request is executed with
+    /// the rights that its caller had when it arrived.
+    pub(super) fn refuse_waiting(&mut self, is_meant: impl Fn(&ClientRequest) -> bool) {
+        let mut tickets = self.deferred.drop_if(&is_meant);
+        tickets.extend(self.host.lookups.drop_if(&is_meant));
+        for ticket in tickets {
+            let why = "the access of the caller was changed".to_owned();
+            let refusal = Refusal::NotNow { why, again: AGAIN };
+            World::reply(&mut self.host, ticket, &Err(refusal));
         }
     }
 
@@ -78,7 +103,7 @@ impl Core {
                     let threads = std::mem::take(&mut looked.deadline_threads);
                     self.host.scheduler.deadline_threads = threads;
                     if self.service.must_wait(&asked) {
-                        self.defer(asked, looked);
+                        self.defer(asked, Some(looked));
                     } else {
                         self.do_sought(asked, looked);
                     }

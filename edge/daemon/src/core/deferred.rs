@@ -1,6 +1,6 @@
 //! Requests that wait while a list of reservations waits for capacity.
 
-use slackline_service::{ClientRequest, Refusal, Role, Ticket};
+use slackline_service::{ClientRequest, Refusal, Request, Role, Ticket};
 use slackline_units::Span;
 
 use super::scout::LookupResult;
@@ -9,12 +9,12 @@ use super::scout::LookupResult;
 const MOST_OF_ONE: usize = 16;
 
 /// Time after which a refused caller can try again.
-const AGAIN: Span = Span::from_ms(100);
+pub(super) const AGAIN: Span = Span::from_ms(100);
 
 /// Requests that can change reservations, in the order in which they are executed. Each has the
-/// result of its look-up.
+/// result of its look-up, or `None` if it needed no look-up when it arrived.
 #[derive(Default)]
-pub(super) struct DeferredRequests(Vec<(ClientRequest, LookupResult)>);
+pub(super) struct DeferredRequests(Vec<(ClientRequest, Option<LookupResult>)>);
 
 impl DeferredRequests {
     /// Keeps a request. Lists come after other requests, because a list can wait for capacity
@@ -26,7 +26,7 @@ impl DeferredRequests {
     pub(super) fn keep(
         &mut self,
         asked: ClientRequest,
-        looked: LookupResult,
+        looked: Option<LookupResult>,
     ) -> Result<(), (Ticket, Refusal)> {
         let own = self.0.iter().filter(|(other, _)| other.principal == asked.principal);
         let is_second = asked.request.is_list() && own.clone().any(|(it, _)| it.request.is_list());
@@ -40,20 +40,36 @@ impl DeferredRequests {
         Ok(())
     }
 
-    /// Removes the next request, and returns it with the result of its look-up.
-    pub(super) fn take(&mut self) -> Option<(ClientRequest, LookupResult)> {
-        (!self.0.is_empty()).then(|| self.0.remove(0))
+    /// Removes the next request, and returns it with the result of its look-up. Returns `None` as
+    /// the result if the request must be looked up first. This is so if `needs_lookup` is true for
+    /// the request now, and it needed no look-up when it arrived.
+    pub(super) fn take(
+        &mut self,
+        needs_lookup: impl Fn(&Request) -> bool,
+    ) -> Option<(ClientRequest, Option<LookupResult>)> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let (asked, looked) = self.0.remove(0);
+        let is_ready = looked.is_some() || !needs_lookup(&asked.request);
+        Some((asked, is_ready.then(|| looked.unwrap_or_default())))
     }
 
     /// Drops a request whose caller has disconnected.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.0.retain(|(asked, _)| asked.ticket != ticket);
     }
+
+    /// Drops the requests for which `is_meant` returns true. Returns their tickets.
+    pub(super) fn drop_if(&mut self, is_meant: impl Fn(&ClientRequest) -> bool) -> Vec<Ticket> {
+        let dropped = self.0.extract_if(.., |(asked, _)| is_meant(asked));
+        dropped.map(|(asked, _)| asked.ticket).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use slackline_service::{Principal, Request};
+    use slackline_service::Principal;
 
     use super::*;
 
@@ -70,7 +86,7 @@ mod tests {
     fn deferred_lists_follow_other_requests_and_are_one_per_principal() {
         let mut deferred = DeferredRequests::default();
         let mut keep = |ticket, user, request| {
-            let kept = deferred.keep(asked(ticket, user, request), LookupResult::default());
+            let kept = deferred.keep(asked(ticket, user, request), None);
             kept.map_err(|(ticket, _)| ticket.0)
         };
         assert_eq!(keep(1, 1, list()), Ok(()));
@@ -82,9 +98,36 @@ mod tests {
         }
         assert_eq!(keep(20, 1, Request::Undo), Err(20));
         deferred.cancel(Ticket(5));
-        let order: Vec<u64> =
-            std::iter::from_fn(|| deferred.take()).map(|(asked, _)| asked.ticket.0).collect();
+        let taken = std::iter::from_fn(|| deferred.take(|_| false));
+        let order: Vec<u64> = taken.map(|(asked, _)| asked.ticket.0).collect();
         assert_eq!((order[0], &order[1..15]), (4, &(6..20).collect::<Vec<_>>()[..]));
         assert_eq!(order[15..], [1, 3]);
+    }
+
+    /// A list can release the reservation of a request. The VM must then be looked up.
+    #[test]
+    fn deferred_request_is_looked_up_if_that_becomes_necessary() {
+        for (looked, needs_lookup, is_ready) in
+            [(false, false, true), (false, true, false), (true, true, true)]
+        {
+            let mut deferred = DeferredRequests::default();
+            let looked = looked.then(LookupResult::default);
+            assert!(deferred.keep(asked(1, 1, Request::Undo), looked).is_ok());
+            let (_, looked) = deferred.take(|_| needs_lookup).expect("one request waits");
+            assert_eq!(looked.is_some(), is_ready);
+        }
+    }
+
+    #[test]
+    fn deferred_requests_of_caller_with_changed_access_are_dropped() {
+        let mut deferred = DeferredRequests::default();
+        for (ticket, user) in [(1, 1), (2, 2), (3, 1)] {
+            assert!(deferred.keep(asked(ticket, user, Request::Undo), None).is_ok());
+        }
+        let is_meant = |asked: &ClientRequest| asked.principal == Principal::User(1);
+        assert_eq!(deferred.drop_if(is_meant), [Ticket(1), Ticket(3)]);
+        let next = deferred.take(|_| false);
+        assert_eq!(next.map(|(asked, _)| asked.ticket), Some(Ticket(2)));
+        assert!(deferred.take(|_| false).is_none());
     }
 }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
 use slackline_linux::with_causes;
-use slackline_service::{EventKind, Input, LedgerContents, Principal, Ticket};
+use slackline_service::{EventKind, Input, LedgerContents, Principal, Role, Ticket};
 
 use super::access::{Access, Change, Done};
 use super::{Core, wire};
@@ -46,6 +46,7 @@ impl Core {
         let line = match done {
             Ok(()) => {
                 self.access.migrate();
+                self.refuse_waiting(|asked| asked.role == Some(Role::Operator));
                 let says = "members of group slackline without a grant are tenants";
                 let what = EventKind::Granted(says.into());
                 self.step(Input::Access { by, whom: None, what });
@@ -79,6 +80,7 @@ impl Core {
             self.host.say(&wire::refused(ticket, problem));
             return;
         };
+        self.refuse_waiting(|asked| asked.principal == whom);
         self.service.set_budgets(self.access.budgets());
         self.step(Input::Access { by, whom: Some(whom), what });
         self.host.say(&wire::answered(ticket, Answer::Access(vec![shown])));

@@ -3,31 +3,119 @@
 //! Deadline threads are those of the daemon's own reservations, and those of other programs. All of
 //! them run before every vCPU of a dispatcher.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slackline_linux::sys::Tid;
-use slackline_live::mechanism::{DeadlineThread, Interference, check_interference};
+use slackline_live::mechanism::{DeadlineThread, Interference, InterferenceCurve};
 use slackline_service::{Identity, Terms, WorldError};
-use slackline_units::{CpuShare, DomId, Reservation, Span};
+use slackline_units::{CpuId, CpuShare, DomId, Reservation, Span};
 
 use super::kernel_seats::in_each_second;
 use super::scheduler::Scheduler;
 use super::shares::FRONT_PERIOD;
 
-/// Deadline threads of the daemon's reservations, and the shortest period of the dispatchers'
-/// reservations.
-#[derive(Default)]
+/// Deadline threads, and the dispatchers' reservations beside them.
 struct DeadlineState {
-    threads: Vec<Reservation>,
-    /// Total share of `threads`, in millionths of a CPU. It is reserved on each CPU.
-    share: u32,
+    /// Curve of the deadline threads of the daemon's reservations.
+    own: InterferenceCurve,
+    /// Curve of all deadline threads that may run on a CPU, with their reservations. CPUs with the
+    /// same threads share one curve. Empty if other programs have no deadline threads.
+    all: Vec<(Vec<Reservation>, InterferenceCurve)>,
+    /// Index in `all` of each CPU of the session. Empty if `all` is empty.
+    of_cpu: Vec<usize>,
+    /// Share that the dispatchers have reserved on each CPU of the session. Empty if there are no
+    /// deadline threads.
+    reserved: Vec<CpuShare>,
     /// Shortest period of the dispatchers' reservations. `None` if there are none.
     shortest: Option<Span>,
+    /// Period of the front process's reservation. `None` if it has no reservation.
+    front: Option<Span>,
 }
 
 impl DeadlineState {
-    fn shorten(&mut self, period: Span) {
-        self.shortest = Some(self.shortest.map_or(period, |one| one.min(period)));
+    /// Builds the curves of the daemon's own deadline threads and of those of other programs.
+    fn new(
+        own: &[Reservation],
+        (others, cpus): (&[DeadlineThread], &[CpuId]),
+        reserved: Vec<CpuShare>,
+        (shortest, front): (Option<Span>, Option<Span>),
+    ) -> DeadlineState {
+        let mut all: Vec<(Vec<Reservation>, InterferenceCurve)> = Vec::new();
+        let mut of_cpu = Vec::new();
+        for &cpu in cpus.iter().filter(|_| !others.is_empty()) {
+            let others = DeadlineThread::on(others, cpu);
+            let threads: Vec<Reservation> = own.iter().copied().chain(others).collect();
+            let known = all.iter().position(|(known, _)| *known == threads);
+            of_cpu.push(known.unwrap_or(all.len()));
+            if known.is_none() {
+                let curve = InterferenceCurve::new(&threads);
+                all.push((threads, curve));
+            }
+        }
+        let own = InterferenceCurve::new(own);
+        DeadlineState { own, all, of_cpu, reserved, shortest, front }
+    }
+
+    /// Checks one CPU, by its number in the session. `reserved` is the total share and `shortest`
+    /// the shortest period of the dispatchers' reservations.
+    fn check(
+        &self,
+        cpu: usize,
+        reserved: CpuShare,
+        shortest: Option<Span>,
+    ) -> Result<(), Interference> {
+        if let Some(shortest) = shortest.into_iter().chain(self.front).min() {
+            self.own.check(reserved, shortest)?;
+        }
+        // Another program can delay the front process, but no reservation is refused for that.
+        let all = self.of_cpu.get(cpu).and_then(|&index| self.all.get(index));
+        match shortest.zip(all) {
+            Some((shortest, (_, all))) => all.check(reserved, shortest),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks each CPU of the session. `share` is called with the share that the dispatchers have
+    /// reserved on the CPU, and returns the share to be checked. The error has the first CPU with
+    /// too little time, by its number in the session.
+    fn check_all(
+        &self,
+        shortest: Option<Span>,
+        share: impl Fn(CpuShare) -> CpuShare,
+    ) -> Result<(), (usize, Interference)> {
+        for (cpu, &reserved) in self.reserved.iter().enumerate() {
+            let checked = self.check(cpu, share(reserved), shortest);
+            checked.map_err(|found| (cpu, found))?;
+        }
+        Ok(())
+    }
+
+    /// Returns for each CPU the longest slice of at most `rooms` that deadline threads allow for a
+    /// new reservation of the CPU's dispatcher. A slice that is shorter than in `rooms` is in whole
+    /// microseconds.
+    fn rooms(&self, period: Span, rooms: Vec<Span>) -> Vec<Span> {
+        // A new reservation adds to the share of its own CPU only. But if it has the shortest
+        // period, that period counts on each CPU. The result is kept for each period.
+        let mut is_long_enough = BTreeMap::new();
+        let mut fits = |cpu: usize, slice: Span| {
+            let Ok(each) = Reservation::new(slice, period) else { return false };
+            let terms = Terms::new(each, true, 1);
+            let part = terms.map_or(each, |terms| terms.in_each_second().each()).period();
+            let shortest = Some(self.shortest.map_or(part, |one| one.min(part)));
+            let present = self.reserved[cpu].ppm();
+            let reserved = CpuShare::from_ppm(present + rounded_up_ppm(each));
+            let check_others = || self.check_all(shortest, |reserved| reserved).is_ok();
+            self.check(cpu, reserved, shortest).is_ok()
+                && *is_long_enough.entry(shortest).or_insert_with(check_others)
+        };
+        let rooms = rooms.into_iter().enumerate();
+        let rooms = rooms.map(|(cpu, room)| {
+            if self.reserved.is_empty() || room.is_zero() || fits(cpu, room) {
+                return room;
+            }
+            longest_slice(room, |slice| fits(cpu, slice))
+        });
+        rooms.collect()
     }
 }
 
@@ -43,12 +131,13 @@ impl Scheduler {
             return Err(WorldError::Gone);
         };
         let others = self.deadline_threads_of_others(machine);
-        let checked = self.interference(&others, (newcomer, terms.each()));
+        let state = self.deadline_state(&others, None);
+        let checked = self.interference((&state, &others), (newcomer, terms.each()));
         let Err((cpu, found)) = checked else { return Ok(()) };
         let period = terms.each().period();
         let fits = |slice| {
             let each = Reservation::new(slice, period);
-            each.is_ok_and(|each| self.interference(&others, (newcomer, each)).is_ok())
+            each.is_ok_and(|each| self.interference((&state, &others), (newcomer, each)).is_ok())
         };
         Err(WorldError::Interference {
             promised: self.reserved().get(cpu).copied().unwrap_or_default(),
@@ -60,10 +149,7 @@ impl Scheduler {
 
     /// Returns the deadline threads that have no reservation of this daemon. The threads of
     /// `machine`, which has or gets a reservation, are left out.
-    pub(super) fn deadline_threads_of_others(
-        &self,
-        machine: Option<Identity>,
-    ) -> Vec<DeadlineThread> {
+    fn deadline_threads_of_others(&self, machine: Option<Identity>) -> Vec<DeadlineThread> {
         let kernels = self.domains.values().filter_map(|known| known.kernel.as_ref());
         let seated = kernels.flat_map(|kernel| kernel.seated.iter().flatten());
         let own: BTreeSet<Tid> = seated.map(|seated| seated.thread.tid()).collect();
@@ -75,98 +161,69 @@ impl Scheduler {
     }
 
     /// Checks the interference as it would be if `domain` had the reservation `each` for each vCPU.
-    /// The error has the first CPU with too little time, by its number in the session.
+    /// `state` is the present state. The error has the first CPU with too little time, by its
+    /// number in the session.
     fn interference(
         &self,
-        others: &[DeadlineThread],
+        (state, others): (&DeadlineState, &[DeadlineThread]),
         (domain, each): (DomId, Reservation),
     ) -> Result<(), (usize, Interference)> {
-        let state = self.deadline_state(Some((domain, each)));
-        let dispatched = self.domains.get(&domain).filter(|known| known.kernel.is_none());
-        self.first_interference((&state, others), |_, reserved| match dispatched {
+        match self.domains.get(&domain).filter(|known| known.kernel.is_none()) {
             Some(known) => {
                 let present = known.terms.each().share();
-                CpuShare::from_ppm(reserved.less(present).ppm() + each.share().ppm())
+                state.check_all(state.shortest, |reserved| {
+                    CpuShare::from_ppm(reserved.less(present).ppm() + each.share().ppm())
+                })
             }
-            None => reserved,
-        })
+            None => {
+                let state = self.deadline_state(others, Some((domain, each)));
+                state.check_all(state.shortest, |reserved| reserved)
+            }
+        }
     }
 
-    /// Returns the deadline threads of the daemon's reservations, as they would be if a domain had
-    /// other parameters for each vCPU.
-    fn deadline_state(&self, changed: Option<(DomId, Reservation)>) -> DeadlineState {
-        let mut state = DeadlineState::default();
+    /// Returns the deadline threads and the dispatchers' reservations, as they would be if a domain
+    /// had other parameters for each vCPU.
+    fn deadline_state(
+        &self,
+        others: &[DeadlineThread],
+        changed: Option<(DomId, Reservation)>,
+    ) -> DeadlineState {
+        // The share of the daemon's own deadline threads is reserved on each CPU.
+        let (mut own, mut share) = (Vec::new(), 0);
+        let mut shortest: Option<Span> = None;
         for (&id, known) in &self.domains {
             if known.kernel.is_none() {
-                state.shorten(known.terms.in_each_second().each().period());
+                let period = known.terms.in_each_second().each().period();
+                shortest = Some(shortest.map_or(period, |one| one.min(period)));
                 continue;
             }
             let each = changed.filter(|(domain, _)| *domain == id).map(|(_, each)| each);
             let each = in_each_second(known.terms, each.unwrap_or(known.terms.each()));
-            state.threads.extend(known.places.iter().map(|_| each));
-            state.share += known.terms.each().share().ppm() * u32::from(known.terms.vcpus());
+            own.extend(known.places.iter().map(|_| each));
+            share += known.terms.each().share().ppm() * u32::from(known.terms.vcpus());
         }
-        state
-    }
-
-    /// Checks each CPU of the session. `share` is called with the number of the CPU and with the
-    /// share that the dispatchers have reserved on it. It returns the share to be checked.
-    fn first_interference(
-        &self,
-        (state, others): (&DeadlineState, &[DeadlineThread]),
-        share: impl Fn(usize, CpuShare) -> CpuShare,
-    ) -> Result<(), (usize, Interference)> {
-        if state.threads.is_empty() && others.is_empty() {
-            return Ok(());
-        }
+        let has_threads = !own.is_empty() || !others.is_empty();
+        let reserved = if has_threads { self.reserved() } else { Vec::new() };
+        let reserved = reserved.into_iter().map(|all| all.less(CpuShare::from_ppm(share)));
         let front = self.front.map(|_| FRONT_PERIOD);
-        let with_front = state.shortest.into_iter().chain(front).min();
-        for (cpu, reserved) in self.reserved().into_iter().enumerate() {
-            let reserved = share(cpu, reserved.less(CpuShare::from_ppm(state.share)));
-            let found = |found| (cpu, found);
-            if let Some(shortest) = with_front {
-                check_interference(&state.threads, reserved, shortest).map_err(found)?;
-            }
-            // Another program can delay the front process, but no reservation is refused for that.
-            if let Some(shortest) = state.shortest.filter(|_| !others.is_empty()) {
-                let others = DeadlineThread::on(others, self.cpus[cpu]);
-                let all: Vec<Reservation> = state.threads.iter().copied().chain(others).collect();
-                check_interference(&all, reserved, shortest).map_err(found)?;
-            }
-        }
-        Ok(())
+        DeadlineState::new(&own, (others, &self.cpus), reserved.collect(), (shortest, front))
     }
 
-    /// Returns the longest slice, at most `room`, that a new reservation of a dispatcher can have
-    /// beside all deadline threads. `cpu` is the number of the dispatcher's CPU in the session. A
-    /// slice that is shorter than `room` is in whole microseconds.
-    pub(super) fn room_beside(
+    /// Returns for each CPU of the session the longest slice of at most `rooms` that deadline
+    /// threads allow for a new reservation of the CPU's dispatcher.
+    pub(super) fn rooms_beside_deadline_threads(
         &self,
-        others: &[DeadlineThread],
-        (cpu, period): (usize, Span),
-        room: Span,
-    ) -> Span {
-        let fits = |slice| {
-            let each = Reservation::new(slice, period).ok()?;
-            let terms = Terms::new(each, true, 1);
-            let part = terms.map_or(each, |terms| terms.in_each_second().each());
-            let mut state = self.deadline_state(None);
-            state.shorten(part.period());
-            let with_newcomer = |on: usize, reserved: CpuShare| {
-                let newcomer = if on == cpu { rounded_up_ppm(each) } else { 0 };
-                CpuShare::from_ppm(reserved.ppm() + newcomer)
-            };
-            self.first_interference((&state, others), with_newcomer).ok()
-        };
-        if room.is_zero() || fits(room).is_some() {
-            return room;
-        }
-        longest_slice(room, |slice| fits(slice).is_some())
+        period: Span,
+        rooms: Vec<Span>,
+    ) -> Vec<Span> {
+        let others = self.deadline_threads_of_others(None);
+        self.deadline_state(&others, None).rooms(period, rooms)
     }
 }
 
 /// Returns the longest slice below `refused` that fits, in whole microseconds. Zero if none fits.
-fn longest_slice(refused: Span, fits: impl Fn(Span) -> bool) -> Span {
+fn longest_slice(refused: Span, mut fits: impl FnMut(Span) -> bool) -> Span {
     let (mut good, mut bad) = (0, refused.ns().div_ceil(1_000));
     while bad - good > 1 {
         let middle = good.midpoint(bad);
@@ -183,7 +240,65 @@ fn rounded_up_ppm(each: Reservation) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
+    use slackline_linux::sys::own_tid;
+    use slackline_units::CpuSet;
+
     use super::*;
+
+    fn each(slice_us: u64, period_us: u64) -> Reservation {
+        let each = Reservation::new(Span::from_us(slice_us), Span::from_us(period_us));
+        each.expect("a slice is at most its period")
+    }
+
+    /// The dispatchers of 64 CPUs have 10 % each. 512 deadline threads of the daemon, and eight of
+    /// another program on each half of the CPUs, all have different parameters. A check of each
+    /// pair of threads in each window would take hours.
+    #[test]
+    fn rooms_of_64_cpus_beside_512_deadline_threads_are_exact() {
+        let began = Instant::now();
+        let own: Vec<Reservation> = (0..512).map(|it| each(50 + it % 8, 100_000 + it)).collect();
+        let cpus: Vec<CpuId> = (0..64).map(CpuId::new).collect();
+        let half = |odd: usize| (0..32).map(move |cpu| CpuId::new(2 * cpu + odd));
+        let others = (0..16).map(|it| {
+            let (pid, each) = (own_tid(), each(100 + it, 90_000));
+            let cpus: CpuSet = if it < 8 { half(0).collect() } else { half(1).collect() };
+            DeadlineThread { pid, tid: pid, each, cpus }
+        });
+        let others: Vec<DeadlineThread> = others.collect();
+        let reserved = vec![CpuShare::from_ppm(100_000); cpus.len()];
+        let state = DeadlineState::new(&own, (&others, &cpus), reserved, (None, None));
+        let rooms = |rooms: Vec<Span>| state.rooms(Span::from_secs(1), rooms);
+        let found = rooms(vec![Span::from_ms(600); cpus.len()]);
+        let range = Span::from_ms(40)..Span::from_ms(70);
+        assert!(found.iter().all(|room| range.contains(room)), "{found:?}");
+        assert!(found[0] > found[1], "other programs have larger slices on odd CPUs");
+        assert_eq!(rooms(found.clone()), found);
+        let longer = found.iter().map(|&room| room + Span::from_us(1)).collect();
+        assert_eq!(rooms(longer), found);
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        println!("three times the rooms of 64 CPUs in {took:?}");
+    }
+
+    /// A deadline thread can take 0.6 ms of a window of 1 ms.
+    #[test]
+    fn room_for_shortest_period_needs_time_on_all_cpus() {
+        let cpus = [CpuId::new(0), CpuId::new(1)];
+        let (ms, us) = (Span::from_ms, Span::from_us);
+        let rooms = |second_ppm, period| {
+            let reserved = vec![CpuShare::NONE, CpuShare::from_ppm(second_ppm)];
+            let own = [each(300, 100_000)];
+            let periods = (Some(ms(100)), None);
+            DeadlineState::new(&own, (&[], &cpus), reserved, periods)
+                .rooms(period, vec![us(900); 2])
+        };
+        assert_eq!(rooms(100_000, ms(1)), [us(400), us(300)]);
+        // The reservations of CPU 1 leave 0.2 ms of each millisecond.
+        assert_eq!(rooms(800_000, ms(1)), [Span::ZERO; 2]);
+        assert_eq!(rooms(800_000, ms(100)), [us(900); 2]);
+    }
 
     #[test]
     fn longest_slice_is_the_last_whole_microsecond_that_fits() {

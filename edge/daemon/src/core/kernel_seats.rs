@@ -19,6 +19,7 @@ use slackline_units::{DomId, Reservation, Span, Time};
 
 use super::kernel::SeatedThread;
 use super::scheduler::{Place, Scheduler, ShrunkDomain};
+use super::shares::needs_no_more;
 
 /// Interval between attempts to seat threads that the kernel has refused. The kernel frees the
 /// former bandwidth of a thread at the end of the thread's period.
@@ -217,8 +218,7 @@ impl Scheduler {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let (before, identity, places) = (known.terms, known.identity, known.places.len());
         self.change_each(domain, places, (&before, terms))?;
-        let (old, new) = (before.each(), terms.each());
-        let is_less = new.slice() <= old.slice() && new.period() >= old.period();
+        let is_less = needs_no_more(*terms, before);
         let fits = if is_less { Ok(()) } else { self.check_interference(domain, identity) };
         let changed = fits.and_then(|()| self.change_seated(domain, terms));
         if changed.is_err() {

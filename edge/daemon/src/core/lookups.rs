@@ -154,6 +154,21 @@ impl Lookups {
         self.waiting.retain(|_, waiting| !waiting.is_empty());
     }
 
+    /// Drops the requests for which `is_meant` returns true, as [`cancel`](Lookups::cancel) does.
+    /// Returns their tickets.
+    pub(super) fn drop_if(&mut self, is_meant: impl Fn(&ClientRequest) -> bool) -> Vec<Ticket> {
+        let waiting = self.waiting.values().flatten().map(|lookup| &lookup.asked);
+        let running = self.threads.iter().filter_map(|thread| match &thread.job {
+            Some(Job::Look(_, asked)) => asked.as_deref(),
+            _ => None,
+        });
+        let all = self.listing.iter().chain(waiting).chain(running);
+        let meant = all.filter(|asked| is_meant(asked)).map(|asked| asked.ticket);
+        let meant: Vec<Ticket> = meant.collect();
+        meant.iter().for_each(|ticket| self.cancel(*ticket));
+        meant
+    }
+
     /// Returns the look-ups that have ended since the last call. Never blocks.
     pub(super) fn done(&mut self, now: Time) -> Vec<EndedLookup> {
         let mut done = Vec::new();
@@ -354,6 +369,25 @@ mod tests {
         }
         let late = done(&mut lookups, now(5_001), 1);
         assert_eq!((late.len(), lookups.waiting.len()), (1, 0));
+    }
+
+    /// One look-up of each caller is running, and another one waits.
+    #[test]
+    fn lookups_of_caller_with_changed_access_are_dropped() {
+        let mut lookups = Lookups::start().unwrap();
+        for (ticket, uid) in [(0, 1000), (1, 1001), (2, 1000), (3, 1001)] {
+            lookups.look(now(0), asked(uid, ticket, Role::Operator), wanted()).unwrap();
+        }
+        assert!(lookups.list(now(0), &asked(1000, 4, Role::Operator)).unwrap().is_none());
+        let mut dropped = lookups.drop_if(|asked| asked.principal == Principal::User(1000));
+        dropped.sort_unstable();
+        assert_eq!(dropped, [0, 2, 4].map(Ticket));
+        let done = done(&mut lookups, now(1), 2);
+        let tickets = done.iter().map(|done| match done {
+            EndedLookup::Looked(one) => one.0.ticket,
+            EndedLookup::Listed(asked, _) => asked.ticket,
+        });
+        assert_eq!(tickets.collect::<Vec<_>>(), [1, 3].map(Ticket));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use slackline_linux::with_causes;
 use super::RESERVE;
 use super::kernel::{self, KernelDomain};
 use super::leftovers::deadline_threads_not_kept;
-use super::shares::{empty_place, share};
+use super::shares::{empty_place, needs_no_more, share};
 use crate::find::FoundMachine;
 
 /// All reservations of the service, as domains of a live session.
@@ -343,7 +343,7 @@ impl Scheduler {
             let _ = self.change_each(domain, kept, (terms, &before));
             return Err(error);
         }
-        let is_less = terms.is_within(before);
+        let is_less = needs_no_more(*terms, before);
         let fits = if is_less { Ok(()) } else { self.check_interference(domain, identity) };
         if let Err(error) = fits {
             self.drop_places(domain, places);
@@ -454,14 +454,13 @@ impl Scheduler {
     /// Returns the available slice of each CPU, as [`World::room`](slackline_service::World::room)
     /// requires.
     pub(super) fn room(&self, period: Span) -> Vec<CpuCapacity> {
-        let cpus = self.cpus.iter().enumerate();
-        let others = self.deadline_threads_of_others(None);
-        let room = cpus.map(|(index, &cpu)| {
+        let room = |index| {
             let room = self.session.room(period, Some(CpuSet::one(CpuId::new(index))));
-            let room = room.ok().flatten().unwrap_or(Span::ZERO);
-            CpuCapacity { cpu, slice: self.room_beside(&others, (index, period), room) }
-        });
-        room.collect()
+            room.ok().flatten().unwrap_or(Span::ZERO)
+        };
+        let rooms = (0..self.cpus.len()).map(room).collect();
+        let slices = self.rooms_beside_deadline_threads(period, rooms).into_iter();
+        self.cpus.iter().zip(slices).map(|(&cpu, slice)| CpuCapacity { cpu, slice }).collect()
     }
 
     fn seated(&self, domain: DomId) -> Vec<JoinId> {

@@ -39,6 +39,19 @@ pub(super) fn slice_in(slice: Span, period: Span) -> Values {
     values((slice, period), false, "none", "even")
 }
 
+/// Returns true if a changed reservation needs no check beside deadline threads, because it needs
+/// no more than before. If a dispatcher enforces the reservation, its share must not grow. If the
+/// kernel enforces it, no slice may become longer. No period may become shorter. Slices and periods
+/// count as they are enforced, because a longer period can be enforced in shorter parts.
+pub(super) fn needs_no_more(terms: Terms, before: Terms) -> bool {
+    let (new, old) = (terms.in_each_second().each(), before.in_each_second().each());
+    let is_less = match terms.enforcement().is_of_kernel() {
+        true => new.slice() <= old.slice(),
+        false => terms.is_within(before),
+    };
+    is_less && new.period() >= old.period()
+}
+
 fn values((slice, period): (Span, Span), exact: bool, phase: &str, spread: &str) -> Values {
     let policy = find(POLICY).expect("the policy of the session is built in");
     let (slice, period) = (slice.to_string(), period.to_string());
@@ -51,4 +64,39 @@ fn values((slice, period): (Span, Span), exact: bool, phase: &str, spread: &str)
     ];
     let share = Values::read(policy.share_fields, given.into_iter());
     share.expect("every reservation is valid in the policy's parameters")
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::{Enforcement, Reservation};
+
+    use super::*;
+
+    fn terms(slice_us: u64, period_ms: u64) -> Terms {
+        let each = Reservation::new(Span::from_us(slice_us), Span::from_ms(period_ms));
+        Terms::new(each.expect("less than the period"), true, 1).expect("valid terms")
+    }
+
+    /// 50 ms in each 101 ms is enforced as 25 ms in each 50.5 ms.
+    #[test]
+    fn dispatcher_change_that_shortens_enforced_period_needs_a_check() {
+        let before = terms(50_000, 100);
+        for less in [terms(50_000, 100), terms(40_000, 100), terms(50_000, 200)] {
+            assert!(needs_no_more(less, before), "{less}");
+        }
+        for more in [terms(50_000, 101), terms(51_000, 100), terms(1_000, 99)] {
+            assert!(!needs_no_more(more, before), "{more}");
+        }
+    }
+
+    /// 2 ms in each second is enforced as 1 ms in each 500 ms, and 1.9 ms as it is.
+    #[test]
+    fn deadline_change_that_lengthens_enforced_slice_needs_a_check() {
+        let by_kernel = |slice_us| {
+            let by_kernel = terms(slice_us, 1_000).enforced_by(Enforcement::Deadline);
+            by_kernel.expect("a hard limit with a short period")
+        };
+        assert!(!needs_no_more(by_kernel(1_900), by_kernel(2_000)));
+        assert!(needs_no_more(by_kernel(1_000), by_kernel(2_000)));
+    }
 }

@@ -15,20 +15,21 @@ pub(super) struct BeginTimes(BTreeMap<Name, (u64, SystemTime)>);
 
 impl BeginTimes {
     /// Reads the times from the log. If the log does not have the event that made a reservation any
-    /// more, the time of the oldest later event is used. A reservation without such an event is
-    /// left out.
-    pub(super) fn load(connection: &Connection, rows: &[Row]) -> BeginTimes {
-        let mut begun = BTreeMap::new();
+    /// more, the time of the oldest later event is used. Without such an event, the reservation was
+    /// made before `now`, the time at which the ledger is opened.
+    pub(super) fn load(connection: &Connection, rows: &[Row], now: SystemTime) -> BeginTimes {
         let sql = "SELECT at FROM event WHERE seq >= ?1 ORDER BY seq LIMIT 1";
-        // A ledger with a damaged log can still be opened.
-        let Ok(mut query) = connection.prepare(sql) else { return BeginTimes(begun) };
-        for row in rows {
-            let Ok(since) = i64::try_from(row.since) else { continue };
-            if let Ok(at) = query.query_row([since], |found| found.get::<_, i64>(0)) {
-                begun.insert(row.name.clone(), (row.since, after_1970(at)));
-            }
-        }
-        BeginTimes(begun)
+        // A damaged log does not keep the ledger from opening.
+        let mut query = connection.prepare(sql).ok();
+        let mut oldest = |since: u64| {
+            let since = i64::try_from(since).ok()?;
+            query.as_mut()?.query_row([since], |found| found.get::<_, i64>(0)).ok()
+        };
+        let begun = rows.iter().map(|row| {
+            let at = oldest(row.since).map_or(now, after_1970);
+            (row.name.clone(), (row.since, at))
+        });
+        BeginTimes(begun.collect())
     }
 
     /// Notes the reservations that a commit makes or ends at the wall clock time `now`.

@@ -347,8 +347,9 @@ pub(super) fn drop_old_events(
     let left = events.saturating_sub(u64::try_from(old).unwrap_or(0));
     let beyond = usize::try_from(left.saturating_sub(keep.rows)).unwrap_or(usize::MAX);
     let is_too_large = bytes_used(change)? > keep.bytes;
+    let most = most.saturating_sub(old);
     let beyond = if is_too_large { most } else { beyond.min(most) };
-    let dropped = old + drop_events(change, beyond.saturating_sub(old), administrators)?;
+    let dropped = old + drop_events(change, beyond, administrators)?;
     Ok(u64::try_from(dropped).unwrap_or(0))
 }
 

@@ -89,7 +89,7 @@ impl Store {
         }
         let now = SystemTime::now();
         let (loaded, before, answers) = load(&connection, boot_id, keep, now).map_err(failed)?;
-        let begun = BeginTimes::load(&connection, &loaded.rows);
+        let begun = BeginTimes::load(&connection, &loaded.rows, now);
         let access = granted(&connection).map_err(failed)?;
         let has_tenants = has_tenants(&connection).map_err(failed)?;
         hours::open(&connection).map_err(failed)?;

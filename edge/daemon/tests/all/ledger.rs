@@ -127,6 +127,24 @@ fn reservation_time_is_known_before_and_after_a_restart() {
     check(&open(folder.path()).ledger);
 }
 
+/// A tenant may see everything about its VM from this time on. An older time could be that of
+/// another owner.
+#[test]
+fn reservation_without_events_counts_from_the_opening_of_the_ledger() {
+    let folder = tempfile::tempdir().unwrap();
+    let OpenedLedger { mut ledger, .. } = open(folder.path());
+    let web = row("web", 1);
+    put(&mut ledger, commit(1, [("web", Some(web.clone()))])).unwrap();
+    close(ledger);
+    let raw = Connection::open(folder.path().join("ledger.db")).unwrap();
+    raw.execute("DELETE FROM event", []).unwrap();
+    drop(raw);
+    let before = SystemTime::now();
+    let ledger = open(folder.path()).ledger;
+    let begun = ledger.begun(&web).expect("the reservation is in the ledger");
+    assert!(before <= begun && begun <= SystemTime::now(), "{begun:?}");
+}
+
 #[test]
 fn vm_identities_in_the_ledger_are_ignored_after_a_reboot() {
     let folder = tempfile::tempdir().unwrap();

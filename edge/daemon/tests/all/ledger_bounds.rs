@@ -4,13 +4,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-use slackline_daemon::ledger::{Keep, Ledger, OpenedLedger};
+use slackline_daemon::ledger::{AccessChange, Keep, Ledger, OpenedLedger};
 use slackline_service::{
     Commit, Event, EventKind, KEY_BYTES_OF_ONE, KEYS_IN_ALL, KEYS_OF_ONE, KeptAnswer, PLAN_BYTES,
     PLANS_BYTES, Plan, PlanStage, PlanStep, Principal, Raise, Role, Row, Verb,
 };
 
-use crate::ledger::{close, open, open_keeping, put};
+use crate::ledger::{close, open, open_keeping, put, replies};
 use crate::rows::{commit, event, kept, row};
 
 fn count(folder: &Path, table: &str, rows: &str) -> usize {
@@ -223,6 +223,39 @@ fn user_with_many_events_displaces_no_events_of_other_users() {
     assert!((45..=50).contains(&others), "{others}");
     let newest = count(folder.path(), "event", "seq > (SELECT max(seq) - 20 FROM event)");
     assert_eq!((newest, of(9)), (20, 10));
+}
+
+/// The principal is an administrator as a member of a group. Its grant for a lower role is revoked.
+#[test]
+fn administrator_by_group_keeps_events_after_grant_is_revoked() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open_keeping(folder.path(), Keep { rows: 100, ..Keep::USUAL }).ledger;
+    ledger.note_administrator(Principal::User(9));
+    ledger.change_access(1, AccessChange::Revoke(Principal::User(9))).unwrap();
+    replies(&mut ledger, 1);
+    ledger.note_administrator(Principal::User(9));
+    let mut next = events_of(&mut ledger, 9, 10, 1);
+    for user in 1_000..1_020 {
+        next = events_of(&mut ledger, user, 30, next);
+    }
+    assert_eq!(count(folder.path(), "event", "principal = 'uid 9'"), 10);
+    assert_eq!(count(folder.path(), "event", "1"), 100);
+}
+
+/// Of 105 events three are too old, and two others exceed the number of rows.
+#[test]
+fn old_events_do_not_keep_excess_events_from_being_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open_keeping(folder.path(), Keep { rows: 100, ..Keep::USUAL }).ledger;
+    let next = events_of(&mut ledger, 8, 100, 1);
+    let raw = Connection::open(folder.path().join("ledger.db")).unwrap();
+    raw.execute("UPDATE event SET at = 0 WHERE seq <= 3", []).unwrap();
+    drop(raw);
+    let events = (next..next + 5).map(|seq| event(seq, EventKind::Asked(Verb::Reserve)));
+    let commit = Commit { events: events.collect(), ..Commit::empty(next + 4) };
+    put(&mut ledger, commit).unwrap();
+    assert_eq!(count(folder.path(), "event", "1"), 100);
+    assert_eq!(count(folder.path(), "event", "seq <= 5"), 0);
 }
 
 /// Returns a plan of about 4 MB, with its principal.

@@ -10,14 +10,25 @@
 //! that begins and ends with their periods [Baruah 1990]. The shortest such window is the shortest
 //! period. So the CPU serves all reservations if `U * t + interference(t) <= t` for each window `t`
 //! from the shortest period on. The test is sufficient, not necessary.
+//!
+//! `interference(t)` is linear between the begins and ends of slices. So it is enough to test the
+//! windows that end there. [`InterferenceCurve`] keeps the tightest of these windows, so that a
+//! check of many threads needs only two searches.
 
 use slackline_units::{CpuShare, Reservation, Span};
 use thiserror::Error;
 
-/// Limit of the examined windows. The longest window is `WINDOWS` times the longest period. Windows
-/// that end with a slice are examined for the first `WINDOWS` slices of each thread. Beyond these
-/// limits, interference grows no faster than its linear bound.
+/// Number of slices of each deadline thread that are counted exactly. Beyond these slices, the
+/// interference of the thread grows no faster than its linear bound. The longest examined window is
+/// `WINDOWS` times the longest period.
 const WINDOWS: u64 = 64;
+
+/// Maximum number of points of a curve, for up to half as many different threads. If 64 slices of
+/// each different thread need more points, fewer slices are counted exactly.
+const MOST_POINTS: u64 = 65_536;
+
+/// Number of binary digits after the point in [`InterferenceCurve::growth`].
+const DIGITS: u32 = 48;
 
 /// A window in which deadline threads could make dispatcher reservations miss deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -34,61 +45,160 @@ pub struct Interference {
     pub left: Span,
 }
 
+/// Longest time that deadline threads can take from one CPU, for each length of a window.
+///
+/// Building a curve sorts its points. A check needs only two searches among these points.
+#[derive(Clone, Debug, Default)]
+pub struct InterferenceCurve {
+    /// Points between which the time grows linearly, in the order of their windows. The first
+    /// window is empty. There are no points if there are no threads.
+    points: Vec<Point>,
+    /// Growth of the time after the last point, per time, in 2^-48ths.
+    growth: u128,
+    /// Longest period of the threads.
+    longest: Span,
+}
+
+/// A window at whose end a slice begins or ends.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    window: Span,
+    /// Longest time that the threads can take in the window.
+    taken: Span,
+    /// Index of the point that leaves the smallest part of its window, among this point and all
+    /// later points.
+    tightest: usize,
+}
+
 /// Checks that one CPU has time for all deadline threads and for the dispatcher's reservations on
 /// that CPU. The reservations have the total share `reserved` and the shortest period `shortest`.
 ///
 /// # Errors
-/// The shortest examined window in which the CPU does not have enough time.
+/// As of [`InterferenceCurve::check`].
 pub fn check_interference(
     threads: &[Reservation],
     reserved: CpuShare,
     shortest: Span,
 ) -> Result<(), Interference> {
-    let Some(longest) = threads.iter().map(|each| each.period()).max() else { return Ok(()) };
-    let last = shortest.max(longest) * WINDOWS;
-    let mut windows: Vec<Span> = threads.iter().flat_map(|each| burst_ends(*each, last)).collect();
-    windows.push(shortest);
-    windows.push(last);
-    windows.sort_unstable();
-    // Threads with equal parameters end their slices at the same times.
-    windows.dedup();
-    for window in windows.into_iter().filter(|window| *window >= shortest) {
-        let taken = threads.iter().fold(Span::ZERO, |sum, each| sum + taken_in(*each, window));
-        let left = window.left_after(part(window, reserved));
-        if taken > left {
-            return Err(Interference { window, taken, left });
+    InterferenceCurve::new(threads).check(reserved, shortest)
+}
+
+impl InterferenceCurve {
+    /// Builds the curve of these deadline threads. Threads with equal parameters, such as the vCPUs
+    /// of one VM, have the same points.
+    #[must_use]
+    pub fn new(threads: &[Reservation]) -> InterferenceCurve {
+        let mut threads = threads.to_vec();
+        threads.sort_unstable_by_key(|each| (each.period(), each.slice()));
+        let kinds: Vec<&[Reservation]> = threads.chunk_by(|one, next| one == next).collect();
+        let number = u64::try_from(kinds.len()).unwrap_or(u64::MAX).max(1);
+        let slices = (MOST_POINTS / 2 / number).clamp(1, WINDOWS);
+        // Windows at whose end the number of threads that take time changes, with the change.
+        let mut changes: Vec<(Span, i64)> = Vec::new();
+        // Window after which the linear bound of a kind of thread counts, with its growth.
+        let mut bounds: Vec<(Span, u128)> = Vec::new();
+        for kind in kinds {
+            let (each, threads) = (kind[0], u32::try_from(kind.len()).unwrap_or(u32::MAX));
+            for slice in 0..slices {
+                // The first slice is at the end of a period. The second slice follows at once.
+                let end = each.slice() * 2 + each.period() * slice;
+                let begin = if slice == 0 { Span::ZERO } else { end - each.slice() };
+                changes.extend([(begin, i64::from(threads)), (end, -i64::from(threads))]);
+            }
+            let from = each.slice() * 2 + each.period() * (slices - 1);
+            bounds.push((from, growth_of(each) * u128::from(threads)));
         }
+        changes.sort_unstable_by_key(|(window, _)| *window);
+        bounds.sort_unstable_by_key(|(from, _)| *from);
+        let longest = threads.last().map_or(Span::ZERO, |each| each.period());
+        InterferenceCurve { longest, ..InterferenceCurve::through(&changes, &bounds) }
     }
-    Ok(())
+
+    /// Builds the curve through all windows at which its growth changes. Both lists are in the
+    /// order of their windows.
+    fn through(changes: &[(Span, i64)], bounds: &[(Span, u128)]) -> InterferenceCurve {
+        let mut curve = InterferenceCurve::default();
+        let (mut at, mut taken, mut running) = (Span::ZERO, 0_u128, 0_i64);
+        let mut bounds = bounds.iter().peekable();
+        for changes in changes.chunk_by(|one, next| one.0 == next.0) {
+            let window = changes[0].0;
+            let growth = curve.growth + (u128::from(running.unsigned_abs()) << DIGITS);
+            taken += growth * u128::from((window - at).ns());
+            at = window;
+            running += changes.iter().map(|(_, change)| change).sum::<i64>();
+            while let Some((_, growth)) = bounds.next_if(|(from, _)| *from <= window) {
+                curve.growth += growth;
+            }
+            let tightest = curve.points.len();
+            curve.points.push(Point { window, taken: whole(taken), tightest });
+        }
+        for index in (1..curve.points.len()).rev() {
+            let later = curve.points[index].tightest;
+            if curve.points[later].is_tighter_than(&curve.points[index - 1]) {
+                curve.points[index - 1].tightest = later;
+            }
+        }
+        curve
+    }
+
+    /// Checks that one CPU has time for all deadline threads of the curve and for the dispatcher's
+    /// reservations on that CPU. The reservations have the total share `reserved` and the shortest
+    /// period `shortest`.
+    ///
+    /// # Errors
+    /// A window in which the CPU does not have enough time. It is the shortest window, the window
+    /// in which the deadline threads leave the smallest part, or the longest window.
+    pub fn check(&self, reserved: CpuShare, shortest: Span) -> Result<(), Interference> {
+        let last = shortest.max(self.longest) * WINDOWS;
+        let next = self.points.partition_point(|point| point.window <= shortest);
+        let tightest = self.points.get(next).map(|next| self.points[next.tightest].window);
+        for window in [Some(shortest), tightest, Some(last)].into_iter().flatten() {
+            let taken = self.taken_in(window);
+            let left = window.left_after(part(window, reserved));
+            if taken > left {
+                return Err(Interference { window, taken, left });
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the longest time that the threads can take in a window, rounded up. If a thread has
+    /// more slices in the window than are counted exactly, its time is the larger, linear bound
+    /// `2 * slice + (window - 2 * slice) * slice / period`. The bound is exact at the end of each
+    /// slice and has no steps, so it needs no more points.
+    fn taken_in(&self, window: Span) -> Span {
+        let next = self.points.partition_point(|point| point.window < window);
+        let Some(before) = next.checked_sub(1).map(|before| self.points[before]) else {
+            return Span::ZERO;
+        };
+        let beyond = u128::from((window - before.window).ns());
+        let Some(next) = self.points.get(next) else {
+            return before.taken + whole(self.growth * beyond);
+        };
+        let grown = u128::from((next.taken - before.taken).ns());
+        let grown = (grown * beyond).div_ceil(u128::from((next.window - before.window).ns()));
+        before.taken + Span::from_ns(u64::try_from(grown).unwrap_or(u64::MAX / 2))
+    }
 }
 
-/// Returns the first windows, up to `last`, that end with a slice of the thread. Interference grows
-/// until the end of such a slice, and then stays the same until the next slice.
-fn burst_ends(each: Reservation, last: Span) -> impl Iterator<Item = Span> {
-    let first = each.slice() * 2;
-    (0..WINDOWS).map(move |number| first + each.period() * number).filter(move |end| *end <= last)
+impl Point {
+    /// Returns true if the threads leave a smaller part of this window than of the other window.
+    fn is_tighter_than(&self, other: &Point) -> bool {
+        // A CPU lacks time if this time is at most the share of the reservations in the window.
+        let lacks_at = |point: &Point| (point.window + Span::from_ns(1)).left_after(point.taken);
+        let product = |time: Span, window: Span| u128::from(time.ns()) * u128::from(window.ns());
+        product(lacks_at(self), other.window) < product(lacks_at(other), self.window)
+    }
 }
 
-/// Returns the longest time that a deadline thread can run in a window. If the window is longer
-/// than those of [`burst_ends`], the result is the larger, linear bound
-/// `2 * slice + (window - 2 * slice) * slice / period`. The bound is exact at the end of each slice
-/// and has no steps, so it needs no more windows.
-fn taken_in(each: Reservation, window: Span) -> Span {
-    let (slice, period) = (each.slice(), each.period());
-    if window <= slice {
-        return window;
-    }
-    let after_two = window.left_after(slice * 2);
-    if after_two > period * (WINDOWS - 1) {
-        let part = u128::from(after_two.ns()) * u128::from(slice.ns());
-        let part = part.div_ceil(u128::from(period.ns()));
-        return slice * 2 + Span::from_ns(u64::try_from(part).unwrap_or(u64::MAX / 2));
-    }
-    // The first slice is at the end of a period, and each other slice at the start of a period.
-    let after = window.left_after(slice);
-    let whole = after / period;
-    let rest = after.left_after(period * whole).min(slice);
-    slice + slice * whole + rest
+/// Returns slice/period in 2^-48ths, rounded up.
+fn growth_of(each: Reservation) -> u128 {
+    (u128::from(each.slice().ns()) << DIGITS).div_ceil(u128::from(each.period().ns()))
+}
+
+/// Returns a time in 2^-48ths of a nanosecond as whole nanoseconds, rounded up.
+fn whole(time: u128) -> Span {
+    Span::from_ns(u64::try_from(time.div_ceil(1 << DIGITS)).unwrap_or(u64::MAX / 2))
 }
 
 fn part(window: Span, share: CpuShare) -> Span {
@@ -98,6 +208,8 @@ fn part(window: Span, share: CpuShare) -> Span {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn each(slice: u64, period: u64) -> Reservation {
@@ -112,7 +224,8 @@ mod tests {
 
     #[test]
     fn worst_case_interference_of_deadline_thread_begins_with_two_slices() {
-        let of = |window| taken_in(each(3, 10), Span::from_ms(window)).ns() / 1_000_000;
+        let curve = InterferenceCurve::new(&[each(3, 10)]);
+        let of = |window| curve.taken_in(Span::from_ms(window)).ns() / 1_000_000;
         let windows = [0, 2, 3, 6, 10, 13, 14, 16, 20, 26].map(of);
         assert_eq!(windows, [0, 2, 3, 6, 6, 6, 7, 9, 9, 12]);
     }
@@ -157,6 +270,94 @@ mod tests {
         for period in [10, 100, 1_000] {
             let refused = check_interference(&[each(6, 10)], percent(50), Span::from_ms(period));
             assert!(refused.is_err(), "{period} ms");
+        }
+    }
+
+    /// Returns the longest time that one deadline thread can take in a window, without a curve.
+    fn taken_by(each: Reservation, window: Span) -> Span {
+        let (slice, period) = (each.slice(), each.period());
+        if window <= slice {
+            return window;
+        }
+        let after_two = window.left_after(slice * 2);
+        if after_two > period * (WINDOWS - 1) {
+            let product = u128::from(after_two.ns()) * u128::from(slice.ns());
+            let part = product.div_ceil(u128::from(period.ns()));
+            return slice * 2 + Span::from_ns(u64::try_from(part).unwrap());
+        }
+        let after = window.left_after(slice);
+        let rest = (after % period).min(slice);
+        slice + slice * (after / period) + rest
+    }
+
+    fn taken_by_all(threads: &[Reservation], window: Span) -> Span {
+        threads.iter().map(|each| taken_by(*each, window)).sum()
+    }
+
+    fn different_threads(number: u64) -> Vec<Reservation> {
+        let each = |index| {
+            let (slice, period) = (Span::from_ns(50_000 + index), Span::from_us(100_000 + index));
+            Reservation::new(slice, period).unwrap()
+        };
+        (0..number).map(each).collect()
+    }
+
+    /// The sum of many threads may be larger by one nanosecond for each thread, because the linear
+    /// bound of each thread is rounded up.
+    #[test]
+    fn curve_of_many_different_threads_has_limited_number_of_points() {
+        for number in [1, 512, 4_000] {
+            let threads = different_threads(number);
+            let curve = InterferenceCurve::new(&threads);
+            let points = u64::try_from(curve.points.len()).unwrap();
+            assert!(points <= MOST_POINTS, "{points} points of {number} threads");
+            for us in (1..10_000_000).step_by(123_457) {
+                let window = Span::from_us(us);
+                let taken = curve.taken_in(window) + Span::from_ns(number);
+                assert!(taken >= taken_by_all(&threads, window), "{number} threads, {window}");
+            }
+        }
+        let equal = InterferenceCurve::new(&[each(1, 100); 512]);
+        assert_eq!(equal.points.len(), InterferenceCurve::new(&[each(1, 100)]).points.len());
+    }
+
+    proptest! {
+        #[test]
+        fn interference_curve_equals_sum_of_all_deadline_threads(
+            parameters in prop::collection::vec((1_u64..2_000, 0_u64..3_000), 1..6),
+            windows in prop::collection::vec(1_u64..400_000, 8),
+            reserved in 0_u32..1_000_000,
+        ) {
+            let us = Span::from_us;
+            let threads = parameters.into_iter().map(|(slice, idle)| (us(slice), us(slice + idle)));
+            let threads = threads.map(|(slice, period)| Reservation::new(slice, period).unwrap());
+            let threads: Vec<Reservation> = threads.collect();
+            let (curve, tolerance) = (InterferenceCurve::new(&threads), 8);
+            for &window in &windows {
+                let sum = taken_by_all(&threads, us(window));
+                let difference = curve.taken_in(us(window)).ns().abs_diff(sum.ns());
+                prop_assert!(difference <= tolerance, "{difference} ns in {window} us");
+            }
+            let (shortest, reserved) = (us(windows[0]), CpuShare::from_ppm(reserved));
+            let missing = |window: Span| {
+                let left = window.left_after(part(window, reserved));
+                taken_by_all(&threads, window).left_after(left).ns()
+            };
+            match curve.check(reserved, shortest) {
+                Ok(()) => {
+                    let ends = threads.iter().flat_map(|each| {
+                        (0..WINDOWS).map(move |slice| each.slice() * 2 + each.period() * slice)
+                    });
+                    for window in ends.chain(windows.iter().map(|&window| us(window))) {
+                        let lacks = window >= shortest && missing(window) > tolerance;
+                        prop_assert!(!lacks, "{window} lacks {} ns", missing(window));
+                    }
+                }
+                Err(Interference { window, taken, left }) => {
+                    prop_assert!(window >= shortest && taken > left);
+                    prop_assert!(missing(window) + tolerance >= (taken - left).ns());
+                }
+            }
         }
     }
 }

@@ -167,25 +167,62 @@ impl Service {
         asked: &ClientRequest,
         world: &mut impl World,
     ) -> Replied {
-        let MechanismChoice { by, mut why } = world.best_mechanism();
+        let choice = world.best_mechanism();
+        let by = choice.by;
+        match self.carry_out_by(now, asked, choice, world) {
+            Err(refusal) if by != Enforcement::Dispatcher => {
+                self.carry_out_by_dispatcher(now, asked, (by, &refusal), world)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Carries out a request with `auto` by the dispatcher, after the mechanism `by` was refused.
+    fn carry_out_by_dispatcher(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+        (by, refusal): (Enforcement, &Refusal),
+        world: &mut impl World,
+    ) -> Replied {
+        let why = format!("`{by}` cannot be used: {refusal}");
+        let choice = MechanismChoice { by: Enforcement::Dispatcher, why };
+        self.carry_out_by(now, asked, choice, world)
+    }
+
+    /// Carries out a request with `auto` by the dispatcher, after it waited for capacity and the
+    /// mechanism `by` was then refused. Replies to the request.
+    pub(super) fn retry_by_dispatcher(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+        refused: (Enforcement, &Refusal),
+        world: &mut impl World,
+    ) {
+        let outcome = self.carry_out_by_dispatcher(now, asked, refused, world);
+        let outcome = outcome.map_err(|refusal| self.without_hidden_names(asked, refusal));
+        reply(asked, outcome, world);
+    }
+
+    /// Carries out a request with `auto` by the chosen mechanism.
+    fn carry_out_by(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+        choice: MechanismChoice,
+        world: &mut impl World,
+    ) -> Replied {
         let names: Vec<Name> = asked.request.names_with_auto().into_iter().cloned().collect();
         let before = self.revisions_of(&names);
         let mut chosen = asked.clone();
-        chosen.request.choose_mechanism(by);
-        let mut outcome = self.carry_out_as_named(now, &chosen, world);
-        if let Err(refusal) = &outcome
-            && by != Enforcement::Dispatcher
-        {
-            why = format!("`{by}` cannot be used: {refusal}");
-            chosen.request.choose_mechanism(Enforcement::Dispatcher);
-            outcome = self.carry_out_as_named(now, &chosen, world);
+        chosen.request.choose_mechanism(choice.by);
+        let answer = self.carry_out_as_named(now, &chosen, world)?;
+        if let Some(list) = self.postponed.as_mut().filter(|_| answer.is_none()) {
+            list.choice = Some((names, choice));
+        } else {
+            self.note_choice(now, asked.principal, before, &choice);
         }
-        if let Some(list) = self.postponed.as_mut().filter(|_| matches!(outcome, Ok(None))) {
-            list.choice = Some((names, MechanismChoice { by, why }));
-            return outcome;
-        }
-        self.note_choice(now, asked.principal, before, &MechanismChoice { by, why });
-        outcome
+        Ok(answer)
     }
 
     /// Logs the mechanism that was chosen for each reservation that has changed. `before` has the

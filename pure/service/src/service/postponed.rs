@@ -11,7 +11,7 @@
 //! the ledger, and no capacity is given to others. So the first part can be undone at any time, and
 //! after a crash all reservations have their old parameters.
 
-use slackline_units::{DomId, Span, Time};
+use slackline_units::{DomId, Enforcement, Span, Time};
 
 use crate::answer::AppliedChange;
 use crate::book::{Entry, Lease};
@@ -88,7 +88,8 @@ impl PostponedList {
 }
 
 impl Service {
-    /// Returns true if a list waits for capacity. The wait ends within 1.2 s.
+    /// Returns true if a list waits for capacity. The wait ends within 1.2 s. A list with `auto` can
+    /// wait twice: after another mechanism is refused, the list is tried with the dispatcher.
     #[must_use]
     pub fn has_postponed_list(&self) -> bool {
         self.postponed.is_some()
@@ -195,9 +196,14 @@ impl Service {
             self.give_up(now, list, world);
         } else if list.next > now {
             self.postponed = Some(list);
-        } else if let Err(refused) = self.complete_list(now, list, world) {
+        } else {
+            let chosen = list.choice.as_ref().map(|(_, choice)| choice.by);
+            let Err(refused) = self.complete_list(now, list, world) else { return };
             let (list, why) = *refused;
-            self.refuse_list(now, list, why, world);
+            match chosen.filter(|by| *by != Enforcement::Dispatcher) {
+                Some(by) => self.retry_by_dispatcher(now, &list.asked, (by, &why), world),
+                None => self.refuse_list(now, list, why, world),
+            }
         }
     }
 

@@ -3,8 +3,9 @@
 
 use slackline_service::{
     Amount, Answer, Input, PlanStage, Principal, Refusal, Request, Role, VmPrediction,
+    WantedMechanism,
 };
-use slackline_units::{Reservation, Span};
+use slackline_units::{Enforcement, Reservation, Span, Time};
 
 use crate::requests::{self, ROOT, Who};
 use crate::run::Run;
@@ -198,6 +199,38 @@ fn list_that_waited_in_vain_is_refused_and_undone() {
     assert!(name.as_str() == "d" && matches!(*why, Refusal::NoRoom { .. }), "{name}: {why}");
     assert_eq!(listed(&run), named(&[("a", 6), ("b", 2)]));
     run.finish().expect("no check fails");
+}
+
+/// The model prefers `deadline` in each odd millisecond. The kernel refuses it after the wait.
+#[test]
+fn list_with_auto_is_tried_by_dispatcher_after_its_wait() {
+    let mut waited = 0;
+    for us in (0..20_000).step_by(500) {
+        let mut run = running(&[("a", 6), ("b", 2)]);
+        run.pass(Span::from_us(us)).expect("no check fails");
+        let is_odd = run.model.now.since(Time::START).ns() / 1_000_000 % 2 == 1;
+        let mut targets = vec![reserve("a", 1), reserve("c", 6)];
+        let Request::Reserve { enforce, .. } = &mut targets[1] else { unreachable!() };
+        *enforce = WantedMechanism::AUTO;
+        let list = Request::Apply { targets, prune: false, dry_run: false, revision: None };
+        run.ask(ROOT, list, None).expect("no check fails");
+        if !is_odd || !run.service.has_postponed_list() {
+            continue;
+        }
+        waited += 1;
+        run.model.refuses_deadline = true;
+        run.pass(Span::from_ms(30)).expect("no check fails");
+        let [(_, reply)] = <[_; 1]>::try_from(run.replies()).expect("the list has one answer");
+        reply.expect("the dispatcher can enforce the reservation");
+        assert_eq!(listed(&run), named(&[("a", 1), ("b", 2), ("c", 6)]));
+        let is_dispatched = run
+            .service
+            .listed()
+            .all(|(_, listed)| listed.row.terms.enforcement() == Enforcement::Dispatcher);
+        assert!(is_dispatched);
+        run.finish().expect("no check fails");
+    }
+    assert!(waited > 3, "only {waited} lists waited");
 }
 
 #[test]

@@ -97,6 +97,8 @@ pub(crate) struct Model {
     pub(crate) trace: Option<Vec<String>>,
     /// Time from the begin of a commit until it is synced.
     pub(crate) sync: Span,
+    /// True if the kernel refuses all deadline threads.
+    pub(crate) refuses_deadline: bool,
     /// Share that each VM receives in measurements, in millionths of a CPU.
     pub(crate) measured_ppm: u64,
     /// Time by which the wall clock is ahead of the simulation's clock.
@@ -122,6 +124,7 @@ impl Model {
             wrong: None,
             trace: None,
             sync: Span::from_ms(1),
+            refuses_deadline: false,
             measured_ppm: 0,
             wall_ahead: Span::ZERO,
         }
@@ -236,7 +239,11 @@ impl World for Model {
         let mut answers = Vec::new();
         for one in group {
             let held = one.seats.map_or(Ok(()), |seats| self.hold(seats, 2));
+            let is_deadline = one.terms.enforcement() == Enforcement::Deadline;
             let joined = held.and_then(|()| {
+                if is_deadline && self.refuses_deadline {
+                    return Err(WorldError::Host { says: "the kernel refuses".into(), hint: None });
+                }
                 let joined = self.scheduler.join(one.domain, *one.terms);
                 joined.map_err(WorldError::Admission)
             });
