@@ -259,7 +259,7 @@ impl Service {
             }
             Step::Change { before, terms, .. } => {
                 self.afford_change(asked, before, *terms)?;
-                self.check_vcpus(asked, &before.name, *terms)?;
+                self.check_vcpus(asked, (&before.name, before.owner), *terms)?;
                 self.enforce(&before.name, *terms, world)?;
                 // The raise counts for the next steps of the list.
                 if !asked.is_in_charge_of(before) && is_raise(before.terms, *terms) {
@@ -269,8 +269,8 @@ impl Service {
                 Ok(Some(Undo::Change(Box::new(before.clone()))))
             }
             Step::Create { row } => {
-                self.afford(asked.principal, &row.name, row.terms)?;
-                self.check_vcpus(asked, &row.name, row.terms)?;
+                self.afford(row.owner, &row.name, row.terms)?;
+                self.check_vcpus(asked, (&row.name, row.owner), row.terms)?;
                 let domain = self.domains.take(now, &row.binding, None);
                 self.domains.promised(domain, row.terms.each().period());
                 if let Err(declined) = join(world, domain, row, None) {

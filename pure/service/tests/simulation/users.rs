@@ -466,3 +466,35 @@ fn dropped_end_or_hard_limit_counts_as_whole_against_operator_budget() {
     ask(&mut run, ROOT, reserve("b", ms(1, 100), Some(5002))).expect("root may");
     assert!(is_over(&ask(&mut run, operator(ALICE), change("b", ms(6, 100)))));
 }
+
+#[test]
+fn undone_release_counts_against_limits_of_the_reservation_owner() {
+    let mut run = Run::new(1, None, false);
+    run.users = vec![5002];
+    run.service.set_budgets(budget_of_alice(100_000));
+    let release = |name: &str| {
+        let name = name.parse().expect("a name");
+        Request::Release { name, if_revision: None }
+    };
+    let refused_undo = |run: &mut Run| match ask(run, operator(ALICE), Request::Undo) {
+        Err(Refusal::InList { why, .. }) => *why,
+        other => panic!("{other:?}"),
+    };
+    ask(&mut run, operator(ALICE), reserve("own", ms(10, 100), None)).expect("its whole budget");
+    ask(&mut run, tenant(BOB), reserve("web", ms(20, 100), None)).expect("its own VM");
+    ask(&mut run, operator(ALICE), release("web")).expect("an operator may");
+    ask(&mut run, operator(ALICE), Request::Undo).expect("it is the reservation of bob");
+    // The owner has meanwhile reserved as much as its budget allows.
+    let budget = Budget { cpu: Some(CpuShare::from_ppm(200_000)), machines: None };
+    run.service.set_budgets([(BOB, budget)].into());
+    ask(&mut run, operator(ALICE), release("web")).expect("an operator may");
+    ask(&mut run, tenant(BOB), reserve("db", ms(20, 100), None)).expect("within its budget");
+    let why = refused_undo(&mut run);
+    assert!(matches!(why, Refusal::OverBudgetCpu { owner: BOB, .. }), "{why}");
+    run.service.set_budgets(slackline_service::Budgets::new());
+    ask(&mut run, tenant(BOB), absent("v", 3, 500)).expect("1,501 vCPUs");
+    ask(&mut run, operator(ALICE), release("v0")).expect("an operator may");
+    ask(&mut run, tenant(BOB), absent("w", 1, 500)).expect("1,501 vCPUs");
+    let (owner, asked, most) = (Some(BOB), 2_001, 2_000);
+    assert_eq!(refused_undo(&mut run), Refusal::TooManyVcpus { owner, asked, most });
+}
