@@ -1,5 +1,5 @@
-//! Raises: reservations that a principal increased or moved for another owner. They count against
-//! the budget of that principal, also after a restart of the service.
+//! Raises: reservations that a principal increased, lengthened or moved for another owner. They
+//! count against the budget of that principal, also after a restart of the service.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use crate::terms::Terms;
 /// Maximum number of recorded raises. Each raise is a row of the ledger.
 pub(crate) const MOST_RAISES: usize = 10_000;
 
-/// Increase of a reservation, or its move to another VM, by a principal that is neither the owner
-/// of the reservation nor an administrator.
+/// Increase or lengthening of a reservation, or its move to another VM, by a principal that is
+/// neither the owner of the reservation nor an administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raise {
     /// Principal that raised the reservation.
@@ -20,16 +20,17 @@ pub struct Raise {
     /// Number of the event that made the reservation. A later reservation of the same name has
     /// another number.
     pub since: u64,
-    /// Terms before the first raise by this principal. If `None`, the whole reservation counts: the
-    /// principal bound it to another VM, made it last longer, or dropped its hard limit.
+    /// Terms before the first raise by this principal. They have an end time only if the principal
+    /// made the reservation last longer, and a hard limit only if the principal dropped it. `None`
+    /// if the principal bound the reservation to another VM.
     pub from: Option<Terms>,
 }
 
 impl Raise {
-    /// Returns true if `row` is the raised reservation, and either counts as a whole or still
+    /// Returns true if `row` is the raised reservation, and either was bound to another VM or still
     /// exceeds its terms before the raise.
     fn counts_for(&self, row: &Row) -> bool {
-        self.since == row.since && self.from.is_none_or(|from| !row.terms.is_within(from))
+        self.since == row.since && self.from.is_none_or(|from| is_raise(from, row.terms))
     }
 }
 
@@ -37,13 +38,6 @@ impl Raise {
 /// administrator makes the change.
 pub(crate) fn is_raise(before: Terms, terms: Terms) -> bool {
     !terms.is_within(before) || terms.outlasts(before)
-}
-
-/// Returns the terms with which a raise from `before` to `terms` is compared. `None` if `terms`
-/// outlast `before`: the whole reservation then counts, because its owner has not requested it
-/// without the end or the hard limit.
-pub(crate) fn raised_from(before: Terms, terms: Terms) -> Option<Terms> {
-    (!terms.outlasts(before)).then_some(before)
 }
 
 /// All raises, by name of the reservation. A reservation has at most one raise of each principal.
@@ -85,31 +79,35 @@ impl Raises {
 
     /// Resets the raises of a reservation after its last changes were reverted. `row` is the
     /// reservation now, and `lasting` are the raises without those changes. A move to another VM is
-    /// never reverted, so its raise stays.
+    /// never reverted, so its raise stays. The same holds for a lengthening that is in force in
+    /// `row`.
     pub(crate) fn take_back(&mut self, row: &Row, lasting: &Raises) {
         let mut all = lasting.of(row);
-        let moved = self.of(row).into_iter().filter(|raise| raise.from.is_none());
-        for raise in moved {
+        let is_in_force = |raise: &Raise| raise.from.is_none_or(|from| row.terms.outlasts(from));
+        for raise in self.of(row).into_iter().filter(is_in_force) {
             all.retain(|one| one.by != raise.by);
             all.push(raise);
         }
         self.put(row, all, row.terms);
     }
 
-    /// Records that `by` changed the reservation `before` to the terms `terms`. `from` is as in
-    /// [`Raise`].
-    pub(crate) fn note(
-        &mut self,
-        by: Principal,
-        before: &Row,
-        (from, terms): (Option<Terms>, Terms),
-    ) {
+    /// Records that `by` raised the reservation `before` to the terms `terms`.
+    pub(crate) fn note(&mut self, by: Principal, before: &Row, terms: Terms) {
+        let from = before.terms.with_limits_dropped_by(terms);
         let mut all = self.of(before);
         match all.iter_mut().find(|raise| raise.by == by) {
-            Some(raise) => raise.from = raise.from.filter(|_| from.is_some()),
-            None => all.push(Raise { by, since: before.since, from }),
+            Some(raise) => raise.from = raise.from.map(|first| first.with_limits_of(from)),
+            None => all.push(Raise { by, since: before.since, from: Some(from) }),
         }
         self.put(before, all, terms);
+    }
+
+    /// Records that `by` bound a reservation to another VM.
+    pub(crate) fn note_move(&mut self, by: Principal, row: &Row) {
+        let mut all = self.of(row);
+        all.retain(|raise| raise.by != by);
+        all.push(Raise { by, since: row.since, from: None });
+        self.put(row, all, row.terms);
     }
 
     /// Drops those raises of a reservation that no longer count once it has the terms `terms`. If
@@ -137,5 +135,50 @@ impl Raises {
     /// Drops the raises of reservations that no longer exist.
     pub(crate) fn retain(&mut self, exists: impl Fn(&Name) -> bool) {
         self.0.retain(|name, _| exists(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::{Reservation, Span, WallTime};
+
+    use super::*;
+
+    const BY: Principal = Principal::User(5001);
+
+    fn terms(slice_ms: u64, hours: Option<u64>, exact: bool) -> Terms {
+        let each = Reservation::new(Span::from_ms(slice_ms), Span::from_ms(100)).unwrap();
+        let until = hours.map(|hours| WallTime::from_ns(hours * 3_600_000_000_000));
+        Terms::new(each, exact, 1).unwrap().with_end(until)
+    }
+
+    fn row(terms: Terms) -> Row {
+        let (name, binding) = ("web".parse().unwrap(), "qemu:web".parse().unwrap());
+        Row::new(name, (Principal::User(0), 0), terms, binding)
+    }
+
+    #[test]
+    fn raise_counts_until_share_end_and_hard_limit_are_as_before() {
+        let mut raises = Raises::default();
+        let mut before = terms(1, Some(2), true);
+        for raised in [terms(5, Some(2), true), terms(5, None, true), terms(5, None, false)] {
+            raises.note(BY, &row(before), raised);
+            before = raised;
+        }
+        for more in [terms(2, Some(2), true), terms(1, Some(3), true), terms(1, Some(2), false)] {
+            assert!(raises.has(BY, &row(more)), "{more}");
+        }
+        for less in [terms(1, Some(2), true), terms(1, Some(1), true)] {
+            assert!(!raises.has(BY, &row(less)), "{less}");
+        }
+    }
+
+    /// Another principal makes the reservation last longer, and drops its hard limit.
+    #[test]
+    fn raised_share_stops_counting_despite_lengthening_by_another_principal() {
+        let mut raises = Raises::default();
+        raises.note(BY, &row(terms(1, Some(2), true)), terms(5, Some(2), true));
+        assert!(raises.has(BY, &row(terms(5, None, false))));
+        assert!(!raises.has(BY, &row(terms(1, None, false))));
     }
 }

@@ -36,7 +36,7 @@ use crate::name::Name;
 use crate::overload::{CpuLoad, OverloadChange, Overloads};
 use crate::plan::{Plan, Watch};
 use crate::principal::{Principal, Role};
-use crate::raise::{MOST_RAISES, Raises, is_raise, raised_from};
+use crate::raise::{MOST_RAISES, Raises, is_raise};
 use crate::refusal::Refusal;
 use crate::request::{Request, Ticket};
 use crate::row::{Reason, Row};
@@ -257,10 +257,9 @@ impl Service {
         terms: Terms,
     ) -> Result<(), Refusal> {
         self.afford(before.owner, &before.name, terms)?;
-        let raises = self.raises.of(before);
-        let is_counted = raises.iter().any(|it| it.by == asked.principal && it.from.is_none());
-        let known = if is_counted { Some(before.terms) } else { raised_from(before.terms, terms) };
-        self.afford_for_other(asked, before, (known, terms))
+        let is_counted = self.raises.has(asked.principal, before);
+        let is_known = is_counted || !terms.outlasts(before.terms);
+        self.afford_for_other(asked, before, (is_known.then_some(before.terms), terms))
     }
 
     /// Checks that the caller's own budget allows `terms` for a reservation of another owner.
@@ -313,8 +312,7 @@ impl Service {
         self.raises.retain(|name| book.row(name).is_some());
         let is_more = is_raise(before.terms, terms);
         if is_more && !asked.is_in_charge_of(before) {
-            let from = raised_from(before.terms, terms);
-            self.raises.note(asked.principal, before, (from, terms));
+            self.raises.note(asked.principal, before, terms);
         } else {
             let approved = is_more && asked.role == Some(Role::Administrator);
             self.raises.drop_ended(before, terms, approved);

@@ -297,8 +297,22 @@ impl Terms {
     /// Returns true if these terms give more than `other` beyond its share: they end later, or they
     /// have no hard limit although `other` has one.
     pub(crate) fn outlasts(self, other: Terms) -> bool {
-        let ends = other.until.is_some_and(|end| self.until.is_none_or(|until| until > end));
-        ends || other.exact && !self.exact
+        let dropped = other.with_limits_dropped_by(self);
+        dropped.until.is_some() || dropped.exact
+    }
+
+    /// Returns these terms with only those limits that `terms` do not keep: the end time if `terms`
+    /// end later, and the hard limit if `terms` have none.
+    pub(crate) fn with_limits_dropped_by(self, terms: Terms) -> Terms {
+        let until = self.until.filter(|end| terms.until.is_none_or(|until| until > *end));
+        Terms { until, exact: self.exact && !terms.exact, ..self }
+    }
+
+    /// Returns these terms with the earlier end time of `self` and `other`, and with a hard limit
+    /// if `self` or `other` has one.
+    pub(crate) fn with_limits_of(self, other: Terms) -> Terms {
+        let until = self.until.into_iter().chain(other.until).min();
+        Terms { until, exact: self.exact || other.exact, ..self }
     }
 
     /// Returns true if these terms need no more capacity than `other`. This holds if their share is

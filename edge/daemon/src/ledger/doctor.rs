@@ -13,7 +13,7 @@ use super::place::{Backup, LedgerFolder, private};
 use super::rows::{granted, logged, reservations};
 use super::store::{check as check_table, connect, problems, version};
 use super::stored::count;
-use super::tables::{APPLICATION, HISTORY, MIGRATIONS, NEWEST, PLANS, RAISES, all};
+use super::tables::{APPLICATION, HISTORY, MIGRATIONS, NEWEST, OLDEST_COPIED, PLANS, RAISES, all};
 
 /// Result of a check of a ledger. A check changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -204,13 +204,16 @@ fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Tab
     Ok(tables)
 }
 
-/// Copies a whole table from another database, provided that the table is intact there.
+/// Copies a whole table from another database, provided that the table is intact there. The other
+/// database has the version `of`, or an older one whose rows can be copied.
 fn take_over(new: &Connection, of: u32, table: &str, from: &Path) -> Result<(), LedgerError> {
     let failed = |error| LedgerError::of(from, error);
     let folder = from.parent().unwrap_or(Path::new("."));
     {
         let old = connect(from, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
-        if version(&old, &LedgerFolder::new(folder), NEWEST)? != Some(of) {
+        let known = version(&old, &LedgerFolder::new(folder), NEWEST)?;
+        let is_suited = |known: u32| known == of || (OLDEST_COPIED..of).contains(&known);
+        if !known.is_some_and(is_suited) {
             return Err(LedgerError::Foreign { path: from.to_path_buf() });
         }
         check_table(&old, from, Some(table))?;
@@ -220,7 +223,7 @@ fn take_over(new: &Connection, of: u32, table: &str, from: &Path) -> Result<(), 
         .to_str()
         .ok_or_else(|| LedgerError::files(from, std::io::ErrorKind::InvalidFilename.into()))?;
     new.execute("ATTACH ?1 AS old", [name]).map_err(failed)?;
-    // The history of an older program has fewer columns.
+    // A table of an older program can have fewer columns.
     let columns = r#"SELECT group_concat('"' || name || '"') FROM pragma_table_info(?1, 'old')"#;
     let columns = new.query_row(columns, [table], |row| row.get::<_, String>(0));
     let taken = columns.and_then(|columns| {

@@ -1,18 +1,14 @@
 //! Table `raise`: reservations that a principal raised for another owner. They count against the
 //! budget of that principal.
 //!
-//! The table has no version: programs that do not know it ignore it.
+//! In ledgers of versions before 11, the table may be missing, and it has no columns for the end
+//! time and the hard limit before a raise.
 
 use rusqlite::{Connection, Row, params};
 use slackline_service::{Commit, Name, Raise, Terms};
+use slackline_units::{Enforcement, WallTime};
 
-use super::stored::{Natural, StoredPrincipal, Text, terms};
-use super::tables::RAISES;
-
-/// Creates the table of raises, if it is missing.
-pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
-    connection.execute_batch(RAISES)
-}
+use super::stored::{Natural, StoredPrincipal, Text, has_column, terms};
 
 /// Returns all raises.
 ///
@@ -22,7 +18,10 @@ pub(super) fn load(connection: &Connection) -> rusqlite::Result<Vec<(Name, Raise
     if !connection.table_exists(None, "raise")? {
         return Ok(Vec::new());
     }
-    let mut found = connection.prepare("SELECT * FROM raise")?;
+    // A check of a ledger of an older version must not migrate it.
+    let has_limits = has_column(connection, "raise", "until")?;
+    let limits = if has_limits { "" } else { ", NULL AS until, NULL AS exact" };
+    let mut found = connection.prepare(&format!("SELECT *{limits} FROM raise"))?;
     found.query_map([], raise)?.collect()
 }
 
@@ -31,8 +30,11 @@ fn raise(row: &Row<'_>) -> rusqlite::Result<(Name, Raise)> {
     let Natural(since) = row.get("since")?;
     let from = |Natural(slice): Natural| -> rusqlite::Result<Terms> {
         let Natural(period) = row.get("period_ns")?;
-        let by = slackline_units::Enforcement::Dispatcher;
-        Ok(terms((slice, period, None), (false, false, by), row.get("vcpus")?)?)
+        let until = row.get::<_, Option<Natural>>("until")?;
+        let exact = row.get::<_, Option<bool>>("exact")?.unwrap_or(false);
+        let by = Enforcement::Dispatcher;
+        let from = terms((slice, period, None), (exact, false, by), row.get("vcpus")?)?;
+        Ok(from.with_end(until.map(|Natural(ns)| WallTime::from_ns(ns))))
     };
     let from = row.get::<_, Option<Natural>>("slice_ns")?.map(from).transpose()?;
     Ok((name, Raise { by, since, from }))
@@ -47,8 +49,8 @@ pub(super) fn write(change: &Connection, commit: &Commit) -> rusqlite::Result<()
         for Raise { by, since, from } in raises {
             let (slice, period) =
                 from.map(|from| (from.each().slice(), from.each().period())).unzip();
-            let mut put =
-                change.prepare_cached("INSERT INTO raise VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+            let sql = "INSERT INTO raise VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+            let mut put = change.prepare_cached(sql)?;
             put.execute(params![
                 name.as_str(),
                 StoredPrincipal(*by),
@@ -56,6 +58,8 @@ pub(super) fn write(change: &Connection, commit: &Commit) -> rusqlite::Result<()
                 slice.map(|slice| natural(slice.ns())),
                 period.map(|period| natural(period.ns())),
                 from.map(Terms::vcpus),
+                from.and_then(Terms::until).map(|until| natural(until.ns())),
+                from.map(Terms::exact),
             ])?;
         }
     }
@@ -67,24 +71,29 @@ mod tests {
     use slackline_service::Principal;
     use slackline_units::{Reservation, Span};
 
+    use super::super::tables::MIGRATIONS;
     use super::*;
 
     #[test]
     fn recorded_reservation_increases_stay_in_ledger_until_replaced() {
         let connection = Connection::open_in_memory().unwrap();
         assert_eq!(load(&connection).unwrap(), []);
-        create(&connection).unwrap();
+        connection.execute_batch(&MIGRATIONS.concat()).unwrap();
         let each = Reservation::new(Span::from_ms(2), Span::from_ms(10)).unwrap();
-        let from = Some(Terms::new(each, false, 3).unwrap());
+        let from = Terms::new(each, false, 3).unwrap();
+        let end = Some("2026-12-01T18:00".parse().unwrap());
+        let longer = Terms::new(each, true, 3).unwrap().with_end(end);
         let name: Name = "web".parse().unwrap();
         let raise = |uid, from| Raise { by: Principal::User(uid), since: 5, from };
-        let (raised, moved) = (raise(1, from), raise(2, None));
+        let (raised, moved) = (raise(1, Some(from)), raise(2, None));
+        let lengthened = raise(3, Some(longer));
         let put = |raises: &[Raise]| {
             let raises = vec![(name.clone(), raises.to_vec())];
             write(&connection, &Commit { raises, ..Commit::empty(6) }).unwrap();
         };
-        put(&[raised, moved]);
-        assert_eq!(load(&connection).unwrap(), [(name.clone(), raised), (name.clone(), moved)]);
+        put(&[raised, moved, lengthened]);
+        let all = [raised, moved, lengthened].map(|raise| (name.clone(), raise));
+        assert_eq!(load(&connection).unwrap(), all);
         put(&[moved]);
         assert_eq!(load(&connection).unwrap(), [(name.clone(), moved)]);
         put(&[]);

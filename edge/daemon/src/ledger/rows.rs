@@ -16,8 +16,8 @@ use super::answers::Answers;
 use super::error::LedgerError;
 use super::shares::drop_events;
 use super::stored::{
-    Natural, Past, StoredPrincipal, Text, after_1970, by_uuid, happened, number, parts, since_1970,
-    terms, wrong,
+    Natural, Past, StoredPrincipal, Text, after_1970, by_uuid, happened, has_column, number, parts,
+    since_1970, terms, wrong,
 };
 use super::words::{AccessChange, AccessGrant, Before, Keep, LoggedEvent, Proof};
 
@@ -59,7 +59,7 @@ pub(super) fn reservations(
         None => ("NULL, NULL, NULL", "reservation WHERE ?1 IS NULL"),
     };
     // A check of a ledger of an older version must not migrate it.
-    let has = |name| has_column(connection, name);
+    let has = |column| has_column(connection, "reservation", column);
     let user = if has("user")? { "user" } else { "CAST(substr(owner, 5) AS INTEGER)" };
     let phase = if has("phase_ns")? { "phase_ns" } else { "NULL" };
     let gang = if has("gang")? { "gang, strict" } else { "NULL, 0" };
@@ -74,11 +74,6 @@ pub(super) fn reservations(
          ORDER BY since, reservation.name"
     );
     connection.prepare(&sql)?.query_map([boot_id], reservation)?.collect()
-}
-
-fn has_column(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
-    let sql = "SELECT count(*) FROM pragma_table_info('reservation') WHERE name = ?1";
-    connection.query_row(sql, [name], |row| row.get(0))
 }
 
 const OF_BOOT: &str = "reservation LEFT JOIN identity

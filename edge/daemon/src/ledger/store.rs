@@ -100,7 +100,6 @@ impl Store {
         copy_log_on_close(&connection, true).map_err(failed)?;
         connection.execute(HOST, params![boot_id]).map_err(failed)?;
         super::plans::create(&connection).map_err(failed)?;
-        super::raises::create(&connection).map_err(failed)?;
         let events = super::shares::open(&connection).map_err(failed)?;
         let administrators = access.iter().filter(|granted| is_administrator(granted));
         let administrators = administrators.map(|granted| granted.principal).collect();

@@ -325,6 +325,16 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<EventKind, Fr
     with_detail.ok_or_else(unknown)
 }
 
+/// Returns true if a table has a column.
+pub(super) fn has_column(
+    connection: &Connection,
+    table: &str,
+    column: &str,
+) -> rusqlite::Result<bool> {
+    let sql = "SELECT count(*) FROM pragma_table_info(?1) WHERE name = ?2";
+    connection.query_row(sql, [table, column], |row| row.get(0))
+}
+
 /// Returns the number of rows of a table.
 pub(super) fn count(connection: &Connection, table: &str) -> rusqlite::Result<u64> {
     let sql = format!("SELECT count(*) FROM {table}");

@@ -4,10 +4,14 @@
 /// Statements that migrate the tables of each version to the next. The first ones create the tables
 /// in an empty file.
 pub(super) const MIGRATIONS: [&str; NEWEST as usize] =
-    [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE, TENANTS, ENDS, UUIDS, ENFORCE];
+    [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE, TENANTS, ENDS, UUIDS, ENFORCE, LIMITS];
 
 /// Version of the tables that this program creates.
-pub(super) const NEWEST: u32 = 10;
+pub(super) const NEWEST: u32 = 11;
+
+/// Oldest version whose rows can be copied into the tables of a newer version. The migrations after
+/// it only add columns, and the default of each such column is right for an older row.
+pub(super) const OLDEST_COPIED: u32 = 8;
 
 /// Application id that marks a database as a ledger: the bytes `slk` and zero in the file's header.
 pub(super) const APPLICATION: u32 = 0x736c_6b00;
@@ -183,8 +187,10 @@ CREATE TABLE IF NOT EXISTS plan (
 ";
 
 /// Statement for the table of reservations that a principal raised for another owner, with their
-/// terms before that. It is created in ledgers of any version, since older programs ignore it.
-pub(super) const RAISES: &str = "
+/// terms before that. Ledgers of versions before 11 can have the table in this form.
+macro_rules! raises {
+    () => {
+        "
 CREATE TABLE IF NOT EXISTS raise (
     name TEXT NOT NULL,
     principal TEXT NOT NULL,
@@ -194,7 +200,25 @@ CREATE TABLE IF NOT EXISTS raise (
     vcpus INTEGER,
     PRIMARY KEY (name, principal)
 ) STRICT, WITHOUT ROWID;
-";
+"
+    };
+}
+
+/// Table of raises in ledgers of versions before 11.
+pub(super) const RAISES: &str = raises!();
+
+/// Migration that adds the end time and the hard limit before a raise. In rows from earlier
+/// versions, a reservation that was made to last longer counts as one for another VM.
+///
+/// An older program cannot add rows to the tables `raise` and `history` of this version, because it
+/// knows fewer columns. `hours::open` adds the column of the table `history`.
+const LIMITS: &str = concat!(
+    raises!(),
+    "
+ALTER TABLE raise ADD COLUMN until INTEGER;
+ALTER TABLE raise ADD COLUMN exact INTEGER;
+"
+);
 
 /// Tables that are needed to restore the reservations. The daemon checks them fully at each start,
 /// since they are small. The table of answers is not among them, and only its newest rows are read.

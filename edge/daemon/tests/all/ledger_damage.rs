@@ -48,10 +48,10 @@ fn damaged_foreign_or_newer_ledger_is_refused_and_left_unchanged() {
     assert!(unchanged_open_error(folder.path()).to_string().contains("nonsense"));
 
     fs::write(&path, &good).unwrap();
-    other(folder.path()).pragma_update(None, "user_version", 11).unwrap();
+    other(folder.path()).pragma_update(None, "user_version", 12).unwrap();
     fs::write(folder.path().join("ledger.version-1.db"), &good).unwrap();
     let error = unchanged_open_error(folder.path());
-    let LedgerError::Newer { version: 11, known: 10, backup: Some(backup), .. } = error else {
+    let LedgerError::Newer { version: 12, known: 11, backup: Some(backup), .. } = error else {
         panic!("{error:?}")
     };
     assert_eq!(backup, folder.path().join("ledger.version-1.db"));

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use slackline_daemon::ledger::{
-    AccessGrant, EventQuery, Keep, Ledger, OpenedLedger, Reply, check, rebuild,
+    AccessGrant, EventQuery, Keep, Ledger, OpenedLedger, Reply, Source, check, rebuild,
 };
-use slackline_service::{Identity, Principal, Role, Row, Terms};
-use slackline_units::Enforcement;
+use slackline_service::{Commit, Identity, Principal, Raise, Role, Row, Terms};
+use slackline_units::{Enforcement, Reservation, Span};
 
 use crate::ledger::{close, open, open_keeping, other, put, replies};
-use crate::rows::{ASKER, commit, row};
+use crate::rows::{ASKER, commit, name, row};
 
 /// Creates a ledger of version 1, and returns the bytes of its file.
 fn of_first_version(folder: &Path) -> Vec<u8> {
@@ -40,13 +40,13 @@ fn users_without_grant_become_tenants_only_after_migration_of_ledger() {
     let OpenedLedger { mut ledger, has_tenants, access, .. } = open(folder.path());
     assert!(!has_tenants && kept(&roles(&access)));
     let path = folder.path().join("ledger.db");
-    assert_eq!(version(&path), 10);
+    assert_eq!(version(&path), 11);
     ledger.migrate_access(7).unwrap();
     let [Reply::Access { ticket: 7, done: Ok(()) }] = &replies(&mut ledger, 1)[..] else {
         panic!("not migrated")
     };
     close(ledger);
-    for kept in [6, 10] {
+    for kept in [6, 11] {
         assert_eq!(version(&folder.path().join(format!("ledger.version-{kept}.db"))), kept);
     }
     let opened = open(folder.path());
@@ -142,7 +142,7 @@ fn version_1_ledger_is_backed_up_and_migrated_without_loss() {
     assert_eq!(open(folder.path()).loaded.rows.pop(), Some(row));
 
     let backup = folder.path().join("ledger.version-1.db");
-    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (10, 1));
+    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (11, 1));
     // The backup has the data of version 1 unchanged.
     let old = Connection::open(&backup).unwrap();
     let rows: u32 = old.query_row("SELECT count(*) FROM event", [], |row| row.get(0)).unwrap();
@@ -162,5 +162,67 @@ fn damaged_version_1_ledger_is_rebuilt_and_then_migrated() {
     let rows = |name: &str| rebuilt.tables.iter().find(|table| table.name == name).unwrap().rows;
     assert_eq!((rows("reservation"), rows("answer"), rows("event")), (2, 5, 0));
     assert_eq!(open(folder.path()).loaded.rows.len(), 2);
-    assert_eq!(version(&folder.path().join("ledger.db")), 10);
+    assert_eq!(version(&folder.path().join("ledger.db")), 11);
+}
+
+/// Creates a ledger of version 10. It contains a reservation that uid 5 made larger, and that uid 6
+/// made last longer.
+fn of_version_10(folder: &Path) {
+    other(folder).execute_batch(include_str!("../ledger-version-10.sql")).unwrap();
+}
+
+#[test]
+fn version_10_ledger_is_backed_up_and_migrated_with_its_raises() {
+    let folder = tempfile::tempdir().unwrap();
+    of_version_10(folder.path());
+    assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
+    let OpenedLedger { mut ledger, loaded, .. } = open(folder.path());
+    let shown: Vec<String> = loaded.rows.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["4ms/10ms exact for 1 vCPU, libvirt:web"]);
+    let raise = |uid, from| Raise { by: Principal::User(uid), since: 1, from };
+    let each = Reservation::new(Span::from_ms(2), Span::from_ms(10)).unwrap();
+    let from = Terms::new(each, false, 1).unwrap();
+    let former = [raise(5, Some(from)), raise(6, None)].map(|raise| (name("web"), raise));
+    assert_eq!((loaded.last_seq, &loaded.raises[..]), (3, &former[..]));
+    // A raise of the new version has the end time and the hard limit before it.
+    let end = Some("2026-12-01T18:00".parse().unwrap());
+    let longer = Terms::new(each, true, 1).unwrap().with_end(end);
+    let new = raise(7, Some(longer));
+    let raises = vec![(name("web"), vec![new])];
+    put(&mut ledger, Commit { raises, ..Commit::empty(4) }).unwrap();
+    close(ledger);
+    assert_eq!(open(folder.path()).loaded.raises, [(name("web"), new)]);
+    let files = ["ledger.db", "ledger.version-10.db"];
+    assert_eq!(files.map(|file| version(&folder.path().join(file))), [11, 10]);
+}
+
+#[test]
+fn damaged_ledger_takes_tables_from_backup_of_an_older_version() {
+    let folder = tempfile::tempdir().unwrap();
+    of_version_10(folder.path());
+    close(open(folder.path()).ledger);
+    let path = folder.path().join("ledger.db");
+    let mut bytes = fs::read(&path).unwrap();
+    for table in ["event", "raise"] {
+        let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+        let page: i64 = other(folder.path()).query_row(sql, [table], |row| row.get(0)).unwrap();
+        let at = (usize::try_from(page).unwrap() - 1) * 4096;
+        bytes[at..at + 64].fill(0xff);
+    }
+    fs::write(&path, &bytes).unwrap();
+    let rebuilt = rebuild(folder.path()).unwrap().expect("the ledger was damaged");
+    let source = |name: &str| {
+        let table = rebuilt.tables.iter().find(|table| table.name == name).unwrap();
+        let backup = match &table.source {
+            Source::Backup(backup) => backup.version,
+            Source::Ledger | Source::Nowhere => None,
+        };
+        (table.rows, backup)
+    };
+    assert_eq!(["reservation", "history"].map(source), [(1, None), (2, None)]);
+    assert_eq!(["event", "raise"].map(source), [(3, Some(10)), (2, Some(10))]);
+    assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
+    assert_eq!(version(&path), 11);
+    let loaded = open(folder.path()).loaded;
+    assert_eq!((loaded.rows.len(), loaded.raises.len()), (1, 2));
 }

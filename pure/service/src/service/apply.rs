@@ -18,7 +18,7 @@ use crate::input::ClientRequest;
 use crate::machine::WorldError;
 use crate::name::Name;
 use crate::principal::{Role, Verb};
-use crate::raise::{is_raise, raised_from};
+use crate::raise::is_raise;
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::row::{Reason, Row};
@@ -259,18 +259,18 @@ impl Service {
             }
             Step::Change { before, terms, .. } => {
                 self.afford_change(asked, before, *terms)?;
-                self.check_vcpus(asked, &before.name, *terms)?;
+                self.check_vcpus(asked, (&before.name, before.owner), *terms)?;
                 self.enforce(&before.name, *terms, world)?;
+                let raises = self.raises.of(before);
                 // The raise counts for the next steps of the list.
                 if !asked.is_in_charge_of(before) && is_raise(before.terms, *terms) {
-                    let from = raised_from(before.terms, *terms);
-                    self.raises.note(asked.principal, before, (from, *terms));
+                    self.raises.note(asked.principal, before, *terms);
                 }
-                Ok(Some(Undo::Change(Box::new(before.clone()))))
+                Ok(Some(Undo::Change(Box::new(before.clone()), raises)))
             }
             Step::Create { row } => {
-                self.afford(asked.principal, &row.name, row.terms)?;
-                self.check_vcpus(asked, &row.name, row.terms)?;
+                self.afford(row.owner, &row.name, row.terms)?;
+                self.check_vcpus(asked, (&row.name, row.owner), row.terms)?;
                 let domain = self.domains.take(now, &row.binding, None);
                 self.domains.promised(domain, row.terms.each().period());
                 if let Err(declined) = join(world, domain, row, None) {
@@ -298,7 +298,8 @@ impl Service {
                 world.leave(entry.domain);
                 self.domains.leave(now, entry.domain);
             }
-            Undo::Change(before) => {
+            Undo::Change(before, raises) => {
+                self.raises.set(&before.name, raises);
                 if let Err(why) = self.enforce(&before.name, before.terms, world) {
                     let Some(entry) = self.book.get_mut(&before.name) else { return };
                     world.leave(entry.domain);

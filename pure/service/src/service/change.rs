@@ -47,7 +47,7 @@ impl Service {
         }
         check_run(asked, Some(before.terms), terms)?;
         self.afford_change(asked, &before, terms)?;
-        self.check_vcpus(asked, &before.name, terms)?;
+        self.check_vcpus(asked, (&before.name, before.owner), terms)?;
         if let Some(why) = self.writer.failing().filter(|_| !terms.is_within(before.terms)) {
             return Err(Refusal::NotDurable { why: why.to_owned() });
         }

@@ -16,7 +16,7 @@ use crate::row::Row;
 use crate::world::World;
 
 use super::postponed::{List, Purpose};
-use super::reserve::check_run;
+use super::reserve::{check_end, check_run};
 use super::steps::Step;
 use super::{ChangeOrigin, Replied, Service};
 
@@ -154,6 +154,7 @@ impl Service {
             return Err(Refusal::NothingToUndo);
         }
         steps.iter().try_for_each(|step| check_rights(asked, step))?;
+        steps.iter().try_for_each(|step| check_step_end(step, now, world))?;
         let mut shown: Vec<AppliedChange> = steps.iter().map(Step::shown).collect();
         shown.sort_by(|a, b| a.name().cmp(b.name()));
         let (asked, purpose) = (asked.clone(), Purpose::Undo(shown));
@@ -482,6 +483,19 @@ fn check_rights(asked: &ClientRequest, step: &Step) -> Result<(), Refusal> {
         return Err(Refusal::NotYours { binding, user: row.user, principal });
     }
     terms.map_or(Ok(()), |(before, terms)| check_run(asked, before, terms))
+}
+
+/// Checks the end time that a step sets, if it sets one. The end must be in the future.
+fn check_step_end(step: &Step, now: Time, world: &mut impl World) -> Result<(), Refusal> {
+    let until = match step {
+        Step::Create { row } => row.terms.until(),
+        Step::Change { before, terms, .. } => {
+            terms.until().filter(|_| terms.until() != before.terms.until())
+        }
+        Step::Release { .. } | Step::Keep { .. } => None,
+    };
+    let refused = |why| Refusal::InList { name: step.name().clone(), why: Box::new(why) };
+    check_end(until, now, world).map_err(refused)
 }
 
 /// Returns a request with the rights that the caller had when it asked for the plan.

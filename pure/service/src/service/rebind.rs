@@ -68,7 +68,7 @@ impl Service {
             if asked.is_in_charge_of(&before) {
                 raises.drop_moves(&before);
             } else {
-                raises.note(asked.principal, &before, (None, before.terms));
+                raises.note_move(asked.principal, &before);
             }
         }
         let kind = Kind::Bound(binding.clone());

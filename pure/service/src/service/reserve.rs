@@ -68,7 +68,7 @@ impl Service {
         let terms = new_terms(request, *amount, vcpus)?;
         check_run(asked, None, terms)?;
         self.afford(asked.principal, name, terms)?;
-        self.check_vcpus(asked, name, terms)?;
+        self.check_vcpus(asked, (name, asked.principal), terms)?;
         let mut row = Row::new(name.clone(), (asked.principal, user), terms, binding);
         row.identity = machine.as_ref().map(|machine| machine.identity);
         row.note_uuid(machine.as_ref());
@@ -120,15 +120,14 @@ impl Service {
         check_count(asked.is_administrator(), self.book.iter().count(), new)
     }
 
-    /// Checks the limits on the number of vCPUs for new terms of a reservation.
+    /// Checks the limits on the number of vCPUs for new terms of a reservation of `owner`.
     pub(super) fn check_vcpus(
         &self,
         asked: &ClientRequest,
-        name: &Name,
+        (name, owner): (&Name, Principal),
         terms: Terms,
     ) -> Result<(), Refusal> {
         let before = self.book.row(name);
-        let owner = before.map_or(asked.principal, |row| row.owner);
         let others = self.book.iter().map(|entry| &entry.row).filter(|row| row.name != *name);
         let change = (before.map(|row| row.terms), terms);
         check_vcpus((owner, asked.is_administrator()), others, change)

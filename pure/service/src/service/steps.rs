@@ -3,6 +3,7 @@
 use crate::answer::{Action, AppliedChange};
 use crate::book::Entry;
 use crate::name::Name;
+use crate::raise::Raise;
 use crate::row::Row;
 use crate::terms::{Terms, TermsChange};
 
@@ -31,7 +32,8 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) enum Undo {
     Create(Name),
-    Change(Box<Row>),
+    /// Reservation and its raises before the step.
+    Change(Box<Row>, Vec<Raise>),
     Release(Box<Entry>),
 }
 

@@ -144,6 +144,25 @@ fn end_time_in_the_past_is_refused_and_changes_nothing() {
 }
 
 #[test]
+fn undo_that_would_restore_a_passed_end_time_is_refused() {
+    let mut run = until_two();
+    let refused = |run: &mut Run, second| {
+        let why = ask(run, Request::Undo).expect_err("the end has passed").to_string();
+        let passed = format!("a: cannot end a reservation at 1970-01-01T00:00:0{second}Z: ");
+        assert!(why.starts_with(&passed), "{why}");
+    };
+    ask(&mut run, change("a", Some(at(4)))).expect("the end is ahead");
+    pass(&mut run, 2_000);
+    refused(&mut run, 2);
+    assert_eq!(states(&run), [State::Active]);
+    let release = Request::Release { name: "a".parse().expect("a name"), if_revision: None };
+    ask(&mut run, release).expect("it is there");
+    pass(&mut run, 2_000);
+    refused(&mut run, 4);
+    assert_eq!((states(&run), words(&run)), (vec![], vec!["reserve", "change", "release"]));
+}
+
+#[test]
 fn apply_request_sets_and_removes_end_times_of_reservations() {
     let mut run = until_two();
     let list = |until| Request::Apply {

@@ -466,3 +466,108 @@ fn dropping_end_or_hard_limit_needs_budget_for_whole_reservation() {
     ask(&mut run, ROOT, reserve("b", ms(1, 100), Some(5002))).expect("root may");
     assert!(is_over(&ask(&mut run, operator(ALICE), change("b", ms(6, 100)))));
 }
+
+#[test]
+fn lengthening_counts_against_operator_budget_until_it_is_taken_back() {
+    let mut run = Run::new(1, None, false);
+    let end = run.model.now.after(run.model.wall_ahead);
+    let hour = Some(WallTime::from_ns(end.ns() + 3_600_000_000_000));
+    let mut request = reserve("a", ms(60, 100), Some(5002));
+    if let Request::Reserve { until, .. } = &mut request {
+        *until = hour;
+    }
+    ask(&mut run, ROOT, request).expect("root may");
+    ask(&mut run, ROOT, reserve("b", ms(1, 100), Some(5002))).expect("root may");
+    for (longer, back) in [
+        (lengthen("a", Some(None), None), Request::Undo),
+        (lengthen("a", Some(None), None), lengthen("a", Some(hour), None)),
+        (lengthen("a", None, Some(false)), lengthen("a", None, Some(true))),
+    ] {
+        run.service.set_budgets(budget_of_alice(650_000));
+        ask(&mut run, operator(ALICE), longer.clone()).expect("within its budget");
+        run.die().expect("no check fails");
+        run.service.set_budgets(budget_of_alice(650_000));
+        let more = || change("b", ms(6, 100));
+        assert!(is_over(&ask(&mut run, operator(ALICE), more())), "{longer}");
+        ask(&mut run, operator(ALICE), back).expect("less is always allowed");
+        run.die().expect("no check fails");
+        run.service.set_budgets(budget_of_alice(650_000));
+        ask(&mut run, operator(ALICE), more()).expect("`a` is as before");
+        ask(&mut run, operator(ALICE), change("b", ms(1, 100))).expect("less is always allowed");
+    }
+}
+
+/// Without the ledger, a change that takes no CPU time from others stays in force.
+#[test]
+fn lengthening_that_is_not_written_counts_while_it_is_in_force() {
+    let mut run = Run::new(1, None, false);
+    run.service.set_budgets(budget_of_alice(650_000));
+    ask(&mut run, ROOT, reserve("a", ms(60, 100), Some(5002))).expect("root may");
+    ask(&mut run, ROOT, reserve("b", ms(1, 100), Some(5002))).expect("root may");
+    run.model.disk.fails = true;
+    ask(&mut run, operator(ALICE), lengthen("a", None, Some(false))).expect("within its budget");
+    run.model.disk.fails = false;
+    run.pass(Span::from_ms(1_500)).expect("no check fails");
+    assert!(is_over(&ask(&mut run, operator(ALICE), change("b", ms(6, 100)))));
+    ask(&mut run, operator(ALICE), lengthen("a", None, Some(true))).expect("less is allowed");
+    ask(&mut run, operator(ALICE), change("b", ms(6, 100))).expect("`a` is as before");
+}
+
+#[test]
+fn refused_list_leaves_no_increase_that_counts_against_operator_budget() {
+    let mut run = Run::new(1, None, false);
+    run.service.set_budgets(budget_of_alice(100_000));
+    ask(&mut run, tenant(BOB), reserve("a", ms(1, 100), None)).expect("its own VM");
+    ask(&mut run, ROOT, reserve("b", ms(1, 100), Some(5002))).expect("root may");
+    // The list drops the hard limit of `a`, and `z` exceeds the budget.
+    let list = |slice_ms| {
+        let mut listed = reserve("a", ms(slice_ms, 100), None);
+        if let Request::Reserve { exact, .. } = &mut listed {
+            *exact = false;
+        }
+        let targets = vec![listed, reserve("z", ms(50, 100), None)];
+        Request::Apply { targets, prune: false, dry_run: false, revision: None }
+    };
+    ask(&mut run, operator(ALICE), list(1)).expect_err("`z` is too large");
+    ask(&mut run, operator(ALICE), change("b", ms(10, 100))).expect("`a` has not changed");
+    ask(&mut run, operator(ALICE), change("b", ms(1, 100))).expect("less is always allowed");
+    // An earlier increase of `a` counts until it is taken back, and nothing else of `a` counts.
+    ask(&mut run, operator(ALICE), change("a", ms(2, 100))).expect("within its budget");
+    ask(&mut run, operator(ALICE), list(2)).expect_err("`z` is too large");
+    ask(&mut run, tenant(BOB), lengthen("a", None, Some(false))).expect("its own reservation");
+    assert!(is_over(&ask(&mut run, operator(ALICE), change("b", ms(10, 100)))));
+    ask(&mut run, operator(ALICE), change("a", ms(1, 100))).expect("less is always allowed");
+    ask(&mut run, operator(ALICE), change("b", ms(10, 100))).expect("the increase has ended");
+}
+
+#[test]
+fn undone_release_counts_against_limits_of_the_reservation_owner() {
+    let mut run = Run::new(1, None, false);
+    run.users = vec![5002];
+    run.service.set_budgets(budget_of_alice(100_000));
+    let release = |name: &str| {
+        let name = name.parse().expect("a name");
+        Request::Release { name, if_revision: None }
+    };
+    let refused_undo = |run: &mut Run| match ask(run, operator(ALICE), Request::Undo) {
+        Err(Refusal::InList { why, .. }) => *why,
+        other => panic!("{other:?}"),
+    };
+    ask(&mut run, operator(ALICE), reserve("own", ms(10, 100), None)).expect("its whole budget");
+    ask(&mut run, tenant(BOB), reserve("web", ms(20, 100), None)).expect("its own VM");
+    ask(&mut run, operator(ALICE), release("web")).expect("an operator may");
+    ask(&mut run, operator(ALICE), Request::Undo).expect("it is the reservation of bob");
+    // The owner has meanwhile reserved as much as its budget allows.
+    let budget = Budget { cpu: Some(CpuShare::from_ppm(200_000)), machines: None };
+    run.service.set_budgets([(BOB, budget)].into());
+    ask(&mut run, operator(ALICE), release("web")).expect("an operator may");
+    ask(&mut run, tenant(BOB), reserve("db", ms(20, 100), None)).expect("within its budget");
+    let why = refused_undo(&mut run);
+    assert!(matches!(why, Refusal::OverBudgetCpu { owner: BOB, .. }), "{why}");
+    run.service.set_budgets(slackline_service::Budgets::new());
+    ask(&mut run, tenant(BOB), absent("v", 3, 500)).expect("1,501 vCPUs");
+    ask(&mut run, operator(ALICE), release("v0")).expect("an operator may");
+    ask(&mut run, tenant(BOB), absent("w", 1, 500)).expect("1,501 vCPUs");
+    let (owner, asked, most) = (Some(BOB), 2_001, 2_000);
+    assert_eq!(refused_undo(&mut run), Refusal::TooManyVcpus { owner, asked, most });
+}
