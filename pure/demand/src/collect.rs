@@ -33,10 +33,6 @@ pub struct Collector {
     blocked: BTreeMap<CpuId, Time>,
 }
 
-/// Divisor of a slice. A timeslice that is shorter than the slice divided by this number is the
-/// rest of a slice whose timer expired early.
-const REST: u64 = 8;
-
 /// Minimum time from a block to the next run interval on the same CPU if a dispatcher pass chose
 /// the next vCPU. If the time is shorter, the kernel alone chose it.
 const KERNEL_SWITCH: Span = Span::from_us(5);
@@ -67,9 +63,8 @@ struct Stay {
     /// Recorded overhead whose run interval has not been recorded yet. Once it is recorded, the
     /// overhead is subtracted from the work of the vCPU's job.
     overhead: Span,
-    /// Overrun so far of the last reserved timeslice that reached its limit: CPU time used beyond
-    /// the limit. Run intervals that belong to that timeslice are included. `None` if no timeslice
-    /// has an overrun that is still counted.
+    /// CPU time that the vCPU used beyond the limit of its last reserved timeslice. `None` if that
+    /// timeslice has not reached its limit, or if its overrun was counted.
     overrun: Option<Span>,
 }
 
@@ -264,31 +259,19 @@ impl Collector {
 
     /// Counts the CPU time that a vCPU uses beyond a reserved timeslice that reaches its `limit`.
     ///
-    /// Two kinds of later run intervals of a live vCPU with a hard limit belong to the same
-    /// timeslice:
+    /// If the timer of the timeslice expires early, the vCPU has used less than `limit`. It is not
+    /// stopped: it runs again until the rest is used, and only that stop is counted.
     ///
-    /// - The next run interval outside the slice. The vCPU needs this time to stop itself. A
-    ///   further run interval outside the slice is not counted: it can follow a block of another
-    ///   vCPU, and is no late stop.
-    /// - A timeslice with the small rest of the slice, if the timer of the slice expired early.
+    /// The next run interval outside the slice of a live vCPU with a hard limit belongs to the same
+    /// stop: the vCPU needs this time to stop itself. A further run interval outside the slice is
+    /// not counted: it can follow a block of another vCPU, and is no late stop.
     fn overran(&mut self, vcpu: VcpuId, used: Span, due: bool, limit: Option<Span>) {
         let Some((stay, demand)) = self.stay(vcpu) else { return };
-        let slice =
-            demand.reserved.filter(|it| it.exact).and_then(|it| Some(it.reservation?.slice()));
-        let is_rest = |limit: Span| slice.is_some_and(|slice| limit < slice / REST);
-        let ended = match (&mut stay.overrun, limit) {
-            (overrun @ Some(_), None) if !due && slice.is_some() => {
-                overrun.take().map(|overrun| overrun + used)
-            }
-            (Some(overrun), Some(limit)) if is_rest(limit) => {
-                *overrun += used.left_after(limit);
-                None
-            }
-            (overrun, limit) => {
-                std::mem::replace(overrun, limit.map(|limit| used.left_after(limit)))
-            }
-        };
-        ended.into_iter().for_each(|overrun| demand.overruns.add(overrun));
+        let is_exact = demand.reserved.is_some_and(|it| it.exact && it.reservation.is_some());
+        let stopping = if due || !is_exact { Span::ZERO } else { used };
+        let overrun = limit.and_then(|limit| used.checked_sub(limit));
+        let ended = std::mem::replace(&mut stay.overrun, overrun);
+        ended.into_iter().for_each(|overrun| demand.overruns.add(overrun + stopping));
     }
 
     /// Skips the timeslice that has just reached its limit: its overrun is not counted. The kernel

@@ -2,7 +2,7 @@
 
 use slackline_demand::{ChangeKind, Collector, DemandCounts, Job, demand_per_period};
 use slackline_trace::{HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, Sink};
-use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, DomId, Enforcement, Reservation, Span, Time, VcpuId};
 
 use crate::record::recorded;
 
@@ -212,4 +212,33 @@ fn wake_latency_excludes_wait_for_end_of_another_vcpu_timeslice() {
     let latency = &latencies[&web];
     assert!(!latencies.contains_key(&db), "db did not wake");
     assert_eq!((latency.count(), latency.sum()), (1, Span::from_us(50)));
+}
+
+#[test]
+fn timeslice_whose_timer_expires_early_counts_as_one_late_stop() {
+    let vcpu = VcpuId::new(0, DomId::new(0), 0);
+    let us = |us| Time::START + Span::from_us(us);
+    let reservation = Reservation::new(Span::from_ms(2), Span::from_ms(10)).ok();
+    let (exact, phase, by) = (true, None, Enforcement::Dispatcher);
+    let mut collector = Collector::new(us(100_000));
+    collector.record(&Record::Joined { at: us(0), vcpu });
+    collector.record(&Record::Promised { at: us(0), vcpu, reservation, exact, phase, by });
+    let mut ran = |from: u64, used: u64, granted: Option<u64>| {
+        let (cpu, end) = (CpuId::new(0), RanEnd::Limit);
+        let (from, to, used) = (us(from), us(from + used), Span::from_us(used));
+        let (granted, late, due) = (granted.map(Span::from_us), Span::ZERO, granted.is_some());
+        collector.record(&Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due });
+    };
+    // The timer of the slice expires early twice. The third time the vCPU is stopped 20 us late.
+    ran(0, 1_500, Some(2_000));
+    ran(1_510, 480, Some(500));
+    ran(2_010, 30, Some(20));
+    ran(2_050, 10, None);
+    // A later run interval outside the slice belongs to no stop.
+    ran(2_100, 700, None);
+    ran(10_000, 2_007, Some(2_000));
+    ran(20_000, 2_000, Some(2_000));
+    ran(22_000, 3, None);
+    let overruns = &collector.finish().vcpus[0].overruns;
+    assert_eq!((overruns.count(), overruns.sum()), (3, Span::from_us(20 + 7 + 3)));
 }
