@@ -35,6 +35,8 @@ pub(super) struct SeatedThread {
     pub(super) thread: ThreadRef,
     pub(super) enforced: KernelEnforcement,
     pub(super) watch: EnforcedWatch,
+    /// Time of the last check for changes by other programs or by the thread itself.
+    pub(super) checked: Time,
     pub(super) clock: ThreadClock,
     /// CPU time of the thread at its last reading, which was at the time `at`.
     pub(super) used: Span,

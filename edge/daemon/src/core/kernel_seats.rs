@@ -2,23 +2,19 @@
 //! of the scheduler, and removed.
 //!
 //! Before a domain begins, [`Scheduler::check_interference`] checks that the dispatchers'
-//! reservations meet their deadlines beside the bursts of deadline threads. The CPU time of
-//! deadline threads is read from the kernel in each round, and added to the session's records.
+//! reservations meet their deadlines beside the bursts of deadline threads.
 
-use slackline_linux::cgroup::Hierarchies;
 use slackline_linux::sys::ThreadClock;
 use slackline_linux::thread::ThreadRef;
 use slackline_linux::with_causes;
 use slackline_live::mechanism::{Bound, Demand, EnforceTarget, KernelEnforcement, MechanismError};
-use slackline_live::session::{
-    EnforcedChange, EnforcedWatch, JoinId, JoinTarget, RequestError, SessionEvents, SessionThread,
-};
+use slackline_live::session::{JoinId, JoinTarget, RequestError, SessionThread};
 use slackline_service::{JoiningDomain, Name, Seats, Terms, WorldError};
 use slackline_trace::{Entry, Record};
 use slackline_units::{DomId, Reservation, Span, Time};
 
 use super::kernel::SeatedThread;
-use super::scheduler::{Place, Scheduler, ShrunkDomain};
+use super::scheduler::{Place, Scheduler};
 
 /// Interval at which threads that the kernel has refused are seated again. The kernel frees the
 /// former bandwidth of a thread at the end of the thread's period.
@@ -136,7 +132,8 @@ impl Scheduler {
         match read {
             Ok((clock, used)) => {
                 let watch = self.session.watch_enforced(target, &thread, each);
-                Ok(SeatedThread { thread, enforced, watch, clock, used, at: self.session.now() })
+                let at = self.session.now();
+                Ok(SeatedThread { thread, enforced, watch, checked: at, clock, used, at })
             }
             Err(_) => {
                 let _ = self.session.end_enforced(&enforced);
@@ -146,7 +143,7 @@ impl Scheduler {
     }
 
     /// Restores the thread in a place. The reservation of the place remains.
-    fn vacate_kernel(&mut self, domain: DomId, number: usize) {
+    pub(super) fn vacate_kernel(&mut self, domain: DomId, number: usize) {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         let Some(kernel) = &mut known.kernel else { return };
         if let Some(seated) = kernel.seated.get_mut(number).and_then(Option::take) {
@@ -287,7 +284,7 @@ impl Scheduler {
     }
 
     /// Tries again to seat threads that the kernel has refused.
-    fn seat_lost(&mut self, now: Time) {
+    pub(super) fn seat_lost(&mut self, now: Time) {
         let mut due = Vec::new();
         for (&domain, known) in &mut self.domains {
             let lost = known.kernel.as_mut().map(|kernel| &mut kernel.lost);
@@ -324,63 +321,6 @@ impl Scheduler {
             })
         });
         self.session.threads().chain(of_kernel).collect()
-    }
-
-    /// Adds the CPU time of deadline threads since the last reading to the session's records.
-    /// Adds to `seen` the changes that other programs made to these threads. Returns the domains
-    /// whose threads have ended, and empties their places. Does nothing if the last reading was
-    /// less than [`EnforcedWatch::INTERVAL`] ago.
-    pub(super) fn look_at_kernel(
-        &mut self,
-        records: &mut Vec<Entry>,
-        seen: &mut SessionEvents,
-    ) -> Vec<ShrunkDomain> {
-        let now = self.session.now();
-        if now < self.next_kernel_look {
-            return Vec::new();
-        }
-        self.next_kernel_look = now + EnforcedWatch::INTERVAL;
-        self.seat_lost(now);
-        // Threads that were seated just now are metered from a later time.
-        let now = self.session.now();
-        let kernels = self.domains.values().filter_map(|known| known.kernel.as_ref());
-        let seated = kernels.flat_map(|kernel| kernel.seated.iter().flatten());
-        let due = EnforcedWatch::due(seated.map(|seated| &seated.watch), now);
-        let hierarchies = if due.is_empty() { None } else { Hierarchies::read().ok() };
-        let mut index = 0..;
-        let (mut shrunk, mut ended) = (Vec::new(), Vec::new());
-        for (&domain, known) in &mut self.domains {
-            let Some(kernel) = &mut known.kernel else { continue };
-            for (number, seated) in kernel.seated.iter_mut().enumerate() {
-                let Some(seated) = seated else { continue };
-                let is_due = index.next().is_some_and(|index| due.contains(&index));
-                if seated.thread.is_gone().unwrap_or(false) {
-                    ended.push((domain, number));
-                    let has_ended = false;
-                    let shrunk_to = |identity| ShrunkDomain { domain, identity, has_ended };
-                    shrunk.extend(known.identity.map(shrunk_to));
-                    continue;
-                }
-                let Some(id) = known.places[number].id else { continue };
-                let Ok(all) = seated.clock.read() else { continue };
-                let (vcpu, from, used) = (id.vcpu(), seated.at, all.left_after(seated.used));
-                records.push(Entry::Record(Record::Elsewhere { vcpu, from, to: now, used }));
-                (seated.used, seated.at) = (all, now);
-                let around = hierarchies.as_ref().filter(|_| is_due);
-                for change in self.session.look_at_enforced(&mut seated.watch, around) {
-                    match change {
-                        EnforcedChange::Meddled(finding) => seen.meddled.push((id, finding)),
-                        EnforcedChange::Contested(finding) => seen.contested.push((id, finding)),
-                        EnforcedChange::Settled => seen.settled.push(id),
-                    }
-                }
-            }
-        }
-        for (domain, number) in ended {
-            self.vacate_kernel(domain, number);
-        }
-        shrunk.dedup_by_key(|one: &mut ShrunkDomain| one.domain);
-        shrunk
     }
 }
 

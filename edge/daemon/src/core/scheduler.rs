@@ -14,12 +14,13 @@ use slackline_live::session::{
 use slackline_service::{
     CpuCapacity, Identity, JoiningDomain, Principal, Seats, Terms, WorldError,
 };
-use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span, Time};
+use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
 
 use slackline_linux::with_causes;
 
 use super::RESERVE;
 use super::kernel::{self, KernelDomain};
+use super::kernel_checks::KernelChecks;
 use super::leftovers::deadline_threads_not_kept;
 use super::shares::{empty_place, share};
 use crate::find::FoundMachine;
@@ -43,8 +44,8 @@ pub(super) struct Scheduler {
     pub(super) is_kept: bool,
     /// Deadline threads of all programs, as they were when they were last read.
     pub(super) deadline_threads: Vec<DeadlineThread>,
-    /// Time of the next reading of the threads for which the kernel enforces.
-    pub(super) next_kernel_look: Time,
+    /// Times of the next checks of the threads for which the kernel enforces.
+    pub(super) kernel_checks: KernelChecks,
 }
 
 /// A reservation in the session.
@@ -91,7 +92,7 @@ impl Scheduler {
             front: None,
             is_kept: keeper.keep_for.is_some(),
             deadline_threads: deadline_threads_not_kept(keeper),
-            next_kernel_look: Time::START,
+            kernel_checks: KernelChecks::default(),
         }
     }
 
