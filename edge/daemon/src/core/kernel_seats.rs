@@ -4,6 +4,8 @@
 //! Before a domain begins, [`Scheduler::check_interference`] checks that the dispatchers'
 //! reservations meet their deadlines beside the bursts of deadline threads.
 
+use std::cmp::Reverse;
+
 use slackline_linux::sys::ThreadClock;
 use slackline_linux::thread::ThreadRef;
 use slackline_linux::with_causes;
@@ -11,7 +13,7 @@ use slackline_live::mechanism::{Bound, Demand, EnforceTarget, KernelEnforcement,
 use slackline_live::session::{JoinId, JoinTarget, RequestError, SessionThread};
 use slackline_service::{JoiningDomain, Name, Seats, Terms, WorldError};
 use slackline_trace::{Entry, Record};
-use slackline_units::{DomId, Reservation, Span, Time};
+use slackline_units::{CpuShare, DomId, Reservation, Span, Time};
 
 use super::kernel::SeatedThread;
 use super::scheduler::{Place, Scheduler};
@@ -251,6 +253,7 @@ impl Scheduler {
         let name: Name = known.name.parse().map_err(|_| WorldError::Gone)?;
         let vcpus: Vec<Option<u16>> = known.places.iter().map(|place| place.vcpu).collect();
         let seats = identity.map(|identity| Seats { identity, vcpus });
+        let former = self.drop_dispatched_places(domain);
         self.leave(domain);
         let resized = seats.clone().map(|mut seats| {
             seats.vcpus.resize(terms.vcpus().into(), None);
@@ -258,7 +261,9 @@ impl Scheduler {
         });
         let name = &name;
         let joining = JoiningDomain { domain, name, owner, terms, seats: resized.as_ref() };
+        self.former_cpus.insert(domain, former);
         let joined = self.join(&[joining]).pop().unwrap_or(Err(WorldError::Gone));
+        self.former_cpus.remove(&domain);
         if joined.is_err() {
             // The old parameters fit again: nothing else has joined in between.
             let seats = seats.as_ref();
@@ -272,6 +277,24 @@ impl Scheduler {
             }
         }
         joined
+    }
+
+    /// Drops the places of a domain that the dispatcher enforces. Returns the CPU on which each
+    /// place had its reservation, by the number of the CPU in the session.
+    fn drop_dispatched_places(&mut self, domain: DomId) -> Vec<usize> {
+        let known = self.domains.get(&domain).filter(|known| known.kernel.is_none());
+        let places = known.map_or(0, |known| known.places.len());
+        let mut reserved = self.reserved();
+        let mut cpus: Vec<usize> = (0..places)
+            .rev()
+            .map(|kept| {
+                self.drop_places(domain, kept);
+                let before = std::mem::replace(&mut reserved, self.reserved());
+                most_reduced(&before, &reserved)
+            })
+            .collect();
+        cpus.reverse();
+        cpus
     }
 
     /// Notes threads that the kernel has refused, although they had their places until now.
@@ -324,6 +347,14 @@ impl Scheduler {
     }
 }
 
+/// Returns the number of the CPU whose reserved share was reduced most. A split vCPU has shares on
+/// several CPUs.
+fn most_reduced(before: &[CpuShare], after: &[CpuShare]) -> usize {
+    let reductions = before.iter().zip(after).map(|(before, after)| before.less(*after));
+    let reductions = reductions.enumerate().max_by_key(|(cpu, less)| (*less, Reverse(*cpu)));
+    reductions.map_or(0, |(cpu, _)| cpu)
+}
+
 /// Returns the slice and period of each vCPU of a domain, as a hard limit for the kernel to
 /// enforce.
 fn exact(terms: Terms) -> Demand {
@@ -340,6 +371,14 @@ pub(super) fn in_each_second(terms: Terms, each: Reservation) -> Reservation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn former_cpu_of_a_vcpu_is_the_cpu_whose_share_it_reserved() {
+        let ppm = |all: [u32; 3]| all.map(CpuShare::from_ppm);
+        assert_eq!(most_reduced(&ppm([500, 700, 0]), &ppm([500, 200, 0])), 1);
+        assert_eq!(most_reduced(&ppm([500, 700, 400]), &ppm([400, 700, 200])), 2);
+        assert_eq!(most_reduced(&ppm([500, 700, 0]), &ppm([500, 700, 0])), 0);
+    }
 
     #[test]
     fn deadline_thread_with_long_period_gets_part_of_slice_each_second() {

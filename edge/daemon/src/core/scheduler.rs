@@ -46,6 +46,8 @@ pub(super) struct Scheduler {
     pub(super) deadline_threads: Vec<DeadlineThread>,
     /// Times of the next checks of the threads for which the kernel enforces.
     pub(super) kernel_checks: KernelChecks,
+    /// CPU of each place of a domain that is moving from the dispatcher to the kernel.
+    pub(super) former_cpus: BTreeMap<DomId, Vec<usize>>,
 }
 
 /// A reservation in the session.
@@ -93,6 +95,7 @@ impl Scheduler {
             is_kept: keeper.keep_for.is_some(),
             deadline_threads: deadline_threads_not_kept(keeper),
             kernel_checks: KernelChecks::default(),
+            former_cpus: BTreeMap::new(),
         }
     }
 
@@ -144,7 +147,8 @@ impl Scheduler {
     fn prepare(&mut self, joining: &JoiningDomain<'_>) -> Result<PreparedGroup, WorldError> {
         let as_what = (joining.domain, joining.name.as_str(), joining.terms);
         if joining.terms.enforcement().is_of_kernel() {
-            let requests = kernel::requests(as_what, self.cpus.len());
+            let former = self.former_cpus.get(&joining.domain).map_or(&[][..], Vec::as_slice);
+            let requests = kernel::requests(as_what, (former, self.cpus.len()));
             return self.session.prepare(requests).map_err(declined);
         }
         let places = 0..joining.terms.vcpus();
@@ -393,7 +397,7 @@ impl Scheduler {
     }
 
     /// Removes all places (reservations of one vCPU) whose number is at least `kept`.
-    fn drop_places(&mut self, domain: DomId, kept: usize) {
+    pub(super) fn drop_places(&mut self, domain: DomId, kept: usize) {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         for place in known.places.split_off(kept.min(known.places.len())) {
             let _ = place.id.map(|id| self.session.leave(id));
