@@ -43,6 +43,15 @@ pub(super) struct SeatedThread {
     pub(super) at: Time,
 }
 
+/// Times of the next checks of the threads for which the kernel enforces.
+#[derive(Debug, Default)]
+pub(super) struct KernelChecks {
+    /// Time of the next round, which checks some of the threads.
+    pub(super) next_round: Time,
+    /// Time from which the clocks of all threads are read again if a client asks for numbers.
+    pub(super) next_reading: Time,
+}
+
 impl KernelDomain {
     pub(super) fn new(shadows: &[JoinId], places: usize) -> KernelDomain {
         let seated = (0..places).map(|_| None).collect();

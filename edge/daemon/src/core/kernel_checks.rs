@@ -22,14 +22,6 @@ const CHECKED_AT_ONCE: usize = 64;
 /// Time for checks of cgroups in one round. After that time, the round checks no further cgroups.
 const AROUND_TIME: Span = Span::from_us(100);
 
-/// Times of the next checks of the threads for which the kernel enforces.
-#[derive(Debug, Default)]
-pub(super) struct KernelChecks {
-    next_round: Time,
-    /// Time from which all clocks are read again if a client asks for numbers.
-    next_reading: Time,
-}
-
 impl SeatedThread {
     /// Reads the CPU time of the thread. Returns a record of the time since the last reading.
     /// `None` if the thread has ended.

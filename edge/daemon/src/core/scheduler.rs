@@ -19,8 +19,7 @@ use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
 use slackline_linux::with_causes;
 
 use super::RESERVE;
-use super::kernel::{self, KernelDomain};
-use super::kernel_checks::KernelChecks;
+use super::kernel::{self, KernelChecks, KernelDomain};
 use super::leftovers::deadline_threads_not_kept;
 use super::shares::{empty_place, share};
 use crate::find::FoundMachine;
