@@ -14,6 +14,7 @@ mod change;
 mod confine;
 mod contest;
 mod cpuset;
+mod deadline_conflict;
 mod endings;
 mod enforced;
 mod error;
@@ -39,6 +40,7 @@ use slackline_host::policy::{Spec, Values};
 use slackline_trace::{Entry, Knowledge, Record};
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 
+pub use deadline_conflict::DeadlineConflict;
 pub use enforced::{EnforcedChange, EnforcedWatch};
 pub use error::{RequestError, SessionError};
 pub use finding::ForeignChange;
