@@ -247,7 +247,7 @@ def test_chunk_is_run_by_one_call_although_runs_are_refused(
     assert sum(row["outcome"] == "refused" for row in rows) == 100
 
 
-def test_only_few_chunks_of_a_long_sweep_are_submitted_at_once(
+def test_few_chunks_of_a_long_sweep_are_submitted_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_sweep, "CHUNK", 0.0)

@@ -63,9 +63,9 @@ impl KernelDomain {
 /// reservation. The first requests are for its places (reserved vCPUs). Then come requests for the
 /// same reservations on each further CPU.
 ///
-/// `former` has the CPU on which each place was until now. A place stays there, because the policy
-/// holds the used share of a vCPU free for a while, and counts it once only on the same CPU. All
-/// other places are on the first CPU.
+/// `former` has the CPU on which each place was until now. A place stays there, and all other
+/// places are on the first CPU. The policy keeps the share of a vCPU that has left reserved for a
+/// while. That share counts only once if the vCPU joins again on the same CPU.
 pub(super) fn requests(
     as_what: (DomId, &str, &Terms),
     (former, cpus): (&[usize], usize),
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deadline_vcpu_keeps_its_former_cpu_and_is_reserved_on_each_cpu_once() {
+    fn deadline_vcpu_has_its_former_cpu_and_one_shadow_elsewhere() {
         let each = Reservation::new(Span::from_ms(2), Span::from_ms(10)).expect("valid");
         let terms = Terms::new(each, true, 3).expect("valid terms");
         let requests = requests((DomId::new(7), "web", &terms), (&[1, 0], 2));

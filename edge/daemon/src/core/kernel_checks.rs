@@ -162,7 +162,7 @@ mod tests {
 
     /// Thread 499 has left its class lately.
     #[test]
-    fn rounds_check_500_deadline_threads_in_turn_and_suspect_ones_always() {
+    fn each_round_checks_suspect_and_longest_unchecked_deadline_threads() {
         let mut checked = [Time::START; 500];
         for round in 1..=25 {
             let now = Time::START.after(EnforcedWatch::INTERVAL * round);

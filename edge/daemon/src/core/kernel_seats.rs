@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn former_cpu_of_a_vcpu_is_the_cpu_whose_share_it_reserved() {
+    fn former_cpu_of_a_vcpu_is_the_most_reduced_one() {
         let ppm = |all: [u32; 3]| all.map(CpuShare::from_ppm);
         assert_eq!(most_reduced(&ppm([500, 700, 0]), &ppm([500, 200, 0])), 1);
         assert_eq!(most_reduced(&ppm([500, 700, 400]), &ppm([400, 700, 200])), 2);
