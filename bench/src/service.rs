@@ -21,12 +21,13 @@ use crate::report::{self, Part, Row, quantile};
 use daemon::ServiceSetting;
 
 /// Parts of the benchmark. Each part can be measured alone.
-const PARTS: [(&str, Part<ServiceSetting>); 9] = [
+const PARTS: [(&str, Part<ServiceSetting>); 10] = [
     ("idle", change::idle),
     ("full", change::full),
     ("flood", flood::rows),
     ("gang", gang::rows),
     ("many", many::held),
+    ("deadline", many::deadline),
     ("pairs", many::come_and_go),
     ("seeds", seeds::rows),
     ("whatif", whatif::rows),

@@ -36,7 +36,7 @@ mod _slackline {
     #[pymodule_export]
     use crate::recording::{replay, whatif};
     #[pymodule_export]
-    use crate::run::{RunResults, run, run_many, run_rows};
+    use crate::run::{RunResults, run, run_many, run_rows, sweep_rows};
     #[pymodule_export]
     use crate::scenario::{Scenario, check};
     #[pymodule_export]

@@ -1,6 +1,7 @@
 //! Runs on the simulated host, and their results.
 
 mod batch;
+mod sweep;
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -24,6 +25,7 @@ use crate::policy::{PythonRun, python_policy};
 use crate::scenario::{Overrides, Scenario, changed};
 
 pub(crate) use batch::{run_many, run_rows};
+pub(crate) use sweep::sweep_rows;
 
 /// Results of one run. Metrics have the same names as in `slackline sim --json`.
 #[pyclass(frozen, name = "Run", module = "slackline")]

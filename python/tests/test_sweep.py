@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from typing import Any
 import pytest
 
 import slackline
-from slackline import _sweep
+from slackline import _slackline, _sweep
 
 pytest.importorskip("pyarrow")
 
@@ -55,21 +57,52 @@ class StandIn:
     class scheduler:
         address = "inproc://here"
 
-    def __init__(self, answer: object = None, folder: Path | None = None) -> None:
+    def __init__(self, answer: object = None, folder: Path | None = None, threads: int = 1) -> None:
         self.answer = answer
         self.folder = folder
+        self.threads = ThreadPoolExecutor(threads)
+        self.count = threads
+        #: Number of futures that were submitted and not released, and its maximum so far.
+        self.held = 0
+        self.most_held = 0
+        self.submitted = 0
 
     def run(self, function: Any, on_error: str) -> dict[str, object]:
         assert on_error == "return"
         return {"tcp://127.0.0.1:1": self.answer or function()}
 
-    def map(self, function: Any, folders: Any, chunks: Any, **options: object) -> list[Any]:
-        return [
-            function(str(self.folder or folder), chunk) for folder, chunk in zip(folders, chunks)
-        ]
+    def nthreads(self) -> dict[str, int]:
+        return {"tcp://127.0.0.1:1": self.count}
 
-    def gather(self, futures: list[Any]) -> list[Any]:
-        return futures
+    def submit(self, function: Any, folder: str, chunk: Any, **options: object) -> StandInFuture:
+        self.held += 1
+        self.most_held = max(self.held, self.most_held)
+        self.submitted += 1
+        future = self.threads.submit(function, str(self.folder or folder), chunk)
+        return StandInFuture(self, str(self.submitted), future)
+
+
+class StandInFuture:
+    """Future of a chunk that a thread of this process runs."""
+
+    def __init__(self, client: StandIn, key: str, future: Future[int]) -> None:
+        self.client = client
+        self.key = key
+        self.future = future
+
+    @property
+    def status(self) -> str:
+        return "error" if self.future.exception() else "finished"
+
+    def add_done_callback(self, call: Any) -> None:
+        self.future.add_done_callback(lambda _: call(self))
+
+    def result(self) -> int:
+        return self.future.result()
+
+    def release(self) -> None:
+        self.client.held -= 1
+        self.future.cancel()
 
 
 def scenarios() -> list[slackline.Scenario]:
@@ -160,7 +193,8 @@ def test_chunks_and_folders_of_another_build_are_refused(
     arguments = (scenarios(), ["credit"], [1], tmp_path)
     assert _sweep._build().startswith(f"{slackline.__version__}-")
     slackline.sweep(*arguments)
-    [chunk] = _sweep._chunks(tmp_path, [one.text for one in scenarios()], ["credit"], [1], None)
+    inputs = ([one.text for one in scenarios()], ["credit"], [1], None)
+    [chunk] = _sweep._chunks(_sweep._plan(tmp_path, *inputs), *inputs)
     monkeypatch.setattr(_sweep, "_build", lambda: "0.1.0-0123456789abcdef")
     with pytest.raises(slackline.SlacklineError, match="has build 0.1.0-0123456789abcdef"):
         _sweep.run_chunk(str(tmp_path), chunk)
@@ -193,17 +227,49 @@ def test_sweep_puts_many_scenarios_into_few_chunks(
             assert of_run == run.vcpus[0]
 
 
-def test_runs_are_grouped_without_changing_their_order() -> None:
-    runs = [(0, "edf", 2), (0, "edf", 3)]
-    runs += [(scenario, policy, 1) for scenario in (1, 2) for policy in ("edf", "credit")]
-    runs += [(3, "edf", 1), (4, "edf", 1), (4, "edf", 1)]
-    groups = _sweep._groups(runs)
-    assert groups == [
-        ([0], ["edf"], [2, 3]),
-        ([1, 2], ["edf", "credit"], [1]),
-        ([3], ["edf"], [1]),
-        ([4], ["edf"], [1, 1]),
-    ]
+def test_chunk_is_run_by_one_call_although_runs_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[list[tuple[int, str, int]]] = []
+
+    def counted(texts: Any, runs: Any, **options: Any) -> Any:
+        calls.append(runs)
+        return _slackline._sweep_rows(texts, runs, **options)
+
+    monkeypatch.setattr(_sweep, "_sweep_rows", counted)
+    slices = ["3ms", "8ms"] * 50
+    grid = [slackline.Scenario(EDF.replace("SLICE", slice)) for slice in slices]
+    slackline.sweep(grid, ["edf"], [1, 2], tmp_path)
+    assert len(calls) == len(list(tmp_path.glob("*.parquet")))
+    expected = [(scenario, "edf", seed) for scenario in range(100) for seed in (1, 2)]
+    assert list(itertools.chain(*calls)) == expected
+    rows = slackline.load(tmp_path).to_pylist()
+    assert sum(row["outcome"] == "refused" for row in rows) == 100
+
+
+def test_few_chunks_of_a_long_sweep_are_submitted_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_sweep, "CHUNK", 0.0)
+    client = StandIn(threads=2)
+    slackline.sweep(scenarios(), ["credit"], range(1, 51), tmp_path, client=client)
+    assert (client.submitted, client.held) == (100, 0)
+    # The two threads have work at all times.
+    assert 4 <= client.most_held <= 6
+    assert len(slackline.load(tmp_path)) == 200
+    # After a failed chunk, no other chunk is submitted, and the futures are released.
+    failing = StandIn(folder=tmp_path / "absent", threads=2)
+    with pytest.raises(slackline.SlacklineError, match="does not see this sweep"):
+        slackline.sweep(scenarios(), ["credit"], range(1, 51), tmp_path / "new", client=failing)
+    assert failing.submitted <= 7 and failing.held == 0
+
+
+def test_error_of_a_run_names_its_scenario_and_policy() -> None:
+    with pytest.raises(slackline.ScenarioError) as raised:
+        _slackline._sweep_rows([(7, TEXT)], [(7, "credit", 1), (7, "nonesuch", 1)])
+    assert raised.value.__notes__ == ["in scenario 7 of the sweep, under nonesuch"]
+    with pytest.raises(slackline.SlacklineError, match="lacks the text of scenario 8"):
+        _slackline._sweep_rows([(7, TEXT)], [(8, "credit", 1)])
 
 
 def test_refused_run_has_a_row_and_other_runs_are_made(tmp_path: Path) -> None:

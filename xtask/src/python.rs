@@ -1,6 +1,7 @@
 //! Test of the Python module: its wheel is built once, installed and tested.
 
-use std::path::Path;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, ensure};
@@ -12,6 +13,10 @@ const TOOLS: &str = "target/python-venv";
 
 /// Folder for the build of the module and for its wheel.
 const BUILD: &str = "target/python";
+
+/// Minor versions of CPython 3 for which the host is searched. 11 is the first that the wheel
+/// supports.
+const MINORS: RangeInclusive<u32> = 11..=30;
 
 /// Builds the wheel, installs it, and runs the tests, the examples and the type check.
 ///
@@ -45,5 +50,40 @@ pub fn run() -> Result<String> {
     let mut types = tool("python");
     types.args(["-m", "mypy", "--config-file", "python/pyproject.toml", "python/module/slackline"]);
     step::run(types.args(["python/tests", "python/examples"]))?;
-    Ok(format!("a wheel of {} KiB passes its tests", size >> 10))
+    let others = run_under_others(&wheel.path())?;
+    Ok(format!(
+        "a wheel of {} KiB passes its tests, and runs under {others} other CPython{}",
+        size >> 10,
+        if others == 1 { "" } else { "s" }
+    ))
+}
+
+/// Runs the example under each further CPython of this host that the wheel supports. Returns their
+/// number.
+fn run_under_others(wheel: &Path) -> Result<usize> {
+    let plain = Path::new(BUILD).join("plain");
+    if plain.exists() {
+        std::fs::remove_dir_all(&plain)?;
+    }
+    let python = Path::new(TOOLS).join("bin/python");
+    let mut install = Command::new(&python);
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]);
+    step::run(install.arg("--target").arg(&plain).arg(wheel))?;
+    let version = |python: &Path| {
+        let mut print = Command::new(python);
+        step::output(print.args(["-c", "import sys; print(*sys.version_info[:2], sep='.')"])).ok()
+    };
+    let tested = version(&python);
+    let mut others = 0;
+    for minor in MINORS {
+        let name = PathBuf::from(format!("python3.{minor}"));
+        // A version manager can have a command for a version that is not installed.
+        if version(&name).is_none_or(|found| Some(found) == tested) {
+            continue;
+        }
+        let mut example = Command::new(&name);
+        step::run(example.arg("python/examples/policies.py").env("PYTHONPATH", &plain))?;
+        others += 1;
+    }
+    Ok(others)
 }

@@ -18,7 +18,7 @@ use slackline_linux::sys::Tid;
 use slackline_linux::thread::{TaskFd, ThreadError, ThreadRef};
 use slackline_linux::with_causes;
 use slackline_live::Punctual;
-use slackline_live::mechanism::{DeadlineThread, check_interference};
+use slackline_live::mechanism::DeadlineThread;
 use slackline_live::session::{
     JoinId, JoinTarget, Options, OwnedCpus, Request, RequestError, RequestedId, Session,
     SessionError, knowledge,
@@ -113,7 +113,8 @@ fn hold_target(
     let parts = target.parts();
     let refused = |error: RequestError| in_same_terms(args, parts, error);
     let ids = session.join(requests).map_err(|error| refused(error.error))?;
-    check_deadline_threads(&session, &options.cpus, each.period())?;
+    let checked = session.check_deadline_threads(&DeadlineThread::all());
+    checked.map_err(|found| Problem::of_conflict(&found))?;
     command.as_mut().map_or(Ok(()), HeldCommand::go)?;
     let shown = HoldOutput::begin(args, &target.name, each, (target.parts(), &cpus))?;
     let (began, guest) = (session.now(), target.guest());
@@ -124,27 +125,6 @@ fn hold_target(
     let left = end_command(&end, command.as_mut(), || holding.processes());
     let finished = holding.finish(end.as_ref().ok());
     conclude(end, command, &left, finished)
-}
-
-/// Checks that the session's CPUs have time for their reservations beside the deadline threads of
-/// all programs, which run before every vCPU. `period` is the period of all these reservations.
-fn check_deadline_threads(session: &Session, cpus: &[CpuId], period: Span) -> Result<(), Problem> {
-    let scheduled: BTreeSet<Tid> = session.threads().map(|thread| thread.tid).collect();
-    let mut threads = DeadlineThread::all();
-    threads.retain(|thread| !scheduled.contains(&thread.tid));
-    for (index, &cpu) in cpus.iter().enumerate() {
-        let reserved = session.reserved(CpuId::new(index)).map_err(of_request)?;
-        let there: Vec<Reservation> = DeadlineThread::on(&threads, cpu).collect();
-        let checked = check_interference(&there, reserved.unwrap_or_default(), period);
-        checked.map_err(|found| Problem::NotAdmitted {
-            message: format!("not enough capacity on CPU {}: {found}", cpu.index()),
-            hint: Some(
-                "reserve less, or list deadline threads by `ps -eLo pid,tid,class,comm | grep DLN`"
-                    .into(),
-            ),
-        })?;
-    }
-    Ok(())
 }
 
 /// Ends the command and all processes that it started, unless the command has exited by itself. The

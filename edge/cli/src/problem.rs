@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use slackline_control::client::ClientError;
 use slackline_import::ImportError;
 use slackline_linux::with_causes;
-use slackline_live::session::SessionError;
+use slackline_live::session::{DeadlineConflict, SessionError};
 use slackline_metrics::StrayRecord;
 use slackline_papers::PaperError;
 use slackline_play::play::LiveError;
@@ -236,8 +236,15 @@ impl Problem {
                 let message = format!("{}:{line}: {error}", file.display());
                 Problem::HostCannot { message, hint: error.hint() }
             }
+            LiveError::DeadlineThreads(found) => Problem::of_conflict(&found),
             error => Problem::Live(error),
         }
+    }
+
+    /// Returns the error for reservations that deadline threads of other programs could delay.
+    pub(crate) fn of_conflict(found: &DeadlineConflict) -> Problem {
+        let hint = Some(DeadlineConflict::HINT.into());
+        Problem::NotAdmitted { message: found.to_string(), hint }
     }
 }
 

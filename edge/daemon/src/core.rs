@@ -24,6 +24,7 @@ mod host;
 mod incidents;
 mod interference;
 mod kernel;
+mod kernel_checks;
 mod kernel_seats;
 mod leftovers;
 mod listening;

@@ -14,6 +14,7 @@ mod change;
 mod confine;
 mod contest;
 mod cpuset;
+mod deadline_conflict;
 mod endings;
 mod enforced;
 mod error;
@@ -39,6 +40,7 @@ use slackline_host::policy::{Spec, Values};
 use slackline_trace::{Entry, Knowledge, Record};
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 
+pub use deadline_conflict::DeadlineConflict;
 pub use enforced::{EnforcedChange, EnforcedWatch};
 pub use error::{RequestError, SessionError};
 pub use finding::ForeignChange;
@@ -61,6 +63,7 @@ use endings::Endings;
 use ids::Table;
 use request::Row;
 use slackline_fence::{Fence, FenceError, KeeperCommand};
+use slackline_linux::cgroup::Hierarchies;
 use slackline_linux::sys::{Tid, lock_memory, monotonic};
 use slackline_linux::wall_clock::{ClockStep, Offset, WallClock};
 
@@ -161,6 +164,9 @@ pub struct Session {
     /// Clock to which the phases of periods refer, and its last known offset from the monotonic
     /// clock.
     wall_clock: Option<(WallClock, Offset)>,
+    /// Mounts of the cgroup hierarchies, and the time when they were read. `None` before the first
+    /// use.
+    hierarchies: Option<(Time, Arc<Hierarchies>)>,
     /// Time of the next check of members' threads for changes that the session did not order.
     next_audit: Time,
     /// Time of the next reading of the kernel's limit of real-time threads.
@@ -229,6 +235,7 @@ impl Session {
             relays: Vec::new(),
             tap,
             wall_clock,
+            hierarchies: None,
             next_audit: Time::START,
             next_limit: Time::START,
             _urgent: urgent,

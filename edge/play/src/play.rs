@@ -1,6 +1,8 @@
 //! Live runs of scenarios: starts or finds the processes, and requests the scenario's changes from
 //! a session at their times.
 
+mod timed_actions;
+
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -21,10 +23,11 @@ use slackline_fence::KeeperCommand;
 use slackline_linux::sys::monotonic;
 use slackline_live::Punctual;
 use slackline_live::agents::{AgentError, AgentStatistics};
+use slackline_live::mechanism::DeadlineThread;
 use slackline_live::relay::{RelayError, RelayStatistics};
 use slackline_live::session::{
-    self, HearError, JoinId, PreparedGroup, Request, RequestError, RequestedId, Session,
-    SessionError,
+    self, DeadlineConflict, HearError, JoinId, PreparedGroup, Request, RequestError, RequestedId,
+    Session, SessionError,
 };
 
 /// Parameters of a live run besides its scenario.
@@ -49,7 +52,7 @@ pub struct PlayResults {
     /// Time at which the run was stopped early. `None` if the run reached its end.
     pub stopped: Option<Time>,
     /// Changes and late joins that were not admitted: time, vCPU and reason.
-    pub declined: Vec<(Time, VcpuId, AdmitError)>,
+    pub declined: Vec<(Time, VcpuId, String)>,
     /// Processes that ended before the run did: time, name, and exit code or signal in words.
     pub ended: Vec<(Time, String, String)>,
     /// Requests that clients gave up.
@@ -103,6 +106,9 @@ pub enum LiveError {
         /// Error that states the reason.
         error: AdmitError,
     },
+    /// Deadline threads of other programs could make the domains miss deadlines.
+    #[error(transparent)]
+    DeadlineThreads(#[from] DeadlineConflict),
     /// The connection to the agent of a domain cannot be opened.
     #[error("`{domain}`: {source}")]
     Agent {
@@ -144,6 +150,7 @@ impl LiveError {
             LiveError::Session(error) => error.hint(),
             LiveError::Process { source, .. } => source.hint(),
             LiveError::Request { source, .. } => source.hint(),
+            LiveError::DeadlineThreads(_) => Some(DeadlineConflict::HINT.into()),
             LiveError::OnlySimulated { .. } => Some("use `slackline sim`".into()),
             LiveError::Agent { .. } | LiveError::Relay { .. } => {
                 Some("use a socket path of at most 107 bytes".into())
@@ -234,6 +241,8 @@ struct Play<'a> {
     records: Vec<Entry>,
     /// Records of processes that were ended during the run, until they are passed on.
     told: Vec<Record>,
+    /// Deadline threads of all programs, as they were before the run.
+    deadline_threads: Vec<DeadlineThread>,
     /// Recorder of host threads besides the vCPUs. `None` if the trace is not saved.
     host_threads: Option<HostThreads>,
 }
@@ -282,6 +291,7 @@ impl<'a> Play<'a> {
             outcome,
             records,
             told: Vec::new(),
+            deadline_threads: DeadlineThread::all(),
             host_threads: None,
         })
     }
@@ -311,6 +321,7 @@ impl<'a> Play<'a> {
             self.hear(domain)?;
             self.let_go_on(domain, Time::START)?;
         }
+        self.session.check_deadline_threads(&self.deadline_threads)?;
         Ok(())
     }
 
@@ -436,60 +447,6 @@ impl<'a> Play<'a> {
                 return Ok(());
             }
         }
-    }
-
-    fn act(&mut self, action: Action) -> Result<(), LiveError> {
-        let Action { at, vcpu, what } = action;
-        let domain = self.scenario.domain_of(vcpu);
-        match what {
-            // A domain joins and leaves as a whole.
-            ActionKind::Join | ActionKind::Leave if vcpu.number() > 0 => return Ok(()),
-            ActionKind::Join => return self.join(at, domain),
-            ActionKind::Leave => {
-                self.leave(&domain.vcpus)?;
-                self.note_overdue(&domain.vcpus);
-                self.processes.end(&domain.vcpus);
-                return Ok(());
-            }
-            ActionKind::Change(..) | ActionKind::Pause | ActionKind::Release => {}
-        }
-        // A vCPU that has ended by itself is not changed any more.
-        let Some(&id) = self.ids.get(&vcpu) else { return Ok(()) };
-        let done = match what {
-            ActionKind::Change(Some(share), cpus) => self.session.change_terms(id, share, cpus, at),
-            ActionKind::Change(None, Some(cpus)) => self.session.move_to(id, cpus, at),
-            ActionKind::Pause => self.session.pause(id, at),
-            ActionKind::Release => self.session.resume(id, at),
-            ActionKind::Change(None, None) | ActionKind::Join | ActionKind::Leave => Ok(()),
-        };
-        match done {
-            Err(RequestError::Declined(error)) => self.outcome.declined.push((at, vcpu, error)),
-            // The session has ended. `close` reports the reason.
-            Err(RequestError::Over) => {}
-            result => result.map_err(|error| of_request(domain, error))?,
-        }
-        Ok(())
-    }
-
-    /// Joins the vCPUs of a domain that starts during the run.
-    fn join(&mut self, at: Time, domain: &Domain) -> Result<(), LiveError> {
-        let Some(prepared) = self.prepare_unless_done(domain)? else { return Ok(()) };
-        let mut joined = self.session.join_prepared(vec![prepared])?;
-        match joined.pop().expect("the session answers for the one group") {
-            Ok(ids) => {
-                self.ids.extend(domain.vcpus.iter().copied().zip(ids));
-                self.hear(domain)?;
-                self.let_go_on(domain, at)?;
-            }
-            Err(error) => match error.error {
-                RequestError::Declined(error) => {
-                    self.outcome.declined.push((at, domain.vcpus[0], error));
-                    self.processes.end(&domain.vcpus);
-                }
-                error => return Err(of_request(domain, error)),
-            },
-        }
-        Ok(())
     }
 
     /// Notes the processes that the vCPUs' programs have started, since they are ended with the

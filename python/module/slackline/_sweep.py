@@ -9,6 +9,7 @@ import itertools
 import json
 import operator
 import os
+import queue
 import socket
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from . import _slackline
-from ._errors import NotAdmitted, ScenarioError, SlacklineError
-from ._slackline import Scenario, __version__, run, run_rows
+from ._errors import NotAdmitted, SlacklineError
+from ._slackline import Scenario, __version__, _sweep_rows, run
 
 #: Approximate duration of the runs of a chunk, in seconds of one core.
 CHUNK = 1.0
@@ -35,11 +36,15 @@ MEASURING = 2.0
 #: Assumed duration of a run in seconds, if all measured runs were refused.
 UNKNOWN = 0.01
 
+#: Maximum number of unfinished chunks on a Dask cluster for each thread of its workers. One chunk
+#: runs, and the others wait so that the thread is never idle.
+AHEAD = 3
+
+#: Time in seconds after which the threads of a Dask cluster are counted again.
+COUNTING = 5.0
+
 #: A run: the number of its scenario, its policy and its seed.
 SingleRun = tuple[int, str, int]
-
-#: All runs of some scenarios under some policies with some seeds: numbers, policies and seeds.
-Group = tuple[Sequence[int], Sequence[str], Sequence[int]]
 
 
 def sweep(
@@ -54,7 +59,7 @@ def sweep(
     """Run all scenarios under all policies with all seeds, and write the metrics to a folder.
 
     The runs are divided into chunks that take about one second. Each chunk becomes one Parquet
-    file, named by a hash of its inputs. If an interrupted sweep is started again, it makes only the
+    file, named by a hash of the sweep's inputs and its number. If an interrupted sweep is started again, it makes only the
     missing chunks. `load` reads the result. Needs pyarrow.
 
     A run that admission refuses has one row, whose column `outcome` is "refused". All other rows
@@ -62,7 +67,8 @@ def sweep(
 
     With `client`, a `distributed.Client`, the chunks run on its workers, which must see the folder
     under the same path. A chunk whose worker dies is run again. Workers with another build of
-    Slackline are refused.
+    Slackline are refused. Only a few chunks for each thread of the workers are submitted at one
+    time.
     """
     if isinstance(policies, str):
         raise TypeError("policies must be a list, such as ['edf', 'credit']")
@@ -75,18 +81,18 @@ def sweep(
         _check_workers(client)
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
-    chunks = _chunks(place, texts, policies, chosen, length)
+    plan = _plan(place, texts, policies, chosen, length)
     # A listing of the folder is current on a network file system too, unlike a repeated look-up of
     # a file that was missing before.
     present = set(os.listdir(place))
-    missing = [chunk for chunk in chunks if _name(chunk) not in present]
+    chunks = _chunks(plan, texts, policies, chosen, length)
+    missing = (chunk for chunk in chunks if chunk["file"] not in present)
     path = str(place.absolute())
     if client is None:
         for chunk in missing:
             run_chunk(path, chunk)
-        return place
-    futures = client.map(run_chunk, [path] * len(missing), missing, retries=3, pure=False)
-    client.gather(futures)
+    else:
+        _run_on(client, path, missing)
     return place
 
 
@@ -123,19 +129,49 @@ def run_chunk(folder: str, chunk: dict[str, Any]) -> int:
             f"{socket.gethostname()} does not see this sweep in {folder}: choose a folder that all "
             "workers share under the same path"
         )
-    parsed = {number: Scenario(text) for number, text in chunk["texts"].items()}
-    tables = [
-        table
-        for group in _groups(chunk["runs"])
-        for table in _tables(group, parsed, chunk["length"])
-    ]
-    table = pyarrow.concat_tables(tables, promote_options="default")
-    path = place / _name(chunk)
+    rows = _sweep_rows([*chunk["texts"].items()], chunk["runs"], length=chunk["length"])
+    table = pyarrow.table(rows)
+    path = place / chunk["file"]
     # The final name appears only when the file is complete, even if the worker is killed.
     part = path.with_suffix(f".{os.getpid()}.part")
     pyarrow.parquet.write_table(table, part)
     part.replace(path)
     return int(table.num_rows)
+
+
+def _run_on(client: Any, path: str, chunks: Iterable[dict[str, Any]]) -> None:
+    """Run chunks on the workers of a client.
+
+    A finished chunk has its file, so its result is dropped at once. Together with the limit on
+    submitted chunks this keeps the memory of the scheduler constant, however long the sweep is.
+    """
+    settled: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    waiting: dict[str, Any] = {}
+
+    def settle() -> None:
+        future = settled.get()
+        if future.status != "finished":
+            # This raises the exception of the chunk, or waits until a lost result is made again.
+            future.result()
+        del waiting[future.key]
+        future.release()
+
+    most, counted = 0, -COUNTING
+    try:
+        for chunk in chunks:
+            if time.monotonic() - counted >= COUNTING:
+                most, counted = AHEAD * max(1, sum(client.nthreads().values())), time.monotonic()
+            while len(waiting) >= most:
+                settle()
+            future = client.submit(run_chunk, path, chunk, retries=3, pure=False)
+            waiting[future.key] = future
+            future.add_done_callback(settled.put)
+        while waiting:
+            settle()
+    finally:
+        # After an exception, the workers need not make the other chunks.
+        for future in waiting.values():
+            future.release()
 
 
 def _text(number: int, scenario: Scenario) -> str:
@@ -150,105 +186,54 @@ def _text(number: int, scenario: Scenario) -> str:
     return scenario.text
 
 
-def _groups(runs: Iterable[SingleRun]) -> list[Group]:
-    """Divide adjacent runs into groups for `run_rows`, in the same order."""
-    pairs = [
-        (scenario, policy, [seed for _, _, seed in of_pair])
-        for (scenario, policy), of_pair in itertools.groupby(runs, key=lambda run: run[:2])
-    ]
-    cases = [
-        (scenario, [policy for _, policy, _ in of_case], seeds)
-        for (scenario, seeds), of_case in itertools.groupby(pairs, key=lambda pair: pair[::2])
-    ]
-    return [
-        ([scenario for scenario, _, _ in of_group], policies, seeds)
-        for (policies, seeds), of_group in itertools.groupby(cases, key=lambda case: case[1:])
-    ]
-
-
-def _tables(group: Group, parsed: dict[int, Scenario], length: str | None) -> Iterator[Any]:
-    """Make the runs of a group, and yield tables of their rows in the order of the runs."""
-    numbers, policies, seeds = group
-    try:
-        found = run_rows([parsed[number] for number in numbers], policies, seeds, length=length)
-    except (NotAdmitted, ScenarioError) as error:
-        runs = list(itertools.product(numbers, policies, seeds))
-        if len(runs) > 1:
-            # One run cannot be made. The other runs of the group still give rows.
-            for number, policy, seed in runs:
-                yield from _tables(([number], [policy], [seed]), parsed, length)
-            return
-        if isinstance(error, ScenarioError):
-            error.add_note(f"in scenario {numbers[0]} of the sweep, under {policies[0]}")
-            raise
-        yield _refused(runs[0], parsed)
-        return
-    yield _done(found, numbers, parsed)
-
-
-def _done(found: Any, numbers: Sequence[int], parsed: dict[int, Scenario]) -> Any:
-    """Return a result of `run_rows` with the columns of a sweep."""
-    import pyarrow
-
-    table = pyarrow.table(found)
-    scenarios = [numbers[index] for index in table["scenario"].to_pylist()]
-    titles = [parsed[number].title for number in scenarios]
-    table = table.set_column(0, "scenario", pyarrow.array(scenarios, pyarrow.int64()))
-    table = table.add_column(1, "title", pyarrow.array(titles, pyarrow.string()))
-    outcomes = pyarrow.array(["done"] * len(scenarios), pyarrow.string())
-    return table.add_column(4, "outcome", outcomes)
-
-
-def _refused(refused: SingleRun, parsed: dict[int, Scenario]) -> Any:
-    """Return the row of a run that admission refused."""
-    import pyarrow
-
-    scenario, policy, seed = refused
-    title = parsed[scenario].title
-    row = {"scenario": scenario, "title": title, "policy": policy, "seed": seed}
-    texts = {"title", "policy", "outcome"}
-    fields = [
-        (name, pyarrow.string() if name in texts else pyarrow.int64()) for name in [*row, "outcome"]
-    ]
-    schema = pyarrow.schema(fields)
-    return pyarrow.Table.from_pylist([{**row, "outcome": "refused"}], schema=schema)
-
-
-def _chunks(
+def _plan(
     place: Path,
     texts: Sequence[str],
     policies: Sequence[str],
     seeds: Sequence[int],
     length: str | None,
-) -> list[dict[str, Any]]:
-    """Return the chunks of a sweep, divided by the folder's plan or by a new plan."""
-    inputs = json.dumps([texts, [*policies], seeds, length])
-    digest = hashlib.sha256(inputs.encode()).hexdigest()
+) -> dict[str, Any]:
+    """Return the folder's plan of a sweep, or a new plan: how the runs are divided into chunks."""
+    inputs = hashlib.sha256(json.dumps([[*policies], seeds, length]).encode())
+    for text in texts:
+        # The length before each text makes the division into texts unique.
+        inputs.update(f"{len(text)}:{text}".encode())
+    digest = inputs.hexdigest()
     path = place / "plan.json"
-    plan = json.loads(path.read_text()) if path.exists() else None
-    if plan is not None and plan["inputs"] != digest:
-        raise SlacklineError(f"{place} has another sweep: choose an empty folder")
-    if plan is not None and plan["build"] != _build():
-        raise SlacklineError(
-            f"{place} has results of build {plan['build']} of Slackline, and this is build "
-            f"{_build()}: choose an empty folder"
-        )
-    counts = plan["runs"] if plan is not None else _divided(texts, policies, seeds, length)
+    if path.exists():
+        found: dict[str, Any] = json.loads(path.read_text())
+        if found["build"] != _build():
+            raise SlacklineError(
+                f"{place} has results of build {found['build']} of Slackline, and this is build "
+                f"{_build()}: choose an empty folder"
+            )
+        if found["inputs"] != digest:
+            raise SlacklineError(f"{place} has another sweep: choose an empty folder")
+        return found
+    counts = _divided(texts, policies, seeds, length)
+    files = [_name(digest, at, count) for at, count in enumerate(counts)]
+    # `_has_plan` expects that `inputs` is the first key.
+    plan: dict[str, Any] = {"inputs": digest, "build": _build(), "runs": counts, "files": files}
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(plan))
+    part.replace(path)
+    return plan
+
+
+def _chunks(
+    plan: dict[str, Any],
+    texts: Sequence[str],
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    length: str | None,
+) -> Iterator[dict[str, Any]]:
+    """Yield the chunks of a sweep, divided by its plan."""
     runs: Iterator[SingleRun] = itertools.product(range(len(texts)), policies, seeds)
-    chunks: list[dict[str, Any]] = []
-    for count in counts:
+    for count, file in zip(plan["runs"], plan["files"], strict=True):
         of_chunk = list(itertools.islice(runs, count))
         texts_of = {number: texts[number] for number, _, _ in of_chunk}
-        chunk = {"runs": of_chunk, "texts": texts_of, "length": length}
-        chunks.append({**chunk, "build": _build(), "plan": digest})
-    if plan is None:
-        files = [_name(chunk) for chunk in chunks]
-        part = path.with_suffix(".part")
-        # `_has_plan` expects that `inputs` is the first key.
-        plan = {"inputs": digest, "build": _build(), "runs": counts, "files": files}
-        part.write_text(json.dumps(plan))
-        part.replace(path)
-    return chunks
+        chunk = {"file": file, "runs": of_chunk, "texts": texts_of, "length": length}
+        yield {**chunk, "build": plan["build"], "plan": plan["inputs"]}
 
 
 def _has_plan(place: Path, inputs: str) -> bool:
@@ -308,9 +293,9 @@ def _measured(
     return measured
 
 
-def _name(chunk: dict[str, Any]) -> str:
-    text = json.dumps(chunk, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:24] + ".parquet"
+def _name(inputs: str, at: int, count: int) -> str:
+    """Return the file of a chunk: the chunk number `at` of a sweep, which has `count` runs."""
+    return hashlib.sha256(f"{inputs} {at} {count}".encode()).hexdigest()[:24] + ".parquet"
 
 
 @functools.cache

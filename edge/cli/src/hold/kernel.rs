@@ -209,9 +209,11 @@ impl KernelHolding {
             Demand::Time(each, _) => Some(each),
             Demand::Weight(_) => None,
         };
+        let hierarchies = Hierarchies::read().ok();
         let watch = |(index, thread): (usize, &ThreadRef)| {
             let group = enforced.groups.get(index).map(PathBuf::as_path);
-            EnforcedWatch::new((target, thread), (reserved, group), (&fence, began))
+            let since = (&fence, hierarchies.as_ref(), began);
+            EnforcedWatch::new((target, thread), (reserved, group), since)
         };
         let watches = target.threads().iter().enumerate().map(watch).collect();
         let parts = Parts::measured(named.part_names(), began);
@@ -232,8 +234,8 @@ impl KernelHolding {
             self.keep_keeper()?;
             let is_there = self.measure();
             let passed = monotonic().since(self.began);
-            for (part, watch) in self.watches.iter_mut().enumerate() {
-                let seen = watch.look(&mut self.fence, monotonic());
+            let all = EnforcedWatch::look_at_all(&mut self.watches, &mut self.fence, monotonic());
+            for (part, seen) in all.into_iter().enumerate() {
                 self.shown.enforced_changes(part, &seen, passed)?;
             }
             report_more_vcpus(self.guest.as_ref(), &mut self.shown, passed)?;

@@ -3,6 +3,8 @@
 
 use crate::common::live::{self, Victim, wait_until};
 use crate::enforce_service::{slice, start};
+use crate::hold::Holding;
+use rustix::process::Signal;
 use slackline_linux::sys::{Scheduling, SchedulingOf, set_scheduling};
 use slackline_units::Span;
 
@@ -35,6 +37,73 @@ fn reservation_is_refused_beside_deadline_thread_of_another_program() {
     let hold = ["hold", "--pid", &pid, "--vcpus", "--period", "10ms", "--slice", "7ms"];
     live.run(&hold).ended_with(4).says("deadline threads can take 4ms of a window of 10ms");
     victim.is_given_back();
+    live.nothing_is_left();
+}
+
+/// A scenario with one VM, which reserves `slice` in every 10 ms. `more` is added to the scenario.
+fn scenario(slice: &str, more: &str) -> String {
+    format!(
+        "title = \"beside\"\nlength = \"1s\"\npolicy = {{ name = \"edf\" }}\n\
+         [[domain]]\nname = \"web\"\nwork = {{ kind = \"spin\" }}\n{}{more}",
+        share(slice)
+    )
+}
+
+fn share(slice: &str) -> String {
+    format!("share.edf = {{ slice = \"{slice}\", period = \"10ms\", exact = true }}\n")
+}
+
+/// A thread of another program has 2 ms in every 10 ms by `SCHED_DEADLINE`, so it can run for 4 ms
+/// in one period of a vCPU.
+#[test]
+fn scenario_is_refused_beside_deadline_thread_of_another_program() {
+    let Some(live) = live::begin() else { return };
+    let other = Victim::start();
+    set_deadline(&other, Span::from_ms(2), Span::from_ms(10));
+    live.place.write("it.toml", scenario("7ms", "").as_bytes());
+    let cpu = live.cpu();
+    let run = ["run", "it.toml", "--cpus", &cpu];
+    live.run(&run).ended_with(4).says("deadline threads can take 4ms of a window of 10ms");
+    live.nothing_is_left();
+    let joins = |name: &str, slice: &str| {
+        let joins = "joins = \"500ms\"";
+        let work = "work = { kind = \"spin\" }";
+        format!("[[domain]]\nname = \"{name}\"\n{work}\n{joins}\n{}", share(slice))
+    };
+    let change = "[[change]]\nat = \"700ms\"\ndomain = \"web\"\n".to_owned() + &share("7ms");
+    let more = joins("late", "5ms") + &joins("fits", "1ms") + &change;
+    live.place.write("it.toml", scenario("2ms", &more).as_bytes());
+    let ran = live.run(&run).ended_with(0);
+    let refused = |name| format!("note: admission refused a join or change of `{name}` at ");
+    let ran = ran.shows(&refused("web")).shows(&refused("late"));
+    assert!(!ran.out.contains(&refused("fits")), "{}", ran.out);
+    live.nothing_is_left();
+}
+
+/// A hold schedules another CPU than the daemon.
+#[test]
+fn daemon_enforces_by_sched_deadline_while_hold_schedules_another_cpu() {
+    let Some(live) = live::begin() else { return };
+    if live.cpu() == "0" {
+        println!("skipped: needs two CPUs");
+        return;
+    }
+    let (victim, held) = (Victim::start(), Victim::start());
+    let pid = held.pid().to_string();
+    let hold = ["hold", "--pid", &pid, "--vcpus", "--slice", "1ms", "--cpus", "0"];
+    let holding = Holding::start(&live, &hold);
+    wait_until("the other process to be held", || held.is_held());
+    let daemon = start(&live, &[]);
+    let reserve =
+        format!("reserve web --slice 1ms --period 10ms --exact --for pid:{}", victim.pid());
+    daemon.run(&format!("{reserve} --enforce deadline")).ended_with(0);
+    assert_eq!(slice(&victim), Some(Span::from_ms(1)));
+    daemon.run("release web").ended_with(0);
+    victim.is_given_back();
+    daemon.end().ended_with(0);
+    holding.signal(Signal::INT);
+    holding.end().ended_with(0);
+    held.is_given_back();
     live.nothing_is_left();
 }
 

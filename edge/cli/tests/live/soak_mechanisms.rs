@@ -67,11 +67,15 @@ fn round_of_hold(live: &Live, way: &[&str], words: &[&str], after: Duration) {
     live.nothing_is_left();
 }
 
-/// Kills processes of a daemon that enforces one reservation, and ends the daemon.
-fn round_of_daemon(live: &Live, by: &str, words: &[&str], after: Duration) {
+/// Kills processes of a daemon that enforces one reservation, and ends the daemon. If `is_kept`, the
+/// kernel goes on enforcing after the death of the daemon, until `doctor --free`.
+fn round_of_daemon(live: &Live, (by, is_kept): (&str, bool), words: &[&str], after: Duration) {
     let victim = Victim::start();
     let cpu = live.cpu();
-    let serve = ["serve", "--cpus", &cpu, "--state", "state", "--socket", "socket"];
+    let mut serve = vec!["serve", "--cpus", cpu.as_str(), "--state", "state", "--socket", "socket"];
+    if is_kept {
+        serve.extend(["--on-death", "keep", "--keep-for", "5min"]);
+    }
     let daemon = Daemon::start_by(live, live.command(&serve)).expect("the daemon starts");
     let reserve = format!(
         "reserve web --slice 1ms --period 10ms --exact --for pid:{pid}",
@@ -84,7 +88,11 @@ fn round_of_daemon(live: &Live, by: &str, words: &[&str], after: Duration) {
     kill_all(live, words);
     if words.contains(&"serve") {
         daemon.kill();
-        if words.contains(&"keep") {
+        if is_kept {
+            let_pass(Duration::from_millis(50));
+            assert!(is_enforced(&victim), "{by} is kept after {words:?} were killed");
+        }
+        if is_kept || words.contains(&"keep") {
             live.run(&["doctor", "--free"]).ended_with(0);
         }
     } else {
@@ -119,8 +127,9 @@ fn threads_are_restored_after_process_kills_under_every_enforcement_mechanism() 
         let round = |words: &[&str], after| round_of_hold(&live, way, words, after);
         all_rounds(&format!("hold by {name}"), &OF_HOLD, round);
     }
-    for by in ["dispatcher", "deadline"] {
-        let round = |words: &[&str], after| round_of_daemon(&live, by, words, after);
-        all_rounds(&format!("reserve by {by}"), &OF_DAEMON, round);
+    for (by, is_kept) in [("dispatcher", false), ("deadline", false), ("deadline", true)] {
+        let round = |words: &[&str], after| round_of_daemon(&live, (by, is_kept), words, after);
+        let kept = if is_kept { ", kept" } else { "" };
+        all_rounds(&format!("reserve by {by}{kept}"), &OF_DAEMON, round);
     }
 }

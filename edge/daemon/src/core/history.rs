@@ -45,6 +45,7 @@ impl Host {
     /// Adds the CPU time of a domain up to now to its history. Must be called before the domain
     /// changes.
     pub(super) fn count_history(&mut self, domain: DomId) {
+        self.count_kernel_time();
         let at = self.clocks();
         let counters = self.tally.counters_of(domain, at.now);
         self.history.count(domain, counters, at);
@@ -53,6 +54,7 @@ impl Host {
     /// Adds the CPU time of a domain to its history for the last time, before the domain leaves the
     /// scheduler.
     pub(super) fn end_history(&mut self, domain: DomId) {
+        self.count_kernel_time();
         let at = self.clocks();
         let counters = self.tally.counters_of(domain, at.now);
         self.history.end(domain, Some(counters), at);

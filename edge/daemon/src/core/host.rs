@@ -295,6 +295,7 @@ impl Host {
 
     /// Returns a reservation as clients see it, with its delivered CPU time and its cost.
     fn reservation(&mut self, listed: &ListedReservation) -> control::Reservation {
+        self.count_kernel_time();
         let now = self.now();
         let domain = self.scheduler.domain_of(listed.row.name.as_str());
         let delivered = domain.map(|domain| self.tally.delivered(domain, now));
@@ -526,6 +527,7 @@ impl World for Host {
     }
 
     fn measured(&mut self, domain: DomId) -> MeasuredVm {
+        self.count_kernel_time();
         let now = self.now();
         let (_, all) = self.tally.delivered(domain, now);
         MeasuredVm {

@@ -15,12 +15,12 @@ use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 use super::shares::empty_place;
 
 /// Domain name of reservations that have no threads. They keep CPU time free for deadline threads
-/// on all CPUs but the first.
+/// on all CPUs but the CPU of the place.
 const SHADOW: &str = "deadline";
 
 /// Enforcement of a domain by the kernel.
 pub(super) struct KernelDomain {
-    /// Reservations of the domain on all CPUs but the first. They have no threads, and keep CPU
+    /// Reservations of the domain on the CPUs without a place. They have no threads, and keep CPU
     /// time free for the deadline threads of the domain.
     pub(super) shadows: Vec<JoinId>,
     /// Thread in each place. `None` for an empty place.
@@ -35,10 +35,21 @@ pub(super) struct SeatedThread {
     pub(super) thread: ThreadRef,
     pub(super) enforced: KernelEnforcement,
     pub(super) watch: EnforcedWatch,
+    /// Time of the last check for changes by other programs or by the thread itself.
+    pub(super) checked: Time,
     pub(super) clock: ThreadClock,
     /// CPU time of the thread at its last reading, which was at the time `at`.
     pub(super) used: Span,
     pub(super) at: Time,
+}
+
+/// Times of the next checks of the threads for which the kernel enforces.
+#[derive(Debug, Default)]
+pub(super) struct KernelChecks {
+    /// Time of the next round, which checks some of the threads.
+    pub(super) next_round: Time,
+    /// Time from which the clocks of all threads are read again if a client asks for numbers.
+    pub(super) next_reading: Time,
 }
 
 impl KernelDomain {
@@ -49,21 +60,31 @@ impl KernelDomain {
 }
 
 /// Returns the requests with which a domain joins the session if the kernel enforces its
-/// reservation. The first requests are for its places (reserved vCPUs) on the first CPU. Then come
-/// requests for the same reservations on each further CPU.
-pub(super) fn requests(as_what: (DomId, &str, &Terms), cpus: usize) -> Vec<Request> {
+/// reservation. The first requests are for its places (reserved vCPUs). Then come requests for the
+/// same reservations on each further CPU.
+///
+/// `former` has the CPU on which each place was until now. A place stays there, and all other
+/// places are on the first CPU. The policy keeps the share of a vCPU that has left reserved for a
+/// while. That share counts only once if the vCPU joins again on the same CPU.
+pub(super) fn requests(
+    as_what: (DomId, &str, &Terms),
+    (former, cpus): (&[usize], usize),
+) -> Vec<Request> {
     let on = |cpu: usize| Some(CpuSet::one(CpuId::new(cpu)));
-    let places = 0..as_what.2.vcpus();
-    let first =
-        places.clone().map(|number| Request { cpus: on(0), ..empty_place(as_what, number) });
-    let others = (1..cpus).flat_map(|cpu| places.clone().map(move |number| (cpu, number)));
+    let cpu_of = |number: u16| former.get(usize::from(number)).copied().unwrap_or(0);
+    let numbers = 0..as_what.2.vcpus();
+    let places = numbers
+        .clone()
+        .map(|number| Request { cpus: on(cpu_of(number)), ..empty_place(as_what, number) });
+    let others = (0..cpus).flat_map(|cpu| numbers.clone().map(move |number| (cpu, number)));
+    let others = others.filter(|(cpu, number)| *cpu != cpu_of(*number));
     let others = others.map(|(cpu, number)| Request {
         domain: SHADOW.into(),
         called: RequestedId::Anything,
         cpus: on(cpu),
         ..empty_place(as_what, number)
     });
-    first.chain(others).collect()
+    places.chain(others).collect()
 }
 
 /// Returns the error for a request to pause a VM whose threads the kernel schedules by itself.
@@ -97,8 +118,25 @@ pub(super) fn name_mechanism(request: &mut link::Request, default: RequestedMech
 #[cfg(test)]
 mod tests {
     use slackline_control::Length;
+    use slackline_units::Reservation;
 
     use super::*;
+
+    #[test]
+    fn deadline_vcpu_has_its_former_cpu_and_one_shadow_elsewhere() {
+        let each = Reservation::new(Span::from_ms(2), Span::from_ms(10)).expect("valid");
+        let terms = Terms::new(each, true, 3).expect("valid terms");
+        let requests = requests((DomId::new(7), "web", &terms), (&[1, 0], 2));
+        let cpus = |one: &Request| one.cpus.map_or(0, |cpus| cpus.iter().next().unwrap().index());
+        let (places, others) = requests.split_at(3);
+        assert_eq!(places.iter().map(cpus).collect::<Vec<_>>(), [1, 0, 0]);
+        for (number, place) in (0..).zip(places) {
+            assert_eq!(place.called, RequestedId::As(DomId::new(7), number));
+            let here = others.iter().filter(|one| one.name == place.name).map(cpus);
+            assert!(here.eq([1 - cpus(place)]));
+        }
+        assert_eq!(others.len(), 3);
+    }
 
     /// A mechanism that the request names is not replaced.
     #[test]

@@ -2,23 +2,21 @@
 //! of the scheduler, and removed.
 //!
 //! Before a domain begins, [`Scheduler::check_interference`] checks that the dispatchers'
-//! reservations meet their deadlines beside the bursts of deadline threads. The CPU time of
-//! deadline threads is read from the kernel in each round, and added to the session's records.
+//! reservations meet their deadlines beside the bursts of deadline threads.
 
-use slackline_linux::cgroup::Hierarchies;
+use std::cmp::Reverse;
+
 use slackline_linux::sys::ThreadClock;
 use slackline_linux::thread::ThreadRef;
 use slackline_linux::with_causes;
 use slackline_live::mechanism::{Bound, Demand, EnforceTarget, KernelEnforcement, MechanismError};
-use slackline_live::session::{
-    EnforcedChange, EnforcedWatch, JoinId, JoinTarget, RequestError, SessionEvents, SessionThread,
-};
+use slackline_live::session::{JoinId, JoinTarget, RequestError, SessionThread};
 use slackline_service::{JoiningDomain, Name, Seats, Terms, WorldError};
 use slackline_trace::{Entry, Record};
-use slackline_units::{DomId, Reservation, Span, Time};
+use slackline_units::{CpuShare, DomId, Reservation, Span, Time};
 
 use super::kernel::SeatedThread;
-use super::scheduler::{Place, Scheduler, ShrunkDomain};
+use super::scheduler::{Place, Scheduler};
 use super::shares::needs_no_more;
 
 /// Interval between attempts to seat threads that the kernel has refused. The kernel frees the
@@ -137,7 +135,8 @@ impl Scheduler {
         match read {
             Ok((clock, used)) => {
                 let watch = self.session.watch_enforced(target, &thread, each);
-                Ok(SeatedThread { thread, enforced, watch, clock, used, at: self.session.now() })
+                let at = self.session.now();
+                Ok(SeatedThread { thread, enforced, watch, checked: at, clock, used, at })
             }
             Err(_) => {
                 let _ = self.session.end_enforced(&enforced);
@@ -147,7 +146,7 @@ impl Scheduler {
     }
 
     /// Restores the thread in a place. The reservation of the place remains.
-    fn vacate_kernel(&mut self, domain: DomId, number: usize) {
+    pub(super) fn vacate_kernel(&mut self, domain: DomId, number: usize) {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         let Some(kernel) = &mut known.kernel else { return };
         if let Some(seated) = kernel.seated.get_mut(number).and_then(Option::take) {
@@ -256,6 +255,7 @@ impl Scheduler {
         let name: Name = known.name.parse().map_err(|_| WorldError::Gone)?;
         let vcpus: Vec<Option<u16>> = known.places.iter().map(|place| place.vcpu).collect();
         let seats = identity.map(|identity| Seats { identity, vcpus });
+        let former = self.drop_dispatched_places(domain);
         self.leave(domain);
         let resized = seats.clone().map(|mut seats| {
             seats.vcpus.resize(terms.vcpus().into(), None);
@@ -263,7 +263,9 @@ impl Scheduler {
         });
         let name = &name;
         let joining = JoiningDomain { domain, name, owner, terms, seats: resized.as_ref() };
+        self.former_cpus.insert(domain, former);
         let joined = self.join(&[joining]).pop().unwrap_or(Err(WorldError::Gone));
+        self.former_cpus.remove(&domain);
         if joined.is_err() {
             // The old parameters fit again: nothing else has joined in between.
             let seats = seats.as_ref();
@@ -279,8 +281,25 @@ impl Scheduler {
         joined
     }
 
-    /// Notes the threads of a domain that the kernel refuses to seat again, although they had their
-    /// places until now.
+    /// Drops the places of a domain that the dispatcher enforces. Returns the CPU on which each
+    /// place had its reservation, by the number of the CPU in the session.
+    fn drop_dispatched_places(&mut self, domain: DomId) -> Vec<usize> {
+        let known = self.domains.get(&domain).filter(|known| known.kernel.is_none());
+        let places = known.map_or(0, |known| known.places.len());
+        let mut reserved = self.reserved();
+        let mut cpus: Vec<usize> = (0..places)
+            .rev()
+            .map(|kept| {
+                self.drop_places(domain, kept);
+                let before = std::mem::replace(&mut reserved, self.reserved());
+                most_reduced(&before, &reserved)
+            })
+            .collect();
+        cpus.reverse();
+        cpus
+    }
+
+    /// Notes threads that the kernel has refused, although they had their places until now.
     fn remember_lost(&mut self, domain: DomId, seats: Option<Seats>) {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         known.identity = seats.as_ref().map(|seats| seats.identity);
@@ -290,7 +309,7 @@ impl Scheduler {
     }
 
     /// Tries again to seat threads that the kernel has refused.
-    fn seat_lost(&mut self, now: Time) {
+    pub(super) fn seat_lost(&mut self, now: Time) {
         let mut due = Vec::new();
         for (&domain, known) in &mut self.domains {
             let lost = known.kernel.as_mut().map(|kernel| &mut kernel.lost);
@@ -329,63 +348,14 @@ impl Scheduler {
         });
         self.session.threads().chain(of_kernel).collect()
     }
+}
 
-    /// Adds the CPU time of deadline threads since the last reading to the session's records.
-    /// Adds to `seen` the changes that other programs made to these threads. Returns the domains
-    /// whose threads have ended, and empties their places. Does nothing if the last reading was
-    /// less than [`EnforcedWatch::INTERVAL`] ago.
-    pub(super) fn look_at_kernel(
-        &mut self,
-        records: &mut Vec<Entry>,
-        seen: &mut SessionEvents,
-    ) -> Vec<ShrunkDomain> {
-        let now = self.session.now();
-        if now < self.next_kernel_look {
-            return Vec::new();
-        }
-        self.next_kernel_look = now + EnforcedWatch::INTERVAL;
-        self.seat_lost(now);
-        // Threads that `seat_lost` has just seated are metered from this later time.
-        let now = self.session.now();
-        let kernels = self.domains.values().filter_map(|known| known.kernel.as_ref());
-        let seated = kernels.flat_map(|kernel| kernel.seated.iter().flatten());
-        let due = EnforcedWatch::due(seated.map(|seated| &seated.watch), now);
-        let hierarchies = if due.is_empty() { None } else { Hierarchies::read().ok() };
-        let mut index = 0..;
-        let (mut shrunk, mut ended) = (Vec::new(), Vec::new());
-        for (&domain, known) in &mut self.domains {
-            let Some(kernel) = &mut known.kernel else { continue };
-            for (number, seated) in kernel.seated.iter_mut().enumerate() {
-                let Some(seated) = seated else { continue };
-                let is_due = index.next().is_some_and(|index| due.contains(&index));
-                if seated.thread.is_gone().unwrap_or(false) {
-                    ended.push((domain, number));
-                    let has_ended = false;
-                    let shrunk_to = |identity| ShrunkDomain { domain, identity, has_ended };
-                    shrunk.extend(known.identity.map(shrunk_to));
-                    continue;
-                }
-                let Some(id) = known.places[number].id else { continue };
-                let Ok(all) = seated.clock.read() else { continue };
-                let (vcpu, from, used) = (id.vcpu(), seated.at, all.left_after(seated.used));
-                records.push(Entry::Record(Record::Elsewhere { vcpu, from, to: now, used }));
-                (seated.used, seated.at) = (all, now);
-                let around = hierarchies.as_ref().filter(|_| is_due);
-                for change in self.session.look_at_enforced(&mut seated.watch, around) {
-                    match change {
-                        EnforcedChange::Meddled(finding) => seen.meddled.push((id, finding)),
-                        EnforcedChange::Contested(finding) => seen.contested.push((id, finding)),
-                        EnforcedChange::Settled => seen.settled.push(id),
-                    }
-                }
-            }
-        }
-        for (domain, number) in ended {
-            self.vacate_kernel(domain, number);
-        }
-        shrunk.dedup_by_key(|one: &mut ShrunkDomain| one.domain);
-        shrunk
-    }
+/// Returns the number of the CPU whose reserved share was reduced most. A split vCPU has shares on
+/// several CPUs.
+fn most_reduced(before: &[CpuShare], after: &[CpuShare]) -> usize {
+    let reductions = before.iter().zip(after).map(|(before, after)| before.less(*after));
+    let reductions = reductions.enumerate().max_by_key(|(cpu, less)| (*less, Reverse(*cpu)));
+    reductions.map_or(0, |(cpu, _)| cpu)
 }
 
 /// Returns the slice and period of each vCPU of a domain, as a hard limit for the kernel to
@@ -404,6 +374,14 @@ pub(super) fn in_each_second(terms: Terms, each: Reservation) -> Reservation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn former_cpu_of_a_vcpu_is_the_most_reduced_one() {
+        let ppm = |all: [u32; 3]| all.map(CpuShare::from_ppm);
+        assert_eq!(most_reduced(&ppm([500, 700, 0]), &ppm([500, 200, 0])), 1);
+        assert_eq!(most_reduced(&ppm([500, 700, 400]), &ppm([400, 700, 200])), 2);
+        assert_eq!(most_reduced(&ppm([500, 700, 0]), &ppm([500, 700, 0])), 0);
+    }
 
     #[test]
     fn deadline_thread_with_long_period_gets_part_of_slice_each_second() {

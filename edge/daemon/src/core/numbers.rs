@@ -21,6 +21,7 @@ impl Host {
         (ticket, tenant): (Ticket, Option<Principal>),
         service: &Service,
     ) {
+        self.count_kernel_time();
         let now = self.now();
         let mut reservations = Vec::new();
         let is_seen =

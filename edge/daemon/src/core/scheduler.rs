@@ -14,12 +14,12 @@ use slackline_live::session::{
 use slackline_service::{
     CpuCapacity, Identity, JoiningDomain, Principal, Seats, Terms, WorldError,
 };
-use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span, Time};
+use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
 
 use slackline_linux::with_causes;
 
 use super::RESERVE;
-use super::kernel::{self, KernelDomain};
+use super::kernel::{self, KernelChecks, KernelDomain};
 use super::leftovers::deadline_threads_not_kept;
 use super::shares::{empty_place, needs_no_more, share};
 use crate::find::FoundMachine;
@@ -43,8 +43,10 @@ pub(super) struct Scheduler {
     pub(super) is_kept: bool,
     /// Deadline threads of all programs at the last reading.
     pub(super) deadline_threads: Vec<DeadlineThread>,
-    /// Time of the next reading of the threads whose reservations the kernel enforces.
-    pub(super) next_kernel_look: Time,
+    /// Times of the next checks of the threads for which the kernel enforces.
+    pub(super) kernel_checks: KernelChecks,
+    /// CPU of each place of a domain that is moving from the dispatcher to the kernel.
+    pub(super) former_cpus: BTreeMap<DomId, Vec<usize>>,
 }
 
 /// A reservation in the session.
@@ -91,7 +93,8 @@ impl Scheduler {
             front: None,
             is_kept: keeper.keep_for.is_some(),
             deadline_threads: deadline_threads_not_kept(keeper),
-            next_kernel_look: Time::START,
+            kernel_checks: KernelChecks::default(),
+            former_cpus: BTreeMap::new(),
         }
     }
 
@@ -143,7 +146,8 @@ impl Scheduler {
     fn prepare(&mut self, joining: &JoiningDomain<'_>) -> Result<PreparedGroup, WorldError> {
         let as_what = (joining.domain, joining.name.as_str(), joining.terms);
         if joining.terms.enforcement().is_of_kernel() {
-            let requests = kernel::requests(as_what, self.cpus.len());
+            let former = self.former_cpus.get(&joining.domain).map_or(&[][..], Vec::as_slice);
+            let requests = kernel::requests(as_what, (former, self.cpus.len()));
             return self.session.prepare(requests).map_err(declined);
         }
         let places = 0..joining.terms.vcpus();
@@ -392,7 +396,7 @@ impl Scheduler {
     }
 
     /// Removes all places (reservations of one vCPU) whose number is at least `kept`.
-    fn drop_places(&mut self, domain: DomId, kept: usize) {
+    pub(super) fn drop_places(&mut self, domain: DomId, kept: usize) {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         for place in known.places.split_off(kept.min(known.places.len())) {
             let _ = place.id.map(|id| self.session.leave(id));

@@ -11,9 +11,10 @@ use crate::sys::Tid;
 /// Controllers whose cgroups determine when and where a thread runs.
 const CONTROLLERS: [Controller; 3] = [Controller::Freezer, Controller::Cpu, Controller::Cpuset];
 
-/// Mount table of the cgroup hierarchies, read once and used for many threads.
+/// Mounts of the cgroup hierarchies that determine when and where threads run, read once and used
+/// for many threads.
 #[derive(Debug)]
-pub struct Hierarchies(Vec<u8>);
+pub struct Hierarchies([Vec<mounts::Mount>; CONTROLLERS.len()]);
 
 /// A cgroup that a thread is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,15 +75,26 @@ impl Hierarchies {
     /// # Errors
     /// If procfs cannot be read.
     pub fn read() -> Result<Hierarchies, CgroupError> {
-        read(Path::new("/proc/self/mountinfo")).map(Hierarchies)
+        let text = read(Path::new("/proc/self/mountinfo"))?;
+        Ok(Hierarchies(CONTROLLERS.map(|controller| mounts::parse(&text, controller))))
     }
 
     /// Reads the cgroups of a thread and their limits. `None` if the thread has exited.
     pub fn around(&self, pid: Tid, tid: Tid) -> Option<Surroundings> {
+        let groups = self.groups_of(pid, tid)?;
+        let quotas = groups.iter().flat_map(Membership::quotas).collect();
+        Some(Surroundings { groups, quotas })
+    }
+
+    /// Reads the cgroups of a thread without their limits. `None` if the thread has exited.
+    pub fn around_without_limits(&self, pid: Tid, tid: Tid) -> Option<Surroundings> {
+        Some(Surroundings { groups: self.groups_of(pid, tid)?, quotas: Vec::new() })
+    }
+
+    fn groups_of(&self, pid: Tid, tid: Tid) -> Option<Vec<Membership>> {
         let text = fs::read(format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
         let mut groups: Vec<Membership> = Vec::new();
-        for controller in CONTROLLERS {
-            let mounts = mounts::parse(&self.0, controller);
+        for (controller, mounts) in CONTROLLERS.into_iter().zip(&self.0) {
             for version in [Version::V1, Version::V2] {
                 let Some(named) = mounts::group_of(&text, version, controller) else { continue };
                 let mut mounts = mounts.iter().filter(|mount| mount.version == version);
@@ -93,8 +105,7 @@ impl Hierarchies {
                 }
             }
         }
-        let quotas = groups.iter().flat_map(Membership::quotas).collect();
-        Some(Surroundings { groups, quotas })
+        Some(groups)
     }
 }
 
@@ -122,6 +133,10 @@ impl Membership {
     /// scheduled process tree. These cgroups are skipped here. The code that freezes them also
     /// detects freezes by other programs.
     fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
+        if self.version == Version::V1 && self.controller != Controller::Freezer {
+            // Only the freezer's hierarchy has files that freeze.
+            return None;
+        }
         let (file, frozen) = match self.version {
             Version::V2 => ("cgroup.freeze", "1"),
             Version::V1 => ("freezer.self_freezing", "1"),

@@ -99,6 +99,11 @@ impl Changes {
         self.own.len() >= OWN_AT_MOST
     }
 
+    /// Returns true if the member itself has escaped in the last [`OWN_WITHIN`].
+    pub(super) fn has_escaped_lately(&self, now: Time) -> bool {
+        self.own.last().is_some_and(|&then| now.since(then) < OWN_WITHIN)
+    }
+
     /// Returns the length of a stop in a cell that begins now. Each such stop is twice as long as
     /// the one before, up to 16 times [`STOPPED_FOR`]. The length is [`STOPPED_FOR`] again after
     /// [`CALM`] without such a stop.

@@ -64,17 +64,18 @@ impl EnforcedWatch {
     pub const INTERVAL: Span = LOOK_INTERVAL;
 
     /// Starts watching a thread whose CPU time the kernel enforces since `now`. `reserved` is its
-    /// reservation under `SCHED_DEADLINE`, and `group` the cgroup that enforces otherwise.
+    /// reservation under `SCHED_DEADLINE`, and `group` the cgroup that enforces otherwise. Without
+    /// `hierarchies`, the first check of the thread's cgroups accepts any cgroup.
     #[must_use]
     pub fn new(
         (target, thread): (&EnforceTarget, &ThreadRef),
         (reserved, group): (Option<Reservation>, Option<&Path>),
-        (fence, now): (&Fence, Time),
+        (fence, hierarchies, now): (&Fence, Option<&Hierarchies>, Time),
     ) -> EnforcedWatch {
         let (pid, tid) = (thread.pid(), thread.tid());
         let mut changes = Changes::default();
         changes.begin(now, Some(tid));
-        let around = Hierarchies::read().ok().and_then(|of| of.around(pid, tid));
+        let around = hierarchies.and_then(|of| of.around_without_limits(pid, tid));
         changes.before.extend(around.map(|mut around| {
             // The target may have left the cgroup already.
             group.into_iter().for_each(|group| around.set_group(group));
@@ -120,6 +121,14 @@ impl EnforcedWatch {
         self.changes.found.is_some() || self.changes.stopped_until.is_some()
     }
 
+    /// Returns true if the thread must be looked at each [`INTERVAL`](EnforcedWatch::INTERVAL): it
+    /// has left its class or its cgroup lately, or it was stopped or resumed for that.
+    #[must_use]
+    pub fn is_suspect(&self, now: Time) -> bool {
+        let changes = &self.changes;
+        self.is_resumed || changes.stopped_until.is_some() || changes.has_escaped_lately(now)
+    }
+
     /// Changes slice and period of the thread under `SCHED_DEADLINE`. The thread does not leave the
     /// class. It must not be [disturbed](EnforcedWatch::is_disturbed).
     ///
@@ -141,16 +150,24 @@ impl EnforcedWatch {
         Ok(())
     }
 
-    /// Looks for changes, and undoes or respects them. It must be called each
-    /// [`INTERVAL`](EnforcedWatch::INTERVAL).
-    pub fn look(&mut self, fence: &mut Fence, now: Time) -> Vec<EnforcedChange> {
-        let is_due = !EnforcedWatch::due(std::iter::once(&*self), now).is_empty();
-        let around = if is_due { Hierarchies::read().ok() } else { None };
-        self.look_with(fence, now, around.as_ref())
+    /// Looks for changes of all threads in `watches`, and undoes or respects them. Returns the
+    /// changes of each thread. It must be called each [`INTERVAL`](EnforcedWatch::INTERVAL).
+    pub fn look_at_all(
+        watches: &mut [EnforcedWatch],
+        fence: &mut Fence,
+        now: Time,
+    ) -> Vec<Vec<EnforcedChange>> {
+        let due = EnforcedWatch::due(watches.iter(), now);
+        let around = if due.is_empty() { None } else { Hierarchies::read().ok() };
+        let watches = watches.iter_mut().enumerate();
+        let seen = watches.map(|(index, watch)| {
+            watch.look_with(fence, now, around.as_ref().filter(|_| due.contains(&index)))
+        });
+        seen.collect()
     }
 
-    /// Looks for changes, as [`look`](EnforcedWatch::look) does. Checks the thread's cgroups only
-    /// if `around` has the cgroup hierarchies.
+    /// Looks for changes of the thread, and undoes or respects them. Checks the thread's cgroups
+    /// only if it gets the cgroup hierarchies.
     pub(super) fn look_with(
         &mut self,
         fence: &mut Fence,
@@ -193,7 +210,7 @@ impl EnforcedWatch {
         let hierarchies = Hierarchies::read().ok()?;
         let (mut own, mut others) = (None, None);
         for (pid, tid) in left {
-            let Some(around) = hierarchies.around(pid, tid) else { continue };
+            let Some(around) = hierarchies.around_without_limits(pid, tid) else { continue };
             let Some((was, is)) = around.moves(before).find(|(was, _)| was.group == *group) else {
                 continue;
             };
@@ -412,7 +429,7 @@ impl EnforcedWatch {
                     before.is_none_or(|before| !now.moves(before).any(|(was, _)| is_moved(was)))
                 };
                 let pid = process_of(*moved).ok();
-                let around = pid.and_then(|pid| hierarchies?.around(pid, *moved));
+                let around = pid.and_then(|pid| hierarchies?.around_without_limits(pid, *moved));
                 around.is_none_or(is_back)
             }
             ForeignChange::Frozen { .. } => around().is_none_or(|now| now.frozen(None).is_none()),
@@ -459,7 +476,7 @@ impl EnforcedWatch {
     }
 
     fn around(&self, hierarchies: &Hierarchies) -> Option<Surroundings> {
-        hierarchies.around(self.thread.pid(), self.thread.tid())
+        hierarchies.around_without_limits(self.thread.pid(), self.thread.tid())
     }
 }
 

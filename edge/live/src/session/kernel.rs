@@ -62,12 +62,13 @@ impl Session {
     /// Starts watching a thread for which the kernel enforces `reserved` by `SCHED_DEADLINE`.
     #[must_use]
     pub fn watch_enforced(
-        &self,
+        &mut self,
         target: &EnforceTarget,
         thread: &ThreadRef,
         reserved: Reservation,
     ) -> EnforcedWatch {
-        let since = (&self.fence, self.host.now());
+        let hierarchies = self.hierarchies();
+        let since = (&self.fence, hierarchies.as_deref(), self.host.now());
         EnforcedWatch::new((target, thread), (Some(reserved), None), since)
     }
 

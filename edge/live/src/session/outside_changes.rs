@@ -17,6 +17,7 @@
 //!   stays enforced for the others.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use slackline_units::{CpuSet, Span, Time};
 
@@ -68,7 +69,7 @@ impl Session {
             // Each of these checks reads a file.
             let is_checked = is_starting || ids.len() <= AROUND_AT_ONCE;
             if is_checked && self.members.get(id).is_some_and(|row| self.has_left_freezer(row)) {
-                let Ok(hierarchies) = Hierarchies::read() else { continue };
+                let Some(hierarchies) = self.hierarchies() else { continue };
                 self.look_around(id, &hierarchies, seen)?;
             }
         }
@@ -83,7 +84,7 @@ impl Session {
             return Ok(());
         }
         // If the hierarchies cannot be read, no change is found.
-        let Ok(hierarchies) = Hierarchies::read() else { return Ok(()) };
+        let Some(hierarchies) = self.hierarchies() else { return Ok(()) };
         for id in due {
             self.look_around(id, &hierarchies, seen)?;
             if let Some(changes) = self.changes_mut(id) {
@@ -91,6 +92,17 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Returns the mounts of the cgroup hierarchies. Mounts change rarely, so they are read again
+    /// only after [`AROUND_INTERVAL`]. `None` if they cannot be read.
+    pub fn hierarchies(&mut self) -> Option<Arc<Hierarchies>> {
+        let now = self.host.now();
+        let is_recent = |(read, _): &(Time, Arc<Hierarchies>)| now.since(*read) < AROUND_INTERVAL;
+        if !self.hierarchies.as_ref().is_some_and(is_recent) {
+            self.hierarchies = Hierarchies::read().ok().map(|of| (now, Arc::new(of)));
+        }
+        self.hierarchies.as_ref().map(|(_, of)| Arc::clone(of))
     }
 
     pub(super) fn changes(&self, id: JoinId) -> Option<&Changes> {

@@ -13,7 +13,7 @@ use crate::escapes::{
 };
 use rustix::process::Signal;
 use slackline_fence::Fence;
-use slackline_linux::cgroup::{TreePlace, descendants};
+use slackline_linux::cgroup::{Hierarchies, TreePlace, descendants};
 use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, monotonic, online_cpus, own_tid, process_cpu_time,
     set_scheduling,
@@ -503,11 +503,14 @@ fn process_leaving_its_quota_group_stays_within_limit() {
     let quota = kernel_mechanism(Enforcement::Quota).unwrap();
     let enforced = quota.apply(&who, demand, &mut fence).unwrap();
     let limit = (None, Some(enforced.groups[0].as_path()));
-    let mut watch = EnforcedWatch::new((&who, &thread), limit, (&fence, monotonic()));
+    let hierarchies = Hierarchies::read().unwrap();
+    let since = (&fence, Some(&hierarchies), monotonic());
+    let mut watches = [EnforcedWatch::new((&who, &thread), limit, since)];
     let mut seen = Vec::new();
     let mut look_until = |is_done: &dyn Fn(&[EnforcedChange]) -> bool| {
         while !is_done(&seen) {
-            seen.append(&mut watch.look(&mut fence, monotonic()));
+            let all = EnforcedWatch::look_at_all(&mut watches, &mut fence, monotonic());
+            seen.extend(all.into_iter().flatten());
             std::thread::sleep(Duration::from_millis(20));
         }
     };

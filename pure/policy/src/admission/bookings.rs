@@ -506,4 +506,28 @@ mod tests {
         assert_eq!(free_after(40, 51), Err(Span::ZERO), "it does not fit even then");
         assert_eq!(free_after(100, 50), Ok(()));
     }
+
+    /// A vCPU of CPU 1 has run for its whole slice, 50 of 100 us, and leaves. It rejoins together
+    /// with another vCPU of 50 us, which reserves the CPU that the first vCPU does not reserve.
+    #[test]
+    fn rejoining_vcpu_counts_once_only_on_its_former_cpu() {
+        let us = |slice| Reservation::new(Span::from_us(slice), Span::from_us(100)).unwrap();
+        let capacity = Some(CpuShare::from_ppm(900_000));
+        let mut booked = Bookings::new(&Topology::flat(2), capacity, Packing::Spread);
+        let vcpu = |slot| VcpuId::new(slot, DomId::new(slot), 0);
+        let on = |cpu, slice| AdmissionRequest {
+            allowed: CpuSet::one(CpuId::new(cpu)),
+            ..request(Time::START, us(slice))
+        };
+        booked.add(vcpu(0), &on(1, 50)).unwrap();
+        booked.add(vcpu(1), &on(1, 20)).unwrap();
+        let (cpu, advance) = (CpuId::new(1), Span::from_us(50));
+        let leaving = Tenant { vcpu: vcpu(0), cpu, share: us(50), advance };
+        booked.remove(Time::START, leaving, Span::ZERO);
+        for (own, other, fits) in [(0, 1, false), (1, 0, true)] {
+            let mut then = booked.clone();
+            then.add(vcpu(0), &on(own, 50)).unwrap();
+            assert_eq!(then.add(vcpu(2), &on(other, 50)).is_ok(), fits, "rejoins on CPU {own}");
+        }
+    }
 }

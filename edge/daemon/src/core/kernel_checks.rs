@@ -1,0 +1,183 @@
+//! Regular checks of the threads for which the kernel enforces reservations. The CPU time of these
+//! threads is read from the kernel and added to the session's records. Changes that other programs
+//! or the threads themselves make are undone or respected.
+//!
+//! Requests wait during a round of checks, and the checks must cost little CPU time on a host with
+//! hundreds of such threads. So a round checks only some threads, in turn.
+
+use std::collections::BTreeSet;
+
+use slackline_live::session::{EnforcedChange, EnforcedWatch, SessionEvents};
+use slackline_trace::{Entry, Record};
+use slackline_units::{Span, Time, VcpuId};
+
+use super::host::Host;
+use super::kernel::SeatedThread;
+use super::scheduler::{Scheduler, ShrunkDomain};
+
+/// Maximum number of threads that one round checks for a changed class. Threads that have left
+/// their class lately are checked in each round, and are not counted.
+const CHECKED_AT_ONCE: usize = 64;
+
+/// Time for checks of cgroups in one round. After that time, the round checks no further cgroups.
+const AROUND_TIME: Span = Span::from_us(100);
+
+impl SeatedThread {
+    /// Reads the CPU time of the thread. Returns a record of the time since the last reading.
+    /// `None` if the thread has ended.
+    fn read_clock(&mut self, vcpu: VcpuId, now: Time) -> Option<Entry> {
+        let all = self.clock.read().ok()?;
+        let (from, used) = (self.at, all.left_after(self.used));
+        (self.used, self.at) = (all, now);
+        Some(Entry::Record(Record::Elsewhere { vcpu, from, to: now, used }))
+    }
+}
+
+impl Scheduler {
+    /// Checks some of the deadline threads. Adds their CPU time since the last reading to the
+    /// session's records. Adds to `seen` the changes that other programs made to these threads.
+    /// Returns the domains whose threads have ended, and empties their places. Does nothing if the
+    /// last round was less than [`EnforcedWatch::INTERVAL`] ago.
+    pub(super) fn look_at_kernel(
+        &mut self,
+        records: &mut Vec<Entry>,
+        seen: &mut SessionEvents,
+    ) -> Vec<ShrunkDomain> {
+        let now = self.session.now();
+        if now < self.kernel_checks.next_round {
+            return Vec::new();
+        }
+        self.kernel_checks.next_round = now + EnforcedWatch::INTERVAL;
+        self.seat_lost(now);
+        // Threads that were seated just now are metered from a later time.
+        let now = self.session.now();
+        let checked =
+            due(self.seated_threads().map(|one| (one.checked, one.watch.is_suspect(now))));
+        let around = EnforcedWatch::due(self.seated_threads().map(|one| &one.watch), now);
+        let hierarchies = if around.is_empty() { None } else { self.session.hierarchies() };
+        let (mut index, mut time_left) = (0.., AROUND_TIME);
+        let (mut shrunk, mut ended) = (Vec::new(), Vec::new());
+        for (&domain, known) in &mut self.domains {
+            let Some(kernel) = &mut known.kernel else { continue };
+            for (number, seated) in kernel.seated.iter_mut().enumerate() {
+                let Some(seated) = seated else { continue };
+                let Some(index) = index.next() else { continue };
+                let is_around = around.contains(&index) && !time_left.is_zero();
+                if !is_around && !checked.contains(&index) {
+                    continue;
+                }
+                seated.checked = now;
+                if seated.thread.is_gone().unwrap_or(false) {
+                    ended.push((domain, number));
+                    let has_ended = false;
+                    let shrunk_to = |identity| ShrunkDomain { domain, identity, has_ended };
+                    shrunk.extend(known.identity.map(shrunk_to));
+                    continue;
+                }
+                let Some(id) = known.places[number].id else { continue };
+                let Some(record) = seated.read_clock(id.vcpu(), now) else { continue };
+                records.push(record);
+                let began = self.session.now();
+                let hierarchies = hierarchies.as_deref().filter(|_| is_around);
+                for change in self.session.look_at_enforced(&mut seated.watch, hierarchies) {
+                    match change {
+                        EnforcedChange::Meddled(finding) => seen.meddled.push((id, finding)),
+                        EnforcedChange::Contested(finding) => seen.contested.push((id, finding)),
+                        EnforcedChange::Settled => seen.settled.push(id),
+                    }
+                }
+                if is_around {
+                    time_left = time_left.left_after(self.session.now().since(began));
+                }
+            }
+        }
+        for (domain, number) in ended {
+            self.vacate_kernel(domain, number);
+        }
+        shrunk.dedup_by_key(|one: &mut ShrunkDomain| one.domain);
+        shrunk
+    }
+
+    /// Returns the threads for which the kernel enforces, in the order of a round of checks.
+    fn seated_threads(&self) -> impl Iterator<Item = &SeatedThread> {
+        let kernels = self.domains.values().filter_map(|known| known.kernel.as_ref());
+        kernels.flat_map(|kernel| kernel.seated.iter().flatten())
+    }
+
+    /// Reads the CPU time of all deadline threads, and returns the records of the time since the
+    /// last reading. Returns nothing if the last call was less than [`EnforcedWatch::INTERVAL`]
+    /// ago.
+    fn read_kernel_clocks(&mut self) -> Vec<Entry> {
+        let now = self.session.now();
+        let mut records = Vec::new();
+        if now < self.kernel_checks.next_reading {
+            return records;
+        }
+        self.kernel_checks.next_reading = now + EnforcedWatch::INTERVAL;
+        for known in self.domains.values_mut() {
+            let Some(kernel) = &mut known.kernel else { continue };
+            for (seated, place) in kernel.seated.iter_mut().zip(&known.places) {
+                let (Some(seated), Some(id)) = (seated, place.id) else { continue };
+                // The next round of checks empties the place of a thread that has ended.
+                if !seated.thread.is_gone().unwrap_or(true) {
+                    records.extend(seated.read_clock(id.vcpu(), now));
+                }
+            }
+        }
+        records
+    }
+}
+
+impl Host {
+    /// Adds the CPU time that deadline threads have used until now to the numbers of their vCPUs.
+    /// It must be called before numbers are computed for a client.
+    pub(super) fn count_kernel_time(&mut self) {
+        let mut records = self.scheduler.read_kernel_clocks();
+        if records.is_empty() {
+            return;
+        }
+        if let Some(flight) = &mut self.flight {
+            flight.hand_over(&records, self.scheduler.threads());
+        }
+        let now = self.scheduler.session.now();
+        self.tally.take(&mut records, now);
+    }
+}
+
+/// Returns the indexes of the threads that a round checks. These are all threads that are suspect,
+/// and of the others those with the longest time since the last check, at most
+/// [`CHECKED_AT_ONCE`]. `threads` has the time of the last check of each thread, and true for a
+/// thread that is suspect.
+fn due(threads: impl Iterator<Item = (Time, bool)>) -> BTreeSet<usize> {
+    let threads = threads.enumerate().map(|(index, (checked, is_it))| (is_it, checked, index));
+    let (suspect, mut others): (Vec<_>, Vec<_>) = threads.partition(|(is_suspect, ..)| *is_suspect);
+    others.sort_unstable();
+    others.truncate(CHECKED_AT_ONCE);
+    suspect.into_iter().chain(others).map(|(.., index)| index).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thread 499 has left its class lately.
+    #[test]
+    fn each_round_checks_suspect_and_longest_unchecked_deadline_threads() {
+        let mut checked = [Time::START; 500];
+        for round in 1..=25 {
+            let now = Time::START.after(EnforcedWatch::INTERVAL * round);
+            let due = due(checked.iter().enumerate().map(|(index, at)| (*at, index == 499)));
+            assert!(due.len() <= CHECKED_AT_ONCE + 1 && due.contains(&499), "{}", due.len());
+            due.into_iter().for_each(|index| checked[index] = now);
+            let longest = checked.iter().map(|at| now.since(*at)).max();
+            assert!(longest <= Some(EnforcedWatch::INTERVAL * 8), "round {round}: {longest:?}");
+        }
+    }
+
+    #[test]
+    fn each_round_checks_all_of_few_deadline_threads() {
+        let at = Time::START.after(Span::from_ms(50));
+        let due = due((0..CHECKED_AT_ONCE).map(|_| (at, false)));
+        assert!(due.into_iter().eq(0..CHECKED_AT_ONCE));
+    }
+}
