@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use super::Session;
-use super::contest::Confinement;
+use super::contest::{Confinement, former_groups};
 use super::ids::JoinId;
 use super::outside_changes::is_own;
 use super::{ForeignChange, SessionError, SessionEvents};
 use slackline_fence::HeldTree;
-use slackline_linux::cgroup::{Hierarchies, Step, Surroundings, TreePlace, write};
+use slackline_linux::cgroup::{Surroundings, TreePlace};
 use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::ThreadRef;
 
@@ -49,15 +49,8 @@ impl Session {
             let all: BTreeSet<Tid> = list().into_iter().chain(known.iter().copied()).collect();
             all.into_iter().filter(|pid| !inside.contains(pid)).collect()
         };
-        let mut former = Vec::new();
-        if tree.place().origin.is_none()
-            && let Ok(hierarchies) = Hierarchies::read()
-        {
-            former.extend(list().into_iter().filter_map(|pid| {
-                let around = hierarchies.around(pid, pid)?;
-                Some((pid, around.unified().filter(|now| *now != group)?.to_path_buf()))
-            }));
-        }
+        let is_of_others = tree.place().origin.is_none();
+        let former = if is_of_others { former_groups(list(), &group) } else { Vec::new() };
         let confined = self.fenced(|fence| fence.confine(first, &group, outside));
         if let (Ok(Some(cell)), Some(changes)) = (confined, self.changes_mut(id)) {
             changes.cell = Some(Confinement { cell, former });
@@ -75,10 +68,7 @@ impl Session {
             // If the cgroup no longer exists, the processes return to a cgroup above it.
             let _ = tree.freeze_again();
         }
-        for (pid, group) in &confined.former {
-            // A process whose former cgroup no longer exists returns to the cgroup of the tree.
-            let _ = write(&group.join("cgroup.procs"), &pid.to_string(), Step::Move);
-        }
+        confined.return_to_former();
         let is_out = self.fenced(|fence| fence.end_confinement(first)).is_ok();
         if is_out {
             // Orders that were given meanwhile did not reach the threads. The next audit finds any

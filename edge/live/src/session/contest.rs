@@ -1,8 +1,9 @@
 //! Contested members (vCPUs that the session schedules): state of a member whose threads other
 //! programs may have changed, and leaving such a member to another program until it is settled.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use slackline_units::{CpuSet, Span, Time};
 
@@ -14,7 +15,9 @@ use super::tree_groups::TreeGroups;
 use super::{RequestError, Session, SessionError, SessionEvents};
 use crate::live_host::{LiveHostError, NotDone};
 use slackline_fence::HeldThread;
-use slackline_linux::cgroup::{Credentials, Hierarchies, Surroundings, TreePlace};
+use slackline_linux::cgroup::{
+    Credentials, Hierarchies, Step, Surroundings, TreePlace, write,
+};
 use slackline_linux::sys::{Scheduling, ThreadClock, Tid};
 use slackline_linux::thread::ThreadRef;
 
@@ -120,6 +123,7 @@ impl Changes {
     /// have ended, and threads in `there`, which are in the process tree again.
     pub(super) fn count_moved(&mut self, there: &[Tid]) -> Span {
         let mut sum = Span::ZERO;
+        let there: BTreeSet<Tid> = there.iter().copied().collect();
         self.moved.retain_mut(|moved| {
             let is_back = there.contains(&moved.thread.tid());
             sum += moved.more();
@@ -260,9 +264,33 @@ impl Session {
 #[derive(Debug)]
 pub(super) struct Confinement {
     pub(super) cell: TreePlace,
-    /// Former cgroup of each process of a tree in a cgroup of another program. That cgroup may have
-    /// cgroups below it.
+    /// Former cgroup of each process that does not return to the cgroup from which the cell was
+    /// made. For example, a process tree in a cgroup of another program can have cgroups below it.
     pub(super) former: Vec<(Tid, PathBuf)>,
+}
+
+impl Confinement {
+    /// Moves processes from the cell back into their former cgroups. A process whose former cgroup
+    /// no longer exists stays in the cell.
+    pub(super) fn return_to_former(&self) {
+        let inside = self.cell.processes().unwrap_or_default();
+        for (pid, group) in self.former.iter().filter(|(pid, _)| inside.contains(pid)) {
+            let _ = write(&group.join("cgroup.procs"), &pid.to_string(), Step::Move);
+        }
+    }
+}
+
+/// Returns the version 2 cgroup of each of these processes, unless it is `group`.
+pub(super) fn former_groups(
+    processes: impl IntoIterator<Item = Tid>,
+    group: &Path,
+) -> Vec<(Tid, PathBuf)> {
+    let Ok(hierarchies) = Hierarchies::read() else { return Vec::new() };
+    let former = processes.into_iter().filter_map(|pid| {
+        let around = hierarchies.around(pid, pid)?;
+        Some((pid, around.unified().filter(|now| *now != group)?.to_path_buf()))
+    });
+    former.collect()
 }
 
 /// A thread that another program has moved out of the cgroup of its process tree.
