@@ -132,10 +132,12 @@ impl TreePlace {
 
     /// Returns the place of a cell for the target of a held thread: a cgroup directly below the
     /// root of the hierarchy, so that only root can move processes out of it. `origin` is the
-    /// cgroup to which the processes return. `None` if `origin` is no cgroup. Creates nothing yet.
+    /// cgroup to which the processes return. It may have been removed. `None` if neither `origin`
+    /// nor a folder above it is a cgroup. Creates nothing yet.
     #[must_use]
     pub fn cell(origin: &Path, first: &ThreadRef) -> Option<TreePlace> {
-        let root = upward(origin).last()?;
+        let there = origin.ancestors().find(|folder| folder.join(PROCESSES).exists())?;
+        let root = upward(there).last()?;
         let name = format!("{PREFIX}cell-{}-{}", first.tid(), first.started());
         Some(TreePlace { group: root.join(name), origin: Some(origin.to_path_buf()) })
     }
@@ -538,6 +540,26 @@ mod tests {
         let thread = std::thread::Builder::new().stack_size(1 << 18).spawn(search).unwrap();
         let expected = BTreeSet::from([folder.path().join("x/a.service")]);
         assert_eq!(thread.join().unwrap(), BTreeMap::from([("a.service".to_owned(), expected)]));
+    }
+
+    #[test]
+    fn cell_for_removed_cgroup_is_below_root_of_the_hierarchy() {
+        let folder = tempfile::tempdir().unwrap();
+        let upper = folder.path().join("a");
+        fs::create_dir(&upper).unwrap();
+        for group in [folder.path(), upper.as_path()] {
+            fs::write(group.join(PROCESSES), "").unwrap();
+        }
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
+        let thread = ThreadRef::open(pid, pid).unwrap();
+        let removed = upper.join("removed");
+        let cell = TreePlace::cell(&removed, &thread);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let cell = cell.unwrap();
+        assert_eq!(cell.group.parent(), Some(folder.path()));
+        assert_eq!(cell.origin, Some(removed));
     }
 
     /// Ordinary folders take the place of cgroups. A folder in the place of the former cgroup's
