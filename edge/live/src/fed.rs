@@ -59,6 +59,8 @@ struct RecordingEnforcement {
     front: std::sync::Mutex<Vec<Tid>>,
     /// vCPUs for which the enforcement refuses orders to run, as a test requested.
     refuses: std::sync::Mutex<Vec<VcpuId>>,
+    /// vCPUs whose threads the enforcement refuses to restore, as a test requested.
+    keeps: std::sync::Mutex<Vec<VcpuId>>,
     /// Events that happen while the next orders are carried out, each with the queue of its CPU.
     during: std::sync::Mutex<Vec<(FedEvents, Event)>>,
 }
@@ -81,10 +83,15 @@ impl Way for Arc<RecordingEnforcement> {
             if told == OrderedClass::InLine {
                 locked(&self.front).clone_from(&assignment.front);
             }
-            if told == OrderedClass::InLine && locked(&self.refuses).contains(&vcpu) {
+            let (act, refused) = match told {
+                OrderedClass::InLine => (Act::Stop, &self.refuses),
+                OrderedClass::Original => (Act::Lower, &self.keeps),
+                _ => continue,
+            };
+            if locked(refused).contains(&vcpu) {
                 let tid = tid_of(vcpu);
                 let source = io::ErrorKind::PermissionDenied.into();
-                let error = ActError::Refused { tid, act: Act::Stop, source };
+                let error = ActError::Refused { tid, act, source };
                 failed.push(FailedAssignment { handle: assignment.handle.clone(), error });
             }
         }
@@ -220,6 +227,11 @@ impl FedHost {
         if refuses {
             all.push(vcpu);
         }
+    }
+
+    /// Makes the enforcement refuse to restore the threads of this vCPU from now on.
+    pub fn refuse_restoring(&self, vcpu: VcpuId) {
+        locked(&self.way.keeps).push(vcpu);
     }
 
     /// Sets the CPU time that a dispatcher pass over this CPU takes.

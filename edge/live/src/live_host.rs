@@ -24,6 +24,7 @@ mod join;
 mod left;
 mod pause;
 mod recording;
+mod refusals;
 mod stopping;
 mod tell;
 mod tree;

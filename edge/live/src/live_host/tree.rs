@@ -208,8 +208,8 @@ fn drop_ended(
     left.retain(|&tid| {
         let is_first = first.get(&tid).is_some_and(|it| !it.is_gone().unwrap_or(true));
         let known = known.get(&tid);
-        let is_alive = is_first
-            || known.map_or_else(|| tree.is_as_ordered(tid), |known| known.is_alive());
+        let is_alive =
+            is_first || known.map_or_else(|| tree.is_as_ordered(tid), |known| known.is_alive());
         if !is_alive {
             tree.forget(tid);
         }

@@ -35,6 +35,23 @@ impl Session {
         self.note_move(id)
     }
 
+    /// Stops a process tree in a cell at once, because a thread that has left its cgroup cannot be
+    /// moved back. Returns the threads in the cell. The list is empty if there is no cell.
+    pub(super) fn stop_in_cell(&mut self, id: JoinId) -> Result<BTreeSet<Tid>, SessionError> {
+        self.stop_for_a_while(id)?;
+        if self.changes(id).is_some_and(|changes| changes.cell.is_none()) {
+            self.confine(id);
+        }
+        let now = self.host.now();
+        let confined = self.changes_mut(id).filter(|changes| changes.cell.is_some());
+        let Some(changes) = confined else { return Ok(BTreeSet::new()) };
+        if changes.stopped_until.is_none() {
+            changes.stopped_until = Some(now + changes.next_stop(now));
+        }
+        let threads = changes.cell.as_ref().and_then(|confined| confined.cell.threads().ok());
+        Ok(threads.into_iter().flatten().collect())
+    }
+
     /// Moves all processes of a stopped process tree into a new cell. If that fails, the tree is
     /// only frozen, and is moved back each time it leaves its cgroup.
     pub(super) fn confine(&mut self, id: JoinId) {

@@ -23,7 +23,7 @@ use slackline_linux::cgroup::{
 };
 use slackline_linux::step::Hold;
 use slackline_linux::sys::{Scheduling, Tid, get_scheduling, online_cpus, process_of};
-use slackline_linux::thread::ThreadRef;
+use slackline_linux::thread::{Stat, ThreadRef};
 
 /// Event about a thread whose CPU time the kernel enforces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,12 +184,13 @@ impl EnforcedWatch {
         let (group, _) = self.limit.as_ref()?;
         let there = members_of(group);
         let left = self.members.difference(&there);
-        // A member that has ended has no process.
+        // The kernel shows a member that has exited in another cgroup.
+        let left = left.filter(|&&tid| is_alive(tid));
         let left: Vec<_> = left.filter_map(|&tid| Some((process_of(tid).ok()?, tid))).collect();
         self.members = there;
         let (_, before) = self.changes.before.first().filter(|_| !left.is_empty())?;
         let hierarchies = Hierarchies::read().ok()?;
-        let (mut own, mut others) = (None, None);
+        let (mut own, mut others, mut is_stuck) = (None, None, false);
         for (pid, tid) in left {
             let Some(around) = hierarchies.around(pid, tid) else { continue };
             let Some((was, is)) = around.moves(before).find(|(was, _)| was.group == *group) else {
@@ -208,16 +209,24 @@ impl EnforcedWatch {
                     all.into_iter().filter(|pid| was.take_back_process(*pid).is_ok()).count() > 0
                 }),
             };
-            if is_back {
-                own.get_or_insert(finding)
-            } else {
-                others.get_or_insert(finding)
-            };
+            if !is_back && !is_alive(tid) {
+                continue;
+            }
+            is_stuck |= !is_back;
+            own.get_or_insert(finding);
             // It is a member again at the next look, even if it has left once more.
             self.members.insert(tid);
         }
         if own.is_some() {
             self.note_escape(fence, now);
+        }
+        // A target that cannot be moved back is stopped at once.
+        if is_stuck && self.changes.stopped_until.is_none() {
+            if self.confine(fence) {
+                self.changes.stopped_until = Some(now + self.changes.next_stop(now));
+            } else {
+                others = others.or(own.take());
+            }
         }
         if let Some(found) = others.filter(|_| self.changes.found.is_none()) {
             self.changes.found = Some(found.clone());
@@ -442,7 +451,9 @@ impl EnforcedWatch {
                 limit_of(group).is_none_or(|now| Some(&now) == limit)
             }
             ForeignChange::Stopped { pid } => !is_stopped(*pid, tid),
-            ForeignChange::Cpus { .. } | ForeignChange::Thawed { .. } => true,
+            ForeignChange::Cpus { .. }
+            | ForeignChange::Thawed { .. }
+            | ForeignChange::Refused { .. } => true,
         }
     }
 
@@ -492,6 +503,11 @@ fn longest_unchecked(looked: impl Iterator<Item = Option<Time>>, now: Time) -> B
     let mut due: Vec<(usize, Option<Time>)> = due.collect();
     due.sort_by_key(|(_, looked)| *looked);
     due.into_iter().take(AROUND_AT_ONCE).map(|(index, _)| index).collect()
+}
+
+/// Returns true if the thread exists and has not exited.
+fn is_alive(tid: Tid) -> bool {
+    Stat::of(tid, tid).is_ok_and(|stat| !stat.exited())
 }
 
 /// Returns the threads in a cgroup of version 1, in which a single thread can leave its process. Of
