@@ -10,7 +10,7 @@ use slackline_host::policy::{Promise, Spec, Topology, Values};
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::live_host::{HostClock, LiveHost, LiveHostError, Watching};
+use crate::live_host::{HostClock, LiveHost, LiveHostError, PauseReason, Watching};
 use crate::vcpu_threads::UsedClock;
 use crate::watch::fed::FedEvents;
 use crate::watch::{Event, ThreadEventKind};
@@ -188,6 +188,22 @@ impl FedHost {
     /// If policy and host violated their contract, which is a bug.
     pub fn leave(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         self.host.leave(vcpu)
+    }
+
+    /// Stops a vCPU because it has escaped its limit.
+    ///
+    /// # Errors
+    /// If policy and host violated their contract, which is a bug.
+    pub fn stop_escaped(&self, vcpu: VcpuId) -> Result<(), Box<dyn std::error::Error>> {
+        Ok(self.host.pause(vcpu, PauseReason::Escaped, self.host.now())?)
+    }
+
+    /// Resumes a vCPU after [`stop_escaped`](FedHost::stop_escaped).
+    ///
+    /// # Errors
+    /// If policy and host violated their contract, which is a bug.
+    pub fn resume(&self, vcpu: VcpuId) -> Result<(), Box<dyn std::error::Error>> {
+        Ok(self.host.resume(vcpu, self.host.now())?)
     }
 
     /// Adds an event of a vCPU, which happens on CPU `on` at time `at`. A vCPU that is pinned to

@@ -84,8 +84,11 @@ pub(super) struct Vcpu {
     pub(super) held_since: Option<Time>,
     /// True if an event showed that a thread of this vCPU ran after the stop.
     pub(super) runs_after_stop: bool,
-    /// True while this vCPU is paused at a user's request.
+    /// True while this vCPU is paused, at a user's request or because it has escaped its limit.
     pub(super) is_paused: bool,
+    /// True while this vCPU is paused because it has escaped its limit, if it was runnable before.
+    /// Records count this time as a stop.
+    pub(super) has_escaped: bool,
     /// True while another program controls this vCPU's threads. Slackline then leaves that
     /// program's changes in place and gives the threads no orders.
     pub(super) is_left: bool,
@@ -145,6 +148,7 @@ impl Vcpu {
             held_since: None,
             runs_after_stop: false,
             is_paused: false,
+            has_escaped: false,
             is_left: false,
             used_left: Span::ZERO,
             left_until: Time::START,

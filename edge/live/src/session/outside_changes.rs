@@ -25,7 +25,7 @@ use super::finding::ForeignChange;
 use super::ids::JoinId;
 use super::request::Row;
 use super::{Session, SessionError, SessionEvents};
-use crate::live_host::{LiveHostError, TreeCheck};
+use crate::live_host::{LiveHostError, PauseReason, TreeCheck};
 use slackline_fence::{Drift, TreeAudit};
 use slackline_linux::cgroup::{
     Cpuset, Credentials, Hierarchies, Surroundings, may_move, may_write,
@@ -236,7 +236,7 @@ impl Session {
             return Ok(());
         }
         // A target that cannot be stopped is only moved back each time.
-        if self.pause_threads(id, now).is_ok()
+        if self.pause_threads(id, PauseReason::Escaped, now).is_ok()
             && let Some(changes) = self.changes_mut(id)
         {
             let needs_cell = changes.needs_cell;
