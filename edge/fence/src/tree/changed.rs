@@ -137,7 +137,7 @@ impl HeldTree {
     }
 
     /// Leaves the tree under the control of the program that has changed it, as
-    /// [`HeldThread::leave`](super::HeldThread::leave) does. Returns the threads that differed from
+    /// [`HeldThread::leave`](crate::HeldThread::leave) does. Returns the threads that differed from
     /// their orders, with the state to which each will be restored.
     ///
     /// # Errors
