@@ -317,6 +317,10 @@ impl Session {
             if row.changes.is_starting(now) {
                 row.changes.before.clear();
             }
+            if row.changes.found.is_none() {
+                // The kernel may allow now what it refused before.
+                row.tree.iter().for_each(|tree| drop(tree.bind_again()));
+            }
             if row.changes.before.is_empty() && !row.changes.is_left {
                 self.renew_freezer(id);
             }
