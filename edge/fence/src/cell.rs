@@ -9,14 +9,15 @@ use std::path::Path;
 
 use super::entry::Entry;
 use super::give_back::ROUNDS;
-use super::{Fence, FenceError};
+use super::{Fence, FenceError, HeldThread};
 use slackline_linux::cgroup::TreePlace;
 use slackline_linux::sys::Tid;
 
 impl Fence {
     /// Stops processes of a held target in a new cell. `origin` is the cgroup of version 2 to which
     /// they return. `processes` returns the processes of the target that are not in the cell yet.
-    /// Returns the cell. `None` if the thread `tid` is not held, or its target has a cell already.
+    /// Returns the cell. `None` if the thread `tid` is not held, or its process has a cell already.
+    /// Another held thread of the process may have that cell.
     ///
     /// # Errors
     /// If the cell cannot be made, or the keeper cannot record it. The processes have not been
@@ -29,6 +30,12 @@ impl Fence {
     ) -> Result<Option<TreePlace>, FenceError> {
         let held = self.held.get(&tid).filter(|(entry, _)| entry.cell.is_none());
         let Some((before, held)) = held else { return Ok(None) };
+        let has_cell = |(entry, _): &(Entry, HeldThread)| {
+            entry.process.id == before.process.id && entry.cell.is_some()
+        };
+        if self.held.values().any(has_cell) {
+            return Ok(None);
+        }
         let Some(cell) = TreePlace::cell(origin, held.thread()) else { return Ok(None) };
         let (before, held) = (before.clone(), held.clone());
         let entry = Entry { cell: Some(cell.clone()), ..before.clone() };
@@ -57,12 +64,13 @@ impl Fence {
     /// removes the cell. Does nothing if the target has no cell.
     ///
     /// # Errors
-    /// If the cell cannot be emptied and removed. The target then still has its cell.
+    /// If the cell cannot be emptied and removed. The target then still has its cell. Processes that
+    /// cannot leave the cell stay frozen.
     pub fn end_confinement(&mut self, tid: Tid) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         let Some(cell) = &entry.cell else { return Ok(()) };
         // The processes are moved before the cell is thawed, so that they do not run in between.
-        let _ = cell.empty();
+        cell.empty()?;
         cell.dissolve()?;
         let (entry, held) = (Entry { cell: None, ..entry.clone() }, held.clone());
         let kept = self.keeper.tell(&entry.to_line());

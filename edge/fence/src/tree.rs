@@ -21,13 +21,13 @@ use super::entry::Entry;
 use super::give_back::{
     GiveBackError, GivenBack, Original, ROUNDS, give_back, ignore_gone, is_ours,
 };
-use super::held::{Drift, HandoverState};
+use super::held::Drift;
 use super::quiet_record::QuietRecord;
 use super::slow_freeze::{GuardedTree, guarded};
 use super::timeslice::Timeslice;
 use super::tree_usage::TreeUsage;
 use slackline_linux::cgroup::{CgroupError, Step, TreePlace};
-use slackline_linux::step::{Act, ActError, FifoPriority, outranks_vcpus};
+use slackline_linux::step::{Act, ActError, FifoPriority, ORDINARY, outranks_vcpus};
 use slackline_linux::sys::{
     Scheduling, SchedulingOf, Tid, favour, get_affinity, get_scheduling, nice_of, set_affinity,
     set_scheduling,
@@ -54,6 +54,8 @@ struct TreeOrders {
     /// Open file that freezes and thaws the tree.
     switch: File,
     wanted: TreeTarget,
+    /// True if the kernel has refused the class in `wanted` to a thread.
+    is_due: bool,
     /// CPUs to which all threads are restricted. `None` if each thread has its original affinity.
     cpus: Option<CpuSet>,
     /// CPUs that the tree may use simultaneously. `None` if an order pins it to a single CPU.
@@ -61,7 +63,9 @@ struct TreeOrders {
     is_frozen: bool,
     /// State to which each known thread of the tree will be restored.
     originals: BTreeMap<Tid, Original>,
-    /// Ordinary threads whose affinity no other thread can set, such as workers of `io_uring`.
+    /// Threads that keep their original class, because the kernel refuses to give them the ordered
+    /// CPUs or class. Examples are workers of `io_uring`, and threads in a cpuset without the
+    /// ordered CPUs.
     unbound: BTreeSet<Tid>,
     /// Threads that run for a whole timeslice without taking turns.
     alone: Vec<Tid>,
@@ -100,6 +104,7 @@ impl HeldTree {
         let orders = TreeOrders {
             switch,
             wanted: TreeTarget::Original,
+            is_due: false,
             cpus: None,
             wide: None,
             is_frozen: false,
@@ -305,76 +310,6 @@ impl HeldTree {
         Ok(())
     }
 
-    /// Compares all threads in the tree's cgroup with the orders, and applies the orders to threads
-    /// that are new in it. Returns which threads are present, which differ from the orders, and
-    /// which have left. `known` has additional threads that were in the tree before.
-    ///
-    /// # Errors
-    /// If the tree was restored, or the kernel refuses.
-    pub fn audit(&self, known: &[Tid]) -> Result<TreeAudit, ActError> {
-        let mut orders = self.orders()?;
-        let there = self.list()?;
-        let is_there: BTreeSet<Tid> = there.iter().copied().collect();
-        let known: BTreeSet<Tid> = known.iter().chain(orders.originals.keys()).copied().collect();
-        let left = known.difference(&is_there).copied().collect();
-        orders.unbound.retain(|tid| is_there.contains(tid));
-        let mut changed = Vec::new();
-        for &tid in &there {
-            if !orders.originals.contains_key(&tid) {
-                match self.bring_one(&mut orders, tid) {
-                    // The next audit finds that the thread differs from its orders.
-                    Err(error) if error.is_refusal() => {}
-                    brought => brought?,
-                }
-            } else if let Some(drift) = orders.drift_of(tid) {
-                changed.push((tid, drift));
-            }
-        }
-        Ok(TreeAudit { there, changed, left })
-    }
-
-    /// Applies the current orders to these threads again, after their class, priority or affinity
-    /// was changed.
-    ///
-    /// # Errors
-    /// If the tree was restored, or the kernel refuses.
-    pub fn undo(&self, tids: &[Tid]) -> Result<(), ActError> {
-        let mut orders = self.orders()?;
-        tids.iter().try_for_each(|&tid| self.bring_one(&mut orders, tid))
-    }
-
-    /// Returns the CPUs to which all threads are restricted. `None` if each thread has its original
-    /// affinity.
-    #[must_use]
-    pub fn kept_on(&self) -> Option<CpuSet> {
-        self.lock().cpus
-    }
-
-    /// Leaves the tree under the control of the program that has changed it, as
-    /// [`HeldThread::leave`](super::HeldThread::leave) does. Returns the threads that differed from
-    /// their orders, with the state to which each will be restored.
-    ///
-    /// # Errors
-    /// If the tree was restored, or the kernel refuses.
-    pub fn leave(&self, how: HandoverState) -> Result<Vec<(Tid, Original)>, ActError> {
-        let mut orders = self.orders()?;
-        let mut changed = Vec::new();
-        for tid in self.list()? {
-            let Some(drift) = orders.drift_of(tid) else { continue };
-            let Some(mut original) = self.original(&mut orders, tid)? else { continue };
-            original.affinity = drift.cpus.filter(|_| !how.by_cpuset).unwrap_or(original.affinity);
-            original.scheduling = drift.class.unwrap_or(original.scheduling);
-            orders.originals.insert(tid, original);
-            changed.push((tid, original));
-        }
-        (orders.wanted, orders.cpus) = (TreeTarget::Original, None);
-        self.bring(&mut orders)?;
-        if !how.stays_stopped {
-            self.freeze(&mut orders, false)?;
-        }
-        Ok(changed)
-    }
-
     /// Records that an audit found all threads blocked and as ordered. `used` is the CPU time that
     /// the tree had used by then.
     pub fn has_rested(&self, used: Span) {
@@ -401,17 +336,26 @@ impl HeldTree {
 
     fn want(&self, wanted: TreeTarget) -> Result<(), ActError> {
         let mut orders = self.orders()?;
-        if orders.wanted == wanted {
+        if orders.wanted == wanted && !orders.is_due {
             return Ok(());
         }
         orders.alone.clear();
-        let before = std::mem::replace(&mut orders.wanted, wanted);
-        self.bring(&mut orders).inspect_err(|_| orders.wanted = before)
+        orders.wanted = wanted;
+        let brought = self.bring(&mut orders);
+        orders.is_due = brought.is_err();
+        if orders.is_due && wanted != TreeTarget::Original {
+            // No thread keeps a class that the kernel refuses to another thread of the tree.
+            orders.wanted = TreeTarget::Original;
+            orders.is_due = self.bring(&mut orders).is_err();
+        }
+        brought
     }
 
     /// Applies the orders to all threads of the tree, also to threads that are started meanwhile.
+    /// Returns the first error. After an error, the other threads still get their orders, unless
+    /// the order makes them real-time.
     fn bring(&self, orders: &mut TreeOrders) -> Result<(), ActError> {
-        let mut done = BTreeSet::new();
+        let (mut done, mut result) = (BTreeSet::new(), Ok(()));
         for _ in 0..ROUNDS {
             let there = self.list()?;
             let new: Vec<Tid> = there.iter().copied().filter(|tid| done.insert(*tid)).collect();
@@ -420,43 +364,29 @@ impl HeldTree {
                 break;
             }
             for tid in new {
-                self.bring_one(orders, tid)?;
+                let brought = self.bring_one(orders, tid);
+                if brought.is_err() && matches!(orders.wanted, TreeTarget::Raised(_)) {
+                    return brought;
+                }
+                result = result.and(brought);
             }
         }
-        Ok(())
+        result
     }
 
     fn bring_one(&self, orders: &mut TreeOrders, tid: Tid) -> Result<(), ActError> {
         let Some(original) = self.original(orders, tid)? else { return Ok(()) };
-        let cpus = orders.cpus.unwrap_or(original.affinity);
-        // The affinity is set first, so that the thread is never real-time on another CPU.
-        let pinned = set_affinity(tid, &cpus).or_else(|error| {
-            if !is_busy(&error) || outranks_vcpus(original.scheduling.class) {
-                return Err(error);
-            }
-            // The kernel refuses to pin a thread under `SCHED_DEADLINE`.
-            set_scheduling(tid, &original.scheduling)?;
-            set_affinity(tid, &cpus)
-        });
-        match pinned {
-            // The original affinity can be outside of a cpuset that Slackline made.
-            Err(error) if is_invalid(&error) && orders.cpus.is_none() => {}
-            Err(error) if is_invalid(&error) => {
-                orders.unbound.insert(tid);
-                let set = ignore_gone(set_scheduling(tid, &original.scheduling));
-                return set.map_err(|source| refused(tid, Act::Lower, source));
-            }
-            set => ignore_gone(set).map_err(|source| refused(tid, Act::Confine, source))?,
-        }
-        orders.unbound.remove(&tid);
-        let (act, set) = match orders.wanted {
-            TreeTarget::Original => (Act::Lower, set_scheduling(tid, &original.scheduling)),
-            TreeTarget::First => (Act::Favour, favour(tid)),
-            TreeTarget::Raised(priority) => {
-                (Act::Raise(priority), set_scheduling(tid, &round_robin(priority.number())))
-            }
+        let is_bound = match orders.apply_to(tid, &original) {
+            Err(error) if !orders.unbound.contains(&tid) => return Err(error),
+            is_bound => is_bound.unwrap_or(false),
         };
-        ignore_gone(set).map_err(|source| refused(tid, act, source))
+        if is_bound {
+            orders.unbound.remove(&tid);
+            return Ok(());
+        }
+        orders.unbound.insert(tid);
+        let set = ignore_gone(lower(tid, &original.scheduling));
+        set.map_err(|source| refused(tid, Act::Lower, source))
     }
 
     /// Returns the state to which a thread of the tree will be restored. `None` if the thread has
@@ -542,15 +472,53 @@ fn round_robin(priority: u8) -> SchedulingOf {
     SchedulingOf { class, reset_on_fork: false }
 }
 
+/// Restores the original class of a thread. If the kernel refuses that class, the thread gets the
+/// ordinary class, so that it does not stay real-time.
+fn lower(tid: Tid, original: &SchedulingOf) -> io::Result<()> {
+    match set_scheduling(tid, original) {
+        Err(error) if !means_gone(&error) => set_scheduling(tid, &ORDINARY),
+        lowered => lowered,
+    }
+}
+
 impl TreeOrders {
+    /// Applies the orders to a thread. Returns false if the kernel allows the thread none of the
+    /// ordered CPUs. Its class is then unchanged.
+    fn apply_to(&self, tid: Tid, original: &Original) -> Result<bool, ActError> {
+        let cpus = self.cpus.unwrap_or(original.affinity);
+        // The affinity is set first, so that the thread is never real-time on another CPU.
+        let pinned = set_affinity(tid, &cpus).or_else(|error| {
+            if !is_busy(&error) || outranks_vcpus(original.scheduling.class) {
+                return Err(error);
+            }
+            // The kernel refuses to pin a thread under `SCHED_DEADLINE`.
+            lower(tid, &original.scheduling)?;
+            set_affinity(tid, &cpus)
+        });
+        match pinned {
+            // The original affinity can be outside of a cpuset that Slackline made.
+            Err(error) if is_invalid(&error) && self.cpus.is_none() => {}
+            Err(error) if is_invalid(&error) => return Ok(false),
+            set => ignore_gone(set).map_err(|source| refused(tid, Act::Confine, source))?,
+        }
+        let (act, set) = match self.wanted {
+            TreeTarget::Original => (Act::Lower, lower(tid, &original.scheduling)),
+            TreeTarget::First => (Act::Favour, favour(tid)),
+            TreeTarget::Raised(priority) => {
+                (Act::Raise(priority), set_scheduling(tid, &round_robin(priority.number())))
+            }
+        };
+        ignore_gone(set).map_err(|source| refused(tid, act, source))?;
+        Ok(true)
+    }
+
     /// Returns how the state of a thread differs from its orders. `None` if it does not differ, or
     /// if the thread has ended.
     fn drift_of(&self, tid: Tid) -> Option<Drift> {
         let (class, cpus) = (get_scheduling(tid).ok()?, get_affinity(tid).ok()?);
-        if self.unbound.contains(&tid) {
-            return None;
-        }
-        let is_as_ordered = match self.wanted {
+        let is_bound = !self.unbound.contains(&tid);
+        let wanted = if is_bound { self.wanted } else { TreeTarget::Original };
+        let is_as_ordered = match wanted {
             TreeTarget::Original => {
                 let is_its_own = |it: &Original| it.scheduling.class == class.class;
                 let is_plain = !is_ours(class.class) && !outranks_vcpus(class.class);
@@ -564,7 +532,7 @@ impl TreeOrders {
                 is_first || [round_robin(number), fifo(number)].contains(&class)
             }
         };
-        let ordered = self.cpus.unwrap_or(cpus);
+        let ordered = self.cpus.filter(|_| is_bound).unwrap_or(cpus);
         Drift::of((!is_as_ordered).then_some(class), (cpus != ordered).then_some(cpus))
     }
 }
@@ -579,6 +547,8 @@ pub struct TreeAudit {
     /// Threads that were in the tree's cgroup before and are not there any more. They have ended,
     /// or are in another cgroup.
     pub left: Vec<Tid>,
+    /// Threads in the tree's cgroup to which the kernel refuses the ordered CPUs or class.
+    pub unbound: Vec<Tid>,
 }
 
 fn is_invalid(error: &io::Error) -> bool {

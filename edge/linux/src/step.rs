@@ -19,7 +19,7 @@ use std::io;
 use slackline_units::CpuId;
 use thiserror::Error;
 
-use crate::sys::{Scheduling, Tid};
+use crate::sys::{Scheduling, SchedulingOf, Tid};
 use crate::thread::means_gone;
 
 /// Method by which a thread is stopped between the end of its slice and its next period.
@@ -61,6 +61,10 @@ impl FifoPriority {
         self.0
     }
 }
+
+/// The ordinary scheduling class. A thread gets it if the kernel refuses its original class.
+pub const ORDINARY: SchedulingOf =
+    SchedulingOf { class: Scheduling::Other { nice: 0 }, reset_on_fork: false };
 
 /// Returns true if a thread of this class has precedence over all vCPUs, and maybe over
 /// dispatchers.

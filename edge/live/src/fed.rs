@@ -10,7 +10,7 @@ use slackline_host::policy::{Promise, Spec, Topology, Values};
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, Reservation, ReservationError, Span, Time, VcpuId};
 
-use crate::live_host::{HostClock, LiveHost, LiveHostError, Watching};
+use crate::live_host::{HostClock, LiveHost, LiveHostError, PauseReason, Watching};
 use crate::vcpu_threads::UsedClock;
 use crate::watch::fed::FedEvents;
 use crate::watch::{Event, ThreadEventKind};
@@ -59,6 +59,8 @@ struct RecordingEnforcement {
     front: std::sync::Mutex<Vec<Tid>>,
     /// vCPUs for which the enforcement refuses orders to run, as a test requested.
     refuses: std::sync::Mutex<Vec<VcpuId>>,
+    /// vCPUs whose threads the enforcement refuses to restore, as a test requested.
+    keeps: std::sync::Mutex<Vec<VcpuId>>,
     /// Events that happen while the next orders are carried out, each with the queue of its CPU.
     during: std::sync::Mutex<Vec<(FedEvents, Event)>>,
 }
@@ -81,10 +83,15 @@ impl Way for Arc<RecordingEnforcement> {
             if told == OrderedClass::InLine {
                 locked(&self.front).clone_from(&assignment.front);
             }
-            if told == OrderedClass::InLine && locked(&self.refuses).contains(&vcpu) {
+            let (act, refused) = match told {
+                OrderedClass::InLine => (Act::Stop, &self.refuses),
+                OrderedClass::Original => (Act::Lower, &self.keeps),
+                _ => continue,
+            };
+            if locked(refused).contains(&vcpu) {
                 let tid = tid_of(vcpu);
                 let source = io::ErrorKind::PermissionDenied.into();
-                let error = ActError::Refused { tid, act: Act::Stop, source };
+                let error = ActError::Refused { tid, act, source };
                 failed.push(FailedAssignment { handle: assignment.handle.clone(), error });
             }
         }
@@ -183,6 +190,22 @@ impl FedHost {
         self.host.leave(vcpu)
     }
 
+    /// Stops a vCPU because it has escaped its limit.
+    ///
+    /// # Errors
+    /// If policy and host violated their contract, which is a bug.
+    pub fn stop_escaped(&self, vcpu: VcpuId) -> Result<(), Box<dyn std::error::Error>> {
+        Ok(self.host.pause(vcpu, PauseReason::Escaped, self.host.now())?)
+    }
+
+    /// Resumes a vCPU after [`stop_escaped`](FedHost::stop_escaped).
+    ///
+    /// # Errors
+    /// If policy and host violated their contract, which is a bug.
+    pub fn resume(&self, vcpu: VcpuId) -> Result<(), Box<dyn std::error::Error>> {
+        Ok(self.host.resume(vcpu, self.host.now())?)
+    }
+
     /// Adds an event of a vCPU, which happens on CPU `on` at time `at`. A vCPU that is pinned to
     /// another CPU can also wake on `on`.
     pub fn note(&self, on: CpuId, at: Time, vcpu: VcpuId, what: ThreadEventKind) {
@@ -220,6 +243,11 @@ impl FedHost {
         if refuses {
             all.push(vcpu);
         }
+    }
+
+    /// Makes the enforcement refuse to restore the threads of this vCPU from now on.
+    pub fn refuse_restoring(&self, vcpu: VcpuId) {
+        locked(&self.way.keeps).push(vcpu);
     }
 
     /// Sets the CPU time that a dispatcher pass over this CPU takes.

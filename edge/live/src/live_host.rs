@@ -24,6 +24,7 @@ mod join;
 mod left;
 mod pause;
 mod recording;
+mod refusals;
 mod stopping;
 mod tell;
 mod tree;
@@ -54,6 +55,7 @@ use slackline_linux::sys::{Tid, get_scheduling, monotonic};
 
 use decider::Decider;
 pub(crate) use join::Joining;
+pub(crate) use pause::PauseReason;
 pub(crate) use tell::VcpuActivity;
 pub(crate) use tree::TreeCheck;
 use view::{CpuView, PassEvents};

@@ -31,6 +31,7 @@ mod replace;
 mod request;
 mod told;
 mod tree_groups;
+mod unbound;
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -66,6 +67,7 @@ use slackline_fence::{Fence, FenceError, KeeperCommand};
 use slackline_linux::cgroup::Hierarchies;
 use slackline_linux::sys::{Tid, lock_memory, monotonic};
 use slackline_linux::wall_clock::{ClockStep, Offset, WallClock};
+use slackline_linux::with_causes;
 
 /// Parameters for opening a session.
 #[derive(Clone, Debug)]
@@ -108,7 +110,7 @@ pub struct SessionEvents {
     /// change. The session has undone these changes, or enforces the reservation despite them.
     pub meddled: Vec<(JoinId, ForeignChange)>,
     /// Members that became contested, each with the change. Another program keeps control of their
-    /// threads.
+    /// threads, or the kernel has refused to restore or resume them.
     pub contested: Vec<(JoinId, ForeignChange)>,
     /// Members in `contested` whose reservation stays enforced, except for the threads that another
     /// program has stopped or moved.
@@ -346,7 +348,7 @@ impl Session {
             SessionEvents { ended, keeper_replaced, clock_stepped, ..SessionEvents::default() };
         if !self.host.is_over() {
             self.look_for_changes(&mut seen)?;
-            self.follow_refused();
+            self.follow_refused(&mut seen);
             self.follow_limit();
         }
         self.host.take_records(records);
@@ -400,7 +402,9 @@ impl Session {
     /// Grants real-time budget to members for which the kernel refused an order, in their current
     /// cgroups. They may have been moved to another cgroup since they joined, as libvirt does with
     /// a VM that is just starting.
-    fn follow_refused(&mut self) {
+    ///
+    /// Reports members that the kernel refused to restore or resume as contested.
+    fn follow_refused(&mut self, seen: &mut SessionEvents) {
         for vcpu in self.host.take_refused() {
             let member = self.members.iter().find(|(id, _)| id.vcpu() == vcpu);
             let Some((id, threads)) = member.map(|(id, row)| (id, row.threads.clone())) else {
@@ -409,6 +413,18 @@ impl Session {
             // If the cgroup cannot get a budget, the kernel refuses the next order too, and this
             // function tries again.
             let _ = self.fence.grant(&threads, self.most_of(id));
+        }
+        let now = self.host.now();
+        for (vcpu, error) in self.host.take_failures() {
+            let member = self.members.iter().find(|(id, _)| id.vcpu() == vcpu);
+            let Some(id) = member.map(|(id, _)| id) else { continue };
+            let Some(changes) = self.changes_mut(id) else { continue };
+            changes.refused = Some(now);
+            if changes.found.is_none() {
+                let finding = ForeignChange::Refused { order: with_causes(&error) };
+                changes.found = Some(finding.clone());
+                seen.contested.push((id, finding));
+            }
         }
     }
 

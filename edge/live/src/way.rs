@@ -220,6 +220,22 @@ impl VcpuHandle {
         self.hold_back(&mut state)
     }
 
+    /// Takes the vCPU's threads out of the real-time class, or else stops them, after the kernel
+    /// has refused to restore or resume a thread. Returns false if a thread can still keep all
+    /// other threads from running.
+    pub(crate) fn disarm(&self) -> bool {
+        let mut state = self.state();
+        state.priority = None;
+        let is_done = |lowered: Result<(), ActError>| {
+            lowered.map_or_else(|error| error.means_gone(), |()| true)
+        };
+        let is_lowered = match &self.threads {
+            HeldThreads::Each(members) => members.iter().all(|held| is_done(held.lower())),
+            HeldThreads::Tree(tree) => is_done(tree.lower()),
+        };
+        is_lowered || self.hold_back(&mut state).is_ok()
+    }
+
     /// Leaves the vCPU's threads to the program that has changed them, and cancels all orders up to
     /// `number`. Returns the changed threads with the new state to which each will be restored in
     /// the end.

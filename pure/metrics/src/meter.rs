@@ -375,10 +375,16 @@ impl Sink for Meter {
                     meter.woke(at);
                 }
             }
-            Record::Blocked { at, vcpu } | Record::Paused { at, vcpu } => {
+            Record::Blocked { at, vcpu } => {
                 self.at(at);
                 if let Some(meter) = self.vcpu(vcpu) {
                     meter.blocked(at);
+                }
+            }
+            Record::Paused { at, vcpu } => {
+                self.at(at);
+                if let Some(meter) = self.vcpu(vcpu) {
+                    meter.paused(at);
                 }
             }
             Record::Ran { vcpu, cpu, from, to, used, late, due, .. } => {

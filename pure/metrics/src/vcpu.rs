@@ -39,6 +39,8 @@ pub(crate) struct VcpuMeter {
     joined: Option<Time>,
     /// Time at which the vCPU became runnable. `None` while it is blocked.
     awake_since: Option<Time>,
+    /// Time at which the vCPU was paused. `None` if it is not paused.
+    paused_since: Option<Time>,
     /// Time of the vCPU's last wake. `None` if the vCPU has run since that wake.
     woken: Option<Time>,
     last_cpu: Option<CpuId>,
@@ -72,6 +74,8 @@ pub(crate) struct VcpuMeter {
     slowed: Span,
     spun: Span,
     stopped: Span,
+    /// Part of `stopped` in which the vCPU was paused, because it had escaped its limit.
+    escaped: Span,
     overhead: OverheadTimes,
     second: Spans,
     ten_seconds: Spans,
@@ -95,6 +99,7 @@ impl VcpuMeter {
             begins_at_wake,
             joined: None,
             awake_since: None,
+            paused_since: None,
             woken: None,
             last_cpu: None,
             waits_since: None,
@@ -119,6 +124,7 @@ impl VcpuMeter {
             slowed: Span::ZERO,
             spun: Span::ZERO,
             stopped: Span::ZERO,
+            escaped: Span::ZERO,
             overhead: OverheadTimes::default(),
             second: Spans::new(Span::from_secs(1)),
             ten_seconds: Spans::new(Span::from_secs(10)),
@@ -176,6 +182,7 @@ impl VcpuMeter {
     }
 
     pub(crate) fn woke(&mut self, at: Time) {
+        self.paused_since = None;
         self.awake_since = Some(at);
         self.waits_since = Some(at);
         self.boosts.is_counted = false;
@@ -183,6 +190,11 @@ impl VcpuMeter {
         if let Some(deliveries) = &mut self.deliveries {
             deliveries.woke(at);
         }
+    }
+
+    pub(crate) fn paused(&mut self, at: Time) {
+        self.blocked(at);
+        self.paused_since = Some(at);
     }
 
     pub(crate) fn blocked(&mut self, at: Time) {
@@ -251,9 +263,13 @@ impl VcpuMeter {
         }
     }
 
-    /// Adds an interval in which the vCPU had work and was kept stopped.
+    /// Adds an interval in which the vCPU had work and was kept stopped. If the vCPU is paused, it
+    /// was stopped because it had escaped its limit.
     pub(crate) fn stopped(&mut self, from: Time, to: Time) {
         self.stopped += to.since(from.max(self.warmup));
+        if let Some(since) = self.paused_since {
+            self.escaped += to.since(from.max(since).max(self.warmup));
+        }
     }
 
     /// Adds an interval in which the vCPU ran with a boost. `used_up` is true if the vCPU ran on
@@ -327,10 +343,11 @@ impl VcpuMeter {
             Account { received: self.delivered, promised: self.entitled, length: self.present };
         let share = long_run.whole.filter(|_| !self.has_changed).unwrap_or(there);
         let jobs = self.jobs.map(|jobs| *jobs).unwrap_or_default();
-        let asleep = self.present.left_after(self.awake);
+        let asleep = self.present.left_after(self.awake).left_after(self.escaped);
         // On a live host, run times and runnable times come from different sources. A vCPU that
         // runs nearly always may seem to have run a little longer than it was runnable.
-        let waiting = self.awake.left_after(self.delivered).left_after(self.stopped);
+        let throttled = self.stopped.left_after(self.escaped);
+        let waiting = self.awake.left_after(self.delivered).left_after(throttled);
         let judges = self.knows.sleep && self.knows.stretches;
         Some(VcpuSummary {
             id,
@@ -356,6 +373,7 @@ impl VcpuMeter {
             waiting: self.knows.sleep.then_some(waiting),
             wait_worst: judges.then_some(self.wait_worst),
             stopped: Some(self.stopped),
+            escaped: self.escaped,
             asleep: self.knows.sleep.then_some(asleep),
             jobs: jobs.count,
             jobs_due: jobs.due,

@@ -297,6 +297,10 @@ impl CulpritFinder {
     }
 
     fn stopped(&mut self, vcpu: VcpuId, (from, to): (Time, Time)) {
+        // A vCPU that was stopped for an escape was paused, but not by a user.
+        if let Some(since) = self.paused_since.get_mut(&vcpu) {
+            *since = to.max(*since);
+        }
         let known = self.latest_of.get(&vcpu).and_then(|id| self.targets.get(id));
         let Some(cpu) = known.map(|target| target.last_cpu) else { return };
         let parts = self.parts(cpu, (from, to));

@@ -272,11 +272,14 @@ impl KernelHolding {
         is_there || self.watches.iter().any(|watch| !watch.is_gone())
     }
 
-    /// Returns the current processes of the target. Empty for a VM.
+    /// Returns the current processes of the target, also those that are stopped in a cell. Empty
+    /// for a VM.
     fn processes(&self) -> Vec<Tid> {
-        let groups = self.meters.iter().filter_map(|meter| match meter {
-            PartMeter::Group(group) => Some(group.processes()),
-            PartMeter::Thread(..) => None,
+        let groups = self.meters.iter().zip(&self.watches).filter_map(|it| match it {
+            (PartMeter::Group(group), watch) => {
+                Some([group.processes(), watch.confined_processes()].concat())
+            }
+            (PartMeter::Thread(..), _) => None,
         });
         groups.flatten().collect()
     }

@@ -125,6 +125,8 @@ impl Parts {
             Record::Stopped { vcpu, from, to } => {
                 if let Some(part) = self.of(vcpu) {
                     part.stopped += to.since(from.max(began));
+                    // The record of a stop for an escape covers the pause up to now.
+                    part.paused = part.paused.map(|since| since.max(to));
                 }
             }
             Record::Ran { vcpu, used, .. } | Record::Elsewhere { vcpu, used, .. } => {
@@ -193,6 +195,26 @@ mod tests {
         let (_, times) = parts.each(at(100)).next().unwrap();
         assert_eq!(times.stopped, Some(Span::from_ms(80)));
         assert_eq!((times.ready, times.asleep), (Some(Span::from_ms(20)), Some(Span::ZERO)));
+    }
+
+    /// The session records a stop for an escape as a pause and, at its end, as a stop.
+    #[test]
+    fn stop_recorded_for_paused_target_counts_once() {
+        let vcpu = VcpuId::new(0, DomId::new(0), 0);
+        let (name, domain) = ("tree".to_owned(), "tree".into());
+        let mut parts = Parts::new(vec![name.clone()], 1, true, at(0));
+        let mut entries = vec![Entry::Named(VcpuName { at: at(0), vcpu, name, domain })];
+        let records = [
+            Record::Woke { at: at(0), vcpu },
+            Record::Paused { at: at(10), vcpu },
+            Record::Stopped { vcpu, from: at(10), to: at(60) },
+            Record::Woke { at: at(60), vcpu },
+        ];
+        entries.extend(records.map(Entry::Record));
+        parts.count(&mut entries);
+        let (_, times) = parts.each(at(100)).next().unwrap();
+        assert_eq!(times.stopped, Some(Span::from_ms(50)));
+        assert_eq!((times.ready, times.asleep), (Some(Span::from_ms(50)), Some(Span::ZERO)));
     }
 
     #[test]

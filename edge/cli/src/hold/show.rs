@@ -191,10 +191,12 @@ impl HoldOutput {
     /// itself have made.
     pub(super) fn changes(&mut self, seen: &SessionEvents, passed: Span) -> Result<(), Problem> {
         for (id, finding) in &seen.contested {
-            let effect = if seen.still_enforced.contains(id) {
-                "the limit stays in force for the other threads"
-            } else {
-                "the vCPU runs without a limit until the change is undone"
+            let effect = match finding {
+                ForeignChange::Refused { .. } => "the order is repeated until the kernel allows it",
+                _ if seen.still_enforced.contains(id) => {
+                    "the limit stays in force for the other threads"
+                }
+                _ => "the vCPU runs without a limit until the change is undone",
             };
             self.contest(part_of(*id), finding, effect)?;
         }

@@ -242,14 +242,14 @@ impl Sum {
 }
 
 /// Returns the sums of one vCPU from its summary. CPU time counts as due only for the time in which
-/// the vCPU was runnable.
+/// the vCPU was runnable and not stopped for an escape.
 fn of(vcpu: &VcpuSummary) -> Sum {
     let part = |of: Span| vcpu.promised.map_or(0, |promised| share_of(promised, of));
     let asleep = vcpu.asleep.unwrap_or(Span::ZERO);
     let delivered = Delivery {
         over_ns: vcpu.present.ns(),
         promised_ns: part(vcpu.present),
-        due_ns: part(vcpu.present.left_after(asleep)),
+        due_ns: part(vcpu.present.left_after(asleep).left_after(vcpu.escaped)),
         used_ns: vcpu.delivered.ns(),
         deadlines: vcpu.deadlines.unwrap_or(0),
         missed: vcpu.misses.unwrap_or(0),

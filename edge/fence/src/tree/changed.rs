@@ -1,9 +1,13 @@
 //! Changes by other programs to a process tree and its cgroup, and threads that have left the tree.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use super::HeldTree;
-use crate::give_back::{is_ours, leaver_back};
+use slackline_units::CpuSet;
+
+use super::{HeldTree, TreeAudit, TreeTarget};
+use crate::give_back::{Original, is_ours, leaver_back};
+use crate::held::HandoverState;
 use slackline_linux::step::ActError;
 use slackline_linux::sys::{SchedulingOf, Tid, get_affinity, get_scheduling, set_affinity};
 
@@ -48,6 +52,113 @@ impl HeldTree {
         let ordered = orders.is_frozen;
         orders.is_frozen = !ordered;
         self.freeze(&mut orders, ordered)
+    }
+
+    /// Compares all threads in the tree's cgroup with the orders, and applies the orders to threads
+    /// that are new in it. Returns which threads are present, which differ from the orders, and
+    /// which have left. `known` has additional threads that were in the tree before.
+    ///
+    /// # Errors
+    /// If the tree was restored, or the kernel refuses.
+    pub fn audit(&self, known: &[Tid]) -> Result<TreeAudit, ActError> {
+        let mut orders = self.orders()?;
+        let there = self.list()?;
+        let is_there: BTreeSet<Tid> = there.iter().copied().collect();
+        let known: BTreeSet<Tid> = known.iter().chain(orders.originals.keys()).copied().collect();
+        let left = known.difference(&is_there).copied().collect();
+        orders.unbound.retain(|tid| is_there.contains(tid));
+        let mut changed = Vec::new();
+        for &tid in &there {
+            if !orders.originals.contains_key(&tid) {
+                // After an error, the next audit finds that the thread differs from its orders.
+                let _ = self.bring_one(&mut orders, tid);
+            } else if let Some(drift) = orders.drift_of(tid) {
+                changed.push((tid, drift));
+            }
+        }
+        let unbound = orders.unbound.iter().copied().collect();
+        Ok(TreeAudit { there, changed, left, unbound })
+    }
+
+    /// Applies the current orders to these threads again, after their class, priority or affinity
+    /// was changed.
+    ///
+    /// # Errors
+    /// If the tree was restored, or the kernel refuses. All threads are tried before the first
+    /// error is returned.
+    pub fn undo(&self, tids: &[Tid]) -> Result<(), ActError> {
+        let mut orders = self.orders()?;
+        let undone = tids.iter().map(|&tid| self.bring_one(&mut orders, tid));
+        undone.fold(Ok(()), Result::and)
+    }
+
+    /// Exempts those of these threads from the orders to which the kernel refuses them. Exempt
+    /// threads get their original class, and are frozen and counted with the tree. Returns false if
+    /// the kernel refuses the orders to all threads of the tree. Then no thread is exempt.
+    ///
+    /// # Errors
+    /// If the tree was restored, or its threads cannot be listed.
+    pub fn exempt_refused(&self, tids: &[Tid]) -> Result<bool, ActError> {
+        let mut orders = self.orders()?;
+        let is_refused = |tid: &Tid| self.bring_one(&mut orders, *tid).is_err();
+        let refused: BTreeSet<Tid> = tids.iter().copied().filter(is_refused).collect();
+        if self.list()?.iter().all(|tid| refused.contains(tid)) {
+            return Ok(false);
+        }
+        orders.unbound.extend(&refused);
+        // After an error, the next audit finds that the class of the thread differs.
+        refused.iter().for_each(|&tid| drop(self.bring_one(&mut orders, tid)));
+        Ok(true)
+    }
+
+    /// Returns true if the kernel refuses the ordered CPUs or class to a thread of the tree.
+    #[must_use]
+    pub fn is_unbound(&self, tid: Tid) -> bool {
+        self.lock().unbound.contains(&tid)
+    }
+
+    /// Applies the orders to threads again to which the kernel has refused them so far.
+    ///
+    /// # Errors
+    /// If the tree was restored.
+    pub fn bind_again(&self) -> Result<(), ActError> {
+        let mut orders = self.orders()?;
+        let unbound: Vec<Tid> = orders.unbound.iter().copied().collect();
+        // A thread to which the kernel still refuses the orders stays as it is.
+        unbound.into_iter().for_each(|tid| drop(self.bring_one(&mut orders, tid)));
+        Ok(())
+    }
+
+    /// Returns the CPUs to which all threads are restricted. `None` if each thread has its original
+    /// affinity.
+    #[must_use]
+    pub fn kept_on(&self) -> Option<CpuSet> {
+        self.lock().cpus
+    }
+
+    /// Leaves the tree under the control of the program that has changed it, as
+    /// [`HeldThread::leave`](crate::HeldThread::leave) does. Returns the threads that differed from
+    /// their orders, with the state to which each will be restored.
+    ///
+    /// # Errors
+    /// If the tree was restored, or the kernel refuses.
+    pub fn leave(&self, how: HandoverState) -> Result<Vec<(Tid, Original)>, ActError> {
+        let mut orders = self.orders()?;
+        let mut changed = Vec::new();
+        for tid in self.list()? {
+            let Some(drift) = orders.drift_of(tid) else { continue };
+            let Some(mut original) = self.original(&mut orders, tid)? else { continue };
+            original.affinity = drift.cpus.filter(|_| !how.by_cpuset).unwrap_or(original.affinity);
+            original.scheduling = drift.class.unwrap_or(original.scheduling);
+            orders.originals.insert(tid, original);
+            changed.push((tid, original));
+        }
+        (orders.wanted, orders.cpus) = (TreeTarget::Original, None);
+        self.bring(&mut orders)?;
+        if !how.stays_stopped {
+            self.freeze(&mut orders, false)?;
+        }
+        Ok(changed)
     }
 
     /// Drops the original state of a thread that has ended.

@@ -14,11 +14,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, open, openat};
+use rustix::io::Errno;
 
 use super::family::{descendants, has_lost_first};
 use super::{
     CgroupError, Controller, PREFIX, Place, Step, Version, check_depth, dissolve, group_of_process,
-    mounts, move_to, read, upward, write,
+    mounts, read, upward, write,
 };
 use crate::sys::Tid;
 use crate::thread::ThreadRef;
@@ -37,6 +38,9 @@ const FREEZE: &str = "cgroup.freeze";
 /// Name of an empty cgroup in the cgroup of a tree. While it exists, the tree's cgroup cannot be
 /// removed, not even by a user who owns the cgroup above.
 const ANCHOR: &str = "slackline-anchor";
+/// Name of a cgroup below a cgroup that accepts no processes. Processes that should return to the
+/// upper cgroup are moved there.
+const RETURNED: &str = "returned";
 const PROCESSES: &str = "cgroup.procs";
 const THREADS: &str = "cgroup.threads";
 
@@ -128,10 +132,12 @@ impl TreePlace {
 
     /// Returns the place of a cell for the target of a held thread: a cgroup directly below the
     /// root of the hierarchy, so that only root can move processes out of it. `origin` is the
-    /// cgroup to which the processes return. `None` if `origin` is no cgroup. Creates nothing yet.
+    /// cgroup to which the processes return. It may have been removed. `None` if neither `origin`
+    /// nor a folder above it is a cgroup. Creates nothing yet.
     #[must_use]
     pub fn cell(origin: &Path, first: &ThreadRef) -> Option<TreePlace> {
-        let root = upward(origin).last()?;
+        let there = origin.ancestors().find(|folder| folder.join(PROCESSES).exists())?;
+        let root = upward(there).last()?;
         let name = format!("{PREFIX}cell-{}-{}", first.tid(), first.started());
         Some(TreePlace { group: root.join(name), origin: Some(origin.to_path_buf()) })
     }
@@ -177,12 +183,13 @@ impl TreePlace {
         folders.gather(root, list, |pid| group_of_process(pid, Version::V2, Controller::Freezer))
     }
 
-    /// Moves a process back into the cgroup.
+    /// Moves a process back into the cgroup. If the cgroup accepts no processes, because it enables
+    /// controllers for the cgroups below it, the process is moved into a new cgroup below it.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// If the kernel refuses, or the process has ended.
     pub fn take_in(&self, pid: Tid) -> Result<(), CgroupError> {
-        write(&self.group.join(PROCESSES), &pid.to_string(), Step::Move)
+        move_into(&self.group, pid)
     }
 
     /// Returns the threads in the cgroup and in the cgroups below it.
@@ -247,17 +254,41 @@ impl TreePlace {
 
     fn move_back(&self, origin: &Path) -> Result<(), CgroupError> {
         self.list(PROCESSES)?.iter().try_for_each(|pid| {
-            let mut moved = move_to(&origin.join(PROCESSES), &pid.to_string());
-            // If the former cgroup was removed, the nearest cgroup above it that accepts processes
-            // is used.
+            let into = |group: &Path| match move_into(group, *pid) {
+                // The process may end after it was listed.
+                Err(error) if error.is(Errno::SRCH) => Ok(()),
+                moved => moved,
+            };
+            let mut moved = into(origin);
+            // If the former cgroup was removed, the nearest cgroup that accepts processes is used.
+            // The same holds if a user has made a cgroup beside it threaded. The former cgroup is
+            // then invalid and accepts no processes.
+            let is_lost = moved.as_ref().is_err_and(|error| error.is(Errno::OPNOTSUPP));
             for above in origin.ancestors().skip(1) {
-                if moved.is_ok() || origin.is_dir() {
+                if moved.is_ok() || origin.is_dir() && !is_lost {
                     break;
                 }
-                moved = move_to(&above.join(PROCESSES), &pid.to_string());
+                moved = into(above);
             }
             moved
         })
+    }
+}
+
+/// Moves a process into a cgroup. If the cgroup accepts no processes, because it enables
+/// controllers for the cgroups below it, moves the process into a new cgroup below it.
+fn move_into(group: &Path, pid: Tid) -> Result<(), CgroupError> {
+    let id = pid.to_string();
+    let moved = write(&group.join(PROCESSES), &id, Step::Move);
+    let enabled = || fs::read(group.join("cgroup.subtree_control")).unwrap_or_default();
+    match moved {
+        Err(error) if !error.is(Errno::SRCH) && !enabled().trim_ascii().is_empty() => {
+            let below = group.join(RETURNED);
+            // The cgroup may exist already. If it cannot be made, the move fails.
+            let _ = fs::create_dir(&below);
+            write(&below.join(PROCESSES), &id, Step::Move)
+        }
+        moved => moved,
     }
 }
 
@@ -509,6 +540,49 @@ mod tests {
         let thread = std::thread::Builder::new().stack_size(1 << 18).spawn(search).unwrap();
         let expected = BTreeSet::from([folder.path().join("x/a.service")]);
         assert_eq!(thread.join().unwrap(), BTreeMap::from([("a.service".to_owned(), expected)]));
+    }
+
+    #[test]
+    fn cell_for_removed_cgroup_is_below_root_of_the_hierarchy() {
+        let folder = tempfile::tempdir().unwrap();
+        let upper = folder.path().join("a");
+        fs::create_dir(&upper).unwrap();
+        for group in [folder.path(), upper.as_path()] {
+            fs::write(group.join(PROCESSES), "").unwrap();
+        }
+        let mut child = Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
+        let thread = ThreadRef::open(pid, pid).unwrap();
+        let removed = upper.join("removed");
+        let cell = TreePlace::cell(&removed, &thread);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let cell = cell.unwrap();
+        assert_eq!(cell.group.parent(), Some(folder.path()));
+        assert_eq!(cell.origin, Some(removed));
+    }
+
+    /// Ordinary folders take the place of cgroups. A folder in the place of the former cgroup's
+    /// list of members cannot be written.
+    #[test]
+    fn process_returns_below_former_cgroup_that_enables_controllers() {
+        let folder = tempfile::tempdir().unwrap();
+        let (cell, origin) = (folder.path().join("cell"), folder.path().join("origin"));
+        let below = origin.join(RETURNED);
+        fs::create_dir_all(&cell).unwrap();
+        fs::create_dir_all(origin.join(PROCESSES)).unwrap();
+        fs::write(cell.join(PROCESSES), "42\n").unwrap();
+        let enable = |controllers: &str| {
+            fs::write(origin.join("cgroup.subtree_control"), controllers).unwrap();
+        };
+        let place = TreePlace { group: cell, origin: Some(origin.clone()) };
+        enable("\n");
+        assert!(place.empty().is_err() && !below.exists());
+        enable("pids\n");
+        fs::create_dir(&below).unwrap();
+        fs::write(below.join(PROCESSES), "").unwrap();
+        place.empty().unwrap();
+        assert_eq!(fs::read_to_string(below.join(PROCESSES)).unwrap(), "42");
     }
 
     /// The descendants are a shell and its child. An ordinary file takes the place of the kernel's

@@ -6,7 +6,7 @@
 
 use slackline_units::{CpuId, CpuSet, Span};
 
-use super::{Act, ActError, FifoPriority, outranks_vcpus};
+use super::{Act, ActError, FifoPriority, ORDINARY, outranks_vcpus};
 use crate::sys::{
     Scheduling, SchedulingOf, Tid, favour, get_affinity, get_scheduling, nice_of, set_affinity,
     set_scheduling,
@@ -137,12 +137,17 @@ impl Priority {
         self.set(to, Act::Defer)
     }
 
-    /// Restores the original scheduling of the thread.
+    /// Restores the original scheduling of the thread. If the kernel refuses it, the thread gets
+    /// the ordinary class, so that it does not stay real-time. For example, a cgroup without a
+    /// real-time budget allows no real-time class.
     ///
     /// # Errors
-    /// If the thread has exited, or the kernel refuses.
+    /// If the thread has exited, or the kernel refuses the ordinary class too.
     pub fn lower(&mut self) -> Result<(), ActError> {
-        self.set(self.original, Act::Lower)?;
+        match self.set(self.original, Act::Lower) {
+            Err(ActError::Refused { .. }) => self.set(ORDINARY, Act::Lower)?,
+            lowered => lowered?,
+        }
         self.is_ordered = false;
         Ok(())
     }
@@ -497,6 +502,25 @@ mod tests {
         assert_ne!(class(), Scheduling::Idle);
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// The kernel refuses a slice that is longer than its period.
+    #[test]
+    fn thread_gets_ordinary_class_if_kernel_refuses_its_original_class() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
+        let (runtime, period) = (Span::from_ms(2), Span::from_ms(1));
+        let class = Scheduling::Deadline { runtime, deadline: period, period };
+        let original = SchedulingOf { class, reset_on_fork: false };
+        let mut priority = Priority::new(ThreadRef::open(pid, pid).unwrap(), original);
+        let batch = SchedulingOf { class: Scheduling::Batch { nice: 0 }, reset_on_fork: false };
+        set_scheduling(pid, &batch).unwrap();
+        let lowered = priority.lower_again();
+        let now = get_scheduling(pid);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        lowered.unwrap();
+        assert_eq!(now.unwrap(), ORDINARY);
     }
 
     #[test]

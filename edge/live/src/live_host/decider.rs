@@ -16,15 +16,13 @@ use crate::alarm_clock::PassTimes;
 use crate::pcpu::Pcpus;
 use crate::vcpu_threads::{Home, WatchedThread};
 use crate::watch::ThreadEventKind;
-use crate::way::{FailedAssignment, VcpuHandle};
+use crate::way::VcpuHandle;
+use slackline_linux::step::ActError;
 use slackline_linux::sys::Tid;
 
 /// Minimum time between two checks whether a vCPU in line behind the chosen vCPU has been running
 /// in place of the chosen vCPU.
 const GLANCE: Span = Span::from_ms(1);
-
-/// Delay before a vCPU is chosen again after the kernel refused an order for it.
-const AGAIN: Span = Span::from_ms(100);
 
 /// The host (run states and policy) with its orders, and the live state of all vCPUs.
 pub(super) struct Decider {
@@ -52,12 +50,15 @@ pub(super) struct Decider {
     told: Time,
     pub(super) records: Recording,
     /// vCPUs whose threads have all ended. They are about to be removed.
-    gone: Vec<VcpuId>,
+    pub(super) gone: Vec<VcpuId>,
     /// vCPUs with a thread that events have shown to run on an unmanaged CPU.
     pub(super) away: Vec<VcpuId>,
     /// vCPUs for which the kernel refused an order since [`take_refused`](Decider::take_refused)
     /// was last called.
-    refused: Vec<VcpuId>,
+    pub(super) refused: Vec<VcpuId>,
+    /// Refused orders that would have restored or resumed threads. The session takes them from
+    /// here.
+    pub(super) failures: Vec<(VcpuId, ActError)>,
     pub(super) is_over: bool,
 }
 
@@ -83,8 +84,11 @@ pub(super) struct Vcpu {
     pub(super) held_since: Option<Time>,
     /// True if an event showed that a thread of this vCPU ran after the stop.
     pub(super) runs_after_stop: bool,
-    /// True while this vCPU is paused at a user's request.
+    /// True while this vCPU is paused, at a user's request or because it has escaped its limit.
     pub(super) is_paused: bool,
+    /// True while this vCPU is paused because it has escaped its limit, if it was runnable before.
+    /// Records count this time as a stop.
+    pub(super) has_escaped: bool,
     /// True while another program controls this vCPU's threads. Slackline then leaves that
     /// program's changes in place and gives the threads no orders.
     pub(super) is_left: bool,
@@ -144,6 +148,7 @@ impl Vcpu {
             held_since: None,
             runs_after_stop: false,
             is_paused: false,
+            has_escaped: false,
             is_left: false,
             used_left: Span::ZERO,
             left_until: Time::START,
@@ -176,6 +181,7 @@ impl Decider {
             gone: Vec::new(),
             away: Vec::new(),
             refused: Vec::new(),
+            failures: Vec::new(),
             is_over: false,
         }
     }
@@ -336,8 +342,8 @@ impl Decider {
         pcpu.is_stale |= pcpu.is_paying != is_to_be_paid;
     }
 
-    /// Allows vCPUs of a CPU to be chosen again if the kernel refused an order for them at least
-    /// [`AGAIN`] ago.
+    /// Allows vCPUs of a CPU to be chosen again if the kernel refused an order for them some time
+    /// ago (see `refusals`).
     fn try_again(&mut self, cpu: CpuId) -> Result<(), LiveHostError> {
         while let Some(place) =
             self.pcpus.refused.iter().position(|&(_, home, again)| home == cpu && again <= self.now)
@@ -515,51 +521,6 @@ impl Decider {
         let vcpu = self.vcpus[vcpu.slot()].as_ref();
         let may_run = |vcpu: &Vcpu| !vcpu.is_paused && !vcpu.is_left;
         vcpu.is_some_and(|vcpu| may_run(vcpu) && vcpu.threads.values().any(|it| it.is_awake))
-    }
-
-    /// Handles orders that the kernel refused. A vCPU that cannot be run is not chosen again for
-    /// [`AGAIN`]. If the kernel refused to resume or restore a thread, the run ends with the error.
-    pub(super) fn apply_refusals(
-        &mut self,
-        failed: Vec<FailedAssignment>,
-    ) -> Result<(), LiveHostError> {
-        for FailedAssignment { handle, error } in failed {
-            let vcpu = handle.vcpu;
-            let known = self.vcpus.get(vcpu.slot()).and_then(Option::as_ref);
-            if known.is_none_or(|known| !Arc::ptr_eq(&known.handle, &handle)) {
-                continue;
-            }
-            if error.means_gone() {
-                if !self.gone.contains(&vcpu) {
-                    self.gone.push(vcpu);
-                }
-            } else if error.is_refusal() {
-                self.refuse(vcpu)?;
-            } else {
-                return Err(error.into());
-            }
-        }
-        Ok(())
-    }
-
-    fn refuse(&mut self, vcpu: VcpuId) -> Result<(), LiveHostError> {
-        self.note_let_go(vcpu);
-        let Some(known) = &mut self.vcpus[vcpu.slot()] else { return Ok(()) };
-        known.held_since = None;
-        let home = known.home.get().unwrap_or(CpuId::new(0));
-        if !self.pcpus.is_refused(vcpu) {
-            self.pcpus.refused.push((vcpu, home, self.now.after(AGAIN)));
-        }
-        if !self.refused.contains(&vcpu) {
-            self.refused.push(vcpu);
-        }
-        self.touched.push(vcpu);
-        self.pcpus.all[home.index()].is_stale = true;
-        // The vCPU loses the rest of its timeslice, and is not eligible until `AGAIN` has passed.
-        match self.host.moment().cpu_of(vcpu) {
-            Some(cpu) => self.step(self.now, &[], Fact::Yielded(cpu)).map_err(broken),
-            None => Ok(()),
-        }
     }
 
     /// Reports one event to the host. If a vCPU blocks or yields, its CPU is rescheduled at once.

@@ -22,6 +22,15 @@ const NOTICES: u64 = 8;
 /// makes a pass at least once per slice. The pass must take at most 1/100 of the slice.
 const MOST_LOOKING: u64 = 100;
 
+/// Reason why a vCPU is paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PauseReason {
+    /// A user has requested the pause.
+    Requested,
+    /// The vCPU has escaped its limit too often.
+    Escaped,
+}
+
 impl LiveHost {
     /// Makes a reservation the hard limit of a vCPU, or ends the hard limit. The host must have a
     /// means to stop the vCPU.
@@ -72,9 +81,14 @@ impl LiveHost {
     /// Pauses a vCPU that the host can stop. When this function returns, the vCPU no longer runs,
     /// neither in reserved time nor in slack, until it is resumed. It keeps its share and counts as
     /// blocked. A vCPU that is not present is ignored.
-    pub(crate) fn pause(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
+    pub(crate) fn pause(
+        &self,
+        vcpu: VcpuId,
+        reason: PauseReason,
+        due: Time,
+    ) -> Result<(), NotDone> {
         let mut decider = self.observe()?;
-        let result = decider.pause(vcpu);
+        let result = decider.pause(vcpu, reason);
         decider.note_change(vcpu, due, &result);
         self.finish(decider)?;
         result
@@ -134,7 +148,7 @@ impl Decider {
     /// Records how long a vCPU was stopped, when it is resumed. Pauses by request are not recorded.
     pub(super) fn note_let_go(&mut self, vcpu: VcpuId) {
         let to = self.now;
-        let stopped = self.get(vcpu).filter(|known| !known.is_paused);
+        let stopped = self.get(vcpu).filter(|known| !known.is_paused || known.has_escaped);
         let Some(from) = stopped.and_then(|known| known.held_since) else { return };
         if from < to {
             self.records.record(&Record::Stopped { vcpu, from, to });
@@ -148,20 +162,29 @@ impl Decider {
     }
 
     /// Pauses a vCPU. The vCPU is stopped before the pause is reported to the host, so CPU time
-    /// used until the stop is still charged.
-    fn pause(&mut self, vcpu: VcpuId) -> Result<(), NotDone> {
+    /// used until the stop is still charged. If a user pauses a vCPU that is paused because it has
+    /// escaped, that stop ends and the pause begins.
+    fn pause(&mut self, vcpu: VcpuId, reason: PauseReason) -> Result<(), NotDone> {
         self.number += 1;
         let (number, now) = (self.number, self.now);
-        let Some(known) = self.get_mut(vcpu).filter(|known| !known.is_paused) else {
+        let has_escaped = |known: &Vcpu| known.is_paused && known.has_escaped;
+        if reason == PauseReason::Requested && self.get(vcpu).is_some_and(has_escaped) {
+            self.note_let_go(vcpu);
+            self.get_mut(vcpu).into_iter().for_each(|known| known.has_escaped = false);
+        }
+        if self.get(vcpu).is_none_or(|known| known.is_paused) {
             return Ok(());
-        };
+        }
+        let is_awake = self.host.moment().is_awake(vcpu);
+        let Some(known) = self.get_mut(vcpu) else { return Ok(()) };
         known.handle.stop(number).map_err(NotDone::Refused)?;
         let before = known.held_since.replace(now);
         known.is_paused = true;
+        known.has_escaped = reason == PauseReason::Escaped && is_awake;
         if let Some(from) = before {
             self.records.record(&Record::Stopped { vcpu, from, to: now });
         }
-        if self.host.moment().is_awake(vcpu) {
+        if is_awake {
             self.step(self.now, &[], Fact::Paused(vcpu)).map_err(broken)?;
         }
         Ok(())
@@ -171,10 +194,13 @@ impl Decider {
     /// kernel shows only then whether the threads are runnable.
     fn resume(&mut self, vcpu: VcpuId) -> Result<bool, LiveHostError> {
         let now = self.now;
+        if self.get(vcpu).is_some_and(|known| known.is_paused) {
+            self.note_let_go(vcpu);
+        }
         let Some(known) = self.get_mut(vcpu).filter(|known| known.is_paused) else {
             return Ok(false);
         };
-        known.is_paused = false;
+        (known.is_paused, known.has_escaped) = (false, false);
         // A pause by request is not recorded as a stop, so the recorded stop begins now.
         known.held_since = Some(now);
         let had_work = known.threads.values().any(|known| known.is_awake);

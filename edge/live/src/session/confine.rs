@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use super::Session;
-use super::contest::Confinement;
+use super::contest::{Confinement, former_groups};
 use super::ids::JoinId;
 use super::outside_changes::is_own;
 use super::{ForeignChange, SessionError, SessionEvents};
 use slackline_fence::HeldTree;
-use slackline_linux::cgroup::{Hierarchies, Step, Surroundings, TreePlace, write};
+use slackline_linux::cgroup::{Surroundings, TreePlace};
 use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::ThreadRef;
 
@@ -35,6 +35,23 @@ impl Session {
         self.note_move(id)
     }
 
+    /// Stops a process tree in a cell at once, because a thread that has left its cgroup cannot be
+    /// moved back. Returns the threads in the cell. The list is empty if there is no cell.
+    pub(super) fn stop_in_cell(&mut self, id: JoinId) -> Result<BTreeSet<Tid>, SessionError> {
+        self.stop_for_a_while(id)?;
+        if self.changes(id).is_some_and(|changes| changes.cell.is_none()) {
+            self.confine(id);
+        }
+        let now = self.host.now();
+        let confined = self.changes_mut(id).filter(|changes| changes.cell.is_some());
+        let Some(changes) = confined else { return Ok(BTreeSet::new()) };
+        if changes.stopped_until.is_none() {
+            changes.stopped_until = Some(now + changes.next_stop(now));
+        }
+        let threads = changes.cell.as_ref().and_then(|confined| confined.cell.threads().ok());
+        Ok(threads.into_iter().flatten().collect())
+    }
+
     /// Moves all processes of a stopped process tree into a new cell. If that fails, the tree is
     /// only frozen, and is moved back each time it leaves its cgroup.
     pub(super) fn confine(&mut self, id: JoinId) {
@@ -49,15 +66,8 @@ impl Session {
             let all: BTreeSet<Tid> = list().into_iter().chain(known.iter().copied()).collect();
             all.into_iter().filter(|pid| !inside.contains(pid)).collect()
         };
-        let mut former = Vec::new();
-        if tree.place().origin.is_none()
-            && let Ok(hierarchies) = Hierarchies::read()
-        {
-            former.extend(list().into_iter().filter_map(|pid| {
-                let around = hierarchies.around(pid, pid)?;
-                Some((pid, around.unified().filter(|now| *now != group)?.to_path_buf()))
-            }));
-        }
+        let is_of_others = tree.place().origin.is_none();
+        let former = if is_of_others { former_groups(list(), &group) } else { Vec::new() };
         let confined = self.fenced(|fence| fence.confine(first, &group, outside));
         if let (Ok(Some(cell)), Some(changes)) = (confined, self.changes_mut(id)) {
             changes.cell = Some(Confinement { cell, former });
@@ -75,10 +85,7 @@ impl Session {
             // If the cgroup no longer exists, the processes return to a cgroup above it.
             let _ = tree.freeze_again();
         }
-        for (pid, group) in &confined.former {
-            // A process whose former cgroup no longer exists returns to the cgroup of the tree.
-            let _ = write(&group.join("cgroup.procs"), &pid.to_string(), Step::Move);
-        }
+        confined.return_to_former();
         let is_out = self.fenced(|fence| fence.end_confinement(first)).is_ok();
         if is_out {
             // Orders that were given meanwhile did not reach the threads. The next audit finds any

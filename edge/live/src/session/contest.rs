@@ -1,8 +1,9 @@
 //! Contested members (vCPUs that the session schedules): state of a member whose threads other
 //! programs may have changed, and leaving such a member to another program until it is settled.
 
+use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use slackline_units::{CpuSet, Span, Time};
 
@@ -14,7 +15,7 @@ use super::tree_groups::TreeGroups;
 use super::{RequestError, Session, SessionError, SessionEvents};
 use crate::live_host::{LiveHostError, NotDone};
 use slackline_fence::HeldThread;
-use slackline_linux::cgroup::{Credentials, Hierarchies, Surroundings, TreePlace};
+use slackline_linux::cgroup::{Credentials, Hierarchies, Step, Surroundings, TreePlace, write};
 use slackline_linux::sys::{Scheduling, ThreadClock, Tid};
 use slackline_linux::thread::ThreadRef;
 
@@ -47,6 +48,9 @@ pub(super) struct Changes {
     pub(super) is_left: bool,
     /// Threads that another program has moved out of the member's process tree.
     pub(super) moved: Vec<MovedThread>,
+    /// Threads of the member's process tree to which the kernel refuses the orders, and whose
+    /// cgroups were checked.
+    pub(super) unbound: BTreeSet<Tid>,
     /// Class that the thread in `found` had before its class was changed.
     pub(super) original: Option<Scheduling>,
     /// Changes by the member itself that the last check of its cgroups has found.
@@ -73,6 +77,8 @@ pub(super) struct Changes {
     pub(super) stopped_until: Option<Time>,
     /// Cgroups, CPU limits and freeze states of the member's threads, as the session expects them.
     pub(super) before: Vec<(Tid, Surroundings)>,
+    /// Time at which the kernel last refused to restore or resume a thread. `None` if it never has.
+    pub(super) refused: Option<Time>,
     /// Time of the last check of the threads' cgroups. `None` before the first check.
     pub(super) looked: Option<Time>,
     /// Time when the member joined.
@@ -115,6 +121,14 @@ impl Changes {
         length
     }
 
+    /// Returns the cgroups in which a thread of the member is expected. These are the cgroups of
+    /// the member's first thread, unless those of the thread itself are known. `None` before the
+    /// first check of the cgroups.
+    pub(super) fn expected(&self, tid: Tid) -> Option<&Surroundings> {
+        let own = self.before.iter().find(|(known, _)| *known == tid);
+        own.or(self.before.first()).map(|(_, before)| before)
+    }
+
     /// Returns true if the member has joined so recently that the program that started its threads
     /// may still move them.
     pub(super) fn is_starting(&self, now: Time) -> bool {
@@ -125,6 +139,7 @@ impl Changes {
     /// have ended, and threads in `there`, which are in the process tree again.
     pub(super) fn count_moved(&mut self, there: &[Tid]) -> Span {
         let mut sum = Span::ZERO;
+        let there: BTreeSet<Tid> = there.iter().copied().collect();
         self.moved.retain_mut(|moved| {
             let is_back = there.contains(&moved.thread.tid());
             sum += moved.more();
@@ -175,25 +190,27 @@ impl Session {
             |it: &Scheduling| matches!(&finding, ForeignChange::Class { class, .. } if class == it);
         let original = original.map(|original| original.class).filter(|it| !is_found(it));
         let by_cpuset = matches!(finding, ForeignChange::Cpus { cpuset: Some(_), .. });
-        match self.host.leave_to_others(id.vcpu(), by_cpuset) {
+        let is_left = match self.host.leave_to_others(id.vcpu(), by_cpuset) {
             Ok(changed) => {
                 for (tid, original) in changed {
                     // The error is ignored. If the keeper cannot record the new state, it will
                     // later restore the state that the thread had before the change.
                     let _ = self.fenced(|fence| fence.amend(tid, original));
                 }
+                true
             }
             Err(NotDone::Host(error)) => return Err(error.into()),
-            // After a refusal, the threads are in an ordinary class or have exited.
-            Err(_) => {}
+            // After a refusal, the host still schedules the threads.
+            Err(_) => false,
+        };
+        let Some(changes) = self.changes_mut(id) else { return Ok(()) };
+        changes.ordered = ordered;
+        changes.original = original;
+        changes.is_left = is_left;
+        let before = changes.found.replace(finding.clone());
+        if is_left || before.as_ref() != Some(&finding) {
+            seen.contested.push((id, finding));
         }
-        if let Some(changes) = self.changes_mut(id) {
-            changes.ordered = ordered;
-            changes.original = original;
-            changes.found = Some(finding.clone());
-            changes.is_left = true;
-        }
-        seen.contested.push((id, finding));
         self.poke();
         Ok(())
     }
@@ -202,6 +219,9 @@ impl Session {
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
         if !std::mem::take(&mut row.changes.is_left) {
             row.changes.found = None;
+            row.changes.unbound.clear();
+            // After an error, the tree has just been restored.
+            row.tree.iter().for_each(|tree| drop(tree.bind_again()));
             return Ok(());
         }
         let by_cpuset =
@@ -241,7 +261,8 @@ impl Session {
             }
             ForeignChange::Class { .. }
             | ForeignChange::Limited { .. }
-            | ForeignChange::Thawed { .. } => false,
+            | ForeignChange::Thawed { .. }
+            | ForeignChange::Refused { .. } => false,
             ForeignChange::Moved { tid, .. } => {
                 let known = row.changes.before.iter().find(|(known, _)| known == tid);
                 if let Some((_, before)) = known {
@@ -265,9 +286,33 @@ impl Session {
 #[derive(Debug)]
 pub(super) struct Confinement {
     pub(super) cell: TreePlace,
-    /// Former cgroup of each process that was not directly in the cgroup of the tree, such as in a
-    /// cgroup below it. Empty if Slackline made the cgroup of the tree.
+    /// Former cgroup of each process that does not return to the cgroup from which the cell was
+    /// made. For example, a process tree in a cgroup of another program can have cgroups below it.
     pub(super) former: Vec<(Tid, PathBuf)>,
+}
+
+impl Confinement {
+    /// Moves processes from the cell back into their former cgroups. A process whose former cgroup
+    /// no longer exists stays in the cell.
+    pub(super) fn return_to_former(&self) {
+        let inside = self.cell.processes().unwrap_or_default();
+        for (pid, group) in self.former.iter().filter(|(pid, _)| inside.contains(pid)) {
+            let _ = write(&group.join("cgroup.procs"), &pid.to_string(), Step::Move);
+        }
+    }
+}
+
+/// Returns the version 2 cgroup of each of these processes, unless it is `group`.
+pub(super) fn former_groups(
+    processes: impl IntoIterator<Item = Tid>,
+    group: &Path,
+) -> Vec<(Tid, PathBuf)> {
+    let Ok(hierarchies) = Hierarchies::read() else { return Vec::new() };
+    let former = processes.into_iter().filter_map(|pid| {
+        let around = hierarchies.around(pid, pid)?;
+        Some((pid, around.unified().filter(|now| *now != group)?.to_path_buf()))
+    });
+    former.collect()
 }
 
 /// A thread that another program has moved out of the cgroup of its process tree.

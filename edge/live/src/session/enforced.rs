@@ -11,17 +11,19 @@ use std::path::{Path, PathBuf};
 
 use slackline_units::{Enforcement, Reservation, Span, Time};
 
-use super::contest::{Changes, PLACED_WITHIN, STOPPED_FOR, is_of_libvirt};
+use super::contest::{
+    Changes, Confinement, PLACED_WITHIN, STOPPED_FOR, former_groups, is_of_libvirt,
+};
 use super::finding::ForeignChange;
 use super::outside_changes::{AROUND_AT_ONCE, AROUND_INTERVAL, LOOK_INTERVAL, is_stopped};
 use crate::mechanism::{Bound, Demand, EnforceTarget, MechanismError, deadline, mechanism};
 use slackline_fence::{Fence, HandoverState, HeldThread};
 use slackline_linux::cgroup::{
-    Credentials, Hierarchies, Membership, Surroundings, TreePlace, descendants, may_move,
+    Credentials, Hierarchies, Membership, Surroundings, TreePlace, Version, descendants, may_move,
 };
 use slackline_linux::step::Hold;
 use slackline_linux::sys::{Scheduling, Tid, get_scheduling, online_cpus, process_of};
-use slackline_linux::thread::ThreadRef;
+use slackline_linux::thread::{Stat, ThreadRef};
 
 /// Event about a thread whose CPU time the kernel enforces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +53,6 @@ pub struct EnforcedWatch {
     /// Members of the cgroup in `limit` at the last look: threads in version 1, processes in
     /// version 2.
     members: BTreeSet<Tid>,
-    /// True while the processes of the thread's target are stopped in a cell.
-    is_confined: bool,
     is_of_libvirt: bool,
     /// True if a request has resumed the thread since the last look.
     is_resumed: bool,
@@ -93,7 +93,6 @@ impl EnforcedWatch {
             members: group
                 .map(|group| members_of(group).into_iter().chain([pid]).collect())
                 .unwrap_or_default(),
-            is_confined: false,
             is_of_libvirt: is_of_libvirt(pid),
             is_resumed: false,
             changes,
@@ -203,12 +202,13 @@ impl EnforcedWatch {
         let (group, _) = self.limit.as_ref()?;
         let there = members_of(group);
         let left = self.members.difference(&there);
-        // A member that has ended has no process.
+        // The kernel shows a member that has exited in another cgroup.
+        let left = left.filter(|&&tid| is_alive(tid));
         let left: Vec<_> = left.filter_map(|&tid| Some((process_of(tid).ok()?, tid))).collect();
         self.members = there;
         let (_, before) = self.changes.before.first().filter(|_| !left.is_empty())?;
         let hierarchies = Hierarchies::read().ok()?;
-        let (mut own, mut others) = (None, None);
+        let (mut own, mut others, mut is_stuck) = (None, None, false);
         for (pid, tid) in left {
             let Some(around) = hierarchies.around_without_limits(pid, tid) else { continue };
             let Some((was, is)) = around.moves(before).find(|(was, _)| was.group == *group) else {
@@ -227,16 +227,24 @@ impl EnforcedWatch {
                     all.into_iter().filter(|pid| was.take_back_process(*pid).is_ok()).count() > 0
                 }),
             };
-            if is_back {
-                own.get_or_insert(finding)
-            } else {
-                others.get_or_insert(finding)
-            };
+            if !is_back && !is_alive(tid) {
+                continue;
+            }
+            is_stuck |= !is_back;
+            own.get_or_insert(finding);
             // It counts as a member, so that the next look notices if it has left once more.
             self.members.insert(tid);
         }
         if own.is_some() {
             self.note_escape(fence, now);
+        }
+        // A target that cannot be moved back is stopped at once.
+        if is_stuck && self.changes.stopped_until.is_none() {
+            if self.confine(fence) {
+                self.changes.stopped_until = Some(now + self.changes.next_stop(now));
+            } else {
+                others = others.or(own.take());
+            }
         }
         if let Some(found) = others.filter(|_| self.changes.found.is_none()) {
             self.changes.found = Some(found.clone());
@@ -249,10 +257,9 @@ impl EnforcedWatch {
     fn confine(&mut self, fence: &mut Fence) -> bool {
         let around = Hierarchies::read().ok().and_then(|hierarchies| self.around(&hierarchies));
         let (Some((group, _)), Some(around)) = (&self.limit, around) else { return false };
-        let Some(origin) = around.unified() else { return false };
+        let Some(unified) = around.unified() else { return false };
         let pid = self.thread.pid();
-        let outside = |cell: &TreePlace| {
-            let inside = cell.processes().unwrap_or_default();
+        let all = || {
             let mut all = BTreeSet::from([pid]);
             if !matches!(self.hold, Hold::Thread) {
                 // The processes may have left the cgroup again meanwhile.
@@ -260,11 +267,35 @@ impl EnforcedWatch {
                 all.extend(descendants(pid).unwrap_or_default());
             }
             all.retain(|pid| process_of(*pid).is_ok());
-            all.into_iter().filter(|pid| !inside.contains(pid)).collect()
+            all
+        };
+        let outside = |cell: &TreePlace| {
+            let inside = cell.processes().unwrap_or_default();
+            all().into_iter().filter(|pid| !inside.contains(pid)).collect()
+        };
+        // A cgroup of version 2 that enforces the limit takes all processes back. In version 1, the
+        // processes of a tree can be in several cgroups of version 2.
+        let is_taken_back = group.is_dir() && self.is_of_version_2(group);
+        let (origin, former) = match is_taken_back {
+            true => (group.as_path(), Vec::new()),
+            false => (unified, former_groups(all(), unified)),
         };
         let confined = fence.confine(self.thread.tid(), origin, outside);
-        self.is_confined = matches!(confined, Ok(Some(_)));
-        self.is_confined
+        let Ok(Some(cell)) = confined else { return false };
+        self.changes.cell = Some(Confinement { cell, former });
+        true
+    }
+
+    /// Returns the processes of the target that are stopped in a cell.
+    #[must_use]
+    pub fn confined_processes(&self) -> Vec<Tid> {
+        let cell = self.changes.cell.as_ref();
+        cell.and_then(|confined| confined.cell.processes().ok()).unwrap_or_default()
+    }
+
+    fn is_of_version_2(&self, group: &Path) -> bool {
+        let mut before = self.changes.before.iter().flat_map(|(_, before)| &before.groups);
+        before.any(|it| it.group == group && it.version == Version::V2)
     }
 
     /// Lets the kernel enforce again for a contested thread, also if its class stays changed.
@@ -339,10 +370,10 @@ impl EnforcedWatch {
     /// class, the next check of the class tries again, and reports that.
     fn end_stop(&mut self, fence: &mut Fence) {
         let tid = self.thread.tid();
-        if self.is_confined {
-            self.is_confined = fence.end_confinement(tid).is_err();
-            if !self.is_confined {
-                self.changes.stopped_until = None;
+        if let Some(confined) = &self.changes.cell {
+            confined.return_to_former();
+            if fence.end_confinement(tid).is_ok() {
+                (self.changes.cell, self.changes.stopped_until) = (None, None);
             }
             return;
         }
@@ -438,7 +469,9 @@ impl EnforcedWatch {
                 limit_of(group).is_none_or(|now| Some(&now) == limit)
             }
             ForeignChange::Stopped { pid } => !is_stopped(*pid, tid),
-            ForeignChange::Cpus { .. } | ForeignChange::Thawed { .. } => true,
+            ForeignChange::Cpus { .. }
+            | ForeignChange::Thawed { .. }
+            | ForeignChange::Refused { .. } => true,
         }
     }
 
@@ -489,6 +522,11 @@ fn longest_unchecked(looked: impl Iterator<Item = Option<Time>>, now: Time) -> B
     let mut due: Vec<(usize, Option<Time>)> = due.collect();
     due.sort_by_key(|(_, looked)| *looked);
     due.into_iter().take(AROUND_AT_ONCE).map(|(index, _)| index).collect()
+}
+
+/// Returns true if the thread exists and has not exited.
+fn is_alive(tid: Tid) -> bool {
+    Stat::of(tid, tid).is_ok_and(|stat| !stat.exited())
 }
 
 /// Returns the members of a cgroup: the threads under version 1, where a single thread can be moved

@@ -65,6 +65,11 @@ pub enum ForeignChange {
         /// Id of the process.
         pid: Tid,
     },
+    /// The kernel has refused an order that would have restored or resumed a thread.
+    Refused {
+        /// The order, with the error of the kernel.
+        order: String,
+    },
 }
 
 impl fmt::Display for ForeignChange {
@@ -98,6 +103,7 @@ impl fmt::Display for ForeignChange {
                 write!(out, "thread {tid} is limited to `{limit}` us by cgroup {group}")
             }
             ForeignChange::Stopped { pid } => write!(out, "process {pid} is stopped by a signal"),
+            ForeignChange::Refused { order } => write!(out, "the kernel refused an order: {order}"),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use slackline_linux::cgroup::{Hierarchies, may_move};
 use slackline_linux::sys::{Tid, process_of};
-use slackline_linux::thread::ThreadRef;
+use slackline_linux::thread::{Stat, ThreadRef};
 use slackline_units::Span;
 
 use super::contest::MovedThread;
@@ -17,8 +17,9 @@ use slackline_fence::{HeldThread, HeldTree};
 
 impl Session {
     /// Handles running threads that have left the cgroup of a process tree. A thread that has the
-    /// permission to move itself is moved back. Any other thread was moved by another program: it
-    /// is restored, and the member is contested.
+    /// permission to move itself is moved back. If it cannot be moved back, the tree is stopped in
+    /// a cell. Any other thread was moved by another program: it is restored, and the member is
+    /// contested.
     pub(super) fn look_at_leavers(
         &mut self,
         id: JoinId,
@@ -34,7 +35,7 @@ impl Session {
             return Ok(());
         }
         let Ok(hierarchies) = Hierarchies::read() else { return Ok(()) };
-        let (mut found, mut own) = (None, None);
+        let (mut found, mut own, mut stuck) = (None, None, Vec::new());
         for &tid in left {
             let Some(row) = self.members.get(id) else { return Ok(()) };
             let Some(tree) = row.tree.clone() else { return Ok(()) };
@@ -52,41 +53,54 @@ impl Session {
             };
             let finding = ForeignChange::Moved { tid, group: now.to_path_buf() };
             let is_own = !row.is_of_libvirt && may_move(&credentials(row, tid), group, now);
-            if is_own && cell.as_ref().unwrap_or(tree.place()).take_in(pid).is_ok() {
-                // The orders may have changed meanwhile. If this fails, the next audit finds it.
-                let _ = tree.undo(&[tid]);
+            if is_own {
+                if cell.as_ref().unwrap_or(tree.place()).take_in(pid).is_ok() {
+                    // The orders may have changed meanwhile. If this fails, the next audit finds
+                    // it.
+                    let _ = tree.undo(&[tid]);
+                } else if Stat::of(tid, tid).is_ok_and(|stat| !stat.exited()) {
+                    stuck.push((pid, tid, finding.clone()));
+                } else {
+                    continue;
+                }
                 own.get_or_insert(finding);
                 continue;
             }
-            tree.let_leave(tid);
-            self.host.forget(id.vcpu(), tid)?;
-            if let Some(changes) = self.changes_mut(id) {
-                changes.moved.extend(MovedThread::open(pid, tid));
-            }
+            self.let_leave(id, (pid, tid))?;
             found.get_or_insert(finding);
         }
         if let Some(finding) = own {
             seen.meddled.push((id, finding));
             self.note_move(id)?;
         }
+        if !stuck.is_empty() {
+            let confined = self.stop_in_cell(id)?;
+            for (pid, tid, finding) in stuck.into_iter().filter(|it| !confined.contains(&it.1)) {
+                self.let_leave(id, (pid, tid))?;
+                found.get_or_insert(finding);
+            }
+        }
         found.map_or(Ok(()), |finding| self.contest_in_part(id, finding, seen))
     }
 
-    /// Moves threads of a member back into their former version 1 cgroups, if they had the
-    /// permission to leave these cgroups by themselves. The cgroups of the first thread count as
-    /// those of threads without known cgroups. Returns true if a thread was moved.
-    pub(super) fn return_to_cgroups(
-        &self,
-        row: &Row,
-        all: &[(Tid, slackline_fence::Drift)],
-    ) -> bool {
-        let Some((_, expected)) = row.changes.before.first().filter(|_| !row.is_of_libvirt) else {
+    /// Restores a thread that has left the cgroup of a process tree, and counts its CPU time.
+    fn let_leave(&mut self, id: JoinId, (pid, tid): (Tid, Tid)) -> Result<(), SessionError> {
+        let Some(row) = self.members.get_mut(id) else { return Ok(()) };
+        row.tree.iter().for_each(|tree| tree.let_leave(tid));
+        row.changes.moved.extend(MovedThread::open(pid, tid));
+        Ok(self.host.forget(id.vcpu(), tid)?)
+    }
+
+    /// Moves threads of a member back into the cgroups of version 1 in which its first thread was
+    /// expected, if they may have left these cgroups by themselves. Returns true if a thread was
+    /// moved.
+    pub(super) fn return_to_cgroups(&self, row: &Row, tids: &[Tid]) -> bool {
+        if row.is_of_libvirt {
             return false;
-        };
+        }
         let Ok(hierarchies) = Hierarchies::read() else { return false };
-        let returned = all.iter().filter(|&&(tid, _)| {
-            let before = row.changes.before.iter().find(|(known, _)| *known == tid);
-            let before = before.map_or(expected, |(_, before)| before);
+        let returned = tids.iter().filter(|&&tid| {
+            let Some(before) = row.changes.expected(tid) else { return false };
             let around = process_of(tid).ok().and_then(|pid| hierarchies.around(pid, tid));
             around.is_some_and(|now| now.return_to(before, tid, &credentials(row, tid)))
         });

@@ -26,7 +26,7 @@ use super::finding::ForeignChange;
 use super::ids::JoinId;
 use super::request::Row;
 use super::{Session, SessionError, SessionEvents};
-use crate::live_host::{LiveHostError, TreeCheck};
+use crate::live_host::{LiveHostError, PauseReason, TreeCheck};
 use slackline_fence::{Drift, TreeAudit};
 use slackline_linux::cgroup::{
     Cpuset, Credentials, Hierarchies, Surroundings, may_move, may_write,
@@ -125,15 +125,17 @@ impl Session {
         let changed = match &row.tree {
             Some(tree) => match self.host.audit(id.vcpu(), (tree, &row.threads)) {
                 // The kernel also refuses the dispatcher's next order, and the host handles that.
-                Err(LiveHostError::Act(error)) if error.is_refusal() => return Ok(()),
+                Err(LiveHostError::Act(_)) => return Ok(()),
                 Err(error) => return Err(error.into()),
                 Ok(None) => {
                     self.endings.doubt(id);
                     return Ok(());
                 }
-                Ok(Some(TreeCheck { audit: TreeAudit { there, changed, left }, used })) => {
+                Ok(Some(TreeCheck { audit, used })) => {
+                    let TreeAudit { there, changed, left, unbound } = audit;
                     self.count_outside(id, used, (&there, &left))?;
                     self.look_at_leavers(id, &left, seen)?;
+                    self.look_at_unbound(id, &unbound, seen)?;
                     self.look_at_members(id, there, seen)?;
                     changed
                 }
@@ -143,10 +145,7 @@ impl Session {
                 row.threads.iter().filter_map(|thread| drift(thread.tid())).collect()
             }
         };
-        match changed.first() {
-            Some(&(tid, drift)) => self.answer(id, (tid, drift), &changed, seen),
-            None => Ok(()),
-        }
+        self.answer(id, &changed, seen)
     }
 
     /// Accepts classes that libvirt gives to the threads of a VM that has just joined.
@@ -169,15 +168,17 @@ impl Session {
     fn answer(
         &mut self,
         id: JoinId,
-        (tid, drift): (Tid, Drift),
         all: &[(Tid, Drift)],
         seen: &mut SessionEvents,
     ) -> Result<(), SessionError> {
-        let Some(row) = self.members.get(id) else { return Ok(()) };
-        let cpuset = self.hindering_cpuset(row, tid);
-        let may_be_undone = cpuset.is_none() && !row.is_of_libvirt;
+        let (Some(row), Some(&first)) = (self.members.get(id), all.first()) else { return Ok(()) };
+        let tids: Vec<Tid> = all.iter().map(|(tid, _)| *tid).collect();
+        let ((tid, drift), cpuset) = match self.hindered(row, all) {
+            Some((hindered, cpuset)) => (hindered, Some(cpuset)),
+            None => (first, None),
+        };
         let finding = self.finding((tid, drift), cpuset.as_ref());
-        if cpuset.is_some() && self.return_to_cgroups(row, all) {
+        if cpuset.is_some() && self.return_to_cgroups(row, &tids) {
             // The next check undoes the other changes.
             seen.meddled.push((id, finding));
             return self.note_escape(id);
@@ -188,11 +189,11 @@ impl Session {
             // The check of the cgroups reports it.
             return self.stop_for_a_while(id);
         }
-        if !may_be_undone {
+        if row.is_of_libvirt || cpuset.is_some() && self.is_hindered_as_a_whole(row) {
             return self.contest(id, finding, seen);
         }
         let undone = match &row.tree {
-            Some(tree) => tree.undo(&all.iter().map(|(tid, _)| *tid).collect::<Vec<_>>()),
+            Some(tree) => tree.undo(&tids),
             None => all.iter().try_for_each(|(tid, _)| match self.fence.thread(*tid) {
                 Some(held) => held.undo(),
                 None => Ok(()),
@@ -201,14 +202,24 @@ impl Session {
         match undone {
             Err(error) if error.means_gone() => return Ok(()),
             // A cgroup of version 1 can refuse the real-time class.
-            Err(_) if self.return_to_cgroups(row, all) => {
+            Err(_) if self.return_to_cgroups(row, &tids) => {
                 seen.meddled.push((id, finding));
                 return self.note_escape(id);
             }
+            Err(_) if self.exempt_refused(row, &tids) => {
+                let moved = self.foreign_move(id, &tids);
+                match moved {
+                    Some(moved) => self.contest_in_part(id, moved, seen)?,
+                    None => seen.meddled.push((id, finding)),
+                }
+            }
             Err(_) => return self.contest(id, finding, seen),
+            // The tree only lacks the threads that the cpuset excludes.
+            Ok(()) if cpuset.is_some() => self.contest_in_part(id, finding, seen)?,
             Ok(()) => seen.meddled.push((id, finding)),
         }
-        let has_escaped = all.iter().any(|(_, drift)| drift.is_escape());
+        let is_by_itself = |tid: Tid| !self.is_unbound(id, tid);
+        let has_escaped = all.iter().any(|(tid, drift)| drift.is_escape() && is_by_itself(*tid));
         if has_escaped { self.note_escape(id) } else { Ok(()) }
     }
 
@@ -230,14 +241,14 @@ impl Session {
     }
 
     /// Stops a member for [`STOPPED_FOR`], unless it is paused or stopped already.
-    fn stop_for_a_while(&mut self, id: JoinId) -> Result<(), SessionError> {
+    pub(super) fn stop_for_a_while(&mut self, id: JoinId) -> Result<(), SessionError> {
         let now = self.host.now();
         let Some(row) = self.members.get(id) else { return Ok(()) };
         if row.is_paused || row.changes.stopped_until.is_some() {
             return Ok(());
         }
         // A target that cannot be stopped is only moved back each time.
-        if self.pause_threads(id, now).is_ok()
+        if self.pause_threads(id, PauseReason::Escaped, now).is_ok()
             && let Some(changes) = self.changes_mut(id)
         {
             let needs_cell = changes.needs_cell;
@@ -269,7 +280,7 @@ impl Session {
 
     /// Returns the cpuset of a thread if it excludes a CPU to which the session has pinned the
     /// thread. `None` if it excludes no such CPU.
-    fn hindering_cpuset(&self, row: &Row, tid: Tid) -> Option<Cpuset> {
+    pub(super) fn hindering_cpuset(&self, row: &Row, tid: Tid) -> Option<Cpuset> {
         let ordered = self.ordered_of(row, tid)?;
         let cpuset = Cpuset::of(process_of(tid).ok()?, tid).ok()??;
         (!ordered.without(&cpuset.cpus).is_empty()).then_some(cpuset)
@@ -284,7 +295,11 @@ impl Session {
         }
     }
 
-    fn finding(&self, (tid, drift): (Tid, Drift), cpuset: Option<&Cpuset>) -> ForeignChange {
+    pub(super) fn finding(
+        &self,
+        (tid, drift): (Tid, Drift),
+        cpuset: Option<&Cpuset>,
+    ) -> ForeignChange {
         match drift {
             Drift { cpus: Some(allowed), .. } => ForeignChange::Cpus {
                 tid,
@@ -313,6 +328,10 @@ impl Session {
         if let Some(row) = self.members.get_mut(id) {
             if row.changes.is_starting(now) {
                 row.changes.before.clear();
+            }
+            if row.changes.found.is_none() {
+                // The kernel may allow now what it refused before.
+                row.tree.iter().for_each(|tree| drop(tree.bind_again()));
             }
             if row.changes.before.is_empty() && !row.changes.is_left {
                 self.renew_freezer(id);
@@ -557,6 +576,10 @@ impl Session {
             },
             ForeignChange::Thawed { .. } => true,
             ForeignChange::Stopped { pid } => !is_stopped(*pid, *pid),
+            ForeignChange::Refused { .. } => {
+                let refused = row.changes.refused;
+                refused.is_none_or(|refused| self.host.now().since(refused) >= AROUND_INTERVAL)
+            }
         }
     }
 }

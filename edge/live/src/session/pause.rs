@@ -5,6 +5,7 @@ use slackline_units::Time;
 
 use super::ids::JoinId;
 use super::{RequestError, Session};
+use crate::live_host::PauseReason;
 
 impl Session {
     /// Pauses a member, which does not run until it is resumed. Its reservation stays admitted. If
@@ -18,15 +19,20 @@ impl Session {
         if let Some(found) = changes.contested().filter(|_| changes.is_left) {
             return Err(RequestError::Contested { finding: Box::new(found.clone()) });
         }
-        self.pause_threads(id, due)?;
+        self.pause_threads(id, PauseReason::Requested, due)?;
         self.row_mut(id)?.is_paused = true;
         Ok(())
     }
 
-    pub(super) fn pause_threads(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
+    pub(super) fn pause_threads(
+        &mut self,
+        id: JoinId,
+        reason: PauseReason,
+        due: Time,
+    ) -> Result<(), RequestError> {
         let had_stop = self.row(id)?.has_stop;
         self.add_stop(id)?;
-        if let Err(error) = self.host.pause(id.vcpu(), due) {
+        if let Err(error) = self.host.pause(id.vcpu(), reason, due) {
             if !had_stop {
                 self.drop_stop(id);
             }

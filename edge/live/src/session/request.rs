@@ -292,12 +292,14 @@ impl Session {
         released
     }
 
-    /// Returns the present processes of a process tree. The list is empty if the member is not a
-    /// tree.
+    /// Returns the present processes of a process tree, also those that are stopped in a cell. The
+    /// list is empty if the member is not a tree.
     #[must_use]
     pub fn processes_of(&self, id: JoinId) -> Vec<Tid> {
-        let tree = self.members.get(id).and_then(|row| row.tree.as_ref());
-        tree.and_then(|tree| tree.place().processes().ok()).unwrap_or_default()
+        let Some(row) = self.members.get(id) else { return Vec::new() };
+        let tree = row.tree.as_ref().map(HeldTree::place);
+        let places = tree.into_iter().chain(row.changes.cell.as_ref().map(|it| &it.cell));
+        places.flat_map(|place| place.processes().unwrap_or_default()).collect()
     }
 
     /// Removes the members whose threads have all ended.

@@ -155,13 +155,16 @@ fn lower(handle: &VcpuHandle) -> Result<(), ActError> {
 }
 
 fn let_go(handle: &VcpuHandle, state: &mut HandleState) -> Result<(), ActError> {
-    if !std::mem::take(&mut state.is_held) {
+    if !state.is_held {
         return Ok(());
     }
-    match &handle.threads {
+    let resumed = match &handle.threads {
         HeldThreads::Each(members) => members.first().map_or(Ok(()), HeldThread::let_go),
         HeldThreads::Tree(tree) => tree.let_go(),
-    }
+    };
+    // A vCPU that could not be resumed is resumed by the next order.
+    state.is_held = resumed.as_ref().is_err_and(|error| !error.means_gone());
+    resumed
 }
 
 /// Applies an order to each thread of a vCPU, even if it fails for some threads. Returns the first

@@ -187,6 +187,30 @@ fn vcpu_with_failed_priority_change_is_skipped_and_later_retried() {
     assert!(host.told().contains(&(vcpu(0), OrderedClass::InLine)));
 }
 
+/// The vCPU has no threads in this test, so none of them stays real-time.
+#[test]
+fn vcpu_that_cannot_be_restored_does_not_end_the_run() {
+    let mut host = host(1);
+    for slot in 0..2 {
+        host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
+    }
+    host.note(CPUS[0], us(1), vcpu(0), ThreadEventKind::Woke);
+    host.at(us(2));
+    host.reschedule(CPUS[0]).unwrap();
+    host.refuse_restoring(vcpu(0));
+    host.note(CPUS[0], us(10), vcpu(0), ThreadEventKind::SwitchedIn);
+    host.note(CPUS[0], us(20), vcpu(0), ASLEEP);
+    host.at(us(30));
+    host.reschedule(CPUS[0]).unwrap();
+    let told = host.told();
+    let restored = told.iter().filter(|told| **told == (vcpu(0), OrderedClass::Original)).count();
+    assert!((1..=2).contains(&restored), "{told:?}");
+    host.note(CPUS[0], us(40), vcpu(1), ThreadEventKind::Woke);
+    host.at(us(50));
+    host.reschedule(CPUS[0]).unwrap();
+    assert_eq!(last_told(&host, vcpu(1)), Some(OrderedClass::InLine));
+}
+
 /// If the order were repeated, the kernel would refuse it again.
 #[test]
 fn priority_change_refused_by_kernel_is_not_repeated_at_once() {

@@ -4,6 +4,7 @@
 use slackline_host::policy::{RawValue, Topology, Values, find};
 use slackline_live::fed::{FedHost, OrderedClass};
 use slackline_live::watch::ThreadEventKind::{SwitchedIn, SwitchedOut, Woke};
+use slackline_trace::Record;
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
 const CPU: CpuId = CpuId::new(0);
@@ -42,6 +43,25 @@ fn stopped_tree() -> FedHost {
     host.count(tree(), Span::from_us(2000));
     assert_eq!(order_at(&host, us(2011)), Some(OrderedClass::Held));
     host
+}
+
+#[test]
+fn stop_of_escaped_vcpu_is_recorded_from_pause_to_resume() {
+    let host = stopped_tree();
+    assert_eq!(order_at(&host, us(10_010)), Some(OrderedClass::InLine));
+    host.at(us(11_000));
+    host.stop_escaped(tree()).unwrap();
+    host.at(us(19_000));
+    host.resume(tree()).unwrap();
+    let records = host.records();
+    let stopped = records.iter().filter_map(|record| match *record {
+        Record::Stopped { from, to, .. } => Some((from, to)),
+        _ => None,
+    });
+    let expected = [(us(2011), us(10_010)), (us(11_000), us(19_000))];
+    assert_eq!(stopped.collect::<Vec<_>>(), expected);
+    let paused = Record::Paused { at: us(11_000), vcpu: tree() };
+    assert!(records.contains(&paused), "{records:?}");
 }
 
 /// The thread runs for another 2 ms after the stop, until a dispatcher pass preempts it.

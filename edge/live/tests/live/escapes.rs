@@ -53,6 +53,9 @@ fn entry_point_of_helper_adversary() {
     if let Some(group) = how.strip_prefix("move ") {
         crate::moves::move_repeatedly(group, false);
     }
+    if let Some(group) = how.strip_prefix("move-for-good ") {
+        crate::moves::move_for_good(group);
+    }
     if let Some(group) = how.strip_prefix("move-and-remove ") {
         crate::moves::move_repeatedly(group, true);
     }

@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod cells;
 mod contested;
 mod doctor;
 mod escapes;

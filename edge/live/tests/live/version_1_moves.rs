@@ -5,10 +5,12 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::common::{self, begin};
-use crate::escapes::{Adversary, NOBODY, Open, Pinned, scheduled};
-use slackline_linux::sys::online_cpus;
-use slackline_live::session::JoinTarget;
+use crate::common::{self, Target, begin, kill};
+use crate::escapes::{Adversary, NOBODY, Open, Pinned, is_real_time, scheduled};
+use rustix::process::Signal;
+use slackline_linux::cgroup::{Cpuset, descendants};
+use slackline_linux::sys::{online_cpus, process_cpu_time};
+use slackline_live::session::{ForeignChange, JoinTarget};
 use slackline_units::Span;
 
 /// A new cgroup with the version 1 controller `cpu`. On a kernel with real-time budgets of cgroups,
@@ -56,6 +58,39 @@ fn stays_within_limit(group: &Path) {
     assert!(used <= Span::from_secs(3) / 5 + Span::from_ms(400), "{used}");
     let mut records = Vec::new();
     open.session.close(&mut records).unwrap();
+}
+
+/// Root moves one process of a tree to a cpuset without the CPU of the session.
+#[test]
+fn process_tree_keeps_limit_after_root_moves_child_to_cpuset() {
+    let Some(_alone) = begin() else { return };
+    let Some(pinned) = Pinned::make() else { return };
+    pinned.set(&online_cpus().unwrap().without(&scheduled()));
+    let target = Target::of_shell("(while :; do :; done) & while :; do :; done");
+    let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
+    open.go_on(Duration::from_millis(300));
+    let child = *descendants(target.pid()).unwrap().last().unwrap();
+    let former = Cpuset::of(child, child).unwrap().unwrap().group;
+    fs::write(pinned.0.join("tasks"), child.to_string()).unwrap();
+    let is_it = |finding: &ForeignChange| match finding {
+        ForeignChange::Cpus { tid, cpuset: Some(_), .. } => *tid == child,
+        _ => false,
+    };
+    open.until("the move to be noticed", |open| open.contested().into_iter().any(is_it));
+    let used = || process_cpu_time(target.pid()).unwrap() + process_cpu_time(child).unwrap();
+    let before = used();
+    open.go_on(Duration::from_secs(2));
+    let during = used() - before;
+    let is_first_real_time = is_real_time(target.pid());
+    fs::write(former.join("tasks"), child.to_string()).unwrap();
+    open.until("the tree to be settled", |open| open.settled() > 0);
+    open.until("the child to be real-time again", |_| is_real_time(child));
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    kill(child.raw(), Signal::KILL);
+    drop(target);
+    assert!(is_first_real_time);
+    assert!(during <= Span::from_secs(2) / 5 + Span::from_ms(300), "{during}");
 }
 
 #[test]

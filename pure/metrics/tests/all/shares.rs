@@ -194,6 +194,19 @@ fn vcpu_stopped_time_is_neither_waiting_nor_blocked_time() {
     assert_eq!(of("sim").stopped, None);
 }
 
+/// A live host pauses a vCPU that has escaped its limit, and records a stop at the end.
+#[test]
+fn stop_of_escaped_vcpu_is_neither_waiting_nor_blocked_time() {
+    let [from, to] = [1_000, 4_000].map(|at| Time::START + us(at));
+    let script = Script::new(&["a"]).machine("live").woke(0, 0).ran(0, 0, 1_000);
+    let script = script.with(Record::Paused { at: from, vcpu: vcpu(0) });
+    let script = script.with(Record::Stopped { vcpu: vcpu(0), from, to }).woke(0, 4_000);
+    let live = script.ran(0, 5_000, 6_000).blocked(0, 6_000).first_ended(11_000);
+    let [stopped, waiting, asleep] = [live.stopped, live.waiting, live.asleep];
+    assert_eq!((stopped, waiting, asleep), (Some(us(3_000)), Some(us(1_000)), Some(us(5_000))));
+    assert_eq!(live.escaped, us(3_000));
+}
+
 /// A wait lasts from a wake or a preemption of a vCPU until it runs, or until the end of the run.
 /// Time in the warm-up and blocked time do not count.
 #[test]

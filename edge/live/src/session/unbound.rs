@@ -1,0 +1,125 @@
+//! Threads of a process tree to which the kernel refuses the orders: the CPUs of the tree, or a
+//! real-time class. They run in their original class, and are frozen and counted with the tree. So
+//! the hard limit of the tree includes them.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use slackline_units::CpuSet;
+
+use super::finding::ForeignChange;
+use super::ids::JoinId;
+use super::outside_changes::is_own;
+use super::request::Row;
+use super::{Session, SessionError, SessionEvents};
+use slackline_fence::Drift;
+use slackline_linux::cgroup::{Cpuset, Hierarchies};
+use slackline_linux::sys::{Tid, get_affinity, process_of};
+
+/// Maximum number of threads in one round whose cpusets are read.
+const READ_AT_ONCE: usize = 8;
+
+impl Session {
+    /// Checks the cpusets of new threads to which the kernel refuses the orders. A thread that has
+    /// moved itself to another cpuset is moved back. If another program has moved the thread, the
+    /// tree is contested, but its reservation stays enforced. `unbound` has all such threads of the
+    /// tree.
+    pub(super) fn look_at_unbound(
+        &mut self,
+        id: JoinId,
+        unbound: &[Tid],
+        seen: &mut SessionEvents,
+    ) -> Result<(), SessionError> {
+        let Some(row) = self.members.get_mut(id) else { return Ok(()) };
+        let all: BTreeSet<Tid> = unbound.iter().copied().collect();
+        row.changes.unbound.retain(|tid| all.contains(tid));
+        if row.changes.found.is_some() {
+            return Ok(());
+        }
+        let new = all.difference(&row.changes.unbound).copied();
+        let new: Vec<Tid> = new.take(READ_AT_ONCE).collect();
+        for tid in new {
+            if let Some(changes) = self.changes_mut(id) {
+                changes.unbound.insert(tid);
+            }
+            let Some(row) = self.members.get(id).filter(|row| !row.is_of_libvirt) else { break };
+            // For example, no cpuset excludes a worker of `io_uring`.
+            let Some(cpuset) = self.hindering_cpuset(row, tid) else { continue };
+            let Ok(allowed) = get_affinity(tid) else { continue };
+            let drift = Drift { class: None, cpus: Some(allowed) };
+            let finding = self.finding((tid, drift), Some(&cpuset));
+            if self.return_to_cgroups(row, &[tid]) {
+                let _ = row.tree.as_ref().map(|tree| tree.undo(&[tid]));
+                seen.meddled.push((id, finding));
+                return self.note_escape(id);
+            }
+            if is_own(row, tid, &cpuset.file) {
+                seen.meddled.push((id, finding));
+                return self.stop_for_a_while(id);
+            }
+            return self.contest_in_part(id, finding, seen);
+        }
+        Ok(())
+    }
+
+    /// Returns the first changed thread whose cpuset excludes a CPU of the member, with the cpuset.
+    /// `None` if there is no such thread. Of threads with the same affinity, only one is checked.
+    pub(super) fn hindered(
+        &self,
+        row: &Row,
+        all: &[(Tid, Drift)],
+    ) -> Option<((Tid, Drift), Cpuset)> {
+        let mut known: Vec<CpuSet> = Vec::new();
+        let distinct = all.iter().filter(|(_, drift)| {
+            let is_new = drift.cpus.is_some_and(|cpus| !known.contains(&cpus));
+            known.extend(drift.cpus.filter(|_| is_new));
+            is_new
+        });
+        let mut checked = distinct.take(READ_AT_ONCE).copied();
+        checked.find_map(|it| Some((it, self.hindering_cpuset(row, it.0)?)))
+    }
+
+    /// Returns true if the cpusets of all threads of a member exclude a CPU of the member.
+    pub(super) fn is_hindered_as_a_whole(&self, row: &Row) -> bool {
+        let Some(tree) = &row.tree else { return true };
+        let mut known = BTreeSet::new();
+        // Threads in the same cgroups have the same cpuset.
+        let mut is_new = |tid: &Tid| {
+            fs::read(format!("/proc/{tid}/cgroup")).is_ok_and(|groups| known.insert(groups))
+        };
+        let threads = tree.threads().unwrap_or_default();
+        let mut distinct = threads.into_iter().filter(|tid| is_new(tid));
+        distinct.all(|tid| self.hindering_cpuset(row, tid).is_some())
+    }
+
+    /// Lets those of these threads keep their original class to which the kernel refuses the
+    /// orders. Returns false if the kernel refuses the orders to all threads of the member.
+    pub(super) fn exempt_refused(&self, row: &Row, tids: &[Tid]) -> bool {
+        let tree = row.tree.as_ref().filter(|_| !row.is_of_libvirt);
+        tree.is_some_and(|tree| tree.exempt_refused(tids).unwrap_or(false))
+    }
+
+    /// Returns true if the kernel refuses the orders to a thread of a process tree.
+    pub(super) fn is_unbound(&self, id: JoinId, tid: Tid) -> bool {
+        let tree = self.members.get(id).and_then(|row| row.tree.as_ref());
+        tree.is_some_and(|tree| tree.is_unbound(tid))
+    }
+
+    /// Returns the move of one of these threads to another cgroup of version 1 by another program.
+    /// `None` if no thread was moved. The session then waits until the thread is moved back.
+    pub(super) fn foreign_move(&mut self, id: JoinId, tids: &[Tid]) -> Option<ForeignChange> {
+        let hierarchies = Hierarchies::read().ok()?;
+        let row = self.members.get(id)?;
+        let (tid, group, before) = tids.iter().find_map(|&tid| {
+            let (before, pid) = (row.changes.expected(tid)?, process_of(tid).ok()?);
+            let around = hierarchies.around(pid, tid)?;
+            let (_, is) = around.moves(before).find(|(_, is)| !row.is_audited(is))?;
+            Some((tid, is.group.clone(), before.clone()))
+        })?;
+        let changes = self.changes_mut(id)?;
+        if changes.before.iter().all(|(known, _)| *known != tid) {
+            changes.before.push((tid, before));
+        }
+        Some(ForeignChange::Moved { tid, group })
+    }
+}
