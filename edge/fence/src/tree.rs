@@ -5,9 +5,11 @@
 //! for each order, since a copy could be out of date. Threads that a real-time thread of the tree
 //! starts inherit its class and its CPU, from their first instruction. So between a fork and the
 //! next audit no thread of the tree runs on another CPU or in another class. The threads take turns
-//! (`SCHED_RR`). [`HeldTree::put_first`] lets a chosen thread run before the others.
+//! (`SCHED_RR`). [`HeldTree::put_first`] lets a chosen thread run before the others. A tree that
+//! uses several CPUs has [`HeldTree::put_ahead`] instead.
 
 mod changed;
+mod wide;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -69,6 +71,8 @@ struct TreeOrders {
     unbound: BTreeSet<Tid>,
     /// Threads that run for a whole timeslice without taking turns.
     alone: Vec<Tid>,
+    /// Threads that have the next higher priority than the other threads of the tree.
+    ahead: Vec<Tid>,
     given_back: bool,
     /// Latest audit that found all threads blocked and as ordered. `None` if no audit found that.
     rest: Option<QuietRecord>,
@@ -111,6 +115,7 @@ impl HeldTree {
             originals,
             unbound: BTreeSet::new(),
             alone: Vec::new(),
+            ahead: Vec::new(),
             given_back: false,
             rest: None,
         };
@@ -177,56 +182,6 @@ impl HeldTree {
         self.want(TreeTarget::Original)
     }
 
-    /// Sets the CPUs that the tree may use simultaneously. From now on, an order that pins the tree
-    /// to one CPU restricts the tree to these CPUs instead.
-    pub fn widen(&self, cpus: CpuSet) {
-        self.lock().wide = Some(cpus);
-    }
-
-    /// Returns the CPUs that the tree may use simultaneously. `None` if it uses one CPU at a time.
-    #[must_use]
-    pub fn wide(&self) -> Option<CpuSet> {
-        self.lock().wide
-    }
-
-    /// Returns the number of CPUs that the tree may use simultaneously, at least 1.
-    #[must_use]
-    pub fn width(&self) -> usize {
-        self.lock().wide.map_or(1, |wide| wide.iter().count())
-    }
-
-    /// Makes the kernel account the CPU time that these threads have used up to now. Otherwise the
-    /// kernel accounts a running thread only at the next tick, up to milliseconds later. A change
-    /// of class forces the accounting, so each thread gets another class and then its own again. If
-    /// that fails for a thread, the kernel accounts the thread at the next tick.
-    ///
-    /// If the tree has the priority [`FifoPriority::CHOSEN`], its threads in `front` get the next
-    /// higher priority. If two of these threads wait for the same CPU, the kernel then moves one to
-    /// a CPU that runs a thread of lower priority. With equal priorities that thread would wait
-    /// behind the other, and receive less CPU time than the rest of the tree.
-    pub fn count(&self, tids: impl Iterator<Item = Tid>, front: &[Tid]) {
-        let orders = self.lock();
-        let other = match orders.wanted {
-            TreeTarget::Raised(priority) => Scheduling::Fifo { priority: priority.number().into() },
-            TreeTarget::First => Scheduling::Other { nice: -19 },
-            TreeTarget::Original => return,
-        };
-        if orders.given_back {
-            return;
-        }
-        let other = SchedulingOf { class: other, reset_on_fork: false };
-        for tid in tids {
-            let _ = set_scheduling(tid, &other);
-            let _ = match orders.wanted {
-                TreeTarget::Raised(priority) => {
-                    let above = u8::from(priority == FifoPriority::CHOSEN && front.contains(&tid));
-                    set_scheduling(tid, &round_robin(priority.number() + above))
-                }
-                TreeTarget::First | TreeTarget::Original => favour(tid),
-            };
-        }
-    }
-
     /// Pins all threads to one CPU. If [`HeldTree::widen`] has set CPUs, restricts all threads to
     /// those CPUs instead.
     ///
@@ -288,22 +243,17 @@ impl HeldTree {
     pub fn put_first(&self, tid: Tid, timeslice: Timeslice) -> Result<(), ActError> {
         let mut orders = self.orders()?;
         let TreeTarget::Raised(priority) = orders.wanted else { return Ok(()) };
-        // If the tree runs on several CPUs, the thread keeps the higher priority until the next
-        // call of `count`. Until then the kernel can move it to a CPU that runs another thread of
-        // the tree.
-        let lowers = orders.wide.is_none();
         let at_last = match timeslice {
-            Timeslice::Whole if lowers => fifo(priority.number()),
-            Timeslice::Whole | Timeslice::Shared => round_robin(priority.number()),
+            Timeslice::Whole => fifo(priority.number()),
+            Timeslice::Shared => round_robin(priority.number()),
         };
-        if at_last == fifo(priority.number()) {
+        if timeslice == Timeslice::Whole {
             orders.alone.push(tid);
         }
         // When the kernel lowers the priority of a thread, it queues the thread before the threads
         // that already have the lower priority.
-        let steps = [round_robin(priority.number() + 1), at_last];
-        for step in &steps[..1 + usize::from(lowers)] {
-            let done = set_scheduling(tid, step);
+        for step in [round_robin(priority.number() + 1), at_last] {
+            let done = set_scheduling(tid, &step);
             ignore_gone(done)
                 .map_err(|source| refused(tid, Act::Raise(FifoPriority::CHOSEN), source))?;
         }
@@ -382,6 +332,7 @@ impl HeldTree {
         };
         if is_bound {
             orders.unbound.remove(&tid);
+            orders.ahead.retain(|ahead| *ahead != tid);
             return Ok(());
         }
         orders.unbound.insert(tid);

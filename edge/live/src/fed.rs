@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use slackline_host::Host;
 use slackline_host::policy::{Promise, Spec, Topology, Values};
 use slackline_trace::{Entry, Record};
-use slackline_units::{CpuId, Reservation, ReservationError, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, Reservation, ReservationError, Span, Time, VcpuId};
 
 use crate::live_host::{HostClock, LiveHost, LiveHostError, PauseReason, Watching};
 use crate::vcpu_threads::UsedClock;
@@ -115,9 +115,24 @@ impl FedHost {
     /// # Errors
     /// If this process cannot open more descriptors.
     pub fn new(spec: &Spec, values: &Values, topology: &Topology) -> io::Result<FedHost> {
+        FedHost::with_unmanaged(spec, values, topology, 0)
+    }
+
+    /// Creates a host as [`FedHost::new`] does. The kernel has `unmanaged` more CPUs, with the
+    /// numbers after the CPUs of `topology`. The host does not schedule them.
+    ///
+    /// # Errors
+    /// If this process cannot open more descriptors.
+    pub fn with_unmanaged(
+        spec: &Spec,
+        values: &Values,
+        topology: &Topology,
+        unmanaged: usize,
+    ) -> io::Result<FedHost> {
         let real: Vec<CpuId> = (0..topology.cpus()).map(CpuId::new).collect();
-        let events: Vec<FedEvents> = real.iter().map(|_| FedEvents::default()).collect();
-        let sources = real.iter().zip(&events).map(|(&cpu, events)| {
+        let all: Vec<CpuId> = (0..topology.cpus() + unmanaged).map(CpuId::new).collect();
+        let events: Vec<FedEvents> = all.iter().map(|_| FedEvents::default()).collect();
+        let sources = all.iter().zip(&events).map(|(&cpu, events)| {
             (cpu, Box::new(events.clone()) as Box<dyn crate::watch::EventSource>)
         });
         let (now, way) = (Arc::<AtomicU64>::default(), Arc::<RecordingEnforcement>::default());
@@ -162,12 +177,36 @@ impl FedHost {
         share: &Values,
         is_exact: bool,
     ) -> Result<(), Box<dyn std::error::Error>> {
+        let hard_limit = self.hard_limit(share).filter(|_| is_exact);
+        self.join_tree_on((vcpu, threads), share, (hard_limit, None))
+    }
+
+    /// Adds a process tree as [`FedHost::join_tree`] does, with a hard limit. The tree may use all
+    /// CPUs in `cpus` simultaneously.
+    ///
+    /// # Errors
+    /// If there is not enough capacity available.
+    pub fn join_wide_tree(
+        &mut self,
+        (vcpu, threads): (VcpuId, &[i32]),
+        share: &Values,
+        cpus: CpuSet,
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        let hard_limit = self.hard_limit(share);
+        self.join_tree_on((vcpu, threads), share, (hard_limit, Some(cpus)))
+    }
+
+    fn join_tree_on(
+        &mut self,
+        (vcpu, threads): (VcpuId, &[i32]),
+        share: &Values,
+        limit_and_cpus: (Option<Reservation>, Option<CpuSet>),
+    ) -> Result<(), Box<dyn std::error::Error>> {
         self.used.resize_with(self.used.len().max(vcpu.slot() + 1), Arc::default);
         let clock = UsedClock::Fed(Arc::clone(&self.used[vcpu.slot()]));
         let tids: Vec<Tid> = threads.iter().copied().filter_map(Tid::new).collect();
         let handle = VcpuHandle::new(vcpu, HeldThreads::Each(Vec::new()));
-        let hard_limit = self.hard_limit(share).filter(|_| is_exact);
-        self.host.join_fed_tree((handle, &tids, clock), share, hard_limit)?;
+        self.host.join_fed_tree((handle, &tids, clock), share, limit_and_cpus)?;
         Ok(())
     }
 

@@ -19,12 +19,15 @@
 
 mod asking;
 mod decider;
+mod draining;
 mod enact;
+mod front;
 mod join;
 mod left;
 mod pause;
 mod recording;
 mod refusals;
+mod run_intervals;
 mod stopping;
 mod tell;
 mod tree;
@@ -203,9 +206,9 @@ impl LiveHost {
             let place = sources.iter().position(|(cpu, _)| cpu == real);
             let source = place.map(|place| sources.swap_remove(place).1);
             let source = source.unwrap_or_else(|| Box::new(FedEvents::default()));
-            views.push(CpuView::new(Some(CpuId::new(index)), source));
+            views.push(CpuView::new(Some(CpuId::new(index)), *real, source));
         }
-        views.extend(sources.into_iter().map(|(_, source)| CpuView::new(None, source)));
+        views.extend(sources.into_iter().map(|(real, source)| CpuView::new(None, real, source)));
         let call = |_: &CpuId| Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let calls = real.iter().map(call).collect::<io::Result<_>>()?;
         let decider = Mutex::new(Decider::new(host, real, is_polled));
@@ -360,12 +363,13 @@ impl LiveHost {
     pub(crate) fn reschedule(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
         let woken = self.clock.now();
         self.looked[cpu.index()].store(woken.ns(), Ordering::Relaxed);
-        let news = self.drain_view(&self.views[cpu.index()])?;
+        let mut news = self.drain_view(&self.views[cpu.index()])?;
         let (mut order, mut due) = {
             let mut decider = self.decider();
             if decider.is_over {
                 return Ok(None);
             }
+            self.drain_beside(&decider, &mut news)?;
             // This CPU time is counted before the events, since the events report the run intervals
             // to which this time belongs.
             decider.count_wide(cpu, self.clock.now())?;
@@ -483,23 +487,6 @@ impl LiveHost {
     /// Wakes the dispatchers of all managed CPUs.
     pub(crate) fn call_all(&self) {
         self.call(CpuSet::first_n(self.calls.len()));
-    }
-
-    /// Reads the events of a CPU, and forwards wake-ups of threads that are pinned to other CPUs to
-    /// the views of those CPUs.
-    fn drain_view(&self, view: &CpuView) -> Result<PassEvents, LiveHostError> {
-        let mut news = view.drain_events(self.clock.now())?;
-        let mut concerned = CpuSet::NONE;
-        for (cpu, sighting) in news.elsewhere.drain(..) {
-            self.views[cpu.index()].tell(sighting);
-            concerned.insert(cpu);
-        }
-        self.call(concerned);
-        for other in self.views.iter().filter(|other| !std::ptr::eq(*other, view)) {
-            news.born.iter().for_each(|thread| other.add(thread));
-            news.gone.iter().for_each(|thread| other.remove_this(thread));
-        }
-        Ok(news)
     }
 
     fn apply_events(&self, decider: &mut Decider, news: &PassEvents) -> Result<(), LiveHostError> {

@@ -163,7 +163,9 @@ impl HeldTree {
 
     /// Drops the original state of a thread that has ended.
     pub fn forget(&self, tid: Tid) {
-        self.lock().originals.remove(&tid);
+        let mut orders = self.lock();
+        orders.originals.remove(&tid);
+        orders.ahead.retain(|ahead| *ahead != tid);
     }
 
     /// Restores a thread that has left the tree's cgroup, if it still has a class or the CPUs that
@@ -171,6 +173,7 @@ impl HeldTree {
     pub fn let_leave(&self, tid: Tid) {
         let mut orders = self.lock();
         let original = orders.originals.remove(&tid).unwrap_or(self.0.default);
+        orders.ahead.retain(|ahead| *ahead != tid);
         let _ = leaver_back(tid, original);
         if orders.cpus.is_some() && get_affinity(tid).ok() == orders.cpus {
             let _ = set_affinity(tid, &original.affinity);

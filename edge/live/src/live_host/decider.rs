@@ -10,6 +10,7 @@ use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, Time, VcpuId};
 
 use super::recording::Recording;
+use super::run_intervals::RunIntervals;
 use super::view::{PassEvents, Sighting};
 use super::{LiveHostError, NotDone};
 use crate::alarm_clock::PassTimes;
@@ -73,9 +74,9 @@ pub(super) struct Vcpu {
     /// True if the vCPU is a process tree, whose threads can start and end while the tree is
     /// scheduled.
     pub(super) is_tree: bool,
-    /// True if this vCPU may have threads on several CPUs simultaneously. Their CPU time is counted
-    /// as if it came from one CPU.
-    pub(super) is_wide: bool,
+    /// CPUs (kernel numbers) on which this vCPU may have threads simultaneously. Their CPU time is
+    /// counted as if it came from one CPU. `None` if this vCPU uses one CPU at a time.
+    pub(super) wide: Option<CpuSet>,
     /// Reservation of this vCPU if it is a hard limit. The vCPU then receives no slack. `None` if
     /// the vCPU has no hard limit.
     pub(super) hard_limit: Option<Reservation>,
@@ -105,9 +106,7 @@ pub(super) struct ThreadRecord {
     /// Time of the latest event or reading of the thread's state, on the monotonic clock. Events
     /// before this time are ignored.
     pub(super) since: Time,
-    /// Time when the thread was last switched in, on the monotonic clock. `None` while it does not
-    /// run.
-    pub(super) on_cpu_since: Option<Time>,
+    pub(super) intervals: RunIntervals,
     /// CPU time received. Of the threads of a tree, the thread with the least value runs first.
     /// When a thread wakes, its value is raised to the tree's virtual time. Otherwise the thread
     /// would catch up on the time in which it was blocked.
@@ -124,7 +123,7 @@ pub(super) struct NewcomerVcpu {
     pub(super) home: Arc<Home>,
     pub(super) known: Vec<ThreadRecord>,
     pub(super) is_tree: bool,
-    pub(super) is_wide: bool,
+    pub(super) wide: Option<CpuSet>,
 }
 
 impl Vcpu {
@@ -134,7 +133,7 @@ impl Vcpu {
         hard_limit: Option<Reservation>,
     ) -> Vcpu {
         let (vcpu, handle) = (handle.vcpu, Arc::new(handle));
-        let NewcomerVcpu { home, known, is_tree, is_wide } = joined;
+        let NewcomerVcpu { home, known, is_tree, wide } = joined;
         let threads = known.into_iter().map(|known| (known.thread.tid, known)).collect();
         Vcpu {
             vcpu,
@@ -142,7 +141,7 @@ impl Vcpu {
             threads,
             virtual_time: Span::ZERO,
             is_tree,
-            is_wide,
+            wide,
             hard_limit,
             home,
             held_since: None,
@@ -408,7 +407,7 @@ impl Decider {
         let pcpu = &self.pcpus.all[cpu.index()];
         let mut running = pcpu.running.map(|(vcpu, since)| (vcpu, since.max(pcpu.reported)));
         let mut stretches = Vec::new();
-        for Sighting { at, thread, what } in sightings {
+        for Sighting { at, thread, what, .. } in sightings.iter().filter(|it| it.on == pcpu.real) {
             let at = self.of_run(*at);
             let is_on = running.is_some_and(|(vcpu, _)| vcpu == thread.vcpu);
             match what {
@@ -427,7 +426,8 @@ impl Decider {
     /// Processes one event of a thread. Reports the CPU time used before the event to the host.
     /// Also reports the change of state if the vCPU blocks or wakes with the event.
     fn follow(&mut self, cpu: Option<CpuId>, sighting: &Sighting) -> Result<(), LiveHostError> {
-        let Sighting { at: seen, thread, what } = sighting;
+        let Sighting { at: seen, thread, what, on } = sighting;
+        let cpu = cpu.filter(|cpu| self.pcpus.all[cpu.index()].real == *on);
         let vcpu = thread.vcpu;
         let is_new = matches!(what, ThreadEventKind::Forked { .. });
         if *seen < thread.joined || !(is_new || self.knows(thread)) {
@@ -439,7 +439,7 @@ impl Decider {
             self.meet(thread, *seen);
         }
         if self.get(vcpu).is_some_and(|known| known.is_left) {
-            self.note(thread, *what, *seen);
+            self.note(thread, (*what, *on), *seen);
             return Ok(());
         }
         let mut used = None;
@@ -459,7 +459,7 @@ impl Decider {
                 _ => {}
             }
         }
-        self.note(thread, *what, *seen);
+        self.note(thread, (*what, *on), *seen);
         let fact = match (was_awake, self.is_any_awake(vcpu)) {
             (true, false) => {
                 // A stopped vCPU whose last thread has ended must not stay stopped.
@@ -488,11 +488,11 @@ impl Decider {
     /// thread that Slackline has stopped as blocked, and such reports are ignored. Events on
     /// different CPUs, such as a block and a wake-up, may be read in the wrong order. Then the
     /// event with the later time counts.
-    fn note(&mut self, thread: &WatchedThread, what: ThreadEventKind, since: Time) {
+    fn note(&mut self, thread: &WatchedThread, (what, on): (ThreadEventKind, CpuId), since: Time) {
         let Some(vcpu) = &mut self.vcpus[thread.vcpu.slot()] else { return };
         let is_awake = what != ThreadEventKind::SwitchedOut { ready: false };
         if let Some(known) = vcpu.threads.get_mut(&thread.tid) {
-            known.count(what, since);
+            known.count(what, on, since);
         }
         if !is_awake && thread.is_of_tree && thread.is_ending() {
             vcpu.forget_thread(thread.tid);

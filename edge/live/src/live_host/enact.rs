@@ -222,7 +222,7 @@ impl Decider {
         let home = known.home.get().filter(|_| !self.pcpus.is_refused(vcpu));
         let cpu = home.map(|home| self.pcpus.all[home.index()].real);
         let handle = Arc::clone(&known.handle);
-        let front = if place == Place::InLine { known.front() } else { Vec::new() };
+        let front = if place == Place::InLine { known.front(now) } else { Vec::new() };
         let timeslice = Timeslice::Shared;
         order.push(Assignment { handle, number: self.number, cpu, place, front, timeslice });
     }

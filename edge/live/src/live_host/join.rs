@@ -182,12 +182,12 @@ impl LiveHost {
         &self,
         (handle, tids, clock): (VcpuHandle, &[Tid], UsedClock),
         share: &Values,
-        hard_limit: Option<Reservation>,
+        (hard_limit, wide): (Option<Reservation>, Option<CpuSet>),
     ) -> Result<(), NotDone> {
         let decider = self.observe()?;
         let home = Arc::new(Home::none());
         let known = self.known_threads((tids, handle.vcpu), &home, &Meter::new(clock, Span::ZERO));
-        let joined = NewcomerVcpu { home, known: known?, is_tree: true, is_wide: false };
+        let joined = NewcomerVcpu { home, known: known?, is_tree: true, wide };
         self.finish_join(decider, Vcpu::new(handle, joined, hard_limit), share)
     }
 

@@ -154,7 +154,7 @@ impl Decider {
     pub(super) fn count_elsewhere(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         let mut away = std::mem::take(&mut self.away);
         away.retain(|&vcpu| {
-            let vcpu = self.get(vcpu).filter(|vcpu| !vcpu.is_wide && !vcpu.is_left);
+            let vcpu = self.get(vcpu).filter(|vcpu| vcpu.wide.is_none() && !vcpu.is_left);
             vcpu.is_some_and(|vcpu| vcpu.threads.values().any(|known| known.is_elsewhere))
         });
         for &id in &away {

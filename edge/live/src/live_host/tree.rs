@@ -10,6 +10,8 @@ use slackline_host::Fact;
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::decider::{Decider, NewcomerVcpu, ThreadRecord, Vcpu, broken};
+use super::front::{RunnableThread, first_threads, next_threads};
+use super::run_intervals::RunIntervals;
 use super::{LiveHost, LiveHostError};
 use crate::vcpu_threads::{Home, Meter, Unreadable, UsedClock, WatchedThread};
 use crate::watch::ThreadEventKind;
@@ -18,9 +20,9 @@ use slackline_fence::{HeldTree, TreeAudit};
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadRef;
 
-/// Maximum number of threads of a tree that may run first although they have not run since they
-/// woke. Each such thread costs two system calls.
-const MOST_WOKEN: usize = 8;
+/// Amount of CPU time by which a thread that runs first on one of several CPUs may lead before
+/// another thread replaces it in the middle of a timeslice. A replacement takes two system calls.
+const LEAD: Span = Span::from_ms(10);
 
 impl LiveHost {
     /// Starts delivering the events of a vCPU's threads. Returns the initial state of each thread.
@@ -38,7 +40,7 @@ impl LiveHost {
             thread.forget_used()?;
             known.push(self.meet(thread)?);
         }
-        Ok(NewcomerVcpu { home, known, is_tree: false, is_wide: false })
+        Ok(NewcomerVcpu { home, known, is_tree: false, wide: None })
     }
 
     /// Starts delivering the events of a process tree's threads. Returns the initial state of each
@@ -58,7 +60,8 @@ impl LiveHost {
             let tids: Vec<Tid> = known.iter().map(|known| known.thread.tid).collect();
             let new = missing_in(&there, &[&tids]);
             if new.is_empty() {
-                return Ok(NewcomerVcpu { home, known, is_tree: true, is_wide: tree.width() > 1 });
+                let wide = tree.wide().filter(|_| tree.width() > 1);
+                return Ok(NewcomerVcpu { home, known, is_tree: true, wide });
             }
             known.extend(self.known_threads((&new, vcpu), &home, &meter)?);
         }
@@ -268,33 +271,12 @@ impl Vcpu {
     }
 
     /// Returns the threads of a tree that should run first in a timeslice, in order. The list is
-    /// empty if fewer than two threads are runnable.
-    ///
-    /// Among the threads that have run since they woke, one thread is chosen for each CPU of the
-    /// tree. The chosen threads have received the least CPU time. At most [`MOST_WOKEN`] (8)
-    /// threads that have received even less, but have not run since they woke, come first.
-    ///
-    /// Several such threads are returned because thawing a cgroup wakes every thread in it, and a
-    /// thread that was blocked blocks again at once. If only one were returned, an arbitrary thread
-    /// would receive the rest of the timeslice. If none were returned, a thread that has really
-    /// become runnable would have to wait.
-    pub(super) fn front(&self) -> Vec<Tid> {
-        let by_received = self.by_received();
-        if !self.is_tree || by_received.len() < 2 {
+    /// empty if fewer than two threads are runnable. `now` is the monotonic time.
+    pub(super) fn front(&self, now: Time) -> Vec<Tid> {
+        if !self.is_tree {
             return Vec::new();
         }
-        let (mut front, mut woken, mut left) = (Vec::new(), MOST_WOKEN, self.width());
-        for (_, tid, has_run) in by_received {
-            let places = if has_run { &mut left } else { &mut woken };
-            if *places > 0 {
-                *places -= 1;
-                front.push(tid);
-            }
-            if left == 0 {
-                break;
-            }
-        }
-        front
+        first_threads(self.runnable_threads(now), self.width())
     }
 
     /// Removes a thread that has ended. While the tree is stopped, the state of its other threads
@@ -313,22 +295,22 @@ impl Vcpu {
 }
 
 impl Vcpu {
-    /// Returns the runnable threads in order of the CPU time that they have received, the least
-    /// first. The flag is true if the thread has run since it woke.
-    fn by_received(&self) -> Vec<(Span, Tid, bool)> {
+    /// Returns the runnable threads. If the vCPU may use several CPUs, a thread can be running now,
+    /// and the time of its current run interval up to `now` counts as received. `now` is the
+    /// monotonic time.
+    fn runnable_threads(&self, now: Time) -> Vec<RunnableThread> {
         let awake = self.threads.iter().filter(|(_, known)| known.is_awake);
-        let mut awake: Vec<_> =
-            awake.map(|(&tid, known)| (known.received, tid, known.has_run)).collect();
-        awake.sort_unstable();
-        awake
+        let thread = |(&tid, known): (&Tid, &ThreadRecord)| {
+            let is_wide = self.wide.is_some();
+            let current = if is_wide { known.intervals.current(now) } else { Span::ZERO };
+            RunnableThread { tid, received: known.received + current, has_run: known.has_run }
+        };
+        awake.map(thread).collect()
     }
 
     /// Returns the number of CPUs on which threads of the vCPU may run at the same time.
     fn width(&self) -> usize {
-        match &self.handle.threads {
-            HeldThreads::Tree(tree) => tree.width(),
-            HeldThreads::Each(_) => 1,
-        }
+        self.wide.map_or(1, |cpus| cpus.iter().count())
     }
 }
 
@@ -343,22 +325,19 @@ impl ThreadRecord {
             thread,
             is_awake,
             since,
-            on_cpu_since: None,
+            intervals: RunIntervals::new(),
             received,
             has_run: false,
             is_elsewhere: false,
         }
     }
 
-    /// Adds the CPU time that the thread has received up to the event `what`. Time is also counted
-    /// while its tree is being stopped.
-    pub(super) fn count(&mut self, what: ThreadEventKind, at: Time) {
+    /// Adds the CPU time that the thread has received up to the event `what` on the CPU `on`. Time
+    /// is also counted while its tree is being stopped.
+    pub(super) fn count(&mut self, what: ThreadEventKind, on: CpuId, at: Time) {
         match what {
-            ThreadEventKind::SwitchedIn => self.on_cpu_since = Some(at),
-            ThreadEventKind::SwitchedOut { .. } => {
-                let ran = self.on_cpu_since.take().map(|since| at.since(since));
-                self.received += ran.unwrap_or_default();
-            }
+            ThreadEventKind::SwitchedIn => self.intervals.begin(on, at),
+            ThreadEventKind::SwitchedOut { .. } => self.received += self.intervals.end(on, at),
             ThreadEventKind::Woke | ThreadEventKind::Forked { .. } | ThreadEventKind::Ending => {}
         }
     }
@@ -429,17 +408,18 @@ impl Decider {
     /// run on `cpu` since its last pass. Does this for each such vCPU that has `cpu` as its
     /// [`Home`] or has no home yet. `now` is the monotonic time.
     pub(super) fn count_wide(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
-        for vcpu in self.vcpus.iter().flatten().filter(|vcpu| vcpu.is_wide && !vcpu.is_left) {
+        for vcpu in self.vcpus.iter().flatten().filter(|it| it.wide.is_some() && !it.is_left) {
             if vcpu.home.get().is_some_and(|home| home != cpu) {
                 continue;
             }
             if let (HeldThreads::Tree(tree), false) =
                 (&vcpu.handle.threads, vcpu.held_since.is_some())
             {
-                // The call moves each thread to the end of its CPU's queue, so the thread that has
-                // received the least CPU time comes first.
-                let tids = vcpu.by_received().into_iter().map(|(_, tid, _)| tid);
-                tree.count(tids, &vcpu.front());
+                let runnable = vcpu.runnable_threads(now);
+                tree.count(runnable.iter().map(|thread| thread.tid));
+                let ahead = tree.ahead();
+                // If the kernel refuses, the next order to the tree reports that.
+                let _ = tree.put_ahead(&next_threads(runnable, vcpu.width(), (&ahead, LEAD)));
             }
             let Some(known) = vcpu.threads.values().next() else { continue };
             self.pcpus.unreported[vcpu.vcpu.slot()] += known.thread.more(now)?;

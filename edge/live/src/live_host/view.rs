@@ -10,13 +10,15 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::LiveHostError;
 use crate::vcpu_threads::WatchedThread;
-use crate::watch::{EventSource, ThreadEventKind};
+use crate::watch::{Event, EventSource, ThreadEventKind};
 use slackline_linux::sys::Tid;
 
 /// View of one CPU: the events on it that concern threads of vCPUs.
 pub(super) struct CpuView {
     /// Index of the CPU among the managed CPUs. `None` if it is not managed.
     cpu: Option<CpuId>,
+    /// Number of the CPU in the kernel.
+    pub(super) real: CpuId,
     seen: Mutex<ViewedThreads>,
     /// Wake-ups of threads pinned to this CPU that happened on other CPUs.
     inbox: Mutex<Vec<Sighting>>,
@@ -37,12 +39,14 @@ pub(super) struct Sighting {
     pub(super) at: Time,
     pub(super) thread: Arc<WatchedThread>,
     pub(super) what: ThreadEventKind,
+    /// CPU (kernel number) on which the thread was switched in or out.
+    pub(super) on: CpuId,
 }
 
 /// Events read in one pass over a CPU.
 #[derive(Debug, Default)]
 pub(super) struct PassEvents {
-    /// Managed CPU on which the events happened. `None` if the CPU is not managed.
+    /// Managed CPU whose events were read. `None` if the CPU is not managed.
     pub(super) cpu: Option<CpuId>,
     /// Events in order of time.
     pub(super) sightings: Vec<Sighting>,
@@ -61,9 +65,9 @@ pub(super) struct PassEvents {
 }
 
 impl CpuView {
-    pub(super) fn new(cpu: Option<CpuId>, source: Box<dyn EventSource>) -> CpuView {
-        let seen = ViewedThreads { source, threads: HashMap::new() };
-        CpuView { cpu, seen: Mutex::new(seen), inbox: Mutex::default(), round: AtomicU64::new(0) }
+    pub(super) fn new(cpu: Option<CpuId>, real: CpuId, source: Box<dyn EventSource>) -> CpuView {
+        let seen = Mutex::new(ViewedThreads { source, threads: HashMap::new() });
+        CpuView { cpu, real, seen, inbox: Mutex::default(), round: AtomicU64::new(0) }
     }
 
     /// Starts delivering the events of a thread.
@@ -115,7 +119,8 @@ impl CpuView {
                     }
                     _ => {}
                 }
-                let sighting = Sighting { at: event.at, thread, what: event.what };
+                let Event { at, what, cpu: on, .. } = event;
+                let sighting = Sighting { at, thread, what, on };
                 match sighting.thread.home.get() {
                     Some(home) if event.what == ThreadEventKind::Woke && Some(home) != self.cpu => {
                         news.elsewhere.push((home, sighting));

@@ -57,16 +57,23 @@ fn put_up(
         HeldThreads::Each(members) => each(members, |held| held.raise(priority)),
         HeldThreads::Tree(tree) => tree.raise(priority),
     });
-    and_then(raised, || let_go(handle, state))?;
-    match &handle.threads {
+    let front = &assignment.front[..];
+    let tree = match &handle.threads {
+        HeldThreads::Tree(tree) if !is_same => tree,
+        _ => return and_then(raised, || let_go(handle, state)),
+    };
+    let width = tree.width();
+    if width == 1 {
+        and_then(raised, || let_go(handle, state))?;
         // In reverse order, since each call puts its thread before the threads of earlier calls.
-        HeldThreads::Tree(tree) if !is_same => assignment
-            .front
-            .iter()
-            .rev()
-            .try_for_each(|&tid| tree.put_first(tid, assignment.timeslice)),
-        _ => Ok(()),
+        return front.iter().rev().try_for_each(|&tid| tree.put_first(tid, assignment.timeslice));
     }
+    // One thread for each CPU is put ahead while the tree is still stopped. Otherwise the threads
+    // that were ahead in the last timeslice would start to run. The other threads in front must run
+    // after these threads, so they are put ahead when the tree has been resumed.
+    let ahead = and_then(raised, || tree.put_ahead(&front[..front.len().min(width)]));
+    and_then(ahead, || let_go(handle, state))?;
+    tree.put_ahead(front)
 }
 
 /// Stops a vCPU. Its threads stay real-time. Each thread stops as soon as the dispatcher sleeps. To

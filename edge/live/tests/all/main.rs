@@ -11,6 +11,7 @@ mod recorder;
 mod stopping;
 mod virtual_time;
 mod wakes;
+mod wide_trees;
 
 /// Runs as the keeper process of a session, if a test has started this program as a keeper.
 #[test]

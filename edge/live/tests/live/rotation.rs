@@ -118,8 +118,6 @@ struct Unevenness {
     worst: Span,
     /// Smallest CPU time that a member received in the whole run.
     least: Span,
-    /// CPU time of an equal share in the whole run.
-    even: Span,
 }
 
 /// Schedules a target and measures how its members share its CPU time. `None` if the host has no
@@ -171,7 +169,7 @@ fn unevenness(held: Held) -> Option<Unevenness> {
     let even = received.iter().copied().sum::<Span>() / u64::try_from(MEMBERS).unwrap();
     let least = *received.iter().min()?;
     println!("{held:?}: {worst} from an equal share, at least {least} of {even}");
-    Some(Unevenness { worst, least, even })
+    Some(Unevenness { worst, least })
 }
 
 const HELD: Held = Held {
@@ -183,23 +181,19 @@ const HELD: Held = Held {
     is_group: false,
 };
 
-/// Asserts that each member of a target on one CPU is within one slice of an equal share. With a
-/// hard limit, the whole slice of a period goes to a single member. On several CPUs each member
-/// must receive at least half of an equal share.
+/// Asserts that each member of a target is within one slice for each CPU of an equal share. With a
+/// hard limit, the whole slice of a period on a CPU goes to a single member.
 fn is_even(held: Held) {
-    let Some(Unevenness { worst, least, even }) = unevenness(held) else {
+    let Some(Unevenness { worst, .. }) = unevenness(held) else {
         println!("skipped: needs cgroups of version 2 that can be written");
         return;
     };
-    if held.cpus > 1 {
-        // On a loaded host the target receives different amounts of time on its CPUs.
-        assert!(least * 2 >= even, "{least} of {even}: {held:?}");
-        return;
-    }
     // The tolerance covers late stops. Without a hard limit it also covers slack, which the members
-    // share as ordinary threads.
-    let more = Span::from_ms(if held.is_exact { 5 } else { 20 });
-    assert!(worst <= held.slice + more, "{worst}: {held:?}");
+    // share as ordinary threads. On several CPUs it also covers members that are running when their
+    // CPU time is read, since the kernel counts their time only at the next tick.
+    let more = Span::from_ms(if held.is_exact && held.cpus == 1 { 5 } else { 20 });
+    let most = held.slice * held.cpus as u64 + more;
+    assert!(worst <= most, "{worst}, at most {most}: {held:?}");
 }
 
 #[test]
@@ -230,7 +224,7 @@ fn threads_with_unequal_nice_values_share_reserved_time_equally() {
 }
 
 #[test]
-fn thread_share_on_two_cpus_is_at_least_half_average() {
+fn threads_sharing_hard_limit_on_two_cpus_receive_equal_time() {
     let Some(_alone) = begin() else { return };
     if cpus(2).len() < 2 {
         println!("skipped: needs two CPUs");

@@ -1,0 +1,104 @@
+//! Process trees that use several CPUs simultaneously.
+//!
+//! The threads that should run first have the next higher priority. If one of them waits on a CPU
+//! that runs another of them, the kernel moves it to a CPU that runs a thread of lower priority.
+//! The kernel never moves a thread to a CPU that runs a thread of equal priority. So the first
+//! threads spread over the CPUs only if no more threads than CPUs have the higher priority. Each
+//! further thread waits until one of them blocks.
+
+use slackline_units::CpuSet;
+
+use super::{HeldTree, TreeTarget, fifo, refused, round_robin};
+use crate::give_back::ignore_gone;
+use slackline_linux::step::{Act, ActError, FifoPriority};
+use slackline_linux::sys::{Scheduling, SchedulingOf, Tid, favour, set_scheduling};
+
+impl HeldTree {
+    /// Sets the CPUs that the tree may use simultaneously. From now on, an order that pins the tree
+    /// to one CPU restricts the tree to these CPUs instead.
+    pub fn widen(&self, cpus: CpuSet) {
+        self.lock().wide = Some(cpus);
+    }
+
+    /// Returns the CPUs that the tree may use simultaneously. `None` if it uses one CPU at a time.
+    #[must_use]
+    pub fn wide(&self) -> Option<CpuSet> {
+        self.lock().wide
+    }
+
+    /// Returns the number of CPUs that the tree may use simultaneously, at least 1.
+    #[must_use]
+    pub fn width(&self) -> usize {
+        self.lock().wide.map_or(1, |wide| wide.iter().count())
+    }
+
+    /// Makes the kernel account the CPU time that these threads have used up to now. Otherwise the
+    /// kernel accounts a running thread only at the next tick, up to milliseconds later. A change
+    /// of class forces the accounting, so each thread gets another class and then its own again. If
+    /// that fails for a thread, the kernel accounts the thread at the next tick.
+    ///
+    /// The priority of a real-time thread stays the same, so the thread keeps its place in the
+    /// queue of its CPU.
+    pub fn count(&self, tids: impl Iterator<Item = Tid>) {
+        let orders = self.lock();
+        if orders.given_back {
+            return;
+        }
+        for tid in tids.filter(|tid| !orders.unbound.contains(tid)) {
+            match orders.wanted {
+                TreeTarget::Raised(priority) => {
+                    let number = priority.number() + u8::from(orders.ahead.contains(&tid));
+                    let _ = set_scheduling(tid, &fifo(number));
+                    let _ = set_scheduling(tid, &round_robin(number));
+                }
+                TreeTarget::First => {
+                    let class = Scheduling::Other { nice: -19 };
+                    let _ = set_scheduling(tid, &SchedulingOf { class, reset_on_fork: false });
+                    let _ = favour(tid);
+                }
+                TreeTarget::Original => return,
+            }
+        }
+    }
+
+    /// Returns the threads that run before the other threads of the tree, as last ordered by
+    /// [`HeldTree::put_ahead`].
+    #[must_use]
+    pub fn ahead(&self) -> Vec<Tid> {
+        self.lock().ahead.clone()
+    }
+
+    /// Lets these threads, and no others, run before the other threads of the tree. Does nothing
+    /// unless the tree is real-time with the priority [`FifoPriority::CHOSEN`].
+    ///
+    /// A thread that gets the higher priority is queued behind the threads that already have it. So
+    /// if more threads than CPUs are given, they start in the given order. That does not hold while
+    /// the tree is stopped: thawing wakes the threads in the order in which they were started.
+    ///
+    /// # Errors
+    /// If the tree was restored, or the kernel refuses. The other threads then have the ordered
+    /// priorities.
+    pub fn put_ahead(&self, tids: &[Tid]) -> Result<(), ActError> {
+        let mut orders = self.orders()?;
+        let TreeTarget::Raised(priority) = orders.wanted else { return Ok(()) };
+        if priority != FifoPriority::CHOSEN {
+            return Ok(());
+        }
+        let set = |tid: Tid, number: u8| {
+            let done = ignore_gone(set_scheduling(tid, &round_robin(number)));
+            done.map_err(|source| refused(tid, Act::Raise(priority), source))
+        };
+        let before = std::mem::take(&mut orders.ahead);
+        let after = tids.iter().filter(|tid| !orders.unbound.contains(tid)).copied();
+        let after: Vec<_> = after.collect();
+        let mut result = Ok(());
+        for &tid in before.iter().filter(|tid| !after.contains(tid)) {
+            result = result.and(set(tid, priority.number()));
+        }
+        for &tid in after.iter().filter(|tid| !before.contains(tid)) {
+            result = result.and(set(tid, priority.number() + 1));
+        }
+        orders.ahead = after;
+        result
+    }
+}

@@ -1,0 +1,78 @@
+//! Reading the events of CPUs.
+
+use slackline_units::{CpuId, CpuSet};
+
+use super::decider::Decider;
+use super::view::{CpuView, PassEvents};
+use super::{LiveHost, LiveHostError};
+
+impl LiveHost {
+    /// Reads the events of a CPU, and forwards wake-ups of threads that are pinned to other CPUs to
+    /// the views of those CPUs.
+    pub(super) fn drain_view(&self, view: &CpuView) -> Result<PassEvents, LiveHostError> {
+        self.drain_view_by(view, None)
+    }
+
+    /// Reads the events of the unmanaged CPUs on which process trees of the pass's CPU run too, and
+    /// adds them to `news` in order of time. If only the listener read these events, it would often
+    /// read them after the timeslice. Then they would no longer show which threads have run.
+    pub(super) fn drain_beside(
+        &self,
+        decider: &Decider,
+        news: &mut PassEvents,
+    ) -> Result<(), LiveHostError> {
+        let beside = news.cpu.map_or(CpuSet::NONE, |cpu| decider.cpus_beside(cpu));
+        if beside.is_empty() {
+            return Ok(());
+        }
+        let unmanaged = self.views.iter().skip(self.calls.len());
+        for view in unmanaged.filter(|view| beside.contains(view.real)) {
+            let more = self.drain_view_by(view, news.cpu)?;
+            news.sightings.extend(more.sightings);
+            news.used.extend(more.used);
+        }
+        news.sightings.sort_by_key(|sighting| sighting.at);
+        Ok(())
+    }
+
+    /// Reads the events of a CPU, as [`LiveHost::drain_view`] does. A wake-up of a thread that is
+    /// pinned to the managed CPU `by` is returned last and not forwarded. So the dispatcher of `by`
+    /// can call this function without waking itself.
+    fn drain_view_by(
+        &self,
+        view: &CpuView,
+        by: Option<CpuId>,
+    ) -> Result<PassEvents, LiveHostError> {
+        let mut news = view.drain_events(self.clock.now())?;
+        let mut concerned = CpuSet::NONE;
+        for (cpu, sighting) in std::mem::take(&mut news.elsewhere) {
+            if by == Some(cpu) {
+                news.sightings.push(sighting);
+                continue;
+            }
+            self.views[cpu.index()].tell(sighting);
+            concerned.insert(cpu);
+        }
+        self.call(concerned);
+        for other in self.views.iter().filter(|other| !std::ptr::eq(*other, view)) {
+            news.born.iter().for_each(|thread| other.add(thread));
+            news.gone.iter().for_each(|thread| other.remove_this(thread));
+        }
+        Ok(news)
+    }
+}
+
+impl Decider {
+    /// Returns the CPUs other than `cpu` on which vCPUs may run simultaneously with a thread on
+    /// `cpu`, by the kernel's numbers. Only vCPUs that are pinned to `cpu` or to no CPU count.
+    fn cpus_beside(&self, cpu: CpuId) -> CpuSet {
+        let mut cpus = CpuSet::NONE;
+        for vcpu in self.vcpus.iter().flatten() {
+            if vcpu.home.get().is_none_or(|home| home == cpu) {
+                cpus.add(&vcpu.wide.unwrap_or_default());
+            }
+        }
+        cpus.remove(self.pcpus.all[cpu.index()].real);
+        cpus
+    }
+}

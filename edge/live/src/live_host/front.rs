@@ -1,0 +1,155 @@
+//! Choice of the threads of a process tree that run before the other threads of the tree. The
+//! choice depends only on its arguments.
+//!
+//! The threads that have received the least CPU time run first, one on each CPU of the tree. If
+//! each of them receives the same amount of time, no two busy threads ever differ by more than the
+//! longest timeslice.
+
+use slackline_linux::sys::Tid;
+use slackline_units::Span;
+
+/// Maximum number of threads of a tree that may run first although they have not run since they
+/// woke. Each such thread costs two system calls.
+const MOST_WOKEN: usize = 8;
+
+/// A runnable thread of a process tree.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RunnableThread {
+    pub(super) tid: Tid,
+    /// CPU time that the thread has received.
+    pub(super) received: Span,
+    /// True if the thread has run since it woke.
+    pub(super) has_run: bool,
+}
+
+/// Returns the threads of a tree that should run first, in order. `width` is the number of CPUs
+/// that the tree may use simultaneously. The list is empty if fewer than two threads are runnable.
+///
+/// Among the threads that have run since they woke, one thread is chosen for each CPU of the tree.
+/// The chosen threads have received the least CPU time. At most [`MOST_WOKEN`] (8) threads that
+/// have received even less, but have not run since they woke, come first.
+///
+/// Several such threads are returned because thawing a cgroup wakes every thread in it, and a
+/// thread that was blocked blocks again at once. If only one were returned, an arbitrary thread
+/// would receive the rest of the timeslice. If none were returned, a thread that has really become
+/// runnable would have to wait.
+pub(super) fn first_threads(mut runnable: Vec<RunnableThread>, width: usize) -> Vec<Tid> {
+    if runnable.len() < 2 {
+        return Vec::new();
+    }
+    runnable.sort_unstable_by_key(|thread| (thread.received, thread.tid));
+    let (mut front, mut woken, mut left) = (Vec::new(), MOST_WOKEN, width);
+    for thread in runnable {
+        let places = if thread.has_run { &mut left } else { &mut woken };
+        if *places > 0 {
+            *places -= 1;
+            front.push(thread.tid);
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    front
+}
+
+/// Returns the threads that should run first from now on, in the middle of a timeslice. The threads
+/// in `ahead` run first at present. Another thread replaces one of them only if it has received
+/// less CPU time by more than `lead`. Otherwise threads would alternate at each dispatcher pass.
+pub(super) fn next_threads(
+    mut runnable: Vec<RunnableThread>,
+    width: usize,
+    (ahead, lead): (&[Tid], Span),
+) -> Vec<Tid> {
+    for thread in runnable.iter_mut().filter(|thread| !ahead.contains(&thread.tid)) {
+        thread.received += lead;
+    }
+    first_threads(runnable, width)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn tid(number: usize) -> Tid {
+        Tid::new(i32::try_from(number).unwrap()).unwrap()
+    }
+
+    fn ms(ms: u64) -> Span {
+        Span::from_ms(ms)
+    }
+
+    /// Returns runnable threads with the ids 1, 2 and so on, which have run since they woke and
+    /// have received this CPU time.
+    fn busy(received: &[Span]) -> Vec<RunnableThread> {
+        let thread = |(at, &received)| RunnableThread { tid: tid(at + 1), received, has_run: true };
+        received.iter().enumerate().map(thread).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn busy_threads_never_differ_by_more_than_the_longest_timeslice(
+            width in 1_usize..6,
+            members in 2_usize..20,
+            lengths in prop::collection::vec(1_u64..100, 1..100),
+        ) {
+            let mut received = vec![Span::ZERO; members];
+            let longest = ms(*lengths.iter().max().unwrap());
+            for length in lengths {
+                let front = first_threads(busy(&received), width);
+                prop_assert_eq!(front.len(), width.min(members));
+                for tid in front {
+                    received[usize::try_from(tid.raw()).unwrap() - 1] += ms(length);
+                }
+                let least = *received.iter().min().unwrap();
+                let most = *received.iter().max().unwrap();
+                prop_assert!(most - least <= longest, "{received:?}");
+            }
+        }
+    }
+
+    /// Five busy threads share two CPUs for twenty periods, in each of which two of them run.
+    #[test]
+    fn five_threads_on_two_cpus_run_equally_in_ten_periods() {
+        let mut received = [Span::ZERO; 5];
+        let mut seen = vec![received];
+        for _ in 0..20 {
+            for tid in first_threads(busy(&received), 2) {
+                received[usize::try_from(tid.raw()).unwrap() - 1] += ms(1);
+            }
+            seen.push(received);
+        }
+        for (before, after) in seen.iter().zip(&seen[10..]) {
+            let more: Vec<Span> =
+                after.iter().zip(before).map(|(now, then)| *now - *then).collect();
+            assert_eq!(more, [ms(4); 5]);
+        }
+    }
+
+    #[test]
+    fn threads_that_just_woke_precede_one_thread_per_cpu() {
+        let mut runnable = busy(&[ms(3), ms(1), ms(2), ms(4), ms(1)]);
+        runnable[1].has_run = false;
+        runnable[3].has_run = false;
+        // Thread 4 has received more than the threads that are chosen for the two CPUs.
+        assert_eq!(first_threads(runnable.clone(), 2), [2, 5, 3].map(tid));
+        runnable[4].has_run = false;
+        assert_eq!(first_threads(runnable, 2), [2, 5, 3, 1].map(tid));
+        let mut many = busy(&[Span::ZERO; 20]);
+        many.iter_mut().for_each(|thread| thread.has_run = false);
+        assert_eq!(first_threads(many, 2).len(), MOST_WOKEN);
+        assert!(first_threads(busy(&[ms(1)]), 2).is_empty());
+    }
+
+    #[test]
+    fn first_threads_are_replaced_after_a_lead_or_when_blocked() {
+        let ahead = [tid(1), tid(2)];
+        let next = |received: &[Span]| next_threads(busy(received), 2, (&ahead, ms(10)));
+        assert_eq!(next(&[ms(9), ms(8), ms(0)]), [2, 1].map(tid));
+        assert_eq!(next(&[ms(11), ms(8), ms(0)]), [2, 3].map(tid));
+        let mut others = busy(&[ms(9), ms(8), ms(5), ms(6)]);
+        others.remove(0);
+        assert_eq!(next_threads(others, 2, (&ahead, ms(10))), [2, 3].map(tid));
+    }
+}

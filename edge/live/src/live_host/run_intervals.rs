@@ -1,0 +1,84 @@
+//! Run intervals of one thread, from the context switches that events report.
+//!
+//! The events of one CPU are in the order of time, and the events of different CPUs are read at
+//! different times. So the end of an interval can be read after the beginning of a later interval
+//! on another CPU. Both ends of an interval happen on one CPU, so they are matched by CPU.
+
+use slackline_units::{CpuId, Span, Time};
+
+/// Run intervals of a thread whose end has not been read yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RunIntervals {
+    /// CPU and start of each such interval, on the monotonic clock.
+    open: Vec<(CpuId, Time)>,
+    /// Time of the latest context switch, on the monotonic clock. `None` if no context switch has
+    /// been read.
+    latest: Option<Time>,
+}
+
+impl RunIntervals {
+    /// Creates the state of a thread before its first context switch.
+    pub(super) const fn new() -> RunIntervals {
+        RunIntervals { open: Vec::new(), latest: None }
+    }
+
+    /// Notes that the thread started to run on `cpu`. An earlier interval on this CPU whose end was
+    /// lost is dropped.
+    pub(super) fn begin(&mut self, cpu: CpuId, at: Time) {
+        self.open.retain(|(other, _)| *other != cpu);
+        self.open.push((cpu, at));
+        self.latest = self.latest.max(Some(at));
+    }
+
+    /// Notes that the thread stopped running on `cpu`. Returns the length of the interval. Zero if
+    /// its start is unknown.
+    pub(super) fn end(&mut self, cpu: CpuId, at: Time) -> Span {
+        self.latest = self.latest.max(Some(at));
+        let place = self.open.iter().position(|(other, _)| *other == cpu);
+        place.map_or(Span::ZERO, |place| at.since(self.open.swap_remove(place).1))
+    }
+
+    /// Returns the length of the current run interval up to `now`, a time on the monotonic clock.
+    /// Zero if the latest context switch shows that the thread does not run.
+    pub(super) fn current(&self, now: Time) -> Span {
+        let current = self.open.iter().find(|(_, since)| Some(*since) == self.latest);
+        current.map_or(Span::ZERO, |(_, since)| now.since(*since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CPUS: [CpuId; 2] = [CpuId::new(0), CpuId::new(1)];
+
+    fn ms(ms: u64) -> Time {
+        Time::START + Span::from_ms(ms)
+    }
+
+    /// The thread runs on CPU 1 until 3 ms, and on CPU 0 from 5 to 9 ms. The events of CPU 0 are
+    /// read first.
+    #[test]
+    fn interval_counts_if_its_end_is_read_after_a_later_interval() {
+        let mut intervals = RunIntervals::new();
+        intervals.begin(CPUS[1], ms(1));
+        assert_eq!(intervals.current(ms(2)), Span::from_ms(1));
+        intervals.begin(CPUS[0], ms(5));
+        assert_eq!(intervals.current(ms(6)), Span::from_ms(1));
+        assert_eq!(intervals.end(CPUS[1], ms(3)), Span::from_ms(2));
+        assert_eq!(intervals.end(CPUS[0], ms(9)), Span::from_ms(4));
+        assert_eq!(intervals.current(ms(20)), Span::ZERO);
+    }
+
+    #[test]
+    fn lost_end_of_an_interval_does_not_count_as_running() {
+        let mut intervals = RunIntervals::new();
+        intervals.begin(CPUS[1], ms(1));
+        intervals.begin(CPUS[0], ms(5));
+        assert_eq!(intervals.end(CPUS[0], ms(6)), Span::from_ms(1));
+        assert_eq!(intervals.current(ms(20)), Span::ZERO);
+        intervals.begin(CPUS[1], ms(21));
+        assert_eq!(intervals.end(CPUS[1], ms(23)), Span::from_ms(2));
+        assert_eq!(intervals.end(CPUS[1], ms(24)), Span::ZERO);
+    }
+}
