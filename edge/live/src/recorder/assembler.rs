@@ -247,11 +247,7 @@ impl<I: Identify> Assembler<I> {
     /// Records the run intervals and states that are still open at the end.
     pub fn finish(&mut self, now: Time, sink: &mut impl Sink) {
         let reals: Vec<CpuId> = self.cpus.keys().copied().collect();
-        for real in reals {
-            if let Some((tid, since)) = self.cpus[&real].occupant {
-                self.on_cpu((real, tid), (since, now), OffCpu::Unknown, sink);
-            }
-        }
+        reals.into_iter().for_each(|real| self.vacate(real, now, sink));
         self.account(now, sink);
         let to = self.of_trace(now);
         for row in self.threads.values() {
@@ -457,6 +453,14 @@ impl<I: Identify> Assembler<I> {
             };
             let (used, granted, late, due) = (to - from, None, Span::ZERO, false);
             sink.record(&Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due });
+        }
+    }
+
+    /// Ends the run interval on a CPU of the host.
+    pub(super) fn vacate(&mut self, real: CpuId, at: Time, sink: &mut impl Sink) {
+        if let Some((tid, since)) = self.cpus.get(&real).and_then(|cpu| cpu.occupant) {
+            self.on_cpu((real, tid), (since, at), OffCpu::Unknown, sink);
+            self.set_occupant(real, None, at);
         }
     }
 
