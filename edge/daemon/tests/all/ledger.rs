@@ -24,8 +24,7 @@ use slackline_service::{Commit, EventKind, Identity, Name, Row, Verb};
 use slackline_units::{Span, Time};
 use tempfile::TempDir;
 
-use crate::ledger_history::note_run_days;
-use crate::rows::{ASKER, commit, event, identity, kept, name, row};
+use crate::rows::{ASKER, commit, event, identity, kept, name, note_run_days, row};
 
 const BOOT: &str = "6f1d4a3e-1111-4222-8333-944455556666";
 

@@ -12,19 +12,12 @@ use slackline_service::history::{DAY, HOUR_NS, Hour, HourSums};
 use slackline_units::Span;
 
 use crate::ledger::{close, open, open_keeping, put, replies};
-use crate::rows::{ASKER, commit, name, row};
+use crate::rows::{ASKER, commit, name, note_run_days, row};
 
 /// Returns the start of the current hour, in hours since 1970.
 fn this_hour() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     now.as_secs() / 3_600
-}
-
-/// Notes in the ledger's folder that a daemon has run on each of the last 401 days.
-pub(crate) fn note_run_days(folder: &Path) {
-    let today = this_hour() / 24;
-    let days: String = (today - 400..=today).map(|day| format!("{day}\n")).collect();
-    std::fs::write(folder.join("days"), days).unwrap();
 }
 
 /// Returns a history row for a whole hour in which all values are known.
