@@ -224,8 +224,8 @@ impl Problem {
         Problem::Bug { message: error.to_string(), kept: None }
     }
 
-    /// Returns the error for a recording that the daemon has saved and this process cannot open. The
-    /// daemon saves recordings for root only, because they contain the names of all VMs.
+    /// Returns the error for a recording that the daemon has saved and this process cannot open.
+    /// The daemon saves recordings for root only, because they contain the names of all VMs.
     pub(crate) fn of_recording(file: &Path, source: io::Error) -> Problem {
         if source.kind() == io::ErrorKind::PermissionDenied {
             return Problem::HostCannot {

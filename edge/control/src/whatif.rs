@@ -179,9 +179,10 @@ impl WhatIf {
         }
     }
 
-    /// Replaces the slices, periods and phases that the question sets by those of the parts in which
-    /// the daemon would enforce the reservations. A recording has these parts as periods. `terms_of`
-    /// returns the terms of the reservation with a name. Invalid parameters stay as they are.
+    /// Replaces the slices, periods and phases that the question sets by those of the parts in
+    /// which the daemon would enforce the reservations. A recording has these parts as periods.
+    /// `terms_of` returns the terms of the reservation with a name. Invalid parameters stay as they
+    /// are.
     pub fn set_enforced_parts(&mut self, terms_of: impl Fn(&str) -> Option<Terms>) {
         let asked = self.clone();
         for SetParameters { name, fields } in &mut self.set {

@@ -54,8 +54,8 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// Finds what the bindings refer to, or all VMs of the host if `bindings` is empty. Each text is
-    /// a binding, or `NAME=BINDING` to record the VM under another name.
+    /// Finds what the bindings refer to, or all VMs of the host if `bindings` is empty. Each text
+    /// is a binding, or `NAME=BINDING` to record the VM under another name.
     ///
     /// # Errors
     ///

@@ -60,8 +60,8 @@ pub enum EventKind {
     /// A change by another program that made the VM contested was undone. The service schedules the
     /// threads again.
     Settled,
-    /// The VM missed deadlines, and a recording of them was saved. The text has the number of missed
-    /// deadlines and the number of the recording. `before` and `after` are equal.
+    /// The VM missed deadlines, and a recording of them was saved. The text has the number of
+    /// missed deadlines and the number of the recording. `before` and `after` are equal.
     Incident(String),
     /// After a restart of the service, the reservation is in force again.
     Adopted,

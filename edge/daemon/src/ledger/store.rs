@@ -283,8 +283,8 @@ impl Store {
         Ok(is_all && dropped < u64::try_from(AT_ONCE).unwrap_or(u64::MAX))
     }
 
-    /// Returns the wall clock time, in nanoseconds since 1970, before which rows are more than `age`
-    /// days old.
+    /// Returns the wall clock time, in nanoseconds since 1970, before which rows are more than
+    /// `age` days old.
     fn oldest(&mut self, now: SystemTime, age: usize) -> u64 {
         let now_ns = since_1970(now).and_then(|ns| u64::try_from(ns).ok());
         self.days.oldest(now_ns.unwrap_or(0), age)

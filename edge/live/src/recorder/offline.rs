@@ -1,5 +1,5 @@
-//! CPUs that went offline during a recording. The kernel removes their events for good, also if they
-//! are online again later.
+//! CPUs that went offline during a recording. The kernel removes their events for good, also if
+//! they are online again later.
 
 use std::collections::BTreeSet;
 
