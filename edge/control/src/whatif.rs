@@ -185,13 +185,17 @@ impl WhatIf {
     /// are.
     pub fn set_enforced_parts(&mut self, terms_of: impl Fn(&str) -> Option<Terms>) {
         let asked = self.clone();
+        // Only the daemon's policy has phases.
+        let policy = asked.policy.as_deref().and_then(|policy| policy.split(':').next());
+        let has_phases = policy.is_none_or(|policy| policy == "edf");
         for SetParameters { name, fields } in &mut self.set {
             if !["slice", "period", "phase"].iter().any(|key| fields.contains_key(*key)) {
                 continue;
             }
             let Some(part) = asked.enforced_part(name, &terms_of) else { continue };
             let (slice, period) = (part.each().slice(), part.each().period());
-            let phase = part.phase().filter(|_| fields.get("phase").is_none_or(is_length));
+            let is_kept = !has_phases || fields.get("phase").is_some_and(|it| !is_length(it));
+            let phase = part.phase().filter(|_| !is_kept);
             let set = [("slice", Some(slice)), ("period", Some(period)), ("phase", phase)];
             for (key, length) in set {
                 let value = length.map(|length| FieldValue::Text(length.to_string()));
@@ -332,7 +336,7 @@ mod tests {
             let each = Reservation::new(Span::from_ms(slice), Span::from_ms(period)).ok()?;
             Terms::new(each, true, 1).ok()?.with_phase(phase.map(Span::from_ms)).ok()
         };
-        let parts = |sets: &[(&str, &str, &str)]| {
+        let parts_under = |policy: Option<&str>, sets: &[(&str, &str, &str)]| {
             let set = sets.iter().map(|&(name, key, value)| SetParameters {
                 name: name.to_owned(),
                 fields: BTreeMap::from([(key.to_owned(), FieldValue::Text(value.to_owned()))]),
@@ -340,12 +344,14 @@ mod tests {
             let add = [("copy", "long"), ("second", "copy")];
             let add = add.map(|(name, like)| AddedVm { name: name.into(), like: like.into() });
             let (set, add) = (set.collect(), Vec::from(add));
-            let mut asked = WhatIf { set, add, ..WhatIf::default() };
+            let policy = policy.map(str::to_owned);
+            let mut asked = WhatIf { set, add, policy, ..WhatIf::default() };
             asked.set_enforced_parts(terms_of);
             let fields = asked.set.pop().expect("the question sets a parameter").fields;
             let fields = fields.iter().map(|(key, value)| format!("{key} {}", value.written()));
             fields.collect::<Vec<String>>().join(", ")
         };
+        let parts = |sets: &[(&str, &str, &str)]| parts_under(None, sets);
         let part = "period 100ms, slice 20ms";
         for name in ["long", "long.0", "copy", "second", "second.0"] {
             assert_eq!(parts(&[(name, "slice", "200ms")]), part);
@@ -357,6 +363,9 @@ mod tests {
         let of_vcpu = [("long", "period", "2s"), ("long.0", "slice", "400ms")];
         assert_eq!(parts(&of_vcpu), part);
         assert_eq!(parts(&[("phased", "slice", "200ms")]), "period 100ms, phase 50ms, slice 20ms");
+        let slice = [("phased", "slice", "200ms")];
+        assert_eq!(parts_under(Some("edf:place=pack"), &slice), parts(&slice));
+        assert_eq!(parts_under(Some("sedf"), &slice), part, "the policy has no phases");
         let phase = parts(&[("phased", "phase", "720ms")]);
         assert_eq!(phase, "period 100ms, phase 20ms, slice 30ms");
         let phase = parts(&[("phased", "phase", "none")]);

@@ -178,7 +178,8 @@ pub(super) fn in_parts(edits: &[Edit], host: &HostReservations) -> Vec<Edit> {
                 asked.set.push(SetParameters { name, fields });
             }
             Edit::Add { name, like } => asked.add.push(AddedVm { name, like }),
-            Edit::Policy(_) | Edit::Remove(_) | Edit::Cpus(_) | Edit::Move { .. } => {}
+            Edit::Policy(policy) => asked.policy = Some(policy),
+            Edit::Remove(_) | Edit::Cpus(_) | Edit::Move { .. } => {}
         }
     }
     asked.set_enforced_parts(|name| host.all.iter().find(|row| row.name == name)?.terms());
