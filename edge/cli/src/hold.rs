@@ -1,6 +1,7 @@
 //! Command `slackline hold`, which reserves CPU time for one target without a scenario, and shows
 //! what the target receives.
 
+mod cpus;
 mod early_end;
 mod kernel;
 mod part;
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::process::ExitStatus;
 
 use slackline_fence::{FenceError, KeeperCommand};
-use slackline_linux::cgroup::{CgroupError, Cpuset, TreePlace};
+use slackline_linux::cgroup::{CgroupError, TreePlace};
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::{TaskFd, ThreadError, ThreadRef};
 use slackline_linux::with_causes;
@@ -85,9 +86,7 @@ fn hold_target(
     let each = each.ok_or_else(no_amount)?;
     let cpus = match &args.cpus {
         Some(asked) => choose_cpus(asked.len(), Some(asked))?,
-        None => target
-            .granted_cpus(each)
-            .map_or_else(|| choose_cpus(target.cpus_for(each), None), Ok)?,
+        None => target.default_cpus(each)?,
     };
     let target = target.on(each, &cpus);
     let spread = each.spread();
@@ -310,28 +309,6 @@ impl Target {
             _ => self.who.len(),
         };
         needed.clamp(1, online)
-    }
-
-    /// Returns the last CPUs that the target's cpuset allows, as many as the target needs. `None`
-    /// if the cpuset allows all CPUs, or fewer than the target needs.
-    fn granted_cpus(&self, amount: Amount) -> Option<Vec<CpuId>> {
-        let (pid, tid) = match self.who.first()? {
-            JoinTarget::Tree(pid) | JoinTarget::Process(pid) | JoinTarget::Wide(pid, _) => {
-                (*pid, *pid)
-            }
-            JoinTarget::Thread(thread) => (thread.pid(), thread.tid()),
-            JoinTarget::Group(place) => {
-                let first = place.processes().ok()?.first().copied()?;
-                (first, first)
-            }
-            JoinTarget::Nobody => return None,
-        };
-        let granted = Cpuset::of(pid, tid).ok()??.cpus;
-        let online = slackline_linux::sys::online_cpus().ok()?;
-        let cpus: Vec<CpuId> = granted.and(&online).iter().collect();
-        let needed = self.cpus_for(amount);
-        (cpus.len() >= needed && granted.and(&online) != online)
-            .then(|| cpus[cpus.len() - needed..].to_vec())
     }
 
     /// Returns the target adapted to these CPUs: a process tree that needs several CPUs runs on all

@@ -64,7 +64,7 @@ pub(crate) struct HoldArgs {
     /// Schedule each vCPU thread of a VM monitor by itself.
     #[arg(long, conflicts_with_all = ["unit", "cgroup"])]
     pub(crate) vcpus: bool,
-    /// CPUs to use [default: the last CPUs, as many as needed].
+    /// CPUs to use [default: the last free CPUs, as many as needed].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Print one line of JSON per second.

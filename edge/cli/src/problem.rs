@@ -224,6 +224,18 @@ impl Problem {
         Problem::Bug { message: error.to_string(), kept: None }
     }
 
+    /// Returns the error for a recording that the daemon has saved and this process cannot open.
+    /// The daemon saves recordings for root only, because they contain the names of all VMs.
+    pub(crate) fn of_recording(file: &Path, source: io::Error) -> Problem {
+        if source.kind() == io::ErrorKind::PermissionDenied {
+            return Problem::HostCannot {
+                message: format!("cannot read the daemon's recording {}: {source}", file.display()),
+                hint: Some("run the command as root on the daemon's host".into()),
+            };
+        }
+        Problem::Unreadable { file: file.into(), source }
+    }
+
     pub(crate) fn of_live(file: &Path, error: LiveError) -> Problem {
         let file = file.to_owned();
         match error {
@@ -306,6 +318,14 @@ fn place(file: &Path, error: &ScenarioError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn command_without_access_to_saved_recording_hints_at_root() {
+        let (file, denied) = (Path::new("saved-7.trace"), io::ErrorKind::PermissionDenied);
+        let hint = |kind: io::ErrorKind| Problem::of_recording(file, kind.into()).hint();
+        assert!(hint(denied).is_some_and(|hint| hint.contains("as root")));
+        assert!(hint(io::ErrorKind::NotFound).is_some_and(|hint| !hint.contains("as root")));
+    }
 
     #[test]
     fn unreadable_answer_of_daemon_ends_the_command_with_code_3() {

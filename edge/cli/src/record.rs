@@ -1,7 +1,7 @@
 //! Command `slackline record`, which records which threads ran on the CPUs of this host.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufReader, BufWriter, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -15,7 +15,7 @@ use slackline_live::recorder::anonymise::Anonymiser;
 use slackline_live::recorder::host::HostRecorder;
 use slackline_live::recorder::identity::Procfs;
 use slackline_live::watch::perf::WatchError;
-use slackline_trace::{Sink, Writer};
+use slackline_trace::{Reader, Sink, Writer};
 use slackline_units::{Span, Time};
 
 use crate::pending::Pending;
@@ -90,9 +90,7 @@ fn run(
     stop: &impl AsFd,
 ) -> Result<(), Problem> {
     let (vms, vcpus) = (count_vms(&targets), targets.vcpus.len());
-    for (process, domain, name, next) in &targets.growing {
-        recorder.assembler().grow(*process, *domain, name, *next);
-    }
+    targets.growing.into_iter().for_each(|vm| recorder.assembler().grow(vm));
     recorder.begin(targets.vcpus, &mut out);
     let mut progress = Progress::new("recorded", args.length);
     let (end, mut next_checkpoint) = (Time::START + args.length, Time::START);
@@ -129,8 +127,11 @@ fn of_the_daemon(args: &RecordArgs, since: Span) -> Result<(), Problem> {
     let unreadable = |source| Problem::Unreadable { file: file.clone().into(), source };
     let mut from = File::open(&file).map_err(unreadable)?;
     let copied = Pending::new(&args.file).and_then(|(pending, mut to)| {
-        let copied = protect(to.get_ref()).and_then(|()| io::copy(&mut from, &mut to));
-        pending.keep(copied.and_then(|_| to.flush()))
+        let copied = protect(to.get_ref()).and_then(|()| match args.anonymise {
+            true => copy_without_names(&from, &mut to),
+            false => io::copy(&mut from, &mut to).map(drop),
+        });
+        pending.keep(copied.and_then(|()| to.flush()))
     });
     // If this process may not remove the file, the daemon removes it at its next start.
     let _ = fs::remove_file(&file);
@@ -138,6 +139,14 @@ fn of_the_daemon(args: &RecordArgs, since: Span) -> Result<(), Problem> {
     let length = rounded(Span::from_ns(length_ns));
     terminal::tell(&format!("note:  saved the last {length} of the daemon's recorded events\n"));
     Ok(())
+}
+
+fn copy_without_names(from: &File, to: impl io::Write) -> io::Result<()> {
+    let unreadable = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    let mut reader = Reader::new(BufReader::new(from)).map_err(unreadable)?;
+    let mut out = Anonymiser::new(Writer::recording(to, reader.header()));
+    reader.pass_to(&mut out).map_err(unreadable)?;
+    out.into_sink().finish()
 }
 
 fn rounded(length: Span) -> Span {
@@ -181,7 +190,9 @@ fn unwritable(args: &RecordArgs, source: io::Error) -> Problem {
 fn no_target(error: &TargetError) -> Problem {
     let hint = match error {
         TargetError::NoVms => "name a process with `--for pid:NUMBER`",
-        TargetError::NotABinding { .. } => "write `--for pid:NUMBER` or `--for qemu:NAME`",
+        TargetError::NotABinding { .. } => {
+            "write a binding as in `slackline reserve`, e.g. `--for qemu:web` or `--for pid:17`"
+        }
         TargetError::Absent { .. } => "list VMs with `slackline find`",
     };
     let message = error.to_string();

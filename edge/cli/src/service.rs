@@ -12,6 +12,7 @@ mod predictions;
 mod show;
 pub(crate) mod view;
 
+use std::fs::File;
 use std::io::{IsTerminal, stderr, stdin, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -395,6 +396,8 @@ pub(crate) fn recorded_reservations(socket: &Path) -> Result<HostReservations, P
 /// `since`.
 pub(crate) fn save_recording(socket: &Path, since: Span) -> Result<Recording, Problem> {
     let (recording, _) = Client::connect(socket)?.record(Length(since))?;
+    let file = Path::new(&recording.file);
+    File::open(file).map_err(|source| Problem::of_recording(file, source))?;
     Ok(recording)
 }
 

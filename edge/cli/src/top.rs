@@ -2,6 +2,7 @@
 //! recording.
 
 mod daemon;
+mod ready;
 mod recording;
 
 use std::io::{IsTerminal, stdin, stdout};

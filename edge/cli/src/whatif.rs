@@ -50,7 +50,8 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     let gate = gate(&recording, &model).map_err(|error| problem(file, error))?;
     let policy = model.policy();
     let is_changed = !edits.is_empty();
-    model.edit(&edits).map_err(|error| bad_edit(&error))?;
+    let in_parts = source.host().map(|host| plan::in_parts(&edits, host));
+    model.edit(in_parts.as_ref().unwrap_or(&edits)).map_err(|error| bad_edit(&error))?;
     let planned = PlanSource { edits: &edits, host: source.host() };
     if args.save.is_some() {
         planned.check(&model)?;

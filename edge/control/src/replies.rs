@@ -1,6 +1,8 @@
 //! Bodies of successful HTTP answers.
 
 use serde::{Deserialize, Serialize};
+use slackline_service::Terms;
+use slackline_units::Span;
 
 use crate::requests::Mechanism;
 use crate::times::{Length, Moment};
@@ -155,6 +157,18 @@ pub struct Reservation {
     /// Cost of the reservation. Absent if the daemon has no prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
+}
+
+impl Reservation {
+    /// Returns the terms of the reservation that decide in which parts the daemon enforces its
+    /// period. `None` if this version does not allow them.
+    #[must_use]
+    pub fn terms(&self) -> Option<Terms> {
+        let (slice, period) = (Span::from_ns(self.slice_ns), Span::from_ns(self.period_ns));
+        let each = slackline_units::Reservation::new(slice, period).ok()?;
+        let terms = Terms::new(each, self.exact, self.vcpus).ok()?;
+        terms.with_phase(self.phase.map(|phase| phase.0)).ok()
+    }
 }
 
 /// Change of one reservation by an applied list.

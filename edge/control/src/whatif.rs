@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use slackline_units::Span;
+use slackline_service::Terms;
+use slackline_units::{Reservation, Span};
 
 use crate::periods::RecordedPeriods;
 use crate::times::Length;
@@ -113,6 +114,11 @@ const fn usual() -> Length {
     USUAL
 }
 
+/// Returns true if a value is a time with a unit.
+fn is_length(value: &FieldValue) -> bool {
+    value.written().parse::<Span>().is_ok()
+}
+
 impl Default for WhatIf {
     fn default() -> WhatIf {
         WhatIf {
@@ -171,6 +177,62 @@ impl WhatIf {
                 Err(format!("`{shown}` is not a word of 1 to {LONGEST_TEXT} bytes"))
             }
         }
+    }
+
+    /// Replaces the slices, periods and phases that the question sets by those of the parts in
+    /// which the daemon would enforce the reservations. A recording has these parts as periods.
+    /// `terms_of` returns the terms of the reservation with a name. Invalid parameters stay as they
+    /// are.
+    pub fn set_enforced_parts(&mut self, terms_of: impl Fn(&str) -> Option<Terms>) {
+        let asked = self.clone();
+        // Only the daemon's policy has phases.
+        let policy = asked.policy.as_deref().and_then(|policy| policy.split(':').next());
+        let has_phases = policy.is_none_or(|policy| policy == "edf");
+        for SetParameters { name, fields } in &mut self.set {
+            if !["slice", "period", "phase"].iter().any(|key| fields.contains_key(*key)) {
+                continue;
+            }
+            let Some(part) = asked.enforced_part(name, &terms_of) else { continue };
+            let (slice, period) = (part.each().slice(), part.each().period());
+            let is_kept = !has_phases || fields.get("phase").is_some_and(|it| !is_length(it));
+            let phase = part.phase().filter(|_| !is_kept);
+            let set = [("slice", Some(slice)), ("period", Some(period)), ("phase", phase)];
+            for (key, length) in set {
+                let value = length.map(|length| FieldValue::Text(length.to_string()));
+                fields.extend(value.map(|value| (key.to_owned(), value)));
+            }
+        }
+    }
+
+    /// Returns the terms that the daemon would enforce for a VM or vCPU with this name. `None` if
+    /// the daemon divides neither the asked nor the present period, or if no terms are known.
+    fn enforced_part(&self, name: &str, terms_of: impl Fn(&str) -> Option<Terms>) -> Option<Terms> {
+        let of_vm = |vm: &str| {
+            // An added VM has the terms of the VM that it copies.
+            let copied = self.add.iter().rev().fold(vm, |vm, added| match added.name == vm {
+                true => added.like.as_str(),
+                false => vm,
+            });
+            terms_of(copied)
+        };
+        let vm_of_vcpu = name.rsplit_once('.').map(|(vm, _)| vm);
+        let vm = vm_of_vcpu.filter(|_| of_vm(name).is_none()).unwrap_or(name);
+        let terms = of_vm(vm)?;
+        let length = |key: &str| {
+            let of = |name: &str| {
+                let mut sets = self.set.iter().rev().filter(|set| set.name == name);
+                sets.find_map(|set| set.fields.get(key)?.written().parse::<Span>().ok())
+            };
+            of(name).or_else(|| of(vm))
+        };
+        let slice = length("slice").unwrap_or(terms.each().slice());
+        let period = length("period").unwrap_or(terms.each().period());
+        let each = Reservation::new(slice, period).ok()?;
+        let wanted = Terms::new(each, terms.exact(), terms.vcpus()).ok()?;
+        let phase = length("phase").or(terms.phase()).map(|phase| phase % period);
+        let part = wanted.with_phase(phase).ok()?.in_each_second();
+        let is_divided = part.each() != each || terms.in_each_second().each() != terms.each();
+        is_divided.then_some(part)
     }
 
     fn texts(&self) -> Vec<String> {
@@ -261,5 +323,55 @@ mod tests {
         assert!(refused(r#"{"remove":[""]}"#));
         let many = WhatIf { remove: vec!["a".into(); MOST_CHANGES + 1], ..WhatIf::default() };
         assert!(many.check().is_err());
+    }
+    #[test]
+    fn prediction_for_long_period_uses_the_parts_that_are_enforced() {
+        let terms_of = |name: &str| {
+            let (slice, period, phase) = match name {
+                "long" => (300, 1_000, None),
+                "phased" => (300, 1_000, Some(250)),
+                "short" => (2, 10, None),
+                _ => return None,
+            };
+            let each = Reservation::new(Span::from_ms(slice), Span::from_ms(period)).ok()?;
+            Terms::new(each, true, 1).ok()?.with_phase(phase.map(Span::from_ms)).ok()
+        };
+        let parts_under = |policy: Option<&str>, sets: &[(&str, &str, &str)]| {
+            let set = sets.iter().map(|&(name, key, value)| SetParameters {
+                name: name.to_owned(),
+                fields: BTreeMap::from([(key.to_owned(), FieldValue::Text(value.to_owned()))]),
+            });
+            let add = [("copy", "long"), ("second", "copy")];
+            let add = add.map(|(name, like)| AddedVm { name: name.into(), like: like.into() });
+            let (set, add) = (set.collect(), Vec::from(add));
+            let policy = policy.map(str::to_owned);
+            let mut asked = WhatIf { set, add, policy, ..WhatIf::default() };
+            asked.set_enforced_parts(terms_of);
+            let fields = asked.set.pop().expect("the question sets a parameter").fields;
+            let fields = fields.iter().map(|(key, value)| format!("{key} {}", value.written()));
+            fields.collect::<Vec<String>>().join(", ")
+        };
+        let parts = |sets: &[(&str, &str, &str)]| parts_under(None, sets);
+        let part = "period 100ms, slice 20ms";
+        for name in ["long", "long.0", "copy", "second", "second.0"] {
+            assert_eq!(parts(&[(name, "slice", "200ms")]), part);
+        }
+        assert_eq!(parts(&[("short", "slice", "3ms")]), "slice 3ms");
+        assert_eq!(parts(&[("short", "period", "20ms")]), "period 20ms");
+        let both = [("short", "slice", "100ms"), ("short", "period", "500ms")];
+        assert_eq!(parts(&both), part);
+        let of_vcpu = [("long", "period", "2s"), ("long.0", "slice", "400ms")];
+        assert_eq!(parts(&of_vcpu), part);
+        assert_eq!(parts(&[("phased", "slice", "200ms")]), "period 100ms, phase 50ms, slice 20ms");
+        let slice = [("phased", "slice", "200ms")];
+        assert_eq!(parts_under(Some("edf:place=pack"), &slice), parts(&slice));
+        assert_eq!(parts_under(Some("sedf"), &slice), part, "the policy has no phases");
+        let phase = parts(&[("phased", "phase", "720ms")]);
+        assert_eq!(phase, "period 100ms, phase 20ms, slice 30ms");
+        let phase = parts(&[("phased", "phase", "none")]);
+        assert_eq!(phase, "period 100ms, phase none, slice 30ms");
+        assert_eq!(parts(&[("long", "weight", "3")]), "weight 3");
+        assert_eq!(parts(&[("long", "slice", "2s")]), "slice 2s");
+        assert_eq!(parts(&[("other", "slice", "200ms")]), "slice 200ms");
     }
 }

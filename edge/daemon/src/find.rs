@@ -152,6 +152,16 @@ pub struct FoundMachine {
 }
 
 impl FoundMachine {
+    /// Returns the processes of the machine: those in its cgroup, or its only process. Empty if the
+    /// cgroup has been removed.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Tid> {
+        match &self.place {
+            Some(place) => place.processes().unwrap_or_default(),
+            None => self.machine.pid().into_iter().collect(),
+        }
+    }
+
     /// Returns the thread of vCPU `number`, for a live session to schedule. A machine without vCPUs
     /// is scheduled as a whole, as number 0. It is a process with all its descendants, or a cgroup.
     ///

@@ -11,4 +11,5 @@ mod monitors;
 pub mod notices;
 pub mod people;
 pub mod record;
+mod run_days;
 pub mod worker;

@@ -7,8 +7,9 @@ use slackline_linux::sys::{Scheduling, Tid, get_scheduling, process_of};
 use slackline_linux::thread::threads_of;
 use slackline_linux::with_causes;
 use slackline_live::recorder::assembler::RecordedVcpu;
+use slackline_live::recorder::growing::GrowingVm;
 use slackline_metrics::{Answer, Blame, Culprit};
-use slackline_service::{Binding, BindingKind};
+use slackline_service::Binding;
 use slackline_units::{DomId, Enforcement, Span, VcpuId};
 use thiserror::Error;
 
@@ -17,7 +18,7 @@ use crate::find::{self, Machine};
 /// Reason why there are no VMs to record.
 #[derive(Debug, Error)]
 pub enum TargetError {
-    /// The given text is not a valid binding, or is the binding of a unit or cgroup.
+    /// The given text is not a valid binding.
     #[error("cannot record `{text}`: {why}")]
     NotABinding {
         /// Text that was given.
@@ -25,7 +26,7 @@ pub enum TargetError {
         /// Reason why the text is not a binding.
         why: String,
     },
-    /// The binding refers to no VM or process that can be recorded.
+    /// The binding refers to nothing that can be recorded.
     #[error("cannot record `{text}`: {why}")]
     Absent {
         /// Binding that was given.
@@ -38,14 +39,13 @@ pub enum TargetError {
     NoVms,
 }
 
-/// VMs and processes to record.
+/// VMs, processes, units and cgroups to record.
 #[derive(Debug, Default)]
 pub struct Targets {
     /// Threads that are recorded as vCPUs.
     pub vcpus: Vec<RecordedVcpu>,
-    /// Processes whose new threads are recorded as vCPUs too: process id, domain, VM name, and
-    /// number of the next vCPU.
-    pub growing: Vec<(Tid, DomId, String, u16)>,
+    /// Recorded processes, units and cgroups, whose new threads are recorded as vCPUs too.
+    pub growing: Vec<GrowingVm>,
     /// Names of all VMs of the host and of all recorded processes, by process id. VMs that are not
     /// recorded are included.
     pub vms: BTreeMap<i32, String>,
@@ -54,14 +54,12 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// Finds the VMs and processes to which the bindings refer, or all VMs of the host if
-    /// `bindings` is empty. Each text is a binding, or `NAME=BINDING` to record the VM under
-    /// another name.
+    /// Finds what the bindings refer to, or all VMs of the host if `bindings` is empty. Each text
+    /// is a binding, or `NAME=BINDING` to record the VM under another name.
     ///
     /// # Errors
     ///
-    /// If a text is not a binding of a VM or process, a binding refers to nothing, or there is no
-    /// VM to record.
+    /// If a text is not a binding, a binding refers to nothing, or there is no VM to record.
     pub fn find(bindings: &[String]) -> Result<Targets, TargetError> {
         let mut targets = Targets::default();
         let all = find::find_all().unwrap_or_default();
@@ -72,47 +70,47 @@ impl Targets {
             }
         }
         if bindings.is_empty() {
-            vms.iter().for_each(|machine| targets.add(machine, &called(machine)));
+            for machine in &vms {
+                targets.add(machine, machine.pid().into_iter().collect(), &called(machine));
+            }
             return if targets.vcpus.is_empty() { Err(TargetError::NoVms) } else { Ok(targets) };
         }
         for text in bindings {
             let not_one = |why: String| TargetError::NotABinding { text: text.clone(), why };
-            let (binding, name) = match text.split_once('=') {
+            // The path of a cgroup can contain a `=` too.
+            let named = text.split_once('=').filter(|(name, _)| !name.contains(':'));
+            let (binding, name) = match named {
                 Some((name, binding)) => (binding, Some(name)),
                 None => (text.as_str(), None),
             };
             let binding: Binding = binding.parse().map_err(|why| not_one(format!("{why}")))?;
-            let is_process = !matches!(binding.kind(), BindingKind::Unit | BindingKind::Group);
-            if !is_process {
-                return Err(not_one("only VMs and processes can be recorded".into()));
-            }
             let absent = |why| TargetError::Absent { text: text.clone(), why };
             let found = find::find(&binding).map_err(|error| absent(with_causes(&error)))?;
             let name = name.map_or_else(|| called(&found.machine), str::to_owned);
-            targets.add(&found.machine, &name);
+            targets.add(&found.machine, found.processes(), &name);
         }
         Ok(targets)
     }
 
-    fn add(&mut self, machine: &Machine, name: &str) {
-        let Some(pid) = machine.pid() else { return };
+    fn add(&mut self, machine: &Machine, processes: Vec<Tid>, name: &str) {
         let domain = DomId::new(self.domains);
         self.domains += 1;
-        self.vms.insert(pid.raw(), name.into());
-        if machine.vcpus.is_empty() {
-            // An ordinary process: each thread counts as a vCPU.
-            let threads = threads_of(pid).unwrap_or_default();
-            let mut next = 0;
-            for tid in threads {
-                self.watch(tid, (domain, next), name);
-                next += 1;
-            }
-            self.growing.push((pid, domain, name.into(), next));
-        }
+        self.vms.extend(processes.iter().map(|pid| (pid.raw(), name.to_owned())));
         for vcpu in &machine.vcpus {
             if let Ok(number) = u16::try_from(vcpu.number) {
                 self.watch(vcpu.tid, (domain, number), name);
             }
+        }
+        if machine.vcpus.is_empty() {
+            // A process, unit or cgroup: each thread counts as a vCPU.
+            let threads = processes.iter().flat_map(|&pid| threads_of(pid).unwrap_or_default());
+            let mut next = 0;
+            for (tid, number) in threads.zip(0..u16::MAX) {
+                self.watch(tid, (domain, number), name);
+                next = number + 1;
+            }
+            let (name, has_children) = (name.to_owned(), machine.pid().is_none());
+            self.growing.push(GrowingVm { domain, name, next, processes, has_children });
         }
     }
 

@@ -60,6 +60,9 @@ pub enum EventKind {
     /// A change by another program that made the VM contested was undone. The service schedules the
     /// threads again.
     Settled,
+    /// The VM missed deadlines, and a recording of them was saved. The text has the number of
+    /// missed deadlines and the number of the recording. `before` and `after` are equal.
+    Incident(String),
     /// After a restart of the service, the reservation is in force again.
     Adopted,
     /// After a restart of the service, the reservation is not in force. The text gives the reason.
@@ -103,7 +106,7 @@ pub enum EventKind {
 impl EventKind {
     /// Words for all kinds of events that are not caused by a request, each with its meaning for
     /// users.
-    pub const WORDS: [(&str, &str); 22] = [
+    pub const WORDS: [(&str, &str); 23] = [
         ("appeared", "the VM has started again; its threads are scheduled"),
         ("renamed", "libvirt has renamed the VM; the reservation stays; the event has both names"),
         ("vanished", "the VM has ended; its capacity stays reserved"),
@@ -111,6 +114,7 @@ impl EventKind {
         ("meddled", "a change by a VM to its own threads was undone; the event names the change"),
         ("contested", "a change by an administrator or libvirt stays; the event names the change"),
         ("settled", "the change that led to `contested` was undone; threads are scheduled again"),
+        ("incident", "the VM missed deadlines; the event has the number of the saved recording"),
         ("adopted", "a new daemon enforces the reservation again"),
         ("not-adopted", "a new daemon cannot enforce the reservation; the event has the reason"),
         ("granted", "a user or remote client received a role"),
@@ -147,6 +151,7 @@ impl EventKind {
             EventKind::Meddled(_) => "meddled",
             EventKind::Contested(_) => "contested",
             EventKind::Settled => "settled",
+            EventKind::Incident(_) => "incident",
             EventKind::Adopted => "adopted",
             EventKind::NotAdopted(_) => "not-adopted",
             EventKind::Granted(_) => "granted",
@@ -180,6 +185,7 @@ impl fmt::Display for EventKind {
             | EventKind::Renamed(why)
             | EventKind::Meddled(why)
             | EventKind::Contested(why)
+            | EventKind::Incident(why)
             | EventKind::LedgerFailing(why)
             | EventKind::GangBroken(why)
             | EventKind::ClockStepped(why)
@@ -214,6 +220,7 @@ mod tests {
             EventKind::Meddled(text()),
             EventKind::Contested(text()),
             EventKind::Settled,
+            EventKind::Incident(text()),
             EventKind::Adopted,
             EventKind::NotAdopted(text()),
             EventKind::Granted(text()),

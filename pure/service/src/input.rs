@@ -5,7 +5,7 @@ use slackline_units::{CpuId, DomId, Span};
 use crate::binding::Binding;
 use crate::event::EventKind;
 use crate::machine::{Identity, LookError, Machine};
-use crate::name::Key;
+use crate::name::{Key, Name};
 use crate::overload::CpuLoad;
 use crate::principal::{Principal, Role};
 use crate::request::{Request, Ticket};
@@ -109,6 +109,15 @@ pub enum Input {
         domain: DomId,
         /// Place of the thread: index of its vCPU in the reservation.
         place: u16,
+    },
+    /// A VM missed deadlines, and a recording of them was saved.
+    Incident {
+        /// Name of the VM's reservation.
+        name: Name,
+        /// Number of missed deadlines.
+        missed: u64,
+        /// Number of the recording.
+        id: u64,
     },
     /// The monitor of a scheduled VM has suspended or resumed the guest.
     Suspended {

@@ -127,6 +127,7 @@ impl Service {
             Input::Meddled { domain, what } => self.meddled(now, domain, what),
             Input::Contested { domain, place, what } => self.contest(now, domain, place, &what),
             Input::Settled { domain, place } => self.settled(now, domain, place),
+            Input::Incident { name, missed, id } => self.note_incident(now, name, missed, id),
             Input::Suspended { domain, identity, what } => self.suspend((domain, identity), what),
             Input::Access { by, whom, what } => {
                 self.note(now, by, what);
@@ -457,6 +458,23 @@ impl Service {
             OverloadChange::Ended => EventKind::OverloadEnded(says),
         };
         self.note(now, Principal::Service, what);
+    }
+
+    /// Writes an event about missed deadlines of a VM. The event has the row of the reservation, so
+    /// that the ledger counts it as an event of the owner.
+    fn note_incident(&mut self, now: Time, name: Name, missed: u64, id: u64) {
+        let row = self.book.row(&name).cloned();
+        let event = Event {
+            seq: self.writer.number(),
+            at: now,
+            principal: Principal::Service,
+            what: EventKind::Incident(format!("{missed} missed deadlines; recording {id}")),
+            name: Some(name),
+            before: row.clone(),
+            after: row,
+            was_late: false,
+        };
+        self.writer.note(event);
     }
 
     /// Writes an event that is about no reservation.

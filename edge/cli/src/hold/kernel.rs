@@ -89,13 +89,21 @@ fn demand(args: &HoldArgs, each: Option<Reservation>) -> Option<Demand> {
 fn chosen(args: &HoldArgs, target: &EnforceTarget, demand: Demand) -> Result<Enforcement, Problem> {
     let trial = TrialResult::read_all(Path::new(TrialResult::FILE));
     let chosen = choose(target, demand, args.cpus.is_some(), &trial);
-    let mut chosen = chosen.map_err(|error| of_mechanism(&error.last))?;
-    if let (Enforcement::Deadline, Some(error)) = (chosen.enforcement, other_scheduler()) {
-        let enforcement = Enforcement::Dispatcher;
-        chosen = Choice { enforcement, why: format!("not deadline, because {error}") };
-    }
+    let chosen = chosen.map_err(|error| of_mechanism(&error.last))?;
+    let chosen = beside(other_scheduler().as_ref(), chosen);
     terminal::tell(&format!("note:  {} was chosen: {}\n", chosen.enforcement, chosen.why));
     Ok(chosen.enforcement)
+}
+
+/// Returns the dispatcher instead of `deadline` if another Slackline process schedules CPUs.
+fn beside(other: Option<&MechanismError>, chosen: Choice) -> Choice {
+    match other {
+        Some(error) if chosen.enforcement == Enforcement::Deadline => Choice {
+            enforcement: Enforcement::Dispatcher,
+            why: format!("not deadline, because {error}"),
+        },
+        _ => chosen,
+    }
 }
 
 /// Returns the error of `deadline` if another Slackline process schedules CPUs, because the
@@ -413,5 +421,20 @@ mod tests {
         assert_eq!(note(1), None);
         let said = note(2).expect("1.2 CPUs are more than one");
         assert!(said.contains("only 100000 us in every 100000 us"), "{said}");
+    }
+    #[test]
+    fn auto_chooses_dispatcher_while_another_slackline_schedules_cpus() {
+        let other = MechanismError::OtherScheduler { cpu: CpuId::new(1), by: Some(77) };
+        let choice = |enforcement| Choice { enforcement, why: "smaller error".into() };
+        for enforcement in Enforcement::ALL {
+            assert_eq!(beside(None, choice(enforcement)), choice(enforcement));
+            let beside = beside(Some(&other), choice(enforcement));
+            if enforcement == Enforcement::Deadline {
+                assert_eq!(beside.enforcement, Enforcement::Dispatcher);
+                assert!(beside.why.contains("process 77"), "{}", beside.why);
+            } else {
+                assert_eq!(beside, choice(enforcement));
+            }
+        }
     }
 }

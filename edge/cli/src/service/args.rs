@@ -501,6 +501,9 @@ fn amount(text: &str) -> Result<Share, String> {
 /// The recording has all VMs that `slackline find` lists, and the names of all other threads that
 /// ran on their CPUs. The file is readable by its owner only. The recording ends with Ctrl-C or
 /// after --length. If the recorder is killed or the disk is full, the written part can be read.
+///
+/// --for takes bindings as `slackline reserve` does, and NAME=BINDING for another name. Each thread
+/// of a process, unit or cgroup counts as a vCPU, also threads that start during the recording.
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
     /// File to write, for `slackline show` and `slackline why`.
@@ -508,7 +511,7 @@ pub(crate) struct RecordArgs {
     /// Length of the recording.
     #[arg(long, value_parser = span, default_value = "60s")]
     pub(crate) length: Span,
-    /// VM or process to record, e.g. `qemu:web`, `pid:17` or `web=pid:17`; repeatable.
+    /// VM, process, unit or cgroup to record, e.g. `qemu:web` or `web=unit:db.service`; repeatable.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Vec<String>,
     /// Leave out names of VMs, processes, groups, users and the host.
@@ -516,7 +519,7 @@ pub(crate) struct RecordArgs {
     pub(crate) anonymise: bool,
     /// Save the latest part of the daemon's recording instead, e.g. the last `30s`.
     #[arg(long, value_parser = span, value_name = "TIME")]
-    #[arg(conflicts_with_all = ["length", "for", "anonymise"])]
+    #[arg(conflicts_with_all = ["length", "for"])]
     pub(crate) since: Option<Span>,
     /// Unix socket of the daemon, for --since.
     #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]

@@ -9,6 +9,7 @@ use slackline_control::{Culprits, Host, Reservation};
 use slackline_top::{CpuLine, Snapshot, Steering, VmRow};
 use slackline_units::Span;
 
+use super::ready::WaitSamples;
 use crate::problem::Problem;
 use crate::service::args::DaemonArgs;
 use crate::service::{all, connect};
@@ -33,7 +34,8 @@ pub(super) fn ask(
     let mut client = connect(at)?;
     // A daemon that refuses is reported before the screen is cleared.
     let first = snapshot(&mut client)?;
-    let mut asker = Asker { at: at.clone(), client: Some(client), selected: None, shown: first };
+    let (at, client, waits) = (at.clone(), Some(client), WaitSamples::default());
+    let mut asker = Asker { at, client, selected: None, waits, shown: first };
     Ok(thread::spawn(move || {
         asker.run(Duration::from_nanos(interval.ns()), &steering, &updates);
         Ok(())
@@ -46,6 +48,7 @@ struct Asker {
     client: Option<Client>,
     /// Selected VM, the time of the last query for its culprits, and the answer.
     selected: Option<(String, Instant, Option<Culprits>)>,
+    waits: WaitSamples,
     shown: Snapshot,
 }
 
@@ -87,10 +90,19 @@ impl Asker {
         };
         let answered = client.and_then(|mut client| {
             let snapshot = snapshot(&mut client)?;
+            // Without metrics, only the selected VM has a value of CPU ready.
+            if let Ok(metrics) = client.page("/metrics") {
+                self.waits.add(Instant::now(), &metrics.0);
+            }
             Ok((client, snapshot))
         });
         match answered {
-            Ok((client, snapshot)) => (self.client, self.shown) = (Some(client), snapshot),
+            Ok((client, snapshot)) => {
+                (self.client, self.shown) = (Some(client), snapshot);
+                for row in &mut self.shown.rows {
+                    row.ready_ppm = self.waits.ready_ppm(&row.name);
+                }
+            }
             Err(problem) => self.shown.problem = Some(problem.to_string()),
         }
     }
@@ -128,7 +140,7 @@ impl Asker {
         let length = culprits.length_ns.saturating_mul(vcpus);
         self.shown.details = lines(culprits);
         if let Some(row) = self.shown.rows.iter_mut().find(|row| row.name == *name) {
-            row.ready_ppm = part(waited, length);
+            row.ready_ppm = row.ready_ppm.or(part(waited, length));
             row.culprit = largest(culprits);
         }
     }

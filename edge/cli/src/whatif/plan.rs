@@ -1,12 +1,14 @@
 //! Edited reservations as a plan, a file for `slackline apply`.
 //!
-//! For a recording of a daemon, the plan has the daemon's own reservations. Only the parameters
-//! that an edit names come from the model, because the model does not have all parameters of a
-//! reservation.
+//! For a recording of a daemon, the plan has the daemon's own reservations with the edited
+//! parameters. The model does not have all parameters of a reservation.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use slackline_control::{Length, Mechanism, Reservation, State};
+use slackline_control::{
+    AddedVm, FieldValue, Length, Mechanism, Reservation, SetParameters, State, WhatIf,
+};
 use slackline_units::Span;
 use slackline_whatif::{Edit, Forecast, Model, PlannedReservation, Row, SHARE_PPM, WAIT_PERCENT};
 
@@ -16,10 +18,6 @@ use crate::service::{self, HostReservations, key};
 
 /// Policy under which the daemon schedules.
 const POLICY: &str = "edf";
-
-/// Longest period that the daemon does not divide into shorter periods. The recording of a VM with
-/// a longer period has the shorter periods, so an edit of its slice or period would change these.
-const LONGEST_UNDIVIDED: Span = Span::from_ms(100);
 
 /// Parameters of vCPUs that reservations have too. The list has the names under all policies.
 const FIELDS: [&str; 7] = ["slice", "budget", "period", "exact", "extra", "phase", "spread"];
@@ -59,15 +57,6 @@ impl PlanSource<'_> {
             if !self.is_reserved(vm) {
                 let why = format!("{vm} has no reservation now");
                 return refused(why, "list reservations with `slackline list`");
-            }
-            if let Edit::Set { field, .. } = edit
-                && ["slice", "budget", "period"].contains(&&**field)
-                && let Some(row) = self.host.and_then(|host| listed(host).find(|it| it.name == vm))
-                && row.period_ns > LONGEST_UNDIVIDED.ns()
-            {
-                let why =
-                    format!("{vm} has a period of {}, which is enforced in parts", row.period.0);
-                return refused(why, "use `slackline change` for this VM");
             }
         }
         Ok(())
@@ -135,41 +124,75 @@ impl PlanSource<'_> {
             self.edits.iter().any(|edit| matches!(edit, Edit::Remove(name) if *name == row.name))
         };
         let names: Vec<&str> = planned.iter().map(|it| &*it.name).collect();
-        let kept = listed(host).filter(|row| !is_removed(row)).map(|row| {
-            let model = planned.iter().find(|it| it.name == row.name);
-            let row = model.map_or_else(|| row.clone(), |model| self.edited(row, model, &names));
-            (row.name.clone(), service::as_table(&row))
-        });
+        let kept = listed(host).filter(|row| !is_removed(row));
+        let kept = kept.map(|row| (row.name.clone(), service::as_table(&self.edited(row, &names))));
         let added = planned.iter().filter(|it| self.is_added(&it.name));
-        kept.chain(added.map(|it| (it.name.clone(), one(it)))).collect()
+        kept.chain(added.map(|it| (it.name.clone(), self.added(it, host, &names)))).collect()
     }
 
-    /// Returns a reservation of the host with the edited parameters of the model. `names` has the
-    /// names of all VMs with a reservation in the model.
-    fn edited(&self, row: &Reservation, model: &PlannedReservation, names: &[&str]) -> Reservation {
+    /// Returns a reservation of the host with its edits. `names` has the names of all VMs with a
+    /// reservation in the model. The model itself has the parts in which the daemon enforces long
+    /// periods.
+    fn edited(&self, row: &Reservation, names: &[&str]) -> Reservation {
         let mut row = row.clone();
         for edit in self.edits {
-            let Edit::Set { name, field, .. } = edit else { continue };
+            let Edit::Set { name, field, value } = edit else { continue };
             if vm_of(name, names) != Some(&*row.name) {
                 continue;
             }
-            match &**field {
-                "exact" => row.exact = model.exact,
-                "phase" => row.phase = model.phase.map(Length),
-                "spread" => row.by_use = model.is_shared,
-                // The daemon enforces a long period as shorter periods, which the model has.
-                _ => {
-                    let (slice, period) = (model.reservation.slice(), model.reservation.period());
-                    if row.period_ns != period.ns() {
-                        row.phase = model.phase.map(Length);
-                    }
-                    (row.slice, row.slice_ns) = (Length(slice), slice.ns());
+            match (&**field, value.parse::<Span>().ok()) {
+                ("slice", Some(slice)) => (row.slice, row.slice_ns) = (Length(slice), slice.ns()),
+                ("period", Some(period)) => {
                     (row.period, row.period_ns) = (Length(period), period.ns());
                 }
+                ("phase", phase) => row.phase = phase.map(Length),
+                ("exact", _) => row.exact = value == "true",
+                ("spread", _) => row.by_use = value == "use" && row.vcpus > 1,
+                _ => {}
             }
         }
+        let within = |phase: Length| Length(Span::from_ns(phase.0.ns() % row.period_ns.max(1)));
+        row.phase = row.phase.map(within);
         row
     }
+
+    /// Formats the table of an added VM: the reservation of the VM that it copies, with the edits.
+    fn added(&self, it: &PlannedReservation, host: &HostReservations, names: &[&str]) -> String {
+        let copied = self.edits.iter().rev().fold(it.name.as_str(), |vm, edit| match edit {
+            Edit::Add { name, like } if name == vm => like.as_str(),
+            _ => vm,
+        });
+        let Some(row) = listed(host).find(|row| row.name == copied) else { return one(it) };
+        let row = Reservation { name: it.name.clone(), until: None, ..row.clone() };
+        service::as_table(&self.edited(&row, names))
+    }
+}
+
+/// Returns edits of a daemon's recording with slices and periods of the parts in which the daemon
+/// would enforce the edited reservations. The recording has these parts as periods.
+pub(super) fn in_parts(edits: &[Edit], host: &HostReservations) -> Vec<Edit> {
+    let mut asked = WhatIf::default();
+    for edit in edits {
+        match edit.clone() {
+            Edit::Set { name, field, value } => {
+                let fields = BTreeMap::from([(field, FieldValue::Text(value))]);
+                asked.set.push(SetParameters { name, fields });
+            }
+            Edit::Add { name, like } => asked.add.push(AddedVm { name, like }),
+            Edit::Policy(policy) => asked.policy = Some(policy),
+            Edit::Remove(_) | Edit::Cpus(_) | Edit::Move { .. } => {}
+        }
+    }
+    asked.set_enforced_parts(|name| host.all.iter().find(|row| row.name == name)?.terms());
+    let sets = asked.set.into_iter().flat_map(|SetParameters { name, fields }| {
+        let set = move |(field, value): (String, FieldValue)| Edit::Set {
+            name: name.clone(),
+            field,
+            value: value.written(),
+        };
+        fields.into_iter().map(set)
+    });
+    sets.chain(edits.iter().filter(|edit| !matches!(edit, Edit::Set { .. })).cloned()).collect()
 }
 
 /// Returns the option of an edit that changes more than reservations. `None` if a plan can contain

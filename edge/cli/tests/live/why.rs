@@ -241,6 +241,78 @@ fn recording_made_with_anonymise_option_contains_no_names() {
     live.run(&["why", "vm1", path]).good();
 }
 
+/// A cgroup of version 2 with a process that starts another process again and again.
+struct BusyGroup(PathBuf, Child);
+
+impl BusyGroup {
+    fn start(live: &Live) -> Option<BusyGroup> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
+        let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
+        let root = line.split(' ').nth(4).expect("a mount point");
+        let name = format!("recorded-{}.service", std::process::id());
+        let group = PathBuf::from(root).join(name);
+        std::fs::create_dir(&group).ok()?;
+        let script = "echo $$ >\"$0\"; while :; do sleep 0.05; done";
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(group.join("cgroup.procs")).env(live::TAG, &live.tag);
+        let child = command.spawn().expect("a shell");
+        let members = group.join("cgroup.procs");
+        let is_in = || std::fs::read_to_string(&members).is_ok_and(|list| !list.is_empty());
+        wait_until("the shell to join its cgroup", is_in);
+        Some(BusyGroup(group, child))
+    }
+
+    fn name(&self) -> String {
+        self.0.file_name().expect("a name").to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for BusyGroup {
+    fn drop(&mut self) {
+        let _ = self.1.kill();
+        let _ = self.1.wait();
+        wait_until("the cgroup to be removed", || std::fs::remove_dir(&self.0).is_ok());
+    }
+}
+
+#[test]
+fn record_command_accepts_unit_or_cgroup_with_its_new_processes() {
+    let Some(live) = live::begin() else { return };
+    let Some(group) = BusyGroup::start(&live) else {
+        println!("skipped: needs cgroups of version 2 that can be written");
+        return;
+    };
+    let name = group.name();
+    for binding in [format!("web=unit:{name}"), format!("web=cgroup:/{name}")] {
+        let arguments = ["record", "group.trace", "--for", &binding, "--length", "1s"];
+        live.run(&arguments).ended_with(0).says("recorded 1 VM");
+        let file = live.place.path("group.trace");
+        let answer = ask(&live, &file);
+        let vcpus = answer["vcpus"].as_array().expect("vCPUs").len();
+        assert!(vcpus >= 5, "the shell and its programs are vCPUs: {answer:#}");
+    }
+    live.run(&["record", "x", "--for", "unit:none.service"]).refused(3).says("none.service");
+    drop(group);
+    live.nothing_is_left();
+}
+
+#[test]
+fn recording_of_the_daemon_can_be_saved_without_names() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.reserve("secretvm", &victim, "2ms").0, 201);
+    let is_recorded = || daemon.ask("GET", "/v1/why/secretvm", None).0 == 200;
+    wait_until("events of the VM", is_recorded);
+    daemon.run("record last.trace --since 5s --anonymise").ended_with(0);
+    let bytes = std::fs::read(live.place.path("last.trace")).expect("the file");
+    let is_there = |name: &str| bytes.windows(name.len()).any(|part| part == name.as_bytes());
+    assert!(!is_there("secretvm") && is_there("vm1"));
+    live.run(&["why", "vm1", "last.trace"]).good();
+    assert_eq!(daemon.end().code, Some(0));
+    live.nothing_is_left();
+}
+
 #[test]
 fn recordings_of_one_host_are_merged_by_the_wall_clock() {
     let Some(live) = live::begin() else { return };
@@ -318,6 +390,10 @@ fn daemon_saves_a_recording_if_a_reservation_misses_its_deadline() {
     let mode = std::fs::metadata(&file).expect("the incident").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     daemon.run("incidents").ended_with(0).shows(&name);
+    let recording = format!("recording {}", incident["id"]);
+    wait_until("the event in the log", || {
+        daemon.run(&format!("log {name}")).out.contains(&recording)
+    });
     let path = file.to_str().expect("a path").to_owned();
     let of_incident = live.run(&["why", &name, &path, "--json"]).good();
     let of_incident: Value = serde_json::from_str(&of_incident).expect("JSON");

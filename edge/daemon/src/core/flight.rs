@@ -18,10 +18,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use slackline_control::link::Answer;
 use slackline_control::{Incident, Kind, Prediction, Problem, Recording};
+use slackline_linux::sys::online_cpus;
 use slackline_live::recorder::anonymise::Anonymiser;
 use slackline_live::recorder::assembler::Assembler;
 use slackline_live::recorder::host::{follow, notes};
 use slackline_live::recorder::identity::Procfs;
+use slackline_live::recorder::offline::OfflineCpus;
 use slackline_live::recorder::ring::FlightRing;
 use slackline_live::session::{Session, SessionThread};
 use slackline_live::topology;
@@ -175,10 +177,10 @@ impl Flight {
         self.queue.cancel(ticket);
     }
 
-    /// Orders the recorder to copy the window for a prediction. Returns the order if the recorder's
-    /// queue is full.
-    pub(super) fn window(&self, order: Box<PredictionOrder>) -> Option<Box<PredictionOrder>> {
-        self.queue.window(order)
+    /// Orders the recorder to copy the window for a prediction. If the recorder cannot take the
+    /// order, the order is refused.
+    pub(super) fn window(&self, order: Box<PredictionOrder>) {
+        self.queue.window(order);
     }
 
     /// Returns the replies of the recorder since the last call.
@@ -212,6 +214,7 @@ struct FlightThread {
     threads: BTreeSet<SessionThread>,
     /// Events whose order is not final yet, because another CPU can still report an earlier event.
     waiting: Vec<Event>,
+    offline: OfflineCpus,
     piece: Vec<Entry>,
     piece_from: Time,
     settled: Time,
@@ -255,6 +258,7 @@ impl FlightThread {
             joined: BTreeSet::new(),
             threads: BTreeSet::new(),
             waiting: Vec::new(),
+            offline: OfflineCpus::new(origin),
             piece: Vec::new(),
             piece_from: Time::START,
             settled: origin,
@@ -343,6 +347,8 @@ impl FlightThread {
             self.assembler.tick(until, &mut self.piece);
         }
         self.settled = until.max(self.origin);
+        let recorded = (&mut self.assembler, &*self.cpus);
+        self.offline.look(recorded, self.settled, || online_cpus().ok(), &mut self.piece);
         self.draw(drawn, self.settled);
         let now = Time::START + self.settled.since(self.origin);
         if now.since(self.piece_from) >= PIECE {

@@ -6,11 +6,9 @@ mod largest;
 use std::collections::BTreeSet;
 
 use slackline_control::link::Answer;
-use slackline_control::{FieldValue, Kind, Problem, WhatIf};
-use slackline_service::{Principal, Role, Row, Terms, Ticket};
-use slackline_units::{Reservation, Span};
+use slackline_control::{Kind, Problem, WhatIf};
+use slackline_service::{Principal, Role, Row, Ticket};
 
-use super::flight::Flight;
 use super::{Core, wire};
 
 impl Core {
@@ -69,15 +67,15 @@ impl Core {
         });
         let largest = self.largest_of(&asked, own.as_ref());
         let rows: Vec<Row> = self.service.listed().map(|(_, listed)| listed.row).collect();
-        set_enforced_parts(&mut asked, &rows);
+        asked.set_enforced_parts(|name| {
+            rows.iter().find(|row| row.name.as_str() == name).map(|row| row.terms)
+        });
         let revision = self.service.revision();
         let asker = (principal, role, ticket);
         let order = self.host.whatifs.begin(asker, (asked, own), (revision, largest))?;
         let Some(order) = order else { return Ok(()) };
-        if let Some(refused) = self.host.flight.as_ref().and_then(|it| Flight::window(it, order)) {
-            let detail = "the flight recorder has not yet processed the latest events";
-            let problem = Problem::new(Kind::NotNow, detail);
-            refused.take(Err(problem.hinting("ask again in a second")));
+        if let Some(flight) = &self.host.flight {
+            flight.window(order);
         }
         Ok(())
     }
@@ -91,75 +89,5 @@ impl Core {
             };
             self.host.say(&line);
         }
-    }
-}
-
-/// Replaces each slice and period that a question sets by the shorter slice and period with which
-/// the daemon would enforce the reservation. Recordings have the shorter periods.
-fn set_enforced_parts(asked: &mut WhatIf, rows: &[Row]) {
-    for set in &mut asked.set {
-        let vm = set.name.rsplit_once('.').map(|(vm, _)| vm);
-        let row = rows.iter().find(|row| row.name.as_str() == set.name);
-        let row = row.or_else(|| rows.iter().find(|row| Some(row.name.as_str()) == vm));
-        let Some(terms) = row.map(|row| row.terms) else { continue };
-        let length = |key: &str| set.fields.get(key)?.written().parse::<Span>().ok();
-        let (slice, period) = (length("slice"), length("period"));
-        if slice.is_none() && period.is_none() {
-            continue;
-        }
-        let (slice, period) =
-            (slice.unwrap_or(terms.each().slice()), period.unwrap_or(terms.each().period()));
-        let each = Reservation::new(slice, period).ok();
-        let wanted = each.and_then(|each| Terms::new(each, terms.exact(), terms.vcpus()).ok());
-        // The worker explains why parameters are not valid.
-        let Some(wanted) = wanted else { continue };
-        let part = wanted.in_each_second().each();
-        if part == wanted.each() && terms.in_each_second().each() == terms.each() {
-            continue;
-        }
-        for (key, length) in [("slice", part.slice()), ("period", part.period())] {
-            set.fields.insert(key.into(), FieldValue::Text(length.to_string()));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use slackline_control::SetParameters;
-
-    use super::*;
-
-    #[test]
-    fn prediction_for_long_period_uses_the_parts_that_are_enforced() {
-        let row = |name: &str, slice, period| {
-            let each = Reservation::new(Span::from_ms(slice), Span::from_ms(period)).unwrap();
-            let terms = Terms::new(each, true, 1).unwrap();
-            let binding = format!("qemu:{name}").parse().unwrap();
-            Row::new(name.parse().unwrap(), (Principal::User(0), 0), terms, binding)
-        };
-        let rows = [row("long", 300, 1_000), row("short", 2, 10)];
-        let parts = |name: &str, fields: &[(&str, &str)]| {
-            let text = |text: &str| FieldValue::Text(text.to_owned());
-            let fields = fields.iter().map(|&(key, value)| (key.to_owned(), text(value)));
-            let set = vec![SetParameters { name: name.to_owned(), fields: fields.collect() }];
-            let mut asked = WhatIf { set, ..WhatIf::default() };
-            set_enforced_parts(&mut asked, &rows);
-            let fields: BTreeMap<String, FieldValue> = asked.set.remove(0).fields;
-            let fields =
-                fields.into_iter().map(|(key, value)| format!("{key} {}", value.written()));
-            fields.collect::<Vec<String>>().join(", ")
-        };
-        assert_eq!(parts("long", &[("slice", "200ms")]), "period 100ms, slice 20ms");
-        assert_eq!(parts("long.0", &[("slice", "200ms")]), "period 100ms, slice 20ms");
-        assert_eq!(parts("short", &[("slice", "3ms")]), "slice 3ms");
-        assert_eq!(parts("short", &[("period", "20ms")]), "period 20ms");
-        assert_eq!(
-            parts("short", &[("slice", "100ms"), ("period", "500ms")]),
-            "period 100ms, slice 20ms"
-        );
-        assert_eq!(parts("long", &[("weight", "3")]), "weight 3");
-        assert_eq!(parts("other", &[("slice", "200ms")]), "slice 200ms");
     }
 }

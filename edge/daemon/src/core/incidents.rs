@@ -12,10 +12,10 @@ use slackline_control::link::Answer;
 use slackline_control::{Incident, Kind, Problem};
 use slackline_metrics::CulpritFinder;
 use slackline_trace::Reader;
-use slackline_units::Span;
 
 use super::own::OwnVms;
 use crate::record::culprits_for;
+use crate::run_days::RunDays;
 
 /// Maximum number of stored incidents. The total size of the files and the age of each file are
 /// limited too. If there are too many incidents or bytes, the oldest incidents of the VM with the
@@ -23,7 +23,9 @@ use crate::record::culprits_for;
 /// old.
 const MOST: usize = 200;
 const MOST_BYTES: u64 = 256 << 20;
-const LONGEST: Span = Span::from_secs(30 * 24 * 3600);
+
+/// Maximum age of an incident, in days on which a daemon has run.
+const MOST_DAYS: usize = 30;
 
 /// Maximum number of recordings in the folder that clients have requested. A further recording
 /// deletes the oldest one.
@@ -32,10 +34,11 @@ const MOST_ASIDE: usize = 4;
 /// Suffix of the file names of incidents.
 const ENDING: &str = ".trace";
 
-/// The stored incidents, oldest first.
+/// The stored incidents, in the order in which they were saved.
 #[derive(Debug)]
 pub(super) struct Incidents {
     folder: PathBuf,
+    days: RunDays,
     all: Vec<Incident>,
     /// Files of recordings that clients have requested, oldest first.
     aside: VecDeque<PathBuf>,
@@ -69,7 +72,8 @@ impl Incidents {
 
     /// Returns an empty list of incidents. The folder is created when the first incident is saved.
     pub(super) fn empty(folder: &Path) -> Incidents {
-        Incidents { folder: folder.into(), all: Vec::new(), aside: VecDeque::new() }
+        let days = RunDays::open(folder.join("days"));
+        Incidents { folder: folder.into(), days, all: Vec::new(), aside: VecDeque::new() }
     }
 
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Incident> {
@@ -111,8 +115,10 @@ impl Incidents {
         write: impl FnOnce(File) -> io::Result<()>,
     ) -> io::Result<&Incident> {
         create(&self.folder)?;
-        let newest = self.all.last().map_or(0, |incident| incident.id);
-        let id = (now_ns / 1_000_000).max(newest + 1);
+        let mut id = now_ns / 1_000_000;
+        while self.all.iter().any(|incident| incident.id == id) {
+            id += 1;
+        }
         let file = self.folder.join(format!("{id}-{missed}-{name}{ENDING}"));
         let bytes = whole(&file, write)?;
         let at_ns = id.saturating_mul(1_000_000);
@@ -146,15 +152,17 @@ impl Incidents {
     /// Deletes incidents beyond the limits. The age limit applies to the newest incident
     /// too, since incidents contain names of VMs and processes.
     pub(super) fn tidy(&mut self, now_ns: u64) {
-        let oldest = now_ns.saturating_sub(LONGEST.ns());
+        let oldest = self.days.oldest(now_ns, MOST_DAYS);
+        let is_old = |incident: &Incident| incident.at_ns < oldest;
         let mut bytes: u64 = self.all.iter().map(|incident| incident.bytes).sum();
-        while let [first, others @ ..] = &self.all[..] {
-            let is_old = first.at_ns < oldest;
+        loop {
             let is_excess = self.all.len() > MOST || bytes > MOST_BYTES;
-            if !is_old && (!is_excess || others.is_empty()) {
-                return;
-            }
-            let gone = self.all.remove(if is_old { 0 } else { self.surplus() });
+            let gone = match self.all.iter().position(is_old) {
+                Some(old) => old,
+                None if is_excess && self.all.len() > 1 => self.surplus(),
+                None => return,
+            };
+            let gone = self.all.remove(gone);
             bytes -= gone.bytes;
             let _ = gone.file.map(fs::remove_file);
         }
@@ -213,6 +221,18 @@ mod tests {
     use super::*;
 
     const SECOND: u64 = 1_000_000_000;
+    const DAY: u64 = 24 * 3600;
+
+    /// Returns the number of incident files in a folder.
+    fn files(folder: &Path) -> usize {
+        let names = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("a file"));
+        names.filter(|entry| entry.path().extension().is_some_and(|it| it == "trace")).count()
+    }
+
+    /// Lets days pass, from one day since 1970 to another.
+    fn pass_days(incidents: &mut Incidents, days: std::ops::RangeInclusive<u64>) {
+        days.for_each(|day| incidents.tidy(day * DAY * SECOND));
+    }
 
     fn save(incidents: &mut Incidents, at_s: u64, bytes: usize) -> u64 {
         let write = |mut file: File| file.write_all(&vec![0; bytes]);
@@ -234,7 +254,8 @@ mod tests {
         assert_eq!(again.all, incidents.all);
         assert_eq!(again.newest_first().map(|it| it.bytes).collect::<Vec<_>>(), [20, 10]);
         assert_eq!(again.all[0].name, "web-1");
-        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
+        assert!(!folder.path().join("5-1-x.part").exists());
+        assert_eq!(files(folder.path()), 2);
     }
 
     #[test]
@@ -245,10 +266,11 @@ mod tests {
             save(&mut incidents, 1_000 + at, 1);
         }
         assert_eq!((incidents.all.len(), incidents.all[0].id), (MOST, 1_050_000));
-        let month = LONGEST.ns() / SECOND;
+        pass_days(&mut incidents, 0..=30);
+        assert_eq!(incidents.all.len(), MOST);
+        let month = 31 * DAY;
         save(&mut incidents, 1_249 + month, 1);
-        assert_eq!(incidents.all.len(), 2);
-        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2);
+        assert_eq!((incidents.all.len(), files(folder.path())), (1, 1));
         // The files have no content on the disk.
         let mut save_large = |at_s: u64, bytes: u64| {
             let write = |file: File| file.set_len(bytes);
@@ -327,18 +349,38 @@ mod tests {
     fn old_incident_recordings_are_deleted_without_new_incidents() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut incidents = Incidents::open(folder.path(), 0).expect("a folder for the test");
-        for at in [1_000, 1_001, 1_002] {
-            save(&mut incidents, at, 1);
+        for day in 0..3 {
+            save(&mut incidents, day * DAY, 1);
         }
-        let files = || fs::read_dir(folder.path()).expect("a folder").count();
-        let month = |seconds: u64| seconds * SECOND + LONGEST.ns();
-        incidents.tidy(month(1_000));
-        assert_eq!((incidents.all.len(), files()), (3, 3));
-        incidents.tidy(month(1_001));
-        assert_eq!((incidents.all.len(), files()), (2, 2));
-        let again = Incidents::open(folder.path(), month(1_002)).expect("a folder for the test");
-        assert_eq!((again.all.len(), files()), (1, 1));
-        let again = Incidents::open(folder.path(), month(1_003)).expect("a folder for the test");
-        assert_eq!((again.all.len(), files()), (0, 0));
+        let mut after = |day| {
+            pass_days(&mut incidents, 3..=day);
+            (incidents.all.len(), files(folder.path()))
+        };
+        assert_eq!((after(30), after(31)), ((3, 3), (2, 2)));
+        let again = |day: u64| {
+            let again = Incidents::open(folder.path(), day * DAY * SECOND);
+            (again.expect("a folder for the test").all.len(), files(folder.path()))
+        };
+        assert_eq!((again(32), again(33)), ((1, 1), (0, 0)));
+    }
+
+    /// The clock is ahead for a moment. An incident is saved before, meanwhile and after.
+    #[test]
+    fn step_of_the_wall_clock_deletes_no_incident() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let start = 20_000 * DAY;
+        let mut incidents =
+            Incidents::open(folder.path(), start * SECOND).expect("a folder for the test");
+        let ids = [start, start + 31 * DAY, start + 5].map(|at| save(&mut incidents, at, 1));
+        assert_eq!(ids, [start, start + 31 * DAY, start + 5].map(|at| at * 1_000));
+        for step in [31 * DAY, 10_000 * DAY, 0] {
+            incidents.tidy((start + step) * SECOND);
+            let again = Incidents::open(folder.path(), (start + step) * SECOND);
+            assert_eq!(again.expect("a folder for the test").all.len(), 3);
+        }
+        pass_days(&mut incidents, 20_001..=20_030);
+        assert_eq!(incidents.all.len(), 3);
+        incidents.tidy((start + 31 * DAY) * SECOND);
+        assert_eq!(incidents.newest_first().map(|it| it.id).collect::<Vec<_>>(), [ids[1]]);
     }
 }

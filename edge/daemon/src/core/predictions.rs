@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -14,11 +14,13 @@ use slackline_service::Principal;
 use slackline_trace::Header;
 use slackline_units::{Span, Time};
 
-/// Size of the file in bytes at which its older half is dropped.
-const MOST_BYTES: usize = 2 << 20;
+/// Maximum size of the file in bytes. If a further line exceeds it, the older half is dropped.
+const MOST_BYTES: u64 = 64 << 20;
 
-/// Maximum number of predictions in memory. The oldest ones are dropped first. While the file can
-/// be written, [`MOST_BYTES`] keeps the number lower.
+/// Number of bytes at the end of the file that are read when it is opened.
+const READ_BYTES: u64 = 8 << 20;
+
+/// Maximum number of predictions in memory, the newest ones. The file has older ones too.
 const MOST_KEPT: usize = 20_000;
 
 /// Maximum number of predictions in an answer, the newest ones.
@@ -48,11 +50,10 @@ const MOST_LISTS_EACH: usize = 8;
 /// Maximum number of lists that one call of [`settle`](Predictions::settle) checks.
 const MOST_SETTLED: usize = 4;
 
-/// All predictions, from the oldest to the newest.
+/// The newest predictions, from the oldest to the newest.
 #[derive(Debug)]
 pub(super) struct Predictions {
     file: PathBuf,
-    bytes: usize,
     /// True if the last line of the file can be incomplete, because a write has failed.
     has_partial_line: bool,
     all: Vec<PredictionRecord>,
@@ -69,20 +70,17 @@ struct OpenPrediction {
 }
 
 impl Predictions {
-    /// Reads the file of predictions, if it exists. Damaged lines are skipped, and the oldest
-    /// predictions of a file that is too long are dropped.
+    /// Reads the newest predictions of the file, if it exists. Damaged lines are skipped.
     pub(super) fn open(folder: &Path) -> Predictions {
         let file = folder.join("predictions");
-        let bytes = fs::read(&file).unwrap_or_default();
+        let bytes = tail(&file).unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
-        let all = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let newest = text.lines().rev().filter_map(|line| serde_json::from_str(line).ok());
         let is_short = |it: &PredictionRecord| it.prediction.vcpu.len() <= LONGEST_NAME;
-        let all: Vec<PredictionRecord> = all.filter(is_short).collect();
+        let mut all: Vec<PredictionRecord> = newest.filter(is_short).take(MOST_KEPT).collect();
+        all.reverse();
         let has_partial_line = bytes.last().is_some_and(|byte| *byte != b'\n');
-        let (bytes, open) = (bytes.len(), Vec::new());
-        let mut predictions = Predictions { file, bytes, has_partial_line, all, open };
-        while predictions.bytes > MOST_BYTES && predictions.drop_older_half().is_ok() {}
-        predictions
+        Predictions { file, has_partial_line, all, open: Vec::new() }
     }
 
     /// Starts checking predictions.
@@ -145,7 +143,7 @@ impl Predictions {
         self.open.iter().any(|open| open.until <= now)
     }
 
-    /// Returns all predictions. Predictions that are still being checked come last.
+    /// Returns the newest predictions. Predictions that are still being checked come last.
     pub(super) fn all(&self) -> impl Iterator<Item = &PredictionRecord> {
         self.all.iter().chain(self.open.iter().map(|open| &open.predicted))
     }
@@ -189,35 +187,46 @@ impl Predictions {
     fn write(&mut self, predicted: &PredictionRecord) -> io::Result<()> {
         let mut line = serde_json::to_string(predicted)?;
         line.push('\n');
-        if self.bytes + line.len() > MOST_BYTES {
-            self.drop_older_half()?;
-        }
         if self.has_partial_line {
             line.insert(0, '\n');
         }
-        let mut file = private(&self.file, File::options().append(true))?;
+        let open = || private(&self.file, File::options().append(true));
+        let mut file = open()?;
+        if file.metadata()?.len() + line.len() as u64 > MOST_BYTES {
+            self.drop_older_half()?;
+            file = open()?;
+        }
         self.has_partial_line = true;
         file.write_all(line.as_bytes())?;
         self.has_partial_line = false;
-        self.bytes += line.len();
         Ok(())
     }
 
-    /// Drops the older half of the predictions, in the file and then in memory. If the file cannot
-    /// be written, all predictions are kept.
-    fn drop_older_half(&mut self) -> io::Result<()> {
-        let half = self.all.len() / 2;
-        let kept = self.all[half..].iter();
-        let lines: Vec<String> = kept.map(serde_json::to_string).collect::<Result<_, _>>()?;
-        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    /// Drops the older half of a full file. If the new file cannot be written, the old file stays.
+    fn drop_older_half(&self) -> io::Result<()> {
+        let mut old = BufReader::new(File::open(&self.file)?);
+        let length = old.get_ref().metadata()?.len();
+        old.seek(SeekFrom::Start(length.saturating_sub(MOST_BYTES / 2)))?;
+        // The position is probably within a line.
+        old.skip_until(b'\n')?;
         let part = self.file.with_extension("part");
-        private(&part, File::options().write(true).truncate(true))?.write_all(text.as_bytes())?;
-        fs::rename(&part, &self.file)?;
-        self.all.drain(..half);
-        self.bytes = text.len();
-        self.has_partial_line = false;
-        Ok(())
+        let mut new = private(&part, File::options().write(true).truncate(true))?;
+        io::copy(&mut old, &mut new)?;
+        fs::rename(&part, &self.file)
     }
+}
+
+/// Returns the whole lines in the last [`READ_BYTES`] of a file.
+fn tail(file: &Path) -> io::Result<Vec<u8>> {
+    let mut file = BufReader::new(File::open(file)?);
+    let length = file.get_ref().metadata()?.len();
+    if length > READ_BYTES {
+        file.seek(SeekFrom::Start(length - READ_BYTES))?;
+        file.skip_until(b'\n')?;
+    }
+    let mut bytes = Vec::new();
+    file.take(READ_BYTES).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Opens a file that only root can read, since it contains names of VMs.
@@ -277,12 +286,13 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).expect("the file").permissions().mode() & 0o777;
         assert_eq!(mode(&file), 0o600);
         predictions.drop_older_half().expect("a file for the test");
-        assert_eq!((mode(&file), predictions.all.len()), (0o600, 1));
+        assert_eq!(mode(&file), 0o600);
         let mut text = fs::read_to_string(&file).expect("the file");
         text.push_str("{\"at_ns\": 5, \n");
         fs::write(&file, text).expect("the file");
         let again = Predictions::open(folder.path());
-        assert_eq!(again.all, predictions.all);
+        // A short file loses only its first line.
+        assert_eq!(again.all, predictions.all[1..]);
         assert!(again.all[0].outcome.is_none(), "a vCPU that is not in the ring has no outcome");
     }
 
@@ -291,32 +301,40 @@ mod tests {
         Prediction { vcpu, length_ns, share_ppm, missed: None, wait_p99_ns: None }
     }
 
+    fn record(vcpu: &str) -> PredictionRecord {
+        PredictionRecord { at_ns: 5, prediction: prediction(vcpu.into()), outcome: None }
+    }
+
+    fn line(vcpu: &str) -> String {
+        serde_json::to_string(&record(vcpu)).expect("a record") + "\n"
+    }
+
     #[test]
     fn stored_predictions_survive_failed_writes_of_their_file() {
         let folder = tempfile::tempdir().expect("a folder for the test");
+        let file = folder.path().join("predictions");
+        let line = line("web.0");
+        let full = line.repeat(usize::try_from(MOST_BYTES).expect("64 MiB") / line.len());
+        fs::write(&file, &full).expect("a file for the test");
         let mut predictions = Predictions::open(folder.path());
-        let record = || {
-            let prediction = prediction("web.0".into());
-            PredictionRecord { at_ns: 5, prediction, outcome: None }
-        };
-        predictions.all = (0..8).map(|_| record()).collect();
-        predictions.bytes = MOST_BYTES;
         // A folder in place of the temporary file makes each attempt to shorten the file fail.
         let part = folder.path().join("predictions.part");
         fs::create_dir(&part).expect("a folder for the test");
         for _ in 0..3 {
-            assert!(predictions.write(&record()).is_err());
+            assert!(predictions.write(&record("web.1")).is_err());
         }
-        assert_eq!(predictions.all.len(), 8);
+        let length = || fs::metadata(&file).expect("the file").len();
+        assert_eq!(length(), full.len() as u64);
         fs::remove_dir(&part).expect("a folder for the test");
-        predictions.write(&record()).expect("a file for the test");
-        assert_eq!((predictions.all.len(), Predictions::open(folder.path()).all.len()), (4, 5));
+        predictions.write(&record("web.1")).expect("a file for the test");
+        assert!(length().abs_diff(MOST_BYTES / 2) < 2 * line.len() as u64, "{}", length());
         // A line that was written only in part does not swallow the next line.
-        let file = folder.path().join("predictions");
-        let text = fs::read_to_string(&file).expect("the file") + "{\"at_ns\": 5";
-        fs::write(&file, text).expect("the file");
-        Predictions::open(folder.path()).write(&record()).expect("a file for the test");
-        assert_eq!(Predictions::open(folder.path()).all.len(), 6);
+        let mut part = File::options().append(true).open(&file).expect("the file");
+        part.write_all(b"{\"at_ns\": 5").expect("the file");
+        Predictions::open(folder.path()).write(&record("late.0")).expect("a file for the test");
+        let again = Predictions::open(folder.path());
+        let newest = again.all.iter().rev().map(|it| it.prediction.vcpu.as_str());
+        assert_eq!(newest.take(3).collect::<Vec<&str>>(), ["late.0", "web.1", "web.0"]);
     }
 
     #[test]
@@ -364,17 +382,20 @@ mod tests {
     }
 
     #[test]
-    fn long_file_of_predictions_is_shortened_when_it_is_opened() {
+    fn full_file_of_predictions_is_read_in_part_and_shortened() {
         let folder = tempfile::tempdir().expect("a folder for the test");
-        let record = |vcpu| {
-            let it = PredictionRecord { at_ns: 5, prediction: prediction(vcpu), outcome: None };
-            serde_json::to_string(&it).expect("a record") + "\n"
-        };
-        let mut text = record("a.".to_owned() + &"0".repeat(15_000)).repeat(300);
-        text += &record("web.0".into()).repeat(50_000);
-        fs::write(folder.path().join("predictions"), &text).expect("a file for the test");
-        let predictions = Predictions::open(folder.path());
-        assert!(predictions.bytes <= MOST_BYTES && predictions.all.len() >= 6_000);
-        assert!(predictions.all.iter().all(|it| it.prediction.vcpu == "web.0"));
+        let file = folder.path().join("predictions");
+        let text = line(&("a.".to_owned() + &"0".repeat(15_000))).repeat(4_500);
+        let text = text + &line("web.0").repeat(50_000);
+        assert!(text.len() as u64 > MOST_BYTES);
+        fs::write(&file, &text).expect("a file for the test");
+        let mut predictions = Predictions::open(folder.path());
+        assert!(tail(&file).expect("the file").len() as u64 <= READ_BYTES);
+        assert_eq!(predictions.all, vec![record("web.0"); MOST_KEPT]);
+        predictions.write(&record("db.0")).expect("a file for the test");
+        let length = fs::metadata(&file).expect("the file").len();
+        assert!(length < MOST_BYTES / 2 + 1_000, "{length}");
+        let again = Predictions::open(folder.path());
+        assert_eq!((again.all.len(), again.all.last()), (MOST_KEPT, Some(&record("db.0"))));
     }
 }

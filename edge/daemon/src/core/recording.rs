@@ -3,7 +3,7 @@
 
 use slackline_control::{Kind, Problem};
 use slackline_live::session::knowledge;
-use slackline_service::{Principal, Service, Ticket};
+use slackline_service::{Input, Principal, Service, Ticket};
 use slackline_trace::Header;
 
 use super::flight::{Flight, FlightReply, Question};
@@ -45,6 +45,9 @@ impl Core {
                 FlightReply::Incident(Ok(incident)) => {
                     let (name, missed, id) = (incident.name, incident.missed, incident.id);
                     tell(&format!("{name} missed {missed} deadlines: saved as incident {id}"));
+                    if let Ok(name) = name.parse() {
+                        self.step(Input::Incident { name, missed, id });
+                    }
                 }
                 FlightReply::Incident(Err(why)) => tell(&why),
             }

@@ -3,7 +3,7 @@
 //! The page draws columns of pixels. So the daemon sends sums over short intervals. The number of
 //! sums does not depend on the number of context switches.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use slackline_control::{Timeline, TimelineColumn};
 use slackline_trace::{HostThread, HostThreadId, Record, Sink};
@@ -15,8 +15,8 @@ const STEP: Span = Span::from_ms(20);
 /// Maximum number of columns, which cover 15 s.
 const KEPT: usize = 750;
 
-/// Maximum number of vCPUs that have names. When this number is reached, all columns and names are
-/// dropped and the timeline starts again.
+/// Maximum number of vCPUs that have names. When this number is reached, all columns are dropped
+/// and the timeline starts again, with the names of vCPUs that still have threads.
 const MOST_NAMES: usize = 4_096;
 
 /// Number that stands for all threads except vCPU threads.
@@ -117,16 +117,32 @@ impl TimelineKeeper {
             return *number;
         }
         if self.names.len() >= MOST_NAMES {
-            self.names.truncate(1);
-            self.numbers.clear();
-            self.threads.clear();
-            self.first += self.columns.len() as u64;
-            self.columns.clear();
+            self.start_again();
         }
         let number = u32::try_from(self.names.len()).expect("the number of names is bounded");
         self.names.push(vcpu.to_owned());
         self.numbers.insert(vcpu.to_owned(), number);
         number
+    }
+
+    /// Drops all columns, and the names of vCPUs that have no thread any more. If more than half of
+    /// the names have threads, all names are dropped.
+    fn start_again(&mut self) {
+        self.first += self.columns.len() as u64;
+        self.columns.clear();
+        self.numbers.clear();
+        let names = self.names.split_off(1);
+        let threads = std::mem::take(&mut self.threads);
+        let used: BTreeSet<u32> = threads.values().copied().collect();
+        if used.len() > MOST_NAMES / 2 {
+            return;
+        }
+        for (id, number) in threads {
+            // The first name, which stands for other threads, is not in `names`.
+            let name = (number as usize).checked_sub(1).and_then(|index| names.get(index));
+            let number = name.map_or(OTHERS, |name| self.number(name));
+            self.threads.insert(id, number);
+        }
     }
 
     /// Returns the timeline column with this number, and creates the column if it is new. Returns
@@ -259,6 +275,21 @@ mod tests {
         let hidden = keeper.answer(0, now, |name| name != "web.0");
         assert_eq!(hidden.columns[0].ran, [(0, 0, 1_000)]);
         assert!(hidden.columns[0].missed.is_empty() && hidden.vcpus[1].is_empty());
+    }
+
+    #[test]
+    fn running_vcpus_keep_their_names_when_the_timeline_starts_again() {
+        let mut keeper = keeper();
+        for number in 0..MOST_NAMES {
+            keeper.missed(&format!("vm-{number}.0"), Time::START, 1);
+        }
+        assert!(keeper.names.len() < MOST_NAMES, "the timeline has started again");
+        ran(&mut keeper, 1, (1_000, 1_020));
+        ran(&mut keeper, 2, (1_020, 1_040));
+        let shown = keeper.answer(50, Time::START.after(Span::from_ms(1_040)), |_| true);
+        let ran = shown.columns.iter().map(|column| column.ran[0].1 as usize);
+        let names: Vec<&str> = ran.map(|vcpu| shown.vcpus[vcpu].as_str()).collect();
+        assert_eq!(names, ["web.0", "other threads"]);
     }
 
     #[test]

@@ -10,7 +10,6 @@
 //! pages.
 
 use std::collections::BTreeSet;
-use std::time::SystemTime;
 
 use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -19,7 +18,7 @@ use slackline_service::{Name, Principal};
 use slackline_units::Span;
 
 use super::shares::{Part, Shares};
-use super::stored::{Natural, StoredPrincipal, Text, since_1970};
+use super::stored::{Natural, StoredPrincipal, Text};
 use super::tables::{HISTORY, HISTORY_OWNER};
 use super::words::{HoursQuery, Keep, MOST_HOURS};
 
@@ -45,17 +44,19 @@ fn has_owner(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row(sql, [], |row| row.get(0))
 }
 
-/// Writes rows and deletes rows beyond the bounds, in a transaction of the caller.
+/// Writes rows and deletes rows beyond the bounds, in a transaction of the caller. Rows from before
+/// `oldest_ns`, in nanoseconds since 1970, are too old.
 pub(super) fn write(
     change: &Connection,
     rows: &[Hour],
-    (keep, now): (Keep, SystemTime),
+    (keep, oldest_ns): (Keep, u64),
     administrators: &BTreeSet<Principal>,
 ) -> rusqlite::Result<()> {
     rows.iter().try_for_each(|hour| put(change, hour))?;
     let newest = rows.iter().map(|hour| hour.start).max().unwrap_or(0);
     let today = newest - newest % u64::from(DAY);
-    delete_old(change, (keep, now))?;
+    let mut gone = change.prepare_cached("DELETE FROM history WHERE start < ?1")?;
+    gone.execute([natural(oldest_ns / HOUR_NS)])?;
     loop {
         let shares = Shares::read(change, Part::History)?;
         if shares.bytes() <= keep.history_bytes {
@@ -92,12 +93,6 @@ fn put(change: &Connection, hour: &Hour) -> rusqlite::Result<()> {
         change.prepare_cached(INSERT)?.execute(values)?;
     }
     Ok(())
-}
-
-fn delete_old(change: &Connection, (keep, now): (Keep, SystemTime)) -> rusqlite::Result<()> {
-    let oldest = now.checked_sub(keep.history).and_then(since_1970).unwrap_or(0);
-    let mut gone = change.prepare_cached("DELETE FROM history WHERE start < ?1")?;
-    gone.execute([natural(oldest.unsigned_abs() / HOUR_NS)]).map(drop)
 }
 
 /// Deletes the oldest days of an owner, or its oldest hours if it has no days. Returns false if the

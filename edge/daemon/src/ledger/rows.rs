@@ -322,16 +322,16 @@ const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?
     vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10, user = ?11,
     phase_ns = ?12, gang = ?13, strict = ?14, by_use = ?15, until = ?16, uuid = ?17, enforce = ?18";
 
-/// Deletes events beyond the bounds of age, number or size, at most `most` of them. Events that are
-/// too old are deleted for all principals alike. The other events are chosen as in the module
-/// `shares`. Returns the number of deleted events.
+/// Deletes events beyond the bounds of age, number or size, at most `most` of them. Events from
+/// before `oldest_ns`, in nanoseconds since 1970, are deleted for all principals alike. The other
+/// events are chosen as in the module `shares`. Returns the number of deleted events.
 pub(super) fn drop_old_events(
     change: &Connection,
-    (keep, now): (Keep, SystemTime),
+    (keep, oldest_ns): (Keep, u64),
     (events, administrators): (u64, &BTreeSet<Principal>),
     most: usize,
 ) -> rusqlite::Result<u64> {
-    let since = now.checked_sub(keep.events).and_then(since_1970).unwrap_or(0);
+    let since = i64::try_from(oldest_ns).unwrap_or(i64::MAX);
     // Except for late events, the order of numbers is the order of age. So only the events with the
     // lowest numbers are checked.
     let mut gone = change.prepare_cached(

@@ -19,10 +19,12 @@ use super::error::{LedgerError, PATIENCE};
 use super::hours::{self, last_hours};
 use super::place::{FolderLock, LedgerFolder, private, rename, which};
 use super::rows::{drop_old_events, granted, has_tenants, load, logged, write, write_access};
+use super::stored::since_1970;
 use super::tables::{APPLICATION, MIGRATIONS, NEEDED, NEWEST};
 use super::words::{
     AccessChange, AccessGrant, Before, EventQuery, HoursQuery, Keep, LoggedEvent, MOST_EVENTS,
 };
+use crate::run_days::RunDays;
 
 /// Maximum number of old rows that a commit deletes, besides the rows that its own rows displace.
 /// The number is large enough to shrink an oversized table, and small enough not to delay the
@@ -40,6 +42,7 @@ pub(super) struct Store {
     place: LedgerFolder,
     boot_id: String,
     keep: Keep,
+    days: RunDays,
     /// Number of rows in the table `event`.
     events: u64,
     answers: Answers,
@@ -110,6 +113,7 @@ impl Store {
             place,
             boot_id,
             keep,
+            days: RunDays::open(folder.join("days")),
             events,
             answers,
             administrators,
@@ -129,6 +133,7 @@ impl Store {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
         let now = SystemTime::now();
+        let oldest = self.oldest(now, self.keep.events);
         // If the file was removed or replaced, no later process would find the commit.
         if !which(&path).is_ok_and(|file| file == self.files.0) {
             self.make_sure()?;
@@ -139,7 +144,8 @@ impl Store {
         let keep = (self.keep, now);
         let most = commit.events.len() + DROPPED_AT_ONCE;
         let events = (self.events + new, &self.administrators);
-        let dropped = drop_old_events(&change, keep, events, most).map_err(failed)?;
+        let dropped = drop_old_events(&change, (self.keep, oldest), events, most);
+        let dropped = dropped.map_err(failed)?;
         self.answers.note(&commit.kept, now);
         self.answers.drop_old(&change, keep, DROPPED_AT_ONCE).map_err(failed)?;
         change.commit().map_err(failed)?;
@@ -211,9 +217,9 @@ impl Store {
     pub(super) fn keep_history(&mut self, rows: &[Hour]) -> Result<(), LedgerError> {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
+        let keep = (self.keep, self.oldest(SystemTime::now(), self.keep.history));
         let behaviour = TransactionBehavior::Immediate;
         let change = self.connection.transaction_with_behavior(behaviour).map_err(failed)?;
-        let keep = (self.keep, SystemTime::now());
         hours::write(&change, rows, keep, &self.administrators).map_err(failed)?;
         change.commit().map_err(failed)?;
         self.make_sure()
@@ -262,15 +268,25 @@ impl Store {
         const AT_ONCE: usize = 1_000;
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
+        let now = SystemTime::now();
+        let oldest = self.oldest(now, self.keep.events);
         let change = self.connection.transaction().map_err(failed)?;
-        let keep = (self.keep, SystemTime::now());
+        let keep = (self.keep, now);
         let events = (self.events, &self.administrators);
-        let dropped = drop_old_events(&change, keep, events, AT_ONCE).map_err(failed)?;
+        let dropped = drop_old_events(&change, (self.keep, oldest), events, AT_ONCE);
+        let dropped = dropped.map_err(failed)?;
         let is_all = self.answers.drop_old(&change, keep, AT_ONCE).map_err(failed)?;
         change.commit().map_err(failed)?;
         self.answers.committed();
         self.events -= dropped;
         Ok(is_all && dropped < u64::try_from(AT_ONCE).unwrap_or(u64::MAX))
+    }
+
+    /// Returns the wall clock time, in nanoseconds since 1970, before which rows are more than
+    /// `age` days old.
+    fn oldest(&mut self, now: SystemTime, age: usize) -> u64 {
+        let now_ns = since_1970(now).and_then(|ns| u64::try_from(ns).ok());
+        self.days.oldest(now_ns.unwrap_or(0), age)
     }
 
     /// Returns the time until the next daily backup is due.

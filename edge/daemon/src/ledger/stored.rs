@@ -252,6 +252,7 @@ pub(super) fn parts(what: &EventKind) -> (&'static str, Option<String>) {
         EventKind::Explained(why)
         | EventKind::NotAdopted(why)
         | EventKind::Renamed(why)
+        | EventKind::Incident(why)
         | EventKind::LedgerFailing(why)
         | EventKind::ClockStepped(why)
         | EventKind::Canary(why)
@@ -308,6 +309,7 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<EventKind, Fr
         "change" if detail.is_some() => detail.map(str::to_owned).map(EventKind::Explained),
         "not-adopted" => detail.map(str::to_owned).map(EventKind::NotAdopted),
         "renamed" => detail.map(str::to_owned).map(EventKind::Renamed),
+        "incident" => detail.map(str::to_owned).map(EventKind::Incident),
         "gang-broken" => detail.map(str::to_owned).map(EventKind::GangBroken),
         "clock-stepped" => detail.map(str::to_owned).map(EventKind::ClockStepped),
         "canary" => detail.map(str::to_owned).map(EventKind::Canary),

@@ -44,16 +44,16 @@ pub enum AccessChange {
 /// Bounds of the tables that grow over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// Maximum age of events.
-    pub events: Duration,
+    /// Maximum age of events, in days on which a daemon has run.
+    pub events: usize,
     /// Maximum number of events.
     pub rows: u64,
     /// Maximum size of the whole ledger, in bytes. The oldest events are deleted first.
     pub bytes: u64,
     /// Maximum age of answers. Their number is bounded by [`slackline_service::KeyOrder`].
     pub answers: Duration,
-    /// Maximum age of the history of reservations, by hour or day.
-    pub history: Duration,
+    /// Maximum age of the history of reservations, in days on which a daemon has run.
+    pub history: usize,
     /// Maximum size of the history table, in bytes. If it is exceeded, old hours are first joined
     /// into days, and then the oldest days are deleted.
     pub history_bytes: u64,
@@ -63,11 +63,11 @@ impl Keep {
     /// Default bounds. Events are kept for 90 days, at most a million of them and 1 GiB in total.
     /// Answers are kept for a day, history for 400 days in 64 MiB.
     pub const USUAL: Keep = Keep {
-        events: Duration::from_secs(90 * 24 * 3600),
+        events: 90,
         rows: 1_000_000,
         bytes: 1 << 30,
         answers: Duration::from_secs(24 * 3600),
-        history: Duration::from_secs(400 * 24 * 3600),
+        history: 400,
         history_bytes: 64 << 20,
     };
 }

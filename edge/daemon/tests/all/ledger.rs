@@ -24,7 +24,7 @@ use slackline_service::{Commit, EventKind, Identity, Name, Row, Verb};
 use slackline_units::{Span, Time};
 use tempfile::TempDir;
 
-use crate::rows::{ASKER, commit, event, identity, kept, name, row};
+use crate::rows::{ASKER, commit, event, identity, kept, name, note_run_days, row};
 
 const BOOT: &str = "6f1d4a3e-1111-4222-8333-944455556666";
 
@@ -515,8 +515,11 @@ fn ledger_commit_deletes_the_oldest_events_beyond_the_limits() {
     assert_eq!(all(&mut ledger), (81..=100).rev().collect::<Vec<_>>());
     drop(ledger);
     // Events beyond the age limit are deleted as well, whatever their number.
-    let keep = Keep { events: Duration::ZERO, ..Keep::USUAL };
-    let mut ledger = Ledger::open(folder.path(), BOOT, keep).unwrap().ledger;
+    note_run_days(folder.path());
+    let file = Connection::open(folder.path().join("ledger.db")).unwrap();
+    file.execute("UPDATE event SET at = at - 91 * 86400000000000", []).unwrap();
+    drop(file);
+    let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, commit(101, [("web", None)])).unwrap();
     put(&mut ledger, commit(102, [("web", None)])).unwrap();
     assert!(all(&mut ledger).len() <= 2);

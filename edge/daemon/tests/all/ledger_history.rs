@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rusqlite::Connection;
 use slackline_daemon::ledger::{HoursQuery, Keep, Ledger, OpenedLedger, Reply, check, rebuild};
@@ -12,7 +12,7 @@ use slackline_service::history::{DAY, HOUR_NS, Hour, HourSums};
 use slackline_units::Span;
 
 use crate::ledger::{close, open, open_keeping, put, replies};
-use crate::rows::{ASKER, commit, name, row};
+use crate::rows::{ASKER, commit, name, note_run_days, row};
 
 /// Returns the start of the current hour, in hours since 1970.
 fn this_hour() -> u64 {
@@ -149,11 +149,13 @@ fn history_stays_within_size_limit_by_merging_old_hours_first() {
 #[test]
 fn history_older_than_400_days_is_deleted_by_next_commit() {
     let folder = tempfile::tempdir().unwrap();
+    note_run_days(folder.path());
     let OpenedLedger { mut ledger, .. } = open(folder.path());
-    assert_eq!(Keep::USUAL.history, Duration::from_secs(400 * 24 * 3_600));
+    assert_eq!(Keep::USUAL.history, 400);
     assert_eq!(Keep::USUAL.history_bytes, 64 << 20);
     let now = this_hour();
-    keep(&mut ledger, vec![hour("web", now - 400 * 24 - 2), hour("web", now - 400 * 24 + 2)]);
+    let first = (now / 24 - 400) * 24;
+    keep(&mut ledger, vec![hour("web", first - 2), hour("web", first + 2)]);
     keep(&mut ledger, vec![hour("web", now)]);
     let shown = ask(&mut ledger, "web", 0, true);
     let known: u64 = shown.iter().map(|day| day.sums.known.ns() / HOUR_NS).sum();
@@ -162,6 +164,44 @@ fn history_older_than_400_days_is_deleted_by_next_commit() {
     assert!((400..=402).contains(&shown.len()), "{}", shown.len());
     let hours = ask(&mut ledger, "web", 0, false);
     assert_eq!(hours.len(), 1_000);
+}
+
+/// The times of the stored rows are those that a clock with a step leaves behind.
+#[test]
+fn clock_step_of_500_days_deletes_no_event_and_no_history() {
+    let folder = tempfile::tempdir().unwrap();
+    let now = this_hour();
+    let old = now - 500 * 24;
+    let rows = |ledger: &mut Ledger| {
+        keep(ledger, vec![hour("web", now)]);
+        let seq = 1 + last_seq(folder.path());
+        put(ledger, commit(seq, [("web", Some(row("web", seq)))])).unwrap();
+        let file = Connection::open(folder.path().join("ledger.db")).unwrap();
+        let count = |sql: &str| file.query_row(sql, [], |row| row.get::<_, u32>(0)).unwrap();
+        let old_events = count("SELECT count(*) FROM event WHERE seq = 1");
+        (old_events, count("SELECT count(*) FROM history"))
+    };
+    let mut ledger = open(folder.path()).ledger;
+    put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
+    keep(&mut ledger, vec![hour("web", old)]);
+    close(ledger);
+    let file = Connection::open(folder.path().join("ledger.db")).unwrap();
+    let at = i64::try_from(old * HOUR_NS).unwrap();
+    file.execute("UPDATE event SET at = ?1", [at]).unwrap();
+    drop(file);
+    let mut ledger = open(folder.path()).ledger;
+    assert_eq!(rows(&mut ledger), (1, 2));
+    close(ledger);
+    // If a daemon has run on so many days, the rows are really that old.
+    note_run_days(folder.path());
+    assert_eq!(rows(&mut open(folder.path()).ledger), (0, 1));
+}
+
+/// Returns the highest number of an event in the ledger.
+fn last_seq(folder: &Path) -> u64 {
+    let file = Connection::open(folder.join("ledger.db")).unwrap();
+    let last = file.query_row("SELECT max(seq) FROM event", [], |row| row.get::<_, u32>(0));
+    last.unwrap().into()
 }
 
 #[test]

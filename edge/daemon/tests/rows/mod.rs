@@ -2,6 +2,9 @@
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use slackline_service::{
     Commit, Event, EventKind, Identity, KeptAnswer, Name, Principal, Row, Terms, Verb,
 };
@@ -9,6 +12,14 @@ use slackline_units::{Reservation, Span, Time};
 
 /// Principal that queries the ledger in tests.
 pub const ASKER: Principal = Principal::User(7);
+
+/// Notes in a ledger's folder that a daemon has run on each of the last 401 days.
+pub fn note_run_days(folder: &Path) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
+    let today = now.as_secs() / (24 * 3600);
+    let days: String = (today - 400..=today).map(|day| format!("{day}\n")).collect();
+    std::fs::write(folder.join("days"), days).expect("a file in the ledger's folder");
+}
 
 pub fn name(text: &str) -> Name {
     text.parse().expect("the name is valid")

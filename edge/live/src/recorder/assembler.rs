@@ -15,8 +15,9 @@ use slackline_linux::thread::Stat;
 use slackline_trace::{
     HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, Sink, VcpuName, WakeMark,
 };
-use slackline_units::{CpuId, DomId, Enforcement, Span, Time, VcpuId};
+use slackline_units::{CpuId, Enforcement, Span, Time, VcpuId};
 
+use super::growing::{GrowingVm, GrowingVms};
 use super::identity::{Identify, Identity};
 use crate::watch::{Event, ThreadEventKind};
 
@@ -73,9 +74,7 @@ pub struct Assembler<I> {
     vcpus: BTreeMap<i32, RecordedVcpu>,
     /// Threads that threads of process trees have started, each with its vCPU.
     descendants: BTreeMap<i32, RecordedVcpu>,
-    /// Processes whose new threads count as vCPUs too, each with the id and name of its VM and the
-    /// number of its next vCPU.
-    growing: BTreeMap<i32, (DomId, String, u16)>,
+    growing: GrowingVms,
     next_slot: u32,
     /// True if this assembler makes the records of vCPUs. If it is false, a session makes them.
     is_alone: bool,
@@ -144,7 +143,7 @@ impl<I: Identify> Assembler<I> {
             next_id: 0,
             vcpus: BTreeMap::new(),
             descendants: BTreeMap::new(),
-            growing: BTreeMap::new(),
+            growing: GrowingVms::default(),
             next_slot: 0,
             is_alone: false,
             next_state: origin,
@@ -161,10 +160,9 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Makes new threads of a process count as vCPUs of `domain` from now on. `next` is the number
-    /// of the first such vCPU.
-    pub fn grow(&mut self, process: Tid, domain: DomId, name: &str, next: u16) {
-        self.growing.insert(process.raw(), (domain, name.into(), next));
+    /// Makes new threads of a VM count as vCPUs from now on.
+    pub fn grow(&mut self, vm: GrowingVm) {
+        self.growing.add(vm);
     }
 
     /// Notes that a thread belongs to a vCPU that a session schedules. The session makes the
@@ -249,11 +247,7 @@ impl<I: Identify> Assembler<I> {
     /// Records the run intervals and states that are still open at the end.
     pub fn finish(&mut self, now: Time, sink: &mut impl Sink) {
         let reals: Vec<CpuId> = self.cpus.keys().copied().collect();
-        for real in reals {
-            if let Some((tid, since)) = self.cpus[&real].occupant {
-                self.on_cpu((real, tid), (since, now), OffCpu::Unknown, sink);
-            }
-        }
+        reals.into_iter().for_each(|real| self.vacate(real, now, sink));
         self.account(now, sink);
         let to = self.of_trace(now);
         for row in self.threads.values() {
@@ -409,6 +403,7 @@ impl<I: Identify> Assembler<I> {
     fn forked(&mut self, parent: Tid, child: Tid, (at, cpu): (Time, CpuId), sink: &mut impl Sink) {
         self.threads.remove(&child.raw());
         self.descendants.remove(&child.raw());
+        self.growing.forget(child);
         let of_tree = self.watched(parent).filter(|of| of.is_of_tree).cloned();
         if let Some(of_tree) = of_tree.filter(|_| !self.vcpus.contains_key(&child.raw())) {
             self.descendants.insert(child.raw(), RecordedVcpu { tid: child, ..of_tree });
@@ -420,19 +415,15 @@ impl<I: Identify> Assembler<I> {
             // The child ended before its name could be read, so it gets the name of its parent.
             self.rename(child, identity, at, sink);
         }
-        let process = self.process_of(child).map(Tid::raw);
-        if let Some((domain, name, number)) = process.and_then(|it| self.growing.get_mut(&it)) {
-            let (vcpu_number, domain_id, domain) = (*number, *domain, name.clone());
-            *number += 1;
-            let slot = self.next_slot;
-            if let Some(vcpu) = VcpuId::checked(slot, domain_id, vcpu_number) {
-                let name = format!("{domain}.{vcpu_number}");
-                // A child of a thread under `SCHED_DEADLINE` is an ordinary thread.
-                let by = Enforcement::Dispatcher;
-                let is_of_tree = false;
-                let watched = RecordedVcpu { tid: child, vcpu, name, domain, by, is_of_tree };
-                self.join(watched, at, sink);
-            }
+        let (of_parent, process) = (self.process_of(parent), self.process_of(child));
+        if let Some((id, domain, number)) = process.and_then(|it| self.growing.next(of_parent, it))
+            && let Some(vcpu) = VcpuId::checked(self.next_slot, id, number)
+        {
+            let name = format!("{domain}.{number}");
+            // A child of a thread under `SCHED_DEADLINE` is an ordinary thread.
+            let (by, is_of_tree) = (Enforcement::Dispatcher, false);
+            let watched = RecordedVcpu { tid: child, vcpu, name, domain, by, is_of_tree };
+            self.join(watched, at, sink);
         }
         let cpu = self.cpus.get(&cpu).map(|state| state.index);
         if self.threads.get(&child.raw()).is_some_and(|row| row.state != ThreadState::Ready) {
@@ -462,6 +453,14 @@ impl<I: Identify> Assembler<I> {
             };
             let (used, granted, late, due) = (to - from, None, Span::ZERO, false);
             sink.record(&Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due });
+        }
+    }
+
+    /// Ends the run interval on a CPU of the host.
+    pub(super) fn vacate(&mut self, real: CpuId, at: Time, sink: &mut impl Sink) {
+        if let Some((tid, since)) = self.cpus.get(&real).and_then(|cpu| cpu.occupant) {
+            self.on_cpu((real, tid), (since, at), OffCpu::Unknown, sink);
+            self.set_occupant(real, None, at);
         }
     }
 

@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use slackline_linux::sys::{monotonic, process_of};
+use slackline_linux::sys::{monotonic, online_cpus, process_of};
 use slackline_linux::wall_clock::WallClock;
 use slackline_trace::{Header, Note, Record, Sink, WakeMark};
 use slackline_units::{CpuId, Enforcement, Time, VcpuId};
 
 use super::assembler::{Assembler, RecordedVcpu};
 use super::identity::Procfs;
+use super::offline::OfflineCpus;
 use crate::session::SessionThread;
 use crate::topology;
 use crate::watch::Event;
@@ -66,6 +67,7 @@ pub struct HostRecorder {
     drained: Time,
     /// Number of lost events.
     lost: u64,
+    offline: OfflineCpus,
 }
 
 impl HostRecorder {
@@ -91,6 +93,7 @@ impl HostRecorder {
             waiting: Vec::new(),
             drained: origin,
             lost: 0,
+            offline: OfflineCpus::new(origin),
         })
     }
 
@@ -134,6 +137,8 @@ impl HostRecorder {
         let events = take_until(&mut self.waiting, until);
         self.assembler.take(&events, sink);
         self.assembler.tick(until, sink);
+        let recorded = (&mut self.assembler, &*self.cpus);
+        self.offline.look(recorded, until, || online_cpus().ok(), sink);
         self.drained = until;
         Ok(())
     }

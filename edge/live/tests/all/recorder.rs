@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slackline_linux::sys::{Tid, own_tid};
 use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
+use slackline_live::recorder::growing::GrowingVm;
 use slackline_live::recorder::host::follow;
 use slackline_live::recorder::identity::{Identify, Identity, Procfs};
+use slackline_live::recorder::offline::OfflineCpus;
 use slackline_live::session::SessionThread;
 use slackline_live::watch::{Event, ThreadEventKind};
 use slackline_trace::{Entry, HostThread, HostThreadKind, OffCpu, RanEnd, Record, WakeMark};
-use slackline_units::{CpuId, DomId, Enforcement, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, DomId, Enforcement, Span, Time, VcpuId};
 
 const WEB: VcpuId = VcpuId::new(0, DomId::new(0), 0);
 const DB: VcpuId = VcpuId::new(1, DomId::new(0), 1);
@@ -239,6 +241,67 @@ fn threads_that_a_process_tree_starts_belong_to_its_vcpu() {
     let events = [event(30, 1, 3, IN), event(31, 1, 3, forked(3)), event(32, 0, 3, IN)];
     assembler.take(&events, &mut entries);
     assert_eq!(identified(&entries), [other(1), other(3), other(0)]);
+}
+
+/// CPU 3 of the host goes offline while thread 1 runs there, and is online again later.
+#[test]
+fn events_of_a_cpu_count_as_lost_after_it_goes_offline() {
+    let (real, index) = (CpuId::new(3), CpuId::new(0));
+    let mut assembler = Assembler::new(ORIGIN, [(real, index)], (WakeMark::Waking, Numbered));
+    let (mut offline, mut entries) = (OfflineCpus::new(ORIGIN), Vec::<Entry>::new());
+    assembler.take(&[event(10, 1, 3, IN)], &mut entries);
+    let second = 1_000_000;
+    for (seconds, is_online) in [(1, true), (2, false), (3, true), (4, true)] {
+        let online = if is_online { CpuSet::one(real) } else { CpuSet::default() };
+        let now = at(seconds * second);
+        assembler.tick(now, &mut entries);
+        offline.look((&mut assembler, &[real]), now, || Some(online), &mut entries);
+        // A second look so soon does nothing.
+        offline.look((&mut assembler, &[real]), now, || None, &mut entries);
+    }
+    let last = on_cpu(&entries).into_iter().map(|(_, _, to, _)| to).max();
+    assert_eq!(last, Some(2 * second), "the thread runs there no longer");
+    let lost = entries.iter().filter_map(|entry| match entry {
+        Entry::Record(Record::Lost { cpu, from, to, events }) => Some((*cpu, *from, *to, *events)),
+        _ => None,
+    });
+    let expected =
+        [1, 2, 3].map(|from| (index, of_trace(from * second), of_trace((from + 1) * second), 1));
+    assert_eq!(lost.collect::<Vec<_>>(), expected);
+}
+
+/// Thread 1 ends without a record of its end. Thread 7 is not in the cgroup, and starts another
+/// process with the same id.
+#[test]
+fn processes_that_a_recorded_cgroup_starts_become_its_vcpus() {
+    let forked = |number| ThreadEventKind::Forked { child: tid(number) };
+    let names = |has_children, next| {
+        let cpus = [(CpuId::new(3), CpuId::new(0))];
+        let mut assembler = Assembler::new(ORIGIN, cpus, (WakeMark::Waking, Numbered));
+        let (domain, name, processes) = (DomId::new(0), "web".into(), vec![tid(0)]);
+        assembler.grow(GrowingVm { domain, name, next, processes, has_children });
+        let (name, domain, by) = ("web.0".into(), "web".into(), Enforcement::Dispatcher);
+        let web = RecordedVcpu { tid: tid(0), vcpu: WEB, name, domain, by, is_of_tree: false };
+        let mut entries: Vec<Entry> = Vec::new();
+        assembler.begin(vec![web], &mut entries);
+        let events = [
+            event(10, 0, 3, IN),
+            event(11, 0, 3, forked(1)),
+            event(12, 1, 3, forked(2)),
+            event(13, 7, 3, forked(8)),
+            event(14, 7, 3, forked(1)),
+        ];
+        assembler.take(&events, &mut entries);
+        let named = entries.into_iter().filter_map(|entry| match entry {
+            Entry::Named(named) => Some(named.name),
+            _ => None,
+        });
+        named.collect::<Vec<String>>()
+    };
+    assert_eq!(names(true, 1), ["web.0", "web.1", "web.2"]);
+    assert_eq!(names(false, 1), ["web.0"]);
+    // There are no further numbers of vCPUs.
+    assert_eq!(names(true, u16::MAX), ["web.0"]);
 }
 
 #[test]

@@ -226,6 +226,7 @@ impl Service {
             }
             Input::Committed { .. }
             | Input::Unclear { .. }
+            | Input::Incident { .. }
             | Input::Suspended { .. }
             | Input::KeeperReplaced
             | Input::ClockStepped { .. }

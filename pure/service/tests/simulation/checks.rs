@@ -271,7 +271,7 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
     for (name, row) in &commit.rows {
         let mut now = model.disk.rows.get(name).cloned();
         let of_row = commit.events.iter().filter(|event| event.name.as_ref() == Some(name));
-        for event in of_row.filter(|event| !matches!(event.what, EventKind::Chosen(_))) {
+        for event in of_row.filter(|event| !changes_no_row(event)) {
             hold!(
                 event.before == now,
                 "{name}: event {} begins with {:?}, not {now:?}",
@@ -283,7 +283,7 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
         hold!(now == *row, "{name} is written as {row:?}, but its events lead to {now:?}");
     }
     for event in &commit.events {
-        if let (Some(name), false) = (&event.name, matches!(event.what, EventKind::Chosen(_))) {
+        if let (Some(name), false) = (&event.name, changes_no_row(event)) {
             let is_written = commit.rows.iter().any(|(one, _)| one == name);
             hold!(is_written, "event {} is about {name}, but no row of it is written", event.seq);
         }
@@ -314,6 +314,11 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
         hold!(is_right, "no permitted request caused {event:?}");
     }
     Ok(())
+}
+
+/// Returns true if the event is about a reservation, but does not change its row.
+fn changes_no_row(event: &Event) -> bool {
+    matches!(event.what, EventKind::Chosen(_) | EventKind::Incident(_))
 }
 
 fn is_fact(event: &Event) -> bool {

@@ -232,6 +232,34 @@ fn reservation_of_a_suspended_guest_is_listed_as_suspended() {
     }
 }
 
+/// A later event follows in the log.
+#[test]
+fn incident_of_vm_is_logged_and_leaves_its_revision_unchanged() {
+    let mut run = Run::new(1, None, false);
+    run.model.kernel.start("a", 0, 1);
+    run.ask(requests::ROOT, requests::reserve("a", "qemu:a", 2, None), None).expect("all holds");
+    run.pass(Span::from_ms(100)).expect("all holds");
+    let row = |run: &Run| run.service.listed().next().map(|(_, listed)| listed.row);
+    let (before, revision) = (row(&run), run.service.revision());
+    for (name, id) in [("a", 77), ("gone", 78)] {
+        let name = name.parse().expect("a name");
+        run.step(Input::Incident { name, missed: 14, id }).expect("all holds");
+    }
+    run.pass(Span::from_ms(100)).expect("all holds");
+    assert_eq!((row(&run), run.service.revision()), (before.clone(), revision));
+    let domain = run.service.listed().next().expect("the reservation").0;
+    let what = "affinity".to_owned();
+    run.step(Input::Meddled { domain, what }).expect("all holds");
+    run.finish().expect("all holds");
+    let events = &run.model.disk.events;
+    let is_incident = |what: &str| what.starts_with("incident");
+    let told = events.iter().map(|event| event.what.to_string()).filter(|what| is_incident(what));
+    let expected = [77, 78].map(|id| format!("incident: 14 missed deadlines; recording {id}"));
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+    let of_a = events.iter().find(|event| is_incident(event.what.word())).expect("an event");
+    assert_eq!((&of_a.before, &of_a.after), (&before, &before));
+}
+
 /// A process has ended, but the service has not been notified, as after a restart of the service.
 /// The name of its reservation is free.
 #[test]

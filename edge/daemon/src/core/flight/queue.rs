@@ -128,11 +128,10 @@ impl FlightQueue {
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let asked = (class, Arc::clone(&is_cancelled));
         let query = Box::new(FlightQuery { ticket, principal, question, own, is_cancelled });
-        let is_full = self.asked.len() >= MOST_ASKED;
-        if is_full || self.orders.try_send(FlightOrder::Ask(query)).is_err() {
-            let detail = "the flight recorder has not yet processed the latest events";
-            return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
+        if self.asked.len() >= MOST_ASKED {
+            return Err(behind());
         }
+        self.orders.try_send(FlightOrder::Ask(query)).map_err(|error| not_sent(&error))?;
         self.asked.insert(ticket, asked);
         Ok(())
     }
@@ -144,15 +143,14 @@ impl FlightQueue {
         }
     }
 
-    /// Orders the recorder to copy the window for a prediction. Returns the order if the recorder's
-    /// queue is full.
-    pub(super) fn window(&self, order: Box<PredictionOrder>) -> Option<Box<PredictionOrder>> {
-        match self.orders.try_send(FlightOrder::Window(order)) {
-            Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => match order {
-                FlightOrder::Window(order) => Some(order),
-                _ => None,
-            },
-            Ok(()) => None,
+    /// Orders the recorder to copy the window for a prediction. If the recorder cannot take the
+    /// order, the order is refused.
+    pub(super) fn window(&self, order: Box<PredictionOrder>) {
+        let Err(error) = self.orders.try_send(FlightOrder::Window(order)) else { return };
+        let problem = not_sent(&error);
+        let (TrySendError::Full(order) | TrySendError::Disconnected(order)) = error;
+        if let FlightOrder::Window(order) = order {
+            order.take(Err(problem));
         }
     }
 
@@ -181,6 +179,23 @@ pub(super) fn next_order(
             Err(TryRecvError::Disconnected) => return None,
         }
     }
+}
+
+/// Returns the reason why the recorder did not take an order.
+fn not_sent(error: &TrySendError<FlightOrder>) -> Problem {
+    match error {
+        TrySendError::Full(_) => behind(),
+        TrySendError::Disconnected(_) => {
+            let detail = "the flight recorder has ended because of a fault in the daemon";
+            let hint = "read the daemon's log, and restart the daemon to record again";
+            Problem::new(Kind::NotNow, detail).hinting(hint)
+        }
+    }
+}
+
+fn behind() -> Problem {
+    let detail = "the flight recorder has not yet processed the latest events";
+    Problem::new(Kind::NotNow, detail).hinting("ask again in a second")
 }
 
 pub(super) fn disconnected() -> Problem {
@@ -245,6 +260,15 @@ mod tests {
         drop(queue);
         assert!(matches!(next(), Some(FlightOrder::Ask(query)) if query.ticket == Ticket(2)));
         assert!(next().is_none());
+    }
+
+    #[test]
+    fn query_after_end_of_the_recorder_is_refused_with_the_reason() {
+        let (mut queue, receiver) = queue(QUEUE);
+        drop(receiver);
+        let asked = queue.ask((Ticket(1), Principal::User(1)), Question::Incidents, None);
+        let detail = asked.expect_err("there is no recorder").detail;
+        assert!(detail.contains("the flight recorder has ended"), "{detail}");
     }
 
     #[test]

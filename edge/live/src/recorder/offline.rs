@@ -1,0 +1,50 @@
+//! CPUs that went offline during a recording. The kernel removes their events for good, also if
+//! they are online again later.
+
+use std::collections::BTreeSet;
+
+use slackline_trace::Sink;
+use slackline_units::{CpuId, CpuSet, Span, Time};
+
+use super::assembler::Assembler;
+use super::identity::Identify;
+
+/// Interval at which the online CPUs are read.
+const INTERVAL: Span = Span::from_secs(1);
+
+/// Recorded CPUs that have been offline since the recording began.
+#[derive(Debug)]
+pub struct OfflineCpus {
+    cpus: BTreeSet<CpuId>,
+    looked: Time,
+}
+
+impl OfflineCpus {
+    /// Creates an empty list for a recording that begins at `origin` on the monotonic clock.
+    #[must_use]
+    pub fn new(origin: Time) -> OfflineCpus {
+        OfflineCpus { cpus: BTreeSet::new(), looked: origin }
+    }
+
+    /// Ends the run intervals on recorded CPUs that are offline, and records that their events are
+    /// missing since the last look. Does nothing if that look was less than a second ago. `now` is
+    /// the monotonic time up to which events were converted.
+    pub fn look<I: Identify>(
+        &mut self,
+        (assembler, recorded): (&mut Assembler<I>, &[CpuId]),
+        now: Time,
+        online: impl FnOnce() -> Option<CpuSet>,
+        sink: &mut impl Sink,
+    ) {
+        if now.since(self.looked) < INTERVAL {
+            return;
+        }
+        let since = std::mem::replace(&mut self.looked, now);
+        let Some(online) = online() else { return };
+        self.cpus.extend(recorded.iter().filter(|cpu| !online.contains(**cpu)));
+        for &cpu in &self.cpus {
+            assembler.vacate(cpu, now, sink);
+            assembler.lost(cpu, (since, now), 1, sink);
+        }
+    }
+}
