@@ -215,7 +215,7 @@ fn restore(place: &TreePlace, default: Original) -> Result<(), GiveBackError> {
     let mut result = Ok(());
     let mut done = BTreeSet::new();
     for _ in 0..ROUNDS {
-        let there = match place.threads() {
+        let there = match place.all_threads() {
             Ok(there) => there,
             Err(source) => return Err(GiveBackError::Tree { source }),
         };

@@ -136,7 +136,7 @@ impl GuardedTree {
     fn lower(&self) {
         let mut done: Vec<Tid> = Vec::new();
         for _ in 0..ROUNDS {
-            let mut there = self.place.threads().unwrap_or_default();
+            let mut there = self.place.all_threads().unwrap_or_default();
             there.sort_unstable();
             let is_new = |tid: &&Tid| done.binary_search(tid).is_err();
             let new: Vec<Tid> = there.iter().filter(is_new).copied().collect();

@@ -1,5 +1,7 @@
 //! Registering all threads of a process tree with the fence, also threads that start meanwhile.
 
+use std::collections::BTreeSet;
+
 use super::entry::HoldMethod;
 use super::give_back::Original;
 use super::tree::HeldTree;
@@ -56,9 +58,10 @@ impl Fence {
         first.insert(0, root);
         place.make()?;
         place.gather(carrier)?;
+        let mut listed: BTreeSet<Tid> = taken.iter().copied().collect();
         loop {
             let there = place.threads()?;
-            let new: Vec<Tid> = there.into_iter().filter(|tid| !taken.contains(tid)).collect();
+            let new: Vec<Tid> = there.into_iter().filter(|tid| listed.insert(*tid)).collect();
             if new.is_empty() {
                 break;
             }

@@ -9,6 +9,7 @@ mod around;
 mod cpuset;
 mod family;
 mod grace_period;
+mod members;
 mod mounts;
 mod tree;
 
@@ -27,9 +28,10 @@ use crate::thread::ThreadRef;
 pub use around::{Credentials, Hierarchies, Membership, Surroundings, may_move, may_write};
 pub use cpuset::Cpuset;
 pub use cpuset::keep_group_on;
-pub use family::descendants;
+pub use family::{descendants, threads_below};
 use grace_period::ShortGracePeriods;
 pub use grace_period::restore_grace_periods;
+pub use members::{MOST_THREADS, TreeMembers};
 use mounts::Mount;
 pub use tree::{TreePlace, UnitFolders};
 
@@ -157,6 +159,16 @@ pub enum CgroupError {
     TooDeep {
         /// Number of folders in the path of the cgroup.
         depth: usize,
+    },
+    /// The cgroup has so many threads or cgroups below it that listing them would take too long.
+    #[error("cannot schedule cgroup {group}: it has more than {most} {what}")]
+    TooMany {
+        /// Path of the cgroup.
+        group: PathBuf,
+        /// The members that are too many: `threads`, or `cgroups below it`.
+        what: &'static str,
+        /// Maximum number of them.
+        most: usize,
     },
     /// The cgroup has no processes, so there is nothing to schedule.
     #[error("cgroup {group} has no processes")]
@@ -423,6 +435,7 @@ impl CgroupError {
                      list-units` shows it",
             ),
             CgroupError::TooDeep { .. } => Some("use a cgroup nearer to the root of the hierarchy"),
+            CgroupError::TooMany { .. } => Some("name one of the cgroups below it, or a process"),
             CgroupError::SeveralUnits { .. } => Some("name one of the two cgroups by its path"),
             CgroupError::Empty { .. } => Some("start a process in the cgroup or unit first"),
             CgroupError::HoldsOurselves { .. } => {

@@ -69,6 +69,25 @@ fn listed_below(root: Tid) -> BTreeSet<Tid> {
     found
 }
 
+/// Returns the number of threads of a process and its descendants. Counting ends as soon as there
+/// are more than `most`, so a result above `most` can be too small.
+#[must_use]
+pub fn threads_below(root: Tid, most: usize) -> usize {
+    let (mut found, mut left, mut count) = (BTreeSet::from([root]), vec![root], 0);
+    while let Some(pid) = left.pop() {
+        for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            count += 1;
+            if count > most {
+                return count;
+            }
+            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            let children = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
+            left.extend(children.filter_map(Tid::new).filter(|&child| found.insert(child)));
+        }
+    }
+    count
+}
+
 /// Finds descendants by reading the parent of every process of the host.
 fn by_parents(root: Tid) -> Result<Vec<Tid>, CgroupError> {
     let procfs = Path::new("/proc");
@@ -180,6 +199,25 @@ mod tests {
             all
         };
         assert_eq!(sorted(found), sorted(by_parents));
+    }
+
+    /// The process has three children, and four threads in all.
+    #[test]
+    fn count_of_threads_of_descendants_ends_above_the_given_number() {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 1000 & sleep 1000 & sleep 1000 & echo there; wait"]);
+        let mut shell = shell.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let root = tid(&shell);
+        let counts = [10, 4, 2, 0].map(|most| threads_below(root, most));
+        for pid in descendants(root).unwrap() {
+            let pid = rustix::process::Pid::from_raw(pid.raw()).unwrap();
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        shell.wait().unwrap();
+        let has_lists = Path::new("/proc/thread-self/children").exists();
+        assert_eq!(counts, if has_lists { [4, 4, 3, 1] } else { [1, 1, 1, 1] });
     }
 
     #[test]

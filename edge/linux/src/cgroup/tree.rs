@@ -6,10 +6,8 @@
 //! existing cgroup, such as that of a systemd unit, is used unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CString;
-use std::fs::{self, File};
-use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::fs;
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -17,6 +15,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, open, openat};
 use rustix::io::Errno;
 
 use super::family::{descendants, has_lost_first};
+use super::members::{ListLimit, TreeMembers, list_below};
 use super::{
     CgroupError, Controller, PREFIX, Place, Step, Version, check_depth, dissolve, group_of_process,
     mounts, read, upward, write,
@@ -195,21 +194,37 @@ impl TreePlace {
     /// Returns the threads in the cgroup and in the cgroups below it.
     ///
     /// # Errors
-    /// If the kernel refuses to list the threads.
+    /// [`CgroupError::TooMany`] if there are more than 10,000 threads, or more than 1,000 cgroups
+    /// below. Also if the kernel refuses to list the threads.
     pub fn threads(&self) -> Result<Vec<Tid>, CgroupError> {
-        self.list(THREADS)
+        Ok(list_below(&self.group, THREADS, ListLimit::MOST)?.ids)
     }
 
     /// Returns the processes in the cgroup and in the cgroups below it.
     ///
     /// # Errors
-    /// If the kernel refuses to list the processes.
+    /// As for [`TreePlace::threads`].
     pub fn processes(&self) -> Result<Vec<Tid>, CgroupError> {
-        self.list(PROCESSES)
+        Ok(list_below(&self.group, PROCESSES, ListLimit::MOST)?.ids)
     }
 
-    fn list(&self, file: &str) -> Result<Vec<Tid>, CgroupError> {
-        list_below(&self.group, file)
+    /// Returns the threads in the cgroup and in the cgroups below it, and the number of the cgroups
+    /// below it. The size of the result is at most about `most`.
+    ///
+    /// # Errors
+    /// [`CgroupError::TooMany`] if the cgroup has more threads, or more cgroups below it. Also if
+    /// the kernel refuses to list the threads.
+    pub fn members(&self, most: usize) -> Result<TreeMembers, CgroupError> {
+        list_below(&self.group, THREADS, ListLimit::of_size(most))
+    }
+
+    /// Returns all threads in the cgroup and in the cgroups below it, however many there are. For
+    /// restoring threads: that must not fail because a user has started too many of them.
+    ///
+    /// # Errors
+    /// If the kernel refuses to list the threads.
+    pub fn all_threads(&self) -> Result<Vec<Tid>, CgroupError> {
+        Ok(list_below(&self.group, THREADS, ListLimit::NONE)?.ids)
     }
 
     /// Returns true if the cgroup has members. A cgroup that does not exist has none.
@@ -253,7 +268,8 @@ impl TreePlace {
     }
 
     fn move_back(&self, origin: &Path) -> Result<(), CgroupError> {
-        self.list(PROCESSES)?.iter().try_for_each(|pid| {
+        let processes = list_below(&self.group, PROCESSES, ListLimit::NONE)?.ids;
+        processes.iter().try_for_each(|pid| {
             let into = |group: &Path| match move_into(group, *pid) {
                 // The process may end after it was listed.
                 Err(error) if error.is(Errno::SRCH) => Ok(()),
@@ -422,111 +438,16 @@ impl UnitFolders {
     }
 }
 
-const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-
-/// Returns the ids in the file `file` of a cgroup and of all cgroups below it.
-///
-/// A user can nest delegated cgroups thousands of levels deep. So this function does not call
-/// itself, keeps one folder open at a time, and opens the next folder relative to that folder.
-fn list_below(group: &Path, file: &str) -> Result<Vec<Tid>, CgroupError> {
-    let refused = |source| CgroupError::refused(Step::Read, &group.join(file), source);
-    let mut found = Vec::new();
-    let mut folder = match open(group, FOLDER, Mode::empty()).map_err(io::Error::from) {
-        // The cgroup was removed after it was found.
-        Err(error) if is_no_list(&error) => return Ok(found),
-        folder => folder.map_err(refused)?,
-    };
-    // Names of the folders that are still to be read, for each level down to `folder`.
-    let mut left = vec![list_one(&folder, file, &mut found).map_err(refused)?];
-    while let Some(names) = left.last_mut() {
-        let Some(name) = names.pop() else {
-            left.pop();
-            if !left.is_empty() {
-                let above = openat(&folder, "..", FOLDER, Mode::empty());
-                folder = above.map_err(|errno| refused(errno.into()))?;
-            }
-            continue;
-        };
-        match openat(&folder, name, FOLDER, Mode::empty()).map_err(io::Error::from) {
-            Err(error) if is_no_list(&error) => {}
-            below => {
-                let below = below.map_err(refused)?;
-                left.push(list_one(&below, file, &mut found).map_err(refused)?);
-                folder = below;
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// Adds the ids in the file `file` of one cgroup to `found`. Returns the names of the cgroups
-/// directly below it.
-fn list_one(folder: &OwnedFd, file: &str, found: &mut Vec<Tid>) -> io::Result<Vec<CString>> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let text = openat(folder, file, flags, Mode::empty()).map_err(io::Error::from);
-    let text = text.and_then(|list| {
-        let mut text = String::new();
-        File::from(list).read_to_string(&mut text).map(|_| text)
-    });
-    let text = match text {
-        // The cgroup was removed after it was found, or has no such list. The processes of a
-        // threaded cgroup are in the list of the cgroup above it.
-        Err(error) if is_no_list(&error) => return Ok(Vec::new()),
-        text => text?,
-    };
-    found.extend(text.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new));
-    // A folder has two links and one more for each folder in it. With two links it has no folders.
-    if fstat(folder).is_ok_and(|folder| folder.st_nlink == 2) {
-        return Ok(Vec::new());
-    }
-    let entries = Dir::read_from(folder).into_iter().flatten().flatten();
-    let folders = entries.filter(|entry| entry.file_type() == FileType::Directory);
-    let names = folders.map(|entry| entry.file_name().to_owned());
-    Ok(names.filter(|name| !matches!(name.as_bytes(), b"." | b"..")).collect())
-}
-
-fn is_no_list(error: &io::Error) -> bool {
-    let codes = [libc::ENOENT, libc::ENODEV, libc::EOPNOTSUPP];
-    error.raw_os_error().is_some_and(|code| codes.contains(&code))
-}
-
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
 
+    use super::super::members::tests::nested;
     use super::*;
-
-    /// Makes a folder with this number of folders nested below it. Each has a file with one id. The
-    /// folder `b` in the outermost folder has such a file too.
-    fn nested(levels: i32) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        let mut path = folder.path().to_path_buf();
-        for level in 1..=levels {
-            fs::write(path.join(PROCESSES), format!("{level}\n")).unwrap();
-            path.push("x");
-            fs::create_dir(&path).unwrap();
-        }
-        fs::create_dir(folder.path().join("b")).unwrap();
-        fs::write(folder.path().join("b").join(PROCESSES), "9999\n").unwrap();
-        folder
-    }
-
-    /// The stack is as large as that of the daemon's threads that search for VMs.
-    #[test]
-    fn processes_of_deeply_nested_cgroups_are_listed_with_small_stack() {
-        let folder = nested(1_500);
-        let group = folder.path().to_path_buf();
-        let list = move || TreePlace { group, origin: None }.processes();
-        let thread = std::thread::Builder::new().stack_size(1 << 18).spawn(list).unwrap();
-        let mut found: Vec<i32> =
-            thread.join().unwrap().unwrap().into_iter().map(Tid::raw).collect();
-        found.sort_unstable();
-        assert_eq!(found, (1..=1_500).chain([9_999]).collect::<Vec<_>>());
-    }
 
     #[test]
     fn systemd_unit_in_too_deeply_nested_cgroup_is_not_found() {
-        let folder = nested(1_500);
+        let folder = nested(1_500, PROCESSES);
         for depth in [1, 100] {
             let above = std::iter::repeat_n("x", depth).collect::<PathBuf>();
             fs::create_dir(folder.path().join(above).join("a.service")).unwrap();
