@@ -536,11 +536,12 @@ fn found_group(binding: &Binding, kind: Kind, place: &TreePlace) -> Result<Found
     if ending.has_ended().map_err(failed)? {
         return Err(Absent::Empty { binding: binding.clone() });
     }
-    for pid in place.processes()? {
-        match process::may_be_held(pid) {
-            Ok(()) | Err(ThreadError::Gone { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
+    // The members are not listed, since a user can nest units and can make thousands of cgroups in
+    // the innermost one. Kernel threads are in the root cgroup, which contains this process too.
+    if let Some(first) = Tid::new(1)
+        && place.holds(first)?
+    {
+        return Err(ThreadError::Init.into());
     }
     let above = path.parent().unwrap_or(path);
     let parent = fs::metadata(above).map_err(failed)?;

@@ -16,6 +16,7 @@ use rustix::event::{PollFd, Timespec, poll};
 use slackline_daemon::find::{
     Absent, Ending, Kind, Machine, find, find_all, find_for, find_of, named,
 };
+use slackline_linux::cgroup::CgroupError;
 use slackline_linux::thread::ThreadError;
 use slackline_live::session::JoinTarget;
 use slackline_service::{Binding, Identity, LookError};
@@ -413,6 +414,28 @@ fn systemd_units_and_containers_are_found_by_their_cgroups() {
         }
         child.end();
     }
+}
+
+/// The cgroup of the unit contains a thousand others. It is removed before the one above it.
+#[test]
+fn unit_with_too_many_cgroups_below_is_found_without_reading_them() {
+    let Some(above) = Group::make("slackline-test-nested") else { return };
+    let unit = above.0.join(unique("slackline-test-nested") + ".service");
+    fs::create_dir(&unit).unwrap();
+    let groups = [Group(unit), above];
+    let below = (0..1_001).map(|number| Group(groups[0].0.join(number.to_string())));
+    let below: Vec<Group> = below.inspect(|group| fs::create_dir(&group.0).unwrap()).collect();
+    let child = groups[0].run();
+    let name = groups[0].0.file_name().unwrap().to_str().unwrap();
+    let all = find_all().unwrap();
+    let machine = all.iter().find(|machine| machine.name == name).expect("the unit is listed");
+    let Ok(JoinTarget::Group(place)) = find(&machine.binding).unwrap().join_target(0) else {
+        panic!("the unit is a cgroup")
+    };
+    let error = place.processes().unwrap_err();
+    assert!(matches!(error, CgroupError::TooMany { most: 1_000, .. }), "{error}");
+    child.end();
+    drop(below);
 }
 
 #[test]

@@ -81,6 +81,15 @@ impl TreePlace {
         Ok(TreePlace { group, origin: None })
     }
 
+    /// Returns true if a process is in the cgroup, or in a cgroup below it.
+    ///
+    /// # Errors
+    /// If the cgroup of the process cannot be read.
+    pub fn holds(&self, pid: Tid) -> Result<bool, CgroupError> {
+        let group = group_of_process(pid, Version::V2, Controller::Freezer)?;
+        Ok(group.is_some_and(|group| group.starts_with(&self.group)))
+    }
+
     /// Returns the cgroup of a systemd unit.
     ///
     /// # Errors
