@@ -117,7 +117,7 @@ fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
         "answer" => read_all(connection),
         "access" => granted(connection).map(drop),
         "history" => hours::read_all(connection),
-        "raise" => super::raises::load(connection).map(drop),
+        "raise" => super::raises::check(connection),
         "event" => {
             let mut events = connection.prepare("SELECT * FROM event")?;
             events.query_map([], logged)?.try_for_each(|event| event.map(drop))

@@ -5,29 +5,56 @@
 //! time and the hard limit before a raise.
 
 use rusqlite::{Connection, Row, params};
-use slackline_service::{Commit, Name, Raise, Terms};
+use slackline_service::{Commit, Name, Principal, Raise, Terms};
 use slackline_units::{Enforcement, WallTime};
 
 use super::stored::{Natural, StoredPrincipal, Text, has_column, terms};
 
-/// Returns all raises.
+/// Returns all raises. If the former terms in a row cannot be parsed, the whole reservation counts
+/// as raised. If another part of a row cannot be parsed, the row is left out.
 ///
 /// # Errors
-/// If the table is damaged, or a row cannot be parsed.
+/// If the table is damaged.
 pub(super) fn load(connection: &Connection) -> rusqlite::Result<Vec<(Name, Raise)>> {
     if !connection.table_exists(None, "raise")? {
         return Ok(Vec::new());
     }
-    // A check of a ledger of an older version must not migrate it.
-    let has_limits = has_column(connection, "raise", "until")?;
-    let limits = if has_limits { "" } else { ", NULL AS until, NULL AS exact" };
-    let mut found = connection.prepare(&format!("SELECT *{limits} FROM raise"))?;
-    found.query_map([], raise)?.collect()
+    let mut found = connection.prepare(&selection(connection)?)?;
+    let read = |row: &Row<'_>| {
+        let (name, by, since) = key(row).ok()?;
+        Some((name, Raise { by, since, from: from(row).ok().flatten() }))
+    };
+    let raises = found.query_map([], |row| Ok(read(row)))?;
+    Ok(raises.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
-fn raise(row: &Row<'_>) -> rusqlite::Result<(Name, Raise)> {
+/// Checks that all raises can be parsed.
+///
+/// # Errors
+/// If the table is damaged, or a row cannot be parsed.
+pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
+    if !connection.table_exists(None, "raise")? {
+        return Ok(());
+    }
+    let mut found = connection.prepare(&selection(connection)?)?;
+    found.query_map([], |row| key(row).and(from(row)))?.try_for_each(|from| from.map(drop))
+}
+
+/// Returns the SQL query for all raises. A check of a ledger of an older version must not migrate it.
+fn selection(connection: &Connection) -> rusqlite::Result<String> {
+    let has_limits = has_column(connection, "raise", "until")?;
+    let limits = if has_limits { "" } else { ", NULL AS until, NULL AS exact" };
+    Ok(format!("SELECT *{limits} FROM raise"))
+}
+
+fn key(row: &Row<'_>) -> rusqlite::Result<(Name, Principal, u64)> {
     let (Text(name), StoredPrincipal(by)) = (row.get("name")?, row.get("principal")?);
     let Natural(since) = row.get("since")?;
+    Ok((name, by, since))
+}
+
+/// Returns the terms before the raise. `None` if the whole reservation counts.
+fn from(row: &Row<'_>) -> rusqlite::Result<Option<Terms>> {
     let from = |Natural(slice): Natural| -> rusqlite::Result<Terms> {
         let Natural(period) = row.get("period_ns")?;
         let until = row.get::<_, Option<Natural>>("until")?;
@@ -36,8 +63,7 @@ fn raise(row: &Row<'_>) -> rusqlite::Result<(Name, Raise)> {
         let from = terms((slice, period, None), (exact, false, by), row.get("vcpus")?)?;
         Ok(from.with_end(until.map(|Natural(ns)| WallTime::from_ns(ns))))
     };
-    let from = row.get::<_, Option<Natural>>("slice_ns")?.map(from).transpose()?;
-    Ok((name, Raise { by, since, from }))
+    row.get::<_, Option<Natural>>("slice_ns")?.map(from).transpose()
 }
 
 /// Writes the raises of a commit.
@@ -68,7 +94,6 @@ pub(super) fn write(change: &Connection, commit: &Commit) -> rusqlite::Result<()
 
 #[cfg(test)]
 mod tests {
-    use slackline_service::Principal;
     use slackline_units::{Reservation, Span};
 
     use super::super::tables::MIGRATIONS;
@@ -98,5 +123,23 @@ mod tests {
         assert_eq!(load(&connection).unwrap(), [(name.clone(), moved)]);
         put(&[]);
         assert_eq!(load(&connection).unwrap(), []);
+    }
+
+    #[test]
+    fn damaged_increase_counts_as_a_whole_or_is_left_out() {
+        let connection = Connection::open_in_memory().unwrap();
+        create(&connection).unwrap();
+        let insert = |values: &str| {
+            connection.execute(&format!("INSERT INTO raise VALUES ({values})"), []).unwrap();
+        };
+        insert("'web', 'uid 1', 5, 2000000, 10000000, 1");
+        assert!(check(&connection).is_ok());
+        insert("'db', 'uid 1', 5, 2000000, 1, 1");
+        insert("'a b', 'uid 1', 5, NULL, NULL, NULL");
+        insert("'mail', 'nobody', 5, NULL, NULL, NULL");
+        assert!(check(&connection).is_err());
+        let found = load(&connection).unwrap();
+        let found = found.iter().map(|(name, raise)| (name.as_str(), raise.from.is_some()));
+        assert_eq!(found.collect::<Vec<_>>(), [("db", false), ("web", true)]);
     }
 }
