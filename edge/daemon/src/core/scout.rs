@@ -627,21 +627,32 @@ mod tests {
         let mut qemu = Command::new("sh");
         let arguments = ["-c", "echo @; read line", "-name", &name, "-qmp", &option];
         qemu.arg0("qemu-system-x86_64").args(arguments);
+        // The reservations are for VMs of uid 64 and of root, and the VM belongs to another user.
+        let own = match rustix::process::getuid().as_raw() {
+            0 => 65_534,
+            own => own,
+        };
+        if rustix::process::getuid().is_root() {
+            qemu.uid(own);
+        }
         let mut qemu = qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         qemu.stdout.as_mut().unwrap().read_exact(&mut [0; 2]).unwrap();
-        // The reservation is for VMs of uid 64, and the VM belongs to the user of this test.
-        let awaited = awaited(&format!("qemu:{name}"), Some(Reason::Unavailable("old".into())));
-        let own = rustix::process::getuid().as_raw();
-        assert!(own != awaited.row.user);
+        let all = [64, 0].map(|user| {
+            let old = Some(Reason::Unavailable("old".into()));
+            let mut awaited = awaited(&format!("qemu:{name}"), old);
+            awaited.row.user = user;
+            awaited
+        });
         let found = std::sync::Mutex::new(Vec::new());
-        look_around(&[awaited], &[], &|seen| found.lock().unwrap().push(seen));
+        look_around(&all, &[], &|seen| found.lock().unwrap().push(seen));
         qemu.kill().unwrap();
         qemu.wait().unwrap();
         let found = found.into_inner().unwrap();
-        let [ScoutFinding::NotFound(_, 64, error)] = &found[..] else {
-            panic!("{} findings", found.len())
-        };
-        assert_eq!(*error, LookError::NotYours(own));
+        assert_eq!(found.len(), 2);
+        for seen in &found {
+            let ScoutFinding::NotFound(_, user, error) = seen else { panic!("another finding") };
+            assert_eq!(*error, LookError::NotYours(own), "for VMs of {user}");
+        }
         assert!(listener.accept().is_err(), "the monitor has no connection");
     }
 

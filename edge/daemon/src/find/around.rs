@@ -65,13 +65,17 @@ impl Around {
 
     /// Finds a machine for a reservation as [`find`](Around::find) does, and asks its monitor if
     /// needed, which can take two seconds. A monitor serves one client at a time, so only monitors
-    /// of VMs of `user` are asked. If `user` is root, monitors of all users are asked, because a
-    /// reservation for root can get any VM.
+    /// of VMs of `user` are asked. A reservation for root can also get VMs of other users if only root
+    /// can set their names, so for root the monitors of these VMs are asked too.
     ///
     /// # Errors
     /// As for [`find_for`](super::find_for).
     pub(crate) fn ask(&self, binding: &Binding, user: u32) -> Result<FoundMachine, Absent> {
-        let may_ask = |owner| owner == user || user == 0;
+        let is_of_root = |owner| {
+            let mut machines = self.machines.iter();
+            machines.any(|one| one.owner == owner && one.is_vouched && one.is(binding))
+        };
+        let may_ask = |owner| owner == user || user == 0 && is_of_root(owner);
         self.find_asking(binding, Some(user), Asks::MonitorsOf(&may_ask))
     }
 

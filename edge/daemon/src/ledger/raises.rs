@@ -128,9 +128,9 @@ mod tests {
     #[test]
     fn damaged_increase_counts_as_a_whole_or_is_left_out() {
         let connection = Connection::open_in_memory().unwrap();
-        create(&connection).unwrap();
+        connection.execute_batch(&MIGRATIONS.concat()).unwrap();
         let insert = |values: &str| {
-            connection.execute(&format!("INSERT INTO raise VALUES ({values})"), []).unwrap();
+            connection.execute(&format!("INSERT INTO raise VALUES ({values}, NULL, NULL)"), []).unwrap();
         };
         insert("'web', 'uid 1', 5, 2000000, 10000000, 1");
         assert!(check(&connection).is_ok());
