@@ -5,7 +5,6 @@ use slackline_service::{ClientRequest, Input, Refusal, Role, Verb, World};
 
 use super::Core;
 use super::deferred::AGAIN;
-use super::lookups::EndedLookup;
 use super::scout::{LookupResult, ScoutFinding, VmUsers};
 
 impl Core {
@@ -85,30 +84,26 @@ impl Core {
     fn do_asked(&mut self, verb: Verb, input: Input) {
         let began = self.host.now();
         self.step(input);
-        if let Some((asked, listing)) = self.host.fresh_listing.take() {
-            self.host.answer_find((&asked, &listing), &self.service);
-        }
         self.note_effect(verb, began);
     }
 
     pub(super) fn hear_lookups(&mut self) {
         let now = self.host.now();
-        for done in self.host.lookups.done(now) {
-            match done {
-                EndedLookup::Listed(asked, listing) => {
-                    self.host.answer_find((&asked, &listing), &self.service);
-                }
-                EndedLookup::Looked(done) => {
-                    let (asked, mut looked) = *done;
-                    let threads = std::mem::take(&mut looked.deadline_threads);
-                    self.host.scheduler.deadline_threads = threads;
-                    if self.service.must_wait(&asked) {
-                        self.defer(asked, Some(looked));
-                    } else {
-                        self.do_sought(asked, looked);
-                    }
-                }
+        for (asked, mut looked) in self.host.lookups.done(now) {
+            let threads = std::mem::take(&mut looked.deadline_threads);
+            self.host.scheduler.deadline_threads = threads;
+            if self.service.must_wait(&asked) {
+                self.defer(asked, Some(looked));
+            } else {
+                self.do_sought(asked, looked);
             }
+        }
+        // A list is long, so each one waits until the front process has read all other answers. The
+        // requests of other callers are read and answered in between.
+        while self.host.front.as_ref().is_none_or(|front| !front.is_behind())
+            && let Some((asked, listing)) = self.host.lookups.next_list()
+        {
+            self.host.answer_find((&asked, &listing), &self.service);
         }
     }
 

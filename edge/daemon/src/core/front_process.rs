@@ -191,7 +191,7 @@ impl FrontProcess {
     }
 
     /// Returns true if bytes for the front process still wait to be sent.
-    fn is_behind(&self) -> bool {
+    pub(super) fn is_behind(&self) -> bool {
         self.running.as_ref().is_some_and(|running| !running.unread.is_empty())
     }
 }

@@ -67,8 +67,6 @@ pub(super) struct Host {
     looked: LookupResult,
     /// Result of that look-up as given to the service, which can ask twice.
     answered: Option<(Binding, Result<Machine, LookError>)>,
-    /// Request to list VMs that is currently executed, if a list was made just before it.
-    pub(super) fresh_listing: Option<(ClientRequest, Listing)>,
     /// Time at which the commit that is being written was started. `None` if no commit is being
     /// written.
     committing: Option<Time>,
@@ -120,7 +118,6 @@ impl Host {
             fresh: BTreeMap::new(),
             looked: LookupResult::default(),
             answered: None,
-            fresh_listing: None,
             committing: None,
             began: SystemTime::now(),
             change_effect: Histogram::default(),
@@ -563,11 +560,11 @@ impl World for Host {
     fn hand_over(&mut self, asked: &ClientRequest) {
         let (ticket, now) = (asked.ticket, self.now());
         match &asked.request {
-            Request::Find { .. } => match self.lookups.list(now, asked) {
-                Ok(None) => {}
-                Ok(Some(listing)) => self.fresh_listing = Some((asked.clone(), listing)),
-                Err(TooMany) => self.refuse_look_up(ticket),
-            },
+            Request::Find { .. } => {
+                if self.lookups.list(now, asked) == Err(TooMany) {
+                    self.refuse_look_up(ticket);
+                }
+            }
             Request::Log { name, before, most } => {
                 let limit = usize::from(*most);
                 let query = EventQuery { name: name.clone(), before: *before, limit };

@@ -6,7 +6,7 @@
 //! value. A look-up is dropped once its caller has disconnected or its time limit has passed.
 //!
 //! A listing of all VMs serves all callers that request one while it is made, or within a second
-//! after that.
+//! after that. An answer with a list can have 3 MiB, so such answers are given one at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -44,6 +44,8 @@ pub(super) struct Lookups {
     listing: Vec<ClientRequest>,
     is_listing: bool,
     list: Option<(Time, Listing)>,
+    /// Requests that are to be answered with a list, in order.
+    listed: VecDeque<(ClientRequest, Listing)>,
 }
 
 /// A look-up thread, and the look-up that it is running.
@@ -67,14 +69,6 @@ struct Lookup {
     until: Time,
 }
 
-/// A look-up or listing that has completed.
-pub(super) enum EndedLookup {
-    /// Result of the look-up for a request, which can now be executed.
-    Looked(Box<(ClientRequest, LookupResult)>),
-    /// A listing that completed, and a request that can be answered with it.
-    Listed(Box<ClientRequest>, Listing),
-}
-
 /// The caller already has the maximum number of waiting look-ups.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooMany;
@@ -86,8 +80,9 @@ impl Lookups {
         let start = |thread| Ok(Thread { scout: Scout::start(nice(thread))?, job: None });
         let threads = (0..THREADS).map(start);
         let threads = threads.collect::<io::Result<_>>()?;
-        let (waiting, listing) = (BTreeMap::new(), Vec::new());
-        Ok(Lookups { threads, waiting, last: None, listing, is_listing: false, list: None })
+        let (waiting, last, listing) = (BTreeMap::new(), None, Vec::new());
+        let (is_listing, list, listed) = (false, None, VecDeque::new());
+        Ok(Lookups { threads, waiting, last, listing, is_listing, list, listed })
     }
 
     /// Returns descriptors that are readable when a look-up thread has a result.
@@ -115,34 +110,39 @@ impl Lookups {
         Ok(())
     }
 
-    /// Lists VMs for a request. Returns the list at once if one was made within the last second.
-    /// Otherwise the list comes from [`done`](Lookups::done).
+    /// Lists VMs for a request. If a list was made within the last second, it is used again. The
+    /// list comes from [`next_list`](Lookups::next_list).
     ///
     /// # Errors
     /// If the caller already has too many requests for the list waiting.
-    pub(super) fn list(
-        &mut self,
-        now: Time,
-        asked: &ClientRequest,
-    ) -> Result<Option<Listing>, TooMany> {
-        if let Some((_, list)) =
-            self.list.as_ref().filter(|(at, _)| now.since(*at) <= LIST_IS_FRESH)
-        {
-            return Ok(Some(list.clone()));
-        }
-        let own = self.listing.iter().filter(|one| one.principal == asked.principal);
-        if own.count() >= MOST_WAITING {
+    pub(super) fn list(&mut self, now: Time, asked: &ClientRequest) -> Result<(), TooMany> {
+        let waiting = self.listing.iter().chain(self.listed.iter().map(|(asked, _)| asked));
+        if waiting.filter(|one| one.principal == asked.principal).count() >= MOST_WAITING {
             return Err(TooMany);
         }
-        self.listing.push(asked.clone());
-        self.begin(now);
-        Ok(None)
+        let fresh = self.list.as_ref().filter(|(at, _)| now.since(*at) <= LIST_IS_FRESH);
+        if let Some((_, list)) = fresh {
+            self.listed.push_back((asked.clone(), list.clone()));
+        } else {
+            self.listing.push(asked.clone());
+            self.begin(now);
+        }
+        Ok(())
+    }
+
+    /// Returns a request to list VMs that can be answered now, and the list. Requests of
+    /// administrators come first.
+    pub(super) fn next_list(&mut self) -> Option<(ClientRequest, Listing)> {
+        let is_admin = |asked: &ClientRequest| asked.role == Some(Role::Administrator);
+        let first = self.listed.iter().position(|(asked, _)| is_admin(asked));
+        self.listed.remove(first.unwrap_or(0))
     }
 
     /// Drops a request whose caller has disconnected. Its look-up is dropped too if it has not
     /// started.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.listing.retain(|asked| asked.ticket != ticket);
+        self.listed.retain(|(asked, _)| asked.ticket != ticket);
         for waiting in self.waiting.values_mut() {
             waiting.retain(|lookup| lookup.asked.ticket != ticket);
         }
@@ -162,21 +162,23 @@ impl Lookups {
             Some(Job::Look(_, asked)) => asked.as_deref(),
             _ => None,
         });
-        let all = self.listing.iter().chain(waiting).chain(running);
+        let listed = self.listed.iter().map(|(asked, _)| asked);
+        let all = self.listing.iter().chain(listed).chain(waiting).chain(running);
         let meant = all.filter(|asked| is_meant(asked)).map(|asked| asked.ticket);
         let meant: Vec<Ticket> = meant.collect();
         meant.iter().for_each(|ticket| self.cancel(*ticket));
         meant
     }
 
-    /// Returns the look-ups that have ended since the last call. Never blocks.
-    pub(super) fn done(&mut self, now: Time) -> Vec<EndedLookup> {
+    /// Returns the results of look-ups that have ended since the last call, each with its request,
+    /// which can now be executed. Never blocks.
+    pub(super) fn done(&mut self, now: Time) -> Vec<(ClientRequest, LookupResult)> {
         let mut done = Vec::new();
         for thread in &mut self.threads {
             for seen in thread.scout.seen() {
                 match (seen, thread.job.take()) {
                     (ScoutFinding::Looked(looked), Some(Job::Look(_, Some(asked)))) => {
-                        done.push(EndedLookup::Looked(Box::new((*asked, looked))));
+                        done.push((*asked, looked));
                     }
                     (ScoutFinding::Machines(listing), _) => {
                         self.is_listing = false;
@@ -187,9 +189,7 @@ impl Lookups {
             }
         }
         if let Some((_, list)) = self.list.as_ref().filter(|_| !self.is_listing) {
-            let listed = self.listing.drain(..);
-            let listed = listed.map(|asked| EndedLookup::Listed(Box::new(asked), list.clone()));
-            done.extend(listed);
+            self.listed.extend(self.listing.drain(..).map(|asked| (asked, list.clone())));
         }
         self.begin(now);
         done
@@ -286,10 +286,12 @@ mod tests {
         Time::START.after(Span::from_ms(ms))
     }
 
-    fn done(lookups: &mut Lookups, at: Time, count: usize) -> Vec<EndedLookup> {
+    /// Waits until this number of requests can be executed or answered, and returns their tickets.
+    fn done(lookups: &mut Lookups, at: Time, count: usize) -> Vec<Ticket> {
         let (mut all, began) = (Vec::new(), Instant::now());
         while all.len() < count && began.elapsed() < Duration::from_secs(60) {
-            all.extend(lookups.done(at));
+            all.extend(lookups.done(at).into_iter().map(|(asked, _)| asked.ticket));
+            all.extend(std::iter::from_fn(|| lookups.next_list()).map(|(asked, _)| asked.ticket));
             std::thread::yield_now();
         }
         all
@@ -343,9 +345,9 @@ mod tests {
         for uid in 0..8 {
             lookups.look(now(0), asked(1000 + uid, uid.into(), Role::Operator), wanted()).unwrap();
         }
-        assert!(lookups.list(now(0), &asked(1000, 20, Role::Operator)).unwrap().is_none());
+        lookups.list(now(0), &asked(1000, 20, Role::Operator)).unwrap();
         assert!(!lookups.is_listing, "the last thread is for administrators");
-        assert!(lookups.list(now(0), &asked(0, 21, Role::Administrator)).unwrap().is_none());
+        lookups.list(now(0), &asked(0, 21, Role::Administrator)).unwrap();
         assert!(lookups.is_listing);
         assert_eq!(done(&mut lookups, now(1), 10).len(), 10);
     }
@@ -359,11 +361,7 @@ mod tests {
         // The running look-up completes, but its result is dropped.
         lookups.cancel(Ticket(0));
         lookups.cancel(Ticket(1));
-        let all = done(&mut lookups, now(1), 1);
-        let [EndedLookup::Looked(one)] = &all[..] else {
-            panic!("{} look-ups are done", all.len())
-        };
-        assert_eq!(one.0.ticket, Ticket(2));
+        assert_eq!(done(&mut lookups, now(1), 1), [Ticket(2)]);
         for ticket in 3..6 {
             lookups.look(now(0), asked(1000, ticket, Role::Operator), wanted()).unwrap();
         }
@@ -394,14 +392,30 @@ mod tests {
     fn callers_listing_vms_within_one_second_share_one_host_scan() {
         let mut lookups = Lookups::start().unwrap();
         for uid in 0..8 {
-            let list = lookups.list(now(0), &asked(1000 + uid, uid.into(), Role::Viewer)).unwrap();
-            assert!(list.is_none());
+            lookups.list(now(0), &asked(1000 + uid, uid.into(), Role::Viewer)).unwrap();
         }
         let lists = |thread: &&Thread| matches!(thread.job, Some(Job::List));
         assert_eq!(lookups.threads.iter().filter(lists).count(), 1);
         assert_eq!(done(&mut lookups, now(500), 8).len(), 8);
-        let again = lookups.list(now(1_400), &asked(1, 9, Role::Viewer)).unwrap();
-        assert!(again.is_some(), "the list is less than a second old");
-        assert!(lookups.list(now(1_501), &asked(1, 10, Role::Viewer)).unwrap().is_none());
+        lookups.list(now(1_400), &asked(1, 9, Role::Viewer)).unwrap();
+        assert!(lookups.next_list().is_some(), "the list is less than a second old");
+        lookups.list(now(1_501), &asked(1, 10, Role::Viewer)).unwrap();
+        assert!(lookups.next_list().is_none() && lookups.is_listing);
+    }
+
+    /// The list is fresh, so all requests can be answered at once.
+    #[test]
+    fn lists_are_answered_one_at_a_time_with_administrators_first() {
+        let mut lookups = Lookups::start().unwrap();
+        lookups.list(now(0), &asked(1000, 0, Role::Viewer)).unwrap();
+        assert_eq!(done(&mut lookups, now(0), 1), [Ticket(0)]);
+        for ticket in 1..=4 {
+            lookups.list(now(1), &asked(1000, ticket, Role::Viewer)).unwrap();
+        }
+        let one_more = lookups.list(now(1), &asked(1000, 5, Role::Viewer));
+        assert_eq!(one_more, Err(TooMany), "unanswered requests count for their caller");
+        lookups.list(now(1), &asked(0, 6, Role::Administrator)).unwrap();
+        lookups.cancel(Ticket(2));
+        assert_eq!(done(&mut lookups, now(1), 4), [6, 1, 3, 4].map(Ticket));
     }
 }
