@@ -224,7 +224,7 @@ impl Keeper {
         let held: BTreeSet<Tid> = self.held.iter().map(|entry| entry.thread.id).collect();
         for (tree, place) in self.trees() {
             // A cgroup that cannot be read now is read at the next interval.
-            for tid in place.threads().unwrap_or_default() {
+            for tid in place.all_threads().unwrap_or_default() {
                 there.insert(tid);
                 if !self.members.contains_key(&tid) && !held.contains(&tid) {
                     new.extend(member_of(tree, tid));

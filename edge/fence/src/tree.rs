@@ -141,7 +141,7 @@ impl HeldTree {
     /// # Errors
     /// If the list of the cgroup cannot be read.
     pub fn threads(&self) -> Result<Vec<Tid>, CgroupError> {
-        self.0.place.threads()
+        self.0.place.all_threads()
     }
 
     /// Returns true if no process is left in the tree.
@@ -364,7 +364,7 @@ impl HeldTree {
     }
 
     fn list(&self) -> Result<Vec<Tid>, ActError> {
-        let list = self.0.place.threads();
+        let list = self.0.place.all_threads();
         list.map_err(|error| {
             let source = match error {
                 CgroupError::Refused { source, .. } => source,

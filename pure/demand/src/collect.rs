@@ -269,7 +269,7 @@ impl Collector {
         let Some((stay, demand)) = self.stay(vcpu) else { return };
         let is_exact = demand.reserved.is_some_and(|it| it.exact && it.reservation.is_some());
         let stopping = if due || !is_exact { Span::ZERO } else { used };
-        let overrun = limit.and_then(|limit| used.checked_sub(limit));
+        let overrun = limit.filter(|limit| used >= *limit).map(|limit| used - limit);
         let ended = std::mem::replace(&mut stay.overrun, overrun);
         ended.into_iter().for_each(|overrun| demand.overruns.add(overrun + stopping));
     }

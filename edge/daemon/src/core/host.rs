@@ -561,7 +561,8 @@ impl World for Host {
         let (ticket, now) = (asked.ticket, self.now());
         match &asked.request {
             Request::Find { .. } => {
-                if self.lookups.list(now, asked) == Err(TooMany) {
+                let listed = self.lookups.list(now, asked);
+                if listed == Err(TooMany) {
                     self.refuse_look_up(ticket);
                 }
             }

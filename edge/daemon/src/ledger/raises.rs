@@ -130,7 +130,9 @@ mod tests {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(&MIGRATIONS.concat()).unwrap();
         let insert = |values: &str| {
-            connection.execute(&format!("INSERT INTO raise VALUES ({values}, NULL, NULL)"), []).unwrap();
+            connection
+                .execute(&format!("INSERT INTO raise VALUES ({values}, NULL, NULL)"), [])
+                .unwrap();
         };
         insert("'web', 'uid 1', 5, 2000000, 10000000, 1");
         assert!(check(&connection).is_ok());

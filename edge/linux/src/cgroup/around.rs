@@ -87,6 +87,7 @@ impl Hierarchies {
     }
 
     /// Reads the cgroups of a thread without their limits. `None` if the thread has exited.
+    #[must_use]
     pub fn around_without_limits(&self, pid: Tid, tid: Tid) -> Option<Surroundings> {
         Some(Surroundings { groups: self.groups_of(pid, tid)?, quotas: Vec::new() })
     }

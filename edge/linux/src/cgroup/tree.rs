@@ -11,7 +11,6 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Dir, FileType, Mode, OFlags, fstat, open, openat};
 use rustix::io::Errno;
 
 use super::family::{descendants, has_lost_first};
@@ -187,7 +186,7 @@ impl TreePlace {
         let Some(origin) = &self.origin else { return Ok(()) };
         let file = self.group.join(PROCESSES);
         let folders = Gathering { group: &self.group, origin, file: &file };
-        let list = || Ok(self.list(PROCESSES)?.into_iter().collect());
+        let list = || Ok(self.processes()?.into_iter().collect());
         folders.gather(root, list, |pid| group_of_process(pid, Version::V2, Controller::Freezer))
     }
 

@@ -7,7 +7,7 @@ use crate::common::{self, Target, begin};
 use crate::escapes::{Adversary, Group, Open, is_real_time};
 use crate::moves::{Delegated, delegated_spinner, limit_in};
 use slackline_fence::Fence;
-use slackline_linux::cgroup::{TreePlace, descendants};
+use slackline_linux::cgroup::{Hierarchies, TreePlace, descendants};
 use slackline_linux::step::Hold;
 use slackline_linux::sys::{Tid, monotonic};
 use slackline_linux::thread::{ThreadRef, threads_of};
@@ -125,12 +125,14 @@ fn processes_under_quota_return_from_cell_to_own_cgroups() {
     let quota = kernel_mechanism(Enforcement::Quota).unwrap();
     let enforced = quota.apply(&who, demand, &mut fence).unwrap();
     let limit = (None, Some(enforced.groups[0].as_path()));
-    let mut watch = EnforcedWatch::new((&who, &thread), limit, (&fence, monotonic()));
+    let hierarchies = Hierarchies::read().unwrap();
+    let since = (&fence, Some(&hierarchies), monotonic());
+    let mut watches = [EnforcedWatch::new((&who, &thread), limit, since)];
     let mut look_until = |what: &str, is_so: &dyn Fn() -> bool| {
         let began = Instant::now();
         while !is_so() {
             assert!(began.elapsed() < common::PATIENCE, "not in time: {what}");
-            watch.look(&mut fence, monotonic());
+            EnforcedWatch::look_at_all(&mut watches, &mut fence, monotonic());
             std::thread::sleep(Duration::from_millis(20));
         }
     };
