@@ -227,7 +227,7 @@ def test_sweep_puts_many_scenarios_into_few_chunks(
             assert of_run == run.vcpus[0]
 
 
-def test_chunk_is_run_by_one_call_although_runs_are_refused(
+def test_chunk_with_refused_runs_is_made_by_one_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[list[tuple[int, str, int]]] = []
@@ -247,7 +247,7 @@ def test_chunk_is_run_by_one_call_although_runs_are_refused(
     assert sum(row["outcome"] == "refused" for row in rows) == 100
 
 
-def test_few_chunks_of_a_long_sweep_are_submitted_at_once(
+def test_long_sweep_has_few_submitted_chunks_at_any_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_sweep, "CHUNK", 0.0)

@@ -325,7 +325,7 @@ mod tests {
         assert!(many.check().is_err());
     }
     #[test]
-    fn prediction_for_long_period_uses_the_parts_that_are_enforced() {
+    fn prediction_for_long_period_uses_the_enforced_shorter_periods() {
         let terms_of = |name: &str| {
             let (slice, period, phase) = match name {
                 "long" => (300, 1_000, None),

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn age_of_data_counts_only_days_on_which_a_daemon_ran() {
+    fn age_of_data_counts_only_days_with_running_daemon() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let file = folder.path().join("days");
         let mut days = RunDays::open(file.clone());
@@ -91,7 +91,7 @@ mod tests {
 
     /// The clock is ahead for a day, and behind for another day.
     #[test]
-    fn wrong_wall_clock_makes_data_older_by_at_most_one_day() {
+    fn wrong_wall_clock_ages_data_by_at_most_one_day() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut days = RunDays::open(folder.path().join("days"));
         for today in 20_000..20_031 {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn days_without_a_file_are_written_by_a_later_call() {
+    fn days_are_written_later_if_the_file_cannot_be_created() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let file = folder.path().join("absent/days");
         let mut days = RunDays::open(file.clone());

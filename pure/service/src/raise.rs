@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn raise_counts_until_share_end_and_hard_limit_are_as_before() {
+    fn raise_counts_until_all_raised_parameters_are_restored() {
         let mut raises = Raises::default();
         let mut before = terms(1, Some(2), true);
         for raised in [terms(5, Some(2), true), terms(5, None, true), terms(5, None, false)] {

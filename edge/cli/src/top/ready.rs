@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_ready_of_all_vms_is_the_mean_over_their_vcpus() {
+    fn cpu_ready_of_each_vm_is_mean_over_its_vcpus() {
         let (mut samples, begun) = (WaitSamples::default(), Instant::now());
         let at = |second: u64| begun + Duration::from_secs(second);
         samples.add(at(0), &metrics([1.0, 2.0, 0.0]));

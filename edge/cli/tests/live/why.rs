@@ -276,7 +276,7 @@ impl Drop for BusyGroup {
 }
 
 #[test]
-fn record_command_accepts_unit_or_cgroup_with_its_new_processes() {
+fn record_command_includes_new_processes_of_unit_or_cgroup() {
     let Some(live) = live::begin() else { return };
     let Some(group) = BusyGroup::start(&live) else {
         println!("skipped: needs cgroups of version 2 that can be written");

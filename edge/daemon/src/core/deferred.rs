@@ -106,7 +106,7 @@ mod tests {
 
     /// A list can release the reservation of a request. The VM must then be looked up.
     #[test]
-    fn deferred_request_is_looked_up_if_that_becomes_necessary() {
+    fn deferred_request_is_looked_up_if_its_reservation_was_released() {
         for (looked, needs_lookup, is_ready) in
             [(false, false, true), (false, true, false), (true, true, true)]
         {

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deadline_vcpu_has_its_former_cpu_and_one_shadow_elsewhere() {
+    fn deadline_vcpu_stays_on_former_cpu_with_one_shadow_elsewhere() {
         let each = Reservation::new(Span::from_ms(2), Span::from_ms(10)).expect("valid");
         let terms = Terms::new(each, true, 3).expect("valid terms");
         let requests = requests((DomId::new(7), "web", &terms), (&[1, 0], 2));

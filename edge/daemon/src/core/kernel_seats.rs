@@ -376,7 +376,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn former_cpu_of_a_vcpu_is_the_most_reduced_one() {
+    fn former_cpu_is_cpu_with_largest_reduction_of_reserved_share() {
         let ppm = |all: [u32; 3]| all.map(CpuShare::from_ppm);
         assert_eq!(most_reduced(&ppm([500, 700, 0]), &ppm([500, 200, 0])), 1);
         assert_eq!(most_reduced(&ppm([500, 700, 400]), &ppm([400, 700, 200])), 2);

@@ -130,7 +130,7 @@ fn reservation_time_is_known_before_and_after_a_restart() {
 /// A tenant may see everything about its VM from this time on. An older time could be that of
 /// another owner.
 #[test]
-fn reservation_without_events_counts_from_the_opening_of_the_ledger() {
+fn reservation_without_events_begins_when_ledger_is_opened() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, .. } = open(folder.path());
     let web = row("web", 1);

@@ -244,7 +244,7 @@ fn administrator_by_group_keeps_events_after_grant_is_revoked() {
 
 /// Of 105 events three are too old, and two others exceed the number of rows.
 #[test]
-fn old_events_do_not_keep_excess_events_from_being_deleted() {
+fn one_commit_deletes_old_events_and_excess_events() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open_keeping(folder.path(), Keep { rows: 100, ..Keep::USUAL }).ledger;
     let next = events_of(&mut ledger, 8, 100, 1);

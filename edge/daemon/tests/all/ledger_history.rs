@@ -168,7 +168,7 @@ fn history_older_than_400_days_is_deleted_by_next_commit() {
 
 /// The times of the stored rows are those that a clock with a step leaves behind.
 #[test]
-fn clock_step_of_500_days_deletes_no_event_and_no_history() {
+fn clock_step_of_500_days_deletes_neither_events_nor_history() {
     let folder = tempfile::tempdir().unwrap();
     let now = this_hour();
     let old = now - 500 * 24;

@@ -172,7 +172,7 @@ fn of_version_10(folder: &Path) {
 }
 
 #[test]
-fn version_10_ledger_is_backed_up_and_migrated_with_its_raises() {
+fn version_10_ledger_is_backed_up_and_migrated_with_raises() {
     let folder = tempfile::tempdir().unwrap();
     of_version_10(folder.path());
     assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);

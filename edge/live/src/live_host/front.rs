@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn first_threads_are_replaced_after_a_lead_or_when_blocked() {
+    fn first_thread_is_replaced_when_blocked_or_ahead_by_lead() {
         let ahead = [tid(1), tid(2)];
         let next = |received: &[Span]| next_threads(busy(received), 2, (&ahead, ms(10)));
         assert_eq!(next(&[ms(9), ms(8), ms(0)]), [2, 1].map(tid));

@@ -27,7 +27,7 @@ fn is_in_cell(pid: Tid) -> bool {
 }
 
 #[test]
-fn process_of_two_held_threads_returns_from_its_only_cell() {
+fn process_with_two_held_threads_returns_from_its_only_cell() {
     let Some(_alone) = begin() else { return };
     let target = Target::threaded();
     let pid = target.pid();

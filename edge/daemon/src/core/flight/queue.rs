@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn query_after_end_of_the_recorder_is_refused_with_the_reason() {
+    fn query_after_end_of_recorder_is_refused_with_reason() {
         let (mut queue, receiver) = queue(QUEUE);
         drop(receiver);
         let asked = queue.ask((Ticket(1), Principal::User(1)), Question::Incidents, None);
