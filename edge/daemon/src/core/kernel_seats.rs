@@ -281,8 +281,9 @@ impl Scheduler {
         joined
     }
 
-    /// Drops the places of a domain that the dispatcher enforces. Returns the CPU on which each
-    /// place had its reservation, by the number of the CPU in the session.
+    /// Drops the places of a domain if the dispatcher enforces its reservation. Returns the CPU on
+    /// which each place had its reservation, by the number of the CPU in the session. Drops nothing
+    /// and returns an empty list if the kernel enforces.
     fn drop_dispatched_places(&mut self, domain: DomId) -> Vec<usize> {
         let known = self.domains.get(&domain).filter(|known| known.kernel.is_none());
         let places = known.map_or(0, |known| known.places.len());

@@ -144,7 +144,7 @@ impl FlightQueue {
     }
 
     /// Orders the recorder to copy the window for a prediction. If the recorder cannot take the
-    /// order, the order is refused.
+    /// order, the prediction ends with the reason.
     pub(super) fn window(&self, order: Box<PredictionOrder>) {
         let Err(error) = self.orders.try_send(FlightOrder::Window(order)) else { return };
         let problem = not_sent(&error);
