@@ -9,7 +9,7 @@ use slackline_units::{CpuId, Span, Time};
 /// Run intervals of a thread whose end has not been read yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunIntervals {
-    /// CPU and start of each such interval, on the monotonic clock.
+    /// CPU and start (on the monotonic clock) of each run interval whose end has not been read.
     open: Vec<(CpuId, Time)>,
     /// Time of the latest context switch, on the monotonic clock. `None` if no context switch has
     /// been read.

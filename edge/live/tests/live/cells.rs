@@ -58,7 +58,8 @@ fn process_with_two_held_threads_returns_from_its_only_cell() {
     assert_eq!(listed.trim(), pid.to_string());
 }
 
-/// Another process of its user moves the target again and again, so the session stops the target.
+/// Another process of the same user moves the target again and again, so the session stops the
+/// target in a cell.
 #[test]
 fn processes_of_a_tree_include_processes_in_its_cell() {
     let Some(_alone) = begin() else { return };
