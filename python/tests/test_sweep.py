@@ -267,7 +267,7 @@ def test_long_sweep_has_few_submitted_chunks_at_any_time(
 def test_error_of_a_run_names_its_scenario_and_policy() -> None:
     with pytest.raises(slackline.ScenarioError) as raised:
         _slackline._sweep_rows([(7, TEXT)], [(7, "credit", 1), (7, "nonesuch", 1)])
-    assert raised.value.__notes__ == ["in scenario 7 of the sweep, under nonesuch"]
+    assert raised.value.__notes__ == ["in scenario 7 of the sweep, under policy nonesuch"]
     with pytest.raises(slackline.SlacklineError, match="lacks the text of scenario 8"):
         _slackline._sweep_rows([(7, TEXT)], [(8, "credit", 1)])
 
