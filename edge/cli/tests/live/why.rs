@@ -391,9 +391,7 @@ fn daemon_saves_a_recording_if_a_reservation_misses_its_deadline() {
     assert_eq!(mode & 0o777, 0o600);
     daemon.run("incidents").ended_with(0).shows(&name);
     let number = format!("incident {}", incident["id"]);
-    wait_until("the event in the log", || {
-        daemon.run(&format!("log {name}")).out.contains(&number)
-    });
+    wait_until("the event in the log", || daemon.run(&format!("log {name}")).out.contains(&number));
     let path = file.to_str().expect("a path").to_owned();
     let of_incident = live.run(&["why", &name, &path, "--json"]).good();
     let of_incident: Value = serde_json::from_str(&of_incident).expect("JSON");
