@@ -227,7 +227,7 @@ def test_sweep_puts_many_scenarios_into_few_chunks(
             assert of_run == run.vcpus[0]
 
 
-def test_chunk_is_run_by_one_call_although_runs_are_refused(
+def test_chunk_with_refused_runs_is_made_by_one_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[list[tuple[int, str, int]]] = []
@@ -247,7 +247,7 @@ def test_chunk_is_run_by_one_call_although_runs_are_refused(
     assert sum(row["outcome"] == "refused" for row in rows) == 100
 
 
-def test_few_chunks_of_a_long_sweep_are_submitted_at_once(
+def test_long_sweep_has_few_submitted_chunks_at_any_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_sweep, "CHUNK", 0.0)
@@ -267,7 +267,7 @@ def test_few_chunks_of_a_long_sweep_are_submitted_at_once(
 def test_error_of_a_run_names_its_scenario_and_policy() -> None:
     with pytest.raises(slackline.ScenarioError) as raised:
         _slackline._sweep_rows([(7, TEXT)], [(7, "credit", 1), (7, "nonesuch", 1)])
-    assert raised.value.__notes__ == ["in scenario 7 of the sweep, under nonesuch"]
+    assert raised.value.__notes__ == ["in scenario 7 of the sweep, under policy nonesuch"]
     with pytest.raises(slackline.SlacklineError, match="lacks the text of scenario 8"):
         _slackline._sweep_rows([(7, TEXT)], [(8, "credit", 1)])
 

@@ -14,8 +14,8 @@ const TOOLS: &str = "target/python-venv";
 /// Folder for the build of the module and for its wheel.
 const BUILD: &str = "target/python";
 
-/// Minor versions of CPython 3 for which the host is searched. 11 is the first that the wheel
-/// supports.
+/// Minor versions of CPython 3 that are tried if the host has them. The wheel supports 3.11 and
+/// later.
 const MINORS: RangeInclusive<u32> = 11..=30;
 
 /// Builds the wheel, installs it, and runs the tests, the examples and the type check.
@@ -52,14 +52,14 @@ pub fn run() -> Result<String> {
     step::run(types.args(["python/tests", "python/examples"]))?;
     let others = run_under_others(&wheel.path())?;
     Ok(format!(
-        "a wheel of {} KiB passes its tests, and runs under {others} other CPython{}",
+        "a wheel of {} KiB passes its tests, and runs under {others} other version{} of CPython",
         size >> 10,
         if others == 1 { "" } else { "s" }
     ))
 }
 
-/// Runs the example under each further CPython of this host that the wheel supports. Returns their
-/// number.
+/// Runs an example under each further version of CPython that this host has and that the wheel
+/// supports. Returns the number of these versions.
 fn run_under_others(wheel: &Path) -> Result<usize> {
     let plain = Path::new(BUILD).join("plain");
     if plain.exists() {

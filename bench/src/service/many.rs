@@ -168,7 +168,7 @@ fn needs(daemon: &Daemon<'_>) -> Result<Vec<Row>> {
 }
 
 /// Measures the CPU time of the daemon's three processes. The target is at most `most` percent of a
-/// CPU, which `promised` states in words.
+/// CPU, and `promised` is the same target in words.
 fn cpu_use(daemon: &Daemon<'_>, vms: &str, (promised, most): (&'static str, f64)) -> Result<Row> {
     let processes = daemon.processes()?;
     let used = || processes.iter().map(|&pid| cpu_time(pid)).sum::<Result<Duration>>();

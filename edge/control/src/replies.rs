@@ -160,8 +160,8 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Returns the terms of the reservation that decide in which parts the daemon enforces its
-    /// period. `None` if this version does not allow them.
+    /// Returns the terms from which the daemon computes the shorter periods in which it enforces
+    /// the reservation. `None` if these terms are not valid in this version of the program.
     #[must_use]
     pub fn terms(&self) -> Option<Terms> {
         let (slice, period) = (Span::from_ns(self.slice_ns), Span::from_ns(self.period_ns));

@@ -179,10 +179,10 @@ impl WhatIf {
         }
     }
 
-    /// Replaces the slices, periods and phases that the question sets by those of the parts in
-    /// which the daemon would enforce the reservations. A recording has these parts as periods.
-    /// `terms_of` returns the terms of the reservation with a name. Invalid parameters stay as they
-    /// are.
+    /// Converts the slices, periods and phases that the question sets to the periods of a
+    /// recording. The daemon enforces a long period as shorter periods, and recordings have the
+    /// shorter periods. `terms_of` returns the terms of the reservation with a name. Invalid
+    /// parameters are not converted.
     pub fn set_enforced_parts(&mut self, terms_of: impl Fn(&str) -> Option<Terms>) {
         let asked = self.clone();
         // Only the daemon's policy has phases.
@@ -204,8 +204,9 @@ impl WhatIf {
         }
     }
 
-    /// Returns the terms that the daemon would enforce for a VM or vCPU with this name. `None` if
-    /// the daemon divides neither the asked nor the present period, or if no terms are known.
+    /// Returns the terms of the shorter periods that the daemon would enforce for a VM or vCPU with
+    /// this name. `None` if the daemon divides neither the requested nor the present period, or if
+    /// no terms are known.
     fn enforced_part(&self, name: &str, terms_of: impl Fn(&str) -> Option<Terms>) -> Option<Terms> {
         let of_vm = |vm: &str| {
             // An added VM has the terms of the VM that it copies.
@@ -325,7 +326,7 @@ mod tests {
         assert!(many.check().is_err());
     }
     #[test]
-    fn prediction_for_long_period_uses_the_parts_that_are_enforced() {
+    fn prediction_for_long_period_uses_the_enforced_shorter_periods() {
         let terms_of = |name: &str| {
             let (slice, period, phase) = match name {
                 "long" => (300, 1_000, None),

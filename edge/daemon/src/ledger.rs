@@ -320,8 +320,8 @@ impl Ledger {
     ) -> Result<(), NotHandedOver> {
         let (AccessChange::Add(AccessGrant { principal, .. }) | AccessChange::Revoke(principal)) =
             &change;
-        // The writer forgets that the principal is an administrator. An administrator by group is
-        // reported again with the next request.
+        // The writer forgets that the principal is an administrator. If the principal is one by a
+        // group, the next request of the principal reports that again.
         self.administrators.remove(principal);
         self.hand_over(WriterOrder::Access(ticket, change))
     }

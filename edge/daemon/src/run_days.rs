@@ -7,12 +7,12 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
-/// Maximum number of days that are kept. It is more than any limit of age.
+/// Maximum number of stored days. It is larger than every limit on the age of data.
 const MOST: usize = 1_000;
 
 const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
 
-/// Days of the wall clock on which a daemon has run, with a file that has a line for each of them.
+/// Days of the wall clock on which a daemon has run, and a file with one line for each of them.
 #[derive(Debug)]
 pub(crate) struct RunDays {
     file: PathBuf,
@@ -38,7 +38,7 @@ impl RunDays {
         let today = now_ns / DAY_NS;
         let is_new = self.days.insert(today);
         while self.days.len() > MOST {
-            // The clock was ahead on a day after today.
+            // A day after today was noted while the clock was ahead.
             let is_wrong = self.days.last().is_some_and(|last| *last > today);
             if is_wrong {
                 self.days.pop_last()
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn age_of_data_counts_only_days_on_which_a_daemon_ran() {
+    fn age_of_data_counts_only_days_with_running_daemon() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let file = folder.path().join("days");
         let mut days = RunDays::open(file.clone());
@@ -89,9 +89,9 @@ mod tests {
         assert_eq!(oldest(&mut RunDays::open(file), 20_001, 1), 20_000);
     }
 
-    /// The clock is ahead for a day, and behind for another day.
+    /// The clock is ahead on one day, and behind on another day.
     #[test]
-    fn wrong_wall_clock_makes_data_older_by_at_most_one_day() {
+    fn wrong_wall_clock_ages_data_by_at_most_one_day() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut days = RunDays::open(folder.path().join("days"));
         for today in 20_000..20_031 {
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn days_without_a_file_are_written_by_a_later_call() {
+    fn days_are_written_later_if_the_file_cannot_be_created() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let file = folder.path().join("absent/days");
         let mut days = RunDays::open(file.clone());

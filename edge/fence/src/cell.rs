@@ -16,8 +16,8 @@ use slackline_linux::sys::Tid;
 impl Fence {
     /// Stops processes of a held target in a new cell. `origin` is the cgroup of version 2 to which
     /// they return. `processes` returns the processes of the target that are not in the cell yet.
-    /// Returns the cell. `None` if the thread `tid` is not held, or its process has a cell already.
-    /// Another held thread of the process may have that cell.
+    /// Returns the cell. `None` if the thread `tid` is not held, or if its process has a cell
+    /// already, even as the cell of another held thread.
     ///
     /// # Errors
     /// If the cell cannot be made, or the keeper cannot record it. The processes have not been
@@ -64,8 +64,8 @@ impl Fence {
     /// removes the cell. Does nothing if the target has no cell.
     ///
     /// # Errors
-    /// If the cell cannot be emptied and removed. The target then still has its cell. Processes that
-    /// cannot leave the cell stay frozen.
+    /// If the cell cannot be emptied and removed. The target then still has its cell. Processes
+    /// that cannot leave the cell stay frozen.
     pub fn end_confinement(&mut self, tid: Tid) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         let Some(cell) = &entry.cell else { return Ok(()) };

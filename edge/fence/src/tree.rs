@@ -5,8 +5,8 @@
 //! for each order, since a copy could be out of date. Threads that a real-time thread of the tree
 //! starts inherit its class and its CPU, from their first instruction. So between a fork and the
 //! next audit no thread of the tree runs on another CPU or in another class. The threads take turns
-//! (`SCHED_RR`). [`HeldTree::put_first`] lets a chosen thread run before the others. A tree that
-//! uses several CPUs has [`HeldTree::put_ahead`] instead.
+//! (`SCHED_RR`). [`HeldTree::put_first`] lets a chosen thread run before the others. In a tree that
+//! uses several CPUs, [`HeldTree::put_ahead`] does this for several threads.
 
 mod changed;
 mod wide;
@@ -71,7 +71,7 @@ struct TreeOrders {
     unbound: BTreeSet<Tid>,
     /// Threads that run for a whole timeslice without taking turns.
     alone: Vec<Tid>,
-    /// Threads that have the next higher priority than the other threads of the tree.
+    /// Threads with a priority that is one higher than that of the other threads of the tree.
     ahead: Vec<Tid>,
     given_back: bool,
     /// Latest audit that found all threads blocked and as ordered. `None` if no audit found that.
@@ -434,7 +434,7 @@ fn lower(tid: Tid, original: &SchedulingOf) -> io::Result<()> {
 
 impl TreeOrders {
     /// Applies the orders to a thread. Returns false if the kernel allows the thread none of the
-    /// ordered CPUs. Its class is then unchanged.
+    /// ordered CPUs. The thread then does not get the ordered class.
     fn apply_to(&self, tid: Tid, original: &Original) -> Result<bool, ActError> {
         let cpus = self.cpus.unwrap_or(original.affinity);
         // The affinity is set first, so that the thread is never real-time on another CPU.

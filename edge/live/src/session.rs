@@ -403,7 +403,7 @@ impl Session {
     /// cgroups. They may have been moved to another cgroup since they joined, as libvirt does with
     /// a VM that is just starting.
     ///
-    /// Reports members that the kernel refused to restore or resume as contested.
+    /// Reports each member as contested whose threads the kernel refused to restore or resume.
     fn follow_refused(&mut self, seen: &mut SessionEvents) {
         for vcpu in self.host.take_refused() {
             let member = self.members.iter().find(|(id, _)| id.vcpu() == vcpu);

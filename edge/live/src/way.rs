@@ -220,9 +220,9 @@ impl VcpuHandle {
         self.hold_back(&mut state)
     }
 
-    /// Takes the vCPU's threads out of the real-time class, or else stops them, after the kernel
-    /// has refused to restore or resume a thread. Returns false if a thread can still keep all
-    /// other threads from running.
+    /// Takes the vCPU's threads out of the real-time class, after the kernel has refused to restore
+    /// or resume a thread. If the kernel refuses that too, stops the threads. Returns false if a
+    /// thread can still prevent all other threads from running.
     pub(crate) fn disarm(&self) -> bool {
         let mut state = self.state();
         state.priority = None;

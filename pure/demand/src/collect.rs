@@ -259,12 +259,14 @@ impl Collector {
 
     /// Counts the CPU time that a vCPU uses beyond a reserved timeslice that reaches its `limit`.
     ///
-    /// If the timer of the timeslice expires early, the vCPU has used less than `limit`. It is not
-    /// stopped: it runs again until the rest is used, and only that stop is counted.
+    /// If the timer of the timeslice expires early, the vCPU has used less than `limit`. The vCPU
+    /// is not stopped then, but runs again until it has used the whole limit. Only the stop at that
+    /// time is counted.
     ///
-    /// The next run interval outside the slice of a live vCPU with a hard limit belongs to the same
-    /// stop: the vCPU needs this time to stop itself. A further run interval outside the slice is
-    /// not counted: it can follow a block of another vCPU, and is no late stop.
+    /// After it has reached the limit, a live vCPU with a hard limit can run once more outside its
+    /// slice, because it needs time to stop itself. This run interval belongs to the same stop. A
+    /// further run interval outside the slice can follow a block of another vCPU. It is no late
+    /// stop, and is not counted.
     fn overran(&mut self, vcpu: VcpuId, used: Span, due: bool, limit: Option<Span>) {
         let Some((stay, demand)) = self.stay(vcpu) else { return };
         let is_exact = demand.reserved.is_some_and(|it| it.exact && it.reservation.is_some());

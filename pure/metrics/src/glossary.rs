@@ -282,8 +282,8 @@ const VCPU: &[Term] = &[
     number(
         "stopped_ns",
         "",
-        "live: time for which the vCPU was throttled: runnable, but with an exhausted budget, or \
-         stopped because it had escaped its limit",
+        "live: time for which the vCPU was runnable but stopped, because its budget was exhausted \
+         (throttled) or it had escaped its limit",
     ),
     number("asleep_ns", "", "time for which the vCPU was blocked"),
     number("overrun_ns", "", "CPU time that the vCPU used beyond the end of its timeslices"),

@@ -114,8 +114,8 @@ pub struct VcpuSummary {
     /// Time in which the vCPU was kept stopped although it had work. `None` on a simulated host,
     /// where `waiting` includes this time.
     pub stopped: Option<Span>,
-    /// Part of `stopped` in which the vCPU was stopped because it had escaped its limit. It was not
-    /// entitled to CPU time then.
+    /// Part of `stopped` in which the vCPU was stopped because it had escaped its limit. In this
+    /// time the vCPU was not entitled to CPU time.
     pub escaped: Span,
     /// Time in which the vCPU was blocked. `None` if the host does not know blocks and wakes.
     pub asleep: Option<Span>,

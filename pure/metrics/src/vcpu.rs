@@ -263,8 +263,8 @@ impl VcpuMeter {
         }
     }
 
-    /// Adds an interval in which the vCPU had work and was kept stopped. If the vCPU is paused, it
-    /// was stopped because it had escaped its limit.
+    /// Adds an interval in which the vCPU had work and was stopped. If the vCPU is paused at
+    /// present, the stop was for an escape from its limit.
     pub(crate) fn stopped(&mut self, from: Time, to: Time) {
         self.stopped += to.since(from.max(self.warmup));
         if let Some(since) = self.paused_since {

@@ -297,7 +297,7 @@ impl CulpritFinder {
     }
 
     fn stopped(&mut self, vcpu: VcpuId, (from, to): (Time, Time)) {
-        // A vCPU that was stopped for an escape was paused, but not by a user.
+        // A stop for an escape is recorded as a pause too, but it is no pause by a user.
         if let Some(since) = self.paused_since.get_mut(&vcpu) {
             *since = to.max(*since);
         }

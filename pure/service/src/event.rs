@@ -60,8 +60,8 @@ pub enum EventKind {
     /// A change by another program that made the VM contested was undone. The service schedules the
     /// threads again.
     Settled,
-    /// The VM missed deadlines, and a recording of them was saved. The text has the number of
-    /// missed deadlines and the number of the recording. `before` and `after` are equal.
+    /// The VM missed deadlines, and a recording of them was saved as an incident. The text has the
+    /// number of missed deadlines and the number of the incident. `before` and `after` are equal.
     Incident(String),
     /// After a restart of the service, the reservation is in force again.
     Adopted,
@@ -114,7 +114,7 @@ impl EventKind {
         ("meddled", "a change by a VM to its own threads was undone; the event names the change"),
         ("contested", "a change by an administrator or libvirt stays; the event names the change"),
         ("settled", "the change that led to `contested` was undone; threads are scheduled again"),
-        ("incident", "the VM missed deadlines; the event has the number of the saved recording"),
+        ("incident", "the VM missed deadlines; the event has the number of the saved incident"),
         ("adopted", "a new daemon enforces the reservation again"),
         ("not-adopted", "a new daemon cannot enforce the reservation; the event has the reason"),
         ("granted", "a user or remote client received a role"),

@@ -116,7 +116,7 @@ pub enum Input {
         name: Name,
         /// Number of missed deadlines.
         missed: u64,
-        /// Number of the recording.
+        /// Number of the incident.
         id: u64,
     },
     /// The monitor of a scheduled VM has suspended or resumed the guest.

@@ -1,5 +1,6 @@
-//! Raises: reservations that a principal increased, lengthened or moved for another owner. They
-//! count against the budget of that principal, also after a restart of the service.
+//! Raises: a principal increases or lengthens the reservation of another owner, drops its hard
+//! limit or binds it to another VM. A raise counts against the budget of the principal that made
+//! it, also after a restart of the service.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +12,9 @@ use crate::terms::Terms;
 /// Maximum number of recorded raises. Each raise is a row of the ledger.
 pub(crate) const MOST_RAISES: usize = 10_000;
 
-/// Increase or lengthening of a reservation, or its move to another VM, by a principal that is
-/// neither the owner of the reservation nor an administrator.
+/// Record that a principal raised a reservation: increased or lengthened it, dropped its hard
+/// limit, or bound it to another VM. The principal is neither the owner of the reservation nor an
+/// administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Raise {
     /// Principal that raised the reservation.
@@ -27,8 +29,8 @@ pub struct Raise {
 }
 
 impl Raise {
-    /// Returns true if `row` is the raised reservation, and either was bound to another VM or still
-    /// exceeds its terms before the raise.
+    /// Returns true if `row` is the raised reservation, and the principal bound it to another VM or
+    /// `row` still exceeds the terms before the raise.
     fn counts_for(&self, row: &Row) -> bool {
         self.since == row.since && self.from.is_none_or(|from| is_raise(from, row.terms))
     }
@@ -79,8 +81,8 @@ impl Raises {
 
     /// Resets the raises of a reservation after its last changes were reverted. `row` is the
     /// reservation now, and `lasting` are the raises without those changes. A move to another VM is
-    /// never reverted, so its raise stays. The same holds for a lengthening that is in force in
-    /// `row`.
+    /// never reverted, so its raise stays. The raise also stays if `row` still lasts longer, or
+    /// still has no hard limit, because of it.
     pub(crate) fn take_back(&mut self, row: &Row, lasting: &Raises) {
         let mut all = lasting.of(row);
         let is_in_force = |raise: &Raise| raise.from.is_none_or(|from| row.terms.outlasts(from));
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn raise_counts_until_share_end_and_hard_limit_are_as_before() {
+    fn raise_counts_until_all_raised_parameters_are_restored() {
         let mut raises = Raises::default();
         let mut before = terms(1, Some(2), true);
         for raised in [terms(5, Some(2), true), terms(5, None, true), terms(5, None, false)] {
@@ -173,7 +175,8 @@ mod tests {
         }
     }
 
-    /// Another principal makes the reservation last longer, and drops its hard limit.
+    /// Another principal than the one that raised the share removes the end time and the hard
+    /// limit.
     #[test]
     fn raised_share_stops_counting_despite_lengthening_by_another_principal() {
         let mut raises = Raises::default();

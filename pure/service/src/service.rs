@@ -468,7 +468,7 @@ impl Service {
             seq: self.writer.number(),
             at: now,
             principal: Principal::Service,
-            what: EventKind::Incident(format!("{missed} missed deadlines; recording {id}")),
+            what: EventKind::Incident(format!("{missed} missed deadlines, saved as incident {id}")),
             name: Some(name),
             before: row.clone(),
             after: row,

@@ -301,8 +301,8 @@ impl Terms {
         dropped.until.is_some() || dropped.exact
     }
 
-    /// Returns these terms with only those limits that `terms` do not keep: the end time if `terms`
-    /// end later, and the hard limit if `terms` have none.
+    /// Returns these terms with only those limits that a change to `terms` would drop: the end time
+    /// if `terms` end later, and the hard limit if `terms` have none.
     pub(crate) fn with_limits_dropped_by(self, terms: Terms) -> Terms {
         let until = self.until.filter(|end| terms.until.is_none_or(|until| until > *end));
         Terms { until, exact: self.exact && !terms.exact, ..self }

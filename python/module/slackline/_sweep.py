@@ -59,16 +59,16 @@ def sweep(
     """Run all scenarios under all policies with all seeds, and write the metrics to a folder.
 
     The runs are divided into chunks that take about one second. Each chunk becomes one Parquet
-    file, named by a hash of the sweep's inputs and its number. If an interrupted sweep is started again, it makes only the
-    missing chunks. `load` reads the result. Needs pyarrow.
+    file, named by a hash of the sweep's inputs and the chunk's number. If an interrupted sweep is
+    started again, it makes only the missing chunks. `load` reads the result. Needs pyarrow.
 
     A run that admission refuses has one row, whose column `outcome` is "refused". All other rows
     have the outcome "done". Scenarios that name files are refused.
 
     With `client`, a `distributed.Client`, the chunks run on its workers, which must see the folder
     under the same path. A chunk whose worker dies is run again. Workers with another build of
-    Slackline are refused. Only a few chunks for each thread of the workers are submitted at one
-    time.
+    Slackline are refused. At any time, only a few chunks for each thread of the workers are
+    submitted.
     """
     if isinstance(policies, str):
         raise TypeError("policies must be a list, such as ['edf', 'credit']")
@@ -142,8 +142,9 @@ def run_chunk(folder: str, chunk: dict[str, Any]) -> int:
 def _run_on(client: Any, path: str, chunks: Iterable[dict[str, Any]]) -> None:
     """Run chunks on the workers of a client.
 
-    A finished chunk has its file, so its result is dropped at once. Together with the limit on
-    submitted chunks this keeps the memory of the scheduler constant, however long the sweep is.
+    The rows of a finished chunk are in a file, so its result is dropped at once. The number of
+    submitted chunks is limited too. So the memory of the scheduler does not depend on the length
+    of the sweep.
     """
     settled: queue.SimpleQueue[Any] = queue.SimpleQueue()
     waiting: dict[str, Any] = {}
@@ -151,7 +152,8 @@ def _run_on(client: Any, path: str, chunks: Iterable[dict[str, Any]]) -> None:
     def settle() -> None:
         future = settled.get()
         if future.status != "finished":
-            # This raises the exception of the chunk, or waits until a lost result is made again.
+            # This raises the exception of the chunk. If only its result was lost, this waits until
+            # the chunk has run again.
             future.result()
         del waiting[future.key]
         future.release()
@@ -169,7 +171,7 @@ def _run_on(client: Any, path: str, chunks: Iterable[dict[str, Any]]) -> None:
         while waiting:
             settle()
     finally:
-        # After an exception, the workers need not make the other chunks.
+        # After an exception, the other chunks are cancelled.
         for future in waiting.values():
             future.release()
 
@@ -193,7 +195,10 @@ def _plan(
     seeds: Sequence[int],
     length: str | None,
 ) -> dict[str, Any]:
-    """Return the folder's plan of a sweep, or a new plan: how the runs are divided into chunks."""
+    """Return the plan of a sweep: the number of runs and the file of each chunk.
+
+    If the folder has no plan yet, write a new plan. Refuse a plan of another sweep or build.
+    """
     inputs = hashlib.sha256(json.dumps([[*policies], seeds, length]).encode())
     for text in texts:
         # The length before each text makes the division into texts unique.
@@ -227,7 +232,7 @@ def _chunks(
     seeds: Sequence[int],
     length: str | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the chunks of a sweep, divided by its plan."""
+    """Yield the chunks into which the plan of a sweep divides the runs."""
     runs: Iterator[SingleRun] = itertools.product(range(len(texts)), policies, seeds)
     for count, file in zip(plan["runs"], plan["files"], strict=True):
         of_chunk = list(itertools.islice(runs, count))
@@ -294,7 +299,7 @@ def _measured(
 
 
 def _name(inputs: str, at: int, count: int) -> str:
-    """Return the file of a chunk: the chunk number `at` of a sweep, which has `count` runs."""
+    """Return the file name of the chunk with number `at` in a sweep and with `count` runs."""
     return hashlib.sha256(f"{inputs} {at} {count}".encode()).hexdigest()[:24] + ".parquet"
 
 

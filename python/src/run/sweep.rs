@@ -38,7 +38,7 @@ enum NoMetrics {
 }
 
 impl NoMetrics {
-    /// Returns the exception for a run that ends the sweep.
+    /// Returns the exception with which a run without metrics ends the sweep.
     fn exception(self, py: Python<'_>, (number, policy, _): &SweepRun) -> PyErr {
         let raised = match self {
             NoMetrics::Scenario(error) => error::of_scenario(py, None, &error),
@@ -48,7 +48,7 @@ impl NoMetrics {
                 return SlacklineError::new_err("the runs were stopped by a signal");
             }
         };
-        let note = format!("in scenario {number} of the sweep, under {policy}");
+        let note = format!("in scenario {number} of the sweep, under policy {policy}");
         match raised.value(py).call_method1("add_note", (note,)) {
             Ok(_) => raised,
             Err(error) => error,

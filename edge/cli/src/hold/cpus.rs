@@ -1,4 +1,4 @@
-//! CPUs that `hold` takes if the user names none.
+//! CPUs that `hold` takes if the user names no CPUs.
 
 use slackline_linux::cgroup::Cpuset;
 use slackline_linux::sys::online_cpus;
@@ -10,8 +10,9 @@ use crate::problem::Problem;
 
 impl Target {
     /// Returns the last CPUs that the target's cpuset allows and that no other Slackline process
-    /// schedules, as many as the target needs. If too few are free, returns the last CPUs, so that
-    /// the refusal names the other process. If the cpuset allows too few, it is ignored here.
+    /// schedules, as many as the target needs. If there are too few such CPUs, returns the last
+    /// CPUs of the cpuset, so that the refusal names the other process. A cpuset with fewer CPUs
+    /// than the target needs is ignored here.
     pub(super) fn default_cpus(&self, amount: Amount) -> Result<Vec<CpuId>, Problem> {
         let online = online_cpus()
             .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;
@@ -41,7 +42,8 @@ impl Target {
     }
 }
 
-/// Returns the last `needed` CPUs that are free, or the last CPUs if fewer are free.
+/// Returns the last `needed` free CPUs of `allowed`. If fewer are free, returns the last `needed`
+/// CPUs of `allowed`.
 fn last_free(allowed: &[CpuId], needed: usize, is_taken: impl Fn(CpuId) -> bool) -> Vec<CpuId> {
     let free: Vec<CpuId> = allowed.iter().copied().filter(|&cpu| !is_taken(cpu)).collect();
     let cpus = if free.len() < needed { allowed } else { &free };

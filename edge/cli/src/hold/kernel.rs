@@ -95,7 +95,8 @@ fn chosen(args: &HoldArgs, target: &EnforceTarget, demand: Demand) -> Result<Enf
     Ok(chosen.enforcement)
 }
 
-/// Returns the dispatcher instead of `deadline` if another Slackline process schedules CPUs.
+/// Returns the dispatcher in place of the choice `deadline` if another Slackline process schedules
+/// CPUs, and the unchanged choice otherwise. `other` is the error that names this process.
 fn beside(other: Option<&MechanismError>, chosen: Choice) -> Choice {
     match other {
         Some(error) if chosen.enforcement == Enforcement::Deadline => Choice {
@@ -280,8 +281,8 @@ impl KernelHolding {
         is_there || self.watches.iter().any(|watch| !watch.is_gone())
     }
 
-    /// Returns the current processes of the target, also those that are stopped in a cell. Empty
-    /// for a VM.
+    /// Returns the current processes of the target, including processes that are stopped in a cell.
+    /// Empty for a VM.
     fn processes(&self) -> Vec<Tid> {
         let groups = self.meters.iter().zip(&self.watches).filter_map(|it| match it {
             (PartMeter::Group(group), watch) => {

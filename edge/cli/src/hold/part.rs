@@ -125,7 +125,8 @@ impl Parts {
             Record::Stopped { vcpu, from, to } => {
                 if let Some(part) = self.of(vcpu) {
                     part.stopped += to.since(from.max(began));
-                    // The record of a stop for an escape covers the pause up to now.
+                    // A stop for an escape is recorded as a pause too. The pause up to `to` is
+                    // counted as stopped here.
                     part.paused = part.paused.map(|since| since.max(to));
                 }
             }
@@ -197,7 +198,8 @@ mod tests {
         assert_eq!((times.ready, times.asleep), (Some(Span::from_ms(20)), Some(Span::ZERO)));
     }
 
-    /// The session records a stop for an escape as a pause and, at its end, as a stop.
+    /// When the session stops a vCPU for an escape, it records a pause. At the end of the pause, it
+    /// records the same time as a stop.
     #[test]
     fn stop_recorded_for_paused_target_counts_once() {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);

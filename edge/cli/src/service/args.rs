@@ -502,8 +502,9 @@ fn amount(text: &str) -> Result<Share, String> {
 /// ran on their CPUs. The file is readable by its owner only. The recording ends with Ctrl-C or
 /// after --length. If the recorder is killed or the disk is full, the written part can be read.
 ///
-/// --for takes bindings as `slackline reserve` does, and NAME=BINDING for another name. Each thread
-/// of a process, unit or cgroup counts as a vCPU, also threads that start during the recording.
+/// --for takes the same bindings as `slackline reserve`. NAME=BINDING records the VM under the name
+/// NAME. Each thread of a process, unit or cgroup counts as a vCPU, including threads that start
+/// during the recording.
 #[derive(Debug, Args)]
 pub(crate) struct RecordArgs {
     /// File to write, for `slackline show` and `slackline why`.

@@ -3,16 +3,16 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Name of the metric of each vCPU: the seconds for which it was runnable and did not run.
+/// Start of a line of the metric for the seconds in which a vCPU was runnable and did not run.
 const WAIT_SECONDS: &str = "slackline_vcpu_wait_seconds_total{";
 
-/// Time over which CPU ready is measured, as on the web page.
+/// Time over which CPU ready is measured. The web page uses the same time.
 const OVER: Duration = Duration::from_secs(5);
 
-/// Waiting time of all vCPUs of each VM together, and the number of these vCPUs.
+/// Total waiting time of the vCPUs of a VM, and the number of these vCPUs, by the VM's name.
 type WaitSums = BTreeMap<String, (Duration, u32)>;
 
-/// Waiting times of all VMs at several times, oldest first.
+/// Samples of the waiting times of all VMs, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct WaitSamples(VecDeque<(Instant, WaitSums)>);
 
@@ -26,8 +26,8 @@ impl WaitSamples {
         }
     }
 
-    /// Returns the CPU ready of a VM in the last 5 s, as the mean of its vCPUs in millionths.
-    /// `None` until there are two samples of the VM.
+    /// Returns the CPU ready of a VM over the last 5 s, in millionths of this time, as the mean of
+    /// the VM's vCPUs. `None` until there are two samples of the VM.
     pub(super) fn ready_ppm(&self, name: &str) -> Option<u64> {
         let ((from, before), (to, after)) = (self.0.front()?, self.0.back()?);
         let ((before, _), (after, vcpus)) = (before.get(name)?, after.get(name)?);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_ready_of_all_vms_is_the_mean_over_their_vcpus() {
+    fn cpu_ready_of_each_vm_is_mean_over_its_vcpus() {
         let (mut samples, begun) = (WaitSamples::default(), Instant::now());
         let at = |second: u64| begun + Duration::from_secs(second);
         samples.add(at(0), &metrics([1.0, 2.0, 0.0]));
@@ -81,7 +81,7 @@ mod tests {
         // Only the last 5 s count, also after a longer pause.
         samples.add(at(7), &metrics([1.5, 2.5, 1.0]));
         assert_eq!((samples.ready_ppm("web"), samples.ready_ppm("db")), (Some(0), Some(199_999)));
-        // The counters begin again when the daemon restarts.
+        // The counters start at zero again when the daemon restarts.
         samples.add(at(60), &metrics([0.0, 0.0, 0.5]));
         assert_eq!((samples.ready_ppm("web"), samples.ready_ppm("db")), (Some(0), Some(0)));
         assert_eq!(samples.0.len(), 2);

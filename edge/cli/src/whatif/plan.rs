@@ -1,7 +1,8 @@
 //! Edited reservations as a plan, a file for `slackline apply`.
 //!
 //! For a recording of a daemon, the plan has the daemon's own reservations with the edited
-//! parameters. The model does not have all parameters of a reservation.
+//! parameters. The reservations are not taken from the model, because it lacks some of their
+//! parameters.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -130,9 +131,9 @@ impl PlanSource<'_> {
         kept.chain(added.map(|it| (it.name.clone(), self.added(it, host, &names)))).collect()
     }
 
-    /// Returns a reservation of the host with its edits. `names` has the names of all VMs with a
-    /// reservation in the model. The model itself has the parts in which the daemon enforces long
-    /// periods.
+    /// Returns a reservation of the host with its edits, in the values that the user gave. `names`
+    /// has the names of all VMs with a reservation in the model. The model is not used for values,
+    /// because it has the shorter periods in which the daemon enforces a long period.
     fn edited(&self, row: &Reservation, names: &[&str]) -> Reservation {
         let mut row = row.clone();
         for edit in self.edits {
@@ -168,8 +169,9 @@ impl PlanSource<'_> {
     }
 }
 
-/// Returns edits of a daemon's recording with slices and periods of the parts in which the daemon
-/// would enforce the edited reservations. The recording has these parts as periods.
+/// Converts the edits of a daemon's recording to the periods of the recording. The daemon enforces
+/// a long period as shorter periods, and its recordings have the shorter periods. So an edited
+/// slice, period or phase becomes that of the shorter periods.
 pub(super) fn in_parts(edits: &[Edit], host: &HostReservations) -> Vec<Edit> {
     let mut asked = WhatIf::default();
     for edit in edits {

@@ -235,7 +235,7 @@ fn plan_from_daemon_recording_changes_only_the_edited_parameters() {
     let refused = whatif(&["--set", "gone.slice=1ms"]).refused(2);
     refused.says("cannot write --save: gone has no reservation now");
     assert!(!place.path("plan").exists());
-    // The prediction is about 5 ms in each 100 ms, and the plan has what the user asked for.
+    // The prediction is for 5 ms in each 100 ms, and the plan has the values that the user gave.
     whatif(&["--set", "slow.slice=50ms", "--add", "slow2", "--like", "slow"]).good();
     let plan = String::from_utf8(place.read("plan")).expect("text");
     let plan: toml::Table = plan.parse().expect("TOML");

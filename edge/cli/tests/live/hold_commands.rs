@@ -173,8 +173,9 @@ fn script_of_short_commands_completes_under_hard_limit_of_hold() {
     live.nothing_is_left();
 }
 
-/// In each of three runs on two CPUs, no process receives less than three quarters of the time of
-/// another. With a former bug, one of five processes received hardly any time in two of four runs.
+/// In each run, the process with the least CPU time receives at least three quarters of the largest
+/// CPU time. The runs on two CPUs are repeated, because with a former bug one of five processes
+/// received hardly any CPU time in two of four runs.
 #[test]
 fn busy_processes_under_one_hold_command_receive_similar_cpu_time() {
     let Some(live) = live::begin() else { return };

@@ -40,7 +40,7 @@ fn reservation_is_refused_beside_deadline_thread_of_another_program() {
     live.nothing_is_left();
 }
 
-/// A scenario with one VM, which reserves `slice` in every 10 ms. `more` is added to the scenario.
+/// Returns a scenario with one VM, which reserves `slice` in every 10 ms. `more` is appended.
 fn scenario(slice: &str, more: &str) -> String {
     format!(
         "title = \"beside\"\nlength = \"1s\"\npolicy = {{ name = \"edf\" }}\n\
@@ -54,7 +54,7 @@ fn share(slice: &str) -> String {
 }
 
 /// A thread of another program has 2 ms in every 10 ms by `SCHED_DEADLINE`, so it can run for 4 ms
-/// in one period of a vCPU.
+/// in a vCPU's period of 10 ms.
 #[test]
 fn scenario_is_refused_beside_deadline_thread_of_another_program() {
     let Some(live) = live::begin() else { return };
@@ -80,7 +80,7 @@ fn scenario_is_refused_beside_deadline_thread_of_another_program() {
     live.nothing_is_left();
 }
 
-/// A hold schedules another CPU than the daemon.
+/// `hold` schedules a CPU that the daemon does not manage.
 #[test]
 fn daemon_enforces_by_sched_deadline_while_hold_schedules_another_cpu() {
     let Some(live) = live::begin() else { return };

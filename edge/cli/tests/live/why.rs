@@ -276,7 +276,7 @@ impl Drop for BusyGroup {
 }
 
 #[test]
-fn record_command_accepts_unit_or_cgroup_with_its_new_processes() {
+fn record_command_includes_new_processes_of_unit_or_cgroup() {
     let Some(live) = live::begin() else { return };
     let Some(group) = BusyGroup::start(&live) else {
         println!("skipped: needs cgroups of version 2 that can be written");
@@ -390,10 +390,8 @@ fn daemon_saves_a_recording_if_a_reservation_misses_its_deadline() {
     let mode = std::fs::metadata(&file).expect("the incident").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     daemon.run("incidents").ended_with(0).shows(&name);
-    let recording = format!("recording {}", incident["id"]);
-    wait_until("the event in the log", || {
-        daemon.run(&format!("log {name}")).out.contains(&recording)
-    });
+    let number = format!("incident {}", incident["id"]);
+    wait_until("the event in the log", || daemon.run(&format!("log {name}")).out.contains(&number));
     let path = file.to_str().expect("a path").to_owned();
     let of_incident = live.run(&["why", &name, &path, "--json"]).good();
     let of_incident: Value = serde_json::from_str(&of_incident).expect("JSON");

@@ -62,9 +62,9 @@ impl Core {
         }
     }
 
-    /// Refuses the requests for which `is_meant` returns true, and which wait for a look-up or for
-    /// a list. Called if the access of their callers has changed, since a request is executed with
-    /// the rights that its caller had when it arrived.
+    /// Refuses the requests that wait for a look-up or a list, and for which `is_meant` returns
+    /// true. Must be called when the access of callers has changed, because a waiting request would
+    /// be executed with the rights that its caller had when the request arrived.
     pub(super) fn refuse_waiting(&mut self, is_meant: impl Fn(&ClientRequest) -> bool) {
         let mut tickets = self.deferred.drop_if(&is_meant);
         tickets.extend(self.host.lookups.drop_if(&is_meant));

@@ -40,9 +40,9 @@ impl DeferredRequests {
         Ok(())
     }
 
-    /// Removes the next request, and returns it with the result of its look-up. Returns `None` as
-    /// the result if the request must be looked up first. This is so if `needs_lookup` is true for
-    /// the request now, and it needed no look-up when it arrived.
+    /// Removes the next request, and returns it with the result of its look-up. The result is
+    /// `None` if the caller must start a look-up now: `needs_lookup` is true for the request, and
+    /// the request needed no look-up when it arrived. Returns `None` if no request waits.
     pub(super) fn take(
         &mut self,
         needs_lookup: impl Fn(&Request) -> bool,
@@ -104,9 +104,10 @@ mod tests {
         assert_eq!(order[15..], [1, 3]);
     }
 
-    /// A list can release the reservation of a request. The VM must then be looked up.
+    /// While a request waits, a list can release the reservation that the request changes. Then the
+    /// VM of the request must be looked up.
     #[test]
-    fn deferred_request_is_looked_up_if_that_becomes_necessary() {
+    fn deferred_request_is_looked_up_if_its_reservation_was_released() {
         for (looked, needs_lookup, is_ready) in
             [(false, false, true), (false, true, false), (true, true, true)]
         {

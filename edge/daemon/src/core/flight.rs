@@ -178,7 +178,7 @@ impl Flight {
     }
 
     /// Orders the recorder to copy the window for a prediction. If the recorder cannot take the
-    /// order, the order is refused.
+    /// order, the prediction ends with the reason.
     pub(super) fn window(&self, order: Box<PredictionOrder>) {
         self.queue.window(order);
     }

@@ -34,7 +34,8 @@ const MOST_ASIDE: usize = 4;
 /// Suffix of the file names of incidents.
 const ENDING: &str = ".trace";
 
-/// The stored incidents, in the order in which they were saved.
+/// Stored incidents. Those from before the start of the daemon come first, in the order of their
+/// numbers. The others follow in the order in which they were saved.
 #[derive(Debug)]
 pub(super) struct Incidents {
     folder: PathBuf,
@@ -229,7 +230,7 @@ mod tests {
         names.filter(|entry| entry.path().extension().is_some_and(|it| it == "trace")).count()
     }
 
-    /// Lets days pass, from one day since 1970 to another.
+    /// Applies the limits once on each of these days. Days are counted since 1970.
     fn pass_days(incidents: &mut Incidents, days: std::ops::RangeInclusive<u64>) {
         days.for_each(|day| incidents.tidy(day * DAY * SECOND));
     }
@@ -364,7 +365,8 @@ mod tests {
         assert_eq!((again(32), again(33)), ((1, 1), (0, 0)));
     }
 
-    /// The clock is ahead for a moment. An incident is saved before, meanwhile and after.
+    /// The clock is 31 days ahead for a moment. One incident is saved before that moment, one in
+    /// it, and one after it.
     #[test]
     fn step_of_the_wall_clock_deletes_no_incident() {
         let folder = tempfile::tempdir().expect("a folder for the test");

@@ -14,14 +14,15 @@ use super::kernel_seats::in_each_second;
 use super::scheduler::Scheduler;
 use super::shares::FRONT_PERIOD;
 
-/// Deadline threads, and the dispatchers' reservations beside them.
+/// Deadline threads of all programs, and the dispatchers' reservations that they can delay.
 struct DeadlineState {
     /// Curve of the deadline threads of the daemon's reservations.
     own: InterferenceCurve,
-    /// Curve of all deadline threads that may run on a CPU, with their reservations. CPUs with the
-    /// same threads share one curve. Empty if other programs have no deadline threads.
+    /// Parameters of all deadline threads that may run on a CPU, with the curve of these threads.
+    /// CPUs with the same threads share one entry. Empty if other programs have no deadline
+    /// threads.
     all: Vec<(Vec<Reservation>, InterferenceCurve)>,
-    /// Index in `all` of each CPU of the session. Empty if `all` is empty.
+    /// Index of the entry in `all` for each CPU of the session. Empty if `all` is empty.
     of_cpu: Vec<usize>,
     /// Share that the dispatchers have reserved on each CPU of the session. Empty if there are no
     /// deadline threads.
@@ -33,7 +34,8 @@ struct DeadlineState {
 }
 
 impl DeadlineState {
-    /// Builds the curves of the daemon's own deadline threads and of those of other programs.
+    /// Builds the curve of the daemon's own deadline threads. If other programs have deadline
+    /// threads, also builds for each CPU the curve of all deadline threads.
     fn new(
         own: &[Reservation],
         (others, cpus): (&[DeadlineThread], &[CpuId]),
@@ -56,8 +58,9 @@ impl DeadlineState {
         DeadlineState { own, all, of_cpu, reserved, shortest, front }
     }
 
-    /// Checks one CPU, by its number in the session. `reserved` is the total share and `shortest`
-    /// the shortest period of the dispatchers' reservations.
+    /// Checks that the CPU with the number `cpu` in the session has time for the reservations of
+    /// its dispatcher beside the deadline threads. `reserved` is the total share of these
+    /// reservations. `shortest` is the shortest period of the reservations of all dispatchers.
     fn check(
         &self,
         cpu: usize,
@@ -75,8 +78,8 @@ impl DeadlineState {
         }
     }
 
-    /// Checks each CPU of the session. `share` is called with the share that the dispatchers have
-    /// reserved on the CPU, and returns the share to be checked. The error has the first CPU with
+    /// Checks each CPU of the session. `share` gets the share that the dispatcher has reserved on a
+    /// CPU, and returns the share with which that CPU is checked. The error has the first CPU with
     /// too little time, by its number in the session.
     fn check_all(
         &self,
@@ -90,12 +93,14 @@ impl DeadlineState {
         Ok(())
     }
 
-    /// Returns for each CPU the longest slice of at most `rooms` that deadline threads allow for a
-    /// new reservation of the CPU's dispatcher. A slice that is shorter than in `rooms` is in whole
+    /// Returns for each CPU the longest slice of a new reservation of the CPU's dispatcher that
+    /// fits beside deadline threads. `rooms` has the longest slice of each CPU without regard to
+    /// deadline threads. A slice that deadline threads shorten is rounded down to whole
     /// microseconds.
     fn rooms(&self, period: Span, rooms: Vec<Span>) -> Vec<Span> {
         // A new reservation adds to the share of its own CPU only. But if it has the shortest
-        // period, that period counts on each CPU. The result is kept for each period.
+        // period, that period counts on each CPU. The check of the other CPUs depends only on the
+        // shortest period, so its result is stored for each period.
         let mut is_long_enough = BTreeMap::new();
         let mut fits = |cpu: usize, slice: Span| {
             let Ok(each) = Reservation::new(slice, period) else { return false };
@@ -210,8 +215,9 @@ impl Scheduler {
         DeadlineState::new(&own, (others, &self.cpus), reserved.collect(), (shortest, front))
     }
 
-    /// Returns for each CPU of the session the longest slice of at most `rooms` that deadline
-    /// threads allow for a new reservation of the CPU's dispatcher.
+    /// Returns for each CPU of the session the longest slice of a new reservation of the CPU's
+    /// dispatcher that fits beside deadline threads. `rooms` has the longest slice of each CPU
+    /// without regard to deadline threads.
     pub(super) fn rooms_beside_deadline_threads(
         &self,
         period: Span,
@@ -252,9 +258,9 @@ mod tests {
         each.expect("a slice is at most its period")
     }
 
-    /// The dispatchers of 64 CPUs have 10 % each. 512 deadline threads of the daemon, and eight of
-    /// another program on each half of the CPUs, all have different parameters. A check of each
-    /// pair of threads in each window would take hours.
+    /// On each of 64 CPUs, 10 % are reserved by the dispatcher. There are 512 deadline threads of
+    /// the daemon, and eight of another program on each half of the CPUs. All these threads have
+    /// different parameters. A check of each pair of threads in each window would take hours.
     #[test]
     fn rooms_of_64_cpus_beside_512_deadline_threads_are_exact() {
         let began = Instant::now();

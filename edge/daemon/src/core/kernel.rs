@@ -48,7 +48,8 @@ pub(super) struct SeatedThread {
 pub(super) struct KernelChecks {
     /// Time of the next round, which checks some of the threads.
     pub(super) next_round: Time,
-    /// Time from which the clocks of all threads are read again if a client asks for numbers.
+    /// Earliest time at which a client's request for numbers makes the daemon read the clocks of
+    /// all threads again.
     pub(super) next_reading: Time,
 }
 
@@ -63,9 +64,9 @@ impl KernelDomain {
 /// reservation. The first requests are for its places (reserved vCPUs). Then come requests for the
 /// same reservations on each further CPU.
 ///
-/// `former` has the CPU on which each place was until now. A place stays there, and all other
-/// places are on the first CPU. The policy keeps the share of a vCPU that has left reserved for a
-/// while. That share counts only once if the vCPU joins again on the same CPU.
+/// `former` has the CPU on which each place was until now, and the place stays on that CPU. A place
+/// without a former CPU is on the first CPU. After a vCPU has left, the policy reserves its share
+/// for a while longer. If the vCPU joins again on the same CPU, that share does not count twice.
 pub(super) fn requests(
     as_what: (DomId, &str, &Terms),
     (former, cpus): (&[usize], usize),
@@ -123,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deadline_vcpu_has_its_former_cpu_and_one_shadow_elsewhere() {
+    fn deadline_vcpu_stays_on_former_cpu_with_one_shadow_elsewhere() {
         let each = Reservation::new(Span::from_ms(2), Span::from_ms(10)).expect("valid");
         let terms = Terms::new(each, true, 3).expect("valid terms");
         let requests = requests((DomId::new(7), "web", &terms), (&[1, 0], 2));

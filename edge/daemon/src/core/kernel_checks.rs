@@ -19,7 +19,7 @@ use super::scheduler::{Scheduler, ShrunkDomain};
 /// their class lately are checked in each round, and are not counted.
 const CHECKED_AT_ONCE: usize = 64;
 
-/// Time for checks of cgroups in one round. After that time, the round checks no further cgroups.
+/// Time after which a round checks no further cgroups.
 const AROUND_TIME: Span = Span::from_us(100);
 
 impl SeatedThread {
@@ -49,7 +49,8 @@ impl Scheduler {
         }
         self.kernel_checks.next_round = now + EnforcedWatch::INTERVAL;
         self.seat_lost(now);
-        // Threads that were seated just now are metered from a later time.
+        // The clock is read again, because threads that were seated just now are metered from a
+        // time after the start of this round.
         let now = self.session.now();
         let checked =
             due(self.seated_threads().map(|one| (one.checked, one.watch.is_suspect(now))));
@@ -144,10 +145,9 @@ impl Host {
     }
 }
 
-/// Returns the indexes of the threads that a round checks. These are all threads that are suspect,
-/// and of the others those with the longest time since the last check, at most
-/// [`CHECKED_AT_ONCE`]. `threads` has the time of the last check of each thread, and true for a
-/// thread that is suspect.
+/// Returns the indexes of the threads that a round checks: all suspect threads, and at most
+/// [`CHECKED_AT_ONCE`] other threads, namely those with the longest time since their last check.
+/// `threads` has for each thread the time of its last check, and true if the thread is suspect.
 fn due(threads: impl Iterator<Item = (Time, bool)>) -> BTreeSet<usize> {
     let threads = threads.enumerate().map(|(index, (checked, is_it))| (is_it, checked, index));
     let (suspect, mut others): (Vec<_>, Vec<_>) = threads.partition(|(is_suspect, ..)| *is_suspect);

@@ -281,8 +281,9 @@ impl Scheduler {
         joined
     }
 
-    /// Drops the places of a domain that the dispatcher enforces. Returns the CPU on which each
-    /// place had its reservation, by the number of the CPU in the session.
+    /// Drops the places of a domain if the dispatcher enforces its reservation. Returns the CPU on
+    /// which each place had its reservation, by the number of the CPU in the session. Drops nothing
+    /// and returns an empty list if the kernel enforces.
     fn drop_dispatched_places(&mut self, domain: DomId) -> Vec<usize> {
         let known = self.domains.get(&domain).filter(|known| known.kernel.is_none());
         let places = known.map_or(0, |known| known.places.len());
@@ -376,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn former_cpu_of_a_vcpu_is_the_most_reduced_one() {
+    fn former_cpu_is_cpu_with_largest_reduction_of_reserved_share() {
         let ppm = |all: [u32; 3]| all.map(CpuShare::from_ppm);
         assert_eq!(most_reduced(&ppm([500, 700, 0]), &ppm([500, 200, 0])), 1);
         assert_eq!(most_reduced(&ppm([500, 700, 400]), &ppm([400, 700, 200])), 2);

@@ -14,13 +14,15 @@ use slackline_service::Principal;
 use slackline_trace::Header;
 use slackline_units::{Span, Time};
 
-/// Maximum size of the file in bytes. If a further line exceeds it, the older half is dropped.
+/// Maximum size of the file in bytes. Before a line that would exceed it is written, the older half
+/// of the file is dropped.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// Number of bytes at the end of the file that are read when it is opened.
 const READ_BYTES: u64 = 8 << 20;
 
-/// Maximum number of predictions in memory, the newest ones. The file has older ones too.
+/// Maximum number of predictions in memory. They are the newest ones, and the file has older ones
+/// too.
 const MOST_KEPT: usize = 20_000;
 
 /// Maximum number of predictions in an answer, the newest ones.
@@ -50,7 +52,7 @@ const MOST_LISTS_EACH: usize = 8;
 /// Maximum number of lists that one call of [`settle`](Predictions::settle) checks.
 const MOST_SETTLED: usize = 4;
 
-/// The newest predictions, from the oldest to the newest.
+/// The newest predictions, in the order in which they were made.
 #[derive(Debug)]
 pub(super) struct Predictions {
     file: PathBuf,
@@ -216,7 +218,8 @@ impl Predictions {
     }
 }
 
-/// Returns the whole lines in the last [`READ_BYTES`] of a file.
+/// Returns the last [`READ_BYTES`] of a file, from the start of a line. The last line may be
+/// incomplete.
 fn tail(file: &Path) -> io::Result<Vec<u8>> {
     let mut file = BufReader::new(File::open(file)?);
     let length = file.get_ref().metadata()?.len();

@@ -45,7 +45,8 @@ pub(super) struct Scheduler {
     pub(super) deadline_threads: Vec<DeadlineThread>,
     /// Times of the next checks of the threads for which the kernel enforces.
     pub(super) kernel_checks: KernelChecks,
-    /// CPU of each place of a domain that is moving from the dispatcher to the kernel.
+    /// For each domain that is changing from the dispatcher to the kernel, the former CPU of each
+    /// of its places.
     pub(super) former_cpus: BTreeMap<DomId, Vec<usize>>,
 }
 

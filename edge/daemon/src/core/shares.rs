@@ -39,10 +39,11 @@ pub(super) fn slice_in(slice: Span, period: Span) -> Values {
     values((slice, period), false, "none", "even")
 }
 
-/// Returns true if a changed reservation needs no check beside deadline threads, because it needs
-/// no more than before. If a dispatcher enforces the reservation, its share must not grow. If the
-/// kernel enforces it, no slice may become longer. No period may become shorter. Slices and periods
-/// count as they are enforced, because a longer period can be enforced in shorter parts.
+/// Returns true if a changed reservation needs no check beside deadline threads, because it is no
+/// more demanding than before. Its period must not become shorter. If a dispatcher enforces it, its
+/// share and its number of vCPUs must not grow. If the kernel enforces it, its slice must not
+/// become longer. Slices and periods count as they are enforced, because a longer period can be
+/// enforced as shorter periods.
 pub(super) fn needs_no_more(terms: Terms, before: Terms) -> bool {
     let (new, old) = (terms.in_each_second().each(), before.in_each_second().each());
     let is_less = match terms.enforcement().is_of_kernel() {
@@ -89,7 +90,8 @@ mod tests {
         }
     }
 
-    /// 2 ms in each second is enforced as 1 ms in each 500 ms, and 1.9 ms as it is.
+    /// 2 ms in each second is enforced as 1 ms in each 500 ms. 1.9 ms in each second is not
+    /// divided.
     #[test]
     fn deadline_change_that_lengthens_enforced_slice_needs_a_check() {
         let by_kernel = |slice_us| {

@@ -15,8 +15,8 @@ const STEP: Span = Span::from_ms(20);
 /// Maximum number of columns, which cover 15 s.
 const KEPT: usize = 750;
 
-/// Maximum number of vCPUs that have names. When this number is reached, all columns are dropped
-/// and the timeline starts again, with the names of vCPUs that still have threads.
+/// Maximum number of vCPUs that have names. When this number is reached, the timeline starts again:
+/// it drops all columns, and the names of vCPUs that have no threads any more.
 const MOST_NAMES: usize = 4_096;
 
 /// Number that stands for all threads except vCPU threads.

@@ -15,11 +15,11 @@ pub(super) struct BeginTimes(BTreeMap<Name, (u64, SystemTime)>);
 
 impl BeginTimes {
     /// Reads the times from the log. If the log does not have the event that made a reservation any
-    /// more, the time of the oldest later event is used. Without such an event, the reservation was
-    /// made before `now`, the time at which the ledger is opened.
+    /// more, the time of the oldest later event is used. If the log has no later event either, the
+    /// time is `now`, at which the ledger is opened.
     pub(super) fn load(connection: &Connection, rows: &[Row], now: SystemTime) -> BeginTimes {
         let sql = "SELECT at FROM event WHERE seq >= ?1 ORDER BY seq LIMIT 1";
-        // A damaged log does not keep the ledger from opening.
+        // A ledger with a damaged log can be opened too.
         let mut query = connection.prepare(sql).ok();
         let mut oldest = |since: u64| {
             let since = i64::try_from(since).ok()?;

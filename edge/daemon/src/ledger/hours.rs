@@ -44,8 +44,8 @@ fn has_owner(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row(sql, [], |row| row.get(0))
 }
 
-/// Writes rows and deletes rows beyond the bounds, in a transaction of the caller. Rows from before
-/// `oldest_ns`, in nanoseconds since 1970, are too old.
+/// Writes rows and deletes rows beyond the bounds, in a transaction of the caller. Rows that begin
+/// before `oldest_ns`, in nanoseconds since 1970, are too old and are deleted.
 pub(super) fn write(
     change: &Connection,
     rows: &[Hour],

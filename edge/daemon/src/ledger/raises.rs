@@ -1,8 +1,8 @@
 //! Table `raise`: reservations that a principal raised for another owner. They count against the
 //! budget of that principal.
 //!
-//! In ledgers of versions before 11, the table may be missing, and it has no columns for the end
-//! time and the hard limit before a raise.
+//! A ledger of a version before 11 can lack the table. If it has the table, the columns for the end
+//! time and the hard limit before a raise are missing.
 
 use rusqlite::{Connection, Row, params};
 use slackline_service::{Commit, Name, Principal, Raise, Terms};

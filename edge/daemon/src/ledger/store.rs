@@ -283,7 +283,7 @@ impl Store {
     }
 
     /// Returns the wall clock time, in nanoseconds since 1970, before which rows are more than
-    /// `age` days old.
+    /// `age` days old. Only days on which a daemon has run count.
     fn oldest(&mut self, now: SystemTime, age: usize) -> u64 {
         let now_ns = since_1970(now).and_then(|ns| u64::try_from(ns).ok());
         self.days.oldest(now_ns.unwrap_or(0), age)

@@ -207,8 +207,8 @@ CREATE TABLE IF NOT EXISTS raise (
 /// Table of raises in ledgers of versions before 11.
 pub(super) const RAISES: &str = raises!();
 
-/// Migration that adds the end time and the hard limit before a raise. In rows from earlier
-/// versions, a reservation that was made to last longer counts as one for another VM.
+/// Migration that adds the end time and the hard limit before a raise. Earlier versions stored a
+/// raise of the end time in the same form as a move to another VM, so it counts like such a move.
 ///
 /// An older program cannot add rows to the tables `raise` and `history` of this version, because it
 /// knows fewer columns. `hours::open` adds the column of the table `history`.

@@ -127,10 +127,10 @@ fn reservation_time_is_known_before_and_after_a_restart() {
     check(&open(folder.path()).ledger);
 }
 
-/// A tenant may see everything about its VM from this time on. An older time could be that of
-/// another owner.
+/// A tenant sees everything about its VM from the time at which its reservation begins. If that
+/// time were too early, the tenant could see data of an earlier owner.
 #[test]
-fn reservation_without_events_counts_from_the_opening_of_the_ledger() {
+fn reservation_without_events_begins_when_ledger_is_opened() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, .. } = open(folder.path());
     let web = row("web", 1);

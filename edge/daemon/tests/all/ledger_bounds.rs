@@ -225,7 +225,8 @@ fn user_with_many_events_displaces_no_events_of_other_users() {
     assert_eq!((newest, of(9)), (20, 10));
 }
 
-/// The principal is an administrator as a member of a group. Its grant for a lower role is revoked.
+/// The principal is an administrator as a member of a group. A grant that gave the principal a
+/// lower role is revoked.
 #[test]
 fn administrator_by_group_keeps_events_after_grant_is_revoked() {
     let folder = tempfile::tempdir().unwrap();
@@ -242,9 +243,9 @@ fn administrator_by_group_keeps_events_after_grant_is_revoked() {
     assert_eq!(count(folder.path(), "event", "1"), 100);
 }
 
-/// Of 105 events three are too old, and two others exceed the number of rows.
+/// Of 105 events, three are too old. Two of the other 102 events exceed the limit of 100 rows.
 #[test]
-fn old_events_do_not_keep_excess_events_from_being_deleted() {
+fn one_commit_deletes_old_events_and_excess_events() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open_keeping(folder.path(), Keep { rows: 100, ..Keep::USUAL }).ledger;
     let next = events_of(&mut ledger, 8, 100, 1);

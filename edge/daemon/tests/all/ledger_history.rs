@@ -166,9 +166,9 @@ fn history_older_than_400_days_is_deleted_by_next_commit() {
     assert_eq!(hours.len(), 1_000);
 }
 
-/// The times of the stored rows are those that a clock with a step leaves behind.
+/// The rows have the times that they would have if the clock had later stepped ahead by 500 days.
 #[test]
-fn clock_step_of_500_days_deletes_no_event_and_no_history() {
+fn clock_step_of_500_days_deletes_neither_events_nor_history() {
     let folder = tempfile::tempdir().unwrap();
     let now = this_hour();
     let old = now - 500 * 24;
@@ -192,7 +192,7 @@ fn clock_step_of_500_days_deletes_no_event_and_no_history() {
     let mut ledger = open(folder.path()).ledger;
     assert_eq!(rows(&mut ledger), (1, 2));
     close(ledger);
-    // If a daemon has run on so many days, the rows are really that old.
+    // If a daemon has run on each of the last 401 days, the rows are too old.
     note_run_days(folder.path());
     assert_eq!(rows(&mut open(folder.path()).ledger), (0, 1));
 }

@@ -165,14 +165,14 @@ fn damaged_version_1_ledger_is_rebuilt_and_then_migrated() {
     assert_eq!(version(&folder.path().join("ledger.db")), 11);
 }
 
-/// Creates a ledger of version 10. It contains a reservation that uid 5 made larger, and that uid 6
-/// made last longer.
+/// Creates a ledger of version 10. It contains a reservation whose share uid 5 has raised, and
+/// whose end time uid 6 has raised.
 fn of_version_10(folder: &Path) {
     other(folder).execute_batch(include_str!("../ledger-version-10.sql")).unwrap();
 }
 
 #[test]
-fn version_10_ledger_is_backed_up_and_migrated_with_its_raises() {
+fn version_10_ledger_is_backed_up_and_migrated_with_raises() {
     let folder = tempfile::tempdir().unwrap();
     of_version_10(folder.path());
     assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
@@ -184,7 +184,7 @@ fn version_10_ledger_is_backed_up_and_migrated_with_its_raises() {
     let from = Terms::new(each, false, 1).unwrap();
     let former = [raise(5, Some(from)), raise(6, None)].map(|raise| (name("web"), raise));
     assert_eq!((loaded.last_seq, &loaded.raises[..]), (3, &former[..]));
-    // A raise of the new version has the end time and the hard limit before it.
+    // A raise in the new version has the end time and the hard limit from before the raise.
     let end = Some("2026-12-01T18:00".parse().unwrap());
     let longer = Terms::new(each, true, 1).unwrap().with_end(end);
     let new = raise(7, Some(longer));

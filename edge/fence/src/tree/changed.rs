@@ -55,8 +55,8 @@ impl HeldTree {
     }
 
     /// Compares all threads in the tree's cgroup with the orders, and applies the orders to threads
-    /// that are new in it. Returns which threads are present, which differ from the orders, and
-    /// which have left. `known` has additional threads that were in the tree before.
+    /// that are new in the cgroup. Returns which threads are present, which differ from the orders,
+    /// and which have left. `known` has additional threads that were in the tree before.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -92,9 +92,10 @@ impl HeldTree {
         undone.fold(Ok(()), Result::and)
     }
 
-    /// Exempts those of these threads from the orders to which the kernel refuses them. Exempt
-    /// threads get their original class, and are frozen and counted with the tree. Returns false if
-    /// the kernel refuses the orders to all threads of the tree. Then no thread is exempt.
+    /// Tries to apply the orders to each of these threads. A thread for which the kernel refuses
+    /// the orders becomes exempt: it gets its original class, and is frozen and counted with the
+    /// tree. Returns false if the kernel refuses the orders for all threads of the tree. Then no
+    /// thread becomes exempt.
     ///
     /// # Errors
     /// If the tree was restored, or its threads cannot be listed.
@@ -111,13 +112,14 @@ impl HeldTree {
         Ok(true)
     }
 
-    /// Returns true if the kernel refuses the ordered CPUs or class to a thread of the tree.
+    /// Returns true if `tid` is a thread of the tree to which the kernel refuses the ordered CPUs
+    /// or class.
     #[must_use]
     pub fn is_unbound(&self, tid: Tid) -> bool {
         self.lock().unbound.contains(&tid)
     }
 
-    /// Applies the orders to threads again to which the kernel has refused them so far.
+    /// Tries again to apply the orders to all threads for which the kernel has refused them so far.
     ///
     /// # Errors
     /// If the tree was restored.

@@ -1,10 +1,11 @@
 //! Process trees that use several CPUs simultaneously.
 //!
-//! The threads that should run first have the next higher priority. If one of them waits on a CPU
-//! that runs another of them, the kernel moves it to a CPU that runs a thread of lower priority.
-//! The kernel never moves a thread to a CPU that runs a thread of equal priority. So the first
-//! threads spread over the CPUs only if no more threads than CPUs have the higher priority. Each
-//! further thread waits until one of them blocks.
+//! The threads that should run first, the *first threads*, have a priority that is one higher than
+//! that of the other threads. If a first thread waits on a CPU that runs another first thread, the
+//! kernel moves the waiting thread to a CPU that runs a thread of lower priority. The kernel never
+//! moves a thread to a CPU that runs a thread of equal priority. So all first threads run at once
+//! only if there are at most as many of them as CPUs. Each further first thread waits until another
+//! one blocks.
 
 use slackline_units::CpuSet;
 
@@ -72,12 +73,13 @@ impl HeldTree {
     /// unless the tree is real-time with the priority [`FifoPriority::CHOSEN`].
     ///
     /// A thread that gets the higher priority is queued behind the threads that already have it. So
-    /// if more threads than CPUs are given, they start in the given order. That does not hold while
-    /// the tree is stopped: thawing wakes the threads in the order in which they were started.
+    /// if `tids` has more threads than the tree has CPUs, the threads start in the order of `tids`.
+    /// That does not hold if the tree is stopped: thawing wakes the threads in the order in which
+    /// they were started.
     ///
     /// # Errors
-    /// If the tree was restored, or the kernel refuses. The other threads then have the ordered
-    /// priorities.
+    /// If the tree was restored, or the kernel refuses. In the second case, all threads for which
+    /// the kernel did not refuse have the ordered priorities.
     pub fn put_ahead(&self, tids: &[Tid]) -> Result<(), ActError> {
         let mut orders = self.orders()?;
         let TreeTarget::Raised(priority) = orders.wanted else { return Ok(()) };

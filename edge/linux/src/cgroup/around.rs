@@ -11,8 +11,8 @@ use crate::sys::Tid;
 /// Controllers whose cgroups determine when and where a thread runs.
 const CONTROLLERS: [Controller; 3] = [Controller::Freezer, Controller::Cpu, Controller::Cpuset];
 
-/// Mounts of the cgroup hierarchies that determine when and where threads run, read once and used
-/// for many threads.
+/// Mounts of the cgroup hierarchies that determine when and where threads run. They are read once
+/// and used for many threads.
 #[derive(Debug)]
 pub struct Hierarchies([Vec<mounts::Mount>; CONTROLLERS.len()]);
 
@@ -135,7 +135,7 @@ impl Membership {
     /// detects freezes by other programs.
     fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         if self.version == Version::V1 && self.controller != Controller::Freezer {
-            // Only the freezer's hierarchy has files that freeze.
+            // In version 1, only the freezer's hierarchy has a file that freezes processes.
             return None;
         }
         let (file, frozen) = match self.version {

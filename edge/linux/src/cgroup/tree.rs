@@ -36,8 +36,8 @@ const FREEZE: &str = "cgroup.freeze";
 /// Name of an empty cgroup in the cgroup of a tree. While it exists, the tree's cgroup cannot be
 /// removed, not even by a user who owns the cgroup above.
 const ANCHOR: &str = "slackline-anchor";
-/// Name of a cgroup below a cgroup that accepts no processes. Processes that should return to the
-/// upper cgroup are moved there.
+/// Name of a cgroup that Slackline makes below a former cgroup that accepts no processes. Processes
+/// that should return to the former cgroup are moved into this cgroup.
 const RETURNED: &str = "returned";
 const PROCESSES: &str = "cgroup.procs";
 const THREADS: &str = "cgroup.threads";
@@ -139,7 +139,7 @@ impl TreePlace {
 
     /// Returns the place of a cell for the target of a held thread: a cgroup directly below the
     /// root of the hierarchy, so that only root can move processes out of it. `origin` is the
-    /// cgroup to which the processes return. It may have been removed. `None` if neither `origin`
+    /// cgroup to which the processes return, and can already be removed. `None` if neither `origin`
     /// nor a folder above it is a cgroup. Creates nothing yet.
     #[must_use]
     pub fn cell(origin: &Path, first: &ThreadRef) -> Option<TreePlace> {
@@ -284,9 +284,9 @@ impl TreePlace {
                 moved => moved,
             };
             let mut moved = into(origin);
-            // If the former cgroup was removed, the nearest cgroup that accepts processes is used.
-            // The same holds if a user has made a cgroup beside it threaded. The former cgroup is
-            // then invalid and accepts no processes.
+            // If the former cgroup was removed, the nearest cgroup above it that accepts processes
+            // is used. The same holds if a user has made a cgroup beside the former cgroup
+            // threaded, because the former cgroup is then invalid and accepts no processes.
             let is_lost = moved.as_ref().is_err_and(|error| error.is(Errno::OPNOTSUPP));
             for above in origin.ancestors().skip(1) {
                 if moved.is_ok() || origin.is_dir() && !is_lost {
@@ -491,8 +491,8 @@ mod tests {
         assert_eq!(cell.origin, Some(removed));
     }
 
-    /// Ordinary folders take the place of cgroups. A folder in the place of the former cgroup's
-    /// list of members cannot be written.
+    /// Ordinary folders take the place of cgroups. The former cgroup's list of members is a folder
+    /// here, so writing to the list fails.
     #[test]
     fn process_returns_below_former_cgroup_that_enables_controllers() {
         let folder = tempfile::tempdir().unwrap();

@@ -57,8 +57,7 @@ pub(super) struct Decider {
     /// vCPUs for which the kernel refused an order since [`take_refused`](Decider::take_refused)
     /// was last called.
     pub(super) refused: Vec<VcpuId>,
-    /// Refused orders that would have restored or resumed threads. The session takes them from
-    /// here.
+    /// Refused orders that would have restored or resumed threads, until the session takes them.
     pub(super) failures: Vec<(VcpuId, ActError)>,
     pub(super) is_over: bool,
 }
@@ -74,8 +73,9 @@ pub(super) struct Vcpu {
     /// True if the vCPU is a process tree, whose threads can start and end while the tree is
     /// scheduled.
     pub(super) is_tree: bool,
-    /// CPUs (kernel numbers) on which this vCPU may have threads simultaneously. Their CPU time is
-    /// counted as if it came from one CPU. `None` if this vCPU uses one CPU at a time.
+    /// CPUs (kernel numbers) on which threads of this vCPU may run simultaneously. The CPU time of
+    /// these threads is charged as if it came from one CPU. `None` if this vCPU uses one CPU at a
+    /// time.
     pub(super) wide: Option<CpuSet>,
     /// Reservation of this vCPU if it is a hard limit. The vCPU then receives no slack. `None` if
     /// the vCPU has no hard limit.
@@ -87,8 +87,8 @@ pub(super) struct Vcpu {
     pub(super) runs_after_stop: bool,
     /// True while this vCPU is paused, at a user's request or because it has escaped its limit.
     pub(super) is_paused: bool,
-    /// True while this vCPU is paused because it has escaped its limit, if it was runnable before.
-    /// Records count this time as a stop.
+    /// True while this vCPU is paused because it has escaped its limit, if it was runnable when the
+    /// pause began. This time is recorded as a stop too.
     pub(super) has_escaped: bool,
     /// True while another program controls this vCPU's threads. Slackline then leaves that
     /// program's changes in place and gives the threads no orders.

@@ -15,7 +15,8 @@ impl LiveHost {
 
     /// Reads the events of the unmanaged CPUs on which process trees of the pass's CPU run too, and
     /// adds them to `news` in order of time. If only the listener read these events, it would often
-    /// read them after the timeslice. Then they would no longer show which threads have run.
+    /// read them after the timeslice. That is too late to choose the next threads by their CPU
+    /// time.
     pub(super) fn drain_beside(
         &self,
         decider: &Decider,
@@ -35,9 +36,9 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Reads the events of a CPU, as [`LiveHost::drain_view`] does. A wake-up of a thread that is
-    /// pinned to the managed CPU `by` is returned last and not forwarded. So the dispatcher of `by`
-    /// can call this function without waking itself.
+    /// Reads the events of a CPU, as [`LiveHost::drain_view`] does. Wake-ups of threads that are
+    /// pinned to the managed CPU `by` are returned after all other events, and not forwarded. So
+    /// the dispatcher of `by` can call this function without waking itself.
     fn drain_view_by(
         &self,
         view: &CpuView,

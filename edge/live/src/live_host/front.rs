@@ -2,8 +2,8 @@
 //! choice depends only on its arguments.
 //!
 //! The threads that have received the least CPU time run first, one on each CPU of the tree. If
-//! each of them receives the same amount of time, no two busy threads ever differ by more than the
-//! longest timeslice.
+//! each of them receives the same amount of time, the CPU times of two busy threads never differ by
+//! more than the longest timeslice.
 
 use slackline_linux::sys::Tid;
 use slackline_units::Span;
@@ -53,8 +53,9 @@ pub(super) fn first_threads(mut runnable: Vec<RunnableThread>, width: usize) -> 
 }
 
 /// Returns the threads that should run first from now on, in the middle of a timeslice. The threads
-/// in `ahead` run first at present. Another thread replaces one of them only if it has received
-/// less CPU time by more than `lead`. Otherwise threads would alternate at each dispatcher pass.
+/// in `ahead` run first at present. While such a thread is runnable, it is replaced only by a
+/// thread that has received less CPU time by more than `lead`. Without this lead, threads would
+/// alternate at each dispatcher pass.
 pub(super) fn next_threads(
     mut runnable: Vec<RunnableThread>,
     width: usize,
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn first_threads_are_replaced_after_a_lead_or_when_blocked() {
+    fn first_thread_is_replaced_when_blocked_or_ahead_by_lead() {
         let ahead = [tid(1), tid(2)];
         let next = |received: &[Span]| next_threads(busy(received), 2, (&ahead, ms(10)));
         assert_eq!(next(&[ms(9), ms(8), ms(0)]), [2, 1].map(tid));

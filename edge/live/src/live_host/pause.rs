@@ -162,8 +162,8 @@ impl Decider {
     }
 
     /// Pauses a vCPU. The vCPU is stopped before the pause is reported to the host, so CPU time
-    /// used until the stop is still charged. If a user pauses a vCPU that is paused because it has
-    /// escaped, that stop ends and the pause begins.
+    /// used until the stop is still charged. If a user pauses a vCPU that is already paused for an
+    /// escape, the stop for the escape ends in the records, and the requested pause begins.
     fn pause(&mut self, vcpu: VcpuId, reason: PauseReason) -> Result<(), NotDone> {
         self.number += 1;
         let (number, now) = (self.number, self.now);

@@ -22,9 +22,11 @@ impl LiveHost {
 }
 
 impl Decider {
-    /// Handles orders that the kernel refused. A vCPU that cannot be run is not chosen again for
-    /// [`AGAIN`]. A vCPU that cannot be restored or resumed is disarmed. If the kernel refuses that
-    /// too, the vCPU can keep all other threads from running, so the run ends with the error.
+    /// Handles orders that the kernel refused. If the order was to run a vCPU, the vCPU is not
+    /// chosen again before the delay [`AGAIN`] has passed. If the order was to restore or resume a
+    /// vCPU, its threads are taken out of the real-time class or stopped. If the kernel refuses
+    /// that too, the vCPU can prevent all other threads from running, so the run ends with the
+    /// error.
     pub(super) fn apply_refusals(
         &mut self,
         failed: Vec<FailedAssignment>,

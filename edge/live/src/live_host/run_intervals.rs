@@ -9,7 +9,7 @@ use slackline_units::{CpuId, Span, Time};
 /// Run intervals of a thread whose end has not been read yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunIntervals {
-    /// CPU and start of each such interval, on the monotonic clock.
+    /// CPU and start (on the monotonic clock) of each run interval whose end has not been read.
     open: Vec<(CpuId, Time)>,
     /// Time of the latest context switch, on the monotonic clock. `None` if no context switch has
     /// been read.
@@ -59,7 +59,7 @@ mod tests {
     /// The thread runs on CPU 1 until 3 ms, and on CPU 0 from 5 to 9 ms. The events of CPU 0 are
     /// read first.
     #[test]
-    fn interval_counts_if_its_end_is_read_after_a_later_interval() {
+    fn run_interval_counts_if_its_end_is_read_late() {
         let mut intervals = RunIntervals::new();
         intervals.begin(CPUS[1], ms(1));
         assert_eq!(intervals.current(ms(2)), Span::from_ms(1));
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_end_of_an_interval_does_not_count_as_running() {
+    fn thread_counts_as_not_running_if_interval_end_is_lost() {
         let mut intervals = RunIntervals::new();
         intervals.begin(CPUS[1], ms(1));
         intervals.begin(CPUS[0], ms(5));

@@ -20,8 +20,9 @@ use slackline_fence::{HeldTree, TreeAudit};
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadRef;
 
-/// Amount of CPU time by which a thread that runs first on one of several CPUs may lead before
-/// another thread replaces it in the middle of a timeslice. A replacement takes two system calls.
+/// Maximum lead of a thread that runs first in a tree on several CPUs. If the thread has received
+/// more CPU time than a waiting thread by more than this lead, the waiting thread replaces it in
+/// the middle of the timeslice. A replacement takes two system calls.
 const LEAD: Span = Span::from_ms(10);
 
 impl LiveHost {
@@ -200,8 +201,9 @@ impl LiveHost {
     }
 }
 
-/// Removes the threads that have ended from `left`, the threads that are not in the cgroup of a
-/// tree any more. `known` has the known threads of the tree, and `first` its first threads.
+/// Removes threads that have ended from `left`. `left` has the threads that are no longer in the
+/// cgroup of a tree. `known` has the known threads of the tree, and `first` the threads with which
+/// the tree joined.
 fn drop_ended(
     left: &mut Vec<Tid>,
     tree: &HeldTree,

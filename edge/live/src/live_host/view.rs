@@ -39,7 +39,8 @@ pub(super) struct Sighting {
     pub(super) at: Time,
     pub(super) thread: Arc<WatchedThread>,
     pub(super) what: ThreadEventKind,
-    /// CPU (kernel number) on which the thread was switched in or out.
+    /// CPU (kernel number) on which the thread was switched in or out. For a wake-up, the CPU on
+    /// which the thread will run.
     pub(super) on: CpuId,
 }
 

@@ -11,9 +11,9 @@
 //! period. So the CPU serves all reservations if `U * t + interference(t) <= t` for each window `t`
 //! from the shortest period on. The test is sufficient, not necessary.
 //!
-//! `interference(t)` is linear between the begins and ends of slices. So it is enough to test the
-//! windows that end there. [`InterferenceCurve`] keeps the tightest of these windows, so that a
-//! check of many threads needs only two searches.
+//! `interference(t)` is linear between the starts and ends of slices. So it is enough to test the
+//! windows that end at a start or end of a slice. [`InterferenceCurve`] stores which of these
+//! windows is the tightest, so that a check of many threads needs only two searches.
 
 use slackline_units::{CpuShare, Reservation, Span};
 use thiserror::Error;
@@ -23,8 +23,9 @@ use thiserror::Error;
 /// `WINDOWS` times the longest period.
 const WINDOWS: u64 = 64;
 
-/// Maximum number of points of a curve, for up to half as many different threads. If 64 slices of
-/// each different thread need more points, fewer slices are counted exactly.
+/// Maximum number of points of a curve. It holds for up to `MOST_POINTS / 2` different threads,
+/// because each of them needs at least two points. If 64 slices of each different thread need more
+/// points, fewer slices are counted exactly.
 const MOST_POINTS: u64 = 65_536;
 
 /// Number of binary digits after the point in [`InterferenceCurve::growth`].
@@ -53,7 +54,8 @@ pub struct InterferenceCurve {
     /// Points between which the time grows linearly, in the order of their windows. The first
     /// window is empty. There are no points if there are no threads.
     points: Vec<Point>,
-    /// Growth of the time after the last point, per time, in 2^-48ths.
+    /// Slope of the curve after the last point, in units of 2^-48: time taken per time of the
+    /// window.
     growth: u128,
     /// Longest period of the threads.
     longest: Span,
@@ -74,7 +76,7 @@ struct Point {
 /// that CPU. The reservations have the total share `reserved` and the shortest period `shortest`.
 ///
 /// # Errors
-/// As of [`InterferenceCurve::check`].
+/// The error of [`InterferenceCurve::check`].
 pub fn check_interference(
     threads: &[Reservation],
     reserved: CpuShare,
@@ -93,9 +95,10 @@ impl InterferenceCurve {
         let kinds: Vec<&[Reservation]> = threads.chunk_by(|one, next| one == next).collect();
         let number = u64::try_from(kinds.len()).unwrap_or(u64::MAX).max(1);
         let slices = (MOST_POINTS / 2 / number).clamp(1, WINDOWS);
-        // Windows at whose end the number of threads that take time changes, with the change.
+        // Windows at whose end the number of running threads changes, each with that change.
         let mut changes: Vec<(Span, i64)> = Vec::new();
-        // Window after which the linear bound of a kind of thread counts, with its growth.
+        // For threads with equal parameters: the window after which their linear bound counts, and
+        // the growth of the bound.
         let mut bounds: Vec<(Span, u128)> = Vec::new();
         for kind in kinds {
             let (each, threads) = (kind[0], u32::try_from(kind.len()).unwrap_or(u32::MAX));
@@ -184,7 +187,8 @@ impl InterferenceCurve {
 impl Point {
     /// Returns true if the threads leave a smaller part of this window than of the other window.
     fn is_tighter_than(&self, other: &Point) -> bool {
-        // A CPU lacks time if this time is at most the share of the reservations in the window.
+        // The CPU lacks time in a window if the time computed here is at most the share of the
+        // reservations in the window.
         let lacks_at = |point: &Point| (point.window + Span::from_ns(1)).left_after(point.taken);
         let product = |time: Span, window: Span| u128::from(time.ns()) * u128::from(window.ns());
         product(lacks_at(self), other.window) < product(lacks_at(other), self.window)

@@ -456,7 +456,7 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Ends the run interval on a CPU of the host.
+    /// Ends the run interval on a CPU (kernel number). Does nothing if no thread runs there.
     pub(super) fn vacate(&mut self, real: CpuId, at: Time, sink: &mut impl Sink) {
         if let Some((tid, since)) = self.cpus.get(&real).and_then(|cpu| cpu.occupant) {
             self.on_cpu((real, tid), (since, at), OffCpu::Unknown, sink);

@@ -1,5 +1,5 @@
-//! CPUs that went offline during a recording. The kernel removes their events for good, also if
-//! they are online again later.
+//! CPUs that went offline during a recording. The kernel removes the perf events of such a CPU, and
+//! reports no further events of the CPU even when it is online again.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::identity::Identify;
 /// Interval at which the online CPUs are read.
 const INTERVAL: Span = Span::from_secs(1);
 
-/// Recorded CPUs that have been offline since the recording began.
+/// Recorded CPUs that were offline at any time since the recording began.
 #[derive(Debug)]
 pub struct OfflineCpus {
     cpus: BTreeSet<CpuId>,
@@ -26,9 +26,9 @@ impl OfflineCpus {
         OfflineCpus { cpus: BTreeSet::new(), looked: origin }
     }
 
-    /// Ends the run intervals on recorded CPUs that are offline, and records that their events are
-    /// missing since the last look. Does nothing if that look was less than a second ago. `now` is
-    /// the monotonic time up to which events were converted.
+    /// Ends the run intervals on recorded CPUs that are or were offline, and records that events of
+    /// these CPUs are missing since the last look. Does nothing if the last look was less than a
+    /// second ago. `now` is the monotonic time up to which events were converted.
     pub fn look<I: Identify>(
         &mut self,
         (assembler, recorded): (&mut Assembler<I>, &[CpuId]),

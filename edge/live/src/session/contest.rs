@@ -48,8 +48,8 @@ pub(super) struct Changes {
     pub(super) is_left: bool,
     /// Threads that another program has moved out of the member's process tree.
     pub(super) moved: Vec<MovedThread>,
-    /// Threads of the member's process tree to which the kernel refuses the orders, and whose
-    /// cgroups were checked.
+    /// Threads of the member's process tree for which the kernel refuses the orders, and whose
+    /// cpusets were checked.
     pub(super) unbound: BTreeSet<Tid>,
     /// Class that the thread in `found` had before its class was changed.
     pub(super) original: Option<Scheduling>,
@@ -77,7 +77,7 @@ pub(super) struct Changes {
     pub(super) stopped_until: Option<Time>,
     /// Cgroups, CPU limits and freeze states of the member's threads, as the session expects them.
     pub(super) before: Vec<(Tid, Surroundings)>,
-    /// Time at which the kernel last refused to restore or resume a thread. `None` if it never has.
+    /// Time at which the kernel last refused to restore or resume a thread. `None` if it never did.
     pub(super) refused: Option<Time>,
     /// Time of the last check of the threads' cgroups. `None` before the first check.
     pub(super) looked: Option<Time>,
@@ -286,8 +286,8 @@ impl Session {
 #[derive(Debug)]
 pub(super) struct Confinement {
     pub(super) cell: TreePlace,
-    /// Former cgroup of each process that does not return to the cgroup from which the cell was
-    /// made. For example, a process tree in a cgroup of another program can have cgroups below it.
+    /// Former cgroups of the processes that do not return to the origin of the cell. For example,
+    /// processes of a scheduled cgroup can have been in cgroups below that cgroup.
     pub(super) former: Vec<(Tid, PathBuf)>,
 }
 
@@ -302,7 +302,7 @@ impl Confinement {
     }
 }
 
-/// Returns the version 2 cgroup of each of these processes, unless it is `group`.
+/// Returns those of these processes that are not in `group`, each with its version 2 cgroup.
 pub(super) fn former_groups(
     processes: impl IntoIterator<Item = Tid>,
     group: &Path,

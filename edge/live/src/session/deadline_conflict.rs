@@ -29,9 +29,9 @@ impl DeadlineConflict {
 
 impl Session {
     /// Checks that the session's CPUs have time for all reservations beside deadline threads of
-    /// other programs. Of `threads`, those do not count that the session schedules, or that have
-    /// left the class since they were read. A policy that does not reserve slices on single CPUs is
-    /// not checked.
+    /// other programs. `threads` has the deadline threads of all programs. Threads that the session
+    /// schedules, and threads that have left the class meanwhile, do not count. A policy that does
+    /// not reserve slices on single CPUs is not checked.
     ///
     /// # Errors
     /// The first CPU with too little time.

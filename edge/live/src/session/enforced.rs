@@ -64,8 +64,9 @@ impl EnforcedWatch {
     pub const INTERVAL: Span = LOOK_INTERVAL;
 
     /// Starts watching a thread whose CPU time the kernel enforces since `now`. `reserved` is its
-    /// reservation under `SCHED_DEADLINE`, and `group` the cgroup that enforces otherwise. Without
-    /// `hierarchies`, the first check of the thread's cgroups accepts any cgroup.
+    /// reservation under `SCHED_DEADLINE`. `group` is the cgroup with the limit under the other
+    /// mechanisms. If `hierarchies` is `None`, the first check of the thread's cgroups accepts any
+    /// cgroup.
     #[must_use]
     pub fn new(
         (target, thread): (&EnforceTarget, &ThreadRef),
@@ -166,7 +167,7 @@ impl EnforcedWatch {
     }
 
     /// Looks for changes of the thread, and undoes or respects them. Checks the thread's cgroups
-    /// only if it gets the cgroup hierarchies.
+    /// only if `around` is `Some`.
     pub(super) fn look_with(
         &mut self,
         fence: &mut Fence,
@@ -273,8 +274,8 @@ impl EnforcedWatch {
             let inside = cell.processes().unwrap_or_default();
             all().into_iter().filter(|pid| !inside.contains(pid)).collect()
         };
-        // A cgroup of version 2 that enforces the limit takes all processes back. In version 1, the
-        // processes of a tree can be in several cgroups of version 2.
+        // If the cgroup with the limit is of version 2, all processes return to it. If it is of
+        // version 1, the processes can have been in several cgroups of version 2.
         let is_taken_back = group.is_dir() && self.is_of_version_2(group);
         let (origin, former) = match is_taken_back {
             true => (group.as_path(), Vec::new()),

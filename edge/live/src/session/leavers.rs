@@ -55,8 +55,8 @@ impl Session {
             let is_own = !row.is_of_libvirt && may_move(&credentials(row, tid), group, now);
             if is_own {
                 if cell.as_ref().unwrap_or(tree.place()).take_in(pid).is_ok() {
-                    // The orders may have changed meanwhile. If this fails, the next audit finds
-                    // it.
+                    // The orders may have changed meanwhile. If the orders cannot be applied, the
+                    // next audit finds the thread.
                     let _ = tree.undo(&[tid]);
                 } else if Stat::of(tid, tid).is_ok_and(|stat| !stat.exited()) {
                     stuck.push((pid, tid, finding.clone()));
@@ -91,8 +91,8 @@ impl Session {
         Ok(self.host.forget(id.vcpu(), tid)?)
     }
 
-    /// Moves threads of a member back into the cgroups of version 1 in which its first thread was
-    /// expected, if they may have left these cgroups by themselves. Returns true if a thread was
+    /// Moves threads of a member back into the cgroups of version 1 in which they are expected, if
+    /// they have the permission to leave these cgroups by themselves. Returns true if a thread was
     /// moved.
     pub(super) fn return_to_cgroups(&self, row: &Row, tids: &[Tid]) -> bool {
         if row.is_of_libvirt {

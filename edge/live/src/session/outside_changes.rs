@@ -214,7 +214,7 @@ impl Session {
                 }
             }
             Err(_) => return self.contest(id, finding, seen),
-            // The tree only lacks the threads that the cpuset excludes.
+            // All threads have their orders again, except those that the cpuset excludes.
             Ok(()) if cpuset.is_some() => self.contest_in_part(id, finding, seen)?,
             Ok(()) => seen.meddled.push((id, finding)),
         }

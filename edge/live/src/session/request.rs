@@ -292,8 +292,8 @@ impl Session {
         released
     }
 
-    /// Returns the present processes of a process tree, also those that are stopped in a cell. The
-    /// list is empty if the member is not a tree.
+    /// Returns the present processes of a process tree, including processes that are stopped in a
+    /// cell. The list is empty if the member is not a tree.
     #[must_use]
     pub fn processes_of(&self, id: JoinId) -> Vec<Tid> {
         let Some(row) = self.members.get(id) else { return Vec::new() };

@@ -1,6 +1,6 @@
-//! Threads of a process tree to which the kernel refuses the orders: the CPUs of the tree, or a
+//! Threads of a process tree for which the kernel refuses an order: the CPUs of the tree, or a
 //! real-time class. They run in their original class, and are frozen and counted with the tree. So
-//! the hard limit of the tree includes them.
+//! the hard limit of the tree includes their CPU time.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,14 +16,14 @@ use slackline_fence::Drift;
 use slackline_linux::cgroup::{Cpuset, Hierarchies};
 use slackline_linux::sys::{Tid, get_affinity, process_of};
 
-/// Maximum number of threads in one round whose cpusets are read.
+/// Maximum number of threads whose cpusets are read in one round.
 const READ_AT_ONCE: usize = 8;
 
 impl Session {
-    /// Checks the cpusets of new threads to which the kernel refuses the orders. A thread that has
-    /// moved itself to another cpuset is moved back. If another program has moved the thread, the
-    /// tree is contested, but its reservation stays enforced. `unbound` has all such threads of the
-    /// tree.
+    /// Checks the cpusets of threads for which the kernel refuses the orders, once for each thread.
+    /// A thread that has moved itself to another cpuset is moved back. If another program has moved
+    /// the thread, the tree is contested, but its reservation stays enforced. `unbound` has all
+    /// threads of the tree for which the kernel refuses the orders.
     pub(super) fn look_at_unbound(
         &mut self,
         id: JoinId,
@@ -43,7 +43,8 @@ impl Session {
                 changes.unbound.insert(tid);
             }
             let Some(row) = self.members.get(id).filter(|row| !row.is_of_libvirt) else { break };
-            // For example, no cpuset excludes a worker of `io_uring`.
+            // Without such a cpuset, the refusal has another reason. For example, the kernel never
+            // changes the affinity of a worker of `io_uring`.
             let Some(cpuset) = self.hindering_cpuset(row, tid) else { continue };
             let Ok(allowed) = get_affinity(tid) else { continue };
             let drift = Drift { class: None, cpus: Some(allowed) };
@@ -79,7 +80,7 @@ impl Session {
         checked.find_map(|it| Some((it, self.hindering_cpuset(row, it.0)?)))
     }
 
-    /// Returns true if the cpusets of all threads of a member exclude a CPU of the member.
+    /// Returns true if the cpuset of each thread of a member excludes a CPU of the member.
     pub(super) fn is_hindered_as_a_whole(&self, row: &Row) -> bool {
         let Some(tree) = &row.tree else { return true };
         let mut known = BTreeSet::new();
@@ -92,21 +93,23 @@ impl Session {
         distinct.all(|tid| self.hindering_cpuset(row, tid).is_some())
     }
 
-    /// Lets those of these threads keep their original class to which the kernel refuses the
-    /// orders. Returns false if the kernel refuses the orders to all threads of the member.
+    /// Exempts each of these threads from the orders if the kernel refuses the orders for it. The
+    /// thread then has its original class. Returns false if the kernel refuses the orders for all
+    /// threads of the member.
     pub(super) fn exempt_refused(&self, row: &Row, tids: &[Tid]) -> bool {
         let tree = row.tree.as_ref().filter(|_| !row.is_of_libvirt);
         tree.is_some_and(|tree| tree.exempt_refused(tids).unwrap_or(false))
     }
 
-    /// Returns true if the kernel refuses the orders to a thread of a process tree.
+    /// Returns true if `tid` is a thread of a process tree for which the kernel refuses the orders.
     pub(super) fn is_unbound(&self, id: JoinId, tid: Tid) -> bool {
         let tree = self.members.get(id).and_then(|row| row.tree.as_ref());
         tree.is_some_and(|tree| tree.is_unbound(tid))
     }
 
     /// Returns the move of one of these threads to another cgroup of version 1 by another program.
-    /// `None` if no thread was moved. The session then waits until the thread is moved back.
+    /// After such a move, the session waits until the thread is moved back. `None` if no thread was
+    /// moved.
     pub(super) fn foreign_move(&mut self, id: JoinId, tids: &[Tid]) -> Option<ForeignChange> {
         let hierarchies = Hierarchies::read().ok()?;
         let row = self.members.get(id)?;

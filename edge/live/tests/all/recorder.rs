@@ -245,7 +245,7 @@ fn threads_that_a_process_tree_starts_belong_to_its_vcpu() {
 
 /// CPU 3 of the host goes offline while thread 1 runs there, and is online again later.
 #[test]
-fn events_of_a_cpu_count_as_lost_after_it_goes_offline() {
+fn events_of_cpu_count_as_lost_after_it_goes_offline() {
     let (real, index) = (CpuId::new(3), CpuId::new(0));
     let mut assembler = Assembler::new(ORIGIN, [(real, index)], (WakeMark::Waking, Numbered));
     let (mut offline, mut entries) = (OfflineCpus::new(ORIGIN), Vec::<Entry>::new());
@@ -256,11 +256,11 @@ fn events_of_a_cpu_count_as_lost_after_it_goes_offline() {
         let now = at(seconds * second);
         assembler.tick(now, &mut entries);
         offline.look((&mut assembler, &[real]), now, || Some(online), &mut entries);
-        // A second look so soon does nothing.
+        // A second look within the same second does nothing.
         offline.look((&mut assembler, &[real]), now, || None, &mut entries);
     }
     let last = on_cpu(&entries).into_iter().map(|(_, _, to, _)| to).max();
-    assert_eq!(last, Some(2 * second), "the thread runs there no longer");
+    assert_eq!(last, Some(2 * second), "the run interval ends when the CPU goes offline");
     let lost = entries.iter().filter_map(|entry| match entry {
         Entry::Record(Record::Lost { cpu, from, to, events }) => Some((*cpu, *from, *to, *events)),
         _ => None,
@@ -270,10 +270,10 @@ fn events_of_a_cpu_count_as_lost_after_it_goes_offline() {
     assert_eq!(lost.collect::<Vec<_>>(), expected);
 }
 
-/// Thread 1 ends without a record of its end. Thread 7 is not in the cgroup, and starts another
-/// process with the same id.
+/// Thread 1 ends without a record of its end. Thread 7 is not in the cgroup, and later starts
+/// another process with the id 1.
 #[test]
-fn processes_that_a_recorded_cgroup_starts_become_its_vcpus() {
+fn processes_started_in_recorded_cgroup_become_its_vcpus() {
     let forked = |number| ThreadEventKind::Forked { child: tid(number) };
     let names = |has_children, next| {
         let cpus = [(CpuId::new(3), CpuId::new(0))];

@@ -27,7 +27,7 @@ fn is_in_cell(pid: Tid) -> bool {
 }
 
 #[test]
-fn process_of_two_held_threads_returns_from_its_only_cell() {
+fn process_with_two_held_threads_returns_from_its_only_cell() {
     let Some(_alone) = begin() else { return };
     let target = Target::threaded();
     let pid = target.pid();
@@ -58,7 +58,8 @@ fn process_of_two_held_threads_returns_from_its_only_cell() {
     assert_eq!(listed.trim(), pid.to_string());
 }
 
-/// Another process of its user moves the target again and again, so the session stops the target.
+/// Another process of the same user moves the target again and again, so the session stops the
+/// target in a cell.
 #[test]
 fn processes_of_a_tree_include_processes_in_its_cell() {
     let Some(_alone) = begin() else { return };

@@ -43,8 +43,9 @@ pub(crate) fn move_repeatedly(group: &str, removes: bool) -> ! {
     }
 }
 
-/// Moves this process to a cgroup again and again, and never blocks. A cgroup beside its former one
-/// becomes threaded, so that the kernel allows no process in the former cgroup any more.
+/// Moves this process to the cgroup `group` again and again, and never blocks. Makes the cgroup `b`
+/// in `group` threaded, so that the kernel allows no process in the former cgroup `a` beside `b`
+/// any more.
 pub(crate) fn move_for_good(group: &str) -> ! {
     let ordinary = SchedulingOf { class: Scheduling::Other { nice: 0 }, reset_on_fork: true };
     spin(BEFORE);
@@ -528,7 +529,7 @@ fn process_leaving_its_quota_group_stays_within_limit() {
     let mut look_until = |is_done: &dyn Fn(&[EnforcedChange]) -> bool| {
         let began = Instant::now();
         while !is_done(&seen) {
-            assert!(began.elapsed() < common::PATIENCE, "the quota keeps the process: {seen:?}");
+            assert!(began.elapsed() < common::PATIENCE, "no change is seen in time: {seen:?}");
             let all = EnforcedWatch::look_at_all(&mut watches, &mut fence, monotonic());
             seen.extend(all.into_iter().flatten());
             std::thread::sleep(Duration::from_millis(20));

@@ -181,8 +181,9 @@ const HELD: Held = Held {
     is_group: false,
 };
 
-/// Asserts that each member of a target is within one slice for each CPU of an equal share. With a
-/// hard limit, the whole slice of a period on a CPU goes to a single member.
+/// Asserts that the CPU time of each member of a target differs from an equal share by at most one
+/// slice for each CPU that the target uses. With a hard limit, the whole slice of a period on a CPU
+/// goes to a single member.
 fn is_even(held: Held) {
     let Some(Unevenness { worst, .. }) = unevenness(held) else {
         println!("skipped: needs cgroups of version 2 that can be written");

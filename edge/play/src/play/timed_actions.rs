@@ -9,7 +9,7 @@ use slackline_units::{CpuSet, Time, VcpuId};
 use super::{LiveError, Play, of_request};
 
 impl Play<'_> {
-    /// Carries out an action. An action that admission refuses is noted.
+    /// Carries out an action. If admission refuses the action, notes that.
     pub(super) fn act(&mut self, action: Action) -> Result<(), LiveError> {
         let Action { at, vcpu, what } = action;
         let domain = self.scenario.domain_of(vcpu);
@@ -44,7 +44,7 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Changes the share and the CPUs of a vCPU, as far as they are given. If deadline threads
+    /// Changes the share of a vCPU, its CPUs or both. `None` changes nothing. If deadline threads
     /// conflict with the change, the vCPU gets its former share and CPUs back.
     fn change(
         &mut self,
@@ -94,8 +94,8 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Returns true if deadline threads of other programs could make vCPUs miss deadlines since the
-    /// join or change of `vcpu`. Notes that this join or change is refused.
+    /// Returns true if, after the join or change of `vcpu`, deadline threads of other programs
+    /// could make vCPUs miss deadlines. Then notes that this join or change is refused.
     fn is_in_conflict(&mut self, vcpu: VcpuId, at: Time) -> bool {
         let checked = self.session.check_deadline_threads(&self.deadline_threads);
         let refused = checked.err().map(|found| (at, vcpu, found.to_string()));

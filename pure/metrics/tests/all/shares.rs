@@ -194,7 +194,8 @@ fn vcpu_stopped_time_is_neither_waiting_nor_blocked_time() {
     assert_eq!(of("sim").stopped, None);
 }
 
-/// A live host pauses a vCPU that has escaped its limit, and records a stop at the end.
+/// A live host pauses a vCPU that has escaped its limit. At the end of the pause, it records the
+/// same time as a stop.
 #[test]
 fn stop_of_escaped_vcpu_is_neither_waiting_nor_blocked_time() {
     let [from, to] = [1_000, 4_000].map(|at| Time::START + us(at));

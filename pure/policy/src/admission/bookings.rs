@@ -507,10 +507,10 @@ mod tests {
         assert_eq!(free_after(100, 50), Ok(()));
     }
 
-    /// A vCPU of CPU 1 has run for its whole slice, 50 of 100 us, and leaves. It rejoins together
-    /// with another vCPU of 50 us, which reserves the CPU that the first vCPU does not reserve.
+    /// A vCPU has run on CPU 1 for its whole slice, 50 of 100 us, and leaves. It rejoins on one of
+    /// two CPUs. At the same time, another vCPU with 50 of 100 us joins on the other CPU.
     #[test]
-    fn rejoining_vcpu_counts_once_only_on_its_former_cpu() {
+    fn share_of_rejoining_vcpu_counts_once_on_its_former_cpu() {
         let us = |slice| Reservation::new(Span::from_us(slice), Span::from_us(100)).unwrap();
         let capacity = Some(CpuShare::from_ppm(900_000));
         let mut booked = Bookings::new(&Topology::flat(2), capacity, Packing::Spread);

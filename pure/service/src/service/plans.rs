@@ -485,7 +485,8 @@ fn check_rights(asked: &ClientRequest, step: &Step) -> Result<(), Refusal> {
     terms.map_or(Ok(()), |(before, terms)| check_run(asked, before, terms))
 }
 
-/// Checks the end time that a step sets, if it sets one. The end must be in the future.
+/// Checks that an end time that a step sets is in the future. A step that sets no end time is
+/// valid.
 fn check_step_end(step: &Step, now: Time, world: &mut impl World) -> Result<(), Refusal> {
     let until = match step {
         Step::Create { row } => row.terms.until(),

@@ -232,7 +232,7 @@ fn reservation_of_a_suspended_guest_is_listed_as_suspended() {
     }
 }
 
-/// A later event follows in the log.
+/// The log also has the events that follow an incident.
 #[test]
 fn incident_of_vm_is_logged_and_leaves_its_revision_unchanged() {
     let mut run = Run::new(1, None, false);
@@ -254,7 +254,8 @@ fn incident_of_vm_is_logged_and_leaves_its_revision_unchanged() {
     let events = &run.model.disk.events;
     let is_incident = |what: &str| what.starts_with("incident");
     let told = events.iter().map(|event| event.what.to_string()).filter(|what| is_incident(what));
-    let expected = [77, 78].map(|id| format!("incident: 14 missed deadlines; recording {id}"));
+    let expected =
+        [77, 78].map(|id| format!("incident: 14 missed deadlines, saved as incident {id}"));
     assert_eq!(told.collect::<Vec<_>>(), expected);
     let of_a = events.iter().find(|event| is_incident(event.what.word())).expect("an event");
     assert_eq!((&of_a.before, &of_a.after), (&before, &before));

@@ -203,7 +203,7 @@ fn list_that_waited_in_vain_is_refused_and_undone() {
 
 /// The model prefers `deadline` in each odd millisecond. The kernel refuses it after the wait.
 #[test]
-fn list_with_auto_is_tried_by_dispatcher_after_its_wait() {
+fn auto_list_uses_dispatcher_if_deadline_is_refused_after_wait() {
     let mut waited = 0;
     for us in (0..20_000).step_by(500) {
         let mut run = running(&[("a", 6), ("b", 2)]);

@@ -499,7 +499,7 @@ fn lengthening_counts_against_operator_budget_until_it_is_taken_back() {
 
 /// Without the ledger, a change that takes no CPU time from others stays in force.
 #[test]
-fn lengthening_that_is_not_written_counts_while_it_is_in_force() {
+fn unwritten_lengthening_counts_while_it_is_in_force() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(650_000));
     ask(&mut run, ROOT, reserve("a", ms(60, 100), Some(5002))).expect("root may");

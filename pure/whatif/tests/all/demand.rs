@@ -215,7 +215,7 @@ fn wake_latency_excludes_wait_for_end_of_another_vcpu_timeslice() {
 }
 
 #[test]
-fn timeslice_whose_timer_expires_early_counts_as_one_late_stop() {
+fn timeslice_with_early_timer_expiry_counts_as_one_late_stop() {
     let vcpu = VcpuId::new(0, DomId::new(0), 0);
     let us = |us| Time::START + Span::from_us(us);
     let reservation = Reservation::new(Span::from_ms(2), Span::from_ms(10)).ok();

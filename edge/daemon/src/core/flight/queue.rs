@@ -144,7 +144,7 @@ impl FlightQueue {
     }
 
     /// Orders the recorder to copy the window for a prediction. If the recorder cannot take the
-    /// order, the order is refused.
+    /// order, the prediction ends with the reason.
     pub(super) fn window(&self, order: Box<PredictionOrder>) {
         let Err(error) = self.orders.try_send(FlightOrder::Window(order)) else { return };
         let problem = not_sent(&error);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn query_after_end_of_the_recorder_is_refused_with_the_reason() {
+    fn query_after_end_of_recorder_is_refused_with_reason() {
         let (mut queue, receiver) = queue(QUEUE);
         drop(receiver);
         let asked = queue.ask((Ticket(1), Principal::User(1)), Question::Incidents, None);
