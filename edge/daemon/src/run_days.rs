@@ -16,7 +16,7 @@ const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
 #[derive(Debug)]
 pub(crate) struct RunDays {
     file: PathBuf,
-    /// Days since 1970.
+    /// These days, as numbers of days since 1970.
     days: BTreeSet<u64>,
     is_written: bool,
 }

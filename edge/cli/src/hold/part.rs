@@ -198,7 +198,7 @@ mod tests {
         assert_eq!((times.ready, times.asleep), (Some(Span::from_ms(20)), Some(Span::ZERO)));
     }
 
-    /// When the session stops a vCPU for an escape, it records a pause. At the end of the pause, it
+    /// The session records a pause when it stops a vCPU for an escape. At the end of the pause, it
     /// records the same time as a stop.
     #[test]
     fn stop_recorded_for_paused_target_counts_once() {

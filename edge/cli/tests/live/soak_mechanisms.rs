@@ -67,8 +67,8 @@ fn round_of_hold(live: &Live, way: &[&str], words: &[&str], after: Duration) {
     live.nothing_is_left();
 }
 
-/// Kills processes of a daemon that enforces one reservation, and ends the daemon. If `is_kept`, the
-/// kernel goes on enforcing after the death of the daemon, until `doctor --free`.
+/// Kills processes of a daemon that enforces one reservation, and ends the daemon. If `is_kept`,
+/// the kernel goes on enforcing after the death of the daemon, until `doctor --free`.
 fn round_of_daemon(live: &Live, (by, is_kept): (&str, bool), words: &[&str], after: Duration) {
     let victim = Victim::start();
     let cpu = live.cpu();

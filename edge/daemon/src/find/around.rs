@@ -65,8 +65,8 @@ impl Around {
 
     /// Finds a machine for a reservation as [`find`](Around::find) does, and asks its monitor if
     /// needed, which can take two seconds. A monitor serves one client at a time, so only monitors
-    /// of VMs of `user` are asked. A reservation for root can also get VMs of other users if only root
-    /// can set their names, so for root the monitors of these VMs are asked too.
+    /// of VMs of `user` are asked. A reservation for root can also get VMs of other users if only
+    /// root can set their names, so for root the monitors of these VMs are asked too.
     ///
     /// # Errors
     /// As for [`find_for`](super::find_for).

@@ -40,7 +40,8 @@ pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
     found.query_map([], |row| key(row).and(from(row)))?.try_for_each(|from| from.map(drop))
 }
 
-/// Returns the SQL query for all raises. A check of a ledger of an older version must not migrate it.
+/// Returns the SQL query for all raises. A check of a ledger of an older version must not migrate
+/// it.
 fn selection(connection: &Connection) -> rusqlite::Result<String> {
     let has_limits = has_column(connection, "raise", "until")?;
     let limits = if has_limits { "" } else { ", NULL AS until, NULL AS exact" };

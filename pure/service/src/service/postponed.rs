@@ -88,8 +88,8 @@ impl PostponedList {
 }
 
 impl Service {
-    /// Returns true if a list waits for capacity. The wait ends within 1.2 s. A list with `auto` can
-    /// wait twice: after another mechanism is refused, the list is tried with the dispatcher.
+    /// Returns true if a list waits for capacity. The wait ends within 1.2 s. A list with `auto`
+    /// can wait twice: after another mechanism is refused, the list is tried with the dispatcher.
     #[must_use]
     pub fn has_postponed_list(&self) -> bool {
         self.postponed.is_some()
