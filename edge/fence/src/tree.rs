@@ -236,13 +236,16 @@ impl HeldTree {
     }
 
     /// Lets one thread of the tree run before the others, which have the same priority. Does
-    /// nothing if the tree is not real-time.
+    /// nothing if the tree is not real-time, or if the thread is exempt from the orders.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
     pub fn put_first(&self, tid: Tid, timeslice: Timeslice) -> Result<(), ActError> {
         let mut orders = self.orders()?;
         let TreeTarget::Raised(priority) = orders.wanted else { return Ok(()) };
+        if orders.unbound.contains(&tid) {
+            return Ok(());
+        }
         let at_last = match timeslice {
             Timeslice::Whole => fifo(priority.number()),
             Timeslice::Shared => round_robin(priority.number()),
@@ -336,6 +339,7 @@ impl HeldTree {
             return Ok(());
         }
         orders.unbound.insert(tid);
+        orders.drop_places(tid);
         let set = ignore_gone(lower(tid, &original.scheduling));
         set.map_err(|source| refused(tid, Act::Lower, source))
     }
@@ -433,6 +437,12 @@ fn lower(tid: Tid, original: &SchedulingOf) -> io::Result<()> {
 }
 
 impl TreeOrders {
+    /// Forgets that the thread was put before the other threads of the tree.
+    fn drop_places(&mut self, tid: Tid) {
+        self.alone.retain(|alone| *alone != tid);
+        self.ahead.retain(|ahead| *ahead != tid);
+    }
+
     /// Applies the orders to a thread. Returns false if the kernel allows the thread none of the
     /// ordered CPUs. The thread then does not get the ordered class.
     fn apply_to(&self, tid: Tid, original: &Original) -> Result<bool, ActError> {

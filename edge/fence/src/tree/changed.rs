@@ -167,7 +167,7 @@ impl HeldTree {
     pub fn forget(&self, tid: Tid) {
         let mut orders = self.lock();
         orders.originals.remove(&tid);
-        orders.ahead.retain(|ahead| *ahead != tid);
+        orders.drop_places(tid);
     }
 
     /// Restores a thread that has left the tree's cgroup, if it still has a class or the CPUs that
@@ -175,10 +175,100 @@ impl HeldTree {
     pub fn let_leave(&self, tid: Tid) {
         let mut orders = self.lock();
         let original = orders.originals.remove(&tid).unwrap_or(self.0.default);
-        orders.ahead.retain(|ahead| *ahead != tid);
+        orders.drop_places(tid);
         let _ = leaver_back(tid, original);
         if orders.cpus.is_some() && get_affinity(tid).ok() == orders.cpus {
             let _ = set_affinity(tid, &original.affinity);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use slackline_units::CpuId;
+
+    use super::*;
+    use crate::timeslice::Timeslice;
+    use slackline_linux::cgroup::TreePlace;
+    use slackline_linux::step::FifoPriority;
+    use slackline_linux::sys::online_cpus;
+    use slackline_linux::thread::ThreadRef;
+
+    /// Process tree of one sleeping process that counts as real-time. An ordinary folder stands for
+    /// its cgroup. The process itself has an ordinary class, because another class needs root.
+    struct SleepingTree {
+        tree: HeldTree,
+        tid: Tid,
+        process: Child,
+        _folder: tempfile::TempDir,
+    }
+
+    impl SleepingTree {
+        fn start() -> SleepingTree {
+            let folder = tempfile::tempdir().unwrap();
+            let process = Command::new("sleep").arg("1000").spawn().unwrap();
+            let tid = Tid::new(i32::try_from(process.id()).unwrap()).unwrap();
+            std::fs::write(folder.path().join("cgroup.freeze"), "0").unwrap();
+            std::fs::write(folder.path().join("cgroup.threads"), format!("{tid}\n")).unwrap();
+            let (scheduling, affinity) = (get_scheduling(tid), get_affinity(tid));
+            let original =
+                Original { scheduling: scheduling.unwrap(), affinity: affinity.unwrap() };
+            let place = TreePlace { group: folder.path().to_path_buf(), origin: None };
+            let first = vec![(ThreadRef::open(tid, tid).unwrap(), original)];
+            let tree = HeldTree::new(place, first).unwrap();
+            tree.lock().wanted = TreeTarget::Raised(FifoPriority::CHOSEN);
+            SleepingTree { tree, tid, process, _folder: folder }
+        }
+
+        /// Exempts the process, because none of the ordered CPUs exists.
+        fn exempt(&self) {
+            let all = CpuSet::first_n(CpuId::LIMIT);
+            self.tree.lock().cpus = Some(all.without(&online_cpus().unwrap()));
+            self.tree.undo(&[self.tid]).unwrap();
+            assert!(self.tree.is_unbound(self.tid));
+        }
+
+        fn is_real_time(&self) -> bool {
+            is_ours(get_scheduling(self.tid).unwrap().class)
+        }
+    }
+
+    impl Drop for SleepingTree {
+        fn drop(&mut self) {
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+        }
+    }
+
+    #[test]
+    fn stop_of_process_tree_ignores_thread_that_has_left() {
+        let held = SleepingTree::start();
+        for leave in [HeldTree::let_leave, HeldTree::forget] {
+            held.tree.lock().alone = vec![held.tid];
+            leave(&held.tree, held.tid);
+            assert!(held.tree.lock().alone.is_empty());
+        }
+        held.tree.hold_back().unwrap();
+        assert!(!held.is_real_time());
+    }
+
+    #[test]
+    fn exempt_thread_of_process_tree_is_not_put_first() {
+        let held = SleepingTree::start();
+        held.exempt();
+        held.tree.put_first(held.tid, Timeslice::Whole).unwrap();
+        assert!(!held.is_real_time());
+        assert!(held.tree.lock().alone.is_empty());
+    }
+
+    #[test]
+    fn thread_put_ahead_keeps_ordinary_class_once_it_is_exempt() {
+        let held = SleepingTree::start();
+        held.tree.lock().ahead = vec![held.tid];
+        held.exempt();
+        held.tree.put_ahead(&[]).unwrap();
+        assert!(!held.is_real_time());
     }
 }
