@@ -129,6 +129,19 @@ impl Changes {
         own.or(self.before.first()).map(|(_, before)| before)
     }
 
+    /// Returns the threads of `unbound` whose cpusets were not checked yet. `there` has all threads
+    /// of the member's process tree, and `unbound` those for which the kernel refuses the orders.
+    /// Other threads count as not checked from now on.
+    pub(super) fn unchecked(&mut self, there: &[Tid], unbound: &[Tid]) -> Vec<Tid> {
+        // An audit that was skipped, because the tree is idle, has no threads.
+        if there.is_empty() {
+            return Vec::new();
+        }
+        let all: BTreeSet<Tid> = unbound.iter().copied().collect();
+        self.unbound.retain(|tid| all.contains(tid));
+        all.difference(&self.unbound).copied().collect()
+    }
+
     /// Returns true if the member has joined so recently that the program that started its threads
     /// may still move them.
     pub(super) fn is_starting(&self, now: Time) -> bool {
@@ -364,6 +377,18 @@ pub(super) fn unless_over(error: RequestError) -> Result<(), SessionError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpuset_of_thread_is_checked_once_although_its_tree_rests() {
+        let [first, exempt] = [1, 2].map(|number| Tid::new(number).unwrap());
+        let (mut changes, there) = (Changes::default(), [first, exempt]);
+        assert_eq!(changes.unchecked(&there, &[exempt]), [exempt]);
+        changes.unbound.insert(exempt);
+        assert!(changes.unchecked(&[], &[]).is_empty(), "the tree rests");
+        assert!(changes.unchecked(&there, &[exempt]).is_empty());
+        assert!(changes.unchecked(&there, &[]).is_empty(), "the thread is not exempt any more");
+        assert_eq!(changes.unchecked(&there, &[exempt]), [exempt]);
+    }
 
     #[test]
     fn each_stop_in_a_cell_doubles_up_to_sixteen_seconds() {

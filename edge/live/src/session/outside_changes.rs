@@ -135,7 +135,7 @@ impl Session {
                     let TreeAudit { there, changed, left, unbound } = audit;
                     self.count_outside(id, used, (&there, &left))?;
                     self.look_at_leavers(id, &left, seen)?;
-                    self.look_at_unbound(id, &unbound, seen)?;
+                    self.look_at_unbound(id, (&there, &unbound), seen)?;
                     self.look_at_members(id, there, seen)?;
                     changed
                 }

@@ -22,23 +22,20 @@ const READ_AT_ONCE: usize = 8;
 impl Session {
     /// Checks the cpusets of threads for which the kernel refuses the orders, once for each thread.
     /// A thread that has moved itself to another cpuset is moved back. If another program has moved
-    /// the thread, the tree is contested, but its reservation stays enforced. `unbound` has all
-    /// threads of the tree for which the kernel refuses the orders.
+    /// the thread, the tree is contested, but its reservation stays enforced. `there` has all
+    /// threads of the tree, and `unbound` those for which the kernel refuses the orders.
     pub(super) fn look_at_unbound(
         &mut self,
         id: JoinId,
-        unbound: &[Tid],
+        (there, unbound): (&[Tid], &[Tid]),
         seen: &mut SessionEvents,
     ) -> Result<(), SessionError> {
-        let Some(row) = self.members.get_mut(id) else { return Ok(()) };
-        let all: BTreeSet<Tid> = unbound.iter().copied().collect();
-        row.changes.unbound.retain(|tid| all.contains(tid));
-        if row.changes.found.is_some() {
+        let Some(changes) = self.changes_mut(id) else { return Ok(()) };
+        let new = changes.unchecked(there, unbound);
+        if changes.found.is_some() {
             return Ok(());
         }
-        let new = all.difference(&row.changes.unbound).copied();
-        let new: Vec<Tid> = new.take(READ_AT_ONCE).collect();
-        for tid in new {
+        for tid in new.into_iter().take(READ_AT_ONCE) {
             if let Some(changes) = self.changes_mut(id) {
                 changes.unbound.insert(tid);
             }
