@@ -218,9 +218,7 @@ impl Session {
             Ok(()) if cpuset.is_some() => self.contest_in_part(id, finding, seen)?,
             Ok(()) => seen.meddled.push((id, finding)),
         }
-        let is_by_itself = |tid: Tid| !self.is_unbound(id, tid);
-        let has_escaped = all.iter().any(|(tid, drift)| drift.is_escape() && is_by_itself(*tid));
-        if has_escaped { self.note_escape(id) } else { Ok(()) }
+        if self.has_escaped(id, all) { self.note_escape(id) } else { Ok(()) }
     }
 
     /// Notes that a target has escaped by its own action, and that this was undone. Stops the

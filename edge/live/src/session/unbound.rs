@@ -98,10 +98,26 @@ impl Session {
         tree.is_some_and(|tree| tree.exempt_refused(tids).unwrap_or(false))
     }
 
-    /// Returns true if `tid` is a thread of a process tree for which the kernel refuses the orders.
-    pub(super) fn is_unbound(&self, id: JoinId, tid: Tid) -> bool {
-        let tree = self.members.get(id).and_then(|row| row.tree.as_ref());
-        tree.is_some_and(|tree| tree.is_unbound(tid))
+    /// Returns true if one of these changes is an escape by the target itself. The
+    /// affinity that a cpuset enforces is no escape. Of threads with the same affinity, only one is
+    /// checked.
+    pub(super) fn has_escaped(&self, id: JoinId, all: &[(Tid, Drift)]) -> bool {
+        let Some(row) = self.members.get(id) else { return false };
+        let is_unbound = |tid| row.tree.as_ref().is_some_and(|tree| tree.is_unbound(tid));
+        let mut hindered: Vec<CpuSet> = Vec::new();
+        all.iter().filter(|(tid, drift)| drift.is_escape() && !is_unbound(*tid)).any(|it| {
+            let &(tid, Drift { class, cpus }) = it;
+            let cpus = cpus.filter(|_| !Drift { class, cpus: None }.is_escape());
+            // The thread has taken a priority above all vCPUs.
+            let Some(cpus) = cpus else { return true };
+            if hindered.contains(&cpus) {
+                return false;
+            }
+            let is_hindered =
+                hindered.len() < READ_AT_ONCE && self.hindering_cpuset(row, tid).is_some();
+            hindered.extend(is_hindered.then_some(cpus));
+            !is_hindered
+        })
     }
 
     /// Returns the move of one of these threads to another cgroup of version 1 by another program.

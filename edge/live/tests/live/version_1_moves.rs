@@ -5,7 +5,7 @@ use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::common::{self, Target, begin, kill};
+use crate::common::{self, Target, begin, cpus, kill};
 use crate::escapes::{Adversary, NOBODY, Open, Pinned, is_real_time, scheduled};
 use rustix::process::Signal;
 use slackline_linux::cgroup::{Cpuset, descendants};
@@ -91,6 +91,34 @@ fn process_tree_keeps_limit_after_root_moves_child_to_cpuset() {
     drop(target);
     assert!(is_first_real_time);
     assert!(during <= Span::from_secs(2) / 5 + Span::from_ms(300), "{during}");
+}
+
+/// Root moves one process of a tree on two CPUs to a cpuset with only one of these CPUs.
+#[test]
+fn tree_on_two_cpus_keeps_its_time_after_root_confines_child() {
+    let Some(_alone) = begin() else { return };
+    let Some(pinned) = Pinned::make() else { return };
+    pinned.set(&scheduled());
+    let target = Target::of_shell("(while :; do :; done) & while :; do :; done");
+    let both = cpus(2).into_iter().collect();
+    let mut open = Open::holding(JoinTarget::Wide(target.pid(), both), true);
+    open.go_on(Duration::from_millis(300));
+    let child = *descendants(target.pid()).unwrap().last().unwrap();
+    let former = Cpuset::of(child, child).unwrap().unwrap().group;
+    fs::write(pinned.0.join("tasks"), child.to_string()).unwrap();
+    open.until("the move to be noticed", |open| !open.contested().is_empty());
+    let used = || process_cpu_time(target.pid()).unwrap() + process_cpu_time(child).unwrap();
+    let before = used();
+    open.go_on(Duration::from_secs(3));
+    let during = used() - before;
+    fs::write(former.join("tasks"), child.to_string()).unwrap();
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    kill(child.raw(), Signal::KILL);
+    drop(target);
+    // The tree receives a fifth of each CPU. If it were stopped again and again, it would receive
+    // about a sixth of that.
+    assert!(during >= Span::from_secs(3) / 5, "{during}");
 }
 
 #[test]
