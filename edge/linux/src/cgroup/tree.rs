@@ -235,6 +235,14 @@ impl TreePlace {
         Ok(list_below(&self.group, THREADS, ListLimit::NONE)?.ids)
     }
 
+    /// Returns all processes in the cgroup and in the cgroups below it, however many there are.
+    ///
+    /// # Errors
+    /// If the kernel refuses to list the processes.
+    pub fn all_processes(&self) -> Result<Vec<Tid>, CgroupError> {
+        Ok(list_below(&self.group, PROCESSES, ListLimit::NONE)?.ids)
+    }
+
     /// Returns true if the cgroup has members. A cgroup that does not exist has none.
     #[must_use]
     pub fn is_populated(&self) -> bool {
@@ -276,7 +284,7 @@ impl TreePlace {
     }
 
     fn move_back(&self, origin: &Path) -> Result<(), CgroupError> {
-        let processes = list_below(&self.group, PROCESSES, ListLimit::NONE)?.ids;
+        let processes = self.all_processes()?;
         processes.iter().try_for_each(|pid| {
             let into = |group: &Path| match move_into(group, *pid) {
                 // The process may end after it was listed.
@@ -489,6 +497,16 @@ mod tests {
         let cell = cell.unwrap();
         assert_eq!(cell.group.parent(), Some(folder.path()));
         assert_eq!(cell.origin, Some(removed));
+    }
+
+    #[test]
+    fn list_of_all_processes_has_no_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let ids = (1..=10_001).map(|id| format!("{id}\n")).collect::<String>();
+        fs::write(folder.path().join(PROCESSES), ids).unwrap();
+        let place = TreePlace { group: folder.path().to_path_buf(), origin: None };
+        assert!(matches!(place.processes(), Err(CgroupError::TooMany { .. })));
+        assert_eq!(place.all_processes().unwrap().len(), 10_001);
     }
 
     /// Ordinary folders take the place of cgroups. The former cgroup's list of members is a folder

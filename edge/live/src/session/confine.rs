@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::Session;
-use super::contest::{Confinement, former_groups};
+use super::contest::{Confinement, former_groups, processes_in};
 use super::ids::JoinId;
 use super::outside_changes::is_own;
 use super::{ForeignChange, SessionError, SessionEvents};
@@ -48,7 +48,7 @@ impl Session {
         if changes.stopped_until.is_none() {
             changes.stopped_until = Some(now + changes.next_stop(now));
         }
-        let threads = changes.cell.as_ref().and_then(|confined| confined.cell.threads().ok());
+        let threads = changes.cell.as_ref().and_then(|confined| confined.cell.all_threads().ok());
         Ok(threads.into_iter().flatten().collect())
     }
 
@@ -57,12 +57,12 @@ impl Session {
     pub(super) fn confine(&mut self, id: JoinId) {
         let Some((tree, first)) = self.tree_of(id) else { return };
         let group = tree.place().group.clone();
-        let list = || tree.place().processes().unwrap_or_default();
+        let list = || tree.place().all_processes().unwrap_or_default();
         // Another process may just have moved some of the processes again.
         let threads = self.host.living_threads(id.vcpu()).into_iter();
         let known: BTreeSet<Tid> = threads.filter_map(|tid| process_of(tid).ok()).collect();
         let outside = |cell: &TreePlace| -> Vec<Tid> {
-            let inside = cell.processes().unwrap_or_default();
+            let inside = processes_in(cell);
             let all: BTreeSet<Tid> = list().into_iter().chain(known.iter().copied()).collect();
             all.into_iter().filter(|pid| !inside.contains(pid)).collect()
         };

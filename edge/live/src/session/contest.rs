@@ -308,7 +308,7 @@ impl Confinement {
     /// Moves processes from the cell back into their former cgroups. A process whose former cgroup
     /// no longer exists stays in the cell.
     pub(super) fn return_to_former(&self) {
-        let inside = self.cell.processes().unwrap_or_default();
+        let inside = processes_in(&self.cell);
         for (pid, group) in self.former.iter().filter(|(pid, _)| inside.contains(pid)) {
             let _ = write(&group.join("cgroup.procs"), &pid.to_string(), Step::Move);
         }
@@ -327,6 +327,15 @@ pub(super) fn former_groups(
     });
     former.collect()
 }
+
+/// Returns all processes in a cell. The set is empty if they cannot be listed.
+pub(super) fn processes_in(cell: &TreePlace) -> BTreeSet<Tid> {
+    cell.all_processes().into_iter().flatten().collect()
+}
+
+/// Maximum number of moved threads of a member whose CPU time is recorded. Each of them takes two
+/// file descriptors.
+pub(super) const MOST_MOVED: usize = 100;
 
 /// A thread that another program has moved out of the cgroup of its process tree.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use slackline_units::{Enforcement, Reservation, Span, Time};
 
 use super::contest::{
-    Changes, Confinement, PLACED_WITHIN, STOPPED_FOR, former_groups, is_of_libvirt,
+    Changes, Confinement, PLACED_WITHIN, STOPPED_FOR, former_groups, is_of_libvirt, processes_in,
 };
 use super::finding::ForeignChange;
 use super::outside_changes::{AROUND_AT_ONCE, AROUND_INTERVAL, LOOK_INTERVAL, is_stopped};
@@ -271,7 +271,7 @@ impl EnforcedWatch {
             all
         };
         let outside = |cell: &TreePlace| {
-            let inside = cell.processes().unwrap_or_default();
+            let inside = processes_in(cell);
             all().into_iter().filter(|pid| !inside.contains(pid)).collect()
         };
         // If the cgroup with the limit is of version 2, all processes return to it. If it is of
@@ -291,7 +291,7 @@ impl EnforcedWatch {
     #[must_use]
     pub fn confined_processes(&self) -> Vec<Tid> {
         let cell = self.changes.cell.as_ref();
-        cell.and_then(|confined| confined.cell.processes().ok()).unwrap_or_default()
+        cell.and_then(|confined| confined.cell.all_processes().ok()).unwrap_or_default()
     }
 
     fn is_of_version_2(&self, group: &Path) -> bool {

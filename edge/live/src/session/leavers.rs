@@ -7,7 +7,7 @@ use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::{Stat, ThreadRef};
 use slackline_units::Span;
 
-use super::contest::MovedThread;
+use super::contest::{MOST_MOVED, MovedThread};
 use super::finding::ForeignChange;
 use super::ids::JoinId;
 use super::outside_changes::credentials;
@@ -28,7 +28,7 @@ impl Session {
     ) -> Result<(), SessionError> {
         let cell = self.changes(id).and_then(|changes| changes.cell.as_ref());
         let cell = cell.map(|confined| confined.cell.clone());
-        let confined = cell.as_ref().and_then(|cell| cell.threads().ok()).unwrap_or_default();
+        let confined = cell.as_ref().and_then(|cell| cell.all_threads().ok()).unwrap_or_default();
         let confined: BTreeSet<Tid> = confined.into_iter().collect();
         let mut left = left.iter().filter(|tid| !confined.contains(tid)).peekable();
         if left.peek().is_none() {
@@ -87,7 +87,9 @@ impl Session {
     fn let_leave(&mut self, id: JoinId, (pid, tid): (Tid, Tid)) -> Result<(), SessionError> {
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
         row.tree.iter().for_each(|tree| tree.let_leave(tid));
-        row.changes.moved.extend(MovedThread::open(pid, tid));
+        if row.changes.moved.len() < MOST_MOVED {
+            row.changes.moved.extend(MovedThread::open(pid, tid));
+        }
         Ok(self.host.forget(id.vcpu(), tid)?)
     }
 

@@ -299,7 +299,7 @@ impl Session {
         let Some(row) = self.members.get(id) else { return Vec::new() };
         let tree = row.tree.as_ref().map(HeldTree::place);
         let places = tree.into_iter().chain(row.changes.cell.as_ref().map(|it| &it.cell));
-        places.flat_map(|place| place.processes().unwrap_or_default()).collect()
+        places.flat_map(|place| place.all_processes().unwrap_or_default()).collect()
     }
 
     /// Removes the members whose threads have all ended.
