@@ -247,7 +247,15 @@ impl VcpuHandle {
         let mut state = self.state();
         state.is_news(number);
         state.priority = None;
+        // After an error, the threads may still be stopped, so the next order resumes them.
+        let changed = self.leave_threads(how)?;
         state.is_held &= how.stays_stopped;
+        Ok(changed)
+    }
+
+    /// Leaves each thread to the program that has changed it. Returns the changed threads with their
+    /// new original states.
+    fn leave_threads(&self, how: HandoverState) -> Result<Vec<(Tid, Original)>, ActError> {
         let members = match &self.threads {
             HeldThreads::Tree(tree) => return tree.leave(how),
             HeldThreads::Each(members) => members,
