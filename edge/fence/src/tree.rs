@@ -204,6 +204,8 @@ impl HeldTree {
             orders.cpus = cpus;
             if let Err(error) = self.bring(&mut orders) {
                 orders.cpus = before;
+                // Some threads are on the new CPUs already. The first error is returned.
+                let _ = self.bring(&mut orders);
                 return Err(error);
             }
         }

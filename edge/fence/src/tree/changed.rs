@@ -255,6 +255,19 @@ mod tests {
     }
 
     #[test]
+    fn process_tree_keeps_its_cpus_if_an_order_fails() {
+        let held = SleepingTree::start();
+        let before = get_affinity(held.tid).unwrap();
+        let one = before.first().map(CpuSet::one);
+        if before.len() < 2 || held.tree.keep_on(one).is_ok() {
+            println!("skipped: needs two CPUs, and a user without the right to real-time classes");
+            return;
+        }
+        assert_eq!(held.tree.kept_on(), None);
+        assert_eq!(get_affinity(held.tid).unwrap(), before);
+    }
+
+    #[test]
     fn exempt_thread_of_process_tree_is_not_put_first() {
         let held = SleepingTree::start();
         held.exempt();
