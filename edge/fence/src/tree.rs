@@ -69,6 +69,8 @@ struct TreeOrders {
     /// CPUs or class. Examples are workers of `io_uring`, and threads in a cpuset without the
     /// ordered CPUs.
     unbound: BTreeSet<Tid>,
+    /// Threads that were restored after they left the tree. The dispatcher may still choose them.
+    departed: BTreeSet<Tid>,
     /// Threads that run for a whole timeslice without taking turns.
     alone: Vec<Tid>,
     /// Threads with a priority that is one higher than that of the other threads of the tree.
@@ -114,6 +116,7 @@ impl HeldTree {
             is_frozen: false,
             originals,
             unbound: BTreeSet::new(),
+            departed: BTreeSet::new(),
             alone: Vec::new(),
             ahead: Vec::new(),
             given_back: false,
@@ -238,14 +241,15 @@ impl HeldTree {
     }
 
     /// Lets one thread of the tree run before the others, which have the same priority. Does
-    /// nothing if the tree is not real-time, or if the thread is exempt from the orders.
+    /// nothing if the tree is not real-time, or if the thread is exempt from the orders or has left
+    /// the tree.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
     pub fn put_first(&self, tid: Tid, timeslice: Timeslice) -> Result<(), ActError> {
         let mut orders = self.orders()?;
         let TreeTarget::Raised(priority) = orders.wanted else { return Ok(()) };
-        if orders.unbound.contains(&tid) {
+        if orders.has_no_place(tid) {
             return Ok(());
         }
         let at_last = match timeslice {
@@ -443,6 +447,12 @@ impl TreeOrders {
     fn drop_places(&mut self, tid: Tid) {
         self.alone.retain(|alone| *alone != tid);
         self.ahead.retain(|ahead| *ahead != tid);
+    }
+
+    /// Returns true if the thread must not run before other threads of the tree. It is exempt from
+    /// the orders, or has left the tree.
+    fn has_no_place(&self, tid: Tid) -> bool {
+        self.unbound.contains(&tid) || self.departed.contains(&tid)
     }
 
     /// Applies the orders to a thread. Returns false if the kernel allows the thread none of the

@@ -67,6 +67,8 @@ impl HeldTree {
         let known: BTreeSet<Tid> = known.iter().chain(orders.originals.keys()).copied().collect();
         let left = known.difference(&is_there).copied().collect();
         orders.unbound.retain(|tid| is_there.contains(tid));
+        let is_outside = |tid: &Tid| !is_there.contains(tid) && get_scheduling(*tid).is_ok();
+        orders.departed.retain(is_outside);
         let mut changed = Vec::new();
         for &tid in &there {
             if !orders.originals.contains_key(&tid) {
@@ -176,6 +178,7 @@ impl HeldTree {
         let mut orders = self.lock();
         let original = orders.originals.remove(&tid).unwrap_or(self.0.default);
         orders.drop_places(tid);
+        orders.departed.insert(tid);
         let _ = leaver_back(tid, original);
         if orders.cpus.is_some() && get_affinity(tid).ok() == orders.cpus {
             let _ = set_affinity(tid, &original.affinity);
@@ -252,6 +255,21 @@ mod tests {
         }
         held.tree.hold_back().unwrap();
         assert!(!held.is_real_time());
+    }
+
+    /// The dispatcher may have chosen the thread before it was restored.
+    #[test]
+    fn restored_leaver_of_process_tree_gets_no_orders() {
+        let held = SleepingTree::start();
+        held.tree.let_leave(held.tid);
+        held.tree.put_first(held.tid, Timeslice::Whole).unwrap();
+        held.tree.put_ahead(&[held.tid]).unwrap();
+        held.tree.count([held.tid].into_iter());
+        assert!(!held.is_real_time());
+        assert!(held.tree.ahead().is_empty());
+        // The thread is in the tree again.
+        held.tree.audit(&[]).unwrap();
+        assert!(held.tree.lock().departed.is_empty());
     }
 
     #[test]

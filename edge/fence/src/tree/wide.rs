@@ -45,7 +45,7 @@ impl HeldTree {
         if orders.given_back {
             return;
         }
-        for tid in tids.filter(|tid| !orders.unbound.contains(tid)) {
+        for tid in tids.filter(|tid| !orders.has_no_place(*tid)) {
             match orders.wanted {
                 TreeTarget::Raised(priority) => {
                     let number = priority.number() + u8::from(orders.ahead.contains(&tid));
@@ -91,7 +91,7 @@ impl HeldTree {
             done.map_err(|source| refused(tid, Act::Raise(priority), source))
         };
         let before = std::mem::take(&mut orders.ahead);
-        let after = tids.iter().filter(|tid| !orders.unbound.contains(tid)).copied();
+        let after = tids.iter().copied().filter(|tid| !orders.has_no_place(*tid));
         let after: Vec<_> = after.collect();
         let mut result = Ok(());
         for &tid in before.iter().filter(|tid| !after.contains(tid)) {
