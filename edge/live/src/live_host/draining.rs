@@ -69,8 +69,10 @@ impl Decider {
     fn cpus_beside(&self, cpu: CpuId) -> CpuSet {
         let mut cpus = CpuSet::NONE;
         for vcpu in self.vcpus.iter().flatten() {
+            // Few vCPUs use several CPUs, and the home of a vCPU is behind a pointer.
+            let Some(wide) = &vcpu.wide else { continue };
             if vcpu.home.get().is_none_or(|home| home == cpu) {
-                cpus.add(&vcpu.wide.unwrap_or_default());
+                cpus.add(wide);
             }
         }
         cpus.remove(self.pcpus.all[cpu.index()].real);
