@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -15,6 +16,10 @@ use thiserror::Error;
 /// Folder of the lock files. It is the same for all programs on a host, even if their options
 /// differ.
 const FOLDER: &str = "/run/slackline/cpus";
+
+/// Number of further attempts to lock a file, one in each millisecond. A program that only asks for
+/// the owner of a CPU locks the file for a moment.
+const RETRIES: usize = 5;
 
 /// Reason why this process cannot take ownership of a CPU.
 #[derive(Debug, Error)]
@@ -89,7 +94,15 @@ impl OwnedCpu {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let mut file = options.open(&path).map_err(failed)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        let mut locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        for _ in 0..RETRIES {
+            if locked != Err(Errno::AGAIN) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+            locked = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        }
+        match locked {
             Ok(()) => {}
             Err(Errno::AGAIN) => {
                 return Err(NotOwned::Taken { cpu, by: process_in(&mut file) });
@@ -156,6 +169,25 @@ mod tests {
         drop(owned);
         assert!(owner().is_none(), "the owner has given the CPU back");
         OwnedCpu::take_in(folder.path(), cpu).unwrap();
+    }
+
+    /// The test tries several times, since the thread that holds the lock can be late.
+    #[test]
+    fn cpu_can_be_taken_shortly_after_another_program_asks() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(OwnedCpu::take_in(folder.path(), CpuId::new(1)).unwrap());
+        let is_taken = || {
+            let file = File::open(folder.path().join("1")).unwrap();
+            rustix::fs::flock(&file, FlockOperation::LockShared).unwrap();
+            let asking = std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(2));
+                rustix::fs::flock(&file, FlockOperation::Unlock).unwrap();
+            });
+            let taken = OwnedCpu::take_in(folder.path(), CpuId::new(1));
+            asking.join().unwrap();
+            taken.is_ok()
+        };
+        assert!((0..20).any(|_| is_taken()));
     }
 
     #[test]

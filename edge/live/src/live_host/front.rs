@@ -55,7 +55,8 @@ pub(super) fn first_threads(mut runnable: Vec<RunnableThread>, width: usize) -> 
 /// Returns the threads that should run first from now on, in the middle of a timeslice. The threads
 /// in `ahead` run first at present. While such a thread is runnable, it is replaced only by a
 /// thread that has received less CPU time by more than `lead`. Without this lead, threads would
-/// alternate at each dispatcher pass.
+/// alternate at each dispatcher pass. So a thread that wakes beside busy threads can wait for the
+/// time `lead`.
 pub(super) fn next_threads(
     mut runnable: Vec<RunnableThread>,
     width: usize,

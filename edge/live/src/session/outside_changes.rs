@@ -58,6 +58,7 @@ impl Session {
         let there = self.members.iter().filter(|(_, row)| row.has_joined && !row.is_nobody());
         let ids: Vec<JoinId> = there.map(|(id, _)| id).collect();
         for &id in &ids {
+            // If a tree leaves its cell for another cgroup than its own, the audit stops it again.
             self.end_stop(id, now)?;
             self.count_left(id)?;
             if self.changes(id).is_some_and(|changes| changes.is_left) {
