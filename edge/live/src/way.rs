@@ -253,8 +253,8 @@ impl VcpuHandle {
         Ok(changed)
     }
 
-    /// Leaves each thread to the program that has changed it. Returns the changed threads with their
-    /// new original states.
+    /// Leaves each thread to the program that has changed it. Returns the changed threads, each
+    /// with its new original state.
     fn leave_threads(&self, how: HandoverState) -> Result<Vec<(Tid, Original)>, ActError> {
         let members = match &self.threads {
             HeldThreads::Tree(tree) => return tree.leave(how),
