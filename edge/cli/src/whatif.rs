@@ -17,7 +17,8 @@ use slackline_sim::RunError;
 use slackline_trace::Reader;
 use slackline_units::Time;
 use slackline_whatif::{
-    Forecast, ForecastError, Form, Gate, Model, ModelError, Recorder, Recording, forecast, gate,
+    Forecast, ForecastError, Form, Gate, Model, ModelError, Recorder, Recording, Row, Tolerance,
+    forecast, gate,
 };
 
 use crate::edits::{Whatif, bad_edit};
@@ -277,6 +278,14 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
         lines.push(
             "how long vCPUs wait: under Linux's own scheduling only shares are checked against \
              the recording, and longer waits are not listed as losses"
+                .into(),
+        );
+    }
+    let uses_slack = |row: &Row| row.tolerance(&answer.model) == Tolerance::Slack;
+    if forecast.rows.iter().any(uses_slack) {
+        lines.push(
+            "how exactly the kernel divides slack: the share of a vCPU that uses slack is checked \
+             against the recording only to 1 percentage point"
                 .into(),
         );
     }

@@ -69,8 +69,8 @@ pub fn forecast(
     declined.sort();
     declined.dedup();
     let rows = rows(&recording.whole, &then);
-    let tolerance = model.tolerance();
-    let mut losses: Vec<Loss> = rows.iter().filter_map(|row| row.loss(tolerance)).collect();
+    let mut losses: Vec<Loss> =
+        rows.iter().filter_map(|row| row.loss(row.tolerance(model))).collect();
     losses.sort_by_key(|loss| (u64::MAX - loss.share_ppm, u64::MAX - loss.misses));
     Ok(Forecast { rows, declined, losses })
 }
@@ -98,6 +98,15 @@ impl Row {
         let values: Option<Vec<T>> = self.then.iter().map(of).collect();
         let values = values?;
         Some((values.iter().copied().min()?, values.iter().copied().max()?))
+    }
+
+    /// Returns the largest difference between the prediction and reality that the
+    /// [gate](crate::Gate) would accept for the vCPU, with or without the edits.
+    #[must_use]
+    pub fn tolerance(&self, model: &Model) -> Tolerance {
+        let results = self.now.iter().chain(&self.then);
+        let all = results.map(|results| model.tolerance_of(results));
+        all.max_by_key(|tolerance| tolerance.share_ppm()).unwrap_or(model.tolerance())
     }
 
     /// Returns the loss of a vCPU that exists before and after the edits. A result is lost only if

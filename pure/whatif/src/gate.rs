@@ -44,7 +44,8 @@ pub fn gate(recording: &Recording, model: &Model) -> Result<Gate, ForecastError>
         let [judged, whole]: [Vec<Measures>; 2] = windows.try_into().expect("two windows");
         let rows = recording.judged.iter().map(|recorded| {
             let simulated = judged.iter().find(|it| it.name == recorded.name).cloned();
-            GateRow { recorded: recorded.clone(), simulated, tolerance: model.tolerance() }
+            let tolerance = model.tolerance_of(recorded);
+            GateRow { recorded: recorded.clone(), simulated, tolerance }
         });
         Ok(FormGate { form, rows: rows.collect(), whole })
     };

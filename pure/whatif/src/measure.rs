@@ -5,6 +5,7 @@ use slackline_metrics::{Summary, VcpuSummary};
 use slackline_units::{Reservation, Span, Time};
 
 use crate::other_names;
+use crate::verdict::SHARE_PPM;
 
 /// Results of one vCPU in a window of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub struct Measures {
     pub reserved: Option<Reservation>,
     /// CPU time received, in millionths of one CPU over the window.
     pub share_ppm: u64,
+    /// True if the vCPU received more CPU time than its reservation, which was no hard limit.
+    pub uses_slack: bool,
     /// Number of deadlines in the window that count. A deadline is the end of a period. It does not
     /// count if the vCPU blocked before it had received its budget. `None` if the vCPU had no
     /// reservation.
@@ -64,10 +67,13 @@ impl Measures {
         let rank = |percent: usize| (responses.len() * percent).div_ceil(100).max(1) - 1;
         let response = |percent| responses.get(rank(percent)).copied();
         let wait = vcpu.wake_to_run;
+        let share_ppm = parts(vcpu.delivered, length);
+        let reserved_ppm = vcpu.promised_share_ppm.map(|reserved| reserved + SHARE_PPM);
         Measures {
             name: vcpu.name.clone(),
             reserved: vcpu.promised,
-            share_ppm: parts(vcpu.delivered, length),
+            share_ppm,
+            uses_slack: !vcpu.exact && reserved_ppm.is_some_and(|most| share_ppm > most),
             deadlines: vcpu.deadlines,
             misses: vcpu.misses,
             wakes: wait.map_or(0, |wait| wait.count),

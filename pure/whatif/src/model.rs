@@ -9,6 +9,7 @@ use slackline_trace::WrittenTerms;
 use slackline_units::{CpuId, CpuSet, Enforcement, Reservation, Span, Time};
 use thiserror::Error;
 
+use crate::measure::Measures;
 use crate::other_names;
 use crate::recording::Recording;
 use crate::verdict::Tolerance;
@@ -240,6 +241,14 @@ impl Model {
     #[must_use]
     pub fn tolerance(&self) -> Tolerance {
         self.tolerance
+    }
+
+    /// Returns the largest differences that the [gate](crate::Gate) accepts for a vCPU with these
+    /// results.
+    #[must_use]
+    pub fn tolerance_of(&self, results: &Measures) -> Tolerance {
+        let divides_slack = self.costs.fair.is_some() && self.tolerance == Tolerance::Reserved;
+        if divides_slack && results.uses_slack { Tolerance::Slack } else { self.tolerance }
     }
 
     /// Returns the policy, with the parameters that differ from its defaults, as a scenario states

@@ -11,7 +11,7 @@ use slackline_control::{
     AddedVm, FieldValue, Length, Mechanism, Reservation, SetParameters, State, WhatIf,
 };
 use slackline_units::Span;
-use slackline_whatif::{Edit, Forecast, Model, PlannedReservation, Row, SHARE_PPM, WAIT_PERCENT};
+use slackline_whatif::{Edit, Forecast, Model, PlannedReservation, Row, Tolerance, WAIT_PERCENT};
 
 use super::{Answer, table};
 use crate::problem::Problem;
@@ -96,7 +96,9 @@ impl PlanSource<'_> {
             text += table;
             // If the parameters changed, the prediction also covers the time before the change.
             if planned.iter().any(|it| it.name == *name && !it.has_changed) {
-                rows().for_each(|row| text += &predicted(name, row, length));
+                rows().for_each(|row| {
+                    text += &predicted(name, row, (length, row.tolerance(&answer.model)));
+                });
             }
         }
         for row in forecast.rows.iter().filter(|row| row.then.is_empty()) {
@@ -238,12 +240,13 @@ fn is_vcpu_of(name: &str, vm: &str) -> bool {
 /// Formats the prediction for one vCPU, which the service will compare with what happens. The
 /// interval is widened on both sides by the tolerance of the gate, the check that a simulation
 /// repeats the recording. The simulation is not known to be more exact than that.
-fn predicted(vm: &str, row: &Row, length: Span) -> String {
+fn predicted(vm: &str, row: &Row, (length, tolerance): (Span, Tolerance)) -> String {
     let Some((least, most)) = row.interval(|it| Some(it.share_ppm)) else { return String::new() };
     // The model names the only vCPU of an added VM after the VM. The service numbers all vCPUs.
     let vcpu = if row.name == vm { format!("{vm}.0") } else { row.name.clone() };
     let mut text = format!("\n[[{}.predicted]]\nvcpu = \"{vcpu}\"\n", key(vm));
-    let (least, most) = (least.saturating_sub(SHARE_PPM), most.saturating_add(SHARE_PPM));
+    let error = tolerance.share_ppm();
+    let (least, most) = (least.saturating_sub(error), most.saturating_add(error));
     let _ = writeln!(text, "length_ns = {}\nshare_ppm = [{least}, {most}]", length.ns());
     if let Some((least, most)) = row.interval(|it| it.misses) {
         let _ = writeln!(text, "missed = [{least}, {most}]");
