@@ -74,7 +74,8 @@ fn round_of_daemon(live: &Live, (by, is_kept): (&str, bool), words: &[&str], aft
     let cpu = live.cpu();
     let mut serve = vec!["serve", "--cpus", cpu.as_str(), "--state", "state", "--socket", "socket"];
     if is_kept {
-        serve.extend(["--on-death", "keep", "--keep-for", "5min"]);
+        // A separate word `keep` would look like the keeper's command.
+        serve.extend(["--on-death=keep", "--keep-for", "5min"]);
     }
     let daemon = Daemon::start_by(live, live.command(&serve)).expect("the daemon starts");
     let reserve = format!(
