@@ -26,6 +26,8 @@ pub struct Collector {
     /// vCPU whose parameters were changed last, while the policy can still decline the change.
     changing: Option<VcpuId>,
     timers: u64,
+    /// Number of timers that expired before the timeslice was used up.
+    early_timers: u64,
     others: ThreadCollector,
     /// Kind and end of the last recorded overhead of each CPU.
     spent: BTreeMap<CpuId, (OverheadKind, Time)>,
@@ -80,6 +82,7 @@ impl Collector {
             joining: BTreeMap::new(),
             changing: None,
             timers: 0,
+            early_timers: 0,
             others: ThreadCollector::default(),
             spent: BTreeMap::new(),
             blocked: BTreeMap::new(),
@@ -91,6 +94,7 @@ impl Collector {
     pub fn finish(mut self) -> Demand {
         let late = self.demand.costs.lateness.count() as u64;
         (late..self.timers).for_each(|_| self.demand.costs.lateness.add(Span::ZERO));
+        self.demand.timers = self.timers.saturating_sub(self.early_timers);
         let begin = self.demand.vcpus.iter().map(|vcpu| vcpu.joined).min();
         self.demand.others = self.others.finish(begin.unwrap_or(Time::START));
         self.demand
@@ -229,7 +233,6 @@ impl Collector {
             Fact::Told(..) => self.demand.beyond.hints += 1,
             Fact::LimitReached(_) | Fact::AlarmRang(_) if now <= self.fit_until => {
                 self.timers += 1;
-                self.demand.timers += 1;
             }
             _ => {}
         }
@@ -272,8 +275,10 @@ impl Collector {
         let is_exact = demand.reserved.is_some_and(|it| it.exact && it.reservation.is_some());
         let stopping = if due || !is_exact { Span::ZERO } else { used };
         let overrun = limit.filter(|limit| used >= *limit).map(|limit| used - limit);
+        let is_early = limit.is_some() && overrun.is_none();
         let ended = std::mem::replace(&mut stay.overrun, overrun);
         ended.into_iter().for_each(|overrun| demand.overruns.add(overrun + stopping));
+        self.early_timers += u64::from(is_early);
     }
 
     /// Skips the timeslice that has just reached its limit: its overrun is not counted. The kernel

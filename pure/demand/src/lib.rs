@@ -45,6 +45,8 @@ pub struct Demand {
     /// Demand of the programs that share CPUs with the vCPUs.
     pub others: OtherDemand,
     /// Number of timers that expired in the part of the recording from which costs are fitted.
+    /// Timers that expired before their timeslice was used up do not count, because no simulation
+    /// has such timers.
     pub timers: u64,
     /// Number of records of behaviour that a demand does not describe.
     pub beyond: Beyond,
