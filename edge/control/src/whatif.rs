@@ -182,7 +182,8 @@ impl WhatIf {
     /// Converts the slices, periods and phases that the question sets to the periods of a
     /// recording. The daemon enforces a long period as shorter periods, and recordings have the
     /// shorter periods. `terms_of` returns the terms of the reservation with a name. Invalid
-    /// parameters are not converted.
+    /// parameters are not converted. If a new period is shorter than the slice, the slice is set
+    /// too, so that the prediction refuses both.
     pub fn set_enforced_parts(&mut self, terms_of: impl Fn(&str) -> Option<Terms>) {
         let asked = self.clone();
         // Only the daemon's policy has phases.
@@ -192,7 +193,15 @@ impl WhatIf {
             if !["slice", "period", "phase"].iter().any(|key| fields.contains_key(*key)) {
                 continue;
             }
-            let Some(part) = asked.enforced_part(name, &terms_of) else { continue };
+            let Some(part) = asked.enforced_part(name, &terms_of) else {
+                // The recording has a shorter slice, which can fit into the new period. Policies
+                // other than the daemon's may have no parameter `slice`.
+                let slice = asked.too_long_slice(name, &terms_of).filter(|_| has_phases);
+                if let Some(slice) = slice.map(|slice| FieldValue::Text(slice.to_string())) {
+                    fields.entry("slice".to_owned()).or_insert(slice);
+                }
+                continue;
+            };
             let (slice, period) = (part.each().slice(), part.each().period());
             let is_kept = !has_phases || fields.get("phase").is_some_and(|it| !is_length(it));
             let phase = part.phase().filter(|_| !is_kept);
@@ -208,6 +217,35 @@ impl WhatIf {
     /// this name. `None` if the daemon divides neither the requested nor the present period, or if
     /// no terms are known.
     fn enforced_part(&self, name: &str, terms_of: impl Fn(&str) -> Option<Terms>) -> Option<Terms> {
+        let (terms, [slice, period, phase]) = self.set_lengths(name, terms_of)?;
+        let slice = slice.unwrap_or(terms.each().slice());
+        let period = period.unwrap_or(terms.each().period());
+        let each = Reservation::new(slice, period).ok()?;
+        let wanted = Terms::new(each, terms.exact(), terms.vcpus()).ok()?;
+        let phase = phase.or(terms.phase()).map(|phase| phase % period);
+        let part = wanted.with_phase(phase).ok()?.in_each_second();
+        let is_divided = part.each() != each || terms.in_each_second().each() != terms.each();
+        is_divided.then_some(part)
+    }
+
+    /// Returns the slice that a VM or vCPU with this name would have, if it is longer than the
+    /// period. `None` if the slice fits into the period, or if the daemon does not divide the
+    /// present period.
+    fn too_long_slice(&self, name: &str, terms_of: impl Fn(&str) -> Option<Terms>) -> Option<Span> {
+        let (terms, [slice, period, _]) = self.set_lengths(name, terms_of)?;
+        let slice = slice.unwrap_or(terms.each().slice());
+        let period = period.unwrap_or(terms.each().period());
+        let is_divided = terms.in_each_second().each() != terms.each();
+        (is_divided && slice > period).then_some(slice)
+    }
+
+    /// Returns the present terms of a VM or vCPU with this name, and the slice, period and phase
+    /// that the question sets. `None` if no terms are known.
+    fn set_lengths(
+        &self,
+        name: &str,
+        terms_of: impl Fn(&str) -> Option<Terms>,
+    ) -> Option<(Terms, [Option<Span>; 3])> {
         let of_vm = |vm: &str| {
             // An added VM has the terms of the VM that it copies.
             let copied = self.add.iter().rev().fold(vm, |vm, added| match added.name == vm {
@@ -226,14 +264,7 @@ impl WhatIf {
             };
             of(name).or_else(|| of(vm))
         };
-        let slice = length("slice").unwrap_or(terms.each().slice());
-        let period = length("period").unwrap_or(terms.each().period());
-        let each = Reservation::new(slice, period).ok()?;
-        let wanted = Terms::new(each, terms.exact(), terms.vcpus()).ok()?;
-        let phase = length("phase").or(terms.phase()).map(|phase| phase % period);
-        let part = wanted.with_phase(phase).ok()?.in_each_second();
-        let is_divided = part.each() != each || terms.in_each_second().each() != terms.each();
-        is_divided.then_some(part)
+        Some((terms, ["slice", "period", "phase"].map(length)))
     }
 
     fn texts(&self) -> Vec<String> {
@@ -374,5 +405,22 @@ mod tests {
         assert_eq!(parts(&[("long", "weight", "3")]), "weight 3");
         assert_eq!(parts(&[("long", "slice", "2s")]), "slice 2s");
         assert_eq!(parts(&[("other", "slice", "200ms")]), "slice 200ms");
+    }
+
+    /// The recording has a slice of 30 ms in each 100 ms.
+    #[test]
+    fn period_below_the_whole_slice_is_predicted_with_that_slice() {
+        let each = Reservation::new(Span::from_ms(300), Span::from_secs(1)).unwrap();
+        let terms = Terms::new(each, true, 1).unwrap();
+        let slice_under = |policy: Option<&str>, period: &str| {
+            let text = format!(r#"{{"set":[{{"name":"long","period":"{period}"}}]}}"#);
+            let mut asked: WhatIf = serde_json::from_str(&text).unwrap();
+            asked.policy = policy.map(str::to_owned);
+            asked.set_enforced_parts(|_| Some(terms));
+            asked.set[0].fields.get("slice").map(FieldValue::written)
+        };
+        assert_eq!(slice_under(None, "200ms").as_deref(), Some("300ms"));
+        assert_eq!(slice_under(None, "400ms").as_deref(), Some("75ms"));
+        assert_eq!(slice_under(Some("gedf"), "200ms"), None, "it has no parameter `slice`");
     }
 }

@@ -26,7 +26,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
-use slackline_linux::cgroup::TreePlace;
+use slackline_linux::cgroup::{CgroupError, TreePlace};
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
 use slackline_live::session::JoinTarget;
@@ -152,13 +152,14 @@ pub struct FoundMachine {
 }
 
 impl FoundMachine {
-    /// Returns the processes of the machine: those in its cgroup, or its only process. Empty if the
-    /// cgroup has been removed.
-    #[must_use]
-    pub fn processes(&self) -> Vec<Tid> {
+    /// Returns the processes of the machine: those in its cgroup, or its only process.
+    ///
+    /// # Errors
+    /// If the cgroup has too many processes or cgroups below it, or cannot be read.
+    pub fn processes(&self) -> Result<Vec<Tid>, CgroupError> {
         match &self.place {
-            Some(place) => place.processes().unwrap_or_default(),
-            None => self.machine.pid().into_iter().collect(),
+            Some(place) => place.processes(),
+            None => Ok(self.machine.pid().into_iter().collect()),
         }
     }
 

@@ -59,7 +59,8 @@ impl Targets {
     ///
     /// # Errors
     ///
-    /// If a text is not a binding, a binding refers to nothing, or there is no VM to record.
+    /// If a text is not a binding, a binding refers to nothing or to a cgroup with too many
+    /// processes, or there is no VM to record.
     pub fn find(bindings: &[String]) -> Result<Targets, TargetError> {
         let mut targets = Targets::default();
         let all = find::find_all().unwrap_or_default();
@@ -87,7 +88,8 @@ impl Targets {
             let absent = |why| TargetError::Absent { text: text.clone(), why };
             let found = find::find(&binding).map_err(|error| absent(with_causes(&error)))?;
             let name = name.map_or_else(|| called(&found.machine), str::to_owned);
-            targets.add(&found.machine, found.processes(), &name);
+            let processes = found.processes().map_err(|error| absent(with_causes(&error)))?;
+            targets.add(&found.machine, processes, &name);
         }
         Ok(targets)
     }

@@ -15,6 +15,7 @@ mod confine;
 mod contest;
 mod cpuset;
 mod deadline_conflict;
+mod due_checks;
 mod endings;
 mod enforced;
 mod error;
@@ -42,6 +43,7 @@ use slackline_trace::{Entry, Knowledge, Record};
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 
 pub use deadline_conflict::DeadlineConflict;
+pub use due_checks::DueChecks;
 pub use enforced::{EnforcedChange, EnforcedWatch};
 pub use error::{RequestError, SessionError};
 pub use finding::ForeignChange;

@@ -22,9 +22,10 @@ pub struct Raise {
     /// Number of the event that made the reservation. A later reservation of the same name has
     /// another number.
     pub since: u64,
-    /// Terms before the first raise by this principal. They have an end time only if the principal
-    /// made the reservation last longer, and a hard limit only if the principal dropped it. `None`
-    /// if the principal bound the reservation to another VM.
+    /// Terms before the first raise by this principal. If the share was reduced below these terms
+    /// before a further raise, they have the reduced share. They have an end time only if the
+    /// principal made the reservation last longer, and a hard limit only if the principal dropped
+    /// it. `None` if the principal bound the reservation to another VM.
     pub from: Option<Terms>,
 }
 
@@ -98,7 +99,13 @@ impl Raises {
         let from = before.terms.with_limits_dropped_by(terms);
         let mut all = self.of(before);
         match all.iter_mut().find(|raise| raise.by == by) {
-            Some(raise) => raise.from = raise.from.map(|first| first.with_limits_of(from)),
+            Some(raise) => {
+                raise.from = raise.from.map(|first| {
+                    // The reservation may have been reduced since the first raise.
+                    let share = if before.terms.is_within(first) { from } else { first };
+                    share.with_limits_of(first).with_limits_of(from)
+                });
+            }
             None => all.push(Raise { by, since: before.since, from: Some(from) }),
         }
         self.put(before, all, terms);
@@ -173,6 +180,18 @@ mod tests {
         for less in [terms(1, Some(2), true), terms(1, Some(1), true)] {
             assert!(!raises.has(BY, &row(less)), "{less}");
         }
+    }
+
+    /// A principal removes the end time of a reservation of 60 %. After a reduction to 10 %, it
+    /// raises the share to 50 %.
+    #[test]
+    fn raise_after_a_reduction_counts_from_the_reduced_share() {
+        let mut raises = Raises::default();
+        raises.note(BY, &row(terms(60, Some(2), true)), terms(60, None, true));
+        raises.drop_ended(&row(terms(60, None, true)), terms(10, None, true), false);
+        raises.note(BY, &row(terms(10, None, true)), terms(50, None, true));
+        assert!(raises.has(BY, &row(terms(50, Some(2), true))));
+        assert!(!raises.has(BY, &row(terms(10, Some(2), true))));
     }
 
     /// Another principal than the one that raised the share removes the end time and the hard

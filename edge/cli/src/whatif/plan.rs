@@ -35,7 +35,6 @@ impl PlanSource<'_> {
     ///
     /// # Errors
     /// If an edit changes more than reservations, or if an edited VM has no single reservation.
-    /// Also if an edit changes the slice or period of a VM whose period the daemon divides.
     pub(super) fn check(&self, model: &Model) -> Result<(), Problem> {
         let refused = |why: String, hint: &str| {
             let message = format!("cannot write --save: {why}");

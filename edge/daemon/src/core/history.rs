@@ -83,6 +83,7 @@ impl Host {
     }
 
     fn count_all(&mut self) {
+        self.count_kernel_time();
         let at = self.clocks();
         let counters = self.tally.counters(at.now);
         let domains: Vec<DomId> = self.history.domains().collect();

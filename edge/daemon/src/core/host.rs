@@ -473,6 +473,7 @@ impl World for Host {
     }
 
     fn unseat(&mut self, domain: DomId) {
+        self.count_kernel_time();
         self.scheduler.unseat(domain);
         self.history.contest(domain, false);
         self.begin_numbers(domain);

@@ -19,7 +19,8 @@ use super::scheduler::{Scheduler, ShrunkDomain};
 /// their class lately are checked in each round, and are not counted.
 const CHECKED_AT_ONCE: usize = 64;
 
-/// Time after which a round checks no further cgroups.
+/// Time after which a round checks no further cgroups. The cgroups of the longest unchecked thread
+/// are checked even after that time.
 const AROUND_TIME: Span = Span::from_us(100);
 
 impl SeatedThread {
@@ -63,7 +64,7 @@ impl Scheduler {
             for (number, seated) in kernel.seated.iter_mut().enumerate() {
                 let Some(seated) = seated else { continue };
                 let Some(index) = index.next() else { continue };
-                let is_around = around.contains(&index) && !time_left.is_zero();
+                let is_around = around.includes(index, !time_left.is_zero());
                 if !is_around && !checked.contains(&index) {
                     continue;
                 }

@@ -283,10 +283,15 @@ impl Scheduler {
 
     /// Drops the places of a domain if the dispatcher enforces its reservation. Returns the CPU on
     /// which each place had its reservation, by the number of the CPU in the session. Drops nothing
-    /// and returns an empty list if the kernel enforces.
+    /// and returns an empty list if the kernel enforces, or if the VM is absent. An absent VM uses
+    /// no CPU time, so none of its shares stays reserved, and its former CPUs do not matter.
     fn drop_dispatched_places(&mut self, domain: DomId) -> Vec<usize> {
         let known = self.domains.get(&domain).filter(|known| known.kernel.is_none());
+        let known = known.filter(|known| known.identity.is_some());
         let places = known.map_or(0, |known| known.places.len());
+        if places == 0 {
+            return Vec::new();
+        }
         let mut reserved = self.reserved();
         let mut cpus: Vec<usize> = (0..places)
             .rev()

@@ -120,7 +120,7 @@ impl Lookups {
         if waiting.filter(|one| one.principal == asked.principal).count() >= MOST_WAITING {
             return Err(TooMany);
         }
-        let fresh = self.list.as_ref().filter(|(at, _)| now.since(*at) <= LIST_IS_FRESH);
+        let fresh = self.list.as_ref().filter(|(at, _)| is_fresh(*at, now));
         if let Some((_, list)) = fresh {
             self.listed.push_back((asked.clone(), list.clone()));
         } else {
@@ -188,7 +188,7 @@ impl Lookups {
                 }
             }
         }
-        if let Some((_, list)) = self.list.as_ref().filter(|_| !self.is_listing) {
+        if let Some((_, list)) = self.list.as_ref().filter(|(at, _)| is_fresh(*at, now)) {
             self.listed.extend(self.listing.drain(..).map(|asked| (asked, list.clone())));
         }
         self.begin(now);
@@ -248,6 +248,11 @@ impl Lookups {
         let first = usize::from(!is_admin);
         (first..self.threads.len()).find(|&thread| self.threads[thread].job.is_none())
     }
+}
+
+/// Returns true if a list that was made at this time may be returned to further callers.
+fn is_fresh(made: Time, now: Time) -> bool {
+    now.since(made) <= LIST_IS_FRESH
 }
 
 impl Thread {
@@ -396,6 +401,25 @@ mod tests {
         assert!(lookups.next_list().is_some(), "the list is less than a second old");
         lookups.list(now(1_501), &asked(1, 10, Role::Viewer)).unwrap();
         assert!(lookups.next_list().is_none() && lookups.is_listing);
+    }
+
+    /// Other look-ups occupy all threads for callers that are no administrators, so no new list
+    /// can be made at first.
+    #[test]
+    fn request_that_waits_for_a_thread_gets_no_old_vm_list() {
+        let mut lookups = Lookups::start().unwrap();
+        lookups.list(now(0), &asked(1000, 0, Role::Viewer)).unwrap();
+        assert_eq!(done(&mut lookups, now(0), 1), [Ticket(0)]);
+        for uid in 1..=5 {
+            let lookup = asked(uid, uid.into(), Role::Operator);
+            lookups.look(now(4_000), lookup, wanted()).unwrap();
+        }
+        assert_eq!(under_way(&lookups).len(), THREADS - 1);
+        lookups.list(now(5_000), &asked(1000, 10, Role::Viewer)).unwrap();
+        assert!(!lookups.is_listing, "the last thread is for administrators");
+        let ended = lookups.done(now(5_000)).len();
+        assert!(lookups.next_list().is_none(), "the list is five seconds old");
+        assert_eq!(done(&mut lookups, now(5_000), THREADS - ended).len(), THREADS - ended);
     }
 
     /// The list is fresh, so all requests can be answered at once.

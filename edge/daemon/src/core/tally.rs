@@ -49,7 +49,7 @@ pub(super) struct Sum {
     pub(super) late: Span,
     /// Time in which the vCPU was runnable but did not run.
     pub(super) waited: Span,
-    /// Time in which the vCPU was present and not blocked.
+    /// Time in which the vCPU was present, and neither blocked nor stopped for an escape.
     runnable: Span,
 }
 
@@ -241,21 +241,22 @@ impl Sum {
     }
 }
 
-/// Returns the sums of one vCPU from its summary. CPU time counts as due only for the time in which
-/// the vCPU was runnable and not stopped for an escape.
+/// Returns the sums of one vCPU from its summary. Time for which the vCPU was stopped for an escape
+/// does not count as runnable, so no CPU time is due for it.
 fn of(vcpu: &VcpuSummary) -> Sum {
     let part = |of: Span| vcpu.promised.map_or(0, |promised| share_of(promised, of));
     let asleep = vcpu.asleep.unwrap_or(Span::ZERO);
+    let runnable = vcpu.present.left_after(asleep).left_after(vcpu.escaped);
     let delivered = Delivery {
         over_ns: vcpu.present.ns(),
         promised_ns: part(vcpu.present),
-        due_ns: part(vcpu.present.left_after(asleep).left_after(vcpu.escaped)),
+        due_ns: part(runnable),
         used_ns: vcpu.delivered.ns(),
         deadlines: vcpu.deadlines.unwrap_or(0),
         missed: vcpu.misses.unwrap_or(0),
     };
     let (late, waited) = (vcpu.late.unwrap_or_default(), vcpu.waiting.unwrap_or_default());
-    Sum { delivered, late, waited, runnable: vcpu.present.left_after(asleep) }
+    Sum { delivered, late, waited, runnable }
 }
 
 /// Adds the delivered CPU time of two vCPUs that were present at the same time.
@@ -273,4 +274,35 @@ fn both(one: Delivery, other: Delivery) -> Delivery {
 fn share_of(promised: Reservation, of: Span) -> u64 {
     let (slice, period) = (u128::from(promised.slice().ns()), u128::from(promised.period().ns()));
     u64::try_from(slice * u128::from(of.ns()) / period.max(1)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_trace::VcpuName;
+    use slackline_units::VcpuId;
+
+    use super::*;
+
+    /// The vCPU is runnable for 10 ms, then stopped for an escape for 30 ms, then runnable for
+    /// 20 ms.
+    #[test]
+    fn stop_for_an_escape_counts_as_no_due_time_in_history() {
+        let at = |ms| Time::START + Span::from_ms(ms);
+        let domain = DomId::new(3);
+        let vcpu = VcpuId::new(0, domain, 0);
+        let named = VcpuName { at: at(0), vcpu, name: "web".into(), domain: "web".into() };
+        let records = [
+            Record::Joined { at: at(0), vcpu },
+            Record::Woke { at: at(0), vcpu },
+            Record::Paused { at: at(10), vcpu },
+            Record::Stopped { vcpu, from: at(10), to: at(40) },
+            Record::Woke { at: at(40), vcpu },
+            Record::Blocked { at: at(60), vcpu },
+        ];
+        let mut entries = vec![Entry::Named(named)];
+        entries.extend(records.map(Entry::Record));
+        let mut tally = Tally::new("edf", 1, Knowledge::ALL);
+        tally.take(&mut entries, at(60));
+        assert_eq!(tally.counters_of(domain, at(60)).runnable, Span::from_ms(30));
+    }
 }

@@ -16,6 +16,7 @@ use rustix::event::{PollFd, Timespec, poll};
 use slackline_daemon::find::{
     Absent, Ending, Kind, Machine, find, find_all, find_for, find_of, named,
 };
+use slackline_daemon::record::{TargetError, Targets};
 use slackline_linux::cgroup::CgroupError;
 use slackline_linux::thread::ThreadError;
 use slackline_live::session::JoinTarget;
@@ -434,6 +435,8 @@ fn unit_with_too_many_cgroups_below_is_found_without_reading_them() {
     };
     let error = place.processes().unwrap_err();
     assert!(matches!(error, CgroupError::TooMany { most: 1_000, .. }), "{error}");
+    let recorded = Targets::find(&[machine.binding.to_string()]);
+    assert!(matches!(recorded, Err(TargetError::Absent { .. })), "{recorded:?}");
     child.end();
     drop(below);
 }

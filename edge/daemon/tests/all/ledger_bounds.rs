@@ -11,7 +11,7 @@ use slackline_service::{
 };
 
 use crate::ledger::{close, open, open_keeping, put, replies};
-use crate::rows::{commit, event, kept, row};
+use crate::rows::{commit, event, kept, note_run_days, row};
 
 fn count(folder: &Path, table: &str, rows: &str) -> usize {
     let ledger = Connection::open(folder.join("ledger.db")).unwrap();
@@ -247,6 +247,7 @@ fn administrator_by_group_keeps_events_after_grant_is_revoked() {
 #[test]
 fn one_commit_deletes_old_events_and_excess_events() {
     let folder = tempfile::tempdir().unwrap();
+    note_run_days(folder.path());
     let mut ledger = open_keeping(folder.path(), Keep { rows: 100, ..Keep::USUAL }).ledger;
     let next = events_of(&mut ledger, 8, 100, 1);
     let raw = Connection::open(folder.path().join("ledger.db")).unwrap();

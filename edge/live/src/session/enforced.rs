@@ -14,8 +14,9 @@ use slackline_units::{Enforcement, Reservation, Span, Time};
 use super::contest::{
     Changes, Confinement, PLACED_WITHIN, STOPPED_FOR, former_groups, is_of_libvirt, processes_in,
 };
+use super::due_checks::DueChecks;
 use super::finding::ForeignChange;
-use super::outside_changes::{AROUND_AT_ONCE, AROUND_INTERVAL, LOOK_INTERVAL, is_stopped};
+use super::outside_changes::{LOOK_INTERVAL, is_stopped};
 use crate::mechanism::{Bound, Demand, EnforceTarget, MechanismError, deadline, mechanism};
 use slackline_fence::{Fence, HandoverState, HeldThread};
 use slackline_linux::cgroup::{
@@ -110,8 +111,8 @@ impl EnforcedWatch {
     /// watches with the longest time since the last check. Each check takes about as long as a
     /// request to the daemon, so there are only a few.
     #[must_use]
-    pub fn due<'a>(watches: impl Iterator<Item = &'a EnforcedWatch>, now: Time) -> BTreeSet<usize> {
-        longest_unchecked(watches.map(|watch| watch.changes.looked), now)
+    pub fn due<'a>(watches: impl Iterator<Item = &'a EnforcedWatch>, now: Time) -> DueChecks {
+        DueChecks::new(watches.map(|watch| watch.changes.looked), now)
     }
 
     /// Returns true if another program keeps control of the thread, or if the thread is stopped
@@ -161,7 +162,7 @@ impl EnforcedWatch {
         let around = if due.is_empty() { None } else { Hierarchies::read().ok() };
         let watches = watches.iter_mut().enumerate();
         let seen = watches.map(|(index, watch)| {
-            watch.look_with(fence, now, around.as_ref().filter(|_| due.contains(&index)))
+            watch.look_with(fence, now, around.as_ref().filter(|_| due.includes(index, true)))
         });
         seen.collect()
     }
@@ -514,17 +515,6 @@ impl EnforcedWatch {
     }
 }
 
-/// Returns the indexes of the threads whose cgroups are to be checked now, at most
-/// [`AROUND_AT_ONCE`]. `looked` has the time of the last check of each thread, or `None` before the
-/// first check.
-fn longest_unchecked(looked: impl Iterator<Item = Option<Time>>, now: Time) -> BTreeSet<usize> {
-    let is_due = |looked: Time| now.since(looked) >= AROUND_INTERVAL;
-    let due = looked.enumerate().filter(|(_, looked)| looked.is_none_or(is_due));
-    let mut due: Vec<(usize, Option<Time>)> = due.collect();
-    due.sort_by_key(|(_, looked)| *looked);
-    due.into_iter().take(AROUND_AT_ONCE).map(|(index, _)| index).collect()
-}
-
 /// Returns true if the thread exists and has not exited.
 fn is_alive(tid: Tid) -> bool {
     Stat::of(tid, tid).is_ok_and(|stat| !stat.exited())
@@ -552,31 +542,4 @@ fn limit_of(group: &Path) -> Option<String> {
     let of_version_1 =
         || Some(format!("{} {}", line("cpu.cfs_quota_us")?, line("cpu.cfs_period_us")?));
     line("cpu.max").or_else(of_version_1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_round_checks_at_most_16_longest_unchecked_threads() {
-        let at = |ms| Time::START.after(Span::from_ms(ms));
-        let mut looked = vec![None; 100];
-        let mut rounds = 0;
-        while looked.contains(&None) {
-            let now = at(5_000 + rounds * 50);
-            let due = longest_unchecked(looked.iter().copied(), now);
-            assert_eq!(
-                due.len(),
-                AROUND_AT_ONCE.min(looked.iter().filter(|it| it.is_none()).count())
-            );
-            due.into_iter().for_each(|index| looked[index] = Some(now));
-            rounds += 1;
-        }
-        assert_eq!(rounds, 7);
-        // No check is due again before the interval has passed since the first round.
-        assert!(longest_unchecked(looked.iter().copied(), at(5_999)).is_empty());
-        let due = longest_unchecked(looked.iter().copied(), at(6_000));
-        assert!(due.into_iter().eq(0..AROUND_AT_ONCE));
-    }
 }

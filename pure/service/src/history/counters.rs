@@ -5,7 +5,7 @@ use slackline_units::Span;
 /// Sums over all vCPUs of a domain since the daemon started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Time for which vCPUs were present and not blocked.
+    /// Time for which vCPUs were present, and neither blocked nor stopped for an escape.
     pub runnable: Span,
     /// CPU time that all vCPUs used.
     pub delivered: Span,

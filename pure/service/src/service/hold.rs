@@ -85,7 +85,12 @@ impl Service {
         let before = self.expected(name, revision)?;
         self.let_go(now, name, world);
         let after = Row { revision: self.writer.number(), ..before.clone() };
-        self.keep_change(asked, before.clone(), None);
+        if asked.is_in_charge_of(&before) || self.raises.of(&before).is_empty() {
+            self.keep_change(asked, before.clone(), None);
+        } else if self.check_no_canary(asked).is_ok() {
+            // The reservation that `undo` restores is a new one, for which no raise counts.
+            self.drop_plan(asked.principal);
+        }
         let happened = Some(EventKind::Asked(Verb::Release));
         let done = DoneChange { kind: Kind::Ended, before: Some(before), after, happened };
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))

@@ -571,3 +571,25 @@ fn undone_release_counts_against_limits_of_the_reservation_owner() {
     let (owner, asked, most) = (Some(BOB), 2_001, 2_000);
     assert_eq!(refused_undo(&mut run), Refusal::TooManyVcpus { owner, asked, most });
 }
+
+/// The reservation that `undo` restores would count against the budget of its owner only.
+#[test]
+fn operator_cannot_undo_release_of_a_reservation_that_was_raised() {
+    let mut run = Run::new(1, None, false);
+    run.users = vec![5002];
+    run.service.set_budgets(budget_of_alice(100_000));
+    let release = || Request::Release { name: "a".parse().expect("a name"), if_revision: None };
+    ask(&mut run, tenant(BOB), reserve("a", ms(1, 100), None)).expect("its own VM");
+    for who in [operator(ALICE), ROOT, tenant(BOB)] {
+        ask(&mut run, operator(ALICE), change("a", ms(9, 100))).expect("within its budget");
+        ask(&mut run, who, release()).expect("the caller may release it");
+        let undone = ask(&mut run, who, Request::Undo);
+        if who == operator(ALICE) {
+            assert_eq!(undone, Err(Refusal::NothingToUndo));
+            ask(&mut run, tenant(BOB), reserve("a", ms(1, 100), None)).expect("its own VM");
+        } else {
+            assert_eq!(undone, Ok(()), "{who:?}");
+            ask(&mut run, who, change("a", ms(1, 100))).expect("less is always allowed");
+        }
+    }
+}
