@@ -281,7 +281,7 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
                 .into(),
         );
     }
-    let uses_slack = |row: &Row| row.tolerance(&answer.model) == Tolerance::Slack;
+    let uses_slack = |row: &Row| row.tolerance(answer.model) == Tolerance::Slack;
     if forecast.rows.iter().any(uses_slack) {
         lines.push(
             "how exactly the kernel divides slack: the share of a vCPU that uses slack is checked \

@@ -5,7 +5,10 @@ use slackline_metrics::{Summary, VcpuSummary};
 use slackline_units::{Reservation, Span, Time};
 
 use crate::other_names;
-use crate::verdict::SHARE_PPM;
+
+/// Largest accepted difference between the recorded and the simulated share, in millionths of a
+/// CPU.
+pub const SHARE_PPM: u64 = 1_000;
 
 /// Results of one vCPU in a window of time.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,11 +3,8 @@
 use slackline_units::{Reservation, Span};
 
 use crate::form::Form;
-use crate::measure::Measures;
+use crate::measure::{Measures, SHARE_PPM};
 
-/// Largest accepted difference between the recorded and the simulated share, in millionths of a
-/// CPU.
-pub const SHARE_PPM: u64 = 1_000;
 /// Largest accepted difference between the recorded and the simulated share under ordinary
 /// scheduling, in millionths of a CPU. The kernel divides slack by ordinary scheduling too.
 pub const ORDINARY_SHARE_PPM: u64 = 10_000;

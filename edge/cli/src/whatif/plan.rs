@@ -96,7 +96,7 @@ impl PlanSource<'_> {
             // If the parameters changed, the prediction also covers the time before the change.
             if planned.iter().any(|it| it.name == *name && !it.has_changed) {
                 rows().for_each(|row| {
-                    text += &predicted(name, row, (length, row.tolerance(&answer.model)));
+                    text += &predicted(name, row, (length, row.tolerance(answer.model)));
                 });
             }
         }

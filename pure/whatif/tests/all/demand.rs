@@ -1,7 +1,9 @@
 //! Demand of recordings: jobs, changes and demand per period.
 
 use slackline_demand::{ChangeKind, Collector, DemandCounts, Job, demand_per_period};
-use slackline_trace::{HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, Sink};
+use slackline_trace::{
+    Exchange, Fact, HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, Sink,
+};
 use slackline_units::{CpuId, CpuSet, DomId, Enforcement, Reservation, Span, Time, VcpuId};
 
 use crate::record::recorded;
@@ -228,6 +230,10 @@ fn timeslice_with_early_timer_expiry_counts_as_one_late_stop() {
         let (from, to, used) = (us(from), us(from + used), Span::from_us(used));
         let (granted, late, due) = (granted.map(Span::from_us), Span::ZERO, granted.is_some());
         collector.record(&Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due });
+        if due {
+            let fact = Fact::LimitReached(cpu);
+            collector.exchange(&Exchange::Reported { now: to, fact });
+        }
     };
     // The timer of the slice expires early twice. The third time the vCPU is stopped 20 us late.
     ran(0, 1_500, Some(2_000));
@@ -239,6 +245,8 @@ fn timeslice_with_early_timer_expiry_counts_as_one_late_stop() {
     ran(10_000, 2_007, Some(2_000));
     ran(20_000, 2_000, Some(2_000));
     ran(22_000, 3, None);
-    let overruns = &collector.finish().vcpus[0].overruns;
+    let demand = collector.finish();
+    let overruns = &demand.vcpus[0].overruns;
     assert_eq!((overruns.count(), overruns.sum()), (3, Span::from_us(20 + 7 + 3)));
+    assert_eq!(demand.timers, 3, "early timers do not count");
 }
