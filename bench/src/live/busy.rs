@@ -73,7 +73,8 @@ pub(super) fn rows(setting: &LiveSetting) -> Result<Vec<Row>> {
                  missed deadlines, median (worst) of {ROUNDS} runs"
             ),
             got: format!(
-                "{misses} ({most} of {}); delivered {:.2} % ({:.2} %); {}",
+                "{misses} ({most} of {} deadlines); delivered, median (most): {:.2} % \
+                 ({:.2} %); {}",
                 sum(worst, "deadlines"),
                 got / 1e4,
                 most_got / 1e4,

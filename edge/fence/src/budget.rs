@@ -332,9 +332,10 @@ pub struct BudgetLimit {
     pub period: u64,
 }
 
-/// Returns the largest budget that the cgroup `leaf` could have. Each cgroup above `leaf` can
-/// provide its own budget, less the budgets of all cgroups beside the path from it down to `leaf`.
-/// The result is the largest of these amounts, or the present budget of `leaf` if that is larger.
+/// Returns the largest budget that the cgroup `leaf` could have. For example, `/a/b/leaf` can get
+/// the budget of `/a`, less the budgets of all siblings of `/a/b` and of all siblings of `leaf`,
+/// because the budget of `/a/b` can be raised. The result is the largest such amount of all cgroups
+/// above `leaf`, or the present budget of `leaf` if that is larger.
 fn room(root: &Path, leaf: &Path) -> Result<u64, BudgetError> {
     let mut most = read(&leaf.join(RUNTIME))?;
     let (mut group, mut beside) = (leaf, 0);

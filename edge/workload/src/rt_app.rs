@@ -86,7 +86,7 @@ fn assumed(tasks: &[Task], duration: Option<i64>, length: Span, options: &Option
     if options.cpus.is_none() {
         let cpus = usize::from(cpus(tasks, options));
         all.push(format!(
-            "the host has {}: the file does not state the number",
+            "the host has {}, because the file does not state the number of CPUs",
             counted(cpus, "CPU")
         ));
     }

@@ -171,7 +171,7 @@ fn assumed(kind: Kind, options: &Options) -> Vec<String> {
     if kind != Kind::Bitbrains {
         let cores = usize::from(options.cores);
         all.push(format!(
-            "each VM has {}; the file does not state the number",
+            "each VM has {}, because the file does not state the number of cores",
             counted(cores, "core")
         ));
     }

@@ -63,7 +63,8 @@ impl Spans {
         after
     }
 
-    /// Ends the current window without closing it, since the vCPU left or the run ended.
+    /// Ends the count at `at`, because the vCPU left or the run ended. Windows that are complete by
+    /// then count. An incomplete window is discarded.
     pub(crate) fn over(&mut self, at: Time) {
         if let Some(end) = self.end().filter(|&end| end <= at) {
             self.close(end);

@@ -45,7 +45,7 @@ pub enum Refusal {
         /// Largest number of reservations in a list.
         most: usize,
     },
-    /// The record of a list, from which it can be undone, is too large.
+    /// The record with which `undo` could undo a list is too large.
     #[error(
         "cannot apply this list: its record for `undo` has {bytes} bytes; the maximum is {most}"
     )]

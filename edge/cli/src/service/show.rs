@@ -290,7 +290,8 @@ pub(super) fn access(all: &[Access]) -> String {
     render(column(WHO, all, |one| text(&one.principal)), groups)
 }
 
-/// Returns the text for a grant that was removed. A user in a group of the daemon keeps access.
+/// Returns the text that reports the removal of a grant. For a local user the text adds that the
+/// role of their groups remains.
 pub(super) fn revoked(one: &Access) -> String {
     let removed = format!("the grant of {} is removed\n", one.principal);
     if one.by != "socket" {

@@ -354,7 +354,7 @@ fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
     for (written, what) in [(written.domain, "domains"), (written.change, "changes")] {
         if let Some(written) = written {
             let message =
-                format!("cannot set {what} in a family of hosts: a family chooses them at random");
+                format!("cannot set {what} in a family of hosts: its {what} are chosen at random");
             return Err(wrong(written.span().start, message));
         }
     }

@@ -243,7 +243,10 @@ fn check_same(parts: &[ReadPart]) -> Result<(), Problem> {
         )),
         [one, ..] => Err(refused(
             format!("cannot join {} of {of} parts: {} are missing", found.len(), listed(&missing)),
-            &format!("run `slackline sweep` with --part {one} and so on, or name their files"),
+            &format!(
+                "run `slackline sweep` for each missing part, first with --part {one}, or name the \
+                 files of the missing parts"
+            ),
         )),
     }
 }

@@ -14,8 +14,9 @@ const SAVED_WITHIN: Span = Span::from_secs(3);
 pub(super) struct OwnVms(BTreeMap<String, u64>);
 
 impl OwnVms {
-    /// Creates the list of a tenant's VMs. If the time of a reservation is unknown, nothing that
-    /// was recorded under its name is shown.
+    /// Creates the list of a tenant's VMs. Each item is the name of a reservation and the time at
+    /// which it was made. If that time is unknown, any record under the name may be from an earlier
+    /// owner, so the tenant sees none of them.
     pub(super) fn new(all: impl Iterator<Item = (String, Option<SystemTime>)>) -> OwnVms {
         let since_1970 =
             |at: SystemTime| u64::try_from(at.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok();

@@ -111,7 +111,8 @@ mod tests {
         }
     }
 
-    /// Five busy threads share two CPUs for twenty periods, in each of which two of them run.
+    /// Five busy threads share two CPUs for twenty periods. In each period two of the threads run
+    /// for 1 ms. In any ten successive periods each thread runs for 4 ms.
     #[test]
     fn five_threads_on_two_cpus_run_equally_in_ten_periods() {
         let mut received = [Span::ZERO; 5];

@@ -95,7 +95,7 @@ fn process_tree_keeps_limit_after_root_moves_child_to_cpuset() {
 
 /// Root moves one process of a tree on two CPUs to a cpuset with only one of these CPUs.
 #[test]
-fn tree_on_two_cpus_keeps_its_time_after_root_confines_child() {
+fn process_tree_receives_its_time_if_child_has_smaller_cpuset() {
     let Some(_alone) = begin() else { return };
     let Some(pinned) = Pinned::make() else { return };
     pinned.set(&scheduled());

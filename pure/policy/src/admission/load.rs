@@ -21,8 +21,8 @@ pub(crate) struct ReservedLoad {
     slices: BTreeMap<Span, u128>,
     /// Sum of slice/period in 2^-64ths of a CPU, each term rounded down.
     floor: u128,
-    /// Number of reservations. The exact sum exceeds `floor` by less than this many 2^-64ths of a
-    /// CPU.
+    /// Number of reservations. In `floor` each of them is rounded down by less than 2^-64 of a CPU,
+    /// so the exact sum is at most `floor` + `count`.
     count: u32,
 }
 

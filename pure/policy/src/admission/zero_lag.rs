@@ -222,8 +222,9 @@ impl<P: Copy + PartialEq> Holds<P> {
 }
 
 impl<P: Copy + PartialEq> Hold<P> {
-    /// Replaces `share` by `then` in the load of the place. Does nothing if `share` does not count
-    /// in that load.
+    /// Ends the hold: removes the held share from the load of its place, and adds the present
+    /// reservation of the vCPU there, if any. Does nothing if the held share does not count in that
+    /// load.
     fn release<B: ReservationBooks<Place = P>>(&self, books: &mut B) {
         if self.is_booked {
             books.remove(self.place, self.share);

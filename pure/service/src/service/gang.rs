@@ -151,8 +151,8 @@ impl Service {
         }
     }
 
-    /// Checks that a reservation is not held for a gang that has not begun. Requests must not
-    /// change a held reservation.
+    /// Returns an error if the reservation is held, that is, if the periods of its gang have not
+    /// begun. Requests must not change a held reservation.
     pub(super) fn check_lent(&self, name: &Name) -> Result<(), Refusal> {
         let lent = self.book.get(name).filter(|entry| entry.is_lent());
         match lent.and_then(|entry| entry.row.gang.as_ref()) {

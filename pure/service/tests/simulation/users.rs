@@ -352,7 +352,7 @@ fn increase_still_counts_if_a_later_change_cannot_be_written() {
 }
 
 #[test]
-fn number_of_recorded_increases_is_limited_except_for_administrators() {
+fn only_administrators_can_increase_foreign_reservations_after_10000_recorded_increases() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, reserve("a", ms(1, 100), Some(5002))).expect("root may");
     ask(&mut run, ROOT, reserve("b", ms(1, 100), Some(5002))).expect("root may");
@@ -468,7 +468,7 @@ fn dropping_end_or_hard_limit_needs_budget_for_whole_reservation() {
 }
 
 #[test]
-fn lengthening_counts_against_operator_budget_until_it_is_taken_back() {
+fn later_end_or_dropped_limit_counts_against_operator_until_reverted() {
     let mut run = Run::new(1, None, false);
     let end = run.model.now.after(run.model.wall_ahead);
     let hour = Some(WallTime::from_ns(end.ns() + 3_600_000_000_000));

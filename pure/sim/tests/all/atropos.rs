@@ -86,8 +86,9 @@ proptest! {
         }
     }
 
-    /// A vCPU with a latency hint wakes once after a long sleep, in any phase of its period. It
-    /// receives its share of the hinted latency as CPU time, before that latency has passed.
+    /// A vCPU with a latency hint wakes once after a long sleep, in any phase of its period. Within
+    /// the hinted latency it receives a CPU time of share × latency. If its period ends earlier,
+    /// the time to the end of the period takes the place of the latency.
     #[test]
     fn atropos_waking_vcpu_meets_the_latency_hint_on_full_cpu(
         others in set(5, 600_000),

@@ -1,5 +1,5 @@
-//! CPUs that slow each other down, so that a vCPU does less work in the same CPU time. Numbers are
-//! computed by hand, or again from the run intervals.
+//! CPUs that slow each other down, so that a vCPU does less work in the same CPU time. Expected
+//! numbers are computed by hand, or by a second computation from the run intervals.
 
 use proptest::prelude::*;
 use slackline_metrics::{Measure, Meter};

@@ -103,7 +103,7 @@ impl VcpuClock {
     }
 
     /// Counts CPU time against the limit of a warp, before that time is charged. If the limit ends
-    /// the warp, returns when the vCPU may warp again.
+    /// the warp, the result states from which time on the vCPU may warp again.
     pub(super) fn use_warp(&mut self, now: Time) -> Option<WarpEnd> {
         if !self.has_limit() {
             return None;
@@ -112,7 +112,8 @@ impl VcpuClock {
         (self.warped >= self.warp_limit).then(|| self.unwarp(now))
     }
 
-    /// Ends a warp whose limit is used up. Returns when the vCPU may warp again.
+    /// Ends a warp whose limit is used up. The result states from which time on the vCPU may warp
+    /// again.
     pub(super) fn unwarp(&mut self, now: Time) -> WarpEnd {
         self.warping = false;
         if self.warp_pause.is_zero() {

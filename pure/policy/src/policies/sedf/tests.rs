@@ -261,8 +261,8 @@ fn sedf_slack_is_still_divided_by_weight_after_a_century() {
     }
 }
 
-/// A vCPU that got a century of slack in one step stays far ahead of a vCPU with a thousandth of
-/// its weight. All later slack goes to the lighter vCPU.
+/// A vCPU receives a century of slack in one step. Then a vCPU with 1/32767 of its weight wakes.
+/// The heavier vCPU waits, and the lighter vCPU gets the next thousand quanta of slack.
 #[test]
 fn sedf_vcpu_with_century_of_slack_waits_for_lighter_vcpu() {
     let century = Time::START + Span::from_secs(100 * 365 * 24 * 3_600);

@@ -180,8 +180,8 @@ mod tests {
         assert_eq!(claims(&[(A, 10)], &[(B, 10)], (b, b), 1), some([10; 4]));
     }
 
-    /// I/O wakes tasks in the order A, B, A, C. A list of two tasks then has C and A, and B does
-    /// not count.
+    /// I/O wakes task A, then B, then A again, then C. If the list of woken tasks holds two tasks,
+    /// it contains C and A. B is not in the list, so B does not count.
     #[test]
     fn blocked_task_claims_urgency_only_if_recently_woken_by_io() {
         let woken = [C, A, B].map(|task| Some(TaskId::new(task)));

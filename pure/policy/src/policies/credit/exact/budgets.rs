@@ -200,9 +200,9 @@ mod tests {
         assert!(matches!(policy.pick(&at, CPU), Pick::Run { vcpu, .. } if vcpu == waits));
     }
 
-    /// The VM loses its cap with a change of the vCPU that is blocked.
+    /// The blocked vCPU of the VM gets a share without a cap. This lifts the cap of the whole VM.
     #[test]
-    fn idle_cpu_is_rescheduled_if_blocked_sibling_lifts_the_cap() {
+    fn idle_cpu_is_rescheduled_if_blocked_sibling_loses_its_cap() {
         let (mut policy, at, waits, blocked) = exhausted();
         assert_eq!(policy.adjust(&at, blocked, &share(None)), Ok(CpuSet::one(CPU)));
         policy.prepare_pick(&at, CPU);
