@@ -20,8 +20,8 @@ pub(super) struct VcpuResult {
     /// Interval between the shares in the two simulations of a prediction, its open and its closed
     /// form.
     simulated: Interval,
-    /// Interval of the prediction: the interval of the simulations, widened by the tolerance of the
-    /// gate. The gate is the check that a simulation repeats the recording.
+    /// Interval of the prediction: the interval of the simulations, widened by the usual error of a
+    /// prediction.
     stated: Interval,
     came: f64,
     wait: Option<Wait>,

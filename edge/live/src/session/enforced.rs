@@ -61,7 +61,7 @@ pub struct EnforcedWatch {
 }
 
 impl EnforcedWatch {
-    /// Longest time between two calls of [`look`](EnforcedWatch::look).
+    /// Longest time between two calls of [`look_at_all`](EnforcedWatch::look_at_all).
     pub const INTERVAL: Span = LOOK_INTERVAL;
 
     /// Starts watching a thread whose CPU time the kernel enforces since `now`. `reserved` is its

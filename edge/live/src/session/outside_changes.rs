@@ -96,7 +96,7 @@ impl Session {
     }
 
     /// Returns the mounts of the cgroup hierarchies. Mounts change rarely, so they are read again
-    /// only after [`AROUND_INTERVAL`]. `None` if they cannot be read.
+    /// only after one second. `None` if they cannot be read.
     pub fn hierarchies(&mut self) -> Option<Arc<Hierarchies>> {
         let now = self.host.now();
         let is_recent = |(read, _): &(Time, Arc<Hierarchies>)| now.since(*read) < AROUND_INTERVAL;
