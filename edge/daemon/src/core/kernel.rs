@@ -37,6 +37,9 @@ pub(super) struct SeatedThread {
     pub(super) watch: EnforcedWatch,
     /// Time of the last check for changes by other programs or by the thread itself.
     pub(super) checked: Time,
+    /// True if a round of checks has read the clock. Earlier readings are not recorded, because the
+    /// session may not have recorded yet that the vCPU joined.
+    pub(super) is_recorded: bool,
     pub(super) clock: ThreadClock,
     /// CPU time of the thread at its last reading, which was at the time `at`.
     pub(super) used: Span,

@@ -79,6 +79,7 @@ impl Scheduler {
                 let Some(id) = known.places[number].id else { continue };
                 let Some(record) = seated.read_clock(id.vcpu(), now) else { continue };
                 records.push(record);
+                seated.is_recorded = true;
                 let began = self.session.now();
                 let hierarchies = hierarchies.as_deref().filter(|_| is_around);
                 for change in self.session.look_at_enforced(&mut seated.watch, hierarchies) {
@@ -121,7 +122,7 @@ impl Scheduler {
             for (seated, place) in kernel.seated.iter_mut().zip(&known.places) {
                 let (Some(seated), Some(id)) = (seated, place.id) else { continue };
                 // The next round of checks empties the place of a thread that has ended.
-                if !seated.thread.is_gone().unwrap_or(true) {
+                if seated.is_recorded && !seated.thread.is_gone().unwrap_or(true) {
                     records.extend(seated.read_clock(id.vcpu(), now));
                 }
             }

@@ -136,7 +136,8 @@ impl Scheduler {
             Ok((clock, used)) => {
                 let watch = self.session.watch_enforced(target, &thread, each);
                 let at = self.session.now();
-                Ok(SeatedThread { thread, enforced, watch, checked: at, clock, used, at })
+                let (checked, is_recorded) = (at, false);
+                Ok(SeatedThread { thread, enforced, watch, checked, is_recorded, clock, used, at })
             }
             Err(_) => {
                 let _ = self.session.end_enforced(&enforced);
