@@ -178,24 +178,29 @@ mod tests {
         Time::START.after(Span::from_ms(ms))
     }
 
-    /// The session pauses a target that has escaped too often.
-    #[test]
-    fn pause_of_escaped_target_counts_as_stopped_time() {
+    /// Returns the times of a target with these records in the first 100 ms.
+    fn times_of(records: [Record; 4]) -> [Option<Span>; 3] {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let (name, domain) = ("tree".to_owned(), "tree".into());
         let mut parts = Parts::new(vec![name.clone()], 1, true, at(0));
         let mut entries = vec![Entry::Named(VcpuName { at: at(0), vcpu, name, domain })];
-        let records = [
+        entries.extend(records.map(Entry::Record));
+        parts.count(&mut entries);
+        let (_, times) = parts.each(at(100)).next().unwrap();
+        [times.stopped, times.ready, times.asleep]
+    }
+
+    /// The session pauses a target that has escaped too often.
+    #[test]
+    fn pause_of_escaped_target_counts_as_stopped_time() {
+        let vcpu = VcpuId::new(0, DomId::new(0), 0);
+        let times = times_of([
             Record::Woke { at: at(0), vcpu },
             Record::Paused { at: at(10), vcpu },
             Record::Woke { at: at(50), vcpu },
             Record::Paused { at: at(60), vcpu },
-        ];
-        entries.extend(records.map(Entry::Record));
-        parts.count(&mut entries);
-        let (_, times) = parts.each(at(100)).next().unwrap();
-        assert_eq!(times.stopped, Some(Span::from_ms(80)));
-        assert_eq!((times.ready, times.asleep), (Some(Span::from_ms(20)), Some(Span::ZERO)));
+        ]);
+        assert_eq!(times, [80, 20, 0].map(|ms| Some(Span::from_ms(ms))));
     }
 
     /// The session records a pause when it stops a vCPU for an escape. At the end of the pause, it
@@ -203,20 +208,13 @@ mod tests {
     #[test]
     fn stop_recorded_for_paused_target_counts_once() {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
-        let (name, domain) = ("tree".to_owned(), "tree".into());
-        let mut parts = Parts::new(vec![name.clone()], 1, true, at(0));
-        let mut entries = vec![Entry::Named(VcpuName { at: at(0), vcpu, name, domain })];
-        let records = [
+        let times = times_of([
             Record::Woke { at: at(0), vcpu },
             Record::Paused { at: at(10), vcpu },
             Record::Stopped { vcpu, from: at(10), to: at(60) },
             Record::Woke { at: at(60), vcpu },
-        ];
-        entries.extend(records.map(Entry::Record));
-        parts.count(&mut entries);
-        let (_, times) = parts.each(at(100)).next().unwrap();
-        assert_eq!(times.stopped, Some(Span::from_ms(50)));
-        assert_eq!((times.ready, times.asleep), (Some(Span::from_ms(50)), Some(Span::ZERO)));
+        ]);
+        assert_eq!(times, [50, 50, 0].map(|ms| Some(Span::from_ms(ms))));
     }
 
     #[test]

@@ -1,19 +1,18 @@
 //! Tests with targets that are stopped in a cell. Needs root.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::common::{self, Target, begin};
 use crate::escapes::{Adversary, Group, Open, is_real_time};
-use crate::moves::{Delegated, delegated_spinner, limit_in};
+use crate::moves::{Delegated, UnderQuota, delegated_spinner, limit_in};
 use slackline_fence::Fence;
-use slackline_linux::cgroup::{Hierarchies, TreePlace, descendants};
+use slackline_linux::cgroup::{TreePlace, descendants};
 use slackline_linux::step::Hold;
-use slackline_linux::sys::{Tid, monotonic};
+use slackline_linux::sys::Tid;
 use slackline_linux::thread::{ThreadRef, threads_of};
-use slackline_live::mechanism::{Bound, Demand, EnforceTarget, kernel_mechanism};
-use slackline_live::session::{EnforcedWatch, JoinTarget};
-use slackline_units::{Enforcement, Reservation, Span};
+use slackline_live::session::JoinTarget;
+use slackline_units::Span;
 
 /// Returns the path of a process's cgroup of version 2 in the kernel.
 fn unified_group(pid: Tid) -> String {
@@ -107,47 +106,22 @@ fn tree_that_cannot_be_moved_back_stays_within_its_limit() {
 #[test]
 fn processes_under_quota_return_from_cell_to_own_cgroups() {
     let Some(_alone) = begin() else { return };
-    let has_cpu = |line: &str| {
-        let options = line.rsplit(' ').next().unwrap_or_default();
-        line.contains(" - cgroup ") && options.split(',').any(|option| option == "cpu")
-    };
-    let Some(group) = Delegated::make_in(has_cpu) else {
-        println!("skipped: needs a controller `cpu` of version 1 that can be written");
-        return;
-    };
+    let Some(group) = Delegated::make_with_cpu() else { return };
     let adversary = Adversary::start(&format!("let-move {}", group.0.join("b").display()));
     let pid = adversary.pid();
     fs::write(group.0.join("a/cgroup.procs"), pid.to_string()).unwrap();
-    let state = tempfile::tempdir().unwrap();
-    let mut fence = Fence::start(common::keeper(state.path())).unwrap();
-    let thread = ThreadRef::open(pid, pid).unwrap();
-    let each = Reservation::new(Span::from_ms(20), Span::from_ms(100)).unwrap();
-    let (who, demand) = (EnforceTarget::Tree(thread.clone()), Demand::Time(each, Bound::AtMost));
-    let quota = kernel_mechanism(Enforcement::Quota).unwrap();
-    let enforced = quota.apply(&who, demand, &mut fence).unwrap();
-    let limit = (None, Some(enforced.groups[0].as_path()));
-    let hierarchies = Hierarchies::read().unwrap();
-    let since = (&fence, Some(&hierarchies), monotonic());
-    let mut watches = [EnforcedWatch::new((&who, &thread), limit, since)];
-    let mut look_until = |what: &str, is_so: &dyn Fn() -> bool| {
-        let began = Instant::now();
-        while !is_so() {
-            assert!(began.elapsed() < common::PATIENCE, "not in time: {what}");
-            EnforcedWatch::look_at_all(&mut watches, &mut fence, monotonic());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    };
+    let mut limited = UnderQuota::start(pid);
     let child = || descendants(pid).unwrap().into_iter().find(|found| *found != pid);
-    look_until("the child to start", &|| child().is_some());
+    limited.look_until("the child to start", |_| child().is_some());
     let child = child().unwrap();
     let own = Group::with(child);
     let before = [pid, child].map(unified_group);
     if own.is_some() {
-        look_until("the child to be in a cell", &|| is_in_cell(child));
-        look_until("the child to leave the cell", &|| !is_in_cell(child));
+        limited.look_until("the child to be in a cell", |_| is_in_cell(child));
+        limited.look_until("the child to leave the cell", |_| !is_in_cell(child));
     }
     let after = [pid, child].map(unified_group);
-    drop(fence);
+    drop(limited);
     common::kill(child.raw(), rustix::process::Signal::KILL);
     drop(adversary);
     drop(own);

@@ -87,6 +87,20 @@ impl Delegated {
         Delegated::make_in(|line| line.contains(" - cgroup2 "))
     }
 
+    /// Makes the cgroups in the hierarchy of version 1 with the controller `cpu`. `None` without a
+    /// hierarchy that can be written. Then the test is skipped, and a message says so.
+    pub(crate) fn make_with_cpu() -> Option<Delegated> {
+        let has_cpu = |line: &str| {
+            let options = line.rsplit(' ').next().unwrap_or_default();
+            line.contains(" - cgroup ") && options.split(',').any(|option| option == "cpu")
+        };
+        let made = Delegated::make_in(has_cpu);
+        if made.is_none() {
+            println!("skipped: needs a controller `cpu` of version 1 that can be written");
+        }
+        made
+    }
+
     /// Makes the cgroups in the hierarchy for whose line in the table of mounts `is_it` is true.
     pub(crate) fn make_in(is_it: impl Fn(&str) -> bool) -> Option<Delegated> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
@@ -500,49 +514,60 @@ fn process_tree_is_contested_after_root_moves_its_child() {
     drop(group);
 }
 
+/// Process that a quota limits to 20 ms in 100 ms, with its descendants.
+pub(crate) struct UnderQuota {
+    fence: Fence,
+    watches: [EnforcedWatch; 1],
+    /// Changes that were found so far.
+    seen: Vec<EnforcedChange>,
+    _state: tempfile::TempDir,
+}
+
+impl UnderQuota {
+    pub(crate) fn start(pid: Tid) -> UnderQuota {
+        let state = tempfile::tempdir().unwrap();
+        let mut fence = Fence::start(common::keeper(state.path())).unwrap();
+        let thread = ThreadRef::open(pid, pid).unwrap();
+        let each = Reservation::new(Span::from_ms(20), Span::from_ms(100)).unwrap();
+        let (who, demand) =
+            (EnforceTarget::Tree(thread.clone()), Demand::Time(each, Bound::AtMost));
+        let quota = kernel_mechanism(Enforcement::Quota).unwrap();
+        let enforced = quota.apply(&who, demand, &mut fence).unwrap();
+        let limit = (None, Some(enforced.groups[0].as_path()));
+        let hierarchies = Hierarchies::read().unwrap();
+        let since = (&fence, Some(&hierarchies), monotonic());
+        let watches = [EnforcedWatch::new((&who, &thread), limit, since)];
+        UnderQuota { fence, watches, seen: Vec::new(), _state: state }
+    }
+
+    /// Looks for changes until `is_done` returns true for the changes found so far.
+    pub(crate) fn look_until(&mut self, what: &str, is_done: impl Fn(&[EnforcedChange]) -> bool) {
+        let began = Instant::now();
+        while !is_done(&self.seen) {
+            assert!(began.elapsed() < common::PATIENCE, "not in time: {what}; {:?}", self.seen);
+            let all = EnforcedWatch::look_at_all(&mut self.watches, &mut self.fence, monotonic());
+            self.seen.extend(all.into_iter().flatten());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
 /// The process moves itself to another cgroup of version 1, which its user owns.
 #[test]
 fn process_leaving_its_quota_group_stays_within_limit() {
     let Some(_alone) = begin() else { return };
-    let has_cpu = |line: &str| {
-        let options = line.rsplit(' ').next().unwrap_or_default();
-        line.contains(" - cgroup ") && options.split(',').any(|option| option == "cpu")
-    };
-    let Some(group) = Delegated::make_in(has_cpu) else {
-        println!("skipped: needs a controller `cpu` of version 1 that can be written");
-        return;
-    };
+    let Some(group) = Delegated::make_with_cpu() else { return };
     let adversary = Adversary::start(&format!("move {}", group.0.join("b").display()));
     fs::write(group.0.join("a/cgroup.procs"), adversary.pid().to_string()).unwrap();
-    let state = tempfile::tempdir().unwrap();
-    let mut fence = Fence::start(common::keeper(state.path())).unwrap();
-    let thread = ThreadRef::open(adversary.pid(), adversary.pid()).unwrap();
-    let each = Reservation::new(Span::from_ms(20), Span::from_ms(100)).unwrap();
-    let (who, demand) = (EnforceTarget::Tree(thread.clone()), Demand::Time(each, Bound::AtMost));
-    let quota = kernel_mechanism(Enforcement::Quota).unwrap();
-    let enforced = quota.apply(&who, demand, &mut fence).unwrap();
-    let limit = (None, Some(enforced.groups[0].as_path()));
-    let hierarchies = Hierarchies::read().unwrap();
-    let since = (&fence, Some(&hierarchies), monotonic());
-    let mut watches = [EnforcedWatch::new((&who, &thread), limit, since)];
-    let mut seen = Vec::new();
-    let mut look_until = |is_done: &dyn Fn(&[EnforcedChange]) -> bool| {
-        let began = Instant::now();
-        while !is_done(&seen) {
-            assert!(began.elapsed() < common::PATIENCE, "no change is seen in time: {seen:?}");
-            let all = EnforcedWatch::look_at_all(&mut watches, &mut fence, monotonic());
-            seen.extend(all.into_iter().flatten());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    };
-    look_until(&|seen| !seen.is_empty());
+    let mut limited = UnderQuota::start(adversary.pid());
+    limited.look_until("the process to move", |seen| !seen.is_empty());
     let (before, began) = (adversary.used(), Instant::now());
-    look_until(&|_| began.elapsed() >= Duration::from_secs(3));
+    limited.look_until("three seconds", |_| began.elapsed() >= Duration::from_secs(3));
     let used = adversary.used() - before;
     let is_undone = |change: &EnforcedChange| matches!(change, EnforcedChange::Meddled(_));
-    assert!(seen.iter().all(is_undone), "{seen:?}");
+    assert!(limited.seen.iter().all(is_undone), "{:?}", limited.seen);
     assert!(used <= limit_in(Span::from_secs(3), 400), "{used}");
-    drop(fence);
+    drop(limited);
     drop(adversary);
     drop(group);
 }
