@@ -1,6 +1,7 @@
-//! Cost of one run of each balancer of the policy `sedf`. In a run, the call on CPU 0 samples the
-//! load, decides and migrates vCPUs. The time of a call that only samples is measured too, for
-//! comparison.
+//! Cost of each balancer of the policy `sedf`. The benchmark lets the timer of CPU 0 expire again
+//! and again. Every tenth call is a *run*: the balancer samples the load, decides, and migrates
+//! vCPUs. The results show the time of a run and, for comparison, the time of a call in which the
+//! balancer only samples the load.
 //!
 //! There are four vCPUs per CPU, which are always runnable. They get the weights 1, 1, 1, 2 and 4
 //! in turn, so the CPUs have different total weights. Each vCPU is charged the CPU time that it
@@ -54,7 +55,7 @@ struct BalanceResults {
     moves: usize,
 }
 
-/// A policy that is called directly, without a host. It has vCPUs and CPUs.
+/// A policy with its vCPUs and CPUs. The benchmark calls the policy directly, without a host.
 struct Driven {
     policy: Box<dyn Policy>,
     at: Moment,
@@ -96,8 +97,8 @@ impl Driven {
         self.vcpus.iter().map(place).collect()
     }
 
-    /// Charges all vCPUs for one interval, and then lets the timer of CPU 0 expire. Returns the
-    /// time in microseconds in which the policy handled the timer.
+    /// Charges each vCPU the CPU time of one interval [`CALL`], and then lets the timer of CPU 0
+    /// expire. Returns the time in microseconds that the policy took to handle the timer.
     fn call(&mut self, places: &[usize]) -> f64 {
         let mut weights = vec![0; self.cpus];
         for (&(_, weight), &cpu) in self.vcpus.iter().zip(places) {

@@ -14,13 +14,13 @@ const SIMULATED: f64 = 60.0;
 /// Target: minimum ratio of simulated time to real time.
 const FASTER: f64 = 200.0;
 /// Target: maximum duration in seconds of the full allocation error test of one policy. The test
-/// has 18 shares of 3 minutes each.
+/// simulates 18 target shares for 3 minutes each.
 const ALERT: f64 = 2.0;
 /// Target: maximum duration in seconds of all experiments of the papers with ten seeds.
 const PAPERS: f64 = 120.0;
 
-/// Measures every command `rounds` times, except the slow command, which runs once. Returns
-/// Markdown.
+/// Measures every command `rounds` times. The one exception is `slackline paper run`, which is slow
+/// and runs once. Returns Markdown.
 pub(crate) fn run(rounds: u32) -> Result<String> {
     let mut rows = Vec::new();
     // The first policy is the policy of the scenario.
@@ -66,8 +66,8 @@ fn row(what: &str, took: &str, promised: &str, holds: bool) -> Vec<String> {
     [what, took, promised, holds].map(str::to_owned).into()
 }
 
-/// Returns the seconds that `slackline` takes with the arguments `words`. `threads` limits the
-/// number of its threads. If `None`, the number is not limited.
+/// Returns the seconds that `slackline` takes with the arguments `words`. `threads` is the maximum
+/// number of threads of `slackline`. If `None`, the number of threads is not limited.
 fn seconds(words: &[&str], threads: Option<usize>) -> Result<f64> {
     let itself = std::env::current_exe().context("cannot read the path of this program")?;
     let slackline = itself.with_file_name("slackline");

@@ -1,5 +1,5 @@
-//! A policy that forwards all calls to another policy and counts them. It is used in separate runs
-//! that are not timed.
+//! A policy that forwards all calls to another policy and counts them. The policy is used in
+//! separate runs that are not timed.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ static CALLS: AtomicU64 = AtomicU64::new(0);
 /// Policy to which the calls are forwarded.
 static INNER: OnceLock<&'static Spec> = OnceLock::new();
 
-/// Numbers of calls of a policy since they were last read.
+/// Numbers of calls of a policy since the counters were last read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
     /// Number of scheduling decisions, which are the calls of `pick`.
@@ -34,7 +34,7 @@ pub(crate) fn counted(spec: &'static Spec) -> &'static Spec {
     Box::leak(Box::new(Spec { build, ..*spec }))
 }
 
-/// Returns the counts, and sets them to zero.
+/// Returns the counts, and sets the counters to zero.
 pub(crate) fn take() -> Calls {
     let picks = PICKS.swap(0, Ordering::Relaxed);
     Calls { picks, all: CALLS.swap(0, Ordering::Relaxed) + picks }

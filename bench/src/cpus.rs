@@ -1,9 +1,9 @@
 //! The simulator with many CPUs under every policy: 8, 64 and 256 CPUs with 32 vCPUs each.
 //!
-//! Each CPU has similar events at every number of CPUs, so the cost of an event should not depend
-//! on that number. The targets are for instructions that valgrind counts, because times depend on
-//! other load and on cache sizes. The cost of an event is the difference between a long and a short
-//! run, divided by the difference in their numbers of events.
+//! Every CPU has the same kinds of events, however many CPUs there are. So the cost of an event
+//! should not depend on the number of CPUs. The targets are numbers of instructions, as valgrind
+//! counts them, because times depend on other load and on cache sizes. The cost of an event is the
+//! difference between a long and a short run, divided by the difference in their numbers of events.
 
 use std::process::Command;
 use std::time::Duration;
@@ -23,8 +23,8 @@ const A_CPU: usize = 32;
 /// On a host with more CPUs, the difference is divided by the number of CPUs.
 const LONGER: u64 = 64_000;
 
-/// Length of the initial phase of a run in milliseconds. All vCPUs start at one time, and their
-/// events spread out in this phase.
+/// Length of the initial phase of a run in milliseconds. All vCPUs start at the same time, and
+/// their events spread out in this phase.
 const BEGINNING: u64 = 150;
 
 /// Workload of the vCPUs on each CPU.

@@ -43,7 +43,7 @@ const PARTS: [(&str, Part<LiveSetting>); 7] = [
 ];
 
 /// Interfaces of the kernel with which Slackline is compared, with their names in tables. Each
-/// limits a process to 1 % of a CPU.
+/// interface limits a process to 1 % of a CPU.
 const PEERS: [(&str, LimitInterface); 3] = [
     ("SCHED_DEADLINE, 0.1 ms of 10 ms", LimitInterface::Deadline),
     ("a CFS quota (version 1), 1 ms of 100 ms", LimitInterface::Quota(Some(Version::V1))),
@@ -131,8 +131,9 @@ impl LiveSetting {
         Ok((run, text.lines().skip(1).filter_map(share).collect()))
     }
 
-    /// Runs a scenario live and returns its JSON summary. The field [`MISSING`] is added, which
-    /// describes missing parts of slices and the stalls that explain them.
+    /// Runs a scenario live and returns its JSON summary. Adds the field [`MISSING`] to the
+    /// summary: the CPU time that was missing from slices, and the stalls that explain it.
+    /// `promises` has the reservation of each vCPU.
     fn judged(&self, scenario: &str, promises: &[Reservation]) -> Result<Value> {
         let (file, trace) = (self.folder.join("scenario.toml"), self.folder.join("trace"));
         std::fs::write(&file, scenario)?;
@@ -210,8 +211,8 @@ fn spinners(seconds: u64, reserve: &str, machines: &[(&str, u64, u64)]) -> Strin
     text
 }
 
-/// Runs a scenario several times while another process always computes. `promises` are the
-/// reservations of its vCPUs.
+/// Runs a scenario [`ROUNDS`] times while another process always computes. `promises` has the
+/// reservation of each vCPU of the scenario.
 fn rounds(setting: &LiveSetting, scenario: &str, promises: &[Reservation]) -> Result<Vec<Value>> {
     let run = |_| {
         let _hog = setting.spin()?;
@@ -274,8 +275,8 @@ fn lateness(run: &Value) -> String {
 
 /// Field that is added to the summary of a run: the part of the managed CPU that a hypervisor took.
 const STOLEN: &str = "stolen";
-/// Field that is added to the summary of a run: missing parts of slices, and the stalls that
-/// explain them.
+/// Field that is added to the summary of a run: the CPU time that was missing from slices, and the
+/// stalls that explain it.
 const MISSING: &str = "missing";
 
 /// Returns the time that a hypervisor took from a CPU and the total time of that CPU, both in
@@ -305,7 +306,7 @@ fn three_spinners(setting: &LiveSetting) -> Result<Vec<Row>> {
         Row {
             what: format!("{vms}: missed deadlines, median (worst) of {ROUNDS} runs"),
             got: format!(
-                "{misses} ({most} of {deadlines}, late by at most {}; {})",
+                "{misses} (worst: {most} of {deadlines} deadlines, late by at most {}; {})",
                 us(miss),
                 lateness(worst)
             ),

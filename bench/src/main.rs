@@ -26,7 +26,7 @@ use clap::{Parser, Subcommand};
 struct Arguments {
     #[command(subcommand)]
     bench: Bench,
-    /// Also write the result to `bench/results/<name>.md`.
+    /// Print the result, and also write it to `bench/results/<name>.md`.
     #[arg(long, global = true)]
     save: bool,
 }
@@ -39,7 +39,8 @@ enum Bench {
         #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(5..))]
         rounds: u32,
     },
-    /// Compare the simulator at 10 to 100,000 vCPUs with a bare heap, and measure its memory.
+    /// Compare the simulator at 10 to 100,000 vCPUs with a bare heap, and measure the simulator's
+    /// memory.
     Scale {
         /// Number of runs of each size. The fastest run is used.
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
@@ -83,7 +84,7 @@ enum Bench {
     },
     /// Measure the cost of a run of each balancer on 8 to 256 CPUs.
     Balance {
-        /// Number of rounds of 40 runs for each balancer and size.
+        /// Number of rounds for each balancer and size. A round has 40 runs.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
@@ -104,7 +105,8 @@ enum Bench {
         #[arg(long, default_value_t = 20)]
         seconds: u64,
     },
-    /// Compare ALERT on the live host with the kernel's own limits; needs root.
+    /// Run the allocation error test (ALERT) on the live host and with the kernel's own limits;
+    /// needs root.
     Alert {
         /// Measured seconds for each share and each mechanism.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..))]
@@ -119,7 +121,7 @@ enum Bench {
         /// Instead of the scenarios, compare `auto` with the best mechanism (MECH-12).
         #[arg(long)]
         auto: bool,
-        /// Number of runs of each mechanism with --auto. The mechanisms run in turn.
+        /// Number of runs of each mechanism with --auto. The mechanisms run one after another.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
         #[arg(requires = "auto")]
         rounds: u32,
@@ -211,7 +213,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Returns a table of results from one session, below a description of its test machine.
+/// Returns `table` below a description of the test machine. All results of the table are from this
+/// machine.
 fn of_one_machine(table: &str) -> Result<String> {
     Ok(format!("{}\n{table}", report::machine()?))
 }

@@ -24,8 +24,8 @@ const DRAWN: std::ops::Range<u64> = 101..121;
 /// Number of rounds of the steady series, whose demand is equal in all rounds.
 const STEADY_ROUNDS: usize = 100;
 
-/// Number of runs of the steady series. Each run has another seed for the noise of 10 % in its
-/// jobs.
+/// Number of runs of the steady series. Each run has another seed for the noise of 10 % in the
+/// lengths of its jobs.
 const STEADY_SEEDS: u64 = 10;
 
 /// Scores of each rule on one series.

@@ -1,5 +1,5 @@
-//! Cost of each policy alone. The hardware of the benchmark costs no time, and the host checks the
-//! contract between policy and host.
+//! Cost of each policy alone. The benchmark's fake hardware costs no time. The measured times
+//! include the host layer with its checks of the contract between policy and host.
 //!
 //! Two operations are measured. In a *pass*, a time limit is reached or a timer expires. The
 //! running vCPU is then charged, its timeslice ends, and the next vCPU is picked. In a *pair*, the
@@ -18,7 +18,7 @@ use crate::report::{median, spread, table};
 const SIZES: [usize; 7] = [2, 8, 64, 512, 1_000, 10_000, 100_000];
 const STEPS: u32 = 200_000;
 
-/// Time for which a vCPU runs before it blocks, and for which it then stays blocked.
+/// Time for which a vCPU runs before it blocks, and also the time for which it then stays blocked.
 const A_WHILE: Span = Span::from_us(1);
 
 /// Costs of the original schedulers as CSV: policy, number of vCPUs, nanoseconds per pass, and
@@ -35,13 +35,14 @@ struct PolicyCase {
 /// Kind of shares of the vCPUs in a case.
 #[derive(Clone, Copy)]
 enum Share {
-    /// Default shares of the policy. If they need slices, the slices of all vCPUs together are half
-    /// a CPU.
+    /// Default shares of the policy. If the shares need slices, the slices of all vCPUs together
+    /// are half a CPU.
     Guaranteed,
     /// Shares without a slice, so that vCPUs receive slack only.
     BestEffort,
-    /// Default shares of the policy. Each vCPU also reports a task that wants the CPU. The tasks
-    /// have forty different urgencies in turn.
+    /// Default shares of the policy. Each vCPU also reports a task that wants the CPU. The tasks of
+    /// consecutive vCPUs have different urgencies. There are forty of them, which are used in
+    /// rotation.
     Telling,
 }
 
@@ -123,8 +124,8 @@ pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<S
     ))
 }
 
-/// Returns the time in nanoseconds that `gaps` takes for a hint that changes nothing, for each
-/// round.
+/// Measures the time that `gaps` takes for a hint that changes nothing. Returns one time in
+/// nanoseconds for each round.
 fn heard(rounds: u32) -> Result<Vec<f64>> {
     (0..rounds).map(|_| heard_once()).collect()
 }
@@ -160,7 +161,7 @@ fn heard_once() -> Result<f64> {
 }
 
 /// Returns two costs of the original scheduler in nanoseconds: of a pass, and of a block with a
-/// wake. A cost is `None` if it is unknown.
+/// wake. A cost is `None` if the cost is not stored.
 fn original(name: &str, size: usize) -> Result<(Option<f64>, Option<f64>)> {
     let rows = ORIGINALS.lines().filter(|line| !line.starts_with('#')).skip(1);
     for row in rows {

@@ -2,8 +2,8 @@
 //! Python, with built-in policies that make equal schedules.
 //!
 //! Each call of `pick` is one decision. Decisions are counted in a run that is not timed. The
-//! Python form and the built-in form of a policy run in turn, so that disturbances affect both.
-//! Seconds are seconds of CPU time.
+//! Python form and the built-in form of a policy run in turn, so that disturbances affect both
+//! forms. Seconds are seconds of CPU time.
 
 use std::path::Path;
 use std::process::Command;

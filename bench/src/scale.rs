@@ -3,8 +3,9 @@
 //!
 //! There is one CPU with `n` vCPUs. Each vCPU computes 0.1 ms and then sleeps for about `n` ms. So
 //! the work per simulated second does not depend on `n`. The cost of an event is the difference
-//! between a long and a short run, divided by the difference in their numbers of events. Both runs
-//! contain the set-up and the first wakes of all vCPUs at one time.
+//! between a long and a short run, divided by the difference in their numbers of events. The long
+//! and the short run both contain the set-up and the first wakes of all vCPUs, so the difference
+//! contains neither.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -2,8 +2,8 @@
 //!
 //! SimSo calls the functions `schedule`, `on_activate` and `on_terminated` of its scheduler. A call
 //! of `schedule` is a decision, like a call of `pick` in Slackline. The two simulators run in turn,
-//! so that disturbances affect both. Calls of `pick` are counted in a separate run, because
-//! counting takes time.
+//! so that disturbances affect both simulators. Calls of `pick` are counted in a separate run,
+//! because counting takes time.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +19,8 @@ use crate::report::{spread, table};
 const OURS: u64 = 2_000;
 const THEIRS: u64 = 20;
 
-/// Results of one run of a simulator.
+/// Results of one run of a simulator, per second that the run took: decisions, calls of the
+/// scheduler, and simulated seconds.
 struct SimsoRun {
     decisions: f64,
     calls: f64,

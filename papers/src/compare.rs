@@ -1,5 +1,5 @@
-//! Comparison of results with published values. Only this module reads both. "Our" values are the
-//! measured values.
+//! Comparison of results with published values. Only this module reads both results and published
+//! values. "Our" values are the measured values.
 //!
 //! The verdicts:
 //! - *reproduced*: our value is within the tolerance that the experiment declares. If the published
@@ -9,16 +9,17 @@
 //!   25 %, unless its tolerance is in points.
 //! - *same shape*: our value is not within the tolerance, but the order agrees. If two published
 //!   values of the group differ by more than the tolerance, our values have the same order. If two
-//!   points are compared, the same point is higher in our results as in the paper. If the paper
-//!   states their difference, our difference is between half and twice the published difference.
+//!   points are compared, the point that is higher in the paper is higher in our results too. If
+//!   the paper states their difference, our difference is between half and twice the published
+//!   difference.
 //! - *same shape* for a series of which only the order has a meaning: Spearman's rank correlation
 //!   is at least 0.8.
 //! - *differs*: our value is neither reproduced nor of the same shape.
 //! - *nothing to compare*: agreement would prove nothing, for one of two reasons. Only the range of
 //!   the published plot's axis is known, or the test is `alike` or `same` and all values are zero.
 //!   Such a row does not count for its group, and a summary lists it separately.
-//! - *not attempted*: no experiment compares the value, or its quick form leaves out a point of
-//!   the row.
+//! - *not attempted*: no experiment compares the value, or its quick form leaves out a point of the
+//!   row.
 //!
 //! Rows from which costs were calibrated are marked, and count only for the order. A group has the
 //! verdict of its worst row.
@@ -110,7 +111,7 @@ impl fmt::Display for Verdict {
 }
 
 impl Verdict {
-    /// Parses a verdict as it is shown to users. `None` for any other text.
+    /// Parses a verdict as it is shown to users. If the text is no verdict, `None`.
     #[must_use]
     pub fn read(text: &str) -> Option<Verdict> {
         use Verdict::{Differs, NotAttempted, NothingToCompare, Reproduced, SameShape};
@@ -193,7 +194,7 @@ impl ComparisonContext<'_> {
     }
 
     /// Collects the values that a row compares. A row that the quick form leaves out has no
-    /// measured values, so that no other row is compared with them.
+    /// measured values, so no other row is compared with its values.
     fn case<'b>(
         &self,
         (group, spec): (&Group, &'b RowSpec),
@@ -247,9 +248,9 @@ impl ComparisonContext<'_> {
         Ok(false)
     }
 
-    /// Returns the statistics at the points `at`, which are compared with `cells` in order. Their
-    /// measure is `other`. If `other` is `None`, a point has the measure of the cell with which it
-    /// is compared.
+    /// Returns the statistics at the points `at`, which are compared with `cells` in order. All of
+    /// the points have the measure `other`. If `other` is `None`, a point has the measure of the
+    /// cell with which the point is compared.
     fn beside(
         &self,
         at: &Spanned<Names>,

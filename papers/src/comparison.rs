@@ -34,7 +34,8 @@ pub(crate) struct RowSpec {
     /// Points with which the points of `at` are compared, if the published value is about two
     /// groups of points. `None` otherwise.
     pub(crate) against: Option<Spanned<Names>>,
-    /// Measure at the points of `against`. If `None`, it is the same as at the points of `at`.
+    /// Measure at the points of `against`. If `None`, the measure is the same as at the points of
+    /// `at`.
     pub(crate) against_measure: Option<Spanned<String>>,
     /// Formula that makes the measured value from the numbers at the points of `at` and of
     /// `against`.
@@ -56,7 +57,7 @@ pub(crate) struct RowSpec {
     /// Test of the comparison. If `None`, the kind of the published value decides the test.
     pub(crate) test: Option<Spanned<Test>>,
     tolerance: Option<Spanned<String>>,
-    /// Reason for the tolerance of this row, if it differs from that of the group.
+    /// Reason for the tolerance of this row, if it differs from the reason of the group.
     pub(crate) because: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Errors in the files of a paper, with their positions. Some have a hint.
+//! Errors in the files of a paper, with their positions. Some errors have a hint.
 
 use std::io;
 use std::path::PathBuf;
@@ -181,7 +181,7 @@ impl PaperError {
             PaperError::UnknownExperiment { name, known, .. } => Some(meant(name, known)),
             PaperError::InFile { kind, .. } => kind.hint(),
             PaperError::NoResults { paper } => {
-                Some(format!("make them with `slackline paper run {paper}`"))
+                Some(format!("make results with `slackline paper run {paper}`"))
             }
             PaperError::Unreadable { .. }
             | PaperError::Unwritable { .. }

@@ -33,10 +33,11 @@ pub struct Experiment {
     pub is_live: bool,
     /// Number of seeds. The seeds are 1, 2 and so on.
     pub seeds: u64,
-    /// Axes along which the scenario is varied. The points are all combinations of their values.
+    /// Axes along which the scenario is varied. Each combination of axis values is a point of the
+    /// experiment.
     pub axes: Vec<Axis>,
-    /// Index of the axis of assumptions: each of its points changes one assumption, except the
-    /// first, which changes none. `None` if there is no such axis.
+    /// Index of the axis of assumptions: each point of the axis changes one assumption. The one
+    /// exception is the first point, which changes no assumption. `None` if there is no such axis.
     pub sensitivity: Option<usize>,
     /// Measures that are taken from each run.
     pub measures: Vec<Measure>,
@@ -95,7 +96,8 @@ pub(crate) struct RepeatRule {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Quick {
-    /// Number of seeds in the quick form. If `None`, it is the number in the full experiment.
+    /// Number of seeds in the quick form. If `None`, the quick form has as many seeds as the full
+    /// experiment.
     seeds: Option<u64>,
     /// Points that the quick form keeps, by axis. All points of other axes are kept.
     #[serde(default)]
@@ -130,7 +132,8 @@ pub struct Measure {
     /// Factor by which the result is multiplied after the addition.
     #[serde(default = "one")]
     pub(crate) times: f64,
-    /// Unit of the measure for readers. If it is `%`, `ms` or `us`, the value is scaled to it.
+    /// Unit of the measure for readers. If it is `%`, `ms` or `us`, the value is scaled to that
+    /// unit.
     #[serde(default)]
     pub unit: String,
     /// Start of the measured window of the run. If `None`, the window starts after the warm-up.
@@ -341,7 +344,7 @@ impl Experiment {
     }
 
     /// Returns true if the experiment predicts published values: no parameter was chosen to meet
-    /// them, and it is no variation of an earlier experiment.
+    /// them, and the experiment has no axis of assumptions.
     #[must_use]
     pub fn predicts(&self) -> bool {
         !self.explains && self.sensitivity.is_none()

@@ -4,9 +4,9 @@
 //!
 //! A folder contains `paper.toml` (the paper and its experiments), `paper.md` (for readers),
 //! `published.toml` (numbers as printed), a file for each experiment, and the scenarios. An
-//! experiment varies a scenario along axes and runs every point with several seeds. It computes
-//! measures by name, and declares published values for comparison, with tolerances. Runs do not
-//! read published values. Only [`judge`] reads them, and [`Calibration::search`] reads the
+//! experiment varies a scenario along axes and runs every point with several seeds. An experiment
+//! computes measures by name, and declares published values for comparison, with tolerances. Runs
+//! do not read published values. Only [`judge`] reads them, and [`Calibration::search`] reads the
 //! calibration rows.
 
 #![forbid(unsafe_code)]
@@ -90,7 +90,7 @@ struct About {
 /// Reads all papers of a folder, in the order of their names.
 ///
 /// # Errors
-/// If there are none, or a paper is faulty.
+/// If the folder has no papers, or a paper is faulty.
 pub fn papers(folder: &Path) -> Result<Vec<Paper>, PaperError> {
     let none = || PaperError::NoPapers { folder: folder.into() };
     let entries = fs::read_dir(folder).map_err(|_| none())?;
@@ -146,7 +146,7 @@ impl Paper {
     /// Reads the experiments of the paper, in order.
     ///
     /// # Errors
-    /// If one of them cannot be read or is faulty.
+    /// If an experiment cannot be read or is faulty.
     pub fn experiments(&self) -> Result<Vec<Experiment>, PaperError> {
         let read = |name: &Spanned<String>| {
             Experiment::read(&self.folder, name.get_ref()).map_err(|error| match error {
@@ -161,11 +161,10 @@ impl Paper {
     }
 
     /// Reads the experiments that `asked` selects, by their own name or by the name of a figure. If
-    /// `asked` is empty, reads all experiments except those about assumptions. These need many runs
-    /// and are rarely needed.
+    /// `asked` is empty, reads all experiments except experiments about assumptions, which need
+    /// many runs and are rarely needed.
     ///
-    /// # Errors
-    /// If no experiment matches one of the names, or a file is faulty.
+    /// # Errors If no experiment matches one of the names, or a file is faulty.
     pub fn chosen(&self, asked: &[String]) -> Result<Vec<Experiment>, PaperError> {
         let mut all = self.experiments()?;
         let is_called =

@@ -15,7 +15,7 @@ use crate::run::{Results, Windows, raw};
 
 /// A live host that runs scenarios with real processes.
 pub trait LiveRunner {
-    /// Returns the trace header for a run. It states what the host can observe.
+    /// Returns the trace header for a run. The header states what the host can observe.
     fn header(&self, scenario: &Scenario) -> Header;
 
     /// Runs a scenario live to its end.

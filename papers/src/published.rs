@@ -1,6 +1,6 @@
 //! Published values as data: numbers as printed, and assumptions for what a paper does not state.
-//! Comparisons read all of them, and calibration reads the calibration rows. Runs read none of
-//! them.
+//! Comparisons read all published values, and calibration reads the calibration rows. Runs read no
+//! published values.
 
 use std::fmt;
 use std::path::Path;
@@ -40,7 +40,7 @@ pub struct Value {
     pub give: f64,
     /// Further remarks. `None` if there are none.
     pub note: Option<String>,
-    /// True if costs may be calibrated with the value.
+    /// True if costs are allowed to be calibrated with the value.
     pub calibration: bool,
 }
 

@@ -1,6 +1,6 @@
 //! Results of an experiment as files: `results/NAME.csv` has the numbers, `NAME.verdicts.csv` the
 //! comparisons, and `NAME.time.csv` the CPU time over time. The first line of each file states how
-//! it was made.
+//! the file was made.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -78,7 +78,8 @@ pub struct KeptRow {
 
 /// Name of the folder of results, inside the paper's folder.
 const FOLDER: &str = "results";
-/// Suffixes of the names of result files.
+/// Suffix of the names of files with results. The next two constants are the suffixes of the names
+/// of files with comparisons and with CPU time over time.
 const VALUES: &str = "csv";
 const VERDICTS: &str = "verdicts.csv";
 const OVER_TIME: &str = "time.csv";
@@ -204,7 +205,7 @@ fn unwritable(file: &Path) -> impl FnOnce(io::Error) -> PaperError {
 }
 
 /// Writes files with their contents. Until all files are complete, each has a hidden name in the
-/// same folder. If one cannot be written, all files keep their former contents.
+/// same folder. If a file cannot be written, all files keep their former contents.
 fn write_all(files: &[(PathBuf, String)]) -> Result<(), PaperError> {
     // A link is kept. The file that it leads to is replaced.
     let files = files.iter().map(|(file, text)| {

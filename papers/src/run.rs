@@ -120,7 +120,7 @@ impl Experiment {
         summary.lookup(name, of).map(|_| ()).map_err(fault)
     }
 
-    /// Runs one simulation. Returns the value of each measure, or `None` if it is unknown.
+    /// Runs one simulation. Returns the value of each measure, or `None` if the value is unknown.
     fn once(&self, point: &[usize], scenario: &Scenario) -> Result<Vec<Option<f64>>, PaperError> {
         if self.may_decline && scenario.admit().is_err() {
             return Ok(vec![None; self.measures.len()]);
@@ -130,15 +130,16 @@ impl Experiment {
             let outcome = outcome.map_err(|error| self.bad(point, error.to_string(), None))?;
             match outcome.declined.first() {
                 Some((at, vcpu, error)) => {
-                    Err(self.bad(point, format!("declined at {at}: {vcpu}: {error}"), None))
+                    let message = format!("admission declined {vcpu} at {at}: {error}");
+                    Err(self.bad(point, message, None))
                 }
                 None => Ok(()),
             }
         })
     }
 
-    /// Executes a run with `run` and computes each measure, or `None` if it is unknown. `header`
-    /// is the trace header of the host.
+    /// Executes a run by a call of `run`, and returns the value of each measure. A value is `None`
+    /// if it is unknown. `header` is the trace header of the host.
     pub(crate) fn measured(
         &self,
         point: &[usize],
@@ -210,7 +211,8 @@ fn all<C: Sync, T: Send>(
 }
 
 impl Measure {
-    /// Returns the value of the measure in a run. `None` if a part of it is unknown.
+    /// Returns the value of the measure in a run. `None` if a metric of the formula is unknown, or
+    /// if the result is not a finite number.
     fn take(&self, summary: &Summary) -> Option<f64> {
         let mut number = raw(summary, self.metric.get_ref())?;
         if let Some(minus) = &self.minus {

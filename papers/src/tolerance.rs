@@ -8,7 +8,8 @@ use std::fmt;
 pub enum Tolerance {
     /// A percentage of the published value.
     Percent(f64),
-    /// An absolute amount in the unit of the value. For a percentage it is in percentage points.
+    /// An absolute amount in the unit of the value. If the value is a percentage, the amount is in
+    /// percentage points.
     Points(f64),
     /// A factor: the measured value can lie between the published value divided by this factor and
     /// multiplied by this factor.
@@ -61,7 +62,7 @@ impl Tolerance {
     pub(crate) const FURTHEST_PERCENT: f64 = 25.0;
 
     /// Returns true if `ours` is too far from `theirs` to count as reproduced, and further than
-    /// `give`, the precision of reading. It is always false for a tolerance in points. Such
+    /// `give`, the precision of reading. Always returns false for a tolerance in points. Such
     /// tolerances are for percentages near zero, for which a relative error has no meaning.
     pub(crate) fn is_too_far(self, ours: f64, theirs: f64, give: f64) -> bool {
         let is_relative = matches!(self, Tolerance::Percent(_) | Tolerance::Factor(_));

@@ -21,7 +21,7 @@ use crate::value::{shown, span};
 /// Minimum and maximum length of the test of one target share.
 const LENGTHS: (Span, Span) = (Span::from_secs(1), Span::from_secs(24 * 3600));
 
-/// Maximum number of tested seconds. Their errors take 800 MB.
+/// Maximum number of tested seconds. The errors of so many seconds take 800 MB of memory.
 const MOST_SECONDS: u64 = 100_000_000;
 
 /// Results of a test of CPU allocation errors: how far the CPU time that a VM used differs from its

@@ -24,13 +24,13 @@ use crate::scenario::Scenario;
 const MOST_CPUS: usize = 64;
 
 thread_local! {
-    /// Run whose policy this thread builds.
+    /// Run whose policy this thread builds at present. `None` if it builds no policy.
     static CURRENT: RefCell<Option<PythonRun>> = const { RefCell::new(None) };
 }
 
 /// Specifications of policies written in Python. The key is the name of the built-in policy whose
-/// parameters they use. A specification exists until the program ends. So all policies with the
-/// same parameters share one specification.
+/// parameters the Python policies use. A specification exists until the program ends. So all
+/// policies with the same parameters share one specification.
 static SPECS: Mutex<BTreeMap<&str, &Spec>> = Mutex::new(BTreeMap::new());
 
 /// A run with a policy that is written in Python.

@@ -48,10 +48,10 @@ impl Sink for Extent {
 /// Returns a dictionary: `gate` says if the simulation of the unchanged recording repeats the
 /// recording. `vcpus` has a row for each vCPU: its recorded metrics `now`, and its simulated
 /// metrics `then`. `then` has up to two forms of the simulation. In the form "open", each job
-/// becomes ready at its recorded time. In the form "closed", it becomes ready after its recorded
-/// think time. The prediction is the interval between the two forms. `losses` lists the vCPUs that
-/// the change harms. Without a change, or if the gate does not pass, `vcpus` is empty. Times are
-/// nanoseconds, shares are parts per million of a CPU.
+/// becomes ready at its recorded time. In the form "closed", each job becomes ready after its
+/// recorded think time. The prediction is the interval between the two forms. `losses` lists the
+/// vCPUs that the change harms. Without a change, or if the gate does not pass, `vcpus` is empty.
+/// Times are nanoseconds, shares are parts per million of a CPU.
 #[pyfunction]
 #[pyo3(signature = (
     recording, *, set=None, policy=None, add=None, remove=None, cpus=None, r#move=None

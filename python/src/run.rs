@@ -314,14 +314,15 @@ impl RunResults {
         self.events
     }
 
-    /// Run intervals: from_ns, to_ns, used_ns, cpu, vcpu, reserved. None without `columns=True`.
+    /// Run intervals: from_ns, to_ns, used_ns, cpu, vcpu, reserved. None if the run was made
+    /// without `columns=True`.
     #[getter]
     fn intervals(&self, py: Python<'_>) -> Option<Py<Table>> {
         self.intervals.as_ref().map(|table| table.clone_ref(py))
     }
 
-    /// Joins, wake-ups, blocks, pauses and leaves: at_ns, vcpu, event. None without
-    /// `columns=True`.
+    /// Joins, wake-ups, blocks, pauses and leaves: at_ns, vcpu, event. None if the run was made
+    /// without `columns=True`.
     #[getter]
     fn changes(&self, py: Python<'_>) -> Option<Py<Table>> {
         self.changes.as_ref().map(|table| table.clone_ref(py))

@@ -64,7 +64,7 @@ pub(crate) struct Overrides {
 }
 
 impl Scenario {
-    /// Reads a scenario from a text. `file` is its name in messages.
+    /// Reads a scenario from a text. `file` is the name of the scenario in messages.
     pub(crate) fn of_text(
         py: Python<'_>,
         (file, text): (Option<&str>, &str),

@@ -34,7 +34,7 @@ pub(crate) struct TaskSet {
 }
 
 impl TaskSet {
-    /// Reads a task set from a text. `file` is its name in messages.
+    /// Reads a task set from a text. `file` is the name of the task set in messages.
     pub(crate) fn of_text(py: Python<'_>, (file, text): (Option<&str>, &str)) -> PyResult<TaskSet> {
         let inner = NamedTasks::read(text).map_err(|wrong| {
             let before = text.get(..wrong.at).unwrap_or("");

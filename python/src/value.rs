@@ -31,7 +31,7 @@ pub(crate) fn share(name: &str, text: &str, least: CpuShare) -> PyResult<CpuShar
     Ok(share)
 }
 
-/// Returns the start of a text, since messages must not be as long as their input.
+/// Shortens a text to its start, so that a message with a long input stays short.
 pub(crate) fn shown(text: &str) -> String {
     const LONGEST: usize = 120;
     match text.char_indices().nth(LONGEST) {

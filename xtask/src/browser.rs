@@ -12,20 +12,21 @@ use crate::step;
 /// Script that the browser runs, called the story.
 const STORY: &str = "edge/daemon/tests/browser/story.mjs";
 
-/// Folder for the npm packages that the story needs, and for its screenshots.
+/// Folder for the npm packages and the screenshots of the story, the script of the browser test.
 const FOLDER: &str = "target/browser";
 
 /// Path of Debian's browser, which the story starts.
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// Time budget of the story. If it takes longer, that is reported, but it is no failure.
+/// Time budget of the story. A story that takes longer is reported, but does not fail.
 const BUDGET: Duration = Duration::from_secs(90);
 
-/// Picture of the page in README. It is made from a screenshot of the story.
+/// Picture of the page in README. The picture is made from a screenshot of the browser test's
+/// script, the story.
 const PICTURE: &str = "docs/page.png";
 
-/// Returns the first thing that the story needs and that this host lacks. `None` if nothing is
-/// missing.
+/// Returns the first of the programs and packages that the story needs and that this host lacks.
+/// `None` if nothing is missing.
 fn missing() -> Option<&'static str> {
     let has = |program: &str, option: &str| {
         Command::new(program).arg(option).output().is_ok_and(|output| output.status.success())

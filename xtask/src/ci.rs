@@ -42,7 +42,7 @@ const LONG_STEPS: [Step; 5] = [
 pub enum Extent {
     /// The checks of every change.
     Usual,
-    /// The usual checks, then the long ones.
+    /// The usual checks, then the long checks.
     All,
 }
 
@@ -154,8 +154,8 @@ fn python(_: &Metadata) -> Result<String> {
     repeat_once(crate::python::run)
 }
 
-/// Runs a step that uses real browsers or clusters, and repeats it once if it fails. If it passes
-/// only the second time, the report names it as flaky, because that is a defect too.
+/// Runs a step that uses real browsers or clusters, and repeats it once if it fails. If the step
+/// passes only the second time, the report calls the step flaky, because that is a defect too.
 fn repeat_once(step: impl Fn() -> Result<String>) -> Result<String> {
     step().or_else(|first| {
         eprintln!("the step failed and is repeated: {first:#}");

@@ -36,8 +36,9 @@ impl Scripts {
     }
 }
 
-/// Runs the scripts under every policy, also with split vCPUs and with several vCPUs in a domain. A
-/// script that fails is reduced to a shorter one that still fails, and printed.
+/// Runs the scripts under every policy, including scripts with split vCPUs and scripts with several
+/// vCPUs in a domain. A script that fails is reduced to a shorter script that still fails, and
+/// printed.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
 //! Release files: a tarball, and a package for Debian 12 and later, both in `target/package`.
 //!
 //! The program is built with the profile `dist` and contains the commit from which it was built.
-//! All files are first placed below `target/package/root` as they will be installed. The tarball
-//! contains that folder, and `cargo-deb` makes the package from its files.
+//! All files are first placed below `target/package/root`, at the paths at which they will be
+//! installed. The tarball contains that folder, and `cargo-deb` makes the package from its files.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,7 +19,8 @@ use crate::step;
 /// runs in any guest.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Files that are installed as they are in the repository.
+/// Files that are copied from the repository without a change, each with the path at which it is
+/// installed.
 const FILES: [(&str, &str); 13] = [
     ("edge/daemon/systemd/slackline.service", "usr/lib/systemd/system/slackline.service"),
     ("edge/daemon/systemd/slackline.socket", "usr/lib/systemd/system/slackline.socket"),
@@ -39,7 +40,7 @@ const FILES: [(&str, &str); 13] = [
     ("scenarios/mixed.toml", "usr/share/doc/slackline/examples/mixed.toml"),
 ];
 
-/// Shells with completions. Each has the path from which it loads completions.
+/// Shells for which completions are installed, each with the path from which the shell loads them.
 const SHELLS: [(&str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/slackline"),
     ("zsh", "usr/share/zsh/vendor-completions/_slackline"),

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn xtask_fit_names_the_variable_of_an_existing_test() {
+    fn environment_variable_set_by_xtask_fit_is_read_by_test() {
         long_run::assert_source_names("edge/experiments/tests/fit.rs", &[SETS]);
     }
 }

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn xtask_fuzz_names_existing_targets_and_their_variable() {
+    fn targets_and_environment_variable_used_by_xtask_fuzz_exist() {
         let targets = TARGETS.map(|target| format!("each(\"{target}\""));
         let mut names: Vec<&str> = targets.iter().map(String::as_str).collect();
         names.push(FUZZ);

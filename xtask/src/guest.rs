@@ -29,8 +29,8 @@ const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 /// has no libraries.
 const BUSYBOX_PACKAGE: &str = "busybox-static";
 
-/// Kernel modules that a virtio-serial port needs, in the order of their dependencies. They are not
-/// built into the kernel, but its package contains them.
+/// Kernel modules that a virtio-serial port needs, in the order of their dependencies. The modules
+/// are not built into the kernel, but the kernel's package contains them.
 const MODULES: [&str; 6] = [
     "virtio_ring",
     "virtio",
@@ -40,10 +40,10 @@ const MODULES: [&str; 6] = [
     "virtio_console",
 ];
 
-/// Line that the guest prints on its serial line once it has booted.
+/// Line that the guest prints on its serial line when it has booted.
 pub const READY: &str = "slackline guest ready";
 
-/// Kernel arguments, except those that select the work of the guest. None of them selects a clock
+/// Kernel arguments, except those that select the work of the guest. No argument selects a clock
 /// source. In trials every clock source was reliable, even while the vCPU was stopped for seconds,
 /// or for 2 ms in every 10 ms.
 const KERNEL_ARGUMENTS: [&str; 7] = [
@@ -70,8 +70,8 @@ const KERNEL_ARGUMENTS: [&str; 7] = [
 
 /// Script of the guest's first process. The script spins inside the shell, without system calls,
 /// forks or timers, so the vCPU never blocks. With `serve` there is also a task with the highest
-/// priority. It echoes each line from the virtio-serial port `slackline.echo`, without a fork.
-/// `READY` and `MODULES` in the text are replaced.
+/// priority. That task echoes each line from the virtio-serial port `slackline.echo`, without a
+/// fork. `READY` and `MODULES` in the text are replaced.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
@@ -142,7 +142,7 @@ pub enum Work {
     Serve,
     /// Sleeps forever in the shell.
     Idle,
-    /// Powers off at once. QEMU then exits with success.
+    /// Powers off immediately. QEMU then exits with success.
     Exit,
 }
 
@@ -200,7 +200,8 @@ impl Guest {
     }
 }
 
-/// Returns a QEMU option with a path. A comma in the path would end the option, so it is doubled.
+/// Returns a QEMU option with a path. A comma in the path would end the option, so each comma is
+/// doubled.
 fn with_path(before: &str, path: &Path, after: &str) -> OsString {
     let mut option = before.as_bytes().to_vec();
     for &byte in path.as_os_str().as_bytes() {

@@ -1,5 +1,5 @@
-//! Runs the long forms of tests. A run in which no test is run, or in which a test is skipped, is
-//! an error. Otherwise a renamed test would make a long run silently empty.
+//! Runs the long forms of tests. A run in which a test is skipped, or no test is run at all, is an
+//! error. Otherwise a renamed test would make a long run silently empty.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
@@ -20,7 +20,7 @@ pub fn run(command: &mut Command) -> Result<ExitCode> {
     run_and_hear(command, |_| {})
 }
 
-/// Does the same as [`run`], and passes each line of the output to `hear`.
+/// Does the same as [`run`], and also passes each line of the output to `hear`.
 ///
 /// # Errors
 ///

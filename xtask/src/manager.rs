@@ -57,7 +57,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn xtask_manager_names_existing_tests_and_their_variables() {
+    fn tests_and_environment_variables_used_by_xtask_manager_exist() {
         let test = |name: &str| format!("fn {name}(");
         for (file, name, variable) in [
             ("pure/manager/tests/properties.rs", WITH_WRONG_INPUTS, SEEDS),

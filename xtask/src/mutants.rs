@@ -1,6 +1,6 @@
 //! Mutation testing. It applies one change at a time to the source of a crate, runs the tests, and
-//! reports the changes that no test notices. It is run by hand, because there are thousands of
-//! changes and each takes seconds.
+//! reports the changes that no test notices. Mutation testing is run by hand, because there are
+//! thousands of changes and each takes seconds.
 
 mod outcome;
 mod settings;

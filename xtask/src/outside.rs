@@ -24,7 +24,7 @@ pub fn attack(minutes: &str) -> Result<ExitCode> {
 }
 
 /// Gives `count` mutated traces, recordings, scenarios, hook texts and ledgers to the program, and
-/// checks that it refuses them in time and without a panic. Needs root.
+/// checks that the program refuses each of them in time and without a panic. Needs root.
 ///
 /// # Errors
 /// If `count` is not a whole number above zero, or Python cannot be started.
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn xtask_checks_from_outside_refuse_invalid_numbers_before_they_build() {
+    fn xtask_observe_attack_and_mutate_refuse_invalid_number_before_building() {
         for number in ["0", "-1", "many", ""] {
             assert!(observe(number).is_err(), "{number}");
             assert!(attack(number).is_err(), "{number}");

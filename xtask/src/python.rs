@@ -22,7 +22,7 @@ const MINORS: RangeInclusive<u32> = 11..=30;
 ///
 /// # Errors
 ///
-/// If one of these fails.
+/// If the build, the installation, a test, an example or the type check fails.
 pub fn run() -> Result<String> {
     let tool = |name: &str| Command::new(Path::new(TOOLS).join("bin").join(name));
     if !Path::new(TOOLS).join("bin/maturin").exists() {

@@ -43,7 +43,7 @@ mod unit {
     use crate::metadata::Crate;
 
     #[test]
-    fn xtask_quick_tests_crates_with_modified_renamed_or_new_files() {
+    fn xtask_quick_runs_tests_of_crates_with_changed_files() {
         let named = |package: &str, folder: &str| Crate {
             package: package.into(),
             folder: folder.into(),

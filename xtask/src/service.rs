@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn xtask_service_names_an_existing_test_and_its_variable() {
+    fn test_and_environment_variable_used_by_xtask_service_exist() {
         let test = format!("fn {TEST}(");
         long_run::assert_source_names("pure/service/tests/simulation/main.rs", &[&test, SEEDS]);
     }

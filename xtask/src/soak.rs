@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn xtask_soak_names_existing_modules_and_variables_of_tests() {
+    fn test_modules_and_environment_variables_used_by_xtask_soak_exist() {
         for (file, variables) in [
             ("edge/live/tests/live/soak.rs", &[LENGTH][..]),
             ("edge/cli/tests/live/soak_service.rs", &[LENGTH, KILLS]),

@@ -50,7 +50,7 @@ pub fn build_release() -> Result<()> {
 }
 
 /// Passes the release build to a Python program in `xtask`, with a number: a length in seconds or a
-/// count. Returns success if the program does.
+/// count. Returns success if the Python program succeeds.
 ///
 /// # Errors
 ///

@@ -65,8 +65,8 @@ impl TestPart<'_> {
     }
 }
 
-/// Maximum number of failed tests of a program that are repeated. If more tests failed, none is
-/// repeated, because they probably have a common cause.
+/// Maximum number of failed tests of a program that are repeated. If more tests failed, no test is
+/// repeated, because the failures probably have a common cause.
 const MOST_REPEATED: usize = 3;
 
 /// Repeats each failed test alone, and adds its output to `lines`. Returns true if all of them pass
@@ -155,7 +155,8 @@ pub fn run_of(packages: &[&str]) -> Result<Tally> {
 }
 
 /// Runs all parts and prints the results. Parts in `live` run one at a time, and the last part of
-/// the list runs first. One CPU is left to them, and the other parts have the lowest priority.
+/// the list runs first. One CPU is left to the parts in `live`, and the other parts have the lowest
+/// priority.
 fn play(live: Vec<TestPart<'_>>, others: Vec<TestPart<'_>>) -> Result<Tally> {
     let count = live.len() + others.len();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -1,7 +1,8 @@
 //! ALERT, the allocation error test, in a short form [Cherkasova 2007 §5]. A process that always
 //! computes is limited to a share, and its CPU time is sampled every second. Another process uses 6
 //! % of the CPU, like a driver domain. Slackline and the kernel's own limits are measured in turn
-//! for every share, so that a disturbed minute affects all of them.
+//! for every share, so that a disturbance of a minute affects Slackline and all of the kernel's
+//! limits.
 
 use anyhow::Result;
 use slackline_linux::cgroup::Version;
@@ -21,8 +22,8 @@ const SMALL: u32 = 10;
 /// Number of times that each interface is measured at each share.
 const ROUNDS: u64 = 3;
 
-/// Measures every share with every interface, in total for `seconds` seconds each. Returns
-/// Markdown.
+/// Measures every share with every interface. Each of these measurements lasts `seconds` seconds in
+/// total. Returns Markdown.
 pub(crate) fn run(seconds: u64) -> Result<String> {
     let setting = LiveSetting::new(seconds.div_ceil(ROUNDS))?;
     let timers = examine().finding(Topic::Timers).found.clone();
@@ -55,7 +56,8 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
 
 /// Returns the table of results for groups of shares. Shares are grouped because percentiles need a
 /// hundred seconds of samples. Targets apply only to seconds in which no hypervisor took CPU time.
-/// A hypervisor takes CPU time at random moments, so chance decides which interface loses it.
+/// A hypervisor takes CPU time at random moments, so chance decides which interface loses CPU time
+/// to it.
 fn together(ways: &[LimitInterface], measured: &[AlertResults<'_>]) -> String {
     let mut rows = Vec::new();
     for (name, is_small, at_most_a) in [("up to 10 %", true, 3.0), ("above 10 %", false, 1.0)] {
@@ -111,7 +113,7 @@ struct AlertResults<'a> {
     way: &'a LimitInterface,
     errors: Errors,
     /// CPU time that a hypervisor took from the CPU during the measurement, and the total time,
-    /// both in kernel ticks. `None` if they are unknown.
+    /// both in kernel ticks. `None` if the two times are unknown.
     stolen: Option<(f64, f64)>,
 }
 

@@ -14,7 +14,8 @@ use crate::report::Row;
 const SUBJECTS: [(usize, Option<usize>); 7] =
     [(1, None), (2, None), (4, None), (8, None), (1, Some(1)), (1, Some(2)), (1, Some(8))];
 
-/// Maximum length of each measurement in seconds. It is short because there are many measurements.
+/// Maximum length of each measurement in seconds. The maximum is short because there are many
+/// measurements.
 const MOST: u64 = 8;
 
 /// Runs a process of a subject, which computes in `threads` threads and starts `processes`
@@ -73,7 +74,7 @@ pub(super) fn rows(setting: &LiveSetting) -> Result<Vec<Row>> {
                  missed deadlines, median (worst) of {ROUNDS} runs"
             ),
             got: format!(
-                "{misses} ({most} of {} deadlines); delivered, median (most): {:.2} % \
+                "{misses} (worst: {most} of {} deadlines); delivered, median (most): {:.2} % \
                  ({:.2} %); {}",
                 sum(worst, "deadlines"),
                 got / 1e4,

@@ -1,6 +1,6 @@
 //! Ten scenarios with each mechanism: the dispatcher, `SCHED_DEADLINE`, a CFS quota and a weight.
-//! The target process always computes. Other processes compute on its CPU. Each of them has its own
-//! cgroup, so the kernel's autogroups do not matter.
+//! The target process always computes. Other processes compute on its CPU. Each process has its own
+//! cgroup, so the kernel's autogroups have no effect.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -48,7 +48,8 @@ const SCENARIOS: [(u32, Span, OtherLoad); 10] = [
     (20, Span::from_ms(10), FIFO),
 ];
 
-/// Percentage of the target's share. A second in which the target receives less counts as missed.
+/// Part of the target's share, in percent. A second in which the target receives less than this
+/// part counts as missed.
 const MISSED_BELOW: u64 = 99;
 
 /// Weight of each other process.
@@ -102,13 +103,13 @@ fn cannot(why: String) -> Vec<String> {
 /// Shares of a CPU at which `auto` is compared with the best mechanism, in percent.
 const AUTO_SHARES: [u32; 5] = [1, 5, 20, 40, 90];
 
-/// Target: maximum amount by which the error of `auto` may exceed the error of the best mechanism,
+/// Target: maximum amount by which the error of `auto` can exceed the error of the best mechanism,
 /// in percentage points of a CPU. SPECIFICATION.md has this target under MECH-12.
 const AUTO_BEYOND: f64 = 0.02;
 
 /// Compares `auto` with each mechanism that guarantees CPU time, while one other process computes.
-/// Measures each share `rounds` times, each time for `seconds` whole seconds, with the mechanisms
-/// in turn. Returns Markdown.
+/// Measures each share `rounds` times. In each round, the mechanisms are measured one after
+/// another, each for `seconds` whole seconds. Returns Markdown.
 pub(crate) fn compare_auto(seconds: u64, rounds: u32) -> Result<String> {
     let setting = LiveSetting::new(seconds)?;
     let (by, why) = better(&TrialResult::read_all(Path::new(TrialResult::FILE)));
@@ -165,9 +166,10 @@ struct MeasuredRun {
     /// Number of seconds in which the target received less than [`MISSED_BELOW`] percent of its
     /// share.
     missed: u64,
-    /// Largest difference between the share received in a second and the requested share.
+    /// Largest difference between the share received in a second and the requested share, in
+    /// millionths of a CPU.
     worst: u64,
-    /// CPU time of all threads of Slackline.
+    /// CPU time of all threads of Slackline, in millionths of a CPU.
     cost: u64,
 }
 

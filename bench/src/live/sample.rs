@@ -42,8 +42,8 @@ impl Errors {
     }
 }
 
-/// Measures the errors of a limited process that always computes, while all other load on the CPU
-/// runs. `None` if this host does not have the interface of the limit.
+/// Measures the errors of a process that always computes under the limit `share`. All other load on
+/// the CPU runs at the same time. If this host does not have the interface `way`, `None`.
 pub(crate) fn under(
     setting: &LiveSetting,
     way: &LimitInterface,

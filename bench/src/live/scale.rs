@@ -15,8 +15,8 @@ use crate::report::{median, table};
 
 /// Numbers of processes that share 80 % of the managed CPU.
 const SIZES: [u64; 4] = [10, 100, 400, 1000];
-/// Periods of the reservations in milliseconds. A period is left out if its dispatch overhead does
-/// not fit on the CPU.
+/// Periods of the reservations in milliseconds. For each period, a number of processes is left out
+/// if the slices are too short or the dispatch overhead does not fit on the CPU.
 const PERIODS: [u64; 2] = [100, 25];
 /// Minimum length of a slice, in multiples of the duration of a dispatcher pass. With a shorter
 /// slice, most of the CPU time would be overhead.
@@ -46,7 +46,8 @@ struct ScaleRun {
     overhead_ns: f64,
     misses: f64,
     deadlines: f64,
-    /// Error of each vCPU in each second, in millionths of its reservation, in ascending order.
+    /// Error of each vCPU in each second, in millionths of the vCPU's reservation, in ascending
+    /// order.
     errors_ppm: Vec<f64>,
 }
 
@@ -92,7 +93,7 @@ fn processes(setting: &LiveSetting) -> Result<String> {
                 what,
                 format!("{:.1} us", run.per_slice() / 1e3),
                 format!("{times:.2}"),
-                format!("{} of {} = {missed:.3} %", run.misses, run.deadlines),
+                format!("{} of {} deadlines = {missed:.3} %", run.misses, run.deadlines),
                 format!("{:.3} % ({:.3} %)", run.error_p99() / 1e4, run.worst_error() / 1e4),
                 verdict(times <= 1.5 && missed <= 0.5 && run.error_p99() <= 10_000.0),
             ];

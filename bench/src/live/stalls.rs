@@ -1,6 +1,7 @@
-//! Finds stalls of the test machine in the trace of a run, and the missing parts of slices that the
-//! stalls explain. All vCPUs of the run are always runnable. A stall is a late timer in a period
-//! with an incomplete slice, or time that was taken from a vCPU while it ran.
+//! Stalls of the test machine, found in the trace of a run, and the missing parts of slices that
+//! the stalls explain. All vCPUs of the run are always runnable. There are two kinds of stalls: a
+//! late timer in a period with an incomplete slice, and time that was taken from a vCPU while it
+//! ran.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,15 +20,15 @@ const WHOLE: Span = Span::from_us(5);
 /// stall.
 const STALL: Span = Span::from_us(200);
 
-/// Maximum number of stalls that are listed. A run may have thousands of stalls.
+/// Maximum number of stalls that are listed. A run can have thousands of stalls.
 const NAMED: usize = 5;
 
-/// A stall, with the CPU time that is missing from the periods in which it happened.
+/// A stall of the test machine, with the amount of missing CPU time that the stall explains.
 struct Stall {
     /// Start of the interval in which the stall happened.
     from: Time,
     to: Time,
-    /// Duration of the stall. It may be shorter than the interval.
+    /// Duration of the stall. A stall can be shorter than the interval in which it happened.
     lasted: Span,
     explains: Span,
 }
@@ -115,7 +116,8 @@ fn sentence(missing: Span, periods: u64, mut stalls: Vec<Stall>) -> String {
     for (place, stall) in stalls.iter().take(NAMED).enumerate() {
         let at = stall.to.ns() as f64 / 1e9;
         let (before, length) = (if place == 0 { ": " } else { ", " }, stall.lasted);
-        text += &format!("{before}stall of {length} at {at:.3} s explains {}", stall.explains);
+        text +=
+            &format!("{before}stall of {length} at {at:.3} s explains {} of it", stall.explains);
     }
     text
 }

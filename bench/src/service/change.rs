@@ -1,5 +1,5 @@
-//! Latency of a change of a reservation's parameters: time until the change takes effect, and time
-//! until it is answered.
+//! Latency of a change of a reservation's parameters: the time until the change takes effect, and
+//! the time until the client has the reply.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +30,7 @@ const REST: Duration = Duration::from_millis(47);
 
 const PERIOD: Span = Span::from_ms(10);
 
-/// Slices that the reservation gets in turn, so that each request changes something.
+/// Slices between which the reservation alternates, so that each request changes something.
 const TERMS: [Span; 2] = [Span::from_us(900), Span::from_ms(1)];
 
 /// Measures changes of a reservation on a host with one managed CPU and no other load.
@@ -77,10 +77,12 @@ struct ChangeCase {
 /// Measured durations of changes, in milliseconds.
 #[derive(Default)]
 struct ChangeDurations {
-    /// Time at which each change was sent over the Unix socket, by the number of its event.
+    /// Time at which each change was sent over the Unix socket. The key is the number of the event
+    /// that the change caused.
     sent: BTreeMap<u64, SystemTime>,
     answered: Vec<f64>,
-    /// Time at which each change was sent over TLS, by the number of its event.
+    /// Time at which each change was sent over TLS. The key is the number of the event that the
+    /// change caused.
     sent_by_tls: BTreeMap<u64, SystemTime>,
     answered_by_tls: Vec<f64>,
     read: Vec<f64>,
@@ -223,8 +225,8 @@ fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// Returns for each change the time in milliseconds from sending it until it took effect. The
-/// events of the daemon show when a change took effect.
+/// Returns for each change the time in milliseconds from the moment at which the change was sent
+/// until it took effect. The events of the daemon show when a change took effect.
 fn until_done(
     client: &mut Client,
     name: &str,
@@ -245,8 +247,9 @@ fn until_done(
     Ok(took)
 }
 
-/// Histogram of the time from the arrival of a request in the daemon's core process until its
-/// change took effect. The core schedules the VMs. The histogram is read from the daemon's metrics.
+/// Histogram of the time from the arrival of a request in the daemon's core process until the
+/// requested change took effect. The core schedules the VMs. The histogram is read from the
+/// daemon's metrics.
 struct Effect {
     sum: f64,
     /// Buckets of the histogram: the upper bound in seconds, and the number of changes up to that

@@ -34,9 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Time limit of a command. A command that takes longer is killed.
 const COMMAND_LIMIT: Duration = Duration::from_secs(60);
 
-/// Number of changes that are drawn at most, for each change that is to be measured. The gate of
-/// `whatif` checks that a simulation repeats a recording. It may refuse a recording in which the
-/// test machine stalled. Then the next change is drawn.
+/// Maximum number of changes that are drawn for each change that is to be measured. More than one
+/// can be needed: if the test machine stalled, the gate of `whatif` may find that the simulation
+/// does not repeat the recording, and refuse the prediction. Then another change is drawn.
 const TRIES: usize = 2;
 
 /// Maximum CPU time that is reserved in total, in thousandths of a CPU.
@@ -56,7 +56,7 @@ struct Guest {
 enum Load {
     /// Computes all the time.
     Spin,
-    /// Computes for a part of each period.
+    /// Computes for the time `work` in each period.
     Periodic { period: &'static str, work: &'static str },
 }
 
@@ -100,7 +100,7 @@ enum Change {
     Remove { guest: usize },
 }
 
-/// The daemon with its guests, and the drawn numbers.
+/// The daemon with its guests, and the generator from which changes are drawn.
 struct Host<'a> {
     setting: &'a ServiceSetting,
     _daemon: Daemon<'a>,
@@ -252,9 +252,10 @@ impl<'a> Host<'a> {
         Ok(serde_json::from_str(&predicted?)?)
     }
 
-    /// Makes a change and applies its plan, and returns the measured results. A list cannot reserve
-    /// for a process id, so a VM is added by `reserve` and removed by `release`. The plan then
-    /// changes nothing more, but the daemon compares its predictions with what happens.
+    /// Makes a change, applies its plan, and returns the measured results. A plan cannot reserve
+    /// for a process id, so `reserve` adds a VM and `release` removes a VM before the plan is
+    /// applied. The plan then changes nothing more, but the daemon compares its predictions with
+    /// what happens.
     fn make(&mut self, change: &Change, prediction: &Value) -> Result<Vec<VcpuResult>> {
         match *change {
             Change::Set { .. } => {}
@@ -323,7 +324,7 @@ impl<'a> Host<'a> {
             if Instant::now() >= deadline {
                 child.kill()?;
                 child.wait()?;
-                bail!("{}: no end within {COMMAND_LIMIT:?}", words.join(" "));
+                bail!("the command `{}` did not end within {COMMAND_LIMIT:?}", words.join(" "));
             }
             sleep(Duration::from_millis(5));
         };

@@ -12,14 +12,14 @@ use slackline_control::{Kind, Length, ReservationParameters};
 use slackline_linux::sys::{Tid, die_with_us, online_cpus, process_cpu_time};
 use slackline_units::Span;
 
-/// Time limit for a daemon to answer its first request.
+/// Time limit within which a daemon must answer the first request.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Parameters of every measurement.
 pub(super) struct ServiceSetting {
     slackline: PathBuf,
-    /// Folder for the files of measurements. It is on the disk of the program, because commits of
-    /// the ledger wait for that disk.
+    /// Folder for the files of measurements. It is beside the measured program, and so on a disk: a
+    /// commit of the ledger waits for the disk.
     folder: PathBuf,
     /// All CPUs that are online.
     pub(super) cpus: Vec<usize>,
@@ -191,7 +191,8 @@ fn tid(pid: u32) -> Result<Tid> {
     Tid::new(i32::try_from(pid)?).context("a process has an id")
 }
 
-/// Sends a request and returns the answer. If the rate limit refuses the request, it is repeated.
+/// Sends a request and returns the answer. If the rate limit refuses the request, the request is
+/// repeated.
 pub(super) fn allowed<T>(mut ask: impl FnMut() -> Answered<T>) -> Result<T> {
     loop {
         match ask() {

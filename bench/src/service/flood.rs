@@ -21,8 +21,8 @@ const CONNECTIONS: usize = 4;
 
 const SUBJECTS: [&str; 3] = ["a", "b", "c"];
 
-/// Measures deadline misses of three processes that always compute under a hard limit. They run on
-/// another CPU than the daemon's front process, which parses the requests.
+/// Measures deadline misses of three processes that always compute under a hard limit. The daemon's
+/// front process, which parses the requests, runs on a different CPU.
 pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let daemon = setting.daemon(&[setting.last_cpu()], &[])?;
     let mut client = daemon.client()?;
@@ -46,7 +46,8 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
              connections, each request as soon as the previous one is answered"
         ),
         got: format!(
-            "{:.3} % ({} of {}) before, {:.3} % ({} of {}) under {asked} requests in {} s",
+            "{:.3} % ({} of {} deadlines) before, {:.3} % ({} of {} deadlines) under {asked} \
+             requests in {} s",
             percent(quiet),
             quiet.1,
             quiet.0,

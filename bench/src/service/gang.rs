@@ -1,4 +1,5 @@
-//! Time between the starts of slices of a gang's members in one period.
+//! Measures, in each period, how much later the last member of a gang starts its slice than the
+//! first member.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Daemon with many reservations at one time, and with many reservations that are made and released
-//! one after another.
+//! Daemon with many reservations at the same time, and with many reservations that are made and
+//! released one after another.
 
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use super::daemon::{
 use super::within;
 use crate::report::Row;
 
-/// Number of reservations that exist at one time.
+/// Number of reservations that exist at the same time.
 const MANY: usize = 500;
 
 /// Number of measured requests of each kind.
@@ -54,8 +54,8 @@ pub(super) fn held(setting: &ServiceSetting) -> Result<Vec<Row>> {
                  without enforcement"
             ),
             got: format!(
-                "{took:.2} s; {longest:.2} s, {lapsed} vCPUs were without enforcement; {} \
-                 reservations, {} waiting",
+                "{took:.2} s until it answers; at most {longest:.2} s without enforcement, for \
+                 {lapsed} vCPUs; {} reservations, {} of them waiting",
                 host.reservations, host.waiting
             ),
             promised,
@@ -199,21 +199,22 @@ pub(super) fn deadline(setting: &ServiceSetting) -> Result<Vec<Row>> {
     Ok(vec![cpu_use(&daemon, &format!("{MANY} sleeping VMs under `deadline`"), ("1 %", 1.0))?])
 }
 
-/// Number of clients that make and release reservations at one time. The rate limit applies to each
-/// client, so several clients together can send more requests. One client uses the Unix socket, and
-/// the others use TLS.
+/// Number of clients that make and release reservations at the same time. The rate limit applies to
+/// each client, so several clients together can send more requests. One client uses the Unix
+/// socket, and the others use TLS.
 const PEOPLE: usize = 4;
 
 /// Number of reservations that each client makes and releases before the first, second and third
 /// measurement.
 const PAIRS: [usize; 3] = [250, 1_125, 1_125];
 
-/// Time after which the daemon has dropped all ended reservations. It keeps them for a minute
-/// because late records can arrive, and drops them once a minute.
+/// Time after which the daemon has dropped all ended reservations. The daemon keeps an ended
+/// reservation for a minute because late records can arrive. It drops old reservations once a
+/// minute.
 const REMEMBERED: Duration = Duration::from_secs(125);
 
-/// Measures memory and descriptors of the daemon while reservations are made and released. Both
-/// must not grow.
+/// Measures memory and open file descriptors of the daemon while reservations are made and
+/// released. Memory and the number of descriptors must not grow.
 pub(super) fn come_and_go(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let tls = super::change::Tls::new(setting)?;
     let daemon = setting.daemon(&[setting.last_cpu()], &tls.words)?;

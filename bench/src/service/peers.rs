@@ -10,7 +10,8 @@ use slackline_units::Span;
 
 use super::daemon::{Processes, ServiceSetting};
 
-/// A process in its own cgroup with a CFS quota. Both are removed when this value is dropped.
+/// A process in its own cgroup with a CFS quota. The process is ended and the cgroup is removed
+/// when this value is dropped.
 pub(super) struct Quota {
     group: PathBuf,
     is_v2: bool,
@@ -18,8 +19,8 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// Creates the cgroup and its process. `None` if this host has no cgroups, or does not allow
-    /// new cgroups.
+    /// Creates the cgroup and its process. If this host has no cgroups with a CPU controller, or
+    /// refuses a new cgroup, `None`.
     pub(super) fn new() -> Result<Option<Quota>> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let mounted = mounts.lines().find_map(|line| {

@@ -29,7 +29,7 @@ const TIMES: usize = 100;
 /// Length of the recording for a prediction, plus a margin.
 const FILL: Duration = Duration::from_secs(12);
 
-/// Measures predictions for another slice of one VM. Each uses a new recording.
+/// Measures predictions, each for a changed slice of one VM. Each prediction uses a new recording.
 pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let daemon = setting.daemon(&[setting.last_cpu()], &[])?;
     let mut client = daemon.client()?;
@@ -56,7 +56,7 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     }
     let busy = missed(&mut client)?;
     if took.is_empty() {
-        bail!("no prediction was made; {refused} were refused");
+        bail!("no prediction was made; {refused} requests were refused");
     }
     let percent = |(deadlines, missed): (u64, u64)| missed as f64 / deadlines.max(1) as f64 * 1e2;
     let (quiet, busy) = (between(before, quiet), between(quiet, busy));
@@ -72,7 +72,8 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
         Row {
             what: "deadlines missed while one user asks for predictions without a pause".into(),
             got: format!(
-                "{:.3} % ({} of {}) before, {:.3} % ({} of {}) with predictions",
+                "{:.3} % ({} of {} deadlines) before, {:.3} % ({} of {} deadlines) with \
+                 predictions",
                 percent(quiet),
                 quiet.1,
                 quiet.0,
@@ -90,7 +91,7 @@ fn name(nth: usize) -> String {
     format!("vm{nth}")
 }
 
-/// Returns a question about another slice of one of the VMs.
+/// Returns the `nth` question to `whatif`: another slice for one of the VMs.
 fn question(nth: usize) -> WhatIf {
     let slice = FieldValue::Text(format!("{}us", 200 + nth % 10 * 20));
     let fields = BTreeMap::from([("slice".to_owned(), slice)]);

@@ -23,7 +23,7 @@ pub enum ChannelPlace {
     Socket(PathBuf),
 }
 
-/// Reason why there is no channel to the host.
+/// Error: the agent could not open its channel to the host.
 #[derive(Debug)]
 pub struct NoChannel {
     to: ChannelPlace,
@@ -64,8 +64,9 @@ impl Channel {
         opened.map_err(|source| NoChannel { to: to.clone(), source })
     }
 
-    /// Accepts the connection of a host, if one waits. Returns true if it accepted one. The new
-    /// host then needs all reports. Always false for a virtio-serial port.
+    /// Accepts the connection of a waiting host. Returns true if a host was accepted, to which all
+    /// reports must be sent from the start. Returns false if no host waits, and always for a
+    /// virtio-serial port.
     pub(crate) fn has_news(&mut self) -> bool {
         let Channel::Socket { listener, host, .. } = self else { return false };
         match listener.accept() {
@@ -77,8 +78,8 @@ impl Channel {
         }
     }
 
-    /// Sends a frame without blocking. Returns false if the host does not read, or is not
-    /// connected.
+    /// Sends a frame without blocking. Returns false if the frame was not sent completely, because
+    /// the host does not read fast enough or is not connected.
     pub(crate) fn send(&mut self, frame: &[u8; FRAME]) -> bool {
         let sent = match self {
             Channel::Port(file) => file.write(frame),
@@ -99,7 +100,8 @@ impl Drop for Channel {
     }
 }
 
-/// Opens the virtio-serial port of this name, also in guests without udev links to ports.
+/// Opens the virtio-serial port `name`. Works also in guests in which udev makes no links to the
+/// ports.
 fn port(name: &str) -> io::Result<File> {
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let open = |path: &Path| OpenOptions::new().write(true).custom_flags(nonblocking).open(path);
@@ -116,7 +118,8 @@ fn port(name: &str) -> io::Result<File> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// Listens at a path. A socket file that already exists there is removed first.
+/// Listens for the host at the socket path `path`. A socket file that already exists at the path is
+/// removed first.
 fn listen(path: &Path) -> io::Result<Channel> {
     if path.symlink_metadata().is_ok_and(|it| it.file_type().is_socket()) {
         fs::remove_file(path)?;
@@ -132,8 +135,8 @@ mod tests {
 
     use super::*;
 
-    /// If the host does not read, a frame that does not fit into the channel is dropped. The agent
-    /// does not block.
+    /// If the host stops reading, the channel fills up. The agent then drops a report that does not
+    /// fit into the channel, and does not block.
     #[test]
     fn agent_drops_report_instead_of_blocking_if_channel_is_full() {
         let folder = std::env::temp_dir().join(format!("slackline-agent-{}", std::process::id()));

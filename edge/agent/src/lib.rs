@@ -1,11 +1,11 @@
 //! `slackline agent` runs inside a Linux guest and reports its urgent tasks to the host. A policy
-//! that uses these hints can run the guest before other VMs while it has an urgent task.
+//! that uses these hints can run the guest before other VMs while the guest has an urgent task.
 //!
 //! The agent learns of wakes and switches of urgent tasks from the kernel's tracing. Without
-//! tracing, it polls the tasks every 5 ms. It sends a report when the most urgent class changes, at
-//! most a thousand times a second. While it reports urgent work, it repeats the report every 40 ms,
-//! because the host drops a report after 100 ms. The agent is one static file and needs only the
-//! kernel.
+//! tracing, it polls the tasks every 5 ms. The agent sends a report when the most urgent class with
+//! a runnable task changes, at most a thousand times a second. While the guest has urgent work, the
+//! agent repeats the report every 40 ms, because the host drops a report that is older than 100 ms.
+//! The agent is one statically linked file, and needs only the kernel.
 
 #![forbid(unsafe_code)]
 
@@ -38,29 +38,33 @@ pub use rule::{NoRule, Rule};
 pub struct Options {
     /// Channel to the host.
     pub to: ChannelPlace,
-    /// Rules that select urgent tasks. The most urgent comes first. Each rule forms a class, and
-    /// there are at most four rules. All other tasks form the last class.
+    /// Rules that select urgent tasks, at most four. The tasks that a rule selects form a class.
+    /// The first rule selects the most urgent class. All tasks that no rule selects form the last
+    /// class.
     pub rules: Vec<Rule>,
 }
 
-/// Maximum number of classes of urgent tasks, without the class of ordinary tasks.
+/// Maximum number of rules, each of which selects one class of urgent tasks. The class of ordinary
+/// tasks needs no rule.
 pub const MOST_RULES: usize = TASKS - 1;
 
 /// Default rules: real-time tasks, then tasks with a nice value below zero.
 pub const RULES: [Rule; 2] = [Rule::RealTime, Rule::Nice(-1)];
 
-/// Interval between scans for tasks.
+/// Interval at which the agent searches `/proc` for urgent tasks.
 const SCAN: Duration = Duration::from_millis(200);
-/// Number of scans after which kernel threads are identified again. Most tasks of a small guest are
-/// kernel threads, and reading all of them in each scan would be the largest cost of the agent.
+/// Number of scans after which the agent identifies the kernel threads of the guest again. Between
+/// these scans the agent skips kernel threads. They are most tasks of a small guest, and reading
+/// them in each scan would be the largest cost of the agent.
 const FORGET: u32 = 32;
-/// Interval at which task states are polled if the kernel has no tracing.
+/// Interval at which the agent polls the states of urgent tasks, if the kernel has no tracing.
 const LOOK: Duration = Duration::from_millis(5);
 /// Interval at which an unchanged report of urgent work is repeated.
 const AGAIN: Duration = Duration::from_millis(40);
 /// Minimum time between two reports of the agent.
 const APART: Duration = Duration::from_millis(1);
-/// Maximum number of watched tasks, which is limited by the size of the kernel's trace filter.
+/// Maximum number of urgent tasks that the agent watches. The size of the kernel's trace filter
+/// limits this number.
 const MOST_TASKS: usize = 64;
 
 /// Reports the guest's urgent tasks until the process ends.
@@ -89,7 +93,8 @@ pub fn run(options: &Options, says: &mut dyn FnMut(&str)) -> Result<(), NoChanne
     }
 }
 
-/// Returns the channel on which task events of the kernel arrive. Without tracing no event arrives.
+/// Starts to read the kernel's task events, and returns the channel on which they arrive. If
+/// `trace` is `None`, no event arrives.
 fn listen(trace: Option<&Trace>) -> Receiver<Event> {
     // If more than this number of events wait, a new scan is faster than reading them.
     let (tell, events) = sync_channel(1_024);
@@ -124,7 +129,8 @@ struct Agent<'a> {
     kernels: BTreeSet<u32>,
     /// Number of scans so far.
     scans: u32,
-    /// Latest report of each vCPU, and its time. `None` if a report is due.
+    /// For each vCPU: the last report that was sent, and the time at which it was sent. `None` if
+    /// the current report must be sent.
     told: Vec<Option<(Says, Instant)>>,
     sequence: u32,
     last: Option<Instant>,
@@ -192,7 +198,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Finds the urgent tasks of the guest and reads their states.
+    /// Finds the urgent tasks of the guest, reads their states, and sets the trace to these tasks.
     fn scan(&mut self) {
         let (mut tasks, mut ordinary) = (BTreeMap::new(), 0);
         if self.scans.is_multiple_of(FORGET) {
@@ -246,8 +252,8 @@ impl<'a> Agent<'a> {
         Some((class, self.rules[class].urgency(stat)))
     }
 
-    /// Returns the time at which the next report is due, because it has changed, must be repeated
-    /// or could not be sent. `None` if no report is due.
+    /// Returns the time at which the next report is due. A report is due if its content has
+    /// changed, if it must be repeated, or if it could not be sent. `None` if no report is due.
     fn next_tell(&self) -> Option<Instant> {
         let each = (0..).zip(&self.told).filter_map(|(vcpu, told)| match told {
             Some((says, at)) if best(says) != best(&self.tasks.of(vcpu)) => Some(*at),
@@ -281,11 +287,12 @@ impl<'a> Agent<'a> {
     }
 }
 
-/// Returns the milliseconds since the system booted, as the first sequence number of an agent.
+/// Returns the first sequence number of an agent: the milliseconds since the system booted.
 ///
 /// An agent sends at most one report per millisecond. So the first number of a restarted agent is
-/// higher than the last number of the previous agent. A host that sees only the port cannot tell
-/// the two agents apart. It drops frames that are older than the latest frame.
+/// higher than the last number of the previous agent. The host needs this order: it cannot tell two
+/// agents at one virtio-serial port apart, and drops each frame that is older than the latest
+/// frame.
 fn first_sequence() -> u32 {
     let up = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let ms = up.tv_sec.wrapping_mul(1_000).wrapping_add(up.tv_nsec / 1_000_000);
@@ -293,7 +300,7 @@ fn first_sequence() -> u32 {
     u32::try_from(ms & i64::from(u32::MAX)).unwrap_or(0)
 }
 
-/// Returns the names in a folder that are numbers.
+/// Returns the names of the entries of `folder` that are numbers, such as process ids in `/proc`.
 fn numbers(folder: &str) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -315,7 +322,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns an agent of a guest with `vcpus` vCPUs and one blocked urgent task, and its host.
+    /// Returns an agent in a guest with `vcpus` vCPUs and one blocked urgent task. Returns also the
+    /// host's end of the channel to this agent.
     fn agent<'a>(options: &'a Options, path: &PathBuf, vcpus: usize) -> (Agent<'a>, UnixStream) {
         let channel = Channel::open(&options.to).expect("a socket");
         let host = UnixStream::connect(path).expect("the agent listens");
@@ -332,8 +340,8 @@ mod tests {
         (Options { to: ChannelPlace::Socket(path.clone()), rules: vec![Rule::RealTime] }, path)
     }
 
-    /// If the channel is full, the agent retries the report before the previous report expires at
-    /// the host. That is earlier than the next scan.
+    /// If the channel is full, the agent retries the report before the next scan. The host then
+    /// gets the new report before the previous report expires there.
     #[test]
     fn agent_retries_dropped_report_before_the_previous_report_expires() {
         let (options, path) = options("full");
@@ -344,8 +352,8 @@ mod tests {
         assert_eq!((agent.told[0], agent.next_tell()), (None, Some(now + AGAIN)));
     }
 
-    /// A report for one vCPU that follows a report for another vCPU is delayed until a millisecond
-    /// has passed.
+    /// After a report for one vCPU, the agent waits a millisecond before it sends a report for
+    /// another vCPU.
     #[test]
     fn agent_sends_reports_about_different_vcpus_a_millisecond_apart() {
         let (options, path) = options("three");

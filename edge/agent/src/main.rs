@@ -1,4 +1,4 @@
-//! The guest agent as a separate program: one file without dependencies.
+//! The guest agent as a program of its own: one file that needs no libraries.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use slackline_agent::{ChannelPlace, MOST_RULES, Options, PORT, RULES, run};
 const USAGE: &str = "\
 usage: slackline-agent [--port NAME | --socket PATH] [--urgent RULE]...
   --port NAME     virtio-serial port to report on [default: slackline.gaps.0]
-  --socket PATH   listen on this Unix socket instead of a port
+  --socket PATH   listen on this Unix socket, and report on it instead of a port
   --urgent RULE   urgent tasks, most urgent first, up to 4: name=NAME, cgroup=/PATH, real-time,
                   nice=N [default: real-time, nice=-1]
 ";

@@ -1,4 +1,5 @@
-//! Rules that select urgent tasks. Their order is the order of urgency, and each rule is a class.
+//! Rules that select urgent tasks. The tasks that a rule selects form a class. The order of the
+//! rules is the order of urgency of the classes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,17 +11,17 @@ use crate::stat::Stat;
 /// Rule that selects the tasks of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Tasks with this name in the kernel, which has at most 15 bytes.
+    /// Tasks with this name. The kernel limits the name of a task to 15 bytes.
     Name(String),
     /// Tasks in this cgroup or in a cgroup below it.
     Cgroup(String),
     /// Tasks in a real-time class.
     RealTime,
-    /// Tasks with at most this nice value, and real-time tasks.
+    /// Tasks with this nice value or a lower one, and all real-time tasks.
     Nice(i8),
 }
 
-/// Text that is not a valid rule.
+/// Error: the text is not a valid rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoRule(String);
 
@@ -53,8 +54,8 @@ impl FromStr for Rule {
 }
 
 impl Rule {
-    /// Returns true if the rule selects a task. `cgroup` returns the text of the task's cgroup
-    /// file, or `None` if the file is unreadable.
+    /// Returns true if the rule selects the task `task`. The function `cgroup` reads the task's
+    /// cgroup file, and returns `None` if the file is unreadable.
     pub(crate) fn is_about(&self, task: &Stat, cgroup: impl FnOnce() -> Option<String>) -> bool {
         match self {
             Rule::Name(name) => task.name == *name,
@@ -64,9 +65,9 @@ impl Rule {
         }
     }
 
-    /// Returns the urgency of a task in the class of this rule, from the task's scheduling class
-    /// and priority. A task that a name or cgroup selects is at least as urgent as a task with nice
-    /// -20.
+    /// Returns the urgency of a task that this rule selects. The urgency follows from the task's
+    /// scheduling class and priority. If the rule selects by name or cgroup, the urgency is at
+    /// least that of a task with nice -20.
     pub(crate) fn urgency(&self, task: &Stat) -> Urgency {
         const LEAST_NICE: Urgency = Urgency(100);
         match self {
@@ -76,8 +77,8 @@ impl Rule {
     }
 }
 
-/// Returns true if a cgroup file names the group `path` or a group below it in any hierarchy. `of`
-/// is the text of `/proc/PID/cgroup`.
+/// Returns true if `of`, the text of a `/proc/PID/cgroup` file, names the cgroup `path` or a cgroup
+/// below `path`, in any hierarchy.
 fn is_below(of: &str, path: &str) -> bool {
     let path = path.trim_end_matches('/');
     let mut groups = of.lines().filter_map(|line| line.splitn(3, ':').nth(2));

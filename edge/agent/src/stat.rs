@@ -2,7 +2,7 @@
 
 use slackline_units::Urgency;
 
-/// State of a task, and its scheduling in the guest.
+/// State and scheduling parameters of a task in the guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) name: String,
@@ -31,7 +31,8 @@ pub(crate) enum State {
 const KERNELS: u64 = 0x0020_0000;
 
 impl Stat {
-    /// Parses the text of a `stat` file. `None` if it does not have the format of proc(5).
+    /// Parses the text of a `stat` file. Returns `None` if the text does not have the format of
+    /// proc(5).
     pub(crate) fn parse(text: &str) -> Option<Stat> {
         // The name can contain any character, even the parenthesis that ends it. So search from the
         // end.

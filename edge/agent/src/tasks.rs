@@ -11,25 +11,26 @@ use crate::stat::State;
 /// State of an urgent task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
-    /// Index of the rule that selects the task.
+    /// Index of the rule that selects the task, which is the index of the task's class.
     pub(crate) class: usize,
     pub(crate) urgency: Urgency,
     pub(crate) cpu: u16,
     pub(crate) state: State,
 }
 
-/// All urgent tasks, by thread id.
+/// Urgent tasks of the guest, by thread id, and the number of its other runnable tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     tasks: BTreeMap<u32, Task>,
-    /// Thread ids of the urgent tasks that I/O woke last, newest first. At most [`TASKS`] ids.
+    /// Thread ids of the urgent tasks that I/O woke, beginning with the latest wake. At most
+    /// [`TASKS`] ids.
     woken: VecDeque<u32>,
     /// Number of runnable tasks that are not urgent.
     ordinary: usize,
 }
 
 impl Tasks {
-    /// Sets the urgent tasks, and the number of other runnable tasks.
+    /// Replaces the set of urgent tasks, and the number of runnable tasks that are not urgent.
     pub(crate) fn set(&mut self, tasks: BTreeMap<u32, Task>, ordinary: usize) {
         self.woken.retain(|tid| tasks.contains_key(tid));
         (self.tasks, self.ordinary) = (tasks, ordinary);
@@ -39,14 +40,15 @@ impl Tasks {
         self.tasks.keys().copied()
     }
 
-    /// Updates the state of a task.
+    /// Sets the state and the CPU of an urgent task. Does nothing for other tasks.
     pub(crate) fn is_at(&mut self, tid: u32, state: State, cpu: u16) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             (task.state, task.cpu) = (state, cpu);
         }
     }
 
-    /// Marks a task as runnable on a CPU. A wake-up by an interrupt counts as I/O.
+    /// Marks an urgent task as runnable on a CPU. If an interrupt woke the task, I/O counts as the
+    /// cause of the wake.
     pub(crate) fn woke(&mut self, tid: u32, cpu: u16, by_interrupt: bool) {
         self.is_at(tid, State::Wants, cpu);
         if by_interrupt && self.tasks.contains_key(&tid) {
@@ -56,8 +58,9 @@ impl Tasks {
         }
     }
 
-    /// Returns the report for a vCPU. Each class has the urgency of its most urgent task. That
-    /// urgency is lowered if needed, so that it is below the urgency of every earlier class.
+    /// Returns the report for a vCPU. Each class has the urgency of its most urgent task. The one
+    /// exception is a class that would be at least as urgent as an earlier class: it gets the next
+    /// lower urgency.
     pub(crate) fn of(&self, vcpu: u16) -> Says {
         let mut classes = [None; TASKS];
         let mut last = None;
@@ -85,7 +88,8 @@ impl Tasks {
     }
 }
 
-/// Returns `urgency` if it is lower than `last`, and otherwise the next step below `last`.
+/// Returns the lower of two urgencies: `urgency`, and the urgency one step below `last`. Lower
+/// urgencies have larger numbers.
 fn less_than(last: Option<Urgency>, urgency: Urgency) -> Urgency {
     last.map_or(urgency, |Urgency(last)| urgency.max(Urgency(last.saturating_add(1))))
 }
@@ -94,9 +98,9 @@ fn some(count: usize) -> u8 {
     u8::try_from(count).unwrap_or(u8::MAX)
 }
 
-/// Returns two indexes of classes in a report: of the first class with a runnable task, and of the
-/// first class that has a blocked task and a task that I/O has woken. A change of either index is
-/// reported at once.
+/// Returns the indexes of two classes in a report. The first is the first class with a runnable
+/// task. The second is the first class that has a blocked task and a task that I/O woke. A change
+/// of either index must be reported at once.
 pub(crate) fn best(says: &Says) -> (Option<usize>, Option<usize>) {
     let Says::Classes(classes) = says else { return (None, None) };
     let first =
@@ -117,10 +121,10 @@ mod tests {
         classes.map(|it| it.map(|it| (it.urgency.0, it.runnable, it.blocked, it.woken)))
     }
 
-    /// The guest has two servers in the first class, one server in the second class, and a busy
-    /// ordinary task. I/O wakes the first server on vCPU 1.
+    /// Tasks of the guest: two servers in the first class, one server in the second class, and a
+    /// busy ordinary task. I/O wakes the first server on vCPU 1.
     #[test]
-    fn agent_reports_woken_task_as_runnable_only_for_its_vcpu() {
+    fn agent_reports_woken_task_as_runnable_only_on_one_vcpu() {
         let mut tasks = Tasks::default();
         let all = [(7, task(0, 100, 0)), (8, task(0, 99, 0)), (9, task(1, 90, 0))];
         tasks.set(all.into(), 1);

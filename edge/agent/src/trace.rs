@@ -1,6 +1,6 @@
-//! Task events from the kernel's tracing: a task wakes (by an interrupt or otherwise), or a CPU
-//! switches away from it. An agent has a trace instance of its own, which is removed when the agent
-//! ends.
+//! Task events from the kernel's tracing. There are two events: a task wakes (an interrupt or
+//! another task wakes it), and a task leaves its CPU. Each agent has a trace instance of its own,
+//! which is removed when the agent ends.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,11 +14,11 @@ const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// Prefix of the name of an agent's trace instance. The agent's process id follows it.
 const PREFIX: &str = "slackline-";
 
-/// An instance of the kernel's tracing.
+/// Trace instance of an agent in the kernel's tracing. The value is its directory.
 #[derive(Debug)]
 pub(crate) struct Trace(PathBuf);
 
-/// An event of a task.
+/// An event of a task: its wake-up, or a switch of its CPU to another task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Woke { tid: u32, cpu: u16, by_interrupt: bool },
@@ -26,7 +26,8 @@ pub(crate) enum Event {
 }
 
 impl Trace {
-    /// Creates a trace instance that watches no task yet. Fails if the kernel has no tracing.
+    /// Creates a trace instance that watches no task yet. Returns an error if the kernel has no
+    /// tracing.
     pub(crate) fn begin() -> io::Result<Trace> {
         let mut roots = ROOTS.iter().map(Path::new);
         let root = roots.find(|root| root.join("events/sched/sched_waking").is_dir());
@@ -43,12 +44,13 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Opens the events as text, one per line. A read blocks until there is an event.
+    /// Opens the file of this instance from which events are read as text, one per line. A read
+    /// blocks until there is an event.
     pub(crate) fn lines(&self) -> io::Result<File> {
         File::open(self.0.join("trace_pipe"))
     }
 
-    /// Traces the tasks in `tids` from now on, and no others.
+    /// Limits the trace to the events of the tasks in `tids` from now on.
     pub(crate) fn watch(&self, tids: &[u32]) -> io::Result<()> {
         let any = |field: &str| {
             let each = tids.iter().map(|tid| format!("{field} == {tid}"));
@@ -74,9 +76,9 @@ impl Drop for Trace {
     }
 }
 
-/// Removes the trace instances of agents that were killed. If they stayed, the kernel would trace
-/// their tasks forever, and a new agent with an equal process id could not create its instance. The
-/// instance of a running agent cannot be removed.
+/// Removes the trace instances of agents that were killed. Otherwise the kernel would trace the
+/// tasks in these instances forever, and a new agent with the process id of a killed agent could
+/// not create its instance. The instances of running agents stay.
 fn clear(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -91,7 +93,7 @@ fn clear(instances: &Path) {
 }
 
 impl Event {
-    /// Parses a line of `trace_pipe`. `None` if it is not one of the expected task events.
+    /// Parses a line of `trace_pipe`. Returns `None` if the line is no wake-up or switch of a task.
     pub(crate) fn parse(line: &str) -> Option<Event> {
         let woke = line.split_once(": sched_waking: ");
         let (head, body) = woke.or_else(|| line.split_once(": sched_switch: "))?;
@@ -116,7 +118,7 @@ impl Event {
     }
 }
 
-/// Returns the number after the last occurrence of `word`.
+/// Returns the number in `text` that follows the last occurrence of `word`.
 fn number(text: &str, word: &str) -> Option<u32> {
     let digits = text.rsplit_once(word)?.1;
     digits.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()

@@ -6,7 +6,7 @@ use std::io;
 use rustix::mm::{MlockAllFlags, mlockall};
 use rustix::process::setpriority_process;
 
-/// Sets the lowest nice value, and locks the memory of the program.
+/// Gives this process the lowest nice value, and locks its memory.
 pub(crate) fn become_urgent() -> io::Result<()> {
     const LEAST_NICE: i32 = -20;
     // Try both calls even if one fails: a process may be permitted to make only one of them.

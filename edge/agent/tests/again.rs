@@ -1,4 +1,5 @@
-//! Test of an agent that is killed and started again. The test process is the host of both agents.
+//! Test of an agent that is killed, and of the agent that replaces it. The test process is the host
+//! of both agents.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -18,8 +19,8 @@ impl Drop for Process {
     }
 }
 
-/// Starts an agent that listens at `socket`, and connects to it as its host. Tasks named `name` are
-/// urgent.
+/// Starts an agent that listens at `socket`, and connects to the agent as its host. Tasks named
+/// `name` are urgent.
 fn agent(socket: &Path, name: &str) -> (Process, UnixStream) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slackline-agent"));
     command.arg("--socket").arg(socket).args(["--urgent", &format!("name={name}")]);
@@ -47,9 +48,9 @@ fn hear(host: &mut UnixStream) -> Vec<Frame> {
     frames
 }
 
-/// As with a virtio-serial port, the host cannot tell the two agents apart. So the sequence numbers
-/// of the second agent must be above those of the first. The second agent must also send more than
-/// half as many reports as the first.
+/// The host cannot tell the first agent and the restarted agent apart, as with a virtio-serial
+/// port. So the sequence numbers of the second agent must be above those of the first agent. The
+/// second agent must send more than half as many reports as the first agent.
 #[test]
 fn restarted_agent_uses_higher_frame_numbers_than_its_predecessor() {
     let place = std::env::temp_dir().join(format!("slackline-again-{}", std::process::id()));

@@ -13,7 +13,7 @@ pub(crate) struct Agent {
     /// Virtio-serial port to report on.
     #[arg(long, value_name = "NAME", default_value = PORT)]
     port: String,
-    /// Listen on this Unix socket instead of a port.
+    /// Listen on this Unix socket, and report on it instead of a port.
     #[arg(long, value_name = "PATH", conflicts_with = "port")]
     socket: Option<PathBuf>,
     /// Rule for urgent tasks; repeatable, up to 4 rules, the most urgent first: name=NAME,

@@ -32,7 +32,7 @@ use report::Contents;
 /// Target shares of a quick test, in percent of a CPU.
 const QUICK_TARGETS: [u32; 7] = [1, 2, 5, 10, 30, 60, 90];
 
-/// The cases to test, and the trials (runs) of each.
+/// A test plan: the cases to test, and the trials (runs) of each case.
 #[derive(Debug)]
 pub(crate) struct Plan {
     cases: Vec<Case>,
@@ -78,18 +78,20 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
     terminal::say(&text)
 }
 
-/// Returns true if `--quick` changes a value that the other options leave at its default.
+/// Returns true if `--quick` has an effect: the user has not set all values that `--quick` changes.
+/// These are the length and the number of seeds of a simulated test, or the length and the targets
+/// of a live test.
 fn changes_with_quick(args: &Alert) -> bool {
     let is_set = if args.live { !args.targets.is_empty() } else { args.seeds.is_some() };
     args.length.is_none() || !is_set
 }
 
-/// Results of all tests, with their description.
+/// Results of all tests, with a description of how the tests were made.
 struct TestReport {
     form: Form,
     /// Sentence that describes how the test was made.
     how: String,
-    /// Number of seeds. `None` for live tests, which use no random numbers.
+    /// Number of seeds. If the test is live, `None`, because live tests use no random numbers.
     seeds: Option<u64>,
     results: Vec<CaseResult>,
     /// For each case, its result with unchanged rules, and a result for each change of a single
@@ -131,7 +133,7 @@ fn simulated(args: &Alert) -> Result<TestReport, Problem> {
     Ok(TestReport { form: trials.form, how, seeds, results, ablations })
 }
 
-/// Tests on this host the mechanisms that the options name.
+/// Runs the live test: tests on this host the limiters that the options name.
 fn live(args: &Alert) -> Result<TestReport, Problem> {
     let targets = match (&args.targets[..], args.quick) {
         ([], true) => shares(&QUICK_TARGETS),
@@ -154,8 +156,8 @@ fn how(trials: &Trials) -> String {
     format!("Simulated: {what}, {length} at each target, {seeds} seeds.{}", too_short(length))
 }
 
-/// Returns a warning for tests that are shorter than the paper's: their errors per second cannot be
-/// compared with the paper's. Empty for tests of the full length.
+/// Returns a warning that tests of this length are too short to be compared with the paper's tests.
+/// Empty if the length is at least the paper's.
 fn too_short(length: Span) -> &'static str {
     if length < PUBLISHED_LENGTH {
         " Such short tests cannot be compared with the paper, which tests for 3 minutes."

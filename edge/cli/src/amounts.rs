@@ -51,7 +51,8 @@ pub(crate) fn share_hint(slice: Span, period: Span, parts: u64) -> Option<String
     }
 }
 
-/// Returns a hint for a number of CPUs that the user probably meant in percent.
+/// Returns a hint for a share that was read as a number of CPUs, but that the user probably meant
+/// in percent. `None` unless the share is a whole number of at least two CPUs.
 pub(crate) fn percent_hint(share: CpuShare) -> Option<String> {
     let cpus = share.ppm() / 1_000_000;
     let is_whole = share.ppm().is_multiple_of(1_000_000);

@@ -32,7 +32,7 @@ fn version() -> String {
     }
 }
 
-/// Reserves and shares CPU time for virtual machines (VMs), and measures what each received.
+/// Reserves and shares CPU time for virtual machines (VMs), and measures what each VM received.
 #[derive(Debug, Parser)]
 #[command(name = "slackline", version = version(), disable_help_subcommand = true)]
 #[command(after_help = "Exit codes: 0 success; 1 a claim failed; 2 bad input; 3 not possible on \
@@ -60,7 +60,7 @@ pub(crate) enum Command {
     Reserve(Reserve),
     /// Reserve CPU time on one of several hosts with enough capacity.
     Place(PlaceArgs),
-    /// Reserve for VMs on several hosts, all or none, with periods in phase.
+    /// Reserve CPU time for VMs on several hosts, all or none, with aligned periods.
     Gang(Gang),
     /// Apply a file of reservations: all of them or none.
     Apply(Apply),
@@ -111,7 +111,7 @@ pub(crate) enum Command {
     /// Replay a saved trace and check that every decision is the same.
     Replay(Replay),
     Whatif(Whatif),
-    /// Run a paper's experiments and compare with its published values.
+    /// Run a paper's experiments and compare the results with the published values.
     Paper(PaperArgs),
     /// Run a workload or a client of a scenario as a real process.
     Load(LoadArgs),
@@ -153,7 +153,8 @@ pub(crate) struct Keeping {
     /// Save the trace in the format of the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// Save one CSV row per domain or CPU in each second; with axes, per vCPU at each point.
+    /// Save CSV: a row for each domain and CPU in each second; with axes, for each vCPU at each
+    /// point.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
     /// Save numbers, timeline and scenario as an HTML page.
@@ -175,7 +176,7 @@ pub(crate) struct Sim {
     /// Replace the scenario's seed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Run N consecutive seeds; print means and 95 % confidence intervals.
+    /// Run with N consecutive seeds; print means and 95 % confidence intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     #[arg(conflicts_with_all = ["save", "perfetto", "report", "xenmon"])]
     pub(crate) seeds: Option<u64>,
@@ -200,7 +201,7 @@ pub(crate) struct RunArgs {
     /// Replace the scenario's seed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Run N consecutive seeds; print means and 95 % confidence intervals.
+    /// Run with N consecutive seeds; print means and 95 % confidence intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     #[arg(conflicts_with_all = ["save", "perfetto", "csv", "report", "xenmon"])]
     pub(crate) seeds: Option<u64>,
@@ -210,7 +211,7 @@ pub(crate) struct RunArgs {
     /// CPUs of this host, as many as the scenario has [default: the last CPUs].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
-    /// Mechanism: auto or dispatcher. Other mechanisms run no policy [default: dispatcher].
+    /// Mechanism that runs the policy: auto or dispatcher [default: dispatcher].
     #[arg(long, value_name = "NAME")]
     pub(crate) enforce: Option<Enforce>,
     #[command(flatten)]
@@ -262,10 +263,10 @@ pub(crate) struct Compare {
 
 /// Run all points of a scenario or family into one CSV table
 ///
-/// Each combination of axis points, policy and seed is one run and one row of the table. For a
-/// family, which draws random hosts (`slackline help family` has an example), each host size is a
-/// run too. Runs use all cores. A sweep that was stopped continues when the same command is run
-/// again.
+/// Each combination of axis points, policy and seed is one run and one row of the table. A family
+/// draws random hosts (`slackline help family`); for a family, each combination is run with each
+/// host size. Runs are made in parallel on all cores. A sweep that was stopped continues when the
+/// same command is run again.
 ///
 /// Columns: the axes, cpus, policy and seed, then
 ///   outcome                   `done`, or `refused` if admission refused the run
@@ -277,7 +278,7 @@ pub(crate) struct Compare {
 ///   second_error_p95_percent  95th percentile of the deviation in single seconds; families only
 ///   moves_per_cpu_second      migrations per CPU and second
 ///   switches_per_cpu_second   context switches per CPU and second
-///   deadlines, misses         deadlines of reservations, and those missed
+///   deadlines, misses         number of deadlines of reservations, and number of missed deadlines
 ///   waiting_percent           time spent waiting for a CPU, in % of the time runnable
 ///   wait_worst_ms             longest wait for a CPU, in ms
 ///   busy_percent              CPU time used, in % of all CPUs
@@ -291,7 +292,7 @@ pub(crate) struct Sweep {
     /// Policies, e.g. `credit,sedf:slack=weighted` [default: the scenario's].
     #[arg(long, value_name = "NAME[:FIELD=VALUE],...", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,
-    /// Replace the scenario's seed, which is the first of the seeds.
+    /// Replace the scenario's seed; it is the first of the --seeds.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Replace the family's host sizes, in CPUs.
@@ -350,10 +351,10 @@ pub(crate) struct Join {
 /// Test how exactly shares are enforced, second by second (ALERT).
 ///
 /// ALERT is the allocation error test of Cherkasova, Gupta and Vahdat (2007, section 5.2),
-/// simulated or on this host. A VM that never blocks is limited to a share A of a CPU beside a Dom0
-/// with 6 %. Each share is tested for 3 minutes: 1, 2, ... 10, 20, ... 90 %. The CPU time used, U,
-/// is read every second. The error is (U - A)/A, positive if the VM received too much. The paper
-/// defines (A - U)/A, but its errors of up to 370 % are only possible as (U - A)/A.
+/// simulated or on this host. A VM that never blocks is limited to a share A of a CPU. A Dom0 with
+/// 6 % uses the same CPU. The shares 1, 2, ... 10, 20, ... 90 % are tested for 3 minutes each. The
+/// CPU time used, U, is read every second. The error is (U - A)/A, positive if the VM received too
+/// much. The paper defines (A - U)/A, but its errors of up to 370 % are only possible as (U - A)/A.
 #[derive(Debug, Args)]
 pub(crate) struct Alert {
     /// Policy to simulate, repeatable [default: published SEDF and Credit, and edf].
@@ -380,16 +381,16 @@ pub(crate) struct Alert {
     /// CPU of the limited process in a live test [default: the last CPU].
     #[arg(long, value_name = "N", requires = "live")]
     pub(crate) cpu: Option<usize>,
-    /// Shares to test, in % of a CPU [default: 1 to 10, 20 to 90 by tens; 66 with --smp].
+    /// Shares to test, in % of a CPU [default: 1, 2, ... 10, 20, ... 90; with --smp: 66].
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',')]
     pub(crate) targets: Vec<String>,
-    /// Length of the test of each share [default: 3min; 10min with --smp].
+    /// Length of the test of each share [default: 3min; with --smp: 10min].
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
     /// Number of simulated runs, each with its own seed [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: Option<u64>,
-    /// Shorten the test: 20s per share and 3 seeds if simulated, 3s and 7 shares if live.
+    /// Shorten the test. Simulated: 20s per share, 3 seeds. Live: 3s per share, 7 shares.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Write results and figures as one HTML page.
@@ -421,7 +422,7 @@ pub(crate) struct Show {
     /// Trace saved with --save; `-` is standard input.
     #[arg(value_parser = file)]
     pub(crate) file: PathBuf,
-    /// Start of the window, since the start of the run.
+    /// Start of the window, as time from the start of the run.
     #[arg(long, value_parser = span, default_value = "0s")]
     pub(crate) from: Span,
     /// Length of the window [default: 100ms; with --list, to the end of the run].
@@ -476,7 +477,7 @@ pub(crate) struct PaperArgs {
 pub(crate) enum PaperCommand {
     /// List papers, their experiments and verdicts.
     List,
-    /// Run experiments, compare, and write the results to the paper's folder.
+    /// Run experiments, compare them with the paper, and write the results to the paper's folder.
     Run(PaperRun),
     /// Find costs that a paper does not state, by a fit to the paper's calibration rows.
     Calibrate {
@@ -491,7 +492,7 @@ pub(crate) enum PaperCommand {
 pub(crate) struct PaperRun {
     /// Name of the paper.
     pub(crate) paper: String,
-    /// Experiments or figures [default: all but `sensitivity`].
+    /// Experiments or figures to run [default: all but `sensitivity`].
     pub(crate) experiments: Vec<String>,
     /// Replace the number of seeds of each experiment.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -525,7 +526,7 @@ pub(crate) struct Doctor {
     /// systemd service, a timer restores them after the time of `--keep-for`.
     #[arg(long, requires = "free")]
     pub(crate) unless_kept: bool,
-    /// Try each mechanism for two seconds beside busy threads, and rank them. Needs root.
+    /// Try each mechanism for two seconds beside busy threads; rank the mechanisms. Needs root.
     #[arg(long, conflicts_with_all = ["free", "ledger"])]
     pub(crate) trial: bool,
     /// Check the ledger in this folder instead of the host [default folder: the daemon's].

@@ -47,7 +47,8 @@ pub(crate) fn check_measured(file: &Path, scenario: &Scenario) -> Result<(), Pro
     claims::check(scenario).map_err(|bad| problem(file, &bad))
 }
 
-/// Checks every claim on each run to which it applies, and reports those that do not hold.
+/// Checks every claim on each run to which the claim applies, and reports the claims that do not
+/// hold.
 pub(crate) fn check(
     file: &Path,
     scenario: &Scenario,

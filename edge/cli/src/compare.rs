@@ -154,7 +154,7 @@ fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<LiveRun
 
 impl PolicyComparison {
     /// Returns the columns of the table. With one policy, their headings are `simulated` and
-    /// `live`. With several, the headings are the policies.
+    /// `live`. With several policies, the headings are the names of the policies.
     fn cases(&self) -> Vec<Case> {
         let heading = |policy: &str, machine: &str, alone: &str| match (
             self.policies.len(),

@@ -1,5 +1,5 @@
-//! Cost of a simulation in time and memory. It differs from run to run, so it is printed separately
-//! from the results.
+//! Cost of a simulation in time and memory. The cost differs from run to run, so it is printed
+//! separately from the results.
 
 use std::fmt;
 use std::time::{Duration, Instant};

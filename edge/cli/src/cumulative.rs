@@ -17,7 +17,7 @@ const HEAD: &str = "policy,seed,vcpu,metric,at_most_ns,count,part";
 pub(crate) struct CumulativeRun<'a> {
     /// Name of the run's policy.
     pub(crate) policy: &'a str,
-    /// Name of each axis with the name of the point's value on it. Empty without axes.
+    /// Name of each axis, with the name of the run's value on that axis. Empty without axes.
     pub(crate) point: &'a [(String, String)],
     pub(crate) seed: u64,
     pub(crate) distributions: &'a [Cumulative],

@@ -45,7 +45,7 @@ pub(crate) struct Demo {
     /// CPU to schedule [default: the last CPU].
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
-    /// Address of the web page [default: a free port of 127.0.0.1].
+    /// Address of the web page; port 0 stands for a free port.
     #[arg(long, value_name = "LOOPBACK:PORT", default_value = "127.0.0.1:0")]
     pub(crate) page: std::net::SocketAddr,
 }
@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn demo_guests_fit_on_one_cpu_and_replay_24_hours() {
+    fn demo_guests_fit_on_one_cpu_and_run_24_hours() {
         let shares: u64 = GUESTS.iter().map(|it| it.slice.ns() * 100 / it.period.ns()).sum();
         assert!(shares <= 80, "{shares} % are reserved");
         for guest in &GUESTS {

@@ -49,8 +49,11 @@ fn is_worse(it: &Difference) -> bool {
 fn as_text(args: &DiffArgs, runs: &[Schedule; 2], all: &[Difference]) -> String {
     let (first, second) = (args.first.display(), args.second.display());
     let mut text = format!(
-        "A: {first}, {}, {} CPUs\nB: {second}, {}, {} CPUs\n\n",
-        runs[0].length, runs[0].cpus, runs[1].length, runs[1].cpus
+        "A: {first}, {length_a}, {cpus_a} CPUs\nB: {second}, {length_b}, {cpus_b} CPUs\n\n",
+        length_a = runs[0].length,
+        cpus_a = runs[0].cpus,
+        length_b = runs[1].length,
+        cpus_b = runs[1].cpus
     );
     let name = |it: &Difference| it.vm.clone().unwrap_or_else(|| "all".into());
     let width = all.iter().map(|it| name(it).chars().count()).max().unwrap_or(3).max(3);

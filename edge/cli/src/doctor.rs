@@ -96,9 +96,9 @@ fn list(found: &Leftovers) -> Vec<String> {
     lines
 }
 
-/// Checks that every journal of killed runs could be read, and that `failed` is zero: the number of
-/// threads and budgets that could not be restored. A journal that cannot be read can list threads
-/// that are still changed.
+/// Checks that `failed`, the number of threads and budgets that could not be restored, is zero.
+/// Also checks that every journal of a killed run could be read, because an unreadable journal can
+/// list threads that are still changed.
 fn are_all_restored(found: &Leftovers, failed: usize) -> Result<(), Problem> {
     let message = match (found.unread.len(), failed) {
         (0, 0) => return Ok(()),
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failed_restore_of_thread_or_budget_is_error_of_doctor() {
+    fn doctor_command_fails_if_thread_or_budget_cannot_be_restored() {
         let found = Leftovers::default();
         assert!(are_all_restored(&found, 0).is_ok());
         let error = are_all_restored(&found, 2).unwrap_err().to_string();

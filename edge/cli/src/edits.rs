@@ -13,17 +13,17 @@ use crate::problem::Problem;
 /// Predict from a recorded trace what other parameters would change
 ///
 /// `whatif` splits the trace into jobs. A job begins when a vCPU becomes runnable and ends when the
-/// vCPU blocks. The simulated host runs the jobs again, changed by the options. Each prediction is
-/// simulated twice. In the open form a job is ready at its recorded time. In the closed form a job
-/// is ready after the recorded pause since the previous job. The prediction is the interval between
-/// the two results.
+/// vCPU blocks. The simulated host runs these jobs, with the changes that the options describe.
+/// Each prediction is simulated twice. In the open form a job is ready at its recorded time. In the
+/// closed form a job is ready after the recorded pause since the previous job. The prediction is
+/// the interval between the two results.
 ///
-/// First `whatif` simulates the unchanged recording, with costs fitted to its first half. In the
-/// second half, each simulated share may differ from the recorded share by at most 0.1 percentage
-/// points of a CPU. For each p99 wait, a gap between the 95 % confidence intervals of the simulated
-/// and the recorded value is allowed. The gap may be 20 % of the recorded wait, or 50 us if that is
-/// more. If both forms fail this check, nothing is predicted. Without changes `whatif` prints only
-/// this check.
+/// First `whatif` checks the simulator: it simulates the unchanged recording, with costs fitted to
+/// the first half. In the second half, each simulated share may differ from the recorded share by
+/// at most 0.1 percentage points of a CPU. The simulated and the recorded p99 of each wait have
+/// 95 % confidence intervals. The gap between the two intervals may be at most 20 % of the recorded
+/// wait, or 50 us if that is more. If both forms fail this check, nothing is predicted. Without
+/// changes `whatif` prints only the result of this check.
 ///
 /// With --since the recording is the last part of the daemon's recording.
 ///
@@ -53,7 +53,7 @@ pub(crate) struct Whatif {
     /// Add a VM of this name; needs --like; repeatable.
     #[arg(long, value_name = "NAME", requires = "like")]
     pub(crate) add: Vec<String>,
-    /// VM whose jobs and parameters the added VM has; repeatable.
+    /// VM whose jobs and parameters the VM of --add gets; repeatable.
     #[arg(long, value_name = "NAME", requires = "add")]
     pub(crate) like: Vec<String>,
     /// Remove a VM; repeatable.
@@ -65,7 +65,7 @@ pub(crate) struct Whatif {
     /// Confine a VM or vCPU to one CPU; needs --to-cpu; repeatable.
     #[arg(long, value_name = "NAME", requires = "to_cpu")]
     pub(crate) r#move: Vec<String>,
-    /// CPU for --move; repeatable.
+    /// CPU for the VM or vCPU of --move; repeatable.
     #[arg(long, value_name = "N", requires = "move")]
     pub(crate) to_cpu: Vec<usize>,
     /// Print the prediction as JSON instead of a table.
@@ -77,7 +77,8 @@ pub(crate) struct Whatif {
     /// Write the edited reservations for `slackline apply`, with predictions as comments.
     #[arg(long, value_name = "PLAN")]
     pub(crate) save: Option<PathBuf>,
-    /// Write the open form as a scenario for `slackline sim`, the closed form as FILE-closed.
+    /// Write the open form as a scenario for `slackline sim`, and the closed form to
+    /// FILE-closed.toml.
     #[arg(long, value_name = "FILE.toml")]
     pub(crate) save_scenario: Option<PathBuf>,
 }

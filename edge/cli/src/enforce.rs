@@ -9,7 +9,7 @@ use slackline_units::Enforcement;
 /// Value of the option `--enforce`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Enforce {
-    /// Choose a mechanism from the request and from the last trial on this host.
+    /// Choose a mechanism by the request and by the results of the last trial on this host.
     Auto,
     /// Use this mechanism for the whole request.
     Named(Enforcement),

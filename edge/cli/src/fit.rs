@@ -130,7 +130,7 @@ fn refused(refusal: FitRefusal) -> Problem {
     }
 }
 
-/// Prints a hint if the period of the answer is long for its tasks.
+/// Prints the hint of an answer whose period is long for its tasks. Other answers have no hint.
 fn tell_hint(answer: &FitAnswer) {
     if let Some(hint) = answer.hint() {
         terminal::tell(&format!("hint:  {hint}\n"));

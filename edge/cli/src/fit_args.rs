@@ -10,15 +10,15 @@ use crate::parse::{share, span};
 
 /// Find the smallest reservation with which a VM meets its deadlines
 ///
-/// FILE is a task set (`slackline help tasks`) or a scenario. For a task set the answer has two
-/// witnesses. The proof compares the demand of the tasks with the least supply of the reservation.
-/// The trace is a simulated run in which a slightly smaller reservation misses a deadline. For a VM
-/// of a scenario the simulator searches for the smallest slice with which the claims of the
-/// scenario hold. They must hold with each of N seeds. The answer is then tested with N other
-/// seeds, from which its confidence is computed.
+/// FILE is a task set (`slackline help tasks`) or a scenario. For a task set the answer comes with
+/// a proof and a trace. The proof compares the demand of the tasks with the least supply of the
+/// reservation. The trace is a simulated run in which a slightly smaller reservation misses a
+/// deadline. For a VM of a scenario the simulator searches for the smallest slice with which the
+/// claims of the scenario hold with each of the N seeds of --seeds. This slice is then tested with
+/// N other seeds, from which the confidence of the answer is computed.
 ///
-/// Without FILE, --share and --delay give a reservation in closed form. A VM with this share never
-/// waits longer than the delay for CPU time.
+/// Without FILE, `fit` computes a reservation from --share and --delay by a formula. A VM with this
+/// reservation never waits longer than the delay for CPU time.
 ///
 /// Examples:
 ///   slackline fit tasks.toml
@@ -39,14 +39,14 @@ pub(crate) struct FitArgs {
     /// Find the largest period for this share of a CPU, e.g. `30%`.
     #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "period")]
     pub(crate) share: Option<CpuShare>,
-    /// Longest wait for CPU time; with --share and without FILE.
+    /// Longest wait for CPU time that is allowed; needs --share, and no FILE.
     #[arg(long, value_name = "TIME", value_parser = span)]
     #[arg(requires = "share", conflicts_with_all = ["file", "period"])]
     pub(crate) delay: Option<Span>,
     /// Find the period with which the largest number of equal VMs fits on a CPU.
     #[arg(long, conflicts_with_all = ["period", "share", "delay"])]
     pub(crate) most_vms: bool,
-    /// Step of the slice [default: 1us; 1 % of the period if the simulator searches].
+    /// Step between the slices that are tried [default: 1us; for a scenario 1 % of the period].
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) step: Option<Span>,
     /// Part of each CPU that is never reserved, e.g. `10%`.
@@ -55,7 +55,7 @@ pub(crate) struct FitArgs {
     /// VM of the scenario [default: its only VM].
     #[arg(long, value_name = "NAME")]
     pub(crate) vm: Option<String>,
-    /// Number of seeds that each slice of a scenario must pass.
+    /// Number of seeds with which a slice must pass all claims of a scenario.
     #[arg(long, value_name = "N", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) seeds: u64,

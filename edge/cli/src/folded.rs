@@ -1,8 +1,9 @@
 //! Line wrapping of sentences, so that a terminal does not break words.
 
 /// Wraps lines that are wider than `width` columns. Continuation lines get the indent that
-/// `hanging` returns, at most half of `width`. A wrapped line is wider than `width` only if it has
-/// a long word. Lines of at most `width` columns stay unchanged. Escape sequences have no width.
+/// `hanging` returns, at most half of `width`. A wrapped line is wider than `width` only if a
+/// single word is too long. Lines of at most `width` columns stay unchanged. Escape sequences count
+/// as zero columns.
 pub(crate) fn folded(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -57,9 +58,9 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns the indent of a line's continuation lines. In a list it is the start of the second
-/// column, and after a mark such as `note:` or `hint:` the start of the text. For other lines it is
-/// two columns more than the line's own indent.
+/// Returns the indent of a line's continuation lines. In a list, the indent is the start of the
+/// second column. After a mark such as `note:` or `hint:`, the indent is the start of the text.
+/// Other lines add two columns to their own indent.
 fn hanging(line: &str) -> usize {
     let said = line.trim_start_matches(' ');
     let blank = line.len() - said.len();

@@ -150,8 +150,8 @@ impl VariedPoint {
 }
 
 impl VariedScenario {
-    /// Parses a scenario with axes. `None` if it has no axes. Also `None` if the text is not TOML,
-    /// because the parser of scenarios reports that error.
+    /// Parses a scenario with axes. `None` if the scenario has no axes. Also `None` if the text is
+    /// not TOML, because the parser of scenarios reports that error.
     pub(crate) fn read(file: &Path, text: &str) -> Result<Option<VariedScenario>, Problem> {
         if !text.contains("axis") {
             return Ok(None);
@@ -197,8 +197,8 @@ impl VariedScenario {
 }
 
 impl Grid {
-    /// Parses a scenario with axes. `None` if it has no axes. Also `None` if the text is not TOML,
-    /// because the parser of scenarios reports that error.
+    /// Parses a scenario with axes. `None` if the scenario has no axes. Also `None` if the text is
+    /// not TOML, because the parser of scenarios reports that error.
     pub(crate) fn read(source: &Source<'_>, text: &str) -> Result<Option<Grid>, Problem> {
         let Some(VariedScenario { axes, points }) = VariedScenario::read(source.file, text)? else {
             return Ok(None);
@@ -222,7 +222,7 @@ impl Grid {
         Ok(Some(Grid { points, axes }))
     }
 
-    /// Returns the name of each axis with the name of the point's value on it.
+    /// Returns the name of each axis, with the name of the value that the point has on this axis.
     pub(crate) fn point(&self, place: &[usize]) -> Vec<(String, String)> {
         let name = |(axis, &place): (&Axis, &usize)| {
             (axis.name().to_owned(), axis.points[place].name().to_owned())
@@ -257,7 +257,8 @@ pub(crate) fn position(text: &str, at: usize) -> (usize, usize) {
     (before.matches('\n').count() + 1, last.chars().count() + 1)
 }
 
-/// Returns the line and column of the table `[family]` in a text. `None` if it has no such table.
+/// Returns the line and column of the table `[family]` in a text. `None` if the text has no such
+/// table.
 fn family_at(text: &str) -> Option<(usize, usize)> {
     #[derive(Deserialize)]
     struct Whole {

@@ -38,7 +38,7 @@ const TOPICS: &[Topic] = &[
     Topic { names: &["work"], says: "kinds of workload that vCPUs run", page: pages::work },
     Topic {
         names: &["live"],
-        says: "live runs: processes and VMs of this host in a scenario",
+        says: "live runs: processes and VMs of this host as domains of a scenario",
         page: pages::live,
     },
     Topic {
@@ -146,7 +146,7 @@ fn commands() -> Vec<(String, String)> {
 fn overview() -> String {
     let mut text = String::from(
         "Slackline reserves and shares CPU time for virtual machines (VMs), and measures what each \
-         received.\n\nCommands (`slackline help COMMAND` lists its options):\n",
+         VM received.\n\nCommands (`slackline help COMMAND` lists the options):\n",
     );
     entries(&mut text, commands().iter().map(|(name, says)| (name.as_str(), says.as_str())));
     text += "\nTopics (`slackline help TOPIC`):\n";

@@ -48,8 +48,8 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Replaces the suggestion for `rename`, which is no command, by advice on renamed VMs. The most
-/// similar command is `resume`, which would let a paused VM run.
+/// Replaces the suggestion for `rename`, which is no command, by advice on renamed VMs. The
+/// suggestion would be the most similar command, `resume`, which lets a paused VM run.
 fn of_rename(mut error: clap::Error) -> clap::Error {
     let is_it =
         |value: &ContextValue| matches!(value, ContextValue::String(text) if text == "rename");
@@ -63,7 +63,7 @@ fn of_rename(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Returns the names of everything hidden: commands, and options with their dashes.
+/// Returns the names of all hidden commands and options. The names of options include the dashes.
 fn hidden(command: &Command) -> Vec<String> {
     let options = command.get_arguments().filter(|option| option.is_hide_set());
     let mut names: Vec<String> =

@@ -67,8 +67,8 @@ pub(crate) fn hold(args: &HoldArgs) -> Result<(), Problem> {
     }
 }
 
-/// Schedules the target until it ends or the user stops the program. Once the command is limited,
-/// `command` is `None`.
+/// Schedules the target until the target ends or the user stops the program. Takes the command out
+/// of `command` when the command is limited.
 fn hold_target(
     args: &HoldArgs,
     each: Option<Amount>,
@@ -126,9 +126,9 @@ fn hold_target(
     conclude(end, command, &left, finished)
 }
 
-/// Ends the command and all processes that it started, unless the command has exited by itself. The
-/// target must still be held: only then does `processes` return all of them. If the command has
-/// exited, returns its processes that still run.
+/// Ends the command and all processes that it started, unless the command has exited by itself. In
+/// that case ends nothing, and returns the processes of the command that still run. The target must
+/// still be held, because only then `processes` returns all processes of the command.
 fn end_command(
     end: &Result<End, Problem>,
     command: Option<&mut HeldCommand>,
@@ -146,8 +146,8 @@ fn end_command(
     }
 }
 
-/// Returns the result of `hold`. If the command has exited by itself, the result is its exit code.
-/// `left` are the processes that the command started and that still run.
+/// Returns the result of `hold`. If the command has exited by itself, the result is the command's
+/// exit code. `left` has the processes that the command started and that still run.
 fn conclude(
     end: Result<End, Problem>,
     command: Option<HeldCommand>,
@@ -177,11 +177,12 @@ enum Amount {
     /// The same reservation for each vCPU of the target.
     Each(Reservation),
     /// A share for all vCPUs together, and its period. Each vCPU reserves an equal part, and may
-    /// borrow budget that the others leave unused.
+    /// borrow budget that the other vCPUs leave unused.
     Together(CpuShare, Span),
 }
 
-/// Returns the amount of CPU time that the user requested. `None` if there is a weight instead.
+/// Returns the amount of CPU time that the user requested. `None` if the user gave a weight
+/// instead.
 fn amount(args: &HoldArgs) -> Result<Option<Amount>, Problem> {
     let bad = |message: String, hint: &str| Problem::BadOption { message, hint: Some(hint.into()) };
     match (args.cpu, args.slice) {
@@ -323,7 +324,7 @@ impl Target {
         self
     }
 
-    /// Returns the target if it is a VM whose vCPU threads are scheduled. `None` if it is not.
+    /// Returns the target as a VM if `hold` schedules its vCPU threads. Otherwise `None`.
     fn guest(&self) -> Option<HeldGuest> {
         let threads = self.who.iter().filter_map(|who| match who {
             JoinTarget::Thread(thread) => Some(thread),
@@ -347,14 +348,14 @@ impl Target {
         self.who.len().max(1) * self.width()
     }
 
-    /// Returns the CPUs that the session schedules. For a tree that runs on several CPUs, it
-    /// schedules only the first of these CPUs.
+    /// Returns those of `cpus` that the session schedules. For a tree that runs on several CPUs,
+    /// this is only the first of these CPUs.
     fn managed(&self, cpus: &[CpuId]) -> Vec<CpuId> {
         if self.width() > 1 { cpus[..1].to_vec() } else { cpus.to_vec() }
     }
 
-    /// Returns two phrases for an error message: the thing that limits the target's CPU time, and
-    /// advice.
+    /// Returns two phrases for the error that a request is too large: the resource that limits the
+    /// target, such as `the chosen CPUs`, and advice.
     fn most(&self) -> (&'static str, &'static str) {
         match &self.who[..] {
             [JoinTarget::Thread(_), ..] => ("the vCPUs of the VM together", "reserve less"),
@@ -509,8 +510,8 @@ fn of_request(error: RequestError) -> Problem {
     }
 }
 
-/// Returns the error for a lack of capacity. If the user requested a share, the hint states a share
-/// and not a slice.
+/// Converts an error about a request. If capacity is lacking and the user requested a share, the
+/// hint states a share and not a slice.
 fn in_same_terms(args: &HoldArgs, parts: usize, error: RequestError) -> Problem {
     let hint = match &error {
         RequestError::Declined(

@@ -17,17 +17,18 @@ const TARGETS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
 /// restores the former scheduling of every thread. With a command, `hold` returns the command's
 /// exit code.
 ///
-/// With --cpu above one CPU, a process runs with its children on several CPUs at once. With --vcpus
-/// and --cpu, each vCPU has an equal share, and may use budget that the VM's other vCPUs leave
-/// unused.
+/// If --cpu is more than one CPU, a process and its children run on several CPUs at the same time.
+/// With --vcpus and --cpu, each vCPU has an equal share, and may use budget that the VM's other
+/// vCPUs leave unused.
 ///
-/// --enforce lets the kernel enforce the request: `deadline` for single threads, `quota` for a
-/// limit without a guarantee (--at-most), `weight` for a share among siblings. A mechanism refuses
-/// a request that it cannot express. `auto` chooses a mechanism, and says why.
+/// --enforce can name a mechanism of the kernel that enforces the request: `deadline` for single
+/// threads, `quota` for a limit without a guarantee (--at-most), `weight` for a share relative to
+/// sibling cgroups and threads. A mechanism refuses a request that it cannot express. `auto`
+/// chooses a mechanism and prints the reason. The default `dispatcher` is Slackline itself.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("target").required(true).args(TARGETS)))]
 pub(crate) struct HoldArgs {
-    /// Process id; includes all its descendants.
+    /// Id of the process. The reservation includes all its descendants.
     #[arg(long)]
     pub(crate) pid: Option<i32>,
     /// Full name of a systemd unit, e.g. `web.service`.
@@ -57,11 +58,12 @@ pub(crate) struct HoldArgs {
     /// Mechanism: auto, dispatcher, deadline, quota or weight [default: dispatcher].
     #[arg(long, value_name = "NAME")]
     pub(crate) enforce: Option<Enforce>,
-    /// Weight among sibling cgroups: 1 to 10000, or `idle`. An ordinary thread has 100.
+    /// Weight relative to sibling cgroups and threads: 1 to 10000, or `idle`. An ordinary thread
+    /// has 100.
     #[arg(long, value_name = "WEIGHT")]
     #[arg(conflicts_with_all = ["cpu", "slice", "period", "exact", "at_least", "at_most"])]
     pub(crate) weight: Option<CpuWeight>,
-    /// Schedule each vCPU thread of a VM monitor by itself.
+    /// Schedule each vCPU thread of a VM monitor separately.
     #[arg(long, conflicts_with_all = ["unit", "cgroup"])]
     pub(crate) vcpus: bool,
     /// CPUs to use [default: the last free CPUs, as many as needed].

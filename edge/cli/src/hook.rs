@@ -39,7 +39,8 @@ pub(crate) struct Hook {
 
 #[derive(Debug, Subcommand)]
 enum HookCommand {
-    /// Reserve as a guest's metadata asks; read the domain XML from standard input.
+    /// Make the reservation that a guest's metadata requests; read the domain XML from standard
+    /// input.
     Libvirt(Libvirt),
 }
 
@@ -91,7 +92,7 @@ pub(crate) fn hook(args: &Hook) -> ExitCode {
 }
 
 /// Reason why a guest has no reservation, with a flag that is true if the guest must not start
-/// without a reservation.
+/// without one.
 struct ReservationRefusal {
     why: String,
     is_required: bool,
@@ -290,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_gets_libvirt_ending_if_another_user_has_guest_name() {
+    fn reservation_name_gets_libvirt_suffix_if_another_user_has_it() {
         let wanted = ReservationParameters {
             binding: Some("libvirt:web".into()),
             ..ReservationParameters::default()

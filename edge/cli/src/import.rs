@@ -1,5 +1,5 @@
 //! `slackline import`, which converts files of other programs. Also lets other commands read
-//! recordings of other programs in place of traces.
+//! recordings of perf and ftrace in place of traces.
 
 mod workloads;
 
@@ -20,7 +20,8 @@ use crate::places::Places;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Maximum length of a recording that is read, in bytes. The whole recording is held in memory.
+/// Maximum length of a recording that can be read, in bytes, because the whole recording is held in
+/// memory.
 const LONGEST: u64 = 1 << 31;
 
 /// Permissions of a file that shows what ran on a host: only its owner may read it.
@@ -66,7 +67,7 @@ fn recording(args: &ImportArgs, kind: Kind, files: &[PathBuf], name: &Path) -> R
     terminal::say(&summary(&import))
 }
 
-/// Notes that a command prints about a recording of another program.
+/// Notes that a command prints about a recording that perf or ftrace made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tells {
     /// The VMs of the recording, and how they were recognised.
@@ -75,7 +76,8 @@ pub(crate) enum Tells {
     Nothing,
 }
 
-/// Returns a file with a trace: the file itself, or a converted recording of another program.
+/// Returns a file with a trace: `file` itself, or the converted recording if perf or ftrace made
+/// `file`.
 pub(crate) fn as_trace(name: &Path, mut file: File, tells: Tells) -> Result<File, Problem> {
     let unreadable = |source| Problem::Unreadable { file: name.into(), source };
     let mut begin = Vec::new();
@@ -144,7 +146,9 @@ fn write(import: &Import, out: BufWriter<File>, is_anonymous: bool) -> io::Resul
 fn not_of_kind(file: &Path, kind: Kind, found: Option<Kind>) -> Problem {
     let file = file.display();
     let message = match found {
-        Some(found) => format!("{file} is {}, not {}", found.name(), kind.name()),
+        Some(found) => {
+            format!("{file} is {found}, not {wanted}", found = found.name(), wanted = kind.name())
+        }
         None => format!("{file} is not {}", kind.name()),
     };
     let hint = match found {

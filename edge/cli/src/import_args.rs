@@ -12,11 +12,12 @@ use slackline_workload::{BurstModel, Kind as WorkloadKind, Options, SetOptions, 
 use crate::input::file;
 use crate::parse::{share, span};
 
-/// Turn a recording, a CPU series or a task set of another program into a file of Slackline.
+/// Turn a recording, a CPU series or a task set of another program into a file of Slackline
 ///
-/// perf and trace-cmd become a recording for `show`, `why` and `whatif`. All commands that read
-/// recordings read these files directly too. CPU series and task sets become a scenario for `sim`,
-/// `compare` and `sweep`. The assumptions are printed, and written at the start of the file.
+/// Files of perf and trace-cmd become a recording for `show`, `why` and `whatif`. All commands that
+/// read recordings can also read files of perf and trace-cmd without an import. CPU series and task
+/// sets become a scenario for `sim`, `compare` and `sweep`. The assumptions of the import are
+/// printed, and written at the start of the scenario.
 ///
 /// Examples:
 ///   slackline import perf perf.data host.trace --for web=pid:17
@@ -35,7 +36,8 @@ pub(crate) struct ImportArgs {
     /// Files to read (`-` is standard input), and last the file to write: a scenario ends in .toml.
     #[arg(value_parser = file, num_args = 1.., required = true, value_name = "FILE... OUT")]
     pub(crate) files: Vec<PathBuf>,
-    /// Process that is a VM, e.g. `web=pid:17`; repeatable [default: recognised by thread names].
+    /// Process that is a VM, e.g. `web=pid:17`; repeatable [default: VMs are recognised by thread
+    /// names].
     #[arg(long, value_name = "[NAME=]pid:NUMBER", help_heading = "Recordings")]
     pub(crate) r#for: Vec<Target>,
     /// Leave out names of VMs and processes.
@@ -49,11 +51,12 @@ pub(crate) struct ImportArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "CPU series and task sets")]
 pub(crate) struct WorkloadArgs {
-    /// Burst models, which say when a VM is runnable in an interval. With several, the scenario has
-    /// an axis with a point for each [default: even].
+    /// Burst models, which say when a VM is runnable in an interval. With several models, the
+    /// scenario has an axis with a point for each model [default: even].
     #[arg(long, value_name = "MODEL,...", value_delimiter = ',', value_parser = burst_models())]
     pub(crate) bursts: Vec<BurstModel>,
-    /// Time between two jobs of `even`; mean job length of `random` [default: 100ms].
+    /// Time between two jobs of the model `even`, and mean length of a job of the model `random`
+    /// [default: 100ms].
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) burst: Option<Span>,
     /// Simulated length of each interval of five minutes [default: 1s].
@@ -65,16 +68,16 @@ pub(crate) struct WorkloadArgs {
     /// Number of CPUs of the host [default: the fewest that suffice].
     #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u16).range(1..=256))]
     pub(crate) cpus: Option<u16>,
-    /// Cores of each VM, for files that do not state them [default: 1].
+    /// Number of cores of each VM, for files that do not state the number [default: 1].
     #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u16).range(1..=256))]
     pub(crate) cores: Option<u16>,
     /// Length of the run if the task set states no duration [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// Seed of the model `random` and of `uunifast` [default: 1].
+    /// Seed of the burst model `random` and of the kind `uunifast` [default: 1].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
-    /// Unit of the times of `eva` [default: ms].
+    /// Unit of the times in a file of the kind `eva` [default: ms].
     #[arg(long, value_name = "UNIT", value_parser = time_unit())]
     pub(crate) unit: Option<TimeUnit>,
     /// Number of tasks of `uunifast` [default: 5].
@@ -94,11 +97,12 @@ pub(crate) struct WorkloadArgs {
     pub(crate) task_set: bool,
 }
 
-/// Compare how two runs or recordings were scheduled, and say what is more than noise.
+/// Compare how two runs or recordings were scheduled, and show which differences exceed noise
 ///
-/// Wake latency, preemption wait, slice lengths and CPU time are compared for each VM and for all
-/// VMs together. Imbalance is compared for the CPUs. Each run is divided into 20 blocks of time. A
-/// difference is more than noise if 99 % of 500 draws of blocks agree on its sign.
+/// Wake latency, preemption wait, length of run intervals (`slice`) and CPU time are compared for
+/// each VM and for all VMs together. Imbalance is compared for the CPUs. Each run is divided into
+/// 20 blocks of time. A difference exceeds noise if 99 % of 500 random draws of blocks agree on its
+/// sign.
 ///
 /// Examples:
 ///   slackline diff before.trace after.trace
@@ -107,16 +111,17 @@ pub(crate) struct WorkloadArgs {
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct DiffArgs {
-    /// Trace or recording of the run to compare with, e.g. before a change.
+    /// Trace or recording of the first run, e.g. before a change.
     #[arg(value_name = "A")]
     pub(crate) first: PathBuf,
-    /// Trace or recording of the run that is compared, e.g. after the change.
+    /// Trace or recording of the second run, e.g. after the change.
     #[arg(value_name = "B")]
     pub(crate) second: PathBuf,
     /// Print the differences as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// End with exit code 1 if B has a worse wait or imbalance than A, by more than noise.
+    /// End with exit code 1 if a wait or the imbalance of B is worse than that of A by more than
+    /// noise.
     #[arg(long)]
     pub(crate) check: bool,
 }
@@ -124,11 +129,11 @@ pub(crate) struct DiffArgs {
 /// Maximum length of a host's name.
 const LONGEST_NAME: usize = 64;
 
-/// Put traces of several hosts, or of a host and its guests, into one file for the Perfetto UI.
+/// Put traces of several hosts, or of a host and its guests, into one file for the Perfetto UI
 ///
-/// The file is a zip archive. It has a manifest, and one Perfetto trace for each host. Open it at
+/// The file is a zip archive with a manifest and one Perfetto trace for each host. Open the file at
 /// `ui.perfetto.dev`: the hosts are machines on one timeline. Recordings by `slackline record` are
-/// placed by the wall clocks of their hosts. Traces of `sim` and `run` begin together.
+/// placed by the wall clocks of their hosts. Traces of `sim` and `run` all begin at the same point.
 ///
 /// Examples:
 ///   slackline merge both.zip web1=web1.trace web2=web2.trace
@@ -194,7 +199,7 @@ pub(crate) enum ImportKind {
 }
 
 impl ImportKind {
-    /// Returns the kind of the recording. `None` for workloads.
+    /// Returns the kind of the recording. If the file is a workload, `None`.
     pub(crate) fn recording(self) -> Option<Kind> {
         match self {
             ImportKind::Perf => Some(Kind::Perf),
@@ -203,7 +208,7 @@ impl ImportKind {
         }
     }
 
-    /// Returns the kind of the workload. `None` for recordings.
+    /// Returns the kind of the workload. If the file is a recording, `None`.
     pub(crate) fn workload(self) -> Option<WorkloadKind> {
         match self {
             ImportKind::Perf | ImportKind::TraceCmd => None,
@@ -236,8 +241,8 @@ impl WorkloadArgs {
         all.find(|(_, is_given)| *is_given).map(|(name, _)| name)
     }
 
-    /// Returns the options of task sets. Each has its name, true if it was given, and the kinds
-    /// that accept it.
+    /// Returns the options of task sets. Each option has three values: its name, true if the user
+    /// gave the option, and the kinds that accept the option.
     fn task_set_options(&self) -> [(&'static str, bool, &'static [WorkloadKind]); 6] {
         use WorkloadKind::{Eva, Uunifast};
         [

@@ -19,8 +19,8 @@ use crate::problem::Problem;
 /// Path that replaces `-` on the command line.
 pub(crate) const STANDARD_INPUT: &str = "/dev/stdin";
 
-/// Maximum length of a text that is read, in bytes. It is enough for a scenario with a million
-/// domains, the maximum.
+/// Maximum length of a text that is read, in bytes. This length is enough for a scenario with a
+/// million domains, the maximum.
 const LONGEST_TEXT: u64 = 1 << 28;
 
 /// File of a scenario, and the options that change how it is read.
@@ -137,8 +137,7 @@ pub(crate) fn text(file: &Path) -> Result<String, Problem> {
     }
 }
 
-/// Returns the error about the first byte that is not text. `at` is its position. All bytes before
-/// it are UTF-8.
+/// Returns the error about the first byte that is not UTF-8. `at` is the position of this byte.
 fn not_text(file: &Path, bytes: &[u8], at: usize) -> Problem {
     let good = String::from_utf8_lossy(&bytes[..at]);
     let last = good.rsplit('\n').next().unwrap_or_default();

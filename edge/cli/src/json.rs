@@ -35,7 +35,7 @@ impl Completion {
 pub(crate) struct Case {
     /// Heading under which the case's runs are shown.
     pub(crate) name: String,
-    /// Name of each axis with the name of the case's value on it. Empty without axes.
+    /// Name of each axis, with the name of the case's value on this axis. Empty without axes.
     pub(crate) point: Vec<(String, String)>,
     /// Summary of the run with each seed.
     pub(crate) runs: Vec<Summary>,
@@ -57,7 +57,7 @@ impl Case {
 }
 
 /// Returns all runs of a command as JSON. With several seeds, each case also has statistics over
-/// them.
+/// all seeds.
 pub(crate) fn cases(cases: &[Case], seeds: &[u64], end: Completion) -> String {
     let mut runs = Vec::new();
     for case in cases {
@@ -216,8 +216,8 @@ impl<'a> Stretches<'a> {
         })
     }
 
-    /// Adds `count` to the number of run intervals outside the window. The caller has skipped these
-    /// intervals.
+    /// Adds `count` run intervals, which the caller has skipped, to the number of run intervals
+    /// outside the window.
     pub(crate) fn skip(&mut self, count: u64) {
         self.left_out = self.left_out.saturating_add(count);
     }

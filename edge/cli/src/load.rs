@@ -88,7 +88,8 @@ fn compute(args: &LoadArgs, program: &Program, options: Options) -> Result<(), P
     Ok(())
 }
 
-/// Runs a load with devices, or a client. After a signal it still prints its report.
+/// Runs a load with devices, or a client. A load or client that a signal stops prints its report
+/// too.
 fn with_devices(
     args: &LoadArgs,
     options: Options,
@@ -336,8 +337,8 @@ fn recorded(file: &Path) -> Result<NamedFile, Problem> {
     bytes.map(Ok).map_err(unreadable)
 }
 
-/// Parses a workload with these keys as if it were in a scenario. So the keys have the same meaning
-/// and the same error messages as in a scenario.
+/// Parses a workload with these keys as part of a generated scenario. So the keys have the same
+/// meaning and the same error messages as in a scenario.
 fn domain(keys: &Keys, file: Option<&NamedFile>) -> Result<Domain, Problem> {
     let work = keys.0.join(", ");
     // The domain has two vCPUs, since a node needs a peer.

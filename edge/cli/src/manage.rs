@@ -1,5 +1,5 @@
-//! `slackline manage`: simulates the workload manager and compares it with other rules, or manages
-//! the reservations of a daemon.
+//! `slackline manage`: simulates the workload manager and compares the manager with other rules, or
+//! manages the reservations of a daemon.
 
 mod daemon;
 mod live;

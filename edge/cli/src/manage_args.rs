@@ -25,15 +25,15 @@ const NOT_LIVE: [&str; 2] = ["file", "replay"];
 /// Help of `--json`, which a simulation and a live manager have.
 const JSON_HELP: &str = "Print JSON: the results of every rule; with --live the lines of --save";
 
-/// Change reservations as demand changes, in a simulation or for a daemon.
+/// Change reservations as demand changes, in a simulation or for a daemon
 ///
-/// At the end of each round the manager proposes one change, and simulates the last rounds again
-/// with and without that change. It makes the change only if the prediction with the change is
+/// At the end of each round the manager proposes one change, and simulates the last rounds with and
+/// without that change. The manager makes the change only if the simulation with the change is
 /// better. If the next round is worse than predicted, the manager undoes the change.
 ///
 /// With FILE, the manager is simulated and compared with other rules. FILE is a scenario or a
 /// series of demand. A series is a CSV file whose first line names the VMs. Each other line has the
-/// demand of a round in % of a CPU. A batch VM takes all slack of a series.
+/// demand of a round in % of a CPU. In a series, an additional batch VM takes all slack.
 ///
 /// With --live, the manager measures and predicts with the daemon. By default it only prints its
 /// decisions. With --mode act it also makes the changes.
@@ -59,14 +59,14 @@ pub(crate) struct Manage {
     /// Goals and limits of VMs, in TOML [default: at most 0.1 % of periods missed].
     #[arg(long, value_name = "FILE", value_parser = input::file)]
     pub(crate) goals: Option<PathBuf>,
-    /// Time between two decisions; with --live 1s to 30s.
+    /// Time between two decisions; with --live from 1s to 30s.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
     pub(crate) round: Span,
     /// Rule whose decisions are printed.
     #[arg(long, value_name = "RULE", default_value = "manager",
           value_parser = ["fixed", "oracle", "manager", "neon", "vpa", "proxmox"])]
     pub(crate) rule: String,
-    /// Number of rounds that a prediction simulates again.
+    /// Number of past rounds that a prediction simulates.
     #[arg(long, value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) window: u64,
@@ -74,13 +74,13 @@ pub(crate) struct Manage {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: u64,
-    /// Largest random deviation of a job of a series from the demand, in % of the demand.
+    /// With a series: largest random deviation of a job from the demand, in % of the demand.
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
     pub(crate) noise: CpuShare,
-    /// Policy of a series: edf, sedf or credit.
+    /// With a series: policy, one of edf, sedf and credit.
     #[arg(long, value_name = "POLICY", default_value = "edf", value_parser = POLICIES)]
     pub(crate) policy: String,
-    /// Make the shares of a series hard limits.
+    /// With a series: make all shares hard limits.
     #[arg(long)]
     pub(crate) limited: bool,
     /// Write share, use, need and misses of each VM and round to a CSV file.
@@ -91,7 +91,7 @@ pub(crate) struct Manage {
     pub(crate) live: bool,
     #[command(flatten)]
     pub(crate) at: LiveArgs,
-    /// Make the decisions of a --save file again; a different decision is an error.
+    /// Repeat the decisions from a file of --save; a decision that differs is an error.
     #[arg(long, value_name = "FILE", value_parser = input::file, conflicts_with_all = SIMULATED)]
     #[arg(conflicts_with_all = ["live", "goals", "round", "json"])]
     pub(crate) replay: Option<PathBuf>,
@@ -100,7 +100,7 @@ pub(crate) struct Manage {
 /// Options of the live manager.
 #[derive(Debug, Args)]
 pub(crate) struct LiveArgs {
-    /// With --live: observe, recommend or act.
+    /// With --live: observe, recommend (print decisions) or act (also make the changes).
     #[arg(long, value_enum, value_name = "MODE", default_value_t = Mode::Recommend)]
     #[arg(requires = "live", conflicts_with_all = NOT_LIVE, hide_possible_values = true)]
     pub(crate) mode: Mode,

@@ -79,8 +79,8 @@ impl Sink for FirstClock {
     }
 }
 
-/// Returns the offset from the times of a trace to the wall clock. `None` if the trace does not
-/// contain it. Traces of `sim` and `run` never contain it.
+/// Returns the offset from the times of a trace to the wall clock. `None` if the trace has no such
+/// offset. Traces of `sim` and `run` never have one.
 fn wall_clock(file: &Path) -> Result<Option<Span>, Problem> {
     let (mut trace, _) = show::open(file)?;
     let mut clock = FirstClock::default();
@@ -89,8 +89,9 @@ fn wall_clock(file: &Path) -> Result<Option<Span>, Problem> {
     Ok(clock.0)
 }
 
-/// Returns the time by which each trace is moved, so that equal wall clock times are equal. The
-/// trace whose time 0 is the earliest is not moved: Perfetto drops events before time 0.
+/// Returns the delay of each trace: the time to add to the trace's times, so that events at the
+/// same wall clock time have equal times. The trace whose time 0 is the earliest has no delay. No
+/// delay is negative, because Perfetto drops events before time 0.
 fn delays(traces: &[NamedTrace], clocks: &[Option<Span>]) -> Result<Vec<Span>, Problem> {
     let Some(first) = clocks.iter().flatten().min() else {
         return Ok(vec![Span::ZERO; traces.len()]);
@@ -141,7 +142,7 @@ fn summary(args: &MergeArgs, delays: &[Span]) -> String {
     for (trace, delay) in args.traces.iter().zip(delays) {
         let moved = match delay.is_zero() {
             true => "begins at 0s".to_owned(),
-            false => format!("its time 0s is at {delay}"),
+            false => format!("time 0s of this trace is time {delay} of the archive"),
         };
         text += &format!("  {}: {moved}\n", trace.name);
     }
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn manifest_places_traces_by_their_wall_clocks() {
+    fn merge_manifest_shifts_traces_by_difference_of_wall_clocks() {
         let secs = Span::from_secs;
         let delays = delays(&traces(), &[Some(secs(107)), Some(secs(100))]).unwrap();
         assert_eq!(delays, [secs(7), Span::ZERO]);
@@ -170,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn simulation_is_not_merged_with_a_recording() {
+    fn traces_with_and_without_wall_clock_cannot_be_merged() {
         let error = delays(&traces(), &[Some(Span::from_secs(1)), None]).unwrap_err();
         assert!(error.to_string().contains("b.trace does not contain the wall clock"), "{error}");
         assert_eq!(delays(&traces(), &[None, None]).unwrap(), [Span::ZERO; 2]);
     }
 
     #[test]
-    fn name_of_a_merged_trace_is_checked() {
+    fn merge_refuses_trace_name_with_slash_and_trace_without_name() {
         assert!("web/1=a.trace".parse::<NamedTrace>().unwrap_err().contains("`web/1`"));
         assert!("a.trace".parse::<NamedTrace>().unwrap_err().contains("NAME=TRACE"));
     }

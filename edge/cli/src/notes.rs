@@ -12,17 +12,17 @@ const RESERVE: &str = "\
   - With --slice each vCPU has a slice of its own, and no vCPU uses the slice of
     another.
   - With --cpu each vCPU is guaranteed an equal share. A vCPU that needs more
-    may use budget that the other vCPUs of its VM left unused in their last
-    period, up to the unreserved capacity of its CPU (`slackline help edf`:
-    spread = 'use').
+    may borrow budget that the other vCPUs of its VM left unused in their last
+    period. A vCPU borrows at most the unreserved capacity of its CPU
+    (`slackline help edf`: spread = 'use').
 
---until ends the reservation by itself, also while no daemon runs:
-  - `--until 2h` is a length from now, `--until 2026-12-01T18:00` a time in UTC.
-    Other zones are written as 2026-12-01T18:00+01:00.
-  - After its end a reservation's VM runs on as ordinary threads. `log` shows
-    `expired`.
+With --until the reservation ends by itself, even if no daemon runs then:
+  - `--until 2h` means 2 hours from now. `--until 2026-12-01T18:00` is a time in
+    UTC. A time of another zone is written as 2026-12-01T18:00+01:00.
+  - After the end the VM runs on as ordinary threads. `log` shows `expired`.
 
---enforce deadline lets the kernel enforce an exact slice of each vCPU:
+With --enforce deadline the kernel enforces the slice of each vCPU, as a hard
+limit:
   - A vCPU thread may then run on all CPUs. Its slice is reserved on each CPU.
   - Such a reservation cannot be paused, have a phase, or use slack.
 
@@ -45,7 +45,8 @@ Rules:
   - `apply` first frees capacity, and then reserves the new capacity. If one
     reservation is refused, nothing changes.
   - `slackline list --toml` prints the present reservations as such a file.
-  - FILE may be a plan of `slackline whatif --save`, which also has predictions.
+  - FILE may be a plan from `slackline whatif --save`. A plan also has
+    predictions.
 ";
 
 const GANG: &str = "\
@@ -68,22 +69,22 @@ Rules:
   - `gang FILE --watch` reports a lost member to the daemons of the other
     members, whose `log` shows `gang-broken`. With strict = true the other
     reservations then end.
-  - The state of a gang's members is `held` for up to 10 s until all hosts have
-    agreed. Held members end by themselves if the command `gang` dies.
-  - A gang is refused if the clocks of its hosts differ by more than half a
-    slice. If the clocks may differ by more than a twentieth of a slice, there
-    is a warning.
+  - Until all hosts have agreed, the reservations of the members are `held`. If
+    the command `gang` dies, the held reservations end after at most 10 s.
+  - A gang is refused if two of its hosts' clocks surely differ by more than
+    half a slice. `gang` prints a warning if two clocks may differ by more than
+    a twentieth of a slice.
 ";
 
 const HISTORY: &str = "\
 Rules:
   - Times in the history are sums over all vCPUs. Hours and days are those of
     UTC.
-  - Time of a reservation is unknown while no daemon runs or the host is
-    suspended. If the daemon is killed, at most the last minute before that is
-    unknown too.
-  - The ledger keeps 400 days in at most 64 MiB. If 64 MiB are too little, the
-    oldest hours are merged into days, and then the oldest days are deleted.
+  - Time in which no daemon runs or the host is suspended counts as `unknown`.
+    If the daemon is killed, up to a minute before its end is unknown too.
+  - The ledger keeps a history of 400 days in at most 64 MiB. If 64 MiB are too
+    little, the oldest hours are merged into days, and then the oldest days are
+    deleted.
   - Tenants and viewers may not see the history.
 ";
 
@@ -101,7 +102,7 @@ when the guest starts. Install the hook, then restart libvirt:
 Rules:
   - Other attributes of the element: cpu='40%', exact='yes', phase='3ms',
     vcpus='2', name='web'.
-  - A guest starts even if its reservation is refused, unless it has
+  - A guest starts even if its reservation is refused, unless the element has
     require='yes'.
 ";
 
@@ -127,33 +128,34 @@ Requests from other hosts, over TLS 1.3:
   2. On the server: `slackline access add alice --role operator > token`
   3. On the client: `chmod 600 token`, then
      `slackline list --host https://web:7443 --ca ca.pem --token token`
-  - On the client, SLACKLINE_HOST, SLACKLINE_CA and SLACKLINE_TOKEN replace the
-    options.
+  - On the client, SLACKLINE_HOST, SLACKLINE_CA and SLACKLINE_TOKEN can replace
+    the options --host, --ca and --token.
   - With `serve --client-ca FILE`, `access add alice --certificate FILE` lets a
     client authenticate by a certificate instead of a token.
-  - The systemd unit of the daemon allows no network. Set
+  - The systemd unit of the daemon forbids network access. To allow it, set
     RestrictAddressFamilies= and IPAddressDeny= in a drop-in.
 
---on-death keep is for reservations with --enforce deadline. After the daemon
-was killed, the kernel enforces them for the time of --keep-for. The next daemon
-adopts the threads, and `slackline doctor --free` restores them.
+--on-death keep is for reservations with --enforce deadline. If the daemon is
+killed, the kernel enforces these reservations for the time of --keep-for. A
+daemon that starts within this time adopts their threads. `slackline doctor
+--free` restores the threads earlier.
 
---metrics serves nothing but metrics, for a Prometheus on this host. All users
-of the host can read them.
+--metrics serves only the metrics, for a Prometheus on this host. All users of
+the host can read the metrics.
 
---page shows nothing without a session, which `slackline page` starts. With
---listen, the page is served over TLS too.
+--page: the page shows data only in a session, which `slackline page` starts.
+With --listen, the page is also served over TLS.
 
 Files: the daemon reads certificates, prices and the host's groups at start and
-on SIGHUP (`systemctl reload slackline`). Reservations stay in force, and
+on SIGHUP (`systemctl reload slackline`). Reservations stay in force then, and
 clients reconnect. A file for --prices has currency = 'EUR', cpu-hour = '0.04',
-and [[period]] tables with `up-to` (a period) and `times` (a factor of the price
-for shorter periods).
+and [[period]] tables with `up-to` (a period) and `times` (a factor). For
+periods of at most `up-to`, the price is multiplied by `times`.
 ";
 
 const PAGE: &str = "\
-Use `page` to see all VMs in a browser, and to change reservations by sliders
-that predict what a change would do.
+Use `page` to see all VMs in a browser, and to change reservations by sliders.
+The page predicts the effect of a change before you make it.
 
   sudo slackline serve --page &
   sudo slackline page                  # open the printed address in a browser

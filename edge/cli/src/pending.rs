@@ -1,7 +1,7 @@
 //! Output file that gets its name only when it is complete.
 //!
 //! Until then the file has no name, so that nothing remains of it if the program is killed. On file
-//! systems that do not support this, it is a hidden file in the same folder.
+//! systems without unnamed files, the file is a hidden file in the same folder until then.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter};

@@ -33,7 +33,7 @@ impl Places {
     /// Returns the output files of these options, and standard output if it is a file.
     ///
     /// # Errors
-    /// If two outputs are the same file, or the folder of one does not exist.
+    /// If two outputs are the same file, or the folder of an output does not exist.
     pub(crate) fn of(options: &[(&str, Option<&Path>)]) -> Result<Places, Problem> {
         let mut places = Places(Vec::new());
         let shown = fs::metadata("/proc/self/fd/1").ok().filter(Metadata::is_file);
@@ -97,7 +97,8 @@ impl Places {
     }
 }
 
-/// Returns the identity of a file. `None` for `/dev/null`, to which several outputs may be written.
+/// Returns the identity of a file. If the file is `/dev/null`, `None`, because several outputs may
+/// go to `/dev/null`.
 fn identity(file: &Path) -> io::Result<Option<Identity>> {
     match fs::metadata(file) {
         Ok(found) if is_null(&found)? => Ok(None),

@@ -38,7 +38,7 @@ pub(crate) enum Problem {
     /// A file is not a valid trace.
     #[error("{}: {}", file.display(), with_causes(error))]
     BadTrace { file: PathBuf, error: ReadError },
-    /// A recording of another program cannot be read.
+    /// A recording that another program made (perf, ftrace) cannot be read.
     #[error("{}: {error}", file.display())]
     BadImport { file: PathBuf, error: ImportError },
     /// A trace would take more work to process than a file of its size can justify.
@@ -74,7 +74,7 @@ pub(crate) enum Problem {
     /// A live run failed or is not possible on this host.
     #[error("{}", with_causes(.0))]
     Live(LiveError),
-    /// This host cannot run the scenario. Nothing has been changed on it.
+    /// This host cannot run the scenario. Nothing has been changed on the host.
     #[error("{message}")]
     HostCannot { message: String, hint: Option<String> },
     /// A workload has failed.
@@ -104,8 +104,8 @@ pub(crate) enum Problem {
     /// At least one claim does not hold. The claims that failed have already been printed.
     #[error("{0} of the claims failed")]
     ClaimsFailed(usize),
-    /// The second run of `diff --check` is worse than the first in this number of lines. The lines
-    /// have already been printed.
+    /// The second run of `diff --check` is worse than the first run, in this number of lines of the
+    /// table. These lines have already been printed.
     #[error("B is worse than A by more than noise (number of worse lines: {0})")]
     Worse(usize),
 }
@@ -307,7 +307,7 @@ fn about_file(source: &io::Error) -> &'static str {
     }
 }
 
-/// Returns the position of an error in the scenario file. Empty if the error has none.
+/// Returns the position of an error in the scenario file. Empty if the error has no position.
 fn place(file: &Path, error: &ScenarioError) -> String {
     match error.line {
         0 => String::new(),

@@ -28,7 +28,7 @@ use crate::terminal::{self, Progress};
 /// Interval at which the kernel's event rings are read.
 const TICK: Span = Span::from_ms(25);
 
-/// Permissions of a recording. It shows what ran on this host.
+/// Permissions of a recording: only its owner may read it, because it shows what ran on this host.
 const MODE: u32 = 0o600;
 
 /// Interval at which the recording is written to its file.

@@ -63,8 +63,9 @@ fn in_words(exchange: &Exchange, names: &Names) -> String {
     match exchange {
         Exchange::Ordered { order: Order::Run { cpu, vcpu, until, entitlement }, outcome } => {
             let until = until.map_or("without a limit".into(), |at| format!("until {}", exact(at)));
-            let right = format!("{entitlement:?}").to_lowercase();
-            format!("run `{}` on {cpu} {until}, {right}{}", names.of(*vcpu), refused(*outcome))
+            let entitlement = format!("{entitlement:?}").to_lowercase();
+            let (vcpu, refused) = (names.of(*vcpu), refused(*outcome));
+            format!("run `{vcpu}` on {cpu} {until} (entitlement: {entitlement}){refused}")
         }
         Exchange::Ordered { order: Order::Idle { cpu }, outcome } => {
             format!("leave {cpu} idle{}", refused(*outcome))

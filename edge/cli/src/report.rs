@@ -52,8 +52,12 @@ fn page(file: &Path, (scenario, is_whole): (&Scenario, bool)) -> Result<String, 
     let made = FigureOrigin::by("slackline --report")
         .with(&format!("Slackline {}", env!("CARGO_PKG_VERSION")));
     let about = format!(
-        "{}, {}, seed {}, {} measured on {} CPUs.",
-        header.policy, header.machine, header.seed, summary.length, header.cpus
+        "{policy}, {hardware}, seed {seed}, {length} measured on {cpus} CPUs.",
+        policy = header.policy,
+        hardware = header.machine,
+        seed = header.seed,
+        length = summary.length,
+        cpus = header.cpus
     );
     let mut page = Page::new(&header.title, made).text(&about);
     page = page.figure(figures::shares(&shares, window));

@@ -79,7 +79,7 @@ fn check_mechanism(enforce: Option<Enforce>, policy: &str) -> Result<(), Problem
     }
 }
 
-/// Runs a scenario with several seeds, and prints statistics over them.
+/// Runs a scenario with several seeds, and prints statistics over all seeds.
 fn over_seeds(args: &RunArgs, scenario: &Scenario) -> Result<(), Problem> {
     let seeds = seeds::seeds(scenario, args.seeds)?;
     let mut lives: Vec<Live> = Vec::new();
@@ -295,7 +295,7 @@ pub(crate) fn dispatch_cost(cpus: &[CpuId]) -> Result<Span, Problem> {
 }
 
 /// Returns the CPUs that the user chose. By default these are the CPUs with the highest numbers,
-/// because interrupts and other programs tend to use the first.
+/// because interrupts and other programs tend to use the first CPUs.
 pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Problem> {
     let online = online_cpus()
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;

@@ -73,7 +73,8 @@ pub(crate) fn simulated_into(
     Ok(Runs(results.collect()))
 }
 
-/// Results of runs, by scenario and then by seed. `None` for runs that a signal has interrupted.
+/// Results of runs, by scenario and then by seed. If a signal has interrupted a run, its result is
+/// `None`.
 #[derive(Debug)]
 pub(crate) struct Runs(Vec<Vec<Option<Numbers>>>);
 
@@ -87,8 +88,8 @@ impl Runs {
         self.0.iter().map(|runs| runs.iter().flatten().map(summary).collect()).collect()
     }
 
-    /// Returns the cumulative distributions of the complete runs, by scenario. Each has the seed of
-    /// its run.
+    /// Returns the cumulative distributions of the complete runs, by scenario. Each distribution
+    /// comes with the seed of its run.
     pub(crate) fn cumulative<'a>(&'a self) -> Vec<Vec<(u64, &'a [Cumulative])>> {
         let of = |runs: &'a Vec<Option<Numbers>>| {
             let runs = runs.iter().flatten();

@@ -28,7 +28,7 @@ use crate::tls::Tls;
 #[command(after_help = crate::notes::notes("serve"))]
 pub(crate) struct Serve {
     /// CPUs to schedule [default: all but the first]. If all CPUs are named, 5 % of one CPU is
-    /// reserved to answer requests.
+    /// reserved for answering requests.
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Folder of the ledger, which stores reservations and events.
@@ -40,20 +40,19 @@ pub(crate) struct Serve {
     /// Prices of CPU time as TOML; `list` then shows costs.
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
-    /// Mechanism for slices with a hard limit if the request names none: auto, dispatcher or
-    /// deadline.
+    /// Mechanism for hard limits if the request names no mechanism: auto, dispatcher or deadline.
     #[arg(long, value_name = "NAME", default_value = "dispatcher", value_parser = mechanism)]
     pub(crate) enforce: RequestedMechanism,
-    /// After the daemon was killed: restore all threads, or keep those of `deadline`.
+    /// Action if the daemon is killed: restore all threads, or keep the threads of `deadline`.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnDeath::Restore)]
     pub(crate) on_death: OnDeath,
-    /// With --on-death keep: time after which the keeper restores kept threads.
+    /// With --on-death keep: time after which the keeper restores the kept threads.
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = span)]
     pub(crate) keep_for: Span,
     /// Do not record the last minute, and save no recordings of missed deadlines.
     #[arg(long)]
     pub(crate) no_recorder: bool,
-    /// Also listen for other hosts over TLS 1.3; see `slackline access`.
+    /// Also accept requests from other hosts, over TLS 1.3; see `slackline access`.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "certificate")]
     pub(crate) listen: Option<SocketAddr>,
     #[command(flatten)]
@@ -61,7 +60,8 @@ pub(crate) struct Serve {
     /// Also serve /metrics without TLS, to all users of this host, e.g. `127.0.0.1:9391`.
     #[arg(long, value_name = "LOOPBACK:PORT")]
     pub(crate) metrics: Option<SocketAddr>,
-    /// Serve the web page to browsers of this host, at 127.0.0.1:9392 or this address.
+    /// Serve the web page to browsers of this host, at this address [without a value:
+    /// 127.0.0.1:9392].
     #[arg(long, value_name = "LOOPBACK:PORT", num_args = 0..=1)]
     #[arg(default_missing_value = "127.0.0.1:9392")]
     pub(crate) page: Option<SocketAddr>,
@@ -70,9 +70,9 @@ pub(crate) struct Serve {
 /// Action of the keeper on threads of `deadline` after the daemon has died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnDeath {
-    /// The keeper restores all threads at once
+    /// The keeper restores all threads immediately
     Restore,
-    /// The kernel's enforcement stays in force for a time
+    /// The kernel enforces the reservations for the time of --keep-for
     Keep,
 }
 

@@ -149,7 +149,8 @@ fn is_meant(name: &str) -> Result<bool, Problem> {
     Ok(matches!(said.trim(), "y" | "Y" | "yes"))
 }
 
-/// Prints the address of the page. The code is in the fragment, which browsers send to no server.
+/// Prints the address of the page. The login code is in the fragment of the address, which browsers
+/// send to no server.
 pub(crate) fn page(args: &PageArgs) -> Result<(), Problem> {
     let (code, text) = connect(&args.at)?.page_code()?;
     let address = match (&args.at.host, &code.address) {
@@ -243,7 +244,8 @@ pub(crate) fn list(args: &List) -> Result<(), Problem> {
     overloads(args, &mut client)
 }
 
-/// Prints reservations. If they are printed as a table, the reasons for their states follow.
+/// Prints reservations. If the output is a table, the reasons for the states of the reservations
+/// follow.
 fn listed(args: &List, text: &Text, all: &[Reservation]) -> Result<(), Problem> {
     if args.at.json {
         return answer(&args.at, text, String::new);
@@ -256,7 +258,7 @@ fn listed(args: &List, text: &Text, all: &[Reservation]) -> Result<(), Problem> 
 }
 
 /// Prints the CPUs that cannot deliver their reservations. Prints nothing if the daemon is too old
-/// to report them.
+/// to report such CPUs.
 fn overloads(args: &List, client: &mut Client) -> Result<(), Problem> {
     if args.at.json || args.view.csv || !args.view.columns.is_empty() {
         return Ok(());
@@ -491,8 +493,8 @@ struct ReceivedEvents<'a> {
 }
 
 impl ReceivedEvents<'_> {
-    /// Prints a message of the daemon as JSON if the user requested that. Otherwise draws its table
-    /// of reservations, or keeps its event for the next table.
+    /// Prints a message of the daemon as JSON if the user requested that. Otherwise draws the
+    /// message's table of reservations, or keeps the message's event for the next table.
     fn hear(&mut self, frame: &Frame) -> Result<(), Problem> {
         let Frame { kind, data, .. } = frame;
         if self.json {
@@ -542,8 +544,8 @@ pub(crate) fn connect(at: &DaemonArgs) -> Result<Client, Problem> {
     Ok(open(at)?)
 }
 
-/// Returns the error for a lack of capacity. If the user requested a share, the hint states a share
-/// and not a slice.
+/// Adapts the hint of an error about the requested amount: if the user requested a share, the hint
+/// states a share and not a slice.
 fn in_same_terms(much: &AmountArgs, error: ClientError) -> ClientError {
     let Some(Share(share)) = much.cpu else { return error };
     let ClientError::Refused(mut problem) = error else { return error };

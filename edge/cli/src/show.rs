@@ -96,7 +96,8 @@ fn too_many_points(file: &Path, error: &TooManyPoints) -> Problem {
     Problem::BadOption { message, hint: Some("drop --xenmon".into()) }
 }
 
-/// Writes a trace in Perfetto's format. The inner result is that of writing.
+/// Writes a trace in Perfetto's format. The outer error is about reading the trace, the inner error
+/// about writing to `out`.
 pub(crate) fn write_perfetto(file: &Path, out: impl Write) -> Result<io::Result<()>, Problem> {
     let (mut trace, _) = open_again(file)?;
     finish_perfetto(file, &mut trace, out)
@@ -114,7 +115,8 @@ fn finish_perfetto(
     Ok(perfetto.finish())
 }
 
-/// Adds the culprits of each vCPU's waits. A trace that is not a recording of threads has none.
+/// Adds the culprits of each vCPU's waits to the Perfetto trace. Only recordings of threads have
+/// culprits.
 fn add_waits(file: &Path, perfetto: &mut Perfetto<impl Write>) -> Result<(), Problem> {
     if file == Path::new(input::STANDARD_INPUT) {
         return Ok(());
@@ -129,7 +131,8 @@ fn add_waits(file: &Path, perfetto: &mut Perfetto<impl Write>) -> Result<(), Pro
     Ok(())
 }
 
-/// Checks that the requested window begins before the end of the run. Otherwise it would be empty.
+/// Checks that the requested window begins before the end of the run. A later window would be
+/// empty.
 fn begins_before_its_end(args: &Show, names: &Names) -> Result<(), Problem> {
     let is_window = args.runs.is_none() && !args.table && !args.xenmon && args.perfetto.is_none();
     let Some(end) = names.ended.filter(|_| is_window && (args.list || !args.json)) else {
@@ -150,12 +153,13 @@ const MOST_COLUMNS: usize = 10_000;
 
 pub(crate) type Trace = Reader<BufReader<File>>;
 
-/// Opens a complete trace, or a recording of another program, and reads its index of vCPUs.
+/// Opens a trace of Slackline, or a recording that perf or ftrace made, and reads the index of its
+/// vCPUs.
 pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {
     open_telling(file, Tells::Vms)
 }
 
-/// Opens a trace that this command has opened before.
+/// Opens a second time a trace that this command has already opened.
 pub(crate) fn open_again(file: &Path) -> Result<(Trace, Names), Problem> {
     open_telling(file, Tells::Nothing)
 }
@@ -227,8 +231,8 @@ fn span(args: &Show) -> (Time, Span) {
 
 type Indexed = IndexedTrace<BufReader<File>>;
 
-/// Opens a trace with its index of blocks. `None` if it has no index, or if the whole trace is to
-/// be shown.
+/// Opens a trace with its index of blocks. `None` if the trace has no such index, or if the whole
+/// trace is to be shown.
 fn indexed(args: &Show) -> Result<Option<Indexed>, Problem> {
     let is_window = args.runs.is_none() && !args.table && !args.xenmon && args.perfetto.is_none();
     let is_part =

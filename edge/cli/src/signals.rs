@@ -30,7 +30,7 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Problem> {
 }
 
 /// Returns a socket that becomes readable when a signal asks the program to stop, and the other end
-/// of its pair.
+/// of this socket pair.
 pub(crate) fn stop_signal() -> Result<(UnixStream, UnixStream), Problem> {
     raised_by(&[SIGINT, SIGTERM, SIGHUP])
 }

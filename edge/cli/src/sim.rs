@@ -90,7 +90,7 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
     claims::check(&args.file, &scenario, &[claims::CheckedRun::sim(&numbers.summary)])
 }
 
-/// Simulates a scenario with several seeds, and prints statistics over them.
+/// Simulates a scenario with several seeds, and prints statistics over all seeds.
 fn over_seeds(args: &Sim, scenario: &Scenario) -> Result<(), Problem> {
     let seeds = seeds::seeds(scenario, args.seeds)?;
     let simulated = seeds::simulated(&args.file, std::slice::from_ref(scenario), &seeds)?;

@@ -18,8 +18,8 @@ pub(crate) fn width() -> usize {
 }
 
 /// Returns the width of standard output, limited to the widths that tables can have. The width is
-/// the value of the environment variable `COLUMNS`, or else that of the terminal. `None` if the
-/// variable is not set and standard output is not a terminal.
+/// the value of the environment variable `COLUMNS`, or else the width of the terminal. `None` if
+/// the variable is not set and standard output is not a terminal.
 pub(crate) fn columns() -> Option<usize> {
     Some(columns_of(io::stdout())?.clamp(NARROWEST, 140))
 }
@@ -123,7 +123,9 @@ pub(crate) fn report(problem: &Problem) {
             tell(&plain(format!("bug: {problem}\n")));
             if let Some(kept) = kept {
                 let kept = kept.display();
-                tell(&format!("     trace saved in {kept}; please report this bug with it\n"));
+                tell(&format!(
+                    "     trace saved in {kept}; please report this bug with the trace\n"
+                ));
             }
         }
         _ => tell(&plain(format!("error: {problem}\n"))),

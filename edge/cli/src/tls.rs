@@ -1,5 +1,5 @@
-//! Options of the daemon's front process, and files of its TLS server. The front parses requests
-//! and has no privileges.
+//! Options of the daemon's front process, and files of its TLS server. The front process parses
+//! requests and has no privileges.
 
 use std::path::PathBuf;
 

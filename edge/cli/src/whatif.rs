@@ -107,7 +107,7 @@ impl RecordingSource {
         file
     }
 
-    /// Returns the reservations of the recorded host. `None` for a file.
+    /// Returns the reservations of the recorded host. If the recording is a file, `None`.
     fn host(&self) -> Option<&HostReservations> {
         match self {
             RecordingSource::File(_) => None,
@@ -177,7 +177,7 @@ fn no_model(error: &ModelError) -> Problem {
 }
 
 /// Refuses a prediction from a recording that does not pass the gate: the check that a simulation
-/// repeats the recording.
+/// of the unchanged recording agrees with the recording.
 fn gate_refusal(source: &str, gate: &Gate) -> Result<(), Problem> {
     let Some(cause) = &gate.cause else { return Ok(()) };
     Err(Problem::NoForecast {

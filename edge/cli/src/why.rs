@@ -53,12 +53,12 @@ fn text(reply: &Culprits) -> String {
         let (waited, length) = (vcpu.waited_ns, reply.length_ns);
         let _ = writeln!(
             text,
-            "{}: waited {} ({} of {}), ran {}",
-            vcpu.vcpu,
-            ms(waited),
-            percent(waited, length),
-            ms(length),
-            ms(vcpu.ran_ns)
+            "{vcpu}: waited {wait} ({percent} of {recorded}), ran {ran}",
+            vcpu = vcpu.vcpu,
+            wait = ms(waited),
+            percent = percent(waited, length),
+            recorded = ms(length),
+            ran = ms(vcpu.ran_ns)
         );
         let mut line = |ns: u64, says: &str| {
             let _ = writeln!(text, "{:>15} {:>7}  {says}", ms(ns), percent(ns, waited));

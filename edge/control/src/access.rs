@@ -1,4 +1,4 @@
-//! Grants of access to the daemon: requests and answers.
+//! Requests for grants of access to the daemon, and the answers to them.
 
 use serde::{Deserialize, Serialize};
 use slackline_service as service;
@@ -26,7 +26,7 @@ impl Role {
     /// All roles, from the role with the fewest rights to the role with the most rights.
     pub const ALL: [Role; 4] = [Role::Viewer, Role::Tenant, Role::Operator, Role::Administrator];
 
-    /// Returns a sentence about what a principal with this role may do to reservations of other
+    /// Returns a phrase that states what a principal with this role may do to reservations of other
     /// owners.
     #[must_use]
     pub const fn to_others(self) -> &'static str {
@@ -71,32 +71,35 @@ impl From<service::Role> for Role {
     }
 }
 
-/// Grant for a local user or a remote client.
+/// Access that an administrator grants to a local user or a remote client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
-    /// Role of the user or client. It replaces the role that a local user has through groups.
+    /// Role of the user or client. For a local user, this role replaces the role from the user's
+    /// groups.
     pub role: Role,
     /// Limit on the total CPU of all reservations of this user or client. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
-    /// Limit on the number of reservations of this user or client. Default: the general limit.
+    /// Limit on the number of reservations of this user or client. Default: the limit of the daemon
+    /// for all principals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machines: Option<u16>,
-    /// Uids of other users. This user or client may also reserve for the VMs of these users.
+    /// Uids of other users for whose VMs this user or client may also reserve CPU time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<u32>,
-    /// Number of days after which the role expires. The limits of the grant stay in force after
-    /// that. Default: the role never expires.
+    /// Number of days after which the role of this grant expires. The limits of the grant remain in
+    /// force after the expiry. Default: the role never expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub days: Option<u32>,
-    /// Certificate of a remote client as PEM. If it is absent, the service creates a token.
+    /// Certificate of a remote client as PEM. If it is absent, the daemon creates a token for the
+    /// client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
 }
 
-/// Access of a local user or a remote client, as the daemon reports it.
+/// Access of a local user or a remote client, as the daemon reports it to a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Access {
@@ -104,7 +107,7 @@ pub struct Access {
     pub principal: String,
     /// Way in which the user or client is identified: `socket`, `token` or `certificate`.
     pub by: String,
-    /// Role that was granted.
+    /// Role that was granted to the user or client.
     pub role: Role,
     /// Limit on the total CPU of all reservations of this user or client, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,15 +118,15 @@ pub struct Access {
     /// Limit on the number of reservations of this user or client, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machines: Option<u16>,
-    /// Uids of other users. This user or client may also reserve for the VMs of these users.
+    /// Uids of other users for whose VMs this user or client may also reserve CPU time.
     pub users: Vec<u32>,
-    /// Time of the grant, in nanoseconds since 1970.
+    /// Time at which access was granted, in nanoseconds since 1970.
     pub made_ns: u64,
-    /// Expiry of the role, in nanoseconds since 1970. Absent if the role never expires.
+    /// Time at which the role expires, in nanoseconds since 1970. Absent if the role never expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ns: Option<u64>,
-    /// New token of a remote client. It is shown only in this answer, because the daemon stores
-    /// only its hash.
+    /// New token of a remote client. The token is shown only in this answer, because the daemon
+    /// stores only the hash of the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }

@@ -34,8 +34,8 @@ pub use remote::Remote;
 use remote::RemoteCredentials;
 pub use stream::{Frame, Stream, WaitOutcome};
 
-/// Time limit for an answer, longer than the daemon's own time limit. So if the daemon refuses a
-/// request because of its own limit, that refusal arrives before this client gives up.
+/// Time limit of the client for an answer. It is longer than the daemon's own time limit, so that a
+/// refusal because of the daemon's limit still reaches the client.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Maximum length of the path of a Unix socket, in bytes.
@@ -90,7 +90,7 @@ pub enum ClientError {
     /// The remote host cannot be reached, or no daemon listens there.
     #[error("no daemon answers at {host}: {source}")]
     NoHost {
-        /// Name and port of the remote host.
+        /// Name and port of the remote host, in the form `NAME:PORT`.
         host: String,
         /// Error of the kernel, or `TimedOut` after the time limit.
         source: io::Error,
@@ -116,7 +116,7 @@ pub enum ClientError {
     /// The answer of the daemon cannot be parsed.
     #[error("cannot read the daemon's answer: {0}")]
     Garbled(String),
-    /// The event loop for the connection could not be created.
+    /// The client could not create the event loop for the connection.
     #[error("cannot wait for an answer: {0}")]
     NoRuntime(io::Error),
 }
@@ -138,7 +138,7 @@ impl Text {
 /// Result of a successful request: the parsed answer, and the text that the daemon sent.
 pub type Answered<T> = Result<(T, Text), ClientError>;
 
-/// A request that is sent again if the connection is lost.
+/// A request that the client sends a second time if the connection is lost.
 struct RepeatableRequest {
     method: Method,
     path: String,
@@ -153,7 +153,7 @@ impl RepeatableRequest {
     }
 
     /// Creates a request that changes something. It contains an idempotency key, so the daemon
-    /// carries it out only once even if it is sent twice.
+    /// carries out the request only once, even if the client sends it twice.
     fn write(method: Method, path: String) -> RepeatableRequest {
         let key = (HeaderName::from_static("idempotency-key"), new_key());
         RepeatableRequest { method, path, headers: vec![key], body: Bytes::new() }
@@ -234,22 +234,19 @@ impl Client {
         Ok(client)
     }
 
-    /// Returns the client with `within` as the time limit for answers.
+    /// Sets the time limit for answers to `within`.
     #[must_use]
     pub fn within(self, within: Duration) -> Client {
         Client { within, ..self }
     }
 
-    /// Returns the VMs that have `text` in their name or binding. `None` returns all VMs.
-    ///
-    /// # Errors
-    /// If the request is refused or not answered.
+    /// Returns the VMs whose name or binding contains `text`. If `text` is `None`, returns all VMs.
     pub fn find(&mut self, text: Option<&str>) -> Answered<Vec<Machine>> {
         let query = text.map(|text| format!("?text={}", escaped(text)));
         self.ask(&RepeatableRequest::get(format!("/v1/machines{}", query.unwrap_or_default())))
     }
 
-    /// Returns a code with which a browser starts a session for this caller.
+    /// Returns a one-time code with which a browser starts a page session for this caller.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -257,7 +254,7 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::POST, "/v1/page".into()))
     }
 
-    /// Makes a reservation. Nothing changes if an equal reservation exists.
+    /// Makes a reservation. If an equal reservation exists already, nothing changes.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -297,8 +294,8 @@ impl Client {
         )
     }
 
-    /// Stops the vCPUs of a reservation. If `if_revision` is given, the reservation must have that
-    /// revision.
+    /// Pauses a reservation: its vCPUs are stopped until the reservation is resumed. If
+    /// `if_revision` is given, the reservation must have that revision.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -331,7 +328,7 @@ impl Client {
         self.ask(&RepeatableRequest::get(of(name)))
     }
 
-    /// Returns a page of reservations in the order of their names, beginning after the name
+    /// Returns a page of reservations, sorted by name. The page begins with the first name after
     /// `after`.
     ///
     /// # Errors
@@ -381,7 +378,7 @@ impl Client {
         self.ask(&RepeatableRequest::get(format!("/v1/history/{name}?since={since_ns}&by={by}")))
     }
 
-    /// Returns a description of the host.
+    /// Returns the daemon's description of its host.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -389,7 +386,7 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/host"))
     }
 
-    /// Returns the access of every principal that has a grant.
+    /// Returns the grants of all principals, with the access that each grant gives.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -431,8 +428,8 @@ impl Client {
         self.send(&RepeatableRequest::get(path))
     }
 
-    /// Returns a stream of all new events, with the state of all reservations once a second. The
-    /// connection cannot be used for other requests afterwards.
+    /// Returns a stream of all new events. Once a second, the stream also contains the state of all
+    /// reservations. The connection then serves only this stream, so `watch` consumes the client.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -459,9 +456,9 @@ impl Client {
         if status.is_success() { Ok(Text(text)) } else { Err(refused(status, &text)) }
     }
 
-    /// Sends a request and returns the response. If the connection is lost, the request is sent
-    /// once more. A request that changes something contains an idempotency key, so a second copy
-    /// has no effect.
+    /// Sends a request and returns the response. If the connection is lost, sends the request once
+    /// more. A request that changes something contains an idempotency key, so the daemon carries it
+    /// out only once.
     fn response(
         &mut self,
         sent: &RepeatableRequest,
@@ -526,7 +523,7 @@ async fn open(path: &Path) -> Result<SendRequest<Full<Bytes>>, ClientError> {
     Ok(connection)
 }
 
-/// Reads the whole body of a response. It must be complete at the time `until`.
+/// Reads the whole body of a response. The body must be complete at the time `until`.
 async fn whole(
     response: Response<Incoming>,
     until: Instant,
@@ -541,8 +538,8 @@ async fn whole(
     }
 }
 
-/// Converts a refusal to an error. If the caller has no access, the daemon's answer is an HTTP
-/// status without a reason.
+/// Converts a refusal of the daemon to an error. If the refusal has no reason as JSON, the error is
+/// derived from the HTTP status alone.
 fn refused(status: StatusCode, text: &str) -> ClientError {
     if let Ok(problem) = serde_json::from_str(text) {
         return ClientError::Refused(Box::new(problem));
@@ -571,12 +568,12 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
     ClientError::Refused(Box::new(problem))
 }
 
-/// Returns the URL path of the reservation `name`.
+/// Returns the path of the reservation `name` in URLs of the daemon.
 fn of(name: &str) -> String {
     format!("/v1/reservations/{}", escaped(name))
 }
 
-/// Escapes a text for use as one segment of a path or query.
+/// Escapes a text, so that it can be one segment of a URL's path or query.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
@@ -588,7 +585,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Returns a new idempotency key, which is unique. It need not be secret.
+/// Returns a new, unique idempotency key. The key need not be secret.
 fn new_key() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())

@@ -22,12 +22,12 @@ use crate::requests::{Apply, GangWord, ReservationParameters, name_hint};
 use crate::times::{Length, Moment};
 
 impl Request {
-    /// Converts a request to the type that the service uses. Returns `None` if the daemon answers
+    /// Converts a request to the request type of the service. Returns `None` if the daemon answers
     /// the request without the service.
     ///
-    /// `each` returns the current slice and period of a reservation. They are needed for a change
-    /// that names only the slice or only the period. `wall_ahead` is the time by which the wall
-    /// clock is ahead of the service's clock.
+    /// `each` is a function that returns the current slice and period of a reservation. They are
+    /// needed for a change that contains only a slice or only a period. `wall_ahead` is the
+    /// wall-clock time less the time of the service's clock.
     ///
     /// # Errors
     /// If a name, an amount, a binding or a time is invalid.
@@ -107,8 +107,8 @@ fn apply(list: Apply) -> Result<service::Request, Problem> {
     Ok(service::Request::Canary { targets, prune, watch, revision, predictions })
 }
 
-/// Adds up the predictions for the vCPUs of each VM. The sum covers the shortest of the times that
-/// these predictions cover.
+/// Adds up the predictions for the vCPUs of each VM. The predictions can cover times of different
+/// lengths. The sum then has the shortest of these lengths.
 fn vm_predictions(all: &[Prediction]) -> Result<Vec<VmPrediction>, Problem> {
     let mut vms: Vec<VmPrediction> = Vec::new();
     for one in all {
@@ -235,8 +235,8 @@ fn reserve(name: Name, wanted: &ReservationParameters) -> Result<service::Reques
     })
 }
 
-/// Replaces invisible characters by their code points. Ledgers of older versions can contain names
-/// with invisible characters.
+/// Replaces each invisible character by the text of its code point. Ledgers of older versions can
+/// contain names with invisible characters.
 fn seen(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -245,15 +245,16 @@ fn seen(text: &str) -> String {
     shown
 }
 
-/// Maximum length, in bytes, of a text that says why a VM is not fully scheduled. Parts of it, such
-/// as the path of a cgroup, are chosen by other users.
+/// Maximum length, in bytes, of the reason why a VM is not fully scheduled. Other users choose
+/// parts of this text, such as the path of a cgroup.
 pub const LONGEST_WHY: usize = 512;
 
-/// Maximum length, in bytes, of the text that says what an event did. It too can contain the path
-/// of a cgroup.
+/// Maximum length, in bytes, of the text that says what an event did. Other users choose parts of
+/// this text, such as the path of a cgroup.
 const LONGEST_OUTCOME: usize = 1_024;
 
-/// Returns a text of at most `most` bytes: the whole text, or its beginning and `...`.
+/// Returns `text` if it has at most `most` bytes. Otherwise returns the beginning of `text` and
+/// `...`, together at most `most` bytes.
 #[must_use]
 pub fn shortened(text: &str, most: usize) -> String {
     if text.len() <= most {
@@ -318,8 +319,8 @@ impl From<service::State> for State {
     }
 }
 
-/// Converts a reservation to the wire format. `recent` and `total` are the CPU times that it
-/// received recently and since the daemon started. A time that is `None` is left out.
+/// Converts a reservation to the wire format. `recent` is the CPU time that its vCPUs received
+/// recently, `total` the CPU time since the daemon started. A value that is `None` is left out.
 #[must_use]
 pub fn reservation(
     listed: &ListedReservation,
@@ -358,8 +359,8 @@ pub fn reservation(
     }
 }
 
-/// Converts one change of an applied list to the wire format. A change that was not made has no
-/// revision.
+/// Converts one change of an applied list to the wire format. If the change was not made, the
+/// result has no revision.
 #[must_use]
 pub fn applied(change: &service::AppliedChange) -> AppliedChange {
     let text = |row: &Option<service::Row>| row.as_ref().map(|row| seen(&row.to_string()));
@@ -375,13 +376,14 @@ pub fn applied(change: &service::AppliedChange) -> AppliedChange {
     }
 }
 
-/// Adds the warning of an answer to the reservation in the answer. Does nothing without a warning.
+/// Adds a warning to the reservation in an answer. If `warning` is `None`, the result has no
+/// warning.
 #[must_use]
 pub fn warned(reservation: Reservation, warning: Option<&Warning>) -> Reservation {
     Reservation { warning: warning.map(ToString::to_string), ..reservation }
 }
 
-/// Converts an event to the wire format. `at` is the wall clock time of the event.
+/// Converts an event to the wire format. `at` is the wall-clock time of the event.
 #[must_use]
 pub fn event(event: &service::Event, at: SystemTime) -> Event {
     let at = at.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -411,7 +413,7 @@ pub fn room(period: Span, cpus: &[service::CpuCapacity]) -> Room {
     Room { period: Length(period), period_ns: period.ns(), cpus: cpus.iter().map(on).collect() }
 }
 
-/// Converts a refusal of the service to a problem with its kind, hint and numbers.
+/// Converts a refusal of the service to a problem, which has a kind, a hint and numbers.
 #[must_use]
 pub fn problem(refusal: &Refusal) -> Problem {
     if let Refusal::InList { why, .. } = refusal {

@@ -24,17 +24,18 @@ pub struct VmPeriods {
     pub name: String,
     /// Period of the VM's reservation, in nanoseconds.
     pub period_ns: u64,
-    /// Demands of the measured periods. Each entry has two numbers: a demand in nanoseconds, and
-    /// the number of periods with this demand. Demands are rounded up to a thousandth of the
-    /// period. For several vCPUs, the nth largest demand of the VM is the largest of the vCPUs' nth
-    /// largest demands.
+    /// CPU time that the VM needed per measured period, as a distribution. Each entry has two
+    /// numbers: a demand in nanoseconds, and the number of periods with this demand. Demands are
+    /// rounded up to a thousandth of the period. If the VM has several vCPUs, their demands are
+    /// sorted from large to small. The nth demand of the VM is then the largest of the nth demands
+    /// of its vCPUs.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Vec<u64>>))]
     pub demand: Vec<(u64, u64)>,
-    /// Number of measured periods that ended with incomplete work of an earlier period.
+    /// Number of measured periods at whose end work of an earlier period was still incomplete.
     pub misses: u64,
     /// CPU time that the VM received in the measured time, in nanoseconds.
     pub received_ns: u64,
-    /// Prediction with the requested changes. Absent if nothing was predicted.
+    /// Predicted periods of the VM with the requested changes. Absent if nothing was predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted: Option<PredictedPeriods>,
 }

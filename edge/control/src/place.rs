@@ -1,6 +1,6 @@
-//! Choice of a host for a reservation. It is bin packing, based on the available capacity that each
-//! host reports. A report may be outdated when it is used, so the chosen host can still refuse the
-//! reservation.
+//! Choice of a host for a reservation. The choice is bin packing, based on the available capacity
+//! that each host reports. A report can be outdated when it is used, so the chosen host can still
+//! refuse the reservation.
 
 use std::cmp::Reverse;
 
@@ -13,16 +13,16 @@ use crate::replies::Room;
 pub enum Fit {
     /// First host in the given order.
     First,
-    /// Host that would have the least capacity left. Other hosts then keep large capacities for
-    /// large reservations.
+    /// Host that would have the least capacity left. Larger capacities on other hosts then remain
+    /// for large reservations.
     Best,
-    /// Host that would have the most capacity left. This balances the load of the hosts.
+    /// Host that would have the most capacity left. Load is then spread evenly over the hosts.
     Worst,
 }
 
-/// Returns the hosts that have enough capacity for `vcpus` vCPUs with the reservation `each`. The
-/// hosts are indexes into `hosts`, in the order in which they should be asked. A `None` entry in
-/// `hosts` is a host that did not answer.
+/// Returns the hosts that have enough capacity for `vcpus` vCPUs with the reservation `each`. Hosts
+/// are returned as indexes into `hosts`, in the order in which a client should ask them. An entry
+/// of `hosts` is `None` if the host did not answer.
 #[must_use]
 pub fn order(fit: Fit, hosts: &[Option<Room>], each: Reservation, vcpus: u16) -> Vec<usize> {
     let left = |room: &Option<Room>| left(room.as_ref()?, each, vcpus);
@@ -92,8 +92,8 @@ mod tests {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns the largest total size of items that can be packed into three bins. Tries all
-    /// packings of the items in `sizes`.
+    /// Returns the largest total size of items in `sizes` that can be packed into three bins. Tries
+    /// all packings.
     fn most(sizes: &[u64], bins: [u64; 3]) -> u64 {
         let Some((&size, rest)) = sizes.split_first() else { return 0 };
         let mut best = most(rest, bins);
@@ -109,8 +109,8 @@ mod tests {
     }
 
     /// Places 100 sets of eight reservations on three hosts. Each set needs about 1.2 times the
-    /// capacity of the hosts. The reservations are placed one after another. The total that fits is
-    /// compared with the optimum, which is computed with knowledge of all sizes.
+    /// capacity of the hosts. Eight reservations are placed one after another, without knowledge of
+    /// the later ones. The total that fits is compared with the optimum for the whole set.
     #[test]
     fn sequential_placement_of_reservations_reaches_80_percent_of_optimum() {
         for (fit, least_percent) in [(Fit::First, 90), (Fit::Best, 90), (Fit::Worst, 80)] {

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::predictions::Prediction;
 use crate::times::Length;
 
-/// Request to change one VM of a list first. If this VM does as predicted, the other changes
-/// follow. Otherwise the VM gets its old parameters back.
+/// Request to change one VM of a list first, and to watch this VM. If its measured values agree
+/// with its prediction, the other changes follow. Otherwise the VM gets its old parameters back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -29,14 +29,15 @@ pub struct AppliedPlan {
     /// Reason why the plan was undone or stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Name of the VM that was changed first. Absent if it is not being watched.
+    /// Name of the VM that was changed first and is being watched. Absent if no VM is being
+    /// watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<String>,
-    /// Changes to reservations, both made and planned.
+    /// Changes of the plan to reservations: those already made and those still to be made.
     pub changes: Vec<PlannedChange>,
 }
 
-/// Change of a plan to one reservation.
+/// Change that a plan makes to one reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PlannedChange {

@@ -1,4 +1,4 @@
-//! Refusals of requests as `application/problem+json` (RFC 9457).
+//! Refusals of requests in the format `application/problem+json` (RFC 9457).
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::times::Length;
 
-/// Kind of a refusal, the `type` of a problem.
+/// Kind of a refusal, which is the `type` of the problem in JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -21,19 +21,19 @@ pub enum Kind {
     NoSuchPage,
     /// The reservation does not exist.
     NoSuchReservation,
-    /// The VM does not exist, or several VMs match.
+    /// The VM does not exist, or several VMs match the binding.
     NoMachine,
     /// The HTTP endpoint does not support the request's method.
     WrongMethod,
     /// The request did not arrive in time.
     TooSlow,
-    /// The VM or the name already has another reservation.
+    /// The VM already has another reservation, or the name belongs to another reservation.
     Exists,
     /// There is not enough available capacity.
     NoRoom,
     /// The request would exceed a limit in the grant of the reservation's owner.
     OverBudget,
-    /// The reservation has changed since the revision that the request names.
+    /// With this request, the reservation's owner would exceed a limit of the owner's grant.
     Stale,
     /// Reservations have changed since the plan was made or applied.
     Moved,
@@ -79,8 +79,8 @@ impl Kind {
         Kind::Bug,
     ];
 
-    /// Returns four things about the kind: its word, its HTTP status, its meaning, and the exit
-    /// code of a command that fails with it.
+    /// Returns the word of the kind in JSON, the HTTP status, the meaning of the kind, and the exit
+    /// code of a command that fails with this kind.
     #[must_use]
     pub fn about(self) -> (&'static str, u16, &'static str, u8) {
         match self {
@@ -91,10 +91,10 @@ impl Kind {
             Kind::NoSuchReservation => {
                 ("no-such-reservation", 404, "reservation does not exist", 2)
             }
-            Kind::NoMachine => ("no-machine", 404, "VM does not exist, or several match", 2),
+            Kind::NoMachine => ("no-machine", 404, "VM does not exist, or several VMs match", 2),
             Kind::WrongMethod => ("wrong-method", 405, "endpoint does not support this method", 2),
             Kind::TooSlow => ("too-slow", 408, "request did not arrive in time", 3),
-            Kind::Exists => ("exists", 409, "name or VM already has another reservation", 2),
+            Kind::Exists => ("exists", 409, "another reservation already has this name or VM", 2),
             Kind::NoRoom => ("no-room", 409, "not enough available capacity", 4),
             Kind::OverBudget => {
                 ("over-budget", 403, "request exceeds a limit of the reservation's owner", 4)
@@ -103,7 +103,7 @@ impl Kind {
             Kind::Moved => ("moved", 409, "reservations have changed since the plan was made", 2),
             Kind::TooLarge => ("too-large", 413, "body or answer is too long", 2),
             Kind::TooMany => ("too-many", 429, "too many requests or connections", 3),
-            Kind::NotNow => ("not-now", 503, "service cannot do this now", 3),
+            Kind::NotNow => ("not-now", 503, "daemon cannot do this now", 3),
             Kind::NotAnswered => (
                 "not-answered",
                 504,
@@ -125,7 +125,7 @@ impl Kind {
     }
 }
 
-/// CPU time and capacities of a refusal of kind `no-room`.
+/// Requested CPU time and available capacity, as details of a refusal of kind `no-room`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NoRoom {
@@ -133,7 +133,7 @@ pub struct NoRoom {
     pub asked_slice: Length,
     /// The requested slice in nanoseconds.
     pub asked_slice_ns: u64,
-    /// Requested period of the slice.
+    /// Requested period, in which each vCPU would receive the slice once.
     pub asked_period: Length,
     /// The requested period in nanoseconds.
     pub asked_period_ns: u64,
@@ -143,7 +143,7 @@ pub struct NoRoom {
     /// Share that can be reserved in total on the CPU with the most available capacity, in
     /// millionths of a CPU.
     pub capacity_ppm: u32,
-    /// Largest slice that fits in the requested period. `0s` if none fits.
+    /// Largest slice that a CPU would admit with the requested period. `0s` if no slice fits.
     pub largest: Length,
     /// The largest slice in nanoseconds.
     pub largest_ns: u64,
@@ -154,14 +154,15 @@ pub struct NoRoom {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OverBudget {
-    /// Total CPU of all reservations of the owner, in millionths of a CPU.
+    /// The limit applies to the total CPU of the owner's reservations. Both numbers are in
+    /// millionths of a CPU.
     CpuPpm {
         /// Total CPU that the reservations of the owner would have if the request were granted.
         asked: u32,
         /// Limit on the total CPU of the owner's reservations.
         most: u32,
     },
-    /// Number of reservations of the owner.
+    /// The limit applies to the number of the owner's reservations.
     Machines {
         /// Number of reservations that the owner would have if the request were granted.
         asked: u64,
@@ -177,16 +178,16 @@ pub struct Problem {
     /// Kind of the refusal.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// Meaning of the kind of refusal.
+    /// Meaning of the kind of refusal, as a short text.
     pub title: String,
     /// HTTP status of the answer.
     pub status: u16,
-    /// Description of the problem with this request, with all numbers.
+    /// Description of the problem with this request, with the numbers that led to the refusal.
     pub detail: String,
     /// Advice on what to do about the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// CPU time and capacities. Present only for the kind `no-room`.
+    /// Requested CPU time and available capacity. Present only for the kind `no-room`.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Box<NoRoom>>,
     /// Limit and requested amount. Present only for the kind `over-budget`.

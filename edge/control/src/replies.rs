@@ -12,7 +12,7 @@ use crate::times::{Length, Moment};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// The VM is absent. Its capacity stays reserved.
+    /// The VM is absent. The capacity of its reservation stays reserved.
     Waiting,
     /// The VM receives the reserved CPU time.
     Active,
@@ -25,8 +25,8 @@ pub enum State {
     Contested,
     /// The VM's monitor has suspended the guest. The capacity stays reserved.
     Suspended,
-    /// Capacity is reserved for a member of a gang that has not begun. A gang is a set of VMs on
-    /// several hosts that start together.
+    /// Capacity is reserved for a gang member whose first period has not begun. A gang is a set of
+    /// VMs on several hosts that start together.
     Held,
     /// The reservation has ended.
     Ended,
@@ -35,13 +35,14 @@ pub enum State {
 impl State {
     /// All states of a reservation, with the meaning of each.
     pub const ALL: [(State, &str); 8] = [
-        (State::Waiting, "the VM is not running; its capacity stays reserved"),
+        (State::Waiting, "the VM is not running; the capacity stays reserved"),
         (State::Active, "the VM receives the reserved CPU time"),
-        (State::Paused, "the VM's vCPUs are stopped until resumed; the capacity stays reserved"),
+        (State::Paused, "the VM's vCPUs are stopped until `resume`; the capacity stays reserved"),
         (State::Partial, "some vCPUs of the VM are not scheduled"),
         (
             State::Contested,
-            "another program changed VM threads; not enforced until that is undone, or `resume`",
+            "another program changed the VM's threads; the reservation is not enforced until that \
+             change is undone, or until `resume`",
         ),
         (State::Suspended, "the VM monitor has suspended the guest; the capacity stays reserved"),
         (State::Held, "the capacity is reserved for a gang that has not begun"),
@@ -77,9 +78,10 @@ pub struct Delivery {
     pub due_ns: u64,
     /// CPU time that the VM used in the interval.
     pub used_ns: u64,
-    /// Number of periods at whose end the VM was entitled to CPU time.
+    /// Number of periods at whose end the VM was entitled to CPU time, as the sum over its vCPUs.
     pub deadlines: u64,
-    /// Number of periods in which the VM received less than its entitlement.
+    /// Number of the periods counted in `deadlines` in which a vCPU received less than its
+    /// entitlement.
     pub missed: u64,
 }
 
@@ -89,7 +91,7 @@ pub struct Delivery {
 pub struct Reservation {
     /// Name of the reservation.
     pub name: String,
-    /// Owner of the reservation, as `uid N`.
+    /// Owner of the reservation, in the form `uid N`.
     pub owner: String,
     /// Binding by which the service finds the VM of the reservation.
     #[serde(rename = "for")]
@@ -109,8 +111,8 @@ pub struct Reservation {
     /// True if vCPUs of the VM may use reserved CPU time that other vCPUs of the VM leave unused.
     #[serde(default)]
     pub by_use: bool,
-    /// Offset of the periods: each period starts this long after a multiple of the period on the
-    /// wall clock. Absent if periods are not aligned with the wall clock.
+    /// Offset of the periods: each period starts this length of time after a multiple of the period
+    /// on the wall clock. Absent if periods are not aligned with the wall clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Length>,
     /// The phase in nanoseconds. Absent if periods are not aligned with the wall clock.
@@ -122,7 +124,7 @@ pub struct Reservation {
     /// The end time in nanoseconds since 1970. Absent if the reservation has no end time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ns: Option<u64>,
-    /// Mechanism that enforces the reservation. Absent if the dispatcher enforces the reservation.
+    /// Mechanism that enforces the reservation. Absent if the mechanism is Slackline's dispatcher.
     #[serde(default, skip_serializing_if = "Mechanism::is_dispatcher")]
     pub enforce: Mechanism,
     /// Reason why `auto` chose the mechanism. Absent if a request named the mechanism, or if the
@@ -133,7 +135,7 @@ pub struct Reservation {
     /// hosts that start together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang: Option<String>,
-    /// Number of vCPUs that have a reservation.
+    /// Number of vCPUs for which CPU time is reserved.
     pub vcpus: u16,
     /// Number of vCPUs of the VM that the daemon schedules now.
     pub served: u16,
@@ -142,13 +144,14 @@ pub struct Reservation {
     /// Reason for the state. Absent if the state needs no explanation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Warning about the last request for this reservation.
+    /// Warning about the last request for this reservation. Absent if there is no warning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
-    /// Number of the event that last changed the reservation, for `If-Match`.
+    /// Revision of the reservation, for the header `If-Match`: number of the event that last
+    /// changed the reservation.
     pub revision: u64,
-    /// CPU time that the VM received in the last 5 s, or since the reservation last changed if that
-    /// is more recent.
+    /// CPU time that the VM received in the last 5 s. If the reservation changed within the last 5
+    /// s, the CPU time since that change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recent: Option<Delivery>,
     /// CPU time that the VM received since the daemon started.
@@ -160,8 +163,9 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Returns the terms from which the daemon computes the shorter periods in which it enforces
-    /// the reservation. `None` if these terms are not valid in this version of the program.
+    /// Returns the terms of this reservation as the service's type. With these terms a caller can
+    /// compute the shorter periods in which the daemon enforces a long period. `None` if the values
+    /// are not valid in this version of the program.
     #[must_use]
     pub fn terms(&self) -> Option<Terms> {
         let (slice, period) = (Span::from_ns(self.slice_ns), Span::from_ns(self.period_ns));
@@ -171,7 +175,7 @@ impl Reservation {
     }
 }
 
-/// Change of one reservation by an applied list.
+/// Change that an applied list makes to one reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AppliedChange {
@@ -185,12 +189,14 @@ pub struct AppliedChange {
     /// Parameters and binding after the change, as text. Absent if the reservation is released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Revision of the reservation after the change, for `If-Match`. Absent if nothing was changed.
+    /// Revision of the reservation after the change, for the header `If-Match`. Absent if nothing
+    /// was changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
 }
 
-/// Cost of the reserved CPU time. Reserved time that the VM leaves unused costs the same.
+/// Cost of the CPU time that a reservation reserves. The VM pays for reserved CPU time even if it
+/// leaves that time unused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cost {
@@ -200,8 +206,8 @@ pub struct Cost {
     pub hour: String,
     /// The cost of one hour in millionths of the currency.
     pub hour_millionths: u64,
-    /// Cost since the reservation was made. If the daemon started later, cost since the daemon
-    /// started.
+    /// Cost since the reservation was made. If the daemon started after that, the cost since the
+    /// daemon's start.
     pub total: String,
     /// The total cost in millionths of the currency.
     pub total_millionths: u64,
@@ -215,18 +221,19 @@ pub fn money(millionths: u64) -> String {
     format!("{}.{}", millionths / 1_000_000, &part[..kept])
 }
 
-/// Kind of the entries in a list of VMs that state how many VMs are not listed.
+/// Value of [`Machine::kind`] for an entry that stands for VMs that are not listed. The entry
+/// states the number of these VMs.
 pub const OMITTED: &str = "omitted";
 
 /// A VM that can have a reservation: a guest, container, unit, cgroup or process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Machine {
-    /// Name that the owner gave the VM, without control characters. Empty if it has no name.
+    /// Name that the owner gave the VM, without control characters. Empty if the VM has no name.
     pub name: String,
     /// Kind of the VM: `libvirt`, `qemu`, `firecracker`, `cloud-hypervisor`, `crosvm`, `kvmtool`,
-    /// `container`, `unit`, `cgroup` or `process`. An entry of the kind `omitted` is no VM. It says
-    /// in `why` how many VMs of the owner `uid` are not listed.
+    /// `container`, `unit`, `cgroup` or `process`. An entry of the kind `omitted` is not a VM. Its
+    /// field `why` states how many VMs of the owner `uid` are not listed.
     pub kind: String,
     /// Binding by which a reservation refers to this VM.
     pub binding: String,
@@ -234,21 +241,21 @@ pub struct Machine {
     pub uid: u32,
     /// Process id of the VM. 0 if the VM is not a single process.
     pub pid: i32,
-    /// CPU that the VM uses now, in millionths of a CPU. It exceeds a million if the VM uses
-    /// several CPUs. Absent if the VM is not a process.
+    /// CPU that the VM uses now, in millionths of a CPU. The value exceeds a million if the VM uses
+    /// more than one CPU. Absent if the VM is not a process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ppm: Option<u32>,
     /// Threads of the vCPUs. Empty if the VM is scheduled as a single vCPU.
     pub vcpus: Vec<Thread>,
-    /// Name of the VM's reservation. Absent if it has none.
+    /// Name of the VM's reservation. Absent if the VM has no reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<String>,
-    /// Reason why no reservation can be made for the VM. Absent if one can be made.
+    /// Reason why no reservation can be made for the VM. Absent if a reservation can be made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// Thread of a vCPU.
+/// Host thread in which one vCPU of a VM runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Thread {
@@ -258,7 +265,7 @@ pub struct Thread {
     pub tid: i32,
 }
 
-/// Description of the host of the daemon.
+/// Description of the host on which the daemon runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Host {
@@ -275,7 +282,7 @@ pub struct Host {
     /// Revision of the host: the number of the event that last changed a reservation.
     #[serde(default)]
     pub revision: u64,
-    /// Number of all reservations on the host.
+    /// Number of all reservations that the daemon has.
     pub reservations: u64,
     /// Number of reservations whose VM is absent from the host.
     pub waiting: u64,
@@ -283,16 +290,16 @@ pub struct Host {
     pub clock: Clock,
 }
 
-/// Wall clock with which phases are aligned.
+/// Wall clock of the host. Phases of reservations are aligned with this clock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Clock {
-    /// Identity of the clock. All daemons on one host return an equal identity.
+    /// Identity of the clock. All daemons on one host report the same identity.
     pub id: String,
-    /// Time of the clock when the answer was made, in nanoseconds since 1970.
+    /// Time that the clock showed when the daemon made the answer, in nanoseconds since 1970.
     pub shows_ns: u64,
-    /// Maximum error of the wall clock as the kernel reports it, in nanoseconds. Absent if it is
-    /// unknown.
+    /// Maximum error of the wall clock as the kernel reports it, in nanoseconds. Absent if the
+    /// kernel reports no error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_ns: Option<u64>,
 }
@@ -303,23 +310,24 @@ pub struct Clock {
 pub struct Cpu {
     /// Number of the CPU.
     pub cpu: u32,
-    /// Reserved capacity of the CPU, dispatch overhead included, in millionths of a CPU.
+    /// Reserved share of the CPU, including dispatch overhead, in millionths of the CPU.
     pub promised_ppm: u32,
-    /// Largest share of the CPU that reservations may use in total, in millionths of a CPU.
+    /// Largest total share of the CPU that can be reserved, in millionths of the CPU.
     pub capacity_ppm: u32,
-    /// Sum of all reservations on the CPU without dispatch overhead, in millionths of a CPU.
+    /// Sum of all reservations on the CPU without dispatch overhead, in millionths of the CPU.
     #[serde(default)]
     pub reserved_ppm: u32,
-    /// Dispatch overhead measured over the last 10 s, in millionths of the CPU. Absent in the first
-    /// 10 s.
+    /// Dispatch overhead measured over the last 10 s, in millionths of the CPU. Absent until the
+    /// daemon has measured for 10 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead_ppm: Option<u32>,
-    /// Measurement that shows an overload. Absent if the CPU can deliver its reservations.
+    /// Measurement that shows that the CPU is overloaded. Absent if the CPU can deliver its
+    /// reservations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overload: Option<Overload>,
 }
 
-/// Last measurement that shows that a CPU cannot deliver its reservations: `reserved_ppm +
+/// Last measurement of an overloaded CPU, which cannot deliver its reservations: `reserved_ppm +
 /// overhead_ppm > limit_ppm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -328,16 +336,16 @@ pub struct Overload {
     pub reserved_ppm: u32,
     /// Dispatch overhead measured over 10 s, in millionths of the CPU.
     pub overhead_ppm: u32,
-    /// Largest part of the CPU that the kernel gives to real-time threads, in millionths of the
-    /// CPU.
+    /// Largest part of the CPU time that the kernel gives to real-time threads, in millionths of
+    /// the CPU.
     pub limit_ppm: u32,
 }
 
-/// Largest slice that each CPU would admit now.
+/// Available capacity of each CPU: the largest slice that the CPU would admit now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Room {
-    /// Period for which the slices are computed.
+    /// Period for which the largest slices are computed.
     pub period: Length,
     /// The period in nanoseconds.
     pub period_ns: u64,
@@ -345,7 +353,7 @@ pub struct Room {
     pub cpus: Vec<RoomOn>,
 }
 
-/// Largest slice that would be admitted now on one CPU.
+/// Available capacity of one CPU: the largest slice that the CPU would admit now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct RoomOn {
@@ -357,7 +365,7 @@ pub struct RoomOn {
     pub slice_ns: u64,
 }
 
-/// Entry of the log: a request that was carried out, or an event.
+/// Entry of the log: a request that was carried out, or another event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
@@ -369,35 +377,38 @@ pub struct Event {
     pub principal: String,
     /// Kind of the request or event, as one word.
     pub verb: String,
-    /// Name of the reservation. Empty if the event is about no reservation.
+    /// Name of the reservation. Empty if the event concerns no reservation.
     pub name: String,
-    /// Parameters of the reservation before the event. Absent if it did not exist.
+    /// Parameters of the reservation before the event. Absent if the reservation did not exist
+    /// before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// Parameters of the reservation after the event. Absent if it has ended.
+    /// Parameters of the reservation after the event. Absent if the reservation has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Description of the event, with all numbers.
+    /// Description of the event, with the numbers that belong to it.
     pub outcome: String,
-    /// True if the event could only be written to the ledger some time after it happened.
+    /// True if the event was written to the ledger late, because an earlier attempt to write it
+    /// failed.
     pub was_late: bool,
 }
 
 /// Maximum number of history entries (hours or days) in one answer.
 pub const MOST_ACCOUNTS: usize = 1_000;
 
-/// CPU time of a reservation in one hour or day, for all vCPUs together.
+/// CPU time of all vCPUs of a reservation together, in one hour or day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Account {
     /// Start of the hour or day, in nanoseconds since 1970. Days begin at midnight UTC.
     pub from_ns: u64,
-    /// Length of the entry, one hour or one day. The oldest hours are merged into days.
+    /// Length of the entry in nanoseconds: one hour or one day. The service merges the oldest hours
+    /// into days.
     pub length_ns: u64,
-    /// Part of the hour or day for which the reservation existed.
+    /// Part of the hour or day in which the reservation existed, in nanoseconds.
     pub existed_ns: u64,
-    /// Time for which nothing was counted, because no daemon ran or the host was suspended.
-    /// `contested_ns` and all later fields do not cover this time.
+    /// Time for which nothing was measured, because no daemon ran or the host was suspended. This
+    /// time is missing in `contested_ns` and all later fields.
     pub unknown_ns: u64,
     /// Time in which the reservation was not enforced, because another program had changed threads
     /// of the VM.
@@ -411,20 +422,20 @@ pub struct Account {
     pub delivered_ns: u64,
     /// Sum of the tardiness of all missed deadlines.
     pub late_ns: u64,
-    /// Number of periods at whose end the VM was entitled to CPU time.
+    /// Number of periods at whose end the VM was entitled to CPU time, as the sum over its vCPUs.
     pub deadlines: u64,
-    /// Number of periods in which the VM received less than its entitlement.
+    /// Number of the periods counted in `deadlines` in which a vCPU received less than its
+    /// entitlement.
     pub missed: u64,
 }
 
-/// Health of the daemon, and a description of each problem.
+/// Health of the daemon, with one sentence for each problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Health {
-    /// True if nothing is wrong with the daemon.
+    /// True if the daemon has no problem.
     pub good: bool,
-    /// Descriptions of everything that is wrong with the daemon, one sentence each. Empty if
-    /// nothing is wrong.
+    /// Problems of the daemon, one sentence each. Empty if there is no problem.
     pub troubles: Vec<String>,
 }
 

@@ -10,11 +10,13 @@ use slackline_units::Enforcement;
 use crate::plans::Canary;
 use crate::times::{End, Length, Moment, Phase, Share};
 
-/// Hint that states which names a reservation may have.
-pub const NAME: &str = "use a to z, 0 to 9, `.`, `_` and `-`; up to 63, first a letter or digit";
+/// Hint of an error message: the rule for names of reservations.
+pub const NAME: &str =
+    "use a to z, 0 to 9, `.`, `_` and `-`; at most 63 characters, the first a letter or digit";
 
-/// Returns the hint for a text that is not a valid reservation name. If the text is the VM's own
-/// name, the reservation must get another name and a binding.
+/// Returns the hint for `text`, which is not a valid name of a reservation. If only upper-case
+/// letters make `text` invalid, the hint proposes the name in lower case, with a binding to the VM
+/// `text`.
 #[must_use]
 pub fn name_hint(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
@@ -38,18 +40,19 @@ pub struct ReservationParameters {
     /// CPU time reserved for each vCPU in every period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<Length>,
-    /// Period of each vCPU. Default: 10 ms.
+    /// Period in which each vCPU receives its slice once. Default: 10 ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period: Option<Length>,
-    /// Total CPU for all vCPUs, in place of `slice`.
+    /// Total CPU for all vCPUs of the VM together. It replaces `slice`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
     /// True if the reservation is a hard limit: the VM gets no CPU time beyond the reservation.
     #[serde(default, skip_serializing_if = "is_false")]
     pub exact: bool,
-    /// Offset of the periods, less than a period: each period starts this long after a multiple of
-    /// the period on the wall clock. Reservations with equal period and phase start their periods
-    /// together, on all hosts. Default: periods are not aligned with the wall clock.
+    /// Offset of the periods, less than a period: each period starts this length of time after a
+    /// multiple of the period on the wall clock. Reservations with equal period and phase start
+    /// their periods at the same time, on all hosts. Default: periods are not aligned with the wall
+    /// clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Length>,
     /// Number of vCPUs. Default: the number of vCPUs that the VM has.
@@ -64,12 +67,13 @@ pub struct ReservationParameters {
     /// is not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
-    /// Time at which the service ends the reservation. Default: the reservation does not end by
-    /// itself.
+    /// Time at which the service ends the reservation. Default: the service does not end the
+    /// reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Moment>,
-    /// Mechanism that enforces the reservation: `dispatcher`, `auto`, or `deadline`, which needs a
-    /// slice and a hard limit (`exact`). Default: the default of the daemon.
+    /// Mechanism that enforces the reservation: `dispatcher`, `auto` or `deadline`. The mechanism
+    /// `deadline` needs a slice and a hard limit (`exact`). Default: the mechanism with which the
+    /// daemon was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforce: Option<RequestedMechanism>,
 }
@@ -79,8 +83,9 @@ pub struct ReservationParameters {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", try_from = "String")]
 pub enum RequestedMechanism {
-    /// The mechanism that was better in the last trial on this host (`slackline doctor --trial`).
-    /// If that mechanism cannot enforce the reservation, the dispatcher is used.
+    /// The mechanism that achieved the better result in the last trial on this host (`slackline
+    /// doctor --trial`). If that mechanism cannot enforce the reservation, the dispatcher enforces
+    /// it.
     Auto,
     /// Slackline's own dispatcher, on each CPU.
     #[default]
@@ -172,8 +177,8 @@ impl From<Mechanism> for Enforcement {
 }
 
 impl From<Enforcement> for Mechanism {
-    /// Converts the mechanism of a reservation to the wire format. Reservations use only the
-    /// dispatcher and `SCHED_DEADLINE`.
+    /// Converts the enforcement of a reservation to the wire format. A reservation is enforced by
+    /// the dispatcher or by `SCHED_DEADLINE`, never by another mechanism.
     fn from(enforcement: Enforcement) -> Mechanism {
         match enforcement {
             Enforcement::Deadline => Mechanism::Deadline,
@@ -182,32 +187,35 @@ impl From<Enforcement> for Mechanism {
     }
 }
 
-/// List of wanted reservations. All of them are admitted together, or none.
+/// List of requested reservations. Either all of them are admitted, or none of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Apply {
     /// Parameters of each reservation, by name. At most 1,000 reservations. A new reservation needs
-    /// `for` and `vcpus`. The binding of an existing reservation cannot be changed by a list.
+    /// the fields `for` and `vcpus`. The binding of an existing reservation cannot be changed by a
+    /// list.
     pub reservations: BTreeMap<String, ReservationParameters>,
     /// True if reservations that are not in the list are released. Only administrators can release
     /// reservations of other owners.
     #[serde(default, skip_serializing_if = "is_false")]
     pub prune: bool,
-    /// True if the changes are only returned and not made. Capacity is then not checked.
+    /// True if the service only returns the changes and does not make them. The service then does
+    /// not check capacity.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dry_run: bool,
     /// Revision of the host for which the list was made. If the host has another revision, only a
     /// list that changes nothing is accepted. Default: any revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// Changes one VM first, and watches it. Cannot be combined with `dry_run`. Default: all
-    /// changes are made at once.
+    /// Parameters of a canary: the service changes one VM first and watches it before the other
+    /// changes. Cannot be combined with `dry_run`. Default: the service makes all changes without
+    /// watching a VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<Canary>,
 }
 
-/// Changes to a reservation. A field that is absent leaves its parameter unchanged.
+/// Changes to the parameters of a reservation. If a field is absent, its parameter stays unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -218,20 +226,20 @@ pub struct Change {
     /// New period of each vCPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period: Option<Length>,
-    /// New total CPU for all vCPUs, in place of `slice`.
+    /// New total CPU for all vCPUs of the VM together. It replaces `slice`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
-    /// True if the reservation becomes a hard limit, false if it allows slack.
+    /// True to make the reservation a hard limit. False to let the VM use slack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact: Option<bool>,
-    /// New offset of the periods: each period starts this long after a multiple of the period on
-    /// the wall clock. `none` removes the alignment.
+    /// New offset of the periods: each period starts this length of time after a multiple of the
+    /// period on the wall clock. `none` removes the alignment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// New number of vCPUs of the reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
-    /// New time at which the service ends the reservation. `none` removes the end time.
+    /// New time at which the service ends the reservation. `none` removes that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<End>,
     /// New mechanism that enforces the reservation.
@@ -249,14 +257,14 @@ pub struct Change {
 
 /// Command to a host about its member of a gang.
 ///
-/// A gang is a set of VMs on several hosts that start their first periods together, all or none.
-/// Each host knows only its own member.
+/// A gang is a set of VMs on several hosts that start their first periods together. Either all of
+/// them start or none. Each host knows only its own member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum GangWord {
-    /// Reserves capacity for a member without scheduling its VM. The reservation ends after 10 s
-    /// unless the command `begin` arrives.
+    /// Reserves capacity for a member of the gang. The VM of the member is not scheduled yet. The
+    /// reservation ends after 10 s unless the command `begin` arrives before.
     Hold {
         /// Name of the gang, which is equal on all hosts.
         gang: String,
@@ -265,27 +273,30 @@ pub enum GangWord {
         /// Parameters of the reservation.
         wanted: ReservationParameters,
     },
-    /// Starts a held member at a given time. From then on it is an ordinary reservation.
+    /// Starts the reservation of a held member at a given time. From that time on, the reservation
+    /// is an ordinary reservation.
     Begin {
         /// Name of the gang.
         gang: String,
         /// Name of the member's reservation.
         name: String,
-        /// Start time in nanoseconds since 1970 on the host's wall clock. It must be within the
-        /// next minute.
+        /// Start time on the host's wall clock, in nanoseconds since 1970. The start time must be
+        /// within the next minute.
         at_ns: u64,
-        /// True if this member ends as soon as another member of the gang is lost.
+        /// True if the reservation of this member ends as soon as another member of the gang is
+        /// lost.
         #[serde(default, skip_serializing_if = "is_false")]
         strict: bool,
     },
-    /// Reports that another member is lost. The member on this host ends if it has not started or
-    /// if its gang is strict. Otherwise it leaves the gang and stays reserved.
+    /// Reports that another member of the gang is lost. If this host's member has not started, or
+    /// if its gang is strict, the reservation of this member ends. Otherwise this member leaves the
+    /// gang and keeps its reservation.
     Break {
         /// Name of the gang.
         gang: String,
         /// Name of the member's reservation.
         name: String,
-        /// Name of the lost member and the reason, for the log. At most 256 bytes.
+        /// Name of the lost member and the reason for the loss, for the log. At most 256 bytes.
         lost: String,
     },
 }

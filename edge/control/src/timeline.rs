@@ -8,31 +8,32 @@ use crate::access::Role;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PageCode {
-    /// The code, which can be used once.
+    /// Text of the code, which can be used once.
     pub code: String,
     /// Time until the code expires, in nanoseconds.
     pub lasts_ns: u64,
-    /// Address of the web page on this host. Absent if the page is only served over TLS.
+    /// URL of the web page on this host. Absent if the page is served only over TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
 
-/// Session of a browser.
+/// Session of a browser on the daemon's web page.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PageSession {
-    /// Role of the principal that has the session. Only an operator, administrator or tenant may
+    /// Role of the principal to whom the session belongs. With any role but viewer, the page can
     /// change reservations.
     pub role: Role,
     /// Time until the session expires, in nanoseconds.
     pub lasts_ns: u64,
-    /// Secret that each request of the web page sends in a header. Present only in the answer to a
-    /// login.
+    /// Secret that the web page must send in a header of each request. Present only in the answer
+    /// to a login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }
 
-/// Timeline of the last seconds, as columns of equal length: which vCPUs ran on which CPUs.
+/// Timeline of the last seconds: which vCPUs ran on which CPUs. The timeline consists of columns,
+/// each of which covers an equal length of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Timeline {
@@ -40,29 +41,30 @@ pub struct Timeline {
     pub first: u64,
     /// Length of time that a column covers, in nanoseconds.
     pub step_ns: u64,
-    /// Numbers of the CPUs in the kernel. The columns refer to a CPU by its position in this list.
+    /// Numbers of the CPUs in the kernel. A column names a CPU by its position in this list.
     pub cpus: Vec<u32>,
-    /// Names of the vCPUs. The columns refer to a vCPU by its position in this list. The first name
-    /// represents all other threads.
+    /// Names of the vCPUs. A column names a vCPU by its position in this list. The first name
+    /// stands for all threads that are not vCPUs of this list.
     pub vcpus: Vec<String>,
-    /// Complete columns from `first` on, oldest first.
+    /// Complete columns, oldest first. The first of them has the number `first`.
     pub columns: Vec<TimelineColumn>,
 }
 
-/// A column of the timeline: the vCPUs that ran during the time that it covers.
+/// A column of the timeline: the vCPUs that ran in one short interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TimelineColumn {
-    /// Entries with a CPU, a vCPU, and the part of the column for which the vCPU ran on the CPU, in
-    /// thousandths.
+    /// Entries with a CPU, a vCPU, and the part of the column's time for which the vCPU ran on the
+    /// CPU, in thousandths.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Vec<u32>>))]
     pub ran: Vec<TimelineRun>,
-    /// Entries with a vCPU and the number of its deadline misses that were found during the column.
+    /// Entries with a vCPU and a number of its deadline misses: the misses that were found in the
+    /// column's time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Vec<u32>>))]
     pub missed: Vec<(u32, u32)>,
 }
 
-/// Position of a CPU in [`Timeline::cpus`], position of a vCPU in [`Timeline::vcpus`], and part of
-/// the column in thousandths.
+/// A run of a vCPU on a CPU in a column: position of the CPU in [`Timeline::cpus`], position of the
+/// vCPU in [`Timeline::vcpus`], and part of the column's time in thousandths.
 pub type TimelineRun = (u32, u32, u32);

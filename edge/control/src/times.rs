@@ -3,7 +3,8 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use slackline_units::{CpuShare, Span, WallTime};
 
-/// Time with a unit, such as `"250us"`, `"10ms"` or `"2s"`. A number without a unit is refused.
+/// Length of time with a unit, such as `"250us"`, `"10ms"` or `"2s"`. A number without a unit is
+/// refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "10ms"))]
@@ -15,20 +16,22 @@ pub struct Length(pub Span);
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "1.5cpu"))]
 pub struct Share(pub CpuShare);
 
-/// Offset of periods on the wall clock: `"3ms"` starts each period 3 ms after a multiple of the
-/// period, and `"none"` stands for no alignment.
+/// Offset of periods on the wall clock. `"3ms"` starts each period 3 ms after a multiple of the
+/// period. `"none"` means that periods are not aligned with the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "3ms"))]
 pub struct Phase(pub Option<Span>);
 
-/// Time of the wall clock, such as `"2026-12-01T18:00:00Z"`. A time without an offset is in UTC.
+/// Point in time on the wall clock, such as `"2026-12-01T18:00:00Z"`. Without a time zone offset,
+/// the time is in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "2026-12-01T18:00:00Z"))]
 pub struct Moment(pub WallTime);
 
-/// End time of a reservation, such as `"2026-12-01T18:00:00Z"`, or `"none"`.
+/// End time of a reservation, such as `"2026-12-01T18:00:00Z"`. `"none"` means that the reservation
+/// has no end time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "2026-12-01T18:00:00Z"))]
@@ -132,13 +135,13 @@ impl<'de> Deserialize<'de> for Share {
     }
 }
 
-/// Escapes and shortens an untrusted text for use in an error message.
+/// Returns the first 40 characters of an untrusted text, escaped for an error message.
 fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
-/// Deserializer visitor that parses a text. The first value describes the expected text, and the
-/// second value is the parser.
+/// Deserializer visitor that parses a text. The first field describes the expected text for error
+/// messages. The second field is the parser.
 struct TextVisitor<T>(&'static str, fn(&str) -> Result<T, String>);
 
 impl<T> de::Visitor<'_> for TextVisitor<T> {

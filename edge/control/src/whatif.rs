@@ -1,4 +1,4 @@
-//! What-if questions: how VMs would have run with other parameters, policies or neighbours.
+//! What-if questions: how would VMs have run with other parameters, policies or neighbours?
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use slackline_units::{Reservation, Span};
 use crate::periods::RecordedPeriods;
 use crate::times::Length;
 
-/// Longest recording that a question can use. The flight recorder keeps this length.
+/// Longest recording that a question can use: the length of time that the flight recorder keeps.
 const LONGEST: Span = Span::from_secs(60);
 
 /// Default length of the recording.
@@ -49,12 +49,12 @@ pub struct WhatIf {
     /// VMs or vCPUs that are confined to one CPU.
     #[serde(default, rename = "move", skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<MovedVm>,
-    /// True if the answer should have the measured and predicted demand and missed periods of each
-    /// VM, instead of the ordinary prediction.
+    /// True to get the measured and predicted demand and missed periods of each VM, instead of the
+    /// ordinary prediction.
     #[serde(default, skip_serializing_if = "is_false")]
     pub periods: bool,
-    /// True if the daemon must take a new recording, even if it still has a recent one for the
-    /// caller.
+    /// True if the daemon must make a new recording, even if it still keeps a recent recording for
+    /// the caller.
     #[serde(default, skip_serializing_if = "is_false")]
     pub fresh: bool,
 }
@@ -136,7 +136,7 @@ impl Default for WhatIf {
 }
 
 impl FieldValue {
-    /// Returns the value in the form in which a scenario states it.
+    /// Returns the value as text, in the form in which scenario files contain it.
     #[must_use]
     pub fn written(&self) -> String {
         match self {
@@ -179,11 +179,13 @@ impl WhatIf {
         }
     }
 
-    /// Converts the slices, periods and phases that the question sets to the periods of a
-    /// recording. The daemon enforces a long period as shorter periods, and recordings have the
-    /// shorter periods. `terms_of` returns the terms of the reservation with a name. Invalid
-    /// parameters are not converted. If a new period is shorter than the slice, the slice is set
-    /// too, so that the prediction refuses both.
+    /// Converts the slices, periods and phases of the question from the periods of reservations to
+    /// the periods of recordings. They differ because the daemon enforces a long period as several
+    /// shorter periods, and a recording has these shorter periods.
+    ///
+    /// `terms_of` returns the terms of the reservation with a name. Parameters that are invalid as
+    /// a reservation are not converted. If the question sets a period below the present slice, the
+    /// question gets that slice too, so that the prediction refuses both.
     pub fn set_enforced_parts(&mut self, terms_of: impl Fn(&str) -> Option<Terms>) {
         let asked = self.clone();
         // Only the daemon's policy has phases.
@@ -213,9 +215,10 @@ impl WhatIf {
         }
     }
 
-    /// Returns the terms of the shorter periods that the daemon would enforce for a VM or vCPU with
-    /// this name. `None` if the daemon divides neither the requested nor the present period, or if
-    /// no terms are known.
+    /// Returns the terms that the daemon would enforce for the VM or vCPU `name` with the
+    /// parameters of the question. In these terms a long period is divided into shorter periods.
+    /// `None` if the daemon divides neither the requested nor the present period, or if no terms
+    /// are known.
     fn enforced_part(&self, name: &str, terms_of: impl Fn(&str) -> Option<Terms>) -> Option<Terms> {
         let (terms, [slice, period, phase]) = self.set_lengths(name, terms_of)?;
         let slice = slice.unwrap_or(terms.each().slice());
@@ -228,9 +231,9 @@ impl WhatIf {
         is_divided.then_some(part)
     }
 
-    /// Returns the slice that a VM or vCPU with this name would have, if it is longer than the
-    /// period. `None` if the slice fits into the period, or if the daemon does not divide the
-    /// present period.
+    /// Returns the slice that the VM or vCPU `name` would have under the question, if this slice is
+    /// longer than the period. `None` if the slice fits into the period, or if the daemon does not
+    /// divide the present period.
     fn too_long_slice(&self, name: &str, terms_of: impl Fn(&str) -> Option<Terms>) -> Option<Span> {
         let (terms, [slice, period, _]) = self.set_lengths(name, terms_of)?;
         let slice = slice.unwrap_or(terms.each().slice());
@@ -239,7 +242,7 @@ impl WhatIf {
         (is_divided && slice > period).then_some(slice)
     }
 
-    /// Returns the present terms of a VM or vCPU with this name, and the slice, period and phase
+    /// Returns the present terms of the VM or vCPU `name`. Returns also the slice, period and phase
     /// that the question sets. `None` if no terms are known.
     fn set_lengths(
         &self,
@@ -284,32 +287,32 @@ impl WhatIf {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WhatIfAnswer {
-    /// The prediction as `slackline whatif --json` prints it.
+    /// Prediction in the format of `slackline whatif --json`.
     #[serde(flatten)]
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub prediction: BTreeMap<String, Value>,
     /// Revision of the host when the recording ended: the number of the event that last changed a
     /// reservation.
     pub revision: u64,
-    /// Time since the end of the recording, in nanoseconds. A recording is kept for 5 s for further
-    /// questions of the caller. It is dropped earlier if a reservation changes or a question asks
-    /// for a fresh recording.
+    /// Time since the end of the recording, in nanoseconds. The daemon keeps a recording for 5 s
+    /// for further questions of the caller. If a reservation changes or a question asks for a fresh
+    /// recording, the daemon drops it earlier.
     pub age_ns: u64,
-    /// Largest share that admission would accept now. One entry for each VM of `set` that has a
+    /// Largest share that admission would accept now, for each VM that is named in `set` and has a
     /// reservation.
     pub largest: Vec<LargestShare>,
 }
 
 impl WhatIfAnswer {
-    /// Returns the periods of the VMs. `None` if the question did not ask for periods, or if the
-    /// daemon's version cannot predict periods.
+    /// Returns the measured and predicted periods of the VMs. `None` if the question did not ask
+    /// for periods, or if the daemon's version cannot predict periods.
     #[must_use]
     pub fn periods(&self) -> Option<RecordedPeriods> {
         serde_json::from_value(self.prediction.get("periods")?.clone()).ok()
     }
 }
 
-/// Largest share that admission would accept for a VM in place of its reservation.
+/// Largest share that admission would accept for a VM, if this share replaced its reservation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LargestShare {
@@ -319,8 +322,8 @@ pub struct LargestShare {
     pub slice: Length,
     /// The largest slice in nanoseconds.
     pub slice_ns: u64,
-    /// Period for which the slice is computed: the period in the request, or else the period of the
-    /// reservation.
+    /// Period for which the slice is computed: the period in the request or, without one, the
+    /// period of the reservation.
     pub period: Length,
     /// The period in nanoseconds.
     pub period_ns: u64,
@@ -357,7 +360,7 @@ mod tests {
         assert!(many.check().is_err());
     }
     #[test]
-    fn prediction_for_long_period_uses_the_enforced_shorter_periods() {
+    fn prediction_uses_shorter_period_by_which_long_period_is_enforced() {
         let terms_of = |name: &str| {
             let (slice, period, phase) = match name {
                 "long" => (300, 1_000, None),
@@ -407,9 +410,10 @@ mod tests {
         assert_eq!(parts(&[("other", "slice", "200ms")]), "slice 200ms");
     }
 
-    /// The recording has a slice of 30 ms in each 100 ms.
+    /// The reservation has a slice of 300 ms in each second. The daemon enforces it, and records
+    /// it, as a slice of 30 ms in each 100 ms.
     #[test]
-    fn period_below_the_whole_slice_is_predicted_with_that_slice() {
+    fn new_period_below_unchanged_slice_is_predicted_with_whole_slice() {
         let each = Reservation::new(Span::from_ms(300), Span::from_secs(1)).unwrap();
         let terms = Terms::new(each, true, 1).unwrap();
         let slice_under = |policy: Option<&str>, period: &str| {

@@ -63,7 +63,7 @@ export function clock(ns) {
 export function about(state) {
   /** @type {Record<string, string>} */
   const words = {
-    waiting: "the VM is not running; its capacity stays reserved",
+    waiting: "the VM is not running; the capacity stays reserved",
     active: "the VM receives the reserved CPU time",
     paused: "the vCPUs are stopped until resumed; the capacity stays reserved",
     partial: "some vCPUs of the VM are not scheduled",

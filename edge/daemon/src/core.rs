@@ -1,6 +1,6 @@
 //! The core: the main thread of the daemon, which owns the live session and makes all decisions.
 //! Slow work (the disk, discovery of VMs, input from clients) is done by other threads and
-//! processes. The core sends orders to them and never waits for one particular answer.
+//! processes. The core sends orders to them, and continues without waiting for an answer.
 //!
 //! The core is real-time, one priority below the dispatchers. So a change takes effect within a
 //! millisecond even if all CPUs of the host are reserved. If a CPU is left unmanaged, the core, the
@@ -92,23 +92,23 @@ use wire::ValidRequest;
 /// Policy of the session: partitioned EDF, in which each vCPU has a slice in every period.
 const POLICY: &str = "edf";
 
-/// Part of each CPU that cannot be reserved. It is left for the host's own threads and for
+/// Part of each CPU that cannot be reserved. It remains for the host's own threads and for
 /// dispatching.
 const RESERVE: &str = "10%";
 
-/// Longest sleep of the core (the daemon's main thread). The core reads records and checks
-/// scheduled threads at least this often.
+/// Longest sleep of the core (the daemon's main thread). The core reads trace records and checks
+/// the scheduled threads at least this often.
 const ROUND: Span = Span::from_ms(100);
 
 /// Longest sleep of the core (the daemon's main thread) while the front process is not running, or
-/// has not read all messages of the core.
+/// has not yet read all messages of the core.
 const BEHIND: Span = Span::from_ms(10);
 
-/// Interval of discovery passes. A pass looks for VMs that reservations wait for, and checks the
-/// VMs that the daemon schedules.
+/// Interval of discovery passes. A discovery pass searches for VMs that reservations wait for, and
+/// checks the VMs that the daemon schedules.
 const AROUND: Span = Span::from_secs(2);
 
-/// Interval at which costs are counted, the load of CPUs is checked and the status is reported.
+/// Interval at which the core adds up costs, checks the load of the CPUs and reports its status.
 const SECOND: Span = Span::from_secs(1);
 
 /// Longest allowed time since the last pass of a dispatcher. If more time has passed, the daemon
@@ -121,7 +121,7 @@ const WRITTEN: Span = Span::from_secs(10);
 /// Options with which the daemon is started.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// CPUs of this host that the daemon schedules. `None` stands for all CPUs but the first.
+    /// CPUs that the daemon schedules. If `None`, it schedules all CPUs but the first.
     pub cpus: Option<Vec<CpuId>>,
     /// Folder that contains the ledger.
     pub state: PathBuf,
@@ -129,18 +129,18 @@ pub struct ServeOptions {
     pub socket: PathBuf,
     /// Address for clients on other hosts. `None` if only local clients may connect.
     pub listen: Option<Listen>,
-    /// Loopback address at which metrics are served without TLS. `None` if no such address serves
-    /// metrics.
+    /// Loopback address at which metrics are served without TLS. `None` if metrics are not served
+    /// at a loopback address.
     pub metrics: Option<SocketAddr>,
-    /// Loopback address at which the web page is served to browsers. `None` if no socket serves the
-    /// page.
+    /// Loopback address at which browsers get the web page. `None` if the page is not served at a
+    /// loopback address.
     pub page: Option<SocketAddr>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
     /// Mechanism that enforces a reservation with a slice and a hard limit, if the request names
     /// no mechanism.
     pub enforce: RequestedMechanism,
-    /// True if the flight recorder keeps the last minute and saves recordings of missed deadlines.
+    /// True if the flight recorder is on: it keeps the last minute and records missed deadlines.
     pub is_recorded: bool,
     /// Command that starts the keeper process, which restores threads if the daemon dies.
     pub keeper: KeeperCommand,
@@ -150,7 +150,7 @@ pub struct ServeOptions {
     pub worker: FrontCommand,
 }
 
-/// Address at which clients on other hosts connect, with its TLS files.
+/// Address on which the daemon listens for clients on other hosts, with its TLS files.
 #[derive(Clone, Debug)]
 pub struct Listen {
     /// Address and port to listen on.
@@ -159,8 +159,8 @@ pub struct Listen {
     pub tls: TlsFiles,
 }
 
-/// Runs the daemon until `stop` is readable. Reloads files when `reload` requests that. `tell` gets
-/// one line for each event that the host's administrator should know about.
+/// Runs the daemon until `stop` is readable. When `reload` asks for it, reads the daemon's files
+/// again. `tell` gets one line for each event that the host's administrator should know about.
 ///
 /// # Errors
 /// If the service cannot start, or cannot continue. Every thread has been restored by then.
@@ -235,7 +235,7 @@ pub fn serve(
     ran.and(core.close())
 }
 
-/// Starts the threads that look up VMs, and creates the set of prediction workers, which is empty.
+/// Starts the threads that look up VMs, and creates an empty set of prediction workers.
 fn helpers(options: &ServeOptions) -> Result<(Scout, Lookups, Whatifs), ServeError> {
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
     let scout = Scout::start(scout::PREFERRED).map_err(not_started("the scout thread"))?;
@@ -479,8 +479,8 @@ impl Core {
         }
     }
 
-    /// Handles the end of VMs whose last vCPU thread ended earlier than the VM itself. No event
-    /// reports the end of such a VM.
+    /// Reports to the service each VM that has ended although its last vCPU thread ended before the
+    /// VM. The live session reports no event for the end of such a VM.
     fn notice_ended(&mut self) {
         let held = self.host.scheduler.held();
         let ended: Vec<_> = held.filter(|&(_, identity)| self.host.has_ended(identity)).collect();
@@ -490,8 +490,8 @@ impl Core {
         }
     }
 
-    /// Returns true if all dispatchers make passes and the ledger completes commits in time. If
-    /// false, the daemon sends no watchdog notification, so systemd ends it.
+    /// Returns true if all dispatchers make passes, and the ledger completes commits in time. If
+    /// false, the daemon sends no watchdog notification, so systemd kills the daemon.
     fn is_well(&self) -> bool {
         self.host.scheduler.session.unlooked() <= LOOKED && self.host.is_ledger_answering(WRITTEN)
     }
@@ -504,7 +504,7 @@ impl Core {
         self.service.step(now, input, &mut self.host);
     }
 
-    /// Returns the reasons why the daemon is unhealthy, one sentence each. Empty if it is healthy.
+    /// Returns the reasons why the daemon is unhealthy, one sentence each. Empty if it has none.
     fn troubles(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         let health = self.service.health();

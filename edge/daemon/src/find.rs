@@ -1,14 +1,14 @@
-//! Finds what can carry a reservation on this host: VMs, containers, services, cgroups and
-//! processes. Also finds their names, and which of their threads are vCPUs. In this module a
-//! *machine* is any of them.
+//! Search for everything on this host that can have a reservation: VMs, containers, services,
+//! cgroups and processes. In this module, each of them is called a *machine*. The search also finds
+//! the names of machines, and the threads of VMs that are vCPUs.
 //!
-//! Everything is read from procfs and cgroups. The only exception is a QEMU whose threads have no
-//! names: its monitor may be asked. Any user can choose names and command lines of their own
-//! processes. So a machine has an owner ([`Machine::owner`]), and only a process in a cgroup made
-//! by libvirt counts as a domain of libvirt.
+//! The search reads procfs and cgroups. The only exception is a QEMU whose threads have no names:
+//! its monitor may be asked. Any user can choose names and command lines of their own processes. So
+//! a machine has an owner ([`Machine::owner`]), and only a process in a cgroup made by libvirt
+//! counts as a domain of libvirt.
 //!
-//! The kernel reuses the number of a process once it has ended. So [`find`] holds a descriptor of
-//! the process while it reads, and checks at the end that the process still exists.
+//! The kernel reuses the id of a process that has ended. So [`find`] holds a descriptor of the
+//! process while it reads, and checks at the end that the process still exists.
 
 mod absent;
 mod all;
@@ -50,30 +50,31 @@ pub use shown::shown;
 pub struct Machine {
     /// Kind of the machine. The kind determines where its name comes from.
     pub kind: Kind,
-    /// Name given by the owner, escaped as by [`shown()`]. Empty if the machine has no name.
+    /// Name given by the owner, escaped by [`shown()`]. Empty if the machine has no name.
     pub name: String,
-    /// Binding by which the machine can be found again. It contains the machine's most lasting
-    /// name.
+    /// Binding by which the machine can be found later. The binding contains the machine's most
+    /// lasting name.
     pub binding: Binding,
-    /// UUID of a VM in lower case. `None` if its command line has none.
+    /// UUID of a VM in lower case. `None` if the command line of the VM contains no UUID.
     pub uuid: Option<String>,
-    /// Id of the user that owns the machine. A process with several user ids belongs to root, and a
-    /// cgroup to the owner of its folder.
+    /// Id of the user that owns the machine. A process with several user ids counts as root's. A
+    /// cgroup belongs to the owner of its folder.
     pub owner: u32,
-    /// True if only root can have set the name: either libvirt created the cgroup, or the parent
-    /// folder of the cgroup belongs to the user root.
+    /// True if only root can have set the name. This is so if libvirt created the cgroup, or if the
+    /// parent folder of the cgroup belongs to the user root.
     pub is_vouched: bool,
     /// Identity of the machine, unique until the host is rebooted.
     pub identity: Identity,
-    /// Threads that are vCPUs, by number. Empty if the machine is scheduled as a whole.
+    /// Threads that are vCPUs, sorted by the number of the vCPU. Empty if the machine is scheduled
+    /// as a whole.
     pub vcpus: Vec<Vcpu>,
     /// All threads of a VM whose monitor reported the vCPUs. Empty for other machines.
     pub threads: Vec<Tid>,
     /// Reason why the vCPU threads of a VM cannot be found. `None` if they were found, or if the
     /// machine is not a VM.
     pub why: Option<String>,
-    /// Path of the machine's version 2 cgroup, as in `/proc/PID/cgroup`. `None` if it cannot be
-    /// read.
+    /// Path of the machine's version 2 cgroup, as `/proc/PID/cgroup` states it. `None` if the path
+    /// cannot be read.
     pub group: Option<PathBuf>,
 }
 
@@ -82,7 +83,7 @@ pub struct Machine {
 pub enum Kind {
     /// A VM that libvirt manages.
     Libvirt,
-    /// A VM of QEMU outside of libvirt's cgroups.
+    /// A VM of QEMU that is not in a cgroup of libvirt.
     Qemu,
     /// A Firecracker VM, with or without jailer.
     Firecracker,
@@ -96,9 +97,9 @@ pub enum Kind {
     Container,
     /// A unit of systemd.
     Unit,
-    /// A cgroup of another kind.
+    /// A cgroup that is neither a container nor a unit.
     Group,
-    /// A process of another kind.
+    /// A process that is not a VM.
     Process,
 }
 
@@ -130,11 +131,11 @@ impl fmt::Display for Kind {
 /// A thread of a VM that is a vCPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vcpu {
-    /// Number of the vCPU in its VM. Numbers can have gaps.
+    /// Number of the vCPU in its VM. The numbers of a VM's vCPUs can have gaps.
     pub number: u32,
     /// Id of the thread.
     pub tid: Tid,
-    /// Name of the thread, escaped as by [`shown()`].
+    /// Name of the thread, escaped by [`shown()`].
     pub name: String,
 }
 
@@ -144,18 +145,18 @@ pub struct FoundMachine {
     /// Description of the machine.
     pub machine: Machine,
     /// Descriptor of the process or cgroup, opened before the properties in `machine` were read. As
-    /// long as it reports no end, all ids in `machine` refer to this machine.
+    /// long as this descriptor does not report the end, all ids in `machine` refer to this machine.
     pub ending: Ending,
-    /// Cgroup of the machine, with the cgroup to which its processes return. `None` if the machine
-    /// is a process.
+    /// Cgroup of the machine, with the cgroup to which its processes return when they are restored.
+    /// `None` if the machine is a process.
     place: Option<TreePlace>,
 }
 
 impl FoundMachine {
-    /// Returns the processes of the machine: those in its cgroup, or its only process.
+    /// Returns the processes of the machine: all processes in its cgroup, or its only process.
     ///
     /// # Errors
-    /// If the cgroup has too many processes or cgroups below it, or cannot be read.
+    /// If the cgroup cannot be read, or has too many processes or cgroups below it.
     pub fn processes(&self) -> Result<Vec<Tid>, CgroupError> {
         match &self.place {
             Some(place) => place.processes(),
@@ -163,10 +164,11 @@ impl FoundMachine {
         }
     }
 
-    /// Returns the thread of vCPU `number`, for a live session to schedule. A machine without vCPUs
-    /// is scheduled as a whole, as number 0. It is a process with all its descendants, or a cgroup.
+    /// Returns the vCPU `number` in the form in which a live session can schedule it. A machine
+    /// without vCPUs is scheduled as a whole, as number 0: a process with all its descendants, or a
+    /// cgroup.
     ///
-    /// The returned value holds a descriptor of the thread, which belongs to this machine.
+    /// The returned value holds a descriptor, so that it always refers to a thread of this machine.
     ///
     /// # Errors
     /// If the machine has ended, has no such vCPU, or must not be scheduled.
@@ -217,14 +219,14 @@ impl Machine {
         slackline_service::Machine { identity, user, is_vouched, by_uuid, vcpus }
     }
 
-    /// Returns the binding by UUID if the machine is a libvirt domain, otherwise `None`.
+    /// Returns the binding by UUID if the machine is a libvirt domain. Otherwise returns `None`.
     #[must_use]
     pub fn by_uuid(&self) -> Option<Binding> {
         let uuid = self.uuid.as_ref().filter(|_| self.kind == Kind::Libvirt)?;
         Binding::new(BindingKind::Uuid, uuid).ok()
     }
 
-    /// Returns the id of the machine's process, or `None` if the machine is a cgroup.
+    /// Returns the id of the machine's process. `None` if the machine is a cgroup.
     #[must_use]
     pub fn pid(&self) -> Option<Tid> {
         match self.identity {
@@ -236,30 +238,31 @@ impl Machine {
 
 /// Returns the machine to which a binding refers.
 ///
-/// A VM is returned with its vCPU threads. A QEMU may be asked for them over QMP, which can take
-/// two seconds.
+/// If the machine is a VM, the result contains its vCPU threads. A QEMU may be asked for these
+/// threads over QMP, which can take two seconds.
 ///
 /// # Errors
-/// If there is no such machine, there are several, or it must not be scheduled.
+/// If no machine or several machines match the binding, or if the machine must not be scheduled.
 pub fn find(binding: &Binding) -> Result<FoundMachine, Absent> {
     find_of(binding, None)
 }
 
-/// Finds a machine as [`find`] does, but prefers machines of `user` if several have the name. For
-/// root, domains of libvirt are preferred too. Any user can give a VM the name of another user's
-/// VM. That must not make the other VM impossible to find.
+/// Finds a machine as [`find`] does. If several machines have the name, prefers machines of `user`.
+/// If `user` is root, prefers also domains of libvirt. So a VM can be found even if another user
+/// gives a VM the same name.
 ///
 /// # Errors
-/// As for [`find`].
+/// The same errors as [`find`].
 pub fn find_of(binding: &Binding, user: Option<u32>) -> Result<FoundMachine, Absent> {
     find_asking(binding, user, Asks::Monitors)
 }
 
-/// Finds a machine for a caller as [`find_of`] does. Only monitors of users for whom `may_have` is
-/// true are asked, because a monitor serves one client at a time.
+/// Finds a machine for a caller as [`find_of`] does. A monitor serves one client at a time, so only
+/// monitors of users for whom `may_have` returns true are asked.
 ///
 /// # Errors
-/// As for [`find`], and [`Absent::NotYours`] if another user's monitor would have to be asked.
+/// The same errors as [`find`], and [`Absent::NotYours`] if another user's monitor would have to be
+/// asked.
 pub fn find_for(
     binding: &Binding,
     user: u32,
@@ -268,11 +271,11 @@ pub fn find_for(
     find_asking(binding, Some(user), Asks::MonitorsOf(may_have))
 }
 
-/// Finds a machine as [`find_of`] does, but never asks a VM's monitor, so the function returns at
-/// once.
+/// Finds a machine as [`find_of`] does, but never asks a VM's monitor. So the function returns
+/// without waiting.
 ///
 /// # Errors
-/// As for [`find`], and [`Absent::NotAsked`] if only a monitor knows the vCPUs.
+/// The same errors as [`find`], and [`Absent::NotAsked`] if only a monitor knows the vCPUs.
 pub fn find_at_once(binding: &Binding, user: Option<u32>) -> Result<FoundMachine, Absent> {
     find_asking(binding, user, Asks::Nobody)
 }
@@ -304,8 +307,8 @@ fn find_asking(
     }
 }
 
-/// Returns the bindings of all machines with this name, for use with [`find`]. The name of a
-/// service matches with and without `.service`.
+/// Returns the bindings of all machines with the name `name`, for use with [`find`]. The name of a
+/// service can be given with or without `.service`.
 ///
 /// # Errors
 /// If procfs is not mounted.
@@ -313,9 +316,9 @@ pub fn named(name: &str) -> Result<Vec<Binding>, Absent> {
     named_for(name, &|_| true)
 }
 
-/// Returns bindings as [`named`] does for a caller who may have machines of the users for whom
-/// `may_have` is true. If several machines have the name, other users' machines are left out. If
-/// all of them are other users' machines, one of them is returned.
+/// Returns bindings of machines with the name `name`, as [`named`] does. The caller may have
+/// machines of the users for whom `may_have` returns true. If such machines have the name, only
+/// their bindings are returned. Otherwise the binding of one other machine is returned.
 ///
 /// # Errors
 /// If procfs is not mounted.
@@ -338,7 +341,7 @@ pub fn libvirt_binding(name: &str) -> Option<Binding> {
     Binding::new(BindingKind::Libvirt, &shown::bound(name.as_bytes())).ok()
 }
 
-/// Passes a text to every parser of procfs files. Used for fuzzing.
+/// Passes a text to every parser of procfs files, for fuzzing.
 #[cfg(test)]
 pub(crate) fn read_anything(text: &[u8]) {
     line::read(text);
@@ -430,7 +433,8 @@ fn program_of(line: &[u8]) -> String {
     shown(word.rsplit(|&byte| byte == b'/').next().unwrap_or(word))
 }
 
-/// Returns a VM with the vCPUs that its thread names show. `None` if the VM must not be scheduled.
+/// Returns a VM whose vCPUs are identified by the names of its threads. `None` if the VM must not
+/// be scheduled.
 fn named_machine(
     process: &Process,
     said: &VmCommandLine,
@@ -454,7 +458,7 @@ fn named_machine(
 }
 
 /// Returns the reason why the vCPU threads of a VM without thread names cannot be found. `None` if
-/// its monitor can be asked and has not failed.
+/// the VM's monitor can be asked and has not failed.
 fn why_not_named(process: &Process) -> Option<String> {
     let pid = process.pid;
     match vcpus::find_qmp_socket(pid.raw()) {
@@ -503,7 +507,7 @@ fn described(
     })
 }
 
-/// Returns a vCPU thread with its name. `None` if the thread has ended in the meantime.
+/// Returns a vCPU thread with its name. `None` if the thread has ended since it was found.
 fn vcpu(pid: Tid, thread: VcpuThread) -> Option<Vcpu> {
     let tid = Tid::new(thread.tid)?;
     let name = fs::read(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
@@ -511,8 +515,8 @@ fn vcpu(pid: Tid, thread: VcpuThread) -> Option<Vcpu> {
     Some(Vcpu { number: thread.index, tid, name })
 }
 
-/// Returns a machine for a cgroup of a known kind. `None` if it must not be scheduled or has just
-/// been removed.
+/// Returns the machine that a known cgroup represents. `None` if the machine must not be scheduled,
+/// or if the cgroup has just been removed.
 fn group_of(known: &groups::KnownGroup) -> Option<Machine> {
     let (kind, binding) = match known.what {
         groups::GroupKind::Container => (Kind::Container, None),

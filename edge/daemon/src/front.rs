@@ -1,10 +1,11 @@
-//! The front: the process that parses untrusted requests. It passes valid requests to the core (the
-//! daemon's main process) with the identity of the caller.
+//! The front: the process that parses untrusted requests. The front passes valid requests to the
+//! core (the daemon's main process) with the identity of the caller.
 //!
 //! The front runs as an unprivileged user, without capabilities and without a way to get any. At
 //! its start it receives its listening sockets and a link to the core. It also reads the users and
-//! groups of the host and the TLS files. It opens no files after it has dropped its rights. All its
-//! state may be lost: when the front dies, its connections end, and the core starts another front.
+//! groups of the host and the TLS files. After it has dropped its rights, it opens no files. The
+//! front keeps no state that must survive: when it dies, its connections end, and the core starts
+//! another front.
 
 mod accept;
 mod accounts;
@@ -55,9 +56,10 @@ pub use peer::LoopbackPeers;
 pub use sessions::SessionTimes;
 pub use tls::{TlsError, TlsFiles};
 
-/// Runs the front process. Its standard input is the link to the core (the daemon's main process),
-/// and its standard output the listening socket. If `tls` is given, the link first delivers a TCP
-/// socket for other hosts. The sockets of `others` follow. Returns when the core has ended.
+/// Runs the front process, and returns when the core (the daemon's main process) has ended. The
+/// standard input of the front is the link to the core, and its standard output is the listening
+/// socket for local clients. If `tls` is given, the core first sends a TCP socket for other hosts
+/// over the link. The sockets of `others` follow.
 #[must_use]
 pub fn main(tls: Option<&TlsFiles>, others: OtherSockets) -> ExitCode {
     match begin(tls, others) {
@@ -73,12 +75,12 @@ pub fn main(tls: Option<&TlsFiles>, others: OtherSockets) -> ExitCode {
     }
 }
 
-/// Kinds of loopback sockets that are passed to the front process. They are passed in this order.
+/// Loopback sockets that the core process sends to the front process, in the order of the fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtherSockets {
-    /// True if there is a socket for metrics.
+    /// True if the core sends a socket for metrics.
     pub metrics: bool,
-    /// True if there is a socket for browsers.
+    /// True if the core sends a socket for browsers.
     pub page: bool,
 }
 
@@ -110,13 +112,13 @@ fn begin(tls: Option<&TlsFiles>, others: OtherSockets) -> io::Result<()> {
 pub struct FrontSockets {
     /// Socket for local clients.
     pub listener: UnixListener,
-    /// Socket for other hosts. `None` if the daemon does not serve them.
+    /// Socket for clients on other hosts. `None` if the daemon does not serve other hosts.
     pub remote: Option<Remote>,
-    /// Loopback socket for metrics. `None` if they are served on the other sockets only.
+    /// Loopback socket for metrics. `None` if only the other sockets serve metrics.
     pub metrics: Option<TcpListener>,
-    /// Loopback socket for browsers. `None` if no socket serves the web page.
+    /// Loopback socket for browsers. `None` if no loopback socket serves the web page.
     pub page: Option<PageSite>,
-    /// Look-up of the user who opened a loopback connection.
+    /// Finder of the user who opened a loopback connection.
     pub peers: LoopbackPeers,
 }
 
@@ -129,11 +131,12 @@ pub struct Remote {
     pub tls: Arc<ServerConfig>,
 }
 
-/// Drops all rights as the front process does, before untrusted input is parsed. The calling
-/// process must be single-threaded.
+/// Drops all rights that the front process must not have. It must be called before untrusted input
+/// is parsed, while the process has only one thread.
 ///
 /// # Errors
-/// If a right remains, there is no unprivileged user to become, or the user file cannot be read.
+/// If a right remains, if the host has no unprivileged user for the front process, or if the user
+/// file cannot be read.
 pub fn give_up_rights() -> io::Result<()> {
     rights::give_up(front_user()?)
 }
@@ -173,14 +176,14 @@ pub fn serve(
     })
 }
 
-/// State that all connections share.
+/// State of the front process that all connections share.
 struct Front {
     link: Link,
     people: People,
     limits: Arc<Mutex<Limits>>,
     served: Mutex<RequestMetrics>,
     has_page: bool,
-    /// Loopback address of the web page. `None` if no socket serves the page.
+    /// Loopback address of the web page. `None` if no loopback socket serves the page.
     page: Option<SocketAddr>,
     sessions: Mutex<Sessions>,
     peers: LoopbackPeers,

@@ -1,9 +1,10 @@
-//! Fuzzing of input from clients, VMs and procfs. Valid samples are cut, joined, repeated and
-//! changed, and then passed to the parsers. No parser may panic or run for a long time.
+//! Fuzz tests of the parsers for input from clients, VMs and procfs. Valid samples are cut, joined,
+//! repeated and changed, and then passed to the parsers. No parser may panic or run for a long
+//! time.
 //!
 //! Code coverage is not measured, since that needs an unstable compiler. Most changes reach deep
-//! into a parser even so, because the text before a change is valid. `./test` tries a few thousand
-//! samples of each kind. `cargo xtask fuzz` tries one kind for minutes or hours.
+//! into a parser nevertheless, because the text before a change is valid. `./test` tries a few
+//! thousand samples of each target. `cargo xtask fuzz` tries one target for minutes or hours.
 
 mod mutate;
 
@@ -23,15 +24,15 @@ use crate::people::People;
 use crate::{find, front, hook};
 use mutate::Mutator;
 
-/// Environment variable with the target, the number of seconds and the first seed, such as `http
-/// 300 7`.
+/// Environment variable for a longer run. It contains the target, the number of seconds and the
+/// first seed, such as `http 300 7`.
 const FUZZ: &str = "SLACKLINE_FUZZ";
 
-/// Number of samples of each target that are tried, with seed zero, if the variable [`FUZZ`] is not
-/// set.
+/// Number of samples of each target that are tried if the variable [`FUZZ`] is not set. The seed is
+/// then zero.
 const FEW: u64 = 2_000;
 
-/// Time limit for one sample. It is generous because the host may be busy.
+/// Time limit for one sample. The limit is long because the host may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const LINES: [&[u8]; 11] = [
@@ -108,8 +109,8 @@ const HTTP: [&[u8]; 6] = [
       HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}",
 ];
 
-/// Passes damaged samples to a parser, for the time in the variable [`FUZZ`], or [`FEW`] samples if
-/// the variable is not set.
+/// Passes damaged samples of a target to a parser. If the variable [`FUZZ`] is set, does so for the
+/// time in that variable. Otherwise passes [`FEW`] samples.
 fn each(target: &str, samples: &[&[u8]], mut tries: impl FnMut(&[u8])) {
     let asked = std::env::var(FUZZ).unwrap_or_default();
     let mut words = asked.split(' ');
@@ -206,7 +207,8 @@ fn qemu_monitor_answers_with_random_changes_are_parsed_or_refused() {
     });
 }
 
-/// The test runs the real front server, with a daemon core that reads requests and never answers.
+/// The test runs the real front server. Its daemon core is a thread that reads requests and never
+/// answers.
 #[test]
 fn randomly_changed_http_requests_do_not_stop_the_front_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -240,8 +242,8 @@ fn randomly_changed_http_requests_do_not_stop_the_front_process() {
     assert!(answer.starts_with(b"HTTP/1.1 4"), "{}", answer.escape_ascii());
 }
 
-/// Sends a request and returns the first bytes of the answer. Returns no bytes if no answer comes
-/// within `patience`.
+/// Sends the bytes `sent` and returns the first bytes of the answer. Returns no bytes if no answer
+/// arrives within `patience`.
 fn talk(path: &Path, sent: &[u8], patience: Duration) -> Vec<u8> {
     let mut stream = UnixStream::connect(path).unwrap();
     stream.set_read_timeout(Some(patience)).unwrap();

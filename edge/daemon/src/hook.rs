@@ -1,4 +1,4 @@
-//! Reservation of a libvirt domain, as given in its metadata:
+//! Parser of the reservation that a libvirt domain requests in its metadata:
 //!
 //! ```xml
 //! <metadata>
@@ -6,7 +6,7 @@
 //! </metadata>
 //! ```
 //!
-//! Libvirt passes the XML of the whole domain to a hook when it starts the domain. The XML is
+//! When libvirt starts a domain, it passes the XML of the whole domain to a hook. The XML is
 //! untrusted, since it comes from any user who may define a domain. So the hook drops all
 //! privileges before it parses the XML.
 
@@ -21,15 +21,15 @@ use crate::find::libvirt_binding;
 /// XML namespace of Slackline's metadata.
 pub const NAMESPACE: &str = "urn:slackline:1";
 
-/// Longest domain XML that is parsed, in bytes. A typical domain has a few thousand bytes, plus
-/// some hundred bytes for each device.
+/// Maximum length of domain XML that is parsed, in bytes. A typical domain has a few thousand
+/// bytes, plus some hundred bytes for each device.
 pub const LONGEST: usize = 1 << 20;
 
-/// Maximum size of domain XML that is searched for `require='yes'`, in bytes. Libvirt accepts no
-/// larger XML.
+/// Maximum length of domain XML that is searched for `require='yes'`, in bytes. Libvirt accepts no
+/// longer XML.
 pub const LONGEST_SEARCHED: usize = 16 << 20;
 
-/// Maximum number of XML nodes: elements, texts and comments.
+/// Maximum number of nodes in domain XML: elements, texts and comments.
 const NODES: u32 = 1 << 16;
 
 /// Reservation that a libvirt domain requests in its metadata.
@@ -43,13 +43,13 @@ pub struct Metadata {
     pub is_required: bool,
 }
 
-/// Metadata that cannot be parsed.
+/// Error: the metadata of the domain cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{says}")]
 pub struct BadMetadata {
     says: String,
-    /// True if the damaged metadata says that the domain must not start without the reservation. If
-    /// the XML cannot be parsed, its text is searched for `require='yes'`.
+    /// True if the domain must not start without the reservation, according to the invalid
+    /// metadata. If the XML cannot be parsed at all, its text is searched for `require='yes'`.
     pub is_required: bool,
 }
 
@@ -59,11 +59,12 @@ impl BadMetadata {
     }
 }
 
-/// Parses the reservation in the XML of a domain. `None` if the domain requests none.
+/// Parses the reservation in the XML of a domain. Returns `None` if the domain requests no
+/// reservation.
 ///
 /// # Errors
-/// If the XML is not a domain, or its reservation is not valid. The error text names the line and
-/// column where the reservation is wrong.
+/// If the XML is not a domain, or its reservation is not valid. For an invalid reservation, the
+/// error text contains the line and column.
 pub fn read(xml: &[u8]) -> Result<Option<Metadata>, BadMetadata> {
     if xml.len() > LONGEST {
         let says = format!("the domain XML has {} bytes; at most {LONGEST} are read", xml.len());
@@ -72,8 +73,9 @@ pub fn read(xml: &[u8]) -> Result<Option<Metadata>, BadMetadata> {
     let text = std::str::from_utf8(xml)
         .map_err(|error| BadMetadata::new(xml, format!("the domain XML is not text: {error}")))?;
     let options = ParsingOptions { nodes_limit: NODES, ..ParsingOptions::default() };
-    let document = Document::parse_with_options(text, options)
-        .map_err(|error| BadMetadata::new(xml, format!("the domain is not XML: {error}")))?;
+    let document = Document::parse_with_options(text, options).map_err(|error| {
+        BadMetadata::new(xml, format!("the domain definition is not XML: {error}"))
+    })?;
     let domain = document.root_element();
     if !domain.has_tag_name("domain") {
         return Err(BadMetadata::new(xml, "the root element of the XML is not `domain`"));
@@ -159,17 +161,17 @@ fn of_element(
     Ok(Metadata { name: name.to_owned(), wanted, is_required })
 }
 
-/// Returns the name of a guest's reservation for the case that another user has a reservation with
-/// the guest's name: the guest's name, shortened if needed, with `.libvirt` at its end. Only
-/// administrators may use such names.
+/// Returns a second name for a guest's reservation, which is used if another user has a reservation
+/// with the guest's name. It is the guest's name, shortened if needed, with `.libvirt` at its end.
+/// Only administrators may use such names.
 #[must_use]
 pub fn other_name(name: &str) -> String {
     let longest = Name::LONGEST - Name::OF_LIBVIRT.len();
     name.chars().take(longest).chain(Name::OF_LIBVIRT.chars()).collect()
 }
 
-/// Returns the slice of each vCPU. `None` if the parameters form no valid reservation, which the
-/// daemon refuses.
+/// Returns the slice of each vCPU. `None` if the parameters form no valid reservation. The daemon
+/// refuses such parameters later.
 fn slice_of(wanted: &ReservationParameters) -> Option<Span> {
     let together = |share| {
         let period = wanted.period.map(|period| period.0);
@@ -181,7 +183,7 @@ fn slice_of(wanted: &ReservationParameters) -> Option<Span> {
     slice.or_else(|| together(wanted.cpu?.0))
 }
 
-/// Returns the number of vCPUs with which a domain starts.
+/// Returns the number of vCPUs that a domain has when it starts.
 fn vcpus_of(domain: Node<'_, '_>) -> Option<u16> {
     let element = domain.children().find(|node| node.has_tag_name("vcpu"))?;
     let all = || element.text().map(str::trim);
@@ -248,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn name_with_libvirt_ending_is_valid_for_any_guest() {
+    fn reservation_name_with_libvirt_suffix_is_valid_for_any_guest() {
         assert_eq!(other_name("web.1"), "web.1.libvirt");
         let longest = "w".repeat(Name::LONGEST);
         assert!(longest.parse::<Name>().is_ok() && other_name(&longest).parse::<Name>().is_ok());
@@ -299,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_domain_xml_with_attribute_require_requires_the_reservation() {
+    fn invalid_domain_xml_with_require_yes_still_requires_the_reservation() {
         let ours = format!("<s:reservation xmlns:s='{NAMESPACE}' slice='1ms' require='yes'/>");
         let xml = with(&ours).into_bytes();
         let long = [xml.clone(), vec![b' '; LONGEST]].concat();
@@ -335,7 +337,7 @@ mod tests {
             let _ = read(&bytes);
         }
 
-        /// The domain XML is damaged: a part of it is removed, repeated or changed.
+        /// The domain XML is damaged: a part of the XML is removed, repeated or changed.
         #[test]
         fn domain_xml_damaged_at_any_place_is_parsed_or_refused(
             at in any::<prop::sample::Index>(),

@@ -1,14 +1,15 @@
-//! Ledger: a SQLite database that stores reservations, events and access. It survives the process,
-//! a loss of power, and most faults of a disk.
+//! Ledger: a SQLite database that stores reservations, events and access. Its contents survive the
+//! end of the process, a loss of power, and most faults of a disk.
 //!
 //! The thread that uses a [`Ledger`] must never wait for the disk. So a second thread, of ordinary
 //! priority, owns the database. It carries out orders ([`Ledger::append`], [`Ledger::look_up`]) one
-//! after another. Queries wait in a queue of their own, until no commit or other write waits. Each
-//! order has one reply ([`Ledger::replies`]), announced by a readable descriptor. The two threads
-//! share no lock. With a shared lock, the real-time thread could wait for an ordinary thread that
-//! gets no CPU time.
+//! after another. Queries wait in a queue of their own until no commit or other write waits. Each
+//! order has one reply ([`Ledger::replies`]). A descriptor is readable when there are replies.
 //!
-//! No other code in this process may open the files that SQLite has open. See `place`.
+//! The two threads share no lock. With a shared lock, the real-time thread could wait for an
+//! ordinary thread that gets no CPU time.
+//!
+//! While SQLite has files open, no other code in this process may open them. See `place`.
 
 mod answers;
 mod backup;
@@ -58,26 +59,27 @@ use writer::{LedgerQuery, QueryKind, ReplyCounter, Writer, WriterOrder, signal};
 /// Default folder of the ledger.
 pub const FOLDER: &str = "/var/lib/slackline";
 
-/// Maximum number of writes (commits and others) that have no reply yet. Queries do not count.
+/// Maximum number of writes (commits and others) that have no reply yet. Queries have limits of
+/// their own.
 pub const MOST_UNDER_WAY: usize = 64;
 
-/// Size of the writer thread's stack, in bytes. SQLite needs a tenth of it, and all of it is locked
-/// into memory.
+/// Size of the writer thread's stack, in bytes. SQLite needs a tenth of the stack, and the whole
+/// stack is locked into memory.
 const STACK: usize = 1 << 19;
 
-/// An open ledger. Dropping it completes all orders and closes it.
+/// An open ledger. Dropping the value completes all orders and closes the ledger.
 #[derive(Debug)]
 pub struct Ledger {
     orders: Option<Sender<WriterOrder>>,
     queries: Option<Sender<LedgerQuery>>,
     open_queries: OpenQueries,
-    /// Event counter that announces orders to the writer.
+    /// Eventfd by which the writer learns of new orders.
     ordered: OwnedFd,
     answers: Receiver<Reply>,
-    /// Event counter that announces replies. Each counted reply is complete.
+    /// Eventfd whose counter is the number of complete replies.
     answered: OwnedFd,
     under_way: usize,
-    /// Principals that were reported as administrators.
+    /// Principals that the daemon has reported as administrators.
     administrators: BTreeSet<Principal>,
     begun: BeginTimes,
     has_writer: bool,
@@ -89,20 +91,21 @@ pub struct Ledger {
 pub struct OpenedLedger {
     /// Handle for orders and replies.
     pub ledger: Ledger,
-    /// Contents of the ledger with which the service starts.
+    /// Contents of the ledger that the service needs at its start.
     pub loaded: LedgerContents,
     /// Grants of access to principals.
     pub access: Vec<AccessGrant>,
-    /// Latest history row of each reservation that has any.
+    /// Latest history row of each reservation that has history rows.
     pub history: Vec<Hour>,
-    /// State in which the previous daemon left the ledger. `None` if the ledger is new.
+    /// State in which the previous daemon left the ledger. `None` if no daemon has used the ledger.
     pub before: Option<Before>,
     /// True if members of the operators' group without a grant have the role of a tenant. In a
-    /// ledger of an older version they are operators until [`Ledger::migrate_access`] is called.
+    /// ledger of an older version, such members are operators until [`Ledger::migrate_access`] is
+    /// called.
     pub has_tenants: bool,
 }
 
-/// Outcome of an order.
+/// Reply to an order: its outcome.
 #[derive(Debug)]
 pub enum Reply {
     /// A commit was written to the disk and survives a loss of power.
@@ -110,15 +113,15 @@ pub enum Reply {
         /// Number of the commit.
         seq: u64,
     },
-    /// A commit failed. It may have been written without being confirmed. Repeating the commit does
-    /// not write it twice.
+    /// A commit failed. It may have been written although the write was not confirmed. If the
+    /// commit is repeated, it is still written only once.
     Failed {
         /// Number of the commit.
         seq: u64,
         /// Reason for the failure.
         error: LedgerError,
     },
-    /// A query was answered.
+    /// Answer to a query for events.
     Events {
         /// Ticket that was given with the query.
         ticket: u64,
@@ -127,9 +130,9 @@ pub enum Reply {
     },
     /// Rows of the history were written, or the write failed.
     History {
-        /// Rows that were to be written.
+        /// Rows that the order wanted to write.
         rows: Vec<Hour>,
-        /// Error if the write failed.
+        /// Error if the rows could not be written.
         done: Result<(), LedgerError>,
     },
     /// Answer to a query for the history of a reservation.
@@ -143,10 +146,10 @@ pub enum Reply {
     Access {
         /// Ticket that was given with the change.
         ticket: u64,
-        /// Error if the write failed.
+        /// Error if the change could not be written.
         done: Result<(), LedgerError>,
     },
-    /// The daily backup failed, and is tried again in an hour. This is not a reply to an order.
+    /// The daily backup failed, and will be tried again in an hour. No order causes this reply.
     NoBackup(LedgerError),
 }
 
@@ -171,15 +174,16 @@ pub enum NotHandedOver {
 }
 
 impl Ledger {
-    /// Opens the ledger in a folder, and locks it for this process. Creates the folder and the
-    /// ledger if they do not exist. Identities of VMs are loaded if they were stored since the host
-    /// was booted.
+    /// Opens the ledger in `folder`, and locks the ledger for this process. Creates the folder and
+    /// the ledger if they do not exist. Identities of VMs are loaded only if they were stored after
+    /// the host was booted.
     ///
-    /// Waits for the disk, and up to five seconds for other programs. A thread of a real-time class
-    /// can call this, because another thread of an ordinary class accesses the disk.
+    /// Waits for the disk, and up to five seconds for other programs that have locked the ledger. A
+    /// real-time thread can call this function, because another thread, of an ordinary class,
+    /// accesses the disk.
     ///
     /// # Errors
-    /// If the ledger cannot be opened. A damaged ledger is left unchanged.
+    /// If the ledger cannot be opened. A damaged ledger is not changed.
     pub fn open(folder: &Path, boot_id: &str, keep: Keep) -> Result<OpenedLedger, LedgerError> {
         let failed = |errno: Errno| LedgerError::NoWriter(errno.into());
         let counter = |flags| eventfd(0, EventfdFlags::CLOEXEC | flags).map_err(failed);
@@ -230,8 +234,8 @@ impl Ledger {
         Ok(OpenedLedger { ledger, loaded, access, history, before, has_tenants })
     }
 
-    /// Orders a commit. `now` is the current time of the service's clock, by which event times are
-    /// converted to wall clock times. Never waits.
+    /// Orders a commit. `now` is the current time of the service's clock. It is used to convert the
+    /// times of events to wall-clock times. Never waits.
     ///
     /// # Errors
     /// If the order was not accepted. Such an order gets no reply.
@@ -246,15 +250,15 @@ impl Ledger {
         self.hand_over(WriterOrder::Commit(commit, wall))
     }
 
-    /// Returns the wall clock time at which a reservation was made. If the log no longer has the
-    /// event that made it, returns the time of a later event. `None` if the time is unknown.
+    /// Returns the wall-clock time at which a reservation was made. If the event that made the
+    /// reservation is no longer in the log, returns the time of a later event. `None` if the time
+    /// is unknown.
     #[must_use]
     pub fn begun(&self, row: &Row) -> Option<SystemTime> {
         self.begun.of(row)
     }
 
-    /// Orders a query of the principal `by` for events. The reply has the given `ticket`. Never
-    /// waits.
+    /// Orders a query for events, for the principal `by`. The reply contains `ticket`. Never waits.
     ///
     /// # Errors
     /// If the order was not accepted. Such an order gets no reply.
@@ -269,8 +273,8 @@ impl Ledger {
     /// Orders a write to the history of reservations. The reply is [`Reply::History`]. Never waits.
     ///
     /// # Errors
-    /// If the order was not accepted. Such an order gets no reply. The error contains the rows
-    /// unless the writer has ended.
+    /// If the order was not accepted. Such an order gets no reply. The error contains the rows,
+    /// which are empty if the writer has ended.
     pub fn keep_history(&mut self, rows: Vec<Hour>) -> Result<(), (NotHandedOver, Vec<Hour>)> {
         if self.under_way >= MOST_UNDER_WAY {
             return Err((NotHandedOver::TooMany, rows));
@@ -278,8 +282,8 @@ impl Ledger {
         self.hand_over(WriterOrder::History(rows)).map_err(|error| (error, Vec::new()))
     }
 
-    /// Orders a query of the principal `by` for the history of a reservation. The reply has the
-    /// given `ticket`. Never waits.
+    /// Orders a query for the history of a reservation, for the principal `by`. The reply contains
+    /// `ticket`. Never waits.
     ///
     /// # Errors
     /// If the order was not accepted. Such an order gets no reply.
@@ -291,7 +295,8 @@ impl Ledger {
         self.query((ticket, by), QueryKind::Hours(asked))
     }
 
-    /// Drops a query whose caller has disconnected. If the query has not begun, its reply is empty.
+    /// Cancels a query whose caller has disconnected. If the writer has not begun the query, the
+    /// reply is empty.
     pub fn cancel(&self, ticket: u64) {
         self.open_queries.cancel(ticket);
     }
@@ -309,7 +314,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Orders a change to the grants of access. The reply has the given `ticket`. Never waits.
+    /// Orders a change to the grants of access. The reply contains `ticket`. Never waits.
     ///
     /// # Errors
     /// If the order was not accepted. Such an order gets no reply.
@@ -335,8 +340,8 @@ impl Ledger {
         self.hand_over(WriterOrder::MigrateAccess(ticket))
     }
 
-    /// Reports that a principal is an administrator. Its events and history then belong to the half
-    /// of each table that is kept for administrators. Never waits.
+    /// Reports to the ledger that a principal is an administrator. The principal's events and
+    /// history then belong to the half of each table that is kept for administrators. Never waits.
     pub fn note_administrator(&mut self, principal: Principal) {
         if self.administrators.insert(principal)
             && let Some(orders) = &self.orders
@@ -357,15 +362,15 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns the number of orders, without queries, whose reply was not yet returned by
-    /// [`Ledger::replies`].
+    /// Returns the number of writes whose reply [`Ledger::replies`] has not returned yet. Queries
+    /// are not counted.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Returns true if the writer thread was alive at the last call of [`Ledger::replies`]. The
-    /// thread ends early only because of a bug. Orders without a reply then never get one.
+    /// Returns true if the writer thread was alive at the last call of [`Ledger::replies`]. If the
+    /// thread has ended, there is a bug, and orders without a reply never get one.
     #[must_use]
     pub fn has_writer(&self) -> bool {
         self.has_writer
@@ -403,11 +408,11 @@ impl Ledger {
         there
     }
 
-    /// Completes all orders and closes the ledger cleanly. Queries that have not begun get empty
-    /// replies. Waits for the disk. Returns the remaining replies.
+    /// Completes all orders and closes the ledger cleanly. Waits for the disk. Returns the
+    /// remaining replies. Queries that have not begun get empty replies.
     ///
     /// # Errors
-    /// If the ledger could not be closed cleanly. All commits are on the disk even then.
+    /// If the ledger could not be closed cleanly. Even then, all commits are on the disk.
     pub fn close(mut self) -> (Vec<Reply>, Result<(), LedgerError>) {
         let closed = self.end();
         (self.answers.try_iter().collect(), closed)
@@ -437,7 +442,7 @@ impl AsFd for Ledger {
     }
 }
 
-/// Returns the kernel's identifier of this boot.
+/// Returns the identifier that the kernel gave to this boot of the host.
 ///
 /// # Errors
 /// If procfs cannot be read.

@@ -1,10 +1,10 @@
-//! Record of VM monitors (such as QEMU) that do not answer, or answer wrongly after some time.
-//! Asking such a monitor takes up to two seconds, so it is not asked again for some time. That time
-//! grows with each failure.
+//! Record of VM monitors (such as QEMU) that do not answer, or that answer wrongly after some time.
+//! Asking such a monitor takes up to two seconds. So it is not asked again for a time that grows
+//! with each failure.
 //!
-//! The path of a monitor's socket comes from the VM's user. It can lead to a file system that the
-//! same user serves, and there `connect` can block forever. So each monitor is asked by a separate
-//! thread, which is abandoned if it does not end in time.
+//! The path of a monitor's socket comes from the VM's user. The path can lead to a file system that
+//! the same user serves, and there `connect` can block forever. So a separate thread asks each
+//! monitor. If the thread does not end in time, it is abandoned.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,27 +18,30 @@ use slackline_linux::thread::StartTime;
 use slackline_linux::with_causes;
 use slackline_live::vcpus::{FindError, VcpuThread, find_of_user};
 
-/// Time for which a monitor is not asked after its first failure. It doubles with each failure.
+/// Time for which a monitor is not asked after its first failure. Each further failure doubles the
+/// time.
 const FIRST_REST: Duration = Duration::from_secs(5);
 
-/// Maximum time for which a monitor is not asked again.
+/// Maximum time for which a monitor is not asked after a failure.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
-/// Time from which a failed attempt to ask a monitor counts as slow.
+/// Length of time from which a failed attempt to ask a monitor counts as slow. Only slow failures
+/// are recorded.
 const SLOW: Duration = Duration::from_millis(200);
 
 /// Time after which a thread that asks a monitor is abandoned. An attempt on an ordinary file
 /// system takes at most two seconds.
 const ABANDONED_AFTER: Duration = Duration::from_secs(3);
 
-/// Maximum number of abandoned threads. Beyond it, only monitors of root are asked.
+/// Maximum number of abandoned threads. If there are this many, only monitors of root's VMs are
+/// asked.
 const MOST_ABANDONED: usize = 32;
 
 /// Stack size in bytes of a thread that asks a monitor.
 const STACK: usize = 1 << 18;
 
-/// Maximum number of silent monitors that are remembered. The monitor that may be asked again
-/// soonest is forgotten first.
+/// Maximum number of failed monitors that are remembered. If there are more, the monitor that may
+/// be asked soonest is forgotten.
 const MOST: usize = 1_024;
 
 /// Maximum length of an error text, in characters. Users can choose parts of it, such as the path
@@ -59,30 +62,31 @@ static SILENT: Mutex<Silent> = Mutex::new(Silent { of: BTreeMap::new() });
 /// Reason why the vCPU threads of a process were not found.
 #[derive(Debug)]
 pub(crate) enum NotTold {
-    /// The monitor failed when it was last asked. The text is the error. The monitor may be asked
-    /// again after the given time.
+    /// The monitor was not asked, because it failed when it was asked before. The fields are the
+    /// error of that attempt, and the time until the monitor may be asked again.
     Silent(String, Duration),
-    /// The monitor was asked and failed, or the process has no monitor.
+    /// The monitor was asked now and failed, or the process has no monitor.
     Failed(FindError),
 }
 
-/// Number of abandoned threads that have not ended, by the user of the VM.
+/// Number of abandoned threads that are still running, by the user of the VM.
 static ABANDONED: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
 
-/// Reason why an attempt to ask a monitor gave no result.
+/// Reason why a query to a monitor has no result.
 #[derive(Debug)]
 enum UnendedQueries {
-    /// The attempt took too long, and its thread was abandoned.
+    /// The query took too long, and its thread was abandoned.
     Abandoned,
-    /// There are abandoned threads of the user, or too many of all users.
+    /// The query was not begun: the user has an abandoned thread, or all users together have too
+    /// many.
     NotBegun,
     /// The thread could not be started.
     NoThread(io::Error),
 }
 
-/// Calls `work` on a separate thread, which counts for this user. The thread is abandoned if it
-/// takes longer than `patience`. A user with an abandoned thread gets no other thread until that
-/// thread ends.
+/// Calls `work` on a separate thread on behalf of a user. If `work` takes longer than `patience`,
+/// the thread is abandoned. A user with an abandoned thread gets no other thread until that thread
+/// ends.
 fn work_within<T: Send + 'static>(
     user: u32,
     patience: Duration,
@@ -124,8 +128,8 @@ fn work_within<T: Send + 'static>(
     }
 }
 
-/// Finds the vCPU threads of a process of this user. Asks its monitor if thread names do not show
-/// them.
+/// Finds the vCPU threads of the process `pid` of a user. If the names of the threads do not show
+/// the vCPUs, asks the monitor of the process.
 pub(crate) fn ask(pid: Tid, started: StartTime, user: u32) -> Result<Vec<VcpuThread>, NotTold> {
     let silent = || SILENT.lock().unwrap_or_else(PoisonError::into_inner);
     let process = (pid, started);
@@ -157,22 +161,23 @@ pub(crate) fn ask(pid: Tid, started: StartTime, user: u32) -> Result<Vec<VcpuThr
     found.map_err(NotTold::Failed)
 }
 
-/// Returns the error of a monitor that failed when it was last asked. `None` if it has not failed.
+/// Returns the error of a monitor that failed when it was last asked. `None` if no failure is
+/// recorded.
 pub(crate) fn last_failure(pid: Tid, started: StartTime) -> Option<String> {
     let silent = SILENT.lock().unwrap_or_else(PoisonError::into_inner);
     silent.of.get(&(pid, started)).map(|failed| failed.why.clone())
 }
 
-/// Monitors that failed when they were asked last.
+/// Record of the monitors that failed when they were last asked.
 #[derive(Debug)]
 struct Silent {
     of: BTreeMap<Process, FailedMonitor>,
 }
 
-/// A monitor that failed when it was asked last.
+/// A monitor that failed when it was last asked.
 #[derive(Debug)]
 struct FailedMonitor {
-    /// Number of failed attempts without a success between them.
+    /// Number of failed attempts since the last successful attempt.
     times: u32,
     /// Time at which the monitor may be asked again.
     until: Instant,
@@ -181,16 +186,16 @@ struct FailedMonitor {
 }
 
 impl Silent {
-    /// Returns the last error of a monitor and the time until it may be asked. `None` if it may be
-    /// asked now.
+    /// Returns the last error of a monitor, and the time until the monitor may be asked again.
+    /// `None` if the monitor may be asked now.
     fn left(&self, process: Process, now: Instant) -> Option<(&str, Duration)> {
         let FailedMonitor { until, why, .. } = self.of.get(&process)?;
         let left = until.saturating_duration_since(now);
         (!left.is_zero()).then_some((why, left))
     }
 
-    /// Notes the result of an attempt. `why` is the error of the attempt. If `why` is `None`, the
-    /// attempt does not count as a failure.
+    /// Records the result of an attempt to ask a monitor. `why` is the error of the attempt. If
+    /// `why` is `None`, the attempt does not count as a failure.
     fn note(&mut self, process: Process, why: Option<String>, now: Instant) {
         let Some(why) = why else {
             self.of.remove(&process);
@@ -254,8 +259,8 @@ mod tests {
         assert_eq!(silent.of.len(), MOST);
     }
 
-    /// Starts a QEMU-like process without thread names, whose monitor answers with `answer` after a
-    /// delay. Returns the process and its start time.
+    /// Starts a process that looks like a QEMU whose threads have no names. Its monitor answers
+    /// with `answer` after `delay`. Returns the process, and its id with its start time.
     fn qemu(answer: &'static str, delay: Duration) -> (std::process::Child, Process) {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("qmp");
@@ -279,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn slowly_failing_qmp_monitor_is_not_asked_again_at_once() {
+    fn qmp_monitor_that_fails_slowly_is_not_retried_immediately() {
         let (slow, own) = (Duration::from_millis(300), rustix::process::getuid().as_raw());
         for (delay, is_remembered) in [(slow, true), (Duration::ZERO, false)] {
             let (mut child, (pid, started)) = qemu("x\n", delay);
@@ -303,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn user_with_abandoned_monitor_thread_gets_no_other_thread() {
+    fn user_with_hanging_monitor_query_gets_no_second_query_thread() {
         let (user, other, patience) = (4_000_000, 4_000_001, Duration::from_millis(20));
         let (release, held) = channel::<()>();
         let blocked = work_within(user, patience, move || held.recv().is_ok());

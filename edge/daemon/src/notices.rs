@@ -1,7 +1,7 @@
 //! Messages of the daemon to systemd's journal. Each kind of message has an id that never changes.
 //!
-//! An administrator can filter by the id with `journalctl MESSAGE_ID=...`, even if a later version
-//! changes the text. Without a journal, messages are lines on standard error.
+//! By the id, an administrator can filter messages with `journalctl MESSAGE_ID=...`, even if a
+//! later version changes the text. Without a journal, messages are lines on standard error.
 
 use std::env;
 use std::io::{self, Write};
@@ -9,10 +9,10 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-/// Kind of a message.
+/// Kind of a message to the administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Text with which messages of this kind begin.
+    /// Text with which each message of this kind begins.
     pub begin: &'static str,
     /// Value of `MESSAGE_ID` in the journal.
     pub id: &'static str,
@@ -22,7 +22,7 @@ pub struct Notice {
     pub meaning: &'static str,
 }
 
-/// All kinds of messages that an administrator may have to act on.
+/// All kinds of messages after which an administrator may have to act.
 pub const NOTICES: [Notice; 11] = [
     Notice {
         begin: "ready on CPU",
@@ -95,29 +95,29 @@ pub const NOTICES: [Notice; 11] = [
     },
 ];
 
-/// Syslog priority of messages that are not in [`NOTICES`]: 5, a notice.
+/// Syslog priority of messages of all other kinds than [`NOTICES`]: 5, which means notice.
 const OTHER: u8 = 5;
 
-/// Socket of the journal.
+/// Path of the journal's socket.
 const SOCKET: &str = "/run/systemd/journal/socket";
 
-/// Receiver of messages: the journal, or standard error.
+/// Receiver of the daemon's messages: the journal, or standard error.
 #[derive(Debug)]
 pub struct Messages {
     journal: Option<UnixDatagram>,
 }
 
 impl Messages {
-    /// Chooses the receiver: the journal if standard error is connected to it, otherwise standard
-    /// error.
+    /// Chooses the receiver of messages: the journal if standard error leads to the journal, and
+    /// otherwise standard error.
     #[must_use]
     pub fn open() -> Messages {
         let is_journal = env::var("JOURNAL_STREAM").is_ok_and(|stream| is_stderr(&stream));
         Messages { journal: is_journal.then(|| connect(Path::new(SOCKET)).ok()).flatten() }
     }
 
-    /// Sends a message, without waiting. A message that cannot be sent to the journal goes to
-    /// standard error, and if that fails too it is lost.
+    /// Sends a message without waiting. If the message cannot be sent to the journal, it goes to
+    /// standard error. If that fails too, the message is lost.
     pub fn send(&self, line: &str) {
         let sent = self.journal.as_ref().is_some_and(|it| it.send(&fields(line)).is_ok());
         if !sent {
@@ -133,13 +133,13 @@ fn connect(path: &Path) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Returns true if `stream`, a `DEVICE:INODE`, identifies this process's standard error.
+/// Returns true if `stream` names this process's standard error, in the form `DEVICE:INODE`.
 fn is_stderr(stream: &str) -> bool {
     let stat = rustix::fs::fstat(io::stderr().as_fd());
     stat.is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Returns a message as fields in the journal's native format.
+/// Returns a message as fields in the native format of the journal.
 fn fields(line: &str) -> Vec<u8> {
     let notice = NOTICES.iter().find(|notice| line.starts_with(notice.begin));
     let priority = notice.map_or(OTHER, |notice| notice.priority);

@@ -1,4 +1,4 @@
-//! Roles of users, derived from their groups, and the user as which the front process runs.
+//! Roles that users have through their groups, and the user as which the front process runs.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -6,21 +6,21 @@ use std::path::Path;
 
 use slackline_service::Role;
 
-/// Name of the group whose members are operators, and of the user as which the front process runs.
+/// Name of the group of operators. The user as which the front process runs has the same name.
 pub const OPERATORS: &str = "slackline";
 
-/// Group whose members are administrators.
+/// Name of the group whose members are administrators.
 pub const ADMINISTRATORS: &str = "slackline-admin";
 
-/// User as which the front process runs if the host has no user [`OPERATORS`].
+/// Name of the user as which the front process runs if the host has no user [`OPERATORS`].
 const NOBODY: &str = "nobody";
 
 /// Ids of the groups that give a role on this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct People {
-    /// Id of the group of operators. `None` if the host has none.
+    /// Id of the group of operators. `None` if the host has no such group.
     pub operators: Option<u32>,
-    /// Id of the group of administrators. `None` if the host has none.
+    /// Id of the group of administrators. `None` if the host has no such group.
     pub administrators: Option<u32>,
 }
 
@@ -28,7 +28,7 @@ impl People {
     /// Reads the groups from the host's group file.
     ///
     /// # Errors
-    /// If that file exists and cannot be read.
+    /// If the group file exists and cannot be read.
     pub fn of_this_host() -> io::Result<People> {
         read(Path::new("/etc/group")).map(|text| People::of(&text))
     }
@@ -38,7 +38,8 @@ impl People {
         People { operators: group(OPERATORS), administrators: group(ADMINISTRATORS) }
     }
 
-    /// Returns the role of a user who is in the groups `gids`. `None` if the user has no role.
+    /// Returns the role of a user who is in the groups `gids`. `None` if the groups give the user
+    /// no role.
     #[must_use]
     pub fn role(&self, uid: u32, gids: &[u32]) -> Option<Role> {
         let is_in = |group: Option<u32>| group.is_some_and(|group| gids.contains(&group));
@@ -51,7 +52,7 @@ impl People {
         }
     }
 
-    /// Returns those groups in `gids` that give a role.
+    /// Returns the groups in `gids` that give a role.
     #[must_use]
     pub fn that_matter(&self, gids: &[u32]) -> Vec<u32> {
         let all = [self.operators, self.administrators];
@@ -59,8 +60,8 @@ impl People {
     }
 }
 
-/// Returns the members of the operators' group who are not in the administrators' group: their
-/// names, and their user ids where known.
+/// Returns the members of the operators' group who are not in the administrators' group. Each has a
+/// name, and a user id if that is known.
 ///
 /// # Errors
 /// If the host's files of users or groups exist and cannot be read.
@@ -88,8 +89,8 @@ fn names_of<'a>(name: &str, groups: &'a str, users: &'a str) -> BTreeSet<&'a str
     named.chain(primary).filter(|name| !name.is_empty()).collect()
 }
 
-/// Returns the user and group ids as which the front process runs: those of its own user, or of
-/// `nobody`. `None` if the host has neither.
+/// Returns the user id and group id as which the front process runs. They are the ids of the user
+/// [`OPERATORS`], or of `nobody` if the host has no such user. `None` if the host has neither user.
 ///
 /// # Errors
 /// If the host's user file exists and cannot be read.
@@ -106,8 +107,8 @@ fn user_of(users: &str) -> Option<(u32, u32)> {
     user(OPERATORS).or_else(|| user(NOBODY))
 }
 
-/// Returns the one or two ids on the line of the given name, such as `name:x:1000:100:...`. `None`
-/// if there is no such line.
+/// Returns the one or two ids on the line for `name` in a file of users or groups, such as
+/// `name:x:1000:100:...`. `None` if there is no such line.
 fn ids(text: &str, name: &str) -> Option<Vec<u32>> {
     let line = text.lines().find(|line| line.split(':').next() == Some(name))?;
     let ids = line.split(':').skip(2).take(2).map_while(|id| id.parse().ok());

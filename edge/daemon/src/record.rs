@@ -34,33 +34,34 @@ pub enum TargetError {
         /// Reason why nothing was found.
         why: String,
     },
-    /// No VM runs on this host.
+    /// No VM is running on this host.
     #[error("cannot find a VM on this host")]
     NoVms,
 }
 
-/// VMs, processes, units and cgroups to record.
+/// VMs, processes, units and cgroups that a recorder records.
 #[derive(Debug, Default)]
 pub struct Targets {
     /// Threads that are recorded as vCPUs.
     pub vcpus: Vec<RecordedVcpu>,
-    /// Recorded processes, units and cgroups, whose new threads are recorded as vCPUs too.
+    /// Recorded processes, units and cgroups. New threads that they start are recorded as vCPUs
+    /// too.
     pub growing: Vec<GrowingVm>,
-    /// Names of all VMs of the host and of all recorded processes, by process id. VMs that are not
-    /// recorded are included.
+    /// Names of all VMs of the host, recorded or not, and of all recorded processes, by process id.
     pub vms: BTreeMap<i32, String>,
     slots: u32,
     domains: u32,
 }
 
 impl Targets {
-    /// Finds what the bindings refer to, or all VMs of the host if `bindings` is empty. Each text
-    /// is a binding, or `NAME=BINDING` to record the VM under another name.
+    /// Finds the VMs, processes, units and cgroups to which the bindings refer. If `bindings` is
+    /// empty, finds all VMs of the host. Each text is a binding, or `NAME=BINDING` to record the VM
+    /// under another name.
     ///
     /// # Errors
     ///
-    /// If a text is not a binding, a binding refers to nothing or to a cgroup with too many
-    /// processes, or there is no VM to record.
+    /// If a text is not a binding, if a binding refers to nothing or to a cgroup with too many
+    /// processes, or if there is no VM to record.
     pub fn find(bindings: &[String]) -> Result<Targets, TargetError> {
         let mut targets = Targets::default();
         let all = find::find_all().unwrap_or_default();
@@ -126,8 +127,8 @@ impl Targets {
     }
 }
 
-/// Returns the mechanism that enforces CPU time of a thread, as far as its scheduling class shows
-/// it: `deadline` or, for any other class, the dispatcher.
+/// Returns the mechanism that enforces the CPU time of a thread, according to the scheduling class
+/// of the thread. It is `deadline` for a deadline thread, and the dispatcher for any other thread.
 fn mechanism(tid: Tid) -> Enforcement {
     match get_scheduling(tid).map(|scheduling| scheduling.class) {
         Ok(Scheduling::Deadline { .. }) => Enforcement::Deadline,
@@ -135,7 +136,8 @@ fn mechanism(tid: Tid) -> Enforcement {
     }
 }
 
-/// Returns the name of a machine, or the name of its process if the machine has no name.
+/// Returns the name of a machine. If the machine has no name, returns the name of its process, or
+/// else its binding.
 fn called(machine: &Machine) -> String {
     if !machine.name.is_empty() {
         return machine.name.clone();
@@ -146,8 +148,8 @@ fn called(machine: &Machine) -> String {
     name.unwrap_or_else(|| machine.binding.to_string())
 }
 
-/// Returns the causes of a VM's waiting time (culprits) as JSON data for a caller. If `own` is
-/// given, the caller is a tenant and sees only the names of these VMs.
+/// Returns the causes of a VM's waiting time (culprits) in the wire format. If `own` is given, the
+/// caller is a tenant, who sees only the names of the VMs in `own`.
 pub(crate) fn culprits_for(
     name: &str,
     mut answer: Answer,
@@ -162,13 +164,14 @@ pub(crate) fn culprits_for(
     as_reply(name, &answer)
 }
 
-/// Maximum number of causes in an answer, which is divided among the vCPUs of the VM, and maximum
-/// number for one vCPU. Any user can start many processes in cgroups with long names.
+/// Maximum number of causes in an answer. It is divided among the vCPUs of the VM, and each vCPU
+/// has a maximum of its own. The limits are needed because any user can start many processes in
+/// cgroups with long names.
 const MOST_CULPRITS: usize = 2_000;
 const MOST_EACH: usize = 50;
 
-/// Replaces the processes after the first `most` causes of a vCPU by one cause, with the sum of
-/// their times and without a name.
+/// Limits the causes of a vCPU. After the first `most` causes, all processes are replaced by one
+/// cause without a name, whose time is the sum of their times.
 fn merge_processes(blame: &mut Blame, most: usize) {
     if blame.culprits.len() <= most {
         return;
@@ -183,7 +186,8 @@ fn merge_processes(blame: &mut Blame, most: usize) {
     blame.culprits.sort_by_key(|(_, waited)| std::cmp::Reverse(*waited));
 }
 
-/// Converts the recorder's answer for a client that asked why the VM with this name had to wait.
+/// Converts the recorder's answer to the wire format. The answer says why the VM `name` had to
+/// wait.
 #[must_use]
 pub fn as_reply(name: &str, answer: &Answer) -> control::Culprits {
     let number = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);

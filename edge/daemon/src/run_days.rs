@@ -1,5 +1,5 @@
-//! Days on which a daemon has run, by which the age of stored data is measured. A step of the wall
-//! clock adds at most one such day, so a step does not make data old.
+//! Days on which a daemon has run. The age of stored data is counted in these days. A step of the
+//! wall clock adds at most one day, so a step does not make data old.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -7,31 +7,32 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
-/// Maximum number of stored days. It is larger than every limit on the age of data.
+/// Maximum number of stored days. It is larger than each limit on the age of data.
 const MOST: usize = 1_000;
 
 const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
 
-/// Days of the wall clock on which a daemon has run, and a file with one line for each of them.
+/// Days of the wall clock on which a daemon has run, and the file that stores one line for each
+/// day.
 #[derive(Debug)]
 pub(crate) struct RunDays {
     file: PathBuf,
-    /// These days, as numbers of days since 1970.
+    /// Days on which a daemon has run, as numbers of days since 1970.
     days: BTreeSet<u64>,
     is_written: bool,
 }
 
 impl RunDays {
-    /// Reads the days from a file, if it exists. Damaged lines are skipped.
+    /// Reads the days from a file, if the file exists. Damaged lines are skipped.
     pub(crate) fn open(file: PathBuf) -> RunDays {
         let text = fs::read_to_string(&file).unwrap_or_default();
         let days = text.lines().filter_map(|line| line.parse().ok()).collect();
         RunDays { file, days, is_written: true }
     }
 
-    /// Notes that a daemon runs at the wall clock time `now_ns`, in nanoseconds since 1970. Returns
-    /// the time before which data is more than `age` days old. Only days on which a daemon has run
-    /// count. Returns zero if a daemon has not run on so many days yet.
+    /// Adds the day of the wall-clock time `now_ns`, in nanoseconds since 1970. Returns the time
+    /// before which data is more than `age` days old. Only days on which a daemon has run count.
+    /// Returns zero if a daemon has run on at most `age` days.
     ///
     /// If the file cannot be written, the next call tries again.
     pub(crate) fn oldest(&mut self, now_ns: u64, age: usize) -> u64 {
@@ -67,7 +68,7 @@ impl RunDays {
 mod tests {
     use super::*;
 
-    /// Notes a day, and returns the day before which data is more than `age` days old.
+    /// Adds the day `today`, and returns the day before which data is more than `age` days old.
     fn oldest(days: &mut RunDays, today: u64, age: usize) -> u64 {
         days.oldest(today * DAY_NS + 5, age) / DAY_NS
     }
@@ -89,7 +90,7 @@ mod tests {
         assert_eq!(oldest(&mut RunDays::open(file), 20_001, 1), 20_000);
     }
 
-    /// The clock is ahead on one day, and behind on another day.
+    /// The wall clock is ahead on one day, and behind on another day.
     #[test]
     fn wrong_wall_clock_ages_data_by_at_most_one_day() {
         let folder = tempfile::tempdir().expect("a folder for the test");
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn days_are_written_later_if_the_file_cannot_be_created() {
+    fn run_days_are_written_later_if_the_first_write_fails() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let file = folder.path().join("absent/days");
         let mut days = RunDays::open(file.clone());

@@ -1,12 +1,13 @@
-//! The worker: a process without rights that predicts from a recording.
+//! The worker: a process without rights that computes predictions from a recording.
 //!
 //! A recording contains whatever the host did, and a simulation of it can take any amount of time
-//! and memory. So the daemon itself neither parses the recording for a prediction nor simulates it.
-//! The worker is another process of this program, with an unprivileged user, no capabilities, no
-//! files, `SCHED_IDLE`, and at most 256 MiB of memory. It reads a recording and then questions from
-//! its standard input, and writes answers to its standard output. It ends when its input ends.
+//! and memory. So the daemon itself neither parses nor simulates a recording for a prediction. The
+//! worker is another process of this program, with an unprivileged user, no capabilities, no files,
+//! `SCHED_IDLE`, and at most 256 MiB of memory. It reads a recording and then questions from its
+//! standard input, and writes answers to its standard output. When its input ends, the worker ends.
 //!
-//! Each message is a frame: its length as eight bytes, lowest first, and then its bytes.
+//! Each message is a frame: the length of the message as eight bytes in little-endian order, and
+//! then the bytes of the message.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,24 +26,24 @@ use crate::front::give_up_rights;
 /// Maximum size of the address space of a worker, in bytes.
 pub(crate) const MOST_MEMORY: u64 = 256 << 20;
 
-/// Maximum CPU time of a worker, in seconds. The daemon ends a worker much earlier, unless the
-/// daemon has died.
+/// Maximum CPU time of a worker, in seconds. The daemon ends a worker much earlier, so this limit
+/// matters only if the daemon has died.
 const MOST_SECONDS: u64 = 30;
 
-/// Question to a worker about its recording.
+/// Question that the daemon sends to a worker about its recording.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerQuestion {
     /// Question of the caller about other parameters, policies or neighbours.
     pub asked: WhatIf,
     /// Names of the VMs whose numbers may be in the answer. VMs that the question adds are always
-    /// allowed. If `None`, all VMs are allowed.
+    /// allowed. If this field is `None`, all VMs are allowed.
     pub own: Option<Vec<String>>,
 }
 
 /// Prediction as a JSON object.
 pub type PredictionFields = BTreeMap<String, Value>;
 
-/// System calls that a worker may make: those for its pipes, its memory, and its end.
+/// System calls that a worker may make: the calls for its pipes, for its memory, and for its end.
 const LEFT: [libc::c_long; 25] = [
     libc::SYS_brk,
     libc::SYS_clock_gettime,
@@ -71,7 +72,7 @@ const LEFT: [libc::c_long; 25] = [
     libc::SYS_writev,
 ];
 
-/// Runs a worker: gives up all rights, loads the recording, and answers questions until its input
+/// Runs a worker. Drops all rights, loads the recording, and answers questions until the input
 /// ends.
 #[must_use]
 pub fn main<T>(
@@ -89,7 +90,7 @@ pub fn main<T>(
     }
 }
 
-/// Drops all rights of this process for good, and limits its memory and CPU time.
+/// Permanently drops all rights of this process, and limits its memory and CPU time.
 fn restrict() -> io::Result<()> {
     set_scheduling(own_tid(), &SchedulingOf { class: Scheduling::Idle, reset_on_fork: false })?;
     rustix::process::nice(19)?;
@@ -130,14 +131,14 @@ fn work<T>(
     Ok(())
 }
 
-/// Returns a message with its length before it.
+/// Returns the frame of a message: its length, followed by the message.
 pub(crate) fn frame(message: &[u8]) -> Vec<u8> {
     let mut frame = (message.len() as u64).to_le_bytes().to_vec();
     frame.extend_from_slice(message);
     frame
 }
 
-/// Reads a message. `None` at the end of the input.
+/// Reads a frame and returns its message. `None` at the end of the input.
 fn read_frame(input: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
     let mut length = [0; 8];
     match input.read_exact(&mut length) {

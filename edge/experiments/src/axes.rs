@@ -1,4 +1,5 @@
-//! Variation of a scenario along axes. Each combination of one point per axis is a scenario.
+//! Variation of a scenario along axes. Each combination of points, one from each axis, gives one
+//! scenario.
 
 mod vary;
 
@@ -131,7 +132,7 @@ pub fn last_place(axes: &[Axis], point: &[usize]) -> Range<usize> {
 }
 
 /// Returns the text of an error in the varied scenario `text`. The error quotes the line as it is
-/// after all changes, because a scenario is checked only then.
+/// after all changes, because a scenario is checked only after all changes.
 #[must_use]
 pub fn as_it_became(text: &str, error: &ScenarioError) -> String {
     match text.lines().nth(error.line.saturating_sub(1)) {

@@ -71,7 +71,7 @@ impl BadClaim {
     }
 }
 
-/// Returns true if the scenario claims that its admission is refused.
+/// Returns true if the scenario claims that admission refuses its VMs.
 #[must_use]
 pub fn expects_refusal(scenario: &Scenario) -> bool {
     scenario.claims.iter().any(|claim| claim.test == Test::Refused)
@@ -125,8 +125,8 @@ fn fits(unit: Unit, test: &Test) -> bool {
 pub enum ClaimOutcome {
     /// The claim holds for the run.
     Holds,
-    /// The claim does not hold. The value is the measured value in words. For a quantile it ends
-    /// in the number of values, as in `12ms (n 99)`.
+    /// The claim does not hold. The value is the measured value in words. For a quantile, the text
+    /// ends in the number of values, as in `12ms (n 99)`.
     Fails(String),
     /// The host of the run cannot measure the value.
     NotMeasured,
@@ -179,7 +179,7 @@ pub fn failed<'a>(
 
 impl fmt::Display for FailedClaim<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}, but it is {}", self.claim.text, self.got)
+        write!(out, "{claim}, but it is {got}", claim = self.claim.text, got = self.got)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Random hosts: a family of scenarios. A member of the family is determined by its size and seed.
 //!
-//! A family is a scenario whose domains are drawn at random. They are guests that share the CPUs by
-//! weight, and, on some CPUs, a domain with a reservation that may change. A member is the text of
-//! a scenario, and a [`Plan`] from which the fair shares are computed.
+//! A family is a scenario whose domains are drawn at random. The domains are guests that share the
+//! CPUs by weight. Some CPUs also have a domain with a reservation, which can change during the
+//! run. A member is the text of a scenario, and a [`Plan`] from which the fair shares are computed.
 
 mod draw;
 mod fair;
@@ -54,15 +54,15 @@ pub fn measure(
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Family {
-    /// Sizes that hosts may have, in CPUs.
+    /// Possible sizes of a host, in CPUs.
     pub cpus: AtLeastOne<Cpus>,
     /// Minimum and maximum number of guests per CPU.
     #[serde(default)]
     pub guests_per_cpu: GuestsPerCpu,
-    /// Weights that guests may have. One is drawn for each guest.
+    /// Possible weights of a guest. One weight is drawn for each guest.
     #[serde(default)]
     pub weights: AtLeastOne<Weight>,
-    /// Parts of a CPU that may be reserved. One is drawn for each CPU.
+    /// Possible reserved parts of a CPU. One part is drawn for each CPU.
     #[serde(default)]
     pub reserved: AtLeastOne<Part>,
     /// Period of the reservations.
@@ -147,7 +147,7 @@ impl Default for AtLeastOne<Weight> {
     }
 }
 
-/// Part of a CPU that may be reserved, in millionths.
+/// Reserved part of a CPU, in millionths. Zero if nothing is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Part(u32);

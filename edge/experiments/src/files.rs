@@ -13,7 +13,7 @@ use slackline_scenario::{FileBytes, NamedFile};
 const LONGEST_INPUT: u64 = 1 << 28;
 
 /// Path of a regular file. The file is opened only while it is read, because a run can have more
-/// recordings than a process may have open files.
+/// recordings than the limit of a process on open files.
 struct RegularFile {
     path: String,
 }
@@ -39,12 +39,11 @@ impl FileBytes for Input {
     }
 }
 
-/// Returns the contents of a file that a scenario names. Regular files may have any size. Other
-/// inputs, such as a pipe, are read at once and kept in memory.
+/// Returns the contents of a file that a scenario names. Regular files may have any size, and are
+/// read later. Other inputs, such as a pipe, are read immediately and kept in memory.
 ///
-/// # Errors
-/// If the file cannot be opened, is a folder, or is a pipe with too many bytes. The error does not
-/// contain the name of the file.
+/// # Errors If the file cannot be opened, is a folder, or is a pipe with too many bytes. The error
+/// does not contain the name of the file.
 pub fn file_bytes(path: &Path) -> NamedFile {
     let file = File::open(path).map_err(|error| reason(&error))?;
     let kind = file.metadata().map_err(|error| reason(&error))?.file_type();
@@ -65,7 +64,7 @@ pub fn input_bytes(input: impl Read) -> NamedFile {
     if bytes.len() as u64 > LONGEST_INPUT {
         let most = LONGEST_INPUT;
         return Err(format!(
-            "it is not a regular file, and it has more than {most} bytes, the maximum"
+            "the input is not a regular file, and has more than {most} bytes, the maximum"
         ));
     }
     Ok(Arc::new(Input(bytes)))

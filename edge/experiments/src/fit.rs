@@ -22,7 +22,8 @@ use slackline_units::{Reservation, Span};
 /// Longest run that is simulated to show a deadline miss.
 const LONGEST_RUN: Span = Span::from_secs(600);
 
-/// A reservation that is too small, with the run in which it misses a deadline.
+/// A reservation that is too small, with a run in which the VM misses a deadline under this
+/// reservation.
 #[derive(Clone, Debug)]
 pub struct MissWitness {
     /// Reservation of the VM in the run.
@@ -55,11 +56,10 @@ pub fn miss_below(tasks: &NamedTasks, fit: &Fit) -> Result<Option<MissWitness>, 
     Ok(None)
 }
 
-/// Returns a run in which a reservation without a proof misses a deadline. `None` if no missed
-/// deadline is known, or if the run would take too long.
+/// Returns a run in which a reservation misses a deadline. The analysis could not prove that this
+/// reservation suffices. `None` if no missed deadline is known, or if the run would take too long.
 ///
-/// # Errors
-/// If a simulation fails, which is a bug.
+/// # Errors If a simulation fails, which is a bug.
 pub fn miss_in(
     tasks: &NamedTasks,
     (reservation, refutation): (Reservation, Refutation),

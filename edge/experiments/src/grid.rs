@@ -15,13 +15,14 @@ pub struct GridProgress {
     pub of: usize,
 }
 
-/// Function that is called after each run, on any thread, with the progress. It may stop the runs.
+/// Function that is called after each run, on any thread, with the progress. The function can stop
+/// the runs.
 pub type Watch<'a> = dyn Fn(GridProgress) -> ControlFlow<()> + Sync + 'a;
 
 /// Reason why a grid of runs has no complete results.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum GridError<E> {
-    /// A run failed. If several runs failed, this is the first of them in the order of cases and
+    /// A run failed. If several runs failed, this is the first failed run in the order of cases and
     /// seeds.
     #[error("{error}")]
     Run {
@@ -57,7 +58,7 @@ pub fn run<C: Sync, T: Send, E: Send>(
 
 /// Runs every case with every seed as [`run`] does, but also returns incomplete results. A result
 /// is `None` if `watch` stopped the grid before that run, or if the function `one` returned `None`
-/// for it.
+/// for that run.
 ///
 /// # Errors
 /// If a run fails.

@@ -6,9 +6,9 @@
 //! [`Outputs`] also write them to files. [`simulate`] runs a scenario on the simulated host and
 //! computes its numbers. [`claims`] compares the numbers with the claims of the scenario.
 //! [`grid::run`] runs many cases with many seeds on all cores. [`OverSeeds`] has statistics over
-//! the seeds. [`axes`] make many scenarios out of one, and [`alert`] is a test that consists of
-//! many runs. [`room`] computes the capacity that admission leaves. [`manage`] closes the loop: a
-//! rule changes shares between the rounds of a run.
+//! the seeds. [`axes`] make many scenarios out of one scenario, and [`alert`] is a test that
+//! consists of many runs. [`room`] computes the capacity that admission leaves. [`manage`] closes
+//! the loop: a rule changes shares between the rounds of a run.
 //!
 //! No function of this crate prints, uses a terminal or ends the process. Errors are returned, and
 //! progress is passed to a callback, which can stop the runs.

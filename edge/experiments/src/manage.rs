@@ -134,7 +134,7 @@ pub struct ManagedRound {
     pub misses: Vec<u64>,
     /// Number of each VM's jobs that became ready in the round.
     pub jobs: Vec<u64>,
-    /// Share of each VM with which its demand in the round would have been covered.
+    /// Needed share of each VM: the share that would have covered the VM's demand in the round.
     pub needs: Vec<CpuShare>,
 }
 
@@ -185,8 +185,8 @@ impl ManagePlan {
     }
 
     /// Simulates the scenario under each rule in [`RuleKind::ALL`]. The sum of the fixed shares is
-    /// the mean sum of the manager's shares. This sum is divided among the VMs by their mean
-    /// demand.
+    /// the mean sum of the manager's shares. The sum of the fixed shares is divided among the VMs
+    /// in proportion to their mean demand.
     ///
     /// # Errors
     /// If no VM can be managed, or if a run did not complete.

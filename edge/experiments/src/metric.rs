@@ -46,7 +46,7 @@ impl NamedMetric {
     }
 
     /// Returns the heading of a column of values: the name with `_` between its words and the unit
-    /// at its end, such as `wake_to_run_p99_of_web_ns`.
+    /// at the end, such as `wake_to_run_p99_of_web_ns`.
     #[must_use]
     pub fn column(&self, unit: Unit) -> String {
         let suffix = match unit {

@@ -84,8 +84,8 @@ impl Sink for Meters {
     }
 }
 
-/// Returns the summary of a scenario that was not run. It has a row for every vCPU, CPU, client and
-/// named task. So metrics and names can be checked before a run.
+/// Returns the summary of a scenario that was not run. The summary has a row for every vCPU, CPU,
+/// client and named task. So metrics and names can be checked before a run.
 #[must_use]
 pub fn of_nothing(scenario: &Scenario) -> Summary {
     let mut meter = Meter::new(&header::of_simulation(scenario));

@@ -8,7 +8,7 @@ use slackline_trace::{Exchange, Header, HostThread, Note, Record, Sink, VcpuName
 
 use crate::numbers::{Meters, Numbers};
 
-/// Optional outputs of a run besides its results.
+/// Optional outputs of a run in addition to its results.
 #[derive(Clone, Debug)]
 pub struct OutputRequest<W> {
     /// Writer for the trace. If `None`, no trace is written.

@@ -51,7 +51,7 @@ impl RoomError {
 
 /// Returns the largest slice per period that each CPU can admit for one more VM. The VM joins at
 /// the start, together with all VMs of the scenario. Slices are exact to a millionth of the period.
-/// `read` parses the scenario with the additional VM, and `watch` may stop the search.
+/// `read` parses the scenario with the additional VM, and `watch` can stop the search.
 ///
 /// # Errors
 /// If the policy reserves no CPU time, if the scenario itself is not admitted, or if `watch` stops

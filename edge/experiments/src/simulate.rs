@@ -50,7 +50,7 @@ pub fn simulate(scenario: &Scenario) -> Result<SimulationResults, SimulateError>
 }
 
 /// Simulates a scenario like [`simulate`]. `watch` is called at intervals with the simulated time,
-/// and may stop the run. The result is `None` if the run was stopped.
+/// and can stop the run. The result is `None` if the run was stopped.
 ///
 /// # Errors
 /// As for [`simulate`].

@@ -85,7 +85,7 @@ struct CaseResult {
     drawn_again: u64,
 }
 
-/// Checks and returns the witnesses of a random task set. Panics if one of them is wrong.
+/// Checks and returns the witnesses of a random task set. Panics if a witness is wrong.
 fn check_witnesses(seed: u64) -> CaseResult {
     let (case, fit, drawn_again) = case(seed);
     let Case { tasks, .. } = &case;
@@ -117,7 +117,7 @@ fn check_witnesses(seed: u64) -> CaseResult {
 }
 
 #[test]
-fn slice_below_fit_fails_for_95_percent_of_task_sets() {
+fn shorter_slice_than_fitted_fails_for_95_percent_of_sets() {
     let sets = std::env::var(SETS).ok().map_or(FEW_SETS, |text| text.parse().expect("a number"));
     let results: Vec<CaseResult> = (0..sets).into_par_iter().map(check_witnesses).collect();
     let both = results.iter().filter(|result| result.has_both).count() as u64;

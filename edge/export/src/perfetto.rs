@@ -7,8 +7,8 @@
 //! timers) become events on tracks.
 //!
 //! Perfetto has a queue of events per CPU, which it sorts by time. Events with the same time stay
-//! in the order of the file if they are in the same queue. Between queues their order is undefined.
-//! Therefore:
+//! in the order of the file if they are in the same queue. The order of events in different queues
+//! is undefined. Therefore:
 //!
 //! - A run interval is kept in memory until the next run interval on the same CPU is known. Only
 //!   then is it known whether the CPU switched to another vCPU or became idle. So one run interval

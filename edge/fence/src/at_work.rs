@@ -1,6 +1,6 @@
-//! Detects whether a keeper is still restoring the threads of a dead owner. The owner is the
-//! Slackline process that scheduled the threads. Another program must not schedule the same threads
-//! before the keeper has ended, because the keeper would undo that program's changes.
+//! Detects if a keeper is still restoring the threads of a dead owner. The owner is the Slackline
+//! process that scheduled the threads. Another program must not schedule the same threads before
+//! the keeper has ended, because the keeper would undo that program's changes.
 //!
 //! Each keeper holds a lock on a file named after its owner. The kernel releases the lock when the
 //! keeper ends, for whatever reason.
@@ -18,11 +18,10 @@ use super::journal::owner_of;
 
 const SUFFIX: &str = "keeper";
 
-/// Interval between two checks whether the lock of a keeper is free.
+/// Interval at which the lock of a keeper is checked until it is free.
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Lock that shows other programs that a keeper is running. It is released when this value is
-/// dropped.
+/// Lock that shows other programs that a keeper is running. Dropping the value releases the lock.
 #[derive(Debug)]
 pub(super) struct KeeperLock {
     path: PathBuf,
@@ -30,8 +29,8 @@ pub(super) struct KeeperLock {
 }
 
 impl KeeperLock {
-    /// Takes the lock of a keeper. `None` if its file cannot be made or locked, in which case no
-    /// program waits for this keeper.
+    /// Takes the lock of a keeper. `None` if the lock's file cannot be made or locked. In that case
+    /// no program waits for this keeper.
     pub(super) fn begin(directory: &Path, owner: TaskIdentity) -> Option<KeeperLock> {
         let path = directory.join(format!("{}-{}.{SUFFIX}", owner.id, owner.started));
         let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&path).ok()?;
@@ -40,15 +39,16 @@ impl KeeperLock {
         Some(KeeperLock { path, _locked: file })
     }
 
-    /// Removes the lock file. The keeper calls this when it has no thread left to restore.
+    /// Removes the lock file. The keeper must call this when it has no more threads to restore.
     pub(super) fn end(self) {
         // If the removal fails, the next program that waits for this keeper removes the file.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Waits until the keeper of every dead Slackline process has ended, but at most for `most`. A
-/// keeper is the child process that restores threads. Returns true if all these keepers have ended.
+/// Waits until the keepers of all dead Slackline processes have ended, but at most for the time
+/// `most`. A keeper is the child process that restores threads. Returns true if all these keepers
+/// have ended.
 #[must_use]
 pub fn keepers_have_ended(directory: &Path, most: Duration) -> bool {
     let deadline = Instant::now() + most;

@@ -1,10 +1,11 @@
 //! Real-time budgets of cgroups.
 //!
-//! With `RT_GROUP_SCHED`, a thread in a cgroup of the version 1 controller `cpu` can be real-time
-//! only while the cgroup has budget left: `cpu.rt_runtime_us` in every `cpu.rt_period_us` on each
-//! CPU. A new cgroup, such as libvirt's for each vCPU, has no budget. The budgets of a cgroup's
-//! children may add up to at most the cgroup's own budget. So budgets are raised from the top, and
-//! restored from the bottom.
+//! If the kernel has `RT_GROUP_SCHED`, each cgroup of the version 1 controller `cpu` has a
+//! real-time budget on each CPU: `cpu.rt_runtime_us` in every `cpu.rt_period_us`. Its threads can
+//! run as real-time threads only while this budget is not exhausted. A new cgroup, such as the
+//! cgroup that libvirt makes for each vCPU, has no budget. The budgets of a cgroup's children may
+//! add up to at most the cgroup's own budget. So budgets are raised from the top of the hierarchy
+//! down, and restored from the bottom up.
 //!
 //! Before the first budget is raised, the original budget of each cgroup is written to the file
 //! `PID-START.budgets` beside the journal, one line per cgroup. The file is removed once all
@@ -30,12 +31,12 @@ const RUNTIME: &str = "cpu.rt_runtime_us";
 const PERIOD: &str = "cpu.rt_period_us";
 pub(super) const SUFFIX: &str = "budgets";
 
-/// Margin for overruns in each period of a budget. A thread that its dispatcher stops late may use
-/// up to this much beyond its share. Without the margin it could exhaust its cgroup's budget, and
-/// would then not run until the next period.
+/// Margin for overruns in each period of a budget. If the dispatcher stops a thread late, the
+/// thread may use up to this much CPU time beyond its share. Without the margin, the thread could
+/// exhaust its cgroup's budget, and would then not run until the next period.
 const MARGIN: Span = Span::from_ms(10);
 
-/// Error of raising or restoring a real-time budget.
+/// Error when a real-time budget is raised or restored.
 #[derive(Debug, thiserror::Error)]
 pub enum BudgetError {
     /// A cgroup cannot get the budget that it needs, because the cgroups above it have too little.
@@ -64,15 +65,15 @@ pub enum BudgetError {
     Group(#[from] CgroupError),
 }
 
-/// Cgroups whose real-time budgets the fence has raised. It raises budgets for held threads, which
-/// are the threads that it has recorded and will restore.
+/// Cgroups whose real-time budgets the fence has raised. The fence raises budgets for held threads:
+/// the threads that it has recorded and will restore.
 #[derive(Debug)]
 pub(super) struct Budgets {
     journal: PathBuf,
     /// Original budget of each cgroup whose budget was raised, in microseconds per period.
     before: BTreeMap<PathBuf, u64>,
     /// Real-time budget that each held thread needs. If several threads of a vCPU are in one
-    /// cgroup, only the first is listed.
+    /// cgroup, only the first of them is in this map.
     needs: BTreeMap<Tid, BudgetNeed>,
 }
 
@@ -85,14 +86,15 @@ struct BudgetNeed {
 }
 
 impl Budgets {
-    /// Returns an empty list. `journal` is the file to which original budgets are written.
+    /// Returns a record without raised budgets. `journal` is the file to which original budgets are
+    /// written.
     pub(super) fn new(journal: PathBuf) -> Budgets {
         Budgets { journal, before: BTreeMap::new(), needs: BTreeMap::new() }
     }
 
-    /// Raises the real-time budgets of the cgroups of one vCPU's threads, so that they suffice for
-    /// the reservation `promise`. Usually there is one cgroup. Without a reservation, each cgroup
-    /// gets the largest budget that one CPU allows.
+    /// Raises the real-time budgets of the cgroups of one vCPU's threads, so that the budgets
+    /// suffice for the reservation `promise`. Usually there is one cgroup. If `promise` is `None`,
+    /// each cgroup gets the largest budget that one CPU allows.
     ///
     /// # Errors
     /// If the cgroups above one of these cgroups have too little budget. Budgets that were raised
@@ -121,12 +123,12 @@ impl Budgets {
         Ok(())
     }
 
-    /// Changes the real-time budgets that were raised for one vCPU's threads, so that they suffice
-    /// for each reservation in `promises`.
+    /// Changes the real-time budgets that were raised for one vCPU's threads, so that the budgets
+    /// suffice for each reservation in `promises`.
     ///
     /// # Errors
-    /// If the cgroups above the cgroup of a thread have too little budget. That thread's cgroup is
-    /// then unchanged.
+    /// If the cgroups above the cgroup of a thread have too little budget. The cgroup of that
+    /// thread then keeps its budget.
     pub(super) fn regrant(
         &mut self,
         tids: &[Tid],
@@ -141,8 +143,8 @@ impl Budgets {
         Ok(())
     }
 
-    /// Removes the budget need of a thread that was restored, and lowers the budgets of its
-    /// cgroups. A budget that cannot be lowered now is restored at the end.
+    /// Removes the budget need of a thread that was restored, and lowers the budgets of its cgroup
+    /// and of the cgroups above. If a budget cannot be lowered now, it is restored at the end.
     pub(super) fn revoke(&mut self, tid: Tid) {
         if let Some(need) = self.needs.remove(&tid) {
             self.lower(&need);
@@ -177,9 +179,10 @@ impl Budgets {
         Ok(())
     }
 
-    /// Returns the cgroup of a held thread and the cgroup's budget in microseconds per period, if
-    /// another program has cut the budget below what held threads need. `None` otherwise. The
-    /// budgets of the cgroups above need no check: they cannot be cut below this budget.
+    /// Returns the cgroup of a held thread, and the cgroup's budget in microseconds per period, if
+    /// another program has cut this budget below the needs of held threads. Otherwise returns
+    /// `None`. The budgets of the cgroups above need no check: they cannot be cut below this
+    /// budget.
     fn cut(&self, tid: Tid) -> Option<(&Path, u64)> {
         let leaf = &self.needs.get(&tid)?.leaf;
         let needed = self.needs.values().filter(|need| need.leaf == *leaf).map(|need| need.us);
@@ -187,9 +190,9 @@ impl Budgets {
         (has < needed.sum::<u64>()).then_some((leaf.as_path(), has))
     }
 
-    /// Lowers the budgets of the cgroup `need.leaf` and of those above it to what held threads
-    /// still need, but not below their original budgets. Stops at the first cgroup whose budget
-    /// cannot be lowered.
+    /// Lowers the budgets of the cgroup `need.leaf` and of the cgroups above it. The new budgets
+    /// are those that held threads still need, but at least the original budgets. Stops at the
+    /// first cgroup whose budget cannot be lowered.
     fn lower(&mut self, need: &BudgetNeed) {
         let mut group = need.leaf.as_path();
         while group != need.root {
@@ -215,7 +218,7 @@ impl Budgets {
     ///
     /// # Errors
     /// If the budget of a cgroup could not be restored. The error is about the first such cgroup.
-    /// The file still lists all original budgets.
+    /// The file of original budgets still lists all of them.
     pub(super) fn give_back(&mut self) -> Result<(), BudgetError> {
         if self.before.is_empty() {
             return Ok(());
@@ -241,8 +244,8 @@ impl Budgets {
 
 impl Fence {
     /// Returns the cgroup of a held thread, and the cgroup's real-time budget and period as text in
-    /// microseconds, if another program has cut the budget below what held threads need. `None`
-    /// otherwise.
+    /// microseconds, if another program has cut this budget below the needs of held threads.
+    /// Otherwise returns `None`.
     #[must_use]
     pub fn cut_budget(&self, tid: Tid) -> Option<(PathBuf, String)> {
         let (group, has) = self.budgets.cut(tid)?;
@@ -251,9 +254,9 @@ impl Fence {
     }
 }
 
-/// Restores the budgets that dead Slackline processes raised. A process is skipped if its journal
-/// of held threads still exists. Returns an error for each process whose budgets could not all be
-/// restored.
+/// Restores the budgets that dead Slackline processes had raised. A dead process is skipped if its
+/// journal of held threads still exists. Returns one error for each dead process whose budgets were
+/// not all restored.
 #[must_use]
 pub fn give_back_budgets(directory: &Path) -> Vec<BudgetError> {
     let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -265,16 +268,16 @@ pub fn give_back_budgets(directory: &Path) -> Vec<BudgetError> {
     files.filter(is_dead).filter_map(|file| restore(&file).err()).collect()
 }
 
-/// Returns the path of the journal of held threads that belongs to the same owner as `budgets`, a
-/// file of original budgets.
+/// Returns the path of a journal of held threads. It is the journal of the owner whose original
+/// budgets are in the file `budgets`.
 fn path_of_journal(budgets: &Path) -> PathBuf {
     budgets.with_extension(super::journal::SUFFIX)
 }
 
-/// Returns the budget that a reservation needs in one period of the cgroup, in microseconds. It is
-/// the reservation's share of that period, plus one slice and a margin for overruns. The slice is
-/// added because the periods of reservation and cgroup start at different times. The result is
-/// limited to `most`, and is `most` without a reservation.
+/// Returns the budget that a reservation needs in one period of the cgroup, in microseconds. The
+/// budget is the reservation's share of that period, plus one slice and a margin for overruns. The
+/// slice is added because the periods of the reservation and of the cgroup start at different
+/// times. The result is at most `most`. Without a reservation, the result is `most`.
 fn needed(promise: Option<Reservation>, period: u64, most: u64) -> u64 {
     let Some(promise) = promise else { return most };
     let share = u128::from(period) * u128::from(promise.slice().ns());
@@ -284,7 +287,8 @@ fn needed(promise: Option<Reservation>, period: u64, most: u64) -> u64 {
 }
 
 /// Returns the cgroups whose budgets must be raised so that `leaf` can have the budget `needs`,
-/// parents first. Each item is a path, the current budget and the new budget, both in microseconds.
+/// parents first. Each item contains the path, the current budget and the new budget. The budgets
+/// are in microseconds.
 fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>, BudgetError> {
     let mut raised = Vec::new();
     let (mut group, mut wanted) = (leaf.to_path_buf(), needs);
@@ -332,10 +336,10 @@ pub struct BudgetLimit {
     pub period: u64,
 }
 
-/// Returns the largest budget that the cgroup `leaf` could have. For example, `/a/b/leaf` can get
-/// the budget of `/a`, less the budgets of all siblings of `/a/b` and of all siblings of `leaf`,
-/// because the budget of `/a/b` can be raised. The result is the largest such amount of all cgroups
-/// above `leaf`, or the present budget of `leaf` if that is larger.
+/// Returns the largest budget that the cgroup `leaf` could have. If budgets of cgroups above it are
+/// raised, `leaf` can get more. For example, `/a/b/leaf` can get the budget of `/a`, less the
+/// budgets of all siblings of `/a/b` and of all siblings of `leaf`. The result is the largest such
+/// amount over all cgroups above `leaf`, or the present budget of `leaf` if that is larger.
 fn room(root: &Path, leaf: &Path) -> Result<u64, BudgetError> {
     let mut most = read(&leaf.join(RUNTIME))?;
     let (mut group, mut beside) = (leaf, 0);
@@ -355,14 +359,14 @@ fn beside_of(parent: &Path, group: &Path) -> u64 {
 }
 
 /// Restores the original budget of every cgroup in the file `journal`, children first, and removes
-/// the file. Does nothing if the file does not exist, so the call can be repeated.
+/// the file. If the file does not exist, does nothing. So the call can be repeated.
 ///
 /// # Errors
-/// If the budget of a cgroup could not be restored. The error is about the first such cgroup. All
-/// cgroups have been tried.
+/// If the budget of a cgroup could not be restored. The function tries all cgroups, and returns the
+/// error of the first that failed.
 pub(super) fn restore(journal: &Path) -> Result<(), BudgetError> {
-    /// Time for which a failing write is retried. The kernel may count a thread as real-time for a
-    /// moment after it was made ordinary.
+    /// Time for which a failing write is retried. After a thread was made ordinary, the kernel may
+    /// count it as real-time for a moment, and then refuses to lower the budget.
     const PATIENCE: Duration = Duration::from_millis(200);
     let refused = |source| BudgetError::Refused { path: journal.to_path_buf(), source };
     let text = match fs::read_to_string(journal) {
@@ -464,7 +468,7 @@ mod tests {
         assert!(matches!(none, BudgetError::NoRoom { asked: 651_000, room: 650_000, .. }));
     }
 
-    /// The largest budget that `room` returns is also the largest budget that `plan` accepts.
+    /// The largest budget that `room` returns is the largest budget that `plan` accepts.
     #[test]
     fn real_time_budget_limit_equals_the_largest_accepted_budget() {
         let root = groups(&[

@@ -1,9 +1,9 @@
-//! Cells: cgroups in which a target is stopped after it has left its cgroup repeatedly, or another
-//! process of its user has moved or thawed it.
+//! Cells: frozen cgroups in which targets are stopped. A target is stopped in a cell if it has left
+//! its cgroup repeatedly, or if another process of its user has moved or thawed it.
 //!
-//! A cell is directly below the root of the hierarchy, belongs to root and is frozen. To move a
-//! process out of it, a program needs the permission to write to the root cgroup. So other
-//! processes of the target's user can neither move nor thaw the target.
+//! A cell is directly below the root of the hierarchy, belongs to the user root and is frozen. To
+//! move a process out of a cell, a program needs the permission to write to the root cgroup. So
+//! other processes of the target's user can neither move nor thaw the target.
 
 use std::path::Path;
 
@@ -14,14 +14,14 @@ use slackline_linux::cgroup::TreePlace;
 use slackline_linux::sys::Tid;
 
 impl Fence {
-    /// Stops processes of a held target in a new cell. `origin` is the cgroup of version 2 to which
-    /// they return. `processes` returns the processes of the target that are not in the cell yet.
-    /// Returns the cell. `None` if the thread `tid` is not held, or if its process has a cell
-    /// already, even as the cell of another held thread.
+    /// Stops processes of a held target in a new cell. `origin` is the version 2 cgroup to which
+    /// they return in the end. `processes` returns the processes of the target that are not in the
+    /// cell yet. Returns the cell. Returns `None` if the thread `tid` is not held, or if its
+    /// process already has a cell, perhaps through another held thread.
     ///
     /// # Errors
-    /// If the cell cannot be made, or the keeper cannot record it. The processes have not been
-    /// moved then.
+    /// If the cell cannot be made, or the keeper cannot record it. In that case no process has been
+    /// moved.
     pub fn confine(
         &mut self,
         tid: Tid,
@@ -64,7 +64,7 @@ impl Fence {
     /// removes the cell. Does nothing if the target has no cell.
     ///
     /// # Errors
-    /// If the cell cannot be emptied and removed. The target then still has its cell. Processes
+    /// If the cell cannot be emptied and removed. The target then keeps its cell, and processes
     /// that cannot leave the cell stay frozen.
     pub fn end_confinement(&mut self, tid: Tid) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };

@@ -1,5 +1,6 @@
-//! Cpusets that Slackline makes to restrict held threads. This module also replaces the recorded
-//! original state and the freezer cgroup of a thread that another program has changed or moved.
+//! Cpusets that Slackline makes to restrict held threads. This module also handles threads that
+//! another program has changed or moved: it replaces their recorded original state, or their
+//! freezer cgroup.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +14,10 @@ use slackline_linux::step::{Hold, freezer};
 use slackline_linux::sys::Tid;
 
 impl Fence {
-    /// Restricts a held thread to `cpus` with a cpuset that Slackline makes. If the thread belongs
-    /// to a process tree, the cpuset applies to all threads of the tree, including later ones. A
-    /// thread cannot leave the cpuset by changing its affinity. Does nothing if no such cpuset can
-    /// be made.
+    /// Restricts a held thread to `cpus` with a cpuset that Slackline makes. The thread cannot
+    /// leave the cpuset by changing its affinity. If the thread belongs to a process tree, the
+    /// cpuset applies to all threads of the tree, including later ones. If no such cpuset can be
+    /// made, does nothing.
     ///
     /// # Errors
     /// If the keeper cannot record the cpuset.
@@ -59,10 +60,10 @@ impl Fence {
         Ok(())
     }
 
-    /// Makes a new freezer cgroup for a held thread, after another program has moved the thread out
-    /// of its freezer cgroup or has removed that cgroup. The new cgroup is below the thread's
-    /// present cgroup, and frozen if the old freezer cgroup is. Does nothing if the thread has no
-    /// freezer cgroup.
+    /// Makes a new freezer cgroup for a held thread. It is needed if another program has moved the
+    /// thread out of its freezer cgroup, or has removed that cgroup. The new cgroup is below the
+    /// thread's present cgroup. It is frozen if the old freezer cgroup is frozen. If the thread has
+    /// no freezer cgroup, does nothing.
     ///
     /// # Errors
     /// If no such cgroup can be made, or the keeper cannot record it.

@@ -39,15 +39,15 @@ use slackline_linux::sys::{Scheduling, SchedulingOf, Tid};
 use slackline_linux::thread::StartTime;
 
 /// A process or thread, identified by id and start time. The id alone is not enough, since the
-/// kernel reuses ids.
+/// kernel reuses ids after a process or thread has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TaskIdentity {
     pub(super) id: Tid,
     pub(super) started: StartTime,
 }
 
-/// Means by which a thread is stopped or limited. It is undone when the thread is restored, in
-/// addition to the thread's scheduling and affinity.
+/// Method by which a thread is stopped or limited. When the thread is restored, the method is
+/// undone, in addition to the thread's scheduling and affinity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HoldMethod {
     Nothing,
@@ -55,11 +55,11 @@ pub(super) enum HoldMethod {
     Thread(Place),
     /// A cgroup limits the CPU time of the thread's process.
     Limit(Place),
-    /// The thread represents a process tree in a cgroup with a freezer. Every thread in the cgroup
-    /// is restored to the original state in this entry, unless it has an entry of its own.
+    /// The thread represents a process tree in a cgroup with a freezer. Each thread in the cgroup
+    /// is restored to the original state in this entry, unless the thread has an entry of its own.
     Tree(TreePlace),
-    /// The thread was seen in a process tree. If it has left the tree, it is restored only if it
-    /// still has a scheduling class that the fence gives to trees.
+    /// The thread was seen in a process tree. If it has left the tree, it is restored, but only
+    /// while it has a scheduling class that the fence gives to trees.
     Member,
     /// A helper program that Slackline started limits the process, for example by stopping it
     /// repeatedly.
@@ -75,34 +75,35 @@ pub(super) struct Entry {
     pub(super) affinity: CpuSet,
     pub(super) way: HoldMethod,
     /// Version 1 cpuset that Slackline made to keep the thread on the managed CPUs. Always `None`
-    /// under version 2, where the cgroup that freezes the thread also restricts its CPUs.
+    /// with version 2 cgroups, where the cgroup that freezes the thread also restricts its CPUs.
     pub(super) cpuset: Option<Place>,
     /// Cell in which the target is stopped for some time, because it has left its cgroup
-    /// repeatedly. `None` if it has no cell.
+    /// repeatedly. `None` if the target has no cell.
     pub(super) cell: Option<TreePlace>,
-    /// Affinity that the first thread of the process had when another thread of it was recorded.
-    /// `None` if this is the first thread, if it belongs to a process tree, or if an older version
-    /// of Slackline wrote the journal.
+    /// Affinity that the first thread of the process had when this other thread was recorded.
+    /// `None` if the entry is for the first thread or for a process tree, or if an older version of
+    /// Slackline wrote the journal.
     pub(super) first: Option<CpuSet>,
-    /// Time that [`Entry::kept_for`] returns unless the thread is stopped. `None` if the owner has
-    /// ordered no such time.
+    /// Time for which the kernel may enforce the thread's limit after the owner has died. `None` if
+    /// the owner has ordered no such time. The method [`Entry::kept_for`] returns this time unless
+    /// the thread is stopped.
     pub(super) kept: Option<Duration>,
 }
 
-/// Time in milliseconds for a kept entry without a time, which an older version of Slackline has
-/// written. The value is the default of `serve --keep-for`.
+/// Time in milliseconds for a kept entry that states no time, because an older version of Slackline
+/// has written it. The value is the default of `serve --keep-for`.
 const UNSTATED_KEEP_MS: u64 = 600_000;
 
-/// Sorts entries into the order in which threads are restored. Process trees come first. An entry
-/// for a single thread of a tree comes later and so takes precedence over the tree's entry.
+/// Sorts entries into the order in which threads are restored. Process trees come first. If a
+/// single thread of a tree has an entry of its own, that entry comes later and takes precedence.
 pub(super) fn trees_first(entries: &mut [Entry]) {
     entries.sort_by_key(|entry| !matches!(entry.way, HoldMethod::Tree(_)));
 }
 
 impl Entry {
     /// Returns the time for which the thread is left as it is after the owner has died. `None` if
-    /// the thread is restored at once. A stopped thread is restored at once, even if the kernel
-    /// would enforce its limit.
+    /// the thread must be restored immediately. A stopped thread is restored immediately, even if
+    /// the kernel would enforce its limit.
     pub(super) fn kept_for(&self) -> Option<Duration> {
         self.kept.filter(|_| self.way == HoldMethod::Nothing)
     }
@@ -159,7 +160,7 @@ impl Entry {
         line
     }
 
-    /// Parses a line of the journal. `None` if the line is not a complete, valid entry.
+    /// Parses a line of the journal. Returns `None` if the line is not a complete, valid entry.
     pub(super) fn from_line(line: &str) -> Option<Entry> {
         let mut fields = line.split_ascii_whitespace();
         if fields.next()? != "hold" {
@@ -304,8 +305,8 @@ fn cpus(text: &str) -> Option<CpuSet> {
         .collect()
 }
 
-/// Formats a path as one field without spaces. Each byte that is `%` or no graphic ASCII character
-/// becomes `%` and two hexadecimal digits.
+/// Formats a path as one field without spaces. Each `%`, and each byte that is not a printable
+/// ASCII character or is a space, becomes `%` and two hexadecimal digits.
 pub(super) fn path_text(path: &Path) -> String {
     let mut text = String::new();
     for &byte in path.as_os_str().as_bytes() {
@@ -418,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_entry_of_older_journal_version_lasts_ten_minutes() {
+    fn kept_limit_without_time_in_older_journal_lasts_ten_minutes() {
         let line = entry(Scheduling::Idle, HoldMethod::Nothing).to_line() + " kept";
         let read = Entry::from_line(&line).unwrap();
         assert_eq!(read.kept, Some(Duration::from_mins(10)));

@@ -1,9 +1,9 @@
-//! Restoring of threads: undoes every change that the fence has made to a thread.
+//! Functions that restore threads: they undo every change that the fence has made to a thread.
 //!
-//! Restoring needs only the journal entry of the thread. So the owner, its keeper or a later
+//! To restore a thread, only its journal entry is needed. So the owner, its keeper or a later
 //! program can restore the thread. A step that has nothing to undo does nothing. So a thread can be
-//! restored repeatedly, even by two processes at once. If one step fails, the others are still
-//! tried.
+//! restored repeatedly, even by two processes at the same time. If one step fails, the other steps
+//! are tried nevertheless.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -24,16 +24,16 @@ use slackline_linux::sys::{
 };
 use slackline_linux::thread::{TaskFd, is_running, means_gone, threads_of};
 
-/// Outcome of restoring a thread.
+/// Outcome of an attempt to restore a thread, if no step failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivenBack {
     /// The thread is in its original state.
     Restored,
-    /// The thread had exited. The means that stopped it were removed.
+    /// The thread had exited before. The cgroups and helpers that stopped it were removed.
     Exited,
 }
 
-/// Error of restoring a thread.
+/// Error when a thread is restored.
 #[derive(Debug, Error)]
 pub enum GiveBackError {
     /// The state of the thread could not be read, so it is unknown whether the thread still exists.
@@ -52,8 +52,8 @@ pub enum GiveBackError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel refused the original scheduling. The thread is in `SCHED_OTHER` instead, if the
-    /// kernel allowed that.
+    /// The kernel refused the original scheduling. The thread now has the class `SCHED_OTHER`, if
+    /// the kernel allowed that.
     #[error("cannot restore the scheduling of thread {tid}")]
     Scheduling {
         /// Id of the thread.
@@ -61,7 +61,7 @@ pub enum GiveBackError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The process of the thread could not be continued.
+    /// The process of the thread is stopped and could not be continued.
     #[error("cannot continue process {pid}")]
     Continue {
         /// Id of the process.
@@ -77,8 +77,8 @@ pub enum GiveBackError {
         /// Error of the step that failed.
         source: CgroupError,
     },
-    /// The threads of a process tree could not be listed, or its cgroup could not be frozen or
-    /// dissolved.
+    /// The process tree could not be restored: its threads could not be listed, or its cgroup could
+    /// not be frozen or dissolved.
     #[error("cannot restore a process tree: {source}")]
     Tree {
         /// Error of the step that failed.
@@ -96,8 +96,8 @@ pub enum GiveBackError {
     },
 }
 
-/// Restores a thread. Its scheduling and affinity are restored before it is resumed. In the reverse
-/// order, it could run as a real-time thread and keep this process from finishing.
+/// Restores a thread. Its scheduling and affinity are restored before the thread is resumed. In the
+/// reverse order, the thread could run as a real-time thread and keep this process from finishing.
 ///
 /// # Errors
 /// If a step failed. All steps have been tried, and the first error is returned.
@@ -156,8 +156,8 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     }
 }
 
-/// Restores all threads of a process tree. The tree is frozen meanwhile, so that its threads cannot
-/// start more real-time or pinned threads.
+/// Restores all threads of a process tree. The tree is frozen until all threads are restored, so
+/// that its threads cannot start more real-time or pinned threads.
 fn tree_back(place: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
     if !place.is_made() {
         return Ok(());
@@ -193,7 +193,7 @@ pub struct Original {
 }
 
 /// Maximum number of times that the list of a tree's threads is read. The list is read again if
-/// threads were started since the last reading.
+/// threads have started since the previous reading.
 pub(super) const ROUNDS: usize = 16;
 
 /// Returns true if the fence gives this scheduling class to process trees: `SCHED_RR` or
@@ -206,11 +206,12 @@ pub(super) fn is_ours(class: Scheduling) -> bool {
         || class == Scheduling::Other { nice: -20 }
 }
 
-/// Sets every thread of a tree to the state `default`, including threads that start meanwhile. The
-/// original state is known only for the tree's first thread, so all threads get that state.
+/// Gives every thread of a tree the state `default`, including threads that start meanwhile. The
+/// original state is known only for the tree's first thread, so all threads get the state of this
+/// thread.
 ///
 /// # Errors
-/// If a thread could not be restored. All threads are tried before the first error is returned.
+/// If a thread could not be restored. All threads have been tried, and the first error is returned.
 fn restore(place: &TreePlace, default: Original) -> Result<(), GiveBackError> {
     let mut result = Ok(());
     let mut done = BTreeSet::new();
@@ -231,11 +232,12 @@ fn restore(place: &TreePlace, default: Original) -> Result<(), GiveBackError> {
     result
 }
 
-/// Restores a thread that has left its process tree, and its descendants, if they still have a
-/// scheduling class that the fence gives to trees. Their nice values are kept.
+/// Restores a thread that has left its process tree, and its descendants. A thread is restored only
+/// if it still has a scheduling class that the fence gives to trees. The nice values stay
+/// unchanged.
 ///
 /// # Errors
-/// If the kernel refused a step. All threads are tried before the first error is returned.
+/// If the kernel refused a step. All threads have been tried, and the first error is returned.
 pub(super) fn leaver_back(tid: Tid, original: Original) -> Result<(), GiveBackError> {
     if !is_as_ours(tid) {
         return Ok(());
@@ -282,10 +284,10 @@ fn restore_one(tid: Tid, default: Original) -> Result<(), GiveBackError> {
 }
 
 /// Returns the new id of a held thread that has executed another program. Such a thread becomes the
-/// only one of its process and gets the id of the first thread. It stays in the cgroups that the
-/// fence made for it. It keeps the scheduling class that the fence set, and the single CPU to which
-/// the fence pinned it. Any one of these three signs identifies the thread. `None` if the thread
-/// has not executed another program.
+/// only thread of its process and gets the id of the first thread. Any one of three signs
+/// identifies it: it is in a cgroup that the fence made for it, it has a scheduling class that the
+/// fence sets, or it is pinned to a single CPU. `None` if the thread has not executed another
+/// program.
 fn renumbered(entry: &Entry) -> Option<Tid> {
     let pid = entry.process.id;
     let is_in_ours = || {
@@ -307,8 +309,8 @@ fn renumbered(entry: &Entry) -> Option<Tid> {
     is_it.then_some(pid)
 }
 
-/// Returns true if this scheduling shows that a thread is held. Returns false for a held thread
-/// that has its original scheduling at the moment.
+/// Returns true if this scheduling shows that a thread is held. A held thread can also have its
+/// original scheduling at the moment. For such a thread, the result is false.
 fn is_of_held_thread(now: SchedulingOf) -> bool {
     let ladder = Ladder::LEAST.number()..=FifoPriority::CHOSEN.number();
     let is_class = match now.class {
@@ -368,7 +370,7 @@ fn scheduling(tid: Tid, to: &SchedulingOf) -> Result<(), GiveBackError> {
     })
 }
 
-/// Continues a process, even if it does not seem to be stopped. A stop signal may have been sent
+/// Continues a process, even if it does not seem to be stopped: a stop signal may have been sent
 /// that has not taken effect yet.
 fn go(process: TaskIdentity) -> Result<(), GiveBackError> {
     let pid = process.id;
@@ -388,7 +390,7 @@ fn go(process: TaskIdentity) -> Result<(), GiveBackError> {
 /// Kills a helper program and all processes that it started, except those that have left its
 /// process group.
 fn end(helper: TaskIdentity, tid: Tid) -> Result<(), GiveBackError> {
-    /// Maximum wait for a killed process to end. Only on a very busy host does that take long.
+    /// Longest wait for a killed process to end. Only on a very busy host does it take long to end.
     const PATIENCE: Duration = Duration::from_secs(2);
     let failed = |source| GiveBackError::Helper { helper: helper.id, tid, source };
     if !is_there(helper) {
@@ -409,7 +411,7 @@ fn is_there(process: TaskIdentity) -> bool {
     exists(process.id, process).unwrap_or(true)
 }
 
-/// Returns `Ok` if `result` is the error that the thread has exited. Returns any other `result`
+/// Returns `Ok` if `result` is the error that the thread has exited. Otherwise returns `result`
 /// unchanged.
 pub(super) fn ignore_gone(result: io::Result<()>) -> io::Result<()> {
     match result {
@@ -426,8 +428,8 @@ mod tests {
     use slackline_linux::sys::own_tid;
     use slackline_linux::thread::Stat;
 
-    /// The thread ran as an ordinary thread when it executed another program, and the fence made no
-    /// cgroup for it. So only the single CPU shows that the fence held it.
+    /// The thread is an ordinary thread when it executes another program, and the fence has made no
+    /// cgroup for it. So only its affinity to a single CPU shows that the fence held it.
     #[test]
     fn thread_that_executed_program_while_pinned_gets_its_cpus_back() {
         let all = get_affinity(own_tid()).unwrap();

@@ -1,4 +1,5 @@
-//! Handles of held threads, through which a scheduler changes, stops and resumes the threads.
+//! Handles of held threads. Through these handles, a scheduler changes, stops and resumes the
+//! threads.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,20 +15,20 @@ use slackline_linux::step::{ActError, FifoPriority, outranks_vcpus};
 use slackline_linux::sys::SchedulingOf;
 use slackline_linux::thread::ThreadRef;
 
-/// Handle of a thread that the fence holds, which means that the fence has recorded the thread's
-/// original state. All orders to the thread go through this handle until the thread is restored.
+/// Handle of a held thread: a thread whose original state the fence has recorded. All orders to the
+/// thread go through this handle until the thread is restored.
 ///
-/// Clones refer to the same thread. Once the fence has restored the thread, every order through any
-/// clone is refused. An order that would change nothing makes no system call, so repeated orders
-/// cost little.
+/// Clones refer to the same thread. After the fence has restored the thread, every order through
+/// any clone is refused. An order that would change nothing makes no system call, so repeated
+/// orders cost little.
 #[derive(Clone, Debug)]
 pub struct HeldThread(Arc<HeldState>);
 
 #[derive(Debug)]
 struct HeldState {
     thread: ThreadRef,
-    /// Orders to the thread, behind a lock. Without the lock, an order could run at the same time
-    /// as the restoring and undo it.
+    /// Orders to the thread, behind a lock. Without the lock, an order could run while the thread
+    /// is being restored, and undo a part of that.
     orders: Mutex<ThreadOrders>,
 }
 
@@ -39,7 +40,7 @@ struct ThreadOrders {
     given_back: bool,
 }
 
-/// Means with which a held thread can be stopped and resumed.
+/// Means by which a held thread can be stopped and resumed.
 #[derive(Debug)]
 pub(super) enum Brake {
     Nothing,
@@ -58,7 +59,7 @@ impl HeldThread {
         HeldThread(Arc::new(HeldState { thread, orders: Mutex::new(orders) }))
     }
 
-    /// Returns the reference to the thread that this handle is for.
+    /// Returns the reference to the thread of this handle.
     #[must_use]
     pub fn thread(&self) -> &ThreadRef {
         &self.0.thread
@@ -80,7 +81,7 @@ impl HeldThread {
         self.orders()?.priority.favour()
     }
 
-    /// Gives the thread a lower priority than all ordinary threads.
+    /// Gives the thread a lower priority than all ordinary threads have.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -97,8 +98,8 @@ impl HeldThread {
     }
 
     /// Reserves CPU time for the thread by `SCHED_DEADLINE`: `slice` in every `period`, as a hard
-    /// limit. The kernel requires an affinity to all online CPUs, so the thread may run on all CPUs
-    /// in `online` from now on.
+    /// limit. The kernel requires an affinity to all online CPUs. So from now on the thread may run
+    /// on all CPUs in `online`.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -117,7 +118,8 @@ impl HeldThread {
         self.orders()?.pin.pin(cpu)
     }
 
-    /// Restricts the thread to these CPUs. Returns the CPUs to which it was restricted before.
+    /// Restricts the thread to the CPUs `cpus`. Returns the CPUs to which the thread was restricted
+    /// before.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -125,8 +127,8 @@ impl HeldThread {
         self.orders()?.pin.confine(cpus)
     }
 
-    /// Sends the stop signal to this thread too, after the process was stopped through another held
-    /// thread. The process is resumed only through that other thread.
+    /// Sends the stop signal to this thread also, after its process was stopped through another
+    /// held thread. Only that other thread's handle can resume the process.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -143,8 +145,9 @@ impl HeldThread {
         self.orders()?.pin.unpin()
     }
 
-    /// Returns how the state of the thread differs from its orders, because another program or the
-    /// thread itself has changed its class, priority or affinity. `None` if nothing differs.
+    /// Returns the difference between the state of the thread and its orders. It differs if another
+    /// program or the thread itself has changed its class, priority or affinity. `None` if nothing
+    /// differs.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or its state cannot be read.
@@ -154,8 +157,8 @@ impl HeldThread {
         Ok(Drift::of(class, cpus))
     }
 
-    /// Applies the orders again after another program changed the thread. If the affinity cannot be
-    /// set, the thread gets its original scheduling and the error is returned.
+    /// Applies the present orders again, after another program has changed the thread. If the
+    /// affinity cannot be set, the thread gets its original scheduling and the error is returned.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -171,10 +174,10 @@ impl HeldThread {
         orders.priority.undo()
     }
 
-    /// Leaves the thread under the control of the program that has changed it. Class, priority and
-    /// affinity that are as ordered are restored to their original values. Those that differ from
-    /// the orders stay as they are, and count as the original ones from now on. Returns the state
-    /// to which the thread will be restored in the end.
+    /// Leaves the thread under the control of the program that has changed it. If class, priority
+    /// or affinity are as ordered, they are restored to their original values. If they differ from
+    /// the orders, they stay as they are, and become the original values. Returns the state to
+    /// which the thread will be restored in the end.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -196,8 +199,8 @@ impl HeldThread {
         Ok(Original { scheduling, affinity })
     }
 
-    /// Makes the current state of the thread the state to which it will be restored, and returns
-    /// that state.
+    /// Makes the current state of the thread its original state, to which it will be restored.
+    /// Returns this state.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or its state cannot be read.
@@ -207,8 +210,9 @@ impl HeldThread {
         Ok(Original { scheduling, affinity })
     }
 
-    /// Lets other programs change the scheduling of the thread from now on. After such a change,
-    /// orders have no effect until the change is accepted (see [`Priority::respect_changes`]).
+    /// Allows other programs to change the scheduling of the thread from now on. After such a
+    /// change, orders have no effect until the change is accepted (see
+    /// [`Priority::respect_changes`]).
     ///
     /// # Errors
     /// If the thread has exited or was restored.
@@ -216,9 +220,9 @@ impl HeldThread {
         self.orders()?.priority.respect_changes()
     }
 
-    /// Makes the current class and priority of the thread its original ones, if another program has
-    /// changed them while no order for them was in effect. Returns the state to which the thread
-    /// will then be restored. `None` if there is no such change.
+    /// Accepts a change of the thread's class or priority that another program has made while no
+    /// order for them was in effect. The current class and priority then count as original. Returns
+    /// the state to which the thread will be restored. `None` if there is no such change.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or its state cannot be read.
@@ -237,21 +241,22 @@ impl HeldThread {
         self.lock().priority.original()
     }
 
-    /// Returns true if the thread has a freezer cgroup and was moved out of it. Then the thread
-    /// cannot be stopped.
+    /// Returns true if the thread has a freezer cgroup, and another program has moved the thread
+    /// out of it. Then the thread cannot be stopped.
     #[must_use]
     pub fn has_left_freezer(&self) -> bool {
         matches!(&self.lock().brake, Brake::Thread(freezer) if !freezer.contains_thread())
     }
 
-    /// Returns the CPUs to which an order restricts the thread. `None` if no order restricts it.
+    /// Returns the CPUs to which an order restricts the thread. `None` if no order restricts the
+    /// thread.
     #[must_use]
     pub fn kept_on(&self) -> Option<CpuSet> {
         self.lock().pin.ordered()
     }
 
-    /// Returns the path of the thread's freezer cgroup if another program has frozen or thawed it
-    /// since the last order. `None` otherwise.
+    /// Returns the path of the thread's freezer cgroup, if another program has frozen or thawed
+    /// this cgroup since the last order. Otherwise returns `None`.
     #[must_use]
     pub fn foreign_freeze(&self) -> Option<PathBuf> {
         match &self.lock().brake {
@@ -263,7 +268,7 @@ impl HeldThread {
     /// Stops the thread by the means that were chosen when the fence recorded it.
     ///
     /// # Errors
-    /// If the thread has exited or was restored, the kernel refuses, or the chosen means were
+    /// If the thread has exited or was restored, if the kernel refuses, or if no means were chosen:
     /// [`Hold::Nothing`](slackline_linux::step::Hold::Nothing).
     pub fn hold_back(&self) -> Result<(), ActError> {
         match &mut self.orders()?.brake {
@@ -281,7 +286,7 @@ impl HeldThread {
         self.orders()?.brake.let_go()
     }
 
-    /// Resumes the thread, and removes and returns its brake, the means with which it is stopped.
+    /// Resumes the thread. Removes and returns its brake: the means by which the thread is stopped.
     ///
     /// # Errors
     /// If the kernel refuses. The thread stays stopped.
@@ -293,17 +298,17 @@ impl HeldThread {
         }
     }
 
-    /// Sets the brake of the thread, the means with which it is stopped. The call is allowed only
-    /// while the thread is not stopped.
+    /// Sets the brake of the thread: the means by which the thread is stopped. The call is allowed
+    /// only while the thread is not stopped.
     pub(super) fn set_brake(&self, brake: Brake) {
         self.lock().brake = brake;
     }
 
-    /// Replaces the means with which the thread can be stopped. If the former freezer cgroup is
-    /// frozen, the new one is frozen too.
+    /// Replaces the brake of the thread: the means by which it can be stopped. If the thread is
+    /// frozen in its former freezer cgroup, the new freezer cgroup is frozen too.
     ///
     /// # Errors
-    /// If the thread was restored, or the kernel refuses. The former means remains.
+    /// If the thread was restored, or the kernel refuses. The thread then keeps its former brake.
     pub(super) fn exchange_brake(&self, mut brake: Brake) -> Result<(), ActError> {
         let mut orders = self.orders()?;
         if let (Brake::Thread(former), Brake::Thread(new)) = (&orders.brake, &mut brake)
@@ -326,15 +331,16 @@ impl HeldThread {
     /// Restores the thread: undoes all orders, and refuses further orders.
     ///
     /// # Errors
-    /// If a step failed. The first error is returned. Orders are refused even then.
+    /// If a step failed. The first error is returned. Further orders are refused even after an
+    /// error.
     pub(super) fn give_back(&self, entry: &Entry) -> Result<GivenBack, GiveBackError> {
         let mut orders = self.lock();
         orders.given_back = true;
         give_back(entry)
     }
 
-    /// Locks the orders, even after a panic of another thread. If a thread panicked in the middle
-    /// of an order, at worst one superfluous system call is made.
+    /// Locks the orders, even if another thread has panicked while it held the lock. At worst, one
+    /// superfluous system call is made.
     fn lock(&self) -> MutexGuard<'_, ThreadOrders> {
         self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -343,7 +349,7 @@ impl HeldThread {
 /// Conditions under which [`HeldThread::leave`] leaves a thread to the program that changed it.
 #[derive(Clone, Copy, Debug)]
 pub struct HandoverState {
-    /// True if the thread stays stopped while it is left to that program.
+    /// True if the thread stays stopped while it is under the control of that program.
     pub stays_stopped: bool,
     /// True if the other program changed the thread's cpuset and not the thread's own affinity.
     pub by_cpuset: bool,
@@ -352,15 +358,15 @@ pub struct HandoverState {
 /// Difference between the current state of a thread and its orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drift {
-    /// Current class and priority if they differ from the orders. `None` if they are as ordered.
+    /// Current class and priority, if they differ from the orders. `None` if they are as ordered.
     pub class: Option<SchedulingOf>,
     /// Current affinity if it differs from the orders. `None` if it is as ordered.
     pub cpus: Option<CpuSet>,
 }
 
 impl Drift {
-    /// Returns true if the thread left its CPUs, or took a priority so high that the dispatcher of
-    /// its CPU is perhaps unable to preempt it.
+    /// Returns true if the thread has left its CPUs, or has taken so high a priority that the
+    /// dispatcher of its CPU may be unable to preempt it.
     #[must_use]
     pub fn is_escape(&self) -> bool {
         self.cpus.is_some() || self.class.is_some_and(|class| outranks_vcpus(class.class))

@@ -1,10 +1,10 @@
 //! The journal: a file with the list of held threads. A later program restores the threads from the
 //! journal if both the owner and the keeper are killed.
 //!
-//! Each owner has one file, `PID-START.held`, with one line for each thread. The file is replaced
-//! as a whole, so no reader sees it half written. It is removed when no thread is held. The folder
-//! should be on a file system that is emptied when the host restarts, since no thread survives a
-//! restart.
+//! Each owner has one file, `PID-START.held`, with one line for each thread. The file is always
+//! replaced as a whole, so a reader never sees an incomplete file. It is removed when no thread is
+//! held. The folder should be on a file system that is emptied when the host restarts, since no
+//! thread survives a restart.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -22,7 +22,7 @@ use slackline_linux::thread::StartTime;
 
 pub(super) const SUFFIX: &str = "held";
 
-/// Error of reading or updating a journal.
+/// Error when a journal is read or updated.
 #[derive(Debug, Error)]
 pub enum JournalError {
     /// The kernel refused to read or write a file.
@@ -33,7 +33,8 @@ pub enum JournalError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// A line is not a valid entry. Probably another version of the program has written it.
+    /// A line of the journal is not a valid entry. Probably another version of the program wrote
+    /// it.
     #[error("{path}:{line}: not a valid entry of a scheduled thread")]
     Garbled {
         /// Path of the journal.
@@ -43,7 +44,8 @@ pub enum JournalError {
     },
 }
 
-/// Error of restoring a thread that its owner, a dead Slackline process, has not restored.
+/// Error when a leftover thread is restored: a thread that a dead Slackline process has not
+/// restored.
 #[derive(Debug, Error)]
 pub enum LeftoverError {
     /// The thread could not be restored.
@@ -54,7 +56,8 @@ pub enum LeftoverError {
     Journal(#[from] JournalError),
 }
 
-/// A thread that a Slackline process (the owner) had recorded and did not restore before it died.
+/// A leftover thread: a Slackline process (the owner) had recorded it, and died before restoring
+/// it.
 #[derive(Clone, Debug)]
 pub struct Leftover {
     owner: Tid,
@@ -63,7 +66,7 @@ pub struct Leftover {
 }
 
 impl Leftover {
-    /// Returns the process id that the dead owner had.
+    /// Returns the process id of the owner, which has died.
     #[must_use]
     pub fn owner(&self) -> Tid {
         self.owner
@@ -81,8 +84,8 @@ impl Leftover {
         self.entry.thread.id
     }
 
-    /// Returns true if the kernel still enforces this thread's limit for a time, as the dead owner
-    /// ordered. During that time a new Slackline process can adopt the thread.
+    /// Returns true if the kernel still enforces this thread's limit for some time, as the dead
+    /// owner had ordered. During that time, a new Slackline process can adopt the thread.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.entry.kept_for().is_some()
@@ -102,14 +105,14 @@ impl Leftover {
     }
 }
 
-/// Threads that dead Slackline processes have not restored, with the errors of reading their
-/// journals.
+/// Threads that dead Slackline processes have not restored, and errors that occurred while their
+/// journals were read.
 #[derive(Debug, Default)]
 pub struct Leftovers {
-    /// Threads that a dead Slackline process changed and that are not restored yet.
+    /// Threads that dead Slackline processes changed and that are not restored yet.
     pub threads: Vec<Leftover>,
-    /// Errors of reading: one for each journal that could not be read, or one for the directory. A
-    /// journal that could not be read may list more threads.
+    /// Errors: one for each journal that could not be read, or one if the directory could not be
+    /// read. A journal that could not be read may list more threads.
     pub unread: Vec<JournalError>,
 }
 
@@ -144,8 +147,8 @@ pub fn leftovers(directory: &Path) -> Leftovers {
     found
 }
 
-/// Restores a thread of a dead Slackline process and removes it from the journal. The call can be
-/// repeated.
+/// Restores a thread of a dead Slackline process, and removes the thread from the journal. The call
+/// can be repeated.
 ///
 /// # Errors
 /// If the thread could not be restored, or the journal could not be updated.
@@ -154,9 +157,9 @@ pub fn give_back(leftover: &Leftover) -> Result<GivenBack, LeftoverError> {
     results.into_iter().next().expect("give_back_all returns one result for each thread")
 }
 
-/// Restores many threads as [`give_back`] does, and updates each journal once. Returns one result
-/// for each thread, in order. If a journal cannot be updated, the error is the result of its last
-/// thread.
+/// Restores many threads as [`give_back`] does, but updates each journal only once. Returns one
+/// result for each thread, in order. If a journal cannot be updated, the result of the last thread
+/// in it is this error.
 #[must_use]
 pub fn give_back_all(leftovers: &[Leftover]) -> Vec<Result<GivenBack, LeftoverError>> {
     let mut results = Vec::with_capacity(leftovers.len());
@@ -180,16 +183,16 @@ pub fn give_back_all(leftovers: &[Leftover]) -> Vec<Result<GivenBack, LeftoverEr
     results
 }
 
-/// Removes the entries `free` from a journal, and entries whose thread has exited and whose cgroup
-/// is gone.
+/// Removes the entries `free` from a journal. Also removes entries whose thread has exited and
+/// whose cgroup is gone.
 pub(super) fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalError> {
     let mut left = read(journal)?;
     left.retain(|entry| !free.contains(&entry) && !is_moot(entry));
     write(journal, &left.iter().collect::<Vec<_>>())
 }
 
-/// Returns the owner, other than `me`, whose journal lists a thread. The owner may be alive or
-/// dead. `None` if no journal lists the thread, or the thread's entry is marked `kept`.
+/// Returns the owner whose journal lists a thread, alive or dead, unless the owner is `me`. `None`
+/// if no other journal lists the thread, or if the thread's entry is marked `kept`.
 pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity) -> Option<Tid> {
     // The result only serves an early error message, so a journal that cannot be read is ignored.
     let others = all(directory).ok()?.into_iter().filter(|&(owner, _)| owner != me);
@@ -199,10 +202,10 @@ pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity
     others.into_iter().find(|(_, path)| names(path)).map(|(owner, _)| owner.id)
 }
 
-/// Returns the journal and the entry of `thread` if its owner has died and the entry is marked
-/// `kept`. The mark means that the kernel still enforces the thread's limit. The caller can adopt
-/// the thread. `None` if there is no such entry, or if Slackline also stops or limits the thread by
-/// other means, such as a cgroup.
+/// Returns the journal and the entry of `thread`, if the caller can adopt the thread from a dead
+/// owner. The entry must be marked `kept`, which means that the kernel still enforces the thread's
+/// limit. Returns `None` if there is no such entry, or if Slackline also stops or limits the thread
+/// by other means, such as a cgroup.
 pub(super) fn kept_by_dead(directory: &Path, thread: TaskIdentity) -> Option<(PathBuf, Entry)> {
     let dead = |owner: TaskIdentity| matches!(exists(owner.id, owner), Ok(false));
     let journals = all(directory).ok()?.into_iter().filter(|&(owner, _)| dead(owner));
@@ -213,7 +216,7 @@ pub(super) fn kept_by_dead(directory: &Path, thread: TaskIdentity) -> Option<(Pa
     })
 }
 
-/// Removes the journals of dead owners in which no thread is left to be restored.
+/// Removes the journals of dead owners that list no thread that must still be restored.
 pub(super) fn sweep(directory: &Path) {
     for (owner, path) in all(directory).unwrap_or_default() {
         let dead = matches!(exists(owner.id, owner), Ok(false));
@@ -240,7 +243,7 @@ pub(super) fn make_directory(directory: &Path) -> Result<(), JournalError> {
     made.map_err(|source| refused(directory, source))
 }
 
-/// Replaces the contents of a journal by `entries`. Removes the journal if `entries` is empty.
+/// Replaces the contents of a journal by `entries`. If `entries` is empty, removes the journal.
 pub(super) fn write(path: &Path, entries: &[&Entry]) -> Result<(), JournalError> {
     if entries.is_empty() {
         return match fs::remove_file(path) {
@@ -258,7 +261,7 @@ pub(super) fn write(path: &Path, entries: &[&Entry]) -> Result<(), JournalError>
     fs::rename(&new, path).map_err(|source| refused(path, source))
 }
 
-/// Reads the entries of a journal. The list is empty if the file does not exist.
+/// Reads the entries of a journal. If the file does not exist, the list is empty.
 pub(super) fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -271,8 +274,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
     text.lines().enumerate().map(entry).collect()
 }
 
-/// Returns all journals in a directory with their owners, sorted by path. The list is empty if the
-/// directory does not exist.
+/// Returns all journals in a directory with their owners, sorted by path. If the directory does not
+/// exist, the list is empty.
 fn all(directory: &Path) -> Result<Vec<(TaskIdentity, PathBuf)>, JournalError> {
     let failed = |source| refused(directory, source);
     let list = match fs::read_dir(directory) {
@@ -287,8 +290,8 @@ fn all(directory: &Path) -> Result<Vec<(TaskIdentity, PathBuf)>, JournalError> {
     Ok(paths.into_iter().filter_map(|path| Some((owner_of(&path, SUFFIX)?, path))).collect())
 }
 
-/// Returns the owner whose process id and start time are in a file name. `None` if the name is not
-/// `PID-START.` followed by `suffix`.
+/// Returns the owner whose process id and start time are in the name of a file. `None` if the name
+/// is not `PID-START.` followed by `suffix`.
 pub(super) fn owner_of(path: &Path, suffix: &str) -> Option<TaskIdentity> {
     if path.extension()? != suffix {
         return None;

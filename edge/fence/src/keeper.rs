@@ -48,7 +48,7 @@ use slackline_linux::sys::{
 };
 use slackline_linux::thread::{Stat, TaskFd};
 
-/// Runs the keeper. Standard input is the socket to the owner.
+/// Runs the keeper. Its standard input is the socket to the owner.
 ///
 /// Returns a failure if a thread could not be restored. The error is printed on standard error, and
 /// the journal, if there is one, still lists the thread.
@@ -72,7 +72,7 @@ pub fn keeper_main() -> ExitCode {
 }
 
 /// Protects the keeper: it ignores signals of the terminal, gets a real-time priority, and has its
-/// memory locked. Errors are ignored, because a keeper without this protection is better than none.
+/// memory locked. Errors are ignored, because a keeper without protection is better than none.
 fn prepare() {
     // Start a new session, so that signals from the terminal do not reach the keeper.
     let _ = setsid();
@@ -103,10 +103,10 @@ struct Keeper {
     /// journal.
     complete: bool,
     held: Vec<Entry>,
-    /// Threads that were seen in the process trees of `held`. Each is still in its tree, or still
-    /// has a scheduling class that the fence gives to trees.
+    /// Threads that were seen in the process trees of `held`. Each is still in its tree, or has a
+    /// scheduling class that the fence gives to trees.
     members: BTreeMap<Tid, Entry>,
-    /// Entries of a journal that an earlier keeper of the same owner wrote. They are used until the
+    /// Entries from the journal of an earlier keeper of the same owner. They are used until the
     /// owner has sent its complete list.
     older: Vec<Entry>,
     /// Lock that shows other programs that this keeper is running.
@@ -117,7 +117,7 @@ struct Keeper {
 
 /// Answer to a line if the list is in memory and in the journal.
 const WRITTEN: &str = "journal\n";
-/// Answer to a line if the list is only in memory.
+/// Answer to a line if the list is in memory, but not in the journal.
 const UNWRITTEN: &str = "no-journal\n";
 /// Answer to a line that is not in the protocol.
 const WHAT: &str = "what\n";
@@ -127,13 +127,13 @@ const WHAT: &str = "what\n";
 /// time of the kept threads has passed.
 const KEPT_BY_UNIT: &str = "SLACKLINE_KEPT_BY_UNIT";
 
-/// Interval at which the threads of process trees are read. On kernels that do not report the
-/// owner's end, the keeper also checks at this interval whether the owner has ended. Usually the
+/// Interval at which the threads of process trees are read. On kernels that do not report the end
+/// of the owner, the keeper also checks at this interval if the owner still exists. Usually the
 /// closed socket shows the end, but not if another process has inherited the socket.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Largest number of process trees that are all read at the interval [`LOOK`]. With more trees the
-/// interval is longer in proportion, which limits the cost.
+/// Maximum number of process trees that are all read at the interval [`LOOK`]. With more trees the
+/// interval is longer in proportion, which limits the CPU time for reading.
 const TREES: usize = 16;
 
 impl Keeper {
@@ -209,7 +209,7 @@ impl Keeper {
         }
     }
 
-    /// Returns the held process trees, each with its entry, which is the entry of its first thread.
+    /// Returns the held process trees. Each has its entry, which is the entry of its first thread.
     fn trees(&self) -> impl Iterator<Item = (&Entry, &TreePlace)> {
         self.held.iter().filter_map(|entry| match &entry.way {
             HoldMethod::Tree(place) => Some((entry, place)),
@@ -217,8 +217,8 @@ impl Keeper {
         })
     }
 
-    /// Records, for each held process tree, its threads that have no entry of their own. Drops
-    /// recorded threads that need not be restored any more.
+    /// Records the threads of held process trees that have no entry of their own. Drops recorded
+    /// threads that need not be restored any more.
     fn look_at_trees(&mut self) {
         let (mut there, mut new) = (BTreeSet::new(), Vec::new());
         let held: BTreeSet<Tid> = self.held.iter().map(|entry| entry.thread.id).collect();
@@ -366,7 +366,7 @@ impl Keeper {
     }
 
     /// Waits for `time`, or until new Slackline processes have adopted all threads in the journal.
-    /// Returns true if all were adopted.
+    /// Returns true if all threads were adopted.
     fn wait_for_adoption(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         let Some(journal) = &self.journal else { return false };
@@ -379,8 +379,8 @@ impl Keeper {
         false
     }
 
-    /// Returns those of the entries `kept` that are still in the journal. A new Slackline process
-    /// that adopts a thread removes its entry from the journal.
+    /// Returns the entries of `kept` that are still in the journal. A new Slackline process that
+    /// adopts a thread removes its entry from the journal.
     fn still_listed(&self, kept: Vec<Entry>) -> Vec<Entry> {
         let journal = self.journal.as_ref();
         let listed = journal.and_then(|path| journal::read(path).ok()).unwrap_or_default();
@@ -388,8 +388,8 @@ impl Keeper {
         kept.into_iter().filter(is_listed).collect()
     }
 
-    /// Restores all threads in `held`. Entries in `kept` stay in the journal, and their threads are
-    /// left as they are.
+    /// Restores all threads in `held` except those in `kept`. The entries in `kept` stay in the
+    /// journal, and their threads are left as they are.
     fn give_held_back(&mut self, kept: &[Entry]) -> ExitCode {
         /// Maximum number of attempts to restore a thread. An attempt can fail because an exiting
         /// thread blocks the removal of its cgroup for a moment. Other errors usually persist.
@@ -431,9 +431,9 @@ fn is_there(entry: &Entry) -> bool {
     exists(entry.process.id, entry.thread).unwrap_or(true)
 }
 
-/// Returns an entry for a thread of a process tree, or `None` if the thread has ended. With this
-/// entry, the thread can be restored after it has left the tree. The original state is copied from
-/// the tree's entry.
+/// Returns an entry for a thread of a process tree. `None` if the thread has ended. With the entry,
+/// the thread can be restored after it has left the tree. Its original state is copied from the
+/// tree's entry.
 fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
     let pid = process_of(tid).ok()?;
     let started = |tid| Some(Stat::of(pid, tid).ok()?.started());
@@ -468,7 +468,7 @@ mod tests {
             Stat::of(self.id(), self.id()).unwrap().stopped()
         }
 
-        /// Returns true if the process is in the class that [`limited_sleeper`] has set.
+        /// Returns true if the process has the class that [`limited_sleeper`] has set.
         fn is_limited(&self) -> bool {
             get_scheduling(self.id()).unwrap().class == Scheduling::Idle
         }
@@ -481,7 +481,7 @@ mod tests {
         }
     }
 
-    /// Starts a process and stops it. Returns the process with its journal entry.
+    /// Starts a process and stops it. Returns the process, and the journal entry for it.
     fn held_sleeper() -> (Sleeper, Entry) {
         let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
         let id = sleeper.id();
@@ -540,8 +540,8 @@ mod tests {
         }
     }
 
-    /// The owner is killed while its keeper starts. The keeper then restores the threads in the
-    /// journal.
+    /// The owner is killed while its keeper is starting. The keeper then restores the threads in
+    /// the journal.
     #[test]
     fn keeper_restores_threads_if_scheduler_died_before_keeper_started() {
         let directory = tempfile::tempdir().unwrap();
@@ -571,7 +571,7 @@ mod tests {
 
     /// The keeper never waits for a line as long as the interval at which it reads process trees.
     #[test]
-    fn keeper_lists_started_processes_while_the_owner_sends_many_lines() {
+    fn keeper_finds_new_processes_while_scheduler_sends_many_messages() {
         use std::io::BufRead;
         let directory = tempfile::tempdir().unwrap();
         let owner = ourselves().unwrap();
@@ -627,9 +627,9 @@ mod tests {
         }
     }
 
-    /// The owner dies while it has stopped one of two threads whose limits the kernel enforces.
+    /// The kernel enforces the limits of two threads. The owner dies while one of them is stopped.
     #[test]
-    fn keeper_resumes_stopped_thread_at_once_despite_kept_limit() {
+    fn keeper_resumes_stopped_thread_immediately_although_its_limit_is_kept() {
         let directory = tempfile::tempdir().unwrap();
         let owner = ourselves().unwrap();
         let hour = Duration::from_hours(1);

@@ -1,4 +1,4 @@
-//! The fence: when a process ends or is killed, restores each thread that the process has changed.
+//! The fence restores each thread that a process has changed, when the process ends or is killed.
 //!
 //! The process that holds threads is the *owner*. A thread that the owner may change is *held*.
 //! Before the owner changes a thread for the first time, it reports the thread's original state to
@@ -73,7 +73,7 @@ use slackline_linux::step::{ActError, Hold, freezer};
 use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
 use slackline_linux::thread::{Stat, ThreadError, ThreadRef, means_gone};
 
-/// Error of starting the fence, or of registering a thread with it.
+/// Error when the fence is started, or when a thread is registered with it.
 #[derive(Debug, Error)]
 pub enum FenceError {
     /// The start time of this process could not be read. It is needed to identify the owner.
@@ -85,14 +85,14 @@ pub enum FenceError {
     /// The keeper could not record the thread, so the thread is not held.
     #[error(transparent)]
     Keeper(#[from] KeeperError),
-    /// This fence holds the thread already, so its original state was recorded before.
+    /// This fence already holds the thread, so its original state is recorded already.
     #[error("cannot schedule thread {tid}: this process schedules it already")]
     HeldAlready {
         /// Id of the thread.
         tid: Tid,
     },
-    /// The journal of another fence lists the thread, so the thread's current state is perhaps not
-    /// its original state.
+    /// The journal of another fence lists the thread. So the thread's current state may not be its
+    /// original state.
     #[error("cannot schedule thread {tid}: process {owner} schedules it, or was killed doing so")]
     HeldElsewhere {
         /// Id of the thread.
@@ -100,8 +100,8 @@ pub enum FenceError {
         /// Id of the Slackline process that already schedules the thread.
         owner: Tid,
     },
-    /// The fence already stops this process by signals, so it cannot stop another of its threads
-    /// separately.
+    /// The fence already stops this process by signals, which stop all its threads. So it cannot
+    /// stop another thread of the process separately.
     #[error(
         "cannot schedule two threads of process {pid} by signals: a signal stops the whole process"
     )]
@@ -127,7 +127,7 @@ pub enum FenceError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The cgroup of the thread has no real-time budget, and cannot get a budget.
+    /// The cgroup of the thread has no real-time budget, and cannot get one.
     #[error("cannot make thread {tid} real-time: {source}")]
     Budget {
         /// Id of the thread.
@@ -143,7 +143,7 @@ pub enum FenceError {
     Act(#[from] ActError),
 }
 
-/// List of the threads that this process holds, and the keeper process that has a copy of the list.
+/// List of the threads that this process holds. The keeper process has a copy of the list.
 ///
 /// Dropping the fence restores every thread.
 #[derive(Debug)]
@@ -174,8 +174,8 @@ impl Fence {
         Ok(Fence { command, owner, keeper, journal, held, trees, budgets })
     }
 
-    /// Returns the path of the journal. `None` if the journal could not be written. Then threads
-    /// stay changed if both the owner and the keeper are killed.
+    /// Returns the path of the journal. `None` if the journal could not be written. In that case,
+    /// threads stay changed if both the owner and the keeper are killed.
     #[must_use]
     pub fn journal(&self) -> Option<&Path> {
         self.journal.as_deref()
@@ -214,7 +214,7 @@ impl Fence {
         self.held.values().map(|(_, held)| held)
     }
 
-    /// Returns a held thread by its id. `None` if this fence does not hold it.
+    /// Returns a held thread by its id. `None` if this fence does not hold the thread.
     #[must_use]
     pub fn thread(&self, tid: Tid) -> Option<&HeldThread> {
         self.held.get(&tid).map(|(_, held)| held)
@@ -248,8 +248,8 @@ impl Fence {
     }
 
     /// Undoes [`Fence::add_stop`]: resumes the thread, which is then held with [`Hold::Nothing`]
-    /// again. If another program stops the process by a signal later, restoring the thread does not
-    /// continue the process.
+    /// again. If another program later stops the process by a signal, restoring the thread does not
+    /// continue it.
     ///
     /// # Errors
     /// If the thread cannot be resumed, its cgroup cannot be dissolved, or the keeper cannot record
@@ -288,7 +288,7 @@ impl Fence {
     }
 
     /// Changes the stop method of a held thread. The keeper records the new method first. If the
-    /// new method then cannot be prepared, the former entry is sent to the keeper again.
+    /// new method cannot be prepared after that, the keeper gets the former entry again.
     fn set_way(&mut self, tid: Tid, way: HoldMethod) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         let (before, held) = (entry.clone(), held.clone());
@@ -311,12 +311,12 @@ impl Fence {
         }
     }
 
-    /// Moves a process and all its descendants into a new cgroup and holds them as one tree. The
-    /// tree includes all processes that they start later. They run as before until the first order.
+    /// Moves a process and all its descendants into a new cgroup and holds them as one tree.
+    /// Processes that they start later belong to the tree. All run as before until the first order.
     ///
     /// # Errors
     /// If the cgroup cannot be made, a thread cannot be held, or the keeper cannot record the tree.
-    /// All threads are restored then.
+    /// After an error, all threads have been restored.
     pub fn hold_tree(&mut self, pid: Tid) -> Result<HeldTree, FenceError> {
         let root = ThreadRef::open(pid, pid)?;
         // Check before the cgroup is read, since another owner may have moved the process.
@@ -329,7 +329,7 @@ impl Fence {
     /// the cgroup later.
     ///
     /// # Errors
-    /// As for [`Fence::hold_tree`], and if the cgroup is empty.
+    /// The same errors as [`Fence::hold_tree`], and an error if the cgroup is empty.
     pub fn hold_group(&mut self, place: &TreePlace) -> Result<HeldTree, FenceError> {
         for tid in place.threads()? {
             match process_of(tid)
@@ -346,10 +346,10 @@ impl Fence {
         Err(CgroupError::Empty { group: place.group.clone() }.into())
     }
 
-    /// Raises the real-time budgets of the cgroups of one vCPU's threads, so that they suffice for
-    /// the reservation `promise`. Without a reservation, each cgroup gets the largest budget that
-    /// one CPU allows. Does nothing if cgroups have no real-time budgets on this host. The original
-    /// budgets are restored once all threads are restored.
+    /// Raises the real-time budgets of the cgroups of one vCPU's threads, so that the budgets
+    /// suffice for the reservation `promise`. If it is `None`, each cgroup gets the largest budget
+    /// that one CPU allows. Does nothing if cgroups have no real-time budgets on this host. The
+    /// original budgets are restored when all threads are restored.
     ///
     /// # Errors
     /// If the cgroups above one of these cgroups have too little budget.
@@ -553,7 +553,7 @@ impl Drop for Fence {
     }
 }
 
-/// Converts an error of reading a thread's state: the thread has exited, or the kernel refused.
+/// Converts an error that occurred while a thread's state was read: the thread has exited, or not.
 fn unreadable((pid, tid): (Tid, Tid), source: io::Error) -> FenceError {
     if means_gone(&source) {
         ThreadError::Gone { pid, tid }.into()

@@ -1,5 +1,5 @@
-//! The connection between owner and keeper, as seen by the owner. The owner is the process that
-//! changes threads. The keeper restores them if the owner dies.
+//! The connection between owner and keeper, from the owner's side. The owner is the process that
+//! changes threads. The keeper restores the threads if the owner dies.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -16,22 +16,23 @@ use thiserror::Error;
 use super::entry::{Entry, TaskIdentity, path_text};
 
 /// Time limit for an answer of the keeper. Normally the keeper answers within a millisecond,
-/// because only dispatchers have a higher priority. A host on which an answer takes longer than
-/// this limit is too slow to schedule threads.
+/// because only dispatchers have a higher priority than the keeper. A host on which an answer takes
+/// longer than this limit is too slow to schedule threads.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Command that starts the keeper. The program only calls [`keeper_main`](super::keeper_main).
+/// Command that starts the keeper. The started program must call only
+/// [`keeper_main`](super::keeper_main).
 #[derive(Clone, Debug)]
 pub struct KeeperCommand {
-    /// Path of the program. It is usually the program that is running now.
+    /// Path of the program. Usually it is the running program itself.
     pub program: PathBuf,
     /// Arguments with which the program runs as the keeper.
     pub arguments: Vec<OsString>,
     /// Directory of the journal. It must be on a file system that is emptied when the host
     /// restarts.
     pub state_directory: PathBuf,
-    /// Time for which a thread that is [kept](super::Fence::keep_on_death) stays as it is after the
-    /// owner's end. `None` if the keeper restores all threads at once.
+    /// Time for which a [kept](super::Fence::keep_on_death) thread stays as it is after the owner's
+    /// end. If `None`, the keeper restores all threads immediately.
     pub keep_for: Option<Duration>,
 }
 
@@ -39,8 +40,8 @@ impl KeeperCommand {
     /// Default directory of the journal.
     pub const STATE_DIRECTORY: &str = "/run/slackline/held";
 
-    /// Returns a command that starts this program with these arguments, and uses the default folder
-    /// of the journal.
+    /// Returns a command that starts this program with `arguments` as the keeper, with the journal
+    /// in the default folder.
     #[must_use]
     pub fn ourselves<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> KeeperCommand {
         KeeperCommand {
@@ -54,8 +55,8 @@ impl KeeperCommand {
     }
 }
 
-/// Error of the communication with the keeper. The thread that was to be recorded has not been
-/// changed.
+/// Error in the communication with the keeper. The thread that the keeper should have recorded is
+/// unchanged.
 #[derive(Debug, Error)]
 pub enum KeeperError {
     /// The keeper could not be started.
@@ -88,7 +89,7 @@ pub enum KeeperError {
     },
 }
 
-/// Place of the keeper's list: also in the journal on disk, or only in the keeper's memory.
+/// Place where the keeper's list is: in the journal and in memory, or only in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JournalPlace {
     OnDisk,
@@ -135,16 +136,17 @@ impl KeeperLink {
         }
     }
 
-    /// Sends a line and waits until the keeper has recorded it. Returns where the keeper's list is.
+    /// Sends a line and waits until the keeper has recorded it. Returns the place where the
+    /// keeper's list is.
     pub(super) fn tell(&mut self, fact: &str) -> Result<JournalPlace, KeeperError> {
         self.tell_all(&[fact.to_owned()])
     }
 
-    /// Sends many lines, which the keeper writes to the journal together, and waits until it has
-    /// recorded them.
+    /// Sends many lines, and waits until the keeper has recorded them. The keeper writes all of
+    /// them to the journal together.
     pub(super) fn tell_all(&mut self, facts: &[String]) -> Result<JournalPlace, KeeperError> {
         /// Number of lines that are sent before their answers are read. The socket has space for
-        /// that many answers.
+        /// this number of answers.
         const AT_ONCE: usize = 256;
         let mut kept = JournalPlace::OnDisk;
         for facts in facts.chunks(AT_ONCE) {
@@ -155,7 +157,7 @@ impl KeeperLink {
         Ok(kept)
     }
 
-    /// Reads one answer for each line that was sent. Returns where the keeper's list is.
+    /// Reads one answer for each line that was sent. Returns the place where the keeper's list is.
     fn hears(&mut self, facts: &[String]) -> Result<JournalPlace, KeeperError> {
         let answers = self.answers(facts.len()).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => KeeperError::Silent { waited: PATIENCE },
@@ -175,7 +177,8 @@ impl KeeperLink {
         Ok(kept)
     }
 
-    /// Reads `count` answers of the keeper. This must be the number of all outstanding answers.
+    /// Reads `count` answers of the keeper. `count` must be the number of lines that have no answer
+    /// yet.
     fn answers(&mut self, count: usize) -> io::Result<String> {
         /// Maximum length of an answer in bytes. Every answer in the protocol is shorter.
         const LONGEST: usize = 80;
@@ -218,9 +221,9 @@ impl KeeperLink {
 }
 
 impl AsFd for KeeperLink {
-    /// Returns the socket to the keeper. Between calls it becomes readable only when the keeper is
-    /// dead and the kernel has closed the other end. Answers of a living keeper are read by the
-    /// call that sent the line.
+    /// Returns the socket to the keeper. Between calls, the socket becomes readable only when the
+    /// keeper is dead and the kernel has closed the other end. While the keeper is alive, the call
+    /// that sends a line also reads its answer.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.link.as_fd()
     }

@@ -10,11 +10,11 @@ use slackline_linux::sys::Tid;
 use slackline_linux::thread::{Stat, ThreadRef};
 
 impl Fence {
-    /// Registers a thread whose process the caller will move into a cgroup that limits its CPU
+    /// Registers a thread whose process the caller will then move into a cgroup that limits its CPU
     /// time.
     ///
     /// # Errors
-    /// As for [`Fence::hold`].
+    /// The same errors as [`Fence::hold`].
     pub fn hold_limited(
         &mut self,
         thread: &ThreadRef,
@@ -39,10 +39,10 @@ impl Fence {
         Ok(())
     }
 
-    /// Records that a held thread stays as it is for some time after this process has died, as
-    /// [`KeeperCommand::keep_for`](super::KeeperCommand::keep_for) says. This is only for a thread
-    /// whose limit the kernel enforces without this process. Does nothing if the thread is not
-    /// held.
+    /// Records that a held thread stays as it is for some time after this process has died.
+    /// [`KeeperCommand::keep_for`](super::KeeperCommand::keep_for) is that time. The call is only
+    /// for a thread whose limit the kernel enforces without this process. Does nothing if the
+    /// thread is not held.
     ///
     /// # Errors
     /// If the keeper cannot record the change.

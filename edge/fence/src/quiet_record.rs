@@ -1,9 +1,9 @@
-//! Skipping of audits of a process tree while the tree is idle.
+//! Record by which audits of an idle process tree are skipped.
 
 use slackline_units::Span;
 
-/// Record of an audit that found every thread of a process tree blocked, and with the class and the
-/// CPUs that were ordered.
+/// Record of an audit of a process tree. The audit found every thread blocked, and every thread had
+/// the class and the CPUs that were ordered.
 #[derive(Debug)]
 pub(super) struct QuietRecord {
     /// CPU time that the tree had used at the time of the recorded audit.
@@ -18,7 +18,7 @@ impl QuietRecord {
     }
 
     /// Returns true if the tree needs no audit: it has used no CPU time since the record, and fewer
-    /// than [`PASSED_OVER`] audits have been skipped. If so, it counts one more skipped audit.
+    /// than [`PASSED_OVER`] audits have been skipped. In that case, counts one more skipped audit.
     pub(super) fn lasts(&mut self, used: Span) -> bool {
         let lasts = self.used == used && self.passed_over < PASSED_OVER;
         self.passed_over += u32::from(lasts);

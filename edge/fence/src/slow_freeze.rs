@@ -1,10 +1,10 @@
-//! Guard against a freeze of a process tree that cannot finish because the tree is running.
+//! Guard against a freeze of a process tree that cannot finish because the tree itself is running.
 //!
 //! To freeze a cgroup, the kernel takes a lock that covers all cgroups. An ordinary thread that
-//! creates a cgroup may have that lock, and may be on a CPU that the real-time threads of the tree
-//! occupy. Then the freeze waits for the lock, and the lock's owner waits for the tree's CPU. So if
-//! a freeze lasts too long, a guard thread takes the real-time class from the tree. The lock's
-//! owner can then run, and the freeze ends.
+//! creates a cgroup may hold that lock while it is on a CPU that real-time threads of the tree
+//! occupy. Then the freeze waits for the lock, and the lock's holder waits for the CPU. So if a
+//! freeze lasts too long, a guard thread takes the real-time class from the tree. The lock's holder
+//! can then run, and the freeze ends.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,12 +21,12 @@ use slackline_linux::cgroup::TreePlace;
 use slackline_linux::sys::{SchedulingOf, Tid, set_scheduling};
 use slackline_units::Span;
 
-/// Time after which a freeze counts as slow. Most freezes take some microseconds.
+/// Length of time from which a freeze counts as slow. Most freezes take some microseconds.
 const SLOW_FREEZE: Span = Span::from_ms(5);
 
 thread_local! {
-    /// Guard of the freezes that this thread makes. `None` until the first freeze, or if the guard
-    /// cannot be started.
+    /// Guard for the freezes that the present thread makes. `None` before the first freeze, and if
+    /// the guard cannot be started.
     static GUARD: RefCell<Option<FreezeGuard>> = const { RefCell::new(None) };
 }
 
@@ -34,12 +34,12 @@ thread_local! {
 #[derive(Clone, Debug)]
 pub(super) struct GuardedTree {
     pub(super) place: TreePlace,
-    /// Ordinary class for the threads of the tree.
+    /// Ordinary class that the guard gives to the threads of the tree.
     pub(super) ordinary: SchedulingOf,
 }
 
-/// Guard thread that lowers a tree to the ordinary class when its timer expires. This value is the
-/// timer and the state that the guard shares with the thread that freezes trees.
+/// Guard thread that gives a tree the ordinary class when its timer expires. The value consists of
+/// the timer, and of the state that the guard shares with the thread that freezes trees.
 struct FreezeGuard {
     timer: Arc<OwnedFd>,
     shared: Arc<Mutex<FreezeState>>,
@@ -49,14 +49,14 @@ struct FreezeGuard {
 struct FreezeState {
     /// Tree that is being frozen. `None` between two freezes.
     current: Option<Arc<GuardedTree>>,
-    /// True if the guard has lowered the tree of the current freeze.
+    /// True if the guard has given the ordinary class to the tree of the current freeze.
     has_lowered: bool,
     /// True if the guard thread must end.
     is_over: bool,
 }
 
-/// Freezes a tree by calling `write`, while a guard watches. Returns the result of `write`, and
-/// true if the guard has lowered the threads of the tree because the freeze was slow.
+/// Freezes a tree by calling `write`, while a guard watches. Returns the result of `write`. Returns
+/// also true if the freeze was slow, so that the guard has given the ordinary class to the tree.
 pub(super) fn guarded<T>(tree: &Arc<GuardedTree>, write: impl FnOnce() -> T) -> (T, bool) {
     GUARD.with_borrow_mut(|guard| {
         if guard.is_none() {
@@ -71,8 +71,8 @@ pub(super) fn guarded<T>(tree: &Arc<GuardedTree>, write: impl FnOnce() -> T) -> 
 }
 
 impl FreezeGuard {
-    /// Starts the guard's thread. It inherits class, priority and CPUs of the calling thread, so it
-    /// has precedence over the trees that the calling thread freezes.
+    /// Starts the guard's thread. The thread inherits class, priority and CPUs of the calling
+    /// thread. So the guard has precedence over the trees that the calling thread freezes.
     fn start() -> io::Result<FreezeGuard> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
         let guard = FreezeGuard { timer: Arc::new(timer), shared: Arc::default() };
@@ -92,7 +92,7 @@ impl FreezeGuard {
         (written, std::mem::take(&mut shared.has_lowered))
     }
 
-    /// Sets the timer, or stops it if `after` is zero.
+    /// Sets the timer to expire after the time `after`. If `after` is zero, stops the timer.
     fn set(&self, after: Span) {
         let nanoseconds = i64::try_from(after.ns()).unwrap_or(i64::MAX);
         let none = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -162,8 +162,9 @@ mod tests {
     use super::*;
     use slackline_linux::sys::{Scheduling, get_scheduling, own_tid};
 
-    /// An ordinary file stands for the kernel's list of the tree's threads, and names only this
-    /// thread. `SCHED_BATCH` stands for the real-time class, which would need root.
+    /// An ordinary file stands for the kernel's list of the tree's threads, and names only the
+    /// test's own thread. `SCHED_BATCH` stands for the real-time class, because a real-time class
+    /// would need root.
     #[test]
     fn process_tree_gets_ordinary_scheduling_class_if_freeze_takes_seconds() {
         let folder = tempfile::TempDir::new().unwrap();

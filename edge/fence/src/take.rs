@@ -1,4 +1,5 @@
-//! Registering all threads of a process tree with the fence, also threads that start meanwhile.
+//! Registration of all threads of a process tree with the fence, including threads that start
+//! meanwhile.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +12,9 @@ use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
 
 impl Fence {
-    /// Holds all threads in the cgroup `place`, also threads that start during the call. The thread
-    /// `root` represents the tree in the journal. If a thread cannot be held, the threads that are
-    /// already held are restored.
+    /// Holds all threads in the cgroup `place`, including threads that start during the call. The
+    /// thread `root` represents the tree in the journal. If a thread cannot be held, the threads
+    /// that are already held are restored.
     pub(super) fn hold_all(
         &mut self,
         root: ThreadRef,

@@ -1,12 +1,12 @@
 //! Held process trees, and the handle through which a scheduler gives orders to a whole tree.
 //!
-//! All processes of a tree are in one cgroup (see [`TreePlace`]), and so are all processes that
-//! they start. An order applies to the threads in the kernel's list of the cgroup. The list is read
-//! for each order, since a copy could be out of date. Threads that a real-time thread of the tree
-//! starts inherit its class and its CPU, from their first instruction. So between a fork and the
-//! next audit no thread of the tree runs on another CPU or in another class. The threads take turns
-//! (`SCHED_RR`). [`HeldTree::put_first`] lets a chosen thread run before the others. In a tree that
-//! uses several CPUs, [`HeldTree::put_ahead`] does this for several threads.
+//! All processes of a tree are in one cgroup (see [`TreePlace`]). Processes that they start are in
+//! the same cgroup. An order applies to the threads in the kernel's list of the cgroup. The list is
+//! read for each order, since a stored list could be out of date. Threads that a real-time thread
+//! of the tree starts inherit its class and its CPU, from their first instruction. So between a
+//! fork and the next audit no thread of the tree runs on another CPU or in another class. The
+//! threads take turns (`SCHED_RR`). [`HeldTree::put_first`] lets a chosen thread run before the
+//! others. In a tree that uses several CPUs, [`HeldTree::put_ahead`] does this for several threads.
 
 mod changed;
 mod wide;
@@ -36,14 +36,16 @@ use slackline_linux::sys::{
 };
 use slackline_linux::thread::{ThreadRef, means_gone};
 
-/// Handle of a process tree that the fence holds, for orders to the tree. Clones refer to one tree.
+/// Handle of a held process tree. All orders to the tree go through the handle. Clones refer to the
+/// same tree.
 #[derive(Clone, Debug)]
 pub struct HeldTree(Arc<TreeState>);
 
 #[derive(Debug)]
 struct TreeState {
     place: TreePlace,
-    /// Threads of the tree at its registration. The first one represents the tree in the journal.
+    /// Threads that the tree had when the fence registered it. The first of them represents the
+    /// tree in the journal.
     first: Vec<ThreadRef>,
     /// Original state for threads that were started after the fence registered the tree.
     default: Original,
@@ -53,14 +55,16 @@ struct TreeState {
 
 #[derive(Debug)]
 struct TreeOrders {
-    /// Open file that freezes and thaws the tree.
+    /// Open file through which the tree is frozen and thawed.
     switch: File,
     wanted: TreeTarget,
-    /// True if the kernel has refused the class in `wanted` to a thread.
+    /// True if the class in `wanted` must still be applied, because the kernel has refused it to a
+    /// thread.
     is_due: bool,
     /// CPUs to which all threads are restricted. `None` if each thread has its original affinity.
     cpus: Option<CpuSet>,
-    /// CPUs that the tree may use simultaneously. `None` if an order pins it to a single CPU.
+    /// CPUs that the tree may use at the same time. `None` if an order pins the tree to a single
+    /// CPU.
     wide: Option<CpuSet>,
     is_frozen: bool,
     /// State to which each known thread of the tree will be restored.
@@ -69,18 +73,20 @@ struct TreeOrders {
     /// CPUs or class. Examples are workers of `io_uring`, and threads in a cpuset without the
     /// ordered CPUs.
     unbound: BTreeSet<Tid>,
-    /// Threads that were restored after they left the tree. The dispatcher may still choose them.
+    /// Threads that were restored after they had left the tree. The dispatcher may have chosen such
+    /// a thread before, and may still give orders to it.
     departed: BTreeSet<Tid>,
     /// Threads that run for a whole timeslice without taking turns.
     alone: Vec<Tid>,
     /// Threads with a priority that is one higher than that of the other threads of the tree.
     ahead: Vec<Tid>,
     given_back: bool,
-    /// Latest audit that found all threads blocked and as ordered. `None` if no audit found that.
+    /// Latest audit, if it found all threads blocked and as ordered. `None` if no such audit counts
+    /// now.
     rest: Option<QuietRecord>,
 }
 
-/// Scheduling that an order gives to all threads of a tree.
+/// Scheduling that an order has given to all threads of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TreeTarget {
     Original,
@@ -93,7 +99,7 @@ impl HeldTree {
     /// Creates the handle of a tree.
     ///
     /// # Errors
-    /// If the file that freezes the tree cannot be opened, or there is no first thread.
+    /// If the file that freezes the tree cannot be opened, or `first` contains no thread.
     pub(super) fn new(
         place: TreePlace,
         first: Vec<(ThreadRef, Original)>,
@@ -127,13 +133,13 @@ impl HeldTree {
         Ok(HeldTree(Arc::new(TreeState { place, first, default, guarded, orders })))
     }
 
-    /// Returns the place of the tree's cgroup.
+    /// Returns the cgroup of the tree, and the cgroup to which its processes return.
     #[must_use]
     pub fn place(&self) -> &TreePlace {
         &self.0.place
     }
 
-    /// Returns the threads that the process tree had when it was registered for restoring.
+    /// Returns the threads that the process tree had when the fence registered it.
     #[must_use]
     pub fn first(&self) -> &[ThreadRef] {
         &self.0.first
@@ -161,7 +167,8 @@ impl HeldTree {
         File::open(self.0.place.usage()).map(TreeUsage)
     }
 
-    /// Makes all threads, and those that they start, real-time (`SCHED_RR`) at `priority`.
+    /// Makes all threads real-time (`SCHED_RR`) at `priority`. Threads that they start inherit
+    /// this.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -195,8 +202,8 @@ impl HeldTree {
         self.keep_on(Some(wide.unwrap_or(CpuSet::one(cpu)))).map(drop)
     }
 
-    /// Restricts all threads to these CPUs. With `None`, each thread gets its original affinity.
-    /// Returns the CPUs to which the threads were restricted before.
+    /// Restricts all threads to the CPUs `cpus`. If `cpus` is `None`, each thread gets its original
+    /// affinity. Returns the CPUs to which the threads were restricted before.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -240,9 +247,9 @@ impl HeldTree {
         self.freeze(&mut *self.orders()?, false)
     }
 
-    /// Lets one thread of the tree run before the others, which have the same priority. Does
-    /// nothing if the tree is not real-time, or if the thread is exempt from the orders or has left
-    /// the tree.
+    /// Lets one thread of the tree run before the other threads of the same priority. Does nothing
+    /// if the tree is not real-time, or if the thread is exempt from the orders or has left the
+    /// tree.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -270,14 +277,15 @@ impl HeldTree {
     }
 
     /// Records that an audit found all threads blocked and as ordered. `used` is the CPU time that
-    /// the tree had used by then.
+    /// the tree had used at the time of the audit.
     pub fn has_rested(&self, used: Span) {
         self.lock().rest = Some(QuietRecord::since(used));
     }
 
-    /// Returns true if the tree needs no audit now, because it has used no CPU time since all its
-    /// threads were blocked. Another program may have moved a blocked thread into the tree or
-    /// changed it since then. Such a thread is found when it runs, or at the next regular audit.
+    /// Returns true if the tree needs no audit now. An audit has found all its threads blocked, and
+    /// the tree has used no CPU time since then. Meanwhile another program may have moved a blocked
+    /// thread into the tree, or changed a blocked thread. Such a thread is found when it runs, or
+    /// at the next regular audit.
     #[must_use]
     pub fn is_resting(&self, used: Span) -> bool {
         self.lock().rest.as_mut().is_some_and(|rest| rest.lasts(used))
@@ -286,7 +294,8 @@ impl HeldTree {
     /// Restores the tree: undoes all orders, and refuses further orders.
     ///
     /// # Errors
-    /// If a step failed. The first error is returned. Orders are refused even then.
+    /// If a step failed. The first error is returned. Further orders are refused even after an
+    /// error.
     pub(super) fn give_back(&self, entry: &Entry) -> Result<GivenBack, GiveBackError> {
         let mut orders = self.lock();
         orders.given_back = true;
@@ -310,9 +319,9 @@ impl HeldTree {
         brought
     }
 
-    /// Applies the orders to all threads of the tree, also to threads that are started meanwhile.
-    /// Returns the first error. After an error, the other threads still get their orders, unless
-    /// the order makes them real-time.
+    /// Applies the orders to all threads of the tree, including threads that are started meanwhile.
+    /// Returns the first error. After an error, the remaining threads still get their orders. The
+    /// one exception is an order that makes the threads real-time: it stops at the first error.
     fn bring(&self, orders: &mut TreeOrders) -> Result<(), ActError> {
         let (mut done, mut result) = (BTreeSet::new(), Ok(()));
         for _ in 0..ROUNDS {
@@ -351,9 +360,11 @@ impl HeldTree {
     }
 
     /// Returns the state to which a thread of the tree will be restored. `None` if the thread has
-    /// ended. A thread that joined the tree later gets the default affinity. If it has a class that
-    /// the fence gives to trees, or a class above all vCPUs, it gets the default class with its own
-    /// nice value. Otherwise it keeps its current class.
+    /// ended.
+    ///
+    /// A thread that was not in the tree at its registration gets the default affinity. If it has a
+    /// class that the fence gives to trees, or a class above all vCPUs, it gets the default class
+    /// with its own nice value. Otherwise it keeps its current class.
     fn original(&self, orders: &mut TreeOrders, tid: Tid) -> Result<Option<Original>, ActError> {
         if let Some(&original) = orders.originals.get(&tid) {
             return Ok(Some(original));
@@ -416,8 +427,8 @@ impl HeldTree {
         Ok(orders)
     }
 
-    /// Locks the orders, even after a panic. If a thread panicked in the middle of an order, at
-    /// worst one superfluous system call is made.
+    /// Locks the orders, even if another thread has panicked while it held the lock. At worst, one
+    /// superfluous system call is made.
     fn lock(&self) -> MutexGuard<'_, TreeOrders> {
         self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -443,20 +454,20 @@ fn lower(tid: Tid, original: &SchedulingOf) -> io::Result<()> {
 }
 
 impl TreeOrders {
-    /// Forgets that the thread was put before the other threads of the tree.
+    /// Removes a thread from the lists of threads that run before other threads of the tree.
     fn drop_places(&mut self, tid: Tid) {
         self.alone.retain(|alone| *alone != tid);
         self.ahead.retain(|ahead| *ahead != tid);
     }
 
-    /// Returns true if the thread must not run before other threads of the tree. It is exempt from
-    /// the orders, or has left the tree.
+    /// Returns true if the thread must not run before other threads of the tree, because it is
+    /// exempt from the orders or has left the tree.
     fn has_no_place(&self, tid: Tid) -> bool {
         self.unbound.contains(&tid) || self.departed.contains(&tid)
     }
 
     /// Applies the orders to a thread. Returns false if the kernel allows the thread none of the
-    /// ordered CPUs. The thread then does not get the ordered class.
+    /// ordered CPUs. In that case, the thread does not get the ordered class.
     fn apply_to(&self, tid: Tid, original: &Original) -> Result<bool, ActError> {
         let cpus = self.cpus.unwrap_or(original.affinity);
         // The affinity is set first, so that the thread is never real-time on another CPU.
@@ -485,8 +496,8 @@ impl TreeOrders {
         Ok(true)
     }
 
-    /// Returns how the state of a thread differs from its orders. `None` if it does not differ, or
-    /// if the thread has ended.
+    /// Returns the difference between the state of a thread and its orders. `None` if the state
+    /// does not differ, or if the thread has ended.
     fn drift_of(&self, tid: Tid) -> Option<Drift> {
         let (class, cpus) = (get_scheduling(tid).ok()?, get_affinity(tid).ok()?);
         let is_bound = !self.unbound.contains(&tid);
@@ -513,12 +524,12 @@ impl TreeOrders {
 /// Result of an audit of all threads of a tree.
 #[derive(Debug, Default)]
 pub struct TreeAudit {
-    /// Threads that are in the tree's cgroup at present.
+    /// Threads that are in the tree's cgroup now.
     pub there: Vec<Tid>,
     /// Threads whose state differs from their orders, each with the difference.
     pub changed: Vec<(Tid, Drift)>,
-    /// Threads that were in the tree's cgroup before and are not there any more. They have ended,
-    /// or are in another cgroup.
+    /// Threads that were in the tree's cgroup before and are no longer there. They have ended, or
+    /// are in another cgroup.
     pub left: Vec<Tid>,
     /// Threads in the tree's cgroup to which the kernel refuses the ordered CPUs or class.
     pub unbound: Vec<Tid>,

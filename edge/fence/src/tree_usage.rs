@@ -6,13 +6,14 @@ use std::os::unix::fs::FileExt;
 
 use slackline_units::Span;
 
-/// Counter of the CPU time that a whole process tree has used, in microseconds. CPU time of threads
-/// that have ended is included.
+/// Counter of the CPU time that a whole process tree has used, in microseconds. The counter
+/// includes the CPU time of threads that have ended.
 #[derive(Debug)]
 pub struct TreeUsage(pub(super) File);
 
 impl TreeUsage {
-    /// Reads the CPU time, as the kernel accounted it up to the last context switch of each thread.
+    /// Reads the CPU time. The kernel counts each thread's CPU time up to the last context switch
+    /// of the thread.
     ///
     /// # Errors
     /// If the cgroup no longer exists, or the file cannot be read.

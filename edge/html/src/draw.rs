@@ -49,7 +49,7 @@ struct Canvas<'a> {
     stacked: Vec<f64>,
 }
 
-/// Returns the scales of the two axes of each panel. Axes with an equal label, kind and range get
+/// Returns the scales of the two axes of each panel. Axes with the same label, kind and range share
 /// one scale.
 pub(crate) fn scales_of(panels: &[Plot]) -> Vec<(Scale, Scale)> {
     let (xs, ys): (Vec<Values>, Vec<Values>) = panels.iter().map(values).unzip();
@@ -59,8 +59,8 @@ pub(crate) fn scales_of(panels: &[Plot]) -> Vec<(Scale, Scale)> {
     x.zip(of_y.iter().map(|own| scale_of(own, &of_y, &ys))).collect()
 }
 
-/// Returns the scale of the axis `own`. It includes the values of all axes with an equal label,
-/// kind and range.
+/// Returns the scale of the axis `own`. The scale includes the values of all axes that have the
+/// same label, kind and range as `own`.
 fn scale_of(own: &Axis, axes: &[&Axis], values: &[Values]) -> Scale {
     let alike =
         |axis: &Axis| axis.label == own.label && axis.kind == own.kind && axis.said == own.said;

@@ -34,8 +34,8 @@ impl Figure {
         Figure::of_panels(title, [plot])
     }
 
-    /// Creates a figure with several plots, two in each row. Axes with an equal label, kind and
-    /// range have one scale in all plots.
+    /// Creates a figure with several plots, two in each row. Axes with the same label, kind and
+    /// range share one scale in all plots.
     pub fn of_panels(title: &str, panels: impl IntoIterator<Item = Plot>) -> Figure {
         let panels: Vec<Plot> = panels.into_iter().collect();
         let columns = panels.len().clamp(1, 2);
@@ -60,7 +60,7 @@ impl Figure {
         Figure { height: f64::from(height).max(80.0), ..self }
     }
 
-    /// Returns the figure as a separate SVG file. Its provenance is at the bottom.
+    /// Returns the figure as a separate SVG file, with the provenance of the figure at the bottom.
     #[must_use]
     pub fn svg(&self, made: &FigureOrigin) -> String {
         let (inside, height) = self.inside(made);

@@ -5,8 +5,8 @@
 pub struct Layer {
     pub(crate) name: String,
     pub(crate) shape: Shape,
-    /// True if the layer shows published values, such as those of a paper. They are drawn hollow,
-    /// in the colour of the text.
+    /// True if the layer shows published values, such as values from a paper. Published values are
+    /// drawn hollow, in the colour of the text.
     pub(crate) is_published: bool,
     /// On an axis of names: name of the layer over which this layer is drawn. `None` if the layer
     /// is drawn beside the other layers.
@@ -69,14 +69,14 @@ impl Layer {
         Layer { name: name.into(), shape, is_published: false, over: None }
     }
 
-    /// Creates a layer of single points. Equal points are drawn as one point. It is larger if it
-    /// represents more points.
+    /// Creates a layer of single points. Equal points are drawn as one point, which is larger the
+    /// more points it represents.
     pub fn points(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Points(ats(values)))
     }
 
     /// Creates a layer of values that a line connects in their order. If there are few values, each
-    /// has a marker.
+    /// value has a marker.
     pub fn line(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Line(ats(values), Vec::new()))
     }
@@ -86,8 +86,8 @@ impl Layer {
         Layer::new(name, Shape::Steps(ats(values)))
     }
 
-    /// Creates the cumulative distribution of values: for each value, the percentage of values up
-    /// to it.
+    /// Creates the cumulative distribution of values: for each value, the percentage of all values
+    /// that are at most this value.
     pub fn cdf(name: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Layer {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -115,8 +115,8 @@ impl Layer {
         Layer::new(name, Shape::Bars(values.into_iter().map(spread).collect()))
     }
 
-    /// Creates a layer of bars with ranges. Each is given as position, smallest, middle and largest
-    /// value.
+    /// Creates a layer of bars with ranges. Each bar is given as position, smallest, middle and
+    /// largest value.
     pub fn bars_with_range(
         name: impl Into<String>,
         values: impl IntoIterator<Item = (f64, f64, f64, f64)>,
@@ -124,7 +124,7 @@ impl Layer {
         Layer::new(name, Shape::Bars(values.into_iter().map(spread).collect()))
     }
 
-    /// Creates a layer of points with ranges. Each is given as position, smallest, middle and
+    /// Creates a layer of points with ranges. Each point is given as position, smallest, middle and
     /// largest value.
     pub fn ranges(
         name: impl Into<String>,
@@ -196,8 +196,8 @@ impl Layer {
         Layer { over: Some(name.into()), ..self }
     }
 
-    /// Returns the name that decides where the layer is drawn on an axis of names. It is the
-    /// layer's own name, or the name of the layer over which it is drawn.
+    /// Returns the name that decides where the layer is drawn on an axis of names. This is the name
+    /// of the layer that this layer is drawn over, or else the layer's own name.
     pub(crate) fn slot(&self) -> &str {
         self.over.as_deref().unwrap_or(&self.name)
     }

@@ -39,8 +39,8 @@ impl<'a> Legend<'a> {
     }
 
     /// Returns the colour of a layer. Published values have the colour of the layer over which they
-    /// are drawn. On a layer of bars they would be invisible in that colour, so they have the
-    /// colour of the text.
+    /// are drawn. The one exception is a layer of bars: there the values would be invisible, so
+    /// they have the colour of the text.
     pub(crate) fn ink(&self, layer: &Layer) -> Ink {
         if !layer.is_published {
             return Ink::Series(self.number(layer));

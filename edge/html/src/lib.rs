@@ -18,7 +18,8 @@
 //!
 //! A [`Figure`] is one [`Plot`] or several panels side by side. A plot has two axes and layers:
 //! points, lines with bands around them, cumulative distributions, bars, ranges, stacked shares
-//! over time, and rules. A name has the same colour and marker in all panels of a figure.
+//! over time, and rules, which are straight lines at one value. A name has the same colour and
+//! marker in all panels of a figure.
 //!
 //! Colours are those of Okabe and Ito, which colour-blind people can distinguish. Series also
 //! differ in markers and dashes, for prints without colour. Published values are drawn hollow, in

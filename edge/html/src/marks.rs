@@ -11,7 +11,8 @@ pub(crate) fn dash(series: usize) -> &'static str {
     DASHES[series % DASHES.len()]
 }
 
-/// Returns the outline of a series' marker at a position. `size` is approximately its radius.
+/// Returns the outline of a series' marker at a position. `size` is approximately the radius of the
+/// marker.
 pub(crate) fn marker(series: usize, at: Spot, size: f64) -> String {
     let Spot { x, y } = at;
     let corners = |corners: &[(f64, f64)]| {

@@ -121,7 +121,7 @@ fn drawing(timelines: &[(&str, &str)]) -> String {
     format!("<script type=\"module\">\n{script}\nconst timelines = [{data}];\n{DRAW}</script>\n")
 }
 
-/// Figures and timelines of a page that are formatted already.
+/// The figures and timelines of a page that have been formatted so far.
 #[derive(Default)]
 struct PageCounts<'a> {
     /// Number of figures so far.
@@ -182,7 +182,7 @@ impl Page {
 
     /// Adds a timeline of two pictures that a script draws: one by CPU and one by VM. `data` is
     /// JSON, and `script` is a module with `Timeline`, `heightOf` and `paint`. All timelines of a
-    /// page are drawn by the script of the first.
+    /// page are drawn by the script of the page's first timeline.
     #[must_use]
     pub fn timeline(self, data: &str, script: &str) -> Page {
         let (data, script) = (data.to_owned(), script.to_owned());

@@ -41,7 +41,7 @@ impl Table {
         Table { caption: text.into(), ..self }
     }
 
-    /// Adds a row. If it has fewer cells than the table has columns, the last cells are empty.
+    /// Adds a row. If the row has fewer cells than the table has columns, the last cells are empty.
     #[must_use]
     pub fn row(mut self, cells: impl IntoIterator<Item = Cell>) -> Table {
         self.rows.push(cells.into_iter().collect());

@@ -188,7 +188,8 @@ fn label_of_a_chart_region_does_not_overlap_lines() {
     assert!(inside.1 > free.1 + 10.0 && inside.1 < above.1 - 10.0, "{inside:?}");
 }
 
-/// The region is a range of x values. It is wider than its name, or narrower.
+/// The label is the name of a region of x values. The test has regions that are wider than their
+/// names, and regions that are narrower.
 #[test]
 fn label_of_a_range_of_x_does_not_overlap_lines() {
     for region in [(2.0, 8.0), (5.0, 5.2), (9.9, 10.0)] {

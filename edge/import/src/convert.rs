@@ -18,7 +18,8 @@ use crate::error::ImportError;
 use crate::foreign::{Foreign, ForeignEvent, ForeignEventKind, ForeignThread};
 use crate::targets::{RecognisedVcpus, is_kernel, recognise};
 
-/// Longest run interval that is recorded as one record, in nanoseconds. A longer one is split.
+/// Longest run interval that is written as one record, in nanoseconds. A longer run interval is
+/// split into several records.
 const TICK: u64 = 100_000_000;
 
 /// Weights for nice values from -20 to 19, as in the kernel. The first two are smaller here than in
@@ -31,7 +32,7 @@ const WEIGHTS: [u32; 40] = [
 /// Kernel priority of nice -20. Lower numbers are real-time priorities.
 const FIRST_NICE: i32 = 100;
 
-/// A recording of another program, completely read.
+/// A recording that perf or ftrace made, completely read.
 #[derive(Debug)]
 pub struct Import {
     foreign: Foreign,
@@ -155,7 +156,8 @@ impl Import {
         notes.into_iter().filter(is_told).map(note).collect()
     }
 
-    /// Returns the minimum number of events that the recorder lost.
+    /// Returns the number of events that the recorder certainly lost. The true number can be
+    /// higher.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let lost = self.foreign.events.iter().map(|event| match event.what {

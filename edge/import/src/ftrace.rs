@@ -61,8 +61,8 @@ pub(crate) fn read(file: &[u8]) -> Result<Foreign, ImportError> {
     Ok(foreign)
 }
 
-/// Splits a line about a relevant event into its tracepoint, the text before and the text after the
-/// tracepoint's name.
+/// Splits a line about a relevant event into three parts: the tracepoint, the text before the
+/// tracepoint's name, and the text after this name.
 fn event_of(line: &str) -> Option<(Tracepoint, &str, &str)> {
     let (at, name) = line.match_indices(": ").find_map(|(at, _)| {
         let after = line[at + 2..].trim_start().trim_start_matches("sched:");

@@ -2,9 +2,8 @@
 //!
 //! Two formats are read: `perf.data` of `perf sched record`, and the text of ftrace that tracefs,
 //! `trace-cmd report` and `perf script` print. Both contain which thread had which CPU, and when
-//! threads woke. They do not contain which threads are vCPUs. Either the caller names the VMs, or
-//! the threads are recognised by an assumption. Every assumption is a note in the header of the
-//! trace.
+//! threads woke. They do not say which threads are vCPUs. Either the caller names the VMs, or the
+//! threads are recognised by an assumption. Every assumption is a note in the header of the trace.
 //!
 //! `perf.data` is read here and not by the crate `linux-perf-data`. That crate reserves memory for
 //! counts that it reads from the file, so a damaged count would end the program.
@@ -38,7 +37,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Recognises the kind of a recording by its first [`BEGINS`] bytes. `None` for any other file.
+    /// Recognises the kind of a recording by its first [`BEGINS`] bytes. If the file is no
+    /// recording, `None`.
     #[must_use]
     pub fn of(begin: &[u8]) -> Option<Kind> {
         if perf::is_perf(begin) {

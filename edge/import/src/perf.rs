@@ -108,8 +108,8 @@ impl<'a> Features<'a> {
         self.sections.iter().find(|(known, _)| *known == number).map(|(_, part)| part)
     }
 
-    /// Returns the text of a feature, which follows its length of 4 bytes in the file. Empty if the
-    /// file does not have the feature.
+    /// Returns the text of a feature. In the file, 4 bytes with the length precede the text. Empty
+    /// if the file does not have the feature.
     fn text(&self, number: usize) -> String {
         self.get(number).map(|part| part.text(4)).unwrap_or_default()
     }

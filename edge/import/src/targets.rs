@@ -14,8 +14,8 @@ use crate::foreign::{Foreign, ForeignEventKind, ForeignThread};
 /// suffix, with the number of the vCPU in between.
 const VCPU_NAMES: [(&str, &str); 5] =
     [("CPU ", "/KVM"), ("CPU ", "/TCG"), ("fc_vcpu ", ""), ("vcpu", ""), ("crosvm_vcpu", "")];
-/// Prefix of the name of a QEMU process. libvirt and the option `-name process=` add the name of
-/// the VM to it.
+/// Prefix of the name of a QEMU process. libvirt and the option `-name process=` append the name of
+/// the VM to this prefix.
 const NAMED: &str = "qemu:";
 /// Names of recorders, which are not VMs.
 const RECORDERS: [&str; 3] = ["perf", "trace-cmd", "slackline"];

@@ -1,9 +1,9 @@
-//! Cgroups that Slackline makes: this module finds a place for a cgroup, makes the cgroup and
-//! dissolves it.
+//! Cgroups that Slackline makes: finding a folder for a cgroup, making the cgroup and dissolving
+//! it.
 //!
-//! Such a cgroup is for one thread or one process, which is moved into the cgroup. Threads and
-//! processes that this first member starts are also members. Dissolving the cgroup moves all
-//! members back to their former cgroup and removes the cgroup.
+//! Such a cgroup is for one thread or one process, which is moved into the cgroup as its first
+//! member. Threads and processes that the first member starts are also members. Dissolving the
+//! cgroup moves all members back to their former cgroup and removes the cgroup.
 
 mod around;
 mod cpuset;
@@ -41,9 +41,9 @@ const PREFIX: &str = "slackline-";
 /// Version of cgroups in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// One hierarchy for each set of controllers.
+    /// Version 1: one hierarchy for each set of controllers.
     V1,
-    /// One hierarchy for all controllers.
+    /// Version 2: one hierarchy for all controllers.
     V2,
 }
 
@@ -63,14 +63,14 @@ pub enum Controller {
     Freezer,
     /// Limit of CPU time. Cgroups with this controller are for whole processes.
     Cpu,
-    /// Limit of CPU time of single threads. Only version 1 has such cgroups.
+    /// Limit of CPU time of single threads. Only version 1 of cgroups has this controller.
     CpuThread,
     /// Restriction to some CPUs. Cgroups with this controller are for single threads.
     Cpuset,
 }
 
 impl Controller {
-    /// Returns the name of the controller in the kernel.
+    /// Returns the kernel's name of the controller.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -105,13 +105,13 @@ pub enum CgroupError {
         /// Controller of the hierarchy.
         controller: Controller,
     },
-    /// The thread's cgroup is not visible: it is outside of all cgroup hierarchies that are mounted
-    /// for this process.
+    /// The thread's cgroup is not visible: it is outside of all mounts of cgroup hierarchies that
+    /// this process sees.
     #[error("thread {tid} is in cgroup {group}, which is outside of the mounted hierarchy")]
     OutOfSight {
         /// Id of the thread.
         tid: Tid,
-        /// Path of the thread's cgroup in the kernel.
+        /// Path of the thread's cgroup, as the kernel names it.
         group: PathBuf,
     },
     /// The thread is already in a cgroup that Slackline made.
@@ -165,9 +165,9 @@ pub enum CgroupError {
     TooMany {
         /// Path of the cgroup.
         group: PathBuf,
-        /// The members that are too many: `threads`, or `cgroups below it`.
+        /// Kind of member that the cgroup has too many of: `threads`, or `cgroups below it`.
         what: &'static str,
-        /// Maximum number of them.
+        /// Maximum number of members of this kind.
         most: usize,
     },
     /// The cgroup has no processes, so there is nothing to schedule.
@@ -176,7 +176,7 @@ pub enum CgroupError {
         /// Path of the cgroup.
         group: PathBuf,
     },
-    /// This process is in the cgroup, so it would stop itself if it froze the cgroup.
+    /// The process of Slackline is in the cgroup, so it would stop itself by freezing the cgroup.
     #[error("cannot schedule cgroup {group}: this program itself is in it")]
     HoldsOurselves {
         /// Path of the cgroup.
@@ -188,21 +188,21 @@ pub enum CgroupError {
         /// Path of the cgroup.
         group: PathBuf,
     },
-    /// The processes of a tree are in several cgroups, so they cannot be scheduled as one vCPU.
+    /// The processes of a tree are in several cgroups, so the tree cannot be scheduled as one vCPU.
     #[error(
         "cannot schedule a process tree in several cgroups: process {pid} is in {group}, the first \
          process in {origin}"
     )]
     Elsewhere {
-        /// Id of a process that is in another cgroup than the first process of the tree.
+        /// Id of a process whose cgroup is not the cgroup of the first process of the tree.
         pid: Tid,
         /// Path of the cgroup that contains process `pid`.
         group: PathBuf,
-        /// Cgroup of the first process of the tree.
+        /// Cgroup that contains the first process of the tree.
         origin: PathBuf,
     },
-    /// The first thread of a process of a tree has ended, and other threads of the process
-    /// continue. The kernel does not move such a process to another cgroup.
+    /// The first thread of a process has ended, but its other threads continue. The kernel does not
+    /// move such a process, so the process tree cannot be moved.
     #[error(
         "cannot schedule the process tree: the first thread of its process {pid} has ended, so the \
          process cannot be moved to a cgroup"
@@ -211,7 +211,7 @@ pub enum CgroupError {
         /// Id of the process.
         pid: Tid,
     },
-    /// The kernel refused a step.
+    /// The kernel refused a step of finding, making, using or dissolving a cgroup.
     #[error("cannot {step} {path}")]
     Refused {
         /// Step that was refused.
@@ -232,7 +232,7 @@ pub enum Step {
     Make,
     /// Make the cgroup threaded, so that single threads can be moved into it.
     MakeThreaded,
-    /// Enable a controller for the cgroups below.
+    /// Enable a controller for the cgroups below a cgroup.
     Enable,
     /// Move a thread or process into the cgroup.
     Move,
@@ -272,25 +272,25 @@ impl fmt::Display for Step {
     }
 }
 
-/// Place of a cgroup that Slackline makes for a thread or process. The cgroup need not exist yet.
+/// Location of a cgroup that Slackline makes for a thread or process, now or later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Version of the cgroup hierarchy.
     pub version: Version,
     /// Controller for which the cgroup is made.
     pub controller: Controller,
-    /// Folder of the cgroup. Its first member is one thread or process.
+    /// Folder of the cgroup that Slackline makes.
     pub group: PathBuf,
-    /// Folder of the cgroup in which the thread or process was before, and to which it returns.
+    /// Folder of the former cgroup of the thread or process, to which dissolving moves it back.
     pub origin: PathBuf,
 }
 
 impl Place {
-    /// Finds places for a new cgroup of a thread, best first. With the controller `cpu`, the cgroup
-    /// is for the thread's process. Creates nothing yet.
+    /// Finds folders for a new cgroup of a thread, best first: version 2, then version 1. With the
+    /// controller `cpu`, the cgroup is for the thread's process. Creates nothing yet.
     ///
     /// # Errors
-    /// If there is no place in either version. Returns the error of version 1 or, if
+    /// If no cgroup can be made in version 1 or version 2. Returns the error of version 1 or, if
     /// version 1 is not mounted, the error of version 2.
     pub fn find(thread: &ThreadRef, controller: Controller) -> Result<Vec<Place>, CgroupError> {
         let mut places = Vec::new();
@@ -309,9 +309,9 @@ impl Place {
         }
     }
 
-    /// Finds a place for a new cgroup of a thread in a hierarchy of one version. The place is below
-    /// the thread's cgroup. If version 2 does not allow a new cgroup there, the place is below the
-    /// nearest ancestor that allows one.
+    /// Finds a folder where a cgroup for a thread can be made, in a hierarchy of one version. The
+    /// folder is below the thread's cgroup. If version 2 does not allow a new cgroup there, the
+    /// folder is below the nearest ancestor that allows one.
     ///
     /// # Errors
     /// If no hierarchy with the controller is mounted, no cgroup enables the controller, or the
@@ -366,8 +366,8 @@ impl Place {
         write(&self.group.join(members), &id.to_string(), Step::Move)
     }
 
-    /// Returns true if a thread or process is a member of the cgroup. The result is false if the
-    /// cgroup does not exist.
+    /// Returns true if a thread or process is a member of the cgroup. If the cgroup does not exist,
+    /// returns false.
     #[must_use]
     pub fn contains(&self, id: Tid) -> bool {
         let members = self.group.join(self.controller.members(self.version));
@@ -375,12 +375,12 @@ impl Place {
         listed.lines().any(|line| line.parse() == Ok(id.raw()))
     }
 
-    /// Moves a process and all its descendants into the cgroup. Processes that they start later
-    /// start in the cgroup.
+    /// Moves a process and all its descendants into the cgroup. Processes that these processes
+    /// start later are members from the beginning.
     ///
     /// # Errors
-    /// If one of the processes is in another cgroup than `root`, is the calling process, or cannot
-    /// be moved.
+    /// If the cgroup of one of the processes is not the cgroup of `root`. Also if one of them is
+    /// the calling process, or cannot be moved.
     pub fn gather(&self, root: Tid) -> Result<(), CgroupError> {
         let members = self.group.join(self.controller.members(self.version));
         let list = || {
@@ -420,7 +420,7 @@ impl Place {
 }
 
 impl CgroupError {
-    /// Returns one line of advice for the user. `None` if there is no advice for this error.
+    /// Returns one line of advice for the user about this error. If there is no advice, `None`.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
@@ -462,8 +462,8 @@ impl CgroupError {
     }
 }
 
-/// Returns two folders: the root of the version 1 hierarchy with the controller `cpu`, and a
-/// thread's cgroup in it. `None` if there is no such hierarchy.
+/// Returns two folders: the root of the version 1 hierarchy with the controller `cpu`, and the
+/// thread's cgroup in that hierarchy. `None` if there is no such hierarchy.
 ///
 /// # Errors
 /// If the thread's cgroup cannot be read, or is not visible.
@@ -498,11 +498,11 @@ fn group_of_process(
     Ok(group.and_then(|group| mounts.find_map(|mount| mount.place(&group))))
 }
 
-/// Returns the nearest cgroup, from `origin` upwards, below which Slackline can make a cgroup.
-/// `None` if there is no such cgroup.
+/// Returns the nearest cgroup, from `origin` upwards, below which Slackline can make a cgroup with
+/// the controller. If there is no such cgroup, `None`.
 ///
 /// In version 2 the controller `cpu` is available only below a cgroup that enables it for its
-/// children. Such a cgroup, unless it is the root, has no processes of its own.
+/// children. Such a cgroup has no processes of its own. The one exception is the root.
 fn parent_for(origin: &Path, version: Version, controller: Controller) -> Option<PathBuf> {
     match (version, controller) {
         (Version::V2, Controller::Cpu) => {}
@@ -526,8 +526,8 @@ fn check_depth(group: &Path) -> Result<(), CgroupError> {
     if depth > DEEPEST { Err(CgroupError::TooDeep { depth }) } else { Ok(()) }
 }
 
-/// Returns the folders of a cgroup and of the cgroups above it, up to the root of the mount. Of a
-/// cgroup that is nested too deeply, only the outermost [`DEEPEST`] folders are returned.
+/// Returns the folder of a cgroup and the folders of the cgroups above it, up to the root of the
+/// mount. If a cgroup is nested too deeply, only the outermost [`DEEPEST`] folders are returned.
 fn upward(group: &Path) -> impl Iterator<Item = &Path> {
     let all: Vec<&Path> = group.ancestors().collect();
     let skipped = all.len().saturating_sub(DEEPEST + 1);
@@ -544,13 +544,13 @@ fn dissolve(
     group: &Path,
     move_all: impl Fn() -> Result<(), CgroupError>,
 ) -> Result<(), CgroupError> {
-    /// Maximum number of attempts to empty and remove the cgroup. A process can start in the cgroup
-    /// while other processes are moved out, and an exiting thread stays until it has ended.
+    /// Maximum number of attempts to empty and remove the cgroup. An attempt fails if a process
+    /// starts in the cgroup while other processes are moved out, or if a thread is still exiting.
     /// Normally a few attempts are enough.
     const ROUNDS: usize = 500;
-    /// Number of attempts at the beginning without a pause between them.
+    /// Number of first attempts that follow each other without a pause.
     const QUICK_ROUNDS: usize = 20;
-    /// Pause between two later attempts. An exiting thread may need this CPU to end.
+    /// Pause between attempts after the quick rounds. An exiting thread may need this CPU to end.
     const REST: Duration = Duration::from_millis(1);
     let mut last = Ok(());
     for round in 0..ROUNDS {
@@ -571,7 +571,7 @@ fn dissolve(
 }
 
 /// Moves a thread or process by writing its id to a cgroup's list of members. Also succeeds if the
-/// thread or process has exited, since it may exit after the caller listed it.
+/// thread or process has exited, because that can happen after the caller has listed the members.
 fn move_to(members: &Path, id: &str) -> Result<(), CgroupError> {
     match write(members, id, Step::Move) {
         Err(error) if error.is(Errno::SRCH) => Ok(()),

@@ -1,4 +1,4 @@
-//! Processes of a program that is to be ended: the program and all processes that it started.
+//! Killing of a program: of its process and of all processes that it started.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use crate::cgroup::descendants;
 use crate::sys::Tid;
 use crate::thread::{TaskFd, threads_of};
 
-/// Maximum number of times that the list of processes is read before they are killed. It is read
-/// again if processes were started since the last reading.
+/// Maximum number of times that the processes of a program are listed before they are killed. The
+/// list is made again if processes were started since the last listing.
 const ROUNDS: usize = 100;
 
-/// Known processes of a program. A process that a known process starts becomes known at the next
-/// [`find_started`](ProgramFamily::find_started). A started process is missed only if its parent
-/// has ended before that call, since the kernel then gives the process another parent.
+/// Known processes of a program. A process that was started by a known process becomes known at the
+/// next [`find_started`](ProgramFamily::find_started). A started process is missed only if its
+/// parent has ended before that call, since the kernel then gives the process another parent.
 #[derive(Debug, Default)]
 pub struct ProgramFamily {
     known: BTreeMap<Tid, TaskFd>,
@@ -61,8 +61,8 @@ impl ProgramFamily {
         }
     }
 
-    /// Kills all processes. They are stopped first, so that they cannot start other processes
-    /// meanwhile.
+    /// Kills all processes of the program. The processes are stopped first, so that they start no
+    /// other processes before they are killed.
     pub fn kill(&mut self) {
         for _ in 0..ROUNDS {
             self.signal(Signal::STOP);
@@ -74,7 +74,8 @@ impl ProgramFamily {
     }
 }
 
-/// Returns true if a thread of the process still runs. The first thread can exit before the others.
+/// Returns true if a thread of the process still runs. The first thread of a process can exit
+/// before the others, so all threads are checked.
 fn is_running(pid: Tid, process: &TaskFd) -> bool {
     matches!(process.has_exited(), Ok(false)) || threads_of(pid).is_ok_and(|all| all.len() > 1)
 }
@@ -86,8 +87,8 @@ mod tests {
 
     use super::*;
 
-    /// A shell that ignores SIGTERM starts processes until it is killed. When the standard output
-    /// that they all share is closed, all of them have ended.
+    /// The program is a shell that ignores SIGTERM and starts processes until it is killed. All of
+    /// these processes have the same standard output. When that is closed, all of them have ended.
     #[test]
     fn killing_a_program_also_kills_all_processes_that_it_started() {
         let mut shell = Command::new("sh");

@@ -1,5 +1,5 @@
-//! Ownership of the host's CPUs by a program. If two programs scheduled the same CPU, both would
-//! reserve the same time on it.
+//! Ownership of the host's CPUs by a program. If two programs scheduled the same CPU, they would
+//! both reserve the same capacity of it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,12 +13,11 @@ use rustix::io::Errno;
 use slackline_units::CpuId;
 use thiserror::Error;
 
-/// Folder of the lock files. It is the same for all programs on a host, even if their options
-/// differ.
+/// Folder of the lock files. All programs on a host use this folder, whatever their options are.
 const FOLDER: &str = "/run/slackline/cpus";
 
-/// Number of further attempts to lock a file, one in each millisecond. A program that only asks for
-/// the owner of a CPU locks the file for a moment.
+/// Number of further attempts to lock a lock file, one attempt per millisecond. A first attempt can
+/// fail because a program that asks for the owner of a CPU also locks the file for a moment.
 const RETRIES: usize = 5;
 
 /// Reason why this process cannot take ownership of a CPU.
@@ -31,9 +30,9 @@ pub enum NotOwned {
         process(*by)
     )]
     Taken {
-        /// Number of the CPU in the kernel.
+        /// Kernel's number of the CPU.
         cpu: CpuId,
-        /// Process id of the other program. `None` if the lock file does not contain it.
+        /// Process id of the other program. `None` if the lock file does not contain the id.
         by: Option<u32>,
     },
     /// The lock file cannot be written.
@@ -55,7 +54,8 @@ pub struct OwnedCpus(#[allow(dead_code)] Arc<Vec<OwnedCpu>>);
 struct OwnedCpu(File);
 
 impl OwnedCpus {
-    /// Takes ownership of CPUs, either all of them or none. `cpus` has the kernel's numbers.
+    /// Takes ownership of the CPUs with the numbers `cpus`: of all of them or, if it fails, of
+    /// none.
     ///
     /// # Errors
     /// If another program owns one of the CPUs, or a lock file cannot be written.
@@ -64,8 +64,9 @@ impl OwnedCpus {
         Ok(OwnedCpus(Arc::new(owned.collect::<Result<_, _>>()?)))
     }
 
-    /// Returns the error with which [`OwnedCpus::take`] would refuse the first CPU that another
-    /// process owns. `None` if other processes own none of these CPUs. Takes nothing.
+    /// Returns an error if another process owns one of these CPUs: the error with which
+    /// [`OwnedCpus::take`] would refuse the first such CPU. `None` otherwise. Does not take
+    /// ownership.
     #[must_use]
     pub fn first_taken(cpus: &[CpuId]) -> Option<NotOwned> {
         cpus.iter().find_map(|&cpu| OwnedCpu::owner_in(Path::new(FOLDER), cpu))
@@ -124,7 +125,7 @@ impl Drop for OwnedCpu {
     }
 }
 
-/// Returns the process id in a lock file. `None` if the file does not contain one.
+/// Returns the process id in a lock file. `None` if the file contains no process id.
 fn process_in(file: &mut File) -> Option<u32> {
     let mut by = String::new();
     let _ = file.read_to_string(&mut by);
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_owner_is_named_only_if_it_is_another_process() {
+    fn owner_of_cpu_is_reported_only_if_owner_is_foreign() {
         let folder = tempfile::tempdir().unwrap();
         let cpu = CpuId::new(1);
         let owner = || OwnedCpu::owner_in(folder.path(), cpu);
@@ -171,9 +172,10 @@ mod tests {
         OwnedCpu::take_in(folder.path(), cpu).unwrap();
     }
 
-    /// The test tries several times, since the thread that holds the lock can be late.
+    /// The test tries several times to take the CPU, since the other thread that has locked the
+    /// file can release it late.
     #[test]
-    fn cpu_can_be_taken_shortly_after_another_program_asks() {
+    fn cpu_can_be_taken_although_its_file_is_briefly_locked() {
         let folder = tempfile::tempdir().unwrap();
         drop(OwnedCpu::take_in(folder.path(), CpuId::new(1)).unwrap());
         let is_taken = || {

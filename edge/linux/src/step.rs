@@ -5,7 +5,7 @@
 //! - [`freezer`]: the cgroup freezer. Acts on one thread.
 //!
 //! A step remembers the last state that it set, and makes no system call that would change nothing.
-//! A call that the kernel refused is made again at the next request. Dropping a step does not
+//! If the kernel refuses a call, the call is made again at the next order. Dropping a step does not
 //! restore the thread. The fence (keeper process and journal) restores the thread, independently of
 //! the step.
 
@@ -25,8 +25,8 @@ use crate::thread::means_gone;
 /// Method by which a thread is stopped between the end of its slice and its next period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// No stop: at the end of its slice the thread returns to its original scheduling and may use
-    /// slack (work-conserving).
+    /// No stop: work-conserving. At the end of its slice the thread returns to its original
+    /// scheduling and may use slack.
     Nothing,
     /// A signal stops the whole process. Suitable for a process with a single thread.
     Process,
@@ -45,8 +45,8 @@ impl FifoPriority {
     /// Priority of the keeper process. It is lower than the priority of the dispatchers, and higher
     /// than those of all threads that the keeper may have to restore.
     pub const KEEPER: FifoPriority = FifoPriority(98);
-    /// Highest priority of a vCPU, for the vCPU that the policy chose. [`Ladder`](priority::Ladder)
-    /// assigns the lower priorities.
+    /// Highest priority of a vCPU. The vCPU that the policy chose has this priority.
+    /// [`Ladder`](priority::Ladder) assigns lower priorities to the other vCPUs.
     pub const CHOSEN: FifoPriority = FifoPriority(97);
 
     /// Creates a priority from its number. `None` if the kernel has no such priority.
@@ -62,12 +62,13 @@ impl FifoPriority {
     }
 }
 
-/// The ordinary scheduling class. A thread gets it if the kernel refuses its original class.
+/// Ordinary scheduling class with nice value 0. A thread gets this class if the kernel refuses to
+/// restore its original class.
 pub const ORDINARY: SchedulingOf =
     SchedulingOf { class: Scheduling::Other { nice: 0 }, reset_on_fork: false };
 
-/// Returns true if a thread of this class has precedence over all vCPUs, and maybe over
-/// dispatchers.
+/// Returns true if a thread with this class and priority has precedence over all vCPUs. Such a
+/// thread may also have precedence over dispatchers.
 #[must_use]
 pub fn outranks_vcpus(class: Scheduling) -> bool {
     let most = u32::from(FifoPriority::CHOSEN.number()) + 1;
@@ -101,9 +102,9 @@ pub enum Act {
     Stop,
     /// Continues the whole process of the thread.
     Continue,
-    /// Freezes the single thread.
+    /// Freezes only the thread, not the rest of its process.
     Freeze,
-    /// Thaws the single thread.
+    /// Thaws only the thread, not the rest of its process.
     Thaw,
 }
 
@@ -126,7 +127,7 @@ impl fmt::Display for Act {
     }
 }
 
-/// Reason why an order to a thread was not carried out. The thread is as it was before the order.
+/// Reason why an order to a thread was not carried out. The order has not changed the thread.
 #[derive(Debug, Error)]
 pub enum ActError {
     /// The thread has exited.
@@ -152,7 +153,8 @@ pub enum ActError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// The thread is held with [`Hold::Nothing`], so an order to stop it fails.
+    /// The thread is held with [`Hold::Nothing`], which means that it is never stopped. So an order
+    /// to stop it fails.
     #[error("cannot stop thread {tid}: only threads with a hard limit are stopped")]
     NeverHeldBack {
         /// Id of the thread.
@@ -161,7 +163,8 @@ pub enum ActError {
 }
 
 impl ActError {
-    /// Returns true if the thread has exited or was restored.
+    /// Returns true if the error means that the thread has exited, or that Slackline has restored
+    /// it.
     #[must_use]
     pub fn means_gone(&self) -> bool {
         matches!(self, ActError::Gone { .. } | ActError::GivenBack { .. })
@@ -170,9 +173,9 @@ impl ActError {
     /// Returns true if the caller can continue after this error. The caller then treats the vCPU as
     /// blocked and repeats the order later.
     ///
-    /// Returns false if the refused order would have lowered the priority of the thread, resumed it
-    /// or restored it. A thread that stays real-time would keep all other threads from running.
-    /// Also false if the thread has exited or was restored.
+    /// Returns false if the refused order would have lowered the thread's priority, or resumed or
+    /// restored the thread. Without such an order, a real-time thread could keep all other threads
+    /// from running. Also returns false if the thread has exited or was restored.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
@@ -192,7 +195,7 @@ impl ActError {
         }
     }
 
-    /// Creates the error for an action that the kernel refused.
+    /// Creates the error for an action on a thread that the kernel refused with the error `source`.
     #[must_use]
     pub fn new(tid: Tid, act: Act, source: io::Error) -> ActError {
         if means_gone(&source) {

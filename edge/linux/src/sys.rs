@@ -99,12 +99,12 @@ pub enum Scheduling {
         /// Nice value: -20 (highest priority) to 19 (lowest).
         nice: i32,
     },
-    /// `SCHED_BATCH`: fair sharing, but the thread does not preempt others when it wakes.
+    /// `SCHED_BATCH`: fair sharing, but the thread does not preempt another thread when it wakes.
     Batch {
         /// Nice value: -20 (highest priority) to 19 (lowest).
         nice: i32,
     },
-    /// `SCHED_IDLE`: the thread gets the CPU time that other threads leave.
+    /// `SCHED_IDLE`: the thread runs only on CPU time that other threads do not use.
     Idle,
     /// `SCHED_FIFO`: real-time. Threads of one priority run in order of arrival.
     Fifo {
@@ -126,7 +126,7 @@ pub enum Scheduling {
         period: Span,
     },
     /// A class that this program does not know, such as `SCHED_EXT`. Its values are recorded, so
-    /// that the thread can be restored to this class.
+    /// that the thread can be restored to the class.
     Unknown {
         /// The kernel's number of the class.
         policy: u32,
@@ -148,8 +148,8 @@ pub struct SchedulingOf {
 
 /// Returns the current scheduling of a thread.
 ///
-/// The slice length of a `SCHED_OTHER` thread (since Linux 6.12) is not included. If the scheduling
-/// of a thread is restored from the result, the thread has the host's default slice length.
+/// The result lacks the timeslice length, which a `SCHED_OTHER` thread can set since Linux 6.12. A
+/// thread whose scheduling is restored from the result gets the host's default length.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread.
@@ -228,11 +228,11 @@ pub fn set_scheduling(tid: Tid, to: &SchedulingOf) -> io::Result<()> {
 }
 
 /// Gives a thread the highest priority among ordinary threads: the lowest nice value and the
-/// longest timeslices. Then no other ordinary thread preempts it while it runs. Threads that it
-/// starts get the default nice value.
+/// longest timeslices. Then no other ordinary thread preempts it while it runs. Threads that the
+/// favoured thread starts get the default nice value.
 ///
 /// # Errors
-/// As for [`set_scheduling`].
+/// On the same conditions as [`set_scheduling`].
 pub fn favour(tid: Tid) -> io::Result<()> {
     let mut attr = no_attr();
     attr.sched_policy = libc::SCHED_OTHER.cast_unsigned();
@@ -281,7 +281,8 @@ fn no_attr() -> libc::sched_attr {
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread. `Unsupported` if the thread may run on a CPU with a number
-/// of [`CpuId::LIMIT`] or above: [`CpuSet`] cannot contain it, so it would be lost in a restore.
+/// of [`CpuId::LIMIT`] or above: [`CpuSet`] cannot contain this CPU, so restoring the affinity
+/// would drop it.
 pub fn get_affinity(tid: Tid) -> io::Result<CpuSet> {
     let kernel = thread::sched_getaffinity(Some(tid.pid()))?;
     if (CpuId::LIMIT..thread::CpuSet::MAX_CPU).any(|cpu| kernel.is_set(cpu)) {
@@ -357,11 +358,11 @@ pub fn cpu_list(text: &str) -> Option<Vec<usize>> {
 
 /// Returns the CPU time that a thread has used since it was started.
 ///
-/// For a thread of the calling process the result is exact at the call, even if the thread is
-/// running. For a thread of another process the time is read from procfs, since the kernel refuses
-/// the exact clock. That time is exact while the thread is not running. So it is always exact if
-/// the caller runs on the thread's CPU. While the thread runs, the time is behind by up to one tick
-/// of the kernel (4 ms at 250 Hz). [`TaskClock`] is exact in all cases.
+/// For a thread of the calling process the result is exact, even if the thread is running. For a
+/// thread of another process the time is read from procfs, since the kernel refuses the exact
+/// clock. The time in procfs is exact while the thread is not running. So it is always exact if the
+/// caller runs on the thread's CPU. While the thread runs, the time in procfs is behind by up to
+/// one tick of the kernel (4 ms at 250 Hz). [`TaskClock`] is exact in all cases.
 ///
 /// # Errors
 /// `ESRCH` or `NotFound` if there is no such thread.
@@ -382,7 +383,7 @@ pub fn process_cpu_time(process: Tid) -> io::Result<Span> {
     read_clock(cpu_clock(process, BY_SCHEDULER))
 }
 
-/// Returns the length of the clock tick in which `/proc/stat` counts.
+/// Returns the length of a clock tick, the unit of the times in `/proc/stat`.
 #[must_use]
 pub fn clock_tick() -> Span {
     // SAFETY: the call takes a number and returns a number.
@@ -392,9 +393,9 @@ pub fn clock_tick() -> Span {
     Span::from_secs(1) / u64::try_from(a_second).ok().filter(|&ticks| ticks > 0).unwrap_or(100)
 }
 
-/// Low bits of a CPU clock's id that select the CPU time as the scheduler counts it
-/// (`CPUCLOCK_SCHED`). An id has three low bits for the kind of clock, and above them the
-/// complement of the thread's or process's id.
+/// Value of the three lowest bits in the id of a CPU clock. This value selects the CPU time as the
+/// scheduler counts it (`CPUCLOCK_SCHED`). The bits above are the complement of the id of the
+/// thread or process.
 const BY_SCHEDULER: libc::clockid_t = 2;
 /// Bit of a CPU clock's id that selects the clock of a thread instead of a process.
 const PER_THREAD: libc::clockid_t = 4;
@@ -413,7 +414,7 @@ fn read_clock(clock: libc::clockid_t) -> io::Result<Span> {
 }
 
 /// Reads the first number of a thread's `schedstat`: its CPU time in nanoseconds. The kernel
-/// updates it at every tick and when the thread leaves its CPU.
+/// updates this number at every tick and when the thread leaves its CPU.
 fn scheduler_time(tid: Tid) -> io::Result<Span> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat"))?;
     let used = text.split_ascii_whitespace().next().and_then(|number| number.parse().ok());
@@ -421,10 +422,10 @@ fn scheduler_time(tid: Tid) -> io::Result<Span> {
 }
 
 /// Clock of one thread's CPU time as the scheduler counts it. The thread may belong to any process.
-/// Reading it is cheap.
+/// Reading the clock is cheap.
 ///
-/// The count is exact while the thread does not run. While it runs, the count is behind by up to
-/// one tick of the kernel.
+/// The clock is exact while the thread does not run. While the thread runs, the clock is behind by
+/// up to one tick of the kernel.
 #[derive(Debug)]
 pub struct ThreadClock(fs::File);
 
@@ -458,9 +459,9 @@ impl ThreadClock {
 
 /// Locks all present and future memory of this process in RAM.
 ///
-/// Pages are allocated at once and not at their first use (`MCL_ONFAULT`), since a page fault could
-/// delay a loop that must not wait. So unused parts of the threads' stacks, 2 MiB each, take RAM
-/// too.
+/// All pages are allocated immediately. If pages were allocated at their first use (`MCL_ONFAULT`),
+/// page faults could delay a dispatcher. So each thread's whole stack of 2 MiB takes RAM, even if
+/// most of it is unused.
 ///
 /// # Errors
 /// `ENOMEM` or `EPERM` if `RLIMIT_MEMLOCK` is too low for a caller without `CAP_IPC_LOCK`.
@@ -468,7 +469,8 @@ pub fn lock_memory() -> io::Result<()> {
     Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?)
 }
 
-/// Converts the result of a system call. Returns the result, or the error that the kernel has set.
+/// Converts the return value of a system call into a `Result`. The error is the one that the kernel
+/// has set.
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -478,10 +480,11 @@ fn malformed() -> io::Error {
 }
 
 /// Takes over a descriptor that this process was started with, such as a socket from systemd.
-/// Programs that this process starts do not inherit it.
+/// Programs that this process starts do not inherit the descriptor.
 ///
 /// # Errors
-/// `EBADF` if there is no such descriptor, and for the standard descriptors, which are in use.
+/// `EBADF` if there is no such descriptor, or if it is a standard descriptor, which is already in
+/// use.
 pub fn inherited_fd(number: i32) -> io::Result<OwnedFd> {
     if number <= 2 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
@@ -494,8 +497,8 @@ pub fn inherited_fd(number: i32) -> io::Result<OwnedFd> {
     borrowed.try_clone_to_owned()
 }
 
-/// Ignores a signal in the whole process, from now on and across `exec`. The keeper calls this,
-/// since it must outlive signals that are also sent to its owner.
+/// Ignores a signal in the whole process, from now on and across `exec`. The keeper calls this
+/// function, since it must survive signals that are sent to it together with its parent.
 ///
 /// # Errors
 /// `EINVAL` for signals that cannot be ignored.

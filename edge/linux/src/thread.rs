@@ -3,8 +3,8 @@
 //!
 //! The kernel reuses thread ids. So a [`ThreadRef`] also has the thread's start time and
 //! descriptors of the thread and its process. The descriptors become invalid when the thread or
-//! process ends. The start time distinguishes a later thread with the same id. It does so even for
-//! a program that has no descriptor, such as a program that was started after a crash.
+//! process ends. A later thread with the same id has a different start time. So a program without
+//! these descriptors, such as one that was started after a crash, can still tell the threads apart.
 
 mod fd;
 
@@ -40,7 +40,7 @@ impl StartTime {
         self.0
     }
 
-    /// Returns true if this start is not later than `at`, a time on the monotonic clock.
+    /// Returns true if the thread was started at or before `at`, a time on the monotonic clock.
     #[must_use]
     pub fn is_until(self, at: Time) -> bool {
         let suspended = boot_time().since(monotonic());
@@ -72,10 +72,10 @@ pub enum ThreadError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// The process is process 1. The host does not run without it.
+    /// The process is process 1. The host does not run without process 1.
     #[error("cannot schedule process 1: the host depends on it")]
     Init,
-    /// The first thread of the process has exited, and other threads of the process continue. The
+    /// The first thread of the process has exited, but other threads of the process continue. The
     /// kernel does not move such a process to another cgroup.
     #[error(
         "the first thread of process {pid} has ended, so the process cannot be moved to a cgroup"
@@ -119,8 +119,8 @@ struct Reference {
     process_started: StartTime,
     started: StartTime,
     thread: TaskFd,
-    /// Descriptor of the process. A process can outlive a thread, and may have to be continued
-    /// after the thread that took the stop signal has ended.
+    /// Descriptor of the process. A process can outlive the thread that took the stop signal, and
+    /// the process may then have to be continued.
     process: TaskFd,
 }
 
@@ -128,8 +128,9 @@ impl ThreadRef {
     /// Opens a reference to thread `tid` of process `pid`.
     ///
     /// # Errors
-    /// If there is no such thread, or if Slackline must not schedule it. That holds for kernel
-    /// threads, and for the threads of process 1, of this process and of other users.
+    /// If there is no such thread, or if Slackline must not schedule it. Slackline schedules no
+    /// kernel threads, and no threads of process 1 and of its own process. Unless it runs as root,
+    /// it schedules no threads of other users.
     pub fn open(pid: Tid, tid: Tid) -> Result<ThreadRef, ThreadError> {
         if pid.raw() == 1 {
             return Err(ThreadError::Init);
@@ -204,8 +205,8 @@ impl ThreadRef {
         self.0.thread.has_exited()
     }
 
-    /// Returns the thread's id after checking that the thread still exists. The caller must use the
-    /// id at once, in a system call that takes an id.
+    /// Returns the thread's id after checking that the thread still exists. The caller must pass
+    /// the id to a system call immediately, before the thread can exit.
     ///
     /// # Errors
     /// `ESRCH` if the thread has exited. Another thread may then have its id.
@@ -213,7 +214,8 @@ impl ThreadRef {
         if self.is_gone()? { Err(Errno::SRCH.into()) } else { Ok(self.0.tid) }
     }
 
-    /// Returns true if the id still refers to this thread. Only the start time is compared.
+    /// Returns true if the thread's id still refers to this thread. This function compares the
+    /// start time and does not use the descriptor.
     ///
     /// # Errors
     /// If procfs cannot be read.
@@ -367,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn start_time_is_compared_with_times_of_the_monotonic_clock() {
+    fn process_start_time_can_be_compared_with_the_monotonic_clock() {
         let own = Tid::new(i32::try_from(process::id()).unwrap()).unwrap();
         let started = Stat::of(own, own).unwrap().started();
         assert!(started.is_until(monotonic()));

@@ -1,4 +1,4 @@
-//! Version of the kernel, for features whose presence a program cannot find out by trying them.
+//! Version of the kernel. A program needs it for features that it cannot detect by trying them.
 
 use std::fs;
 use std::io;
@@ -13,8 +13,8 @@ pub struct KernelVersion {
 }
 
 impl KernelVersion {
-    /// Oldest supported version. Perf events record context switches since 4.3, and 4.4 was
-    /// maintained for many years.
+    /// Oldest supported version. Its perf events record context switches, which the kernel can do
+    /// since 4.3. Linux 4.4 was maintained for many years.
     pub const OLDEST: KernelVersion = KernelVersion { major: 4, minor: 4 };
     /// First version whose perf events show whether a thread that left its CPU is still runnable.
     pub const TELLS_READINESS: KernelVersion = KernelVersion { major: 4, minor: 17 };

@@ -1,7 +1,7 @@
 //! The wall clock and its offset to the monotonic clock. Phases of periods refer to the wall clock,
 //! and dispatchers wait by the monotonic clock. Both clocks run at the same rate, since corrections
-//! of the rate affect both. Their offset changes only when a program sets the wall clock, or while
-//! the host is suspended. So the offset is measured once, and then checked at intervals.
+//! of the rate affect both. So their offset changes only when a program sets the wall clock, or
+//! while the host is suspended. It is measured once and then checked at intervals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,19 +10,20 @@ use slackline_units::{Span, Time};
 
 use crate::sys::{monotonic, wall};
 
-/// Number of times that both clocks are read for one offset. The fastest reading is used, because
-/// another thread may run between the readings of the two clocks.
+/// Number of times that both clocks are read for one offset. The fastest of these readings is used,
+/// because another thread may run between the readings of the two clocks.
 const READINGS: usize = 5;
 
 /// Smallest error that is assumed for an offset, even if the monotonic clock shows the same time
 /// before and after the wall clock is read.
 const LEAST: Span = Span::from_us(1);
 
-/// The wall clock `CLOCK_REALTIME`. For tests of hosts whose clocks differ, an offset can be added.
-/// Clones share the offset.
+/// The wall clock `CLOCK_REALTIME`, plus an offset that tests set to simulate hosts whose clocks
+/// differ. Clones share the offset.
 #[derive(Clone, Debug, Default)]
 pub struct WallClock {
-    /// Nanoseconds by which the clock is ahead of `CLOCK_REALTIME`. Negative if it is behind.
+    /// Offset of this clock from `CLOCK_REALTIME` in nanoseconds. If this clock is behind, the
+    /// offset is negative.
     ahead: Arc<AtomicI64>,
 }
 
@@ -35,7 +36,7 @@ pub struct ClockStep {
     pub is_ahead: bool,
 }
 
-/// Offset from the monotonic clock to the wall clock.
+/// Difference between the wall clock and the monotonic clock, as measured once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offset {
     /// Time by which the wall clock is ahead of the monotonic clock.
@@ -45,8 +46,8 @@ pub struct Offset {
 }
 
 impl WallClock {
-    /// Sets this clock to `ns` nanoseconds ahead of `CLOCK_REALTIME`. A negative number sets it
-    /// behind that clock.
+    /// Sets this clock to `ns` nanoseconds ahead of `CLOCK_REALTIME`. A negative number sets this
+    /// clock behind `CLOCK_REALTIME`.
     pub fn set_ahead(&self, ns: i64) {
         self.ahead.store(ns, Ordering::Relaxed);
     }
@@ -57,7 +58,7 @@ impl WallClock {
         moved(wall(), self.ahead.load(Ordering::Relaxed))
     }
 
-    /// Returns the current offset from the monotonic clock to the wall clock. It is taken from the
+    /// Measures the current offset from the monotonic clock to the wall clock, and returns the
     /// fastest of several readings.
     #[must_use]
     pub fn offset(&self) -> Offset {
@@ -75,8 +76,8 @@ impl WallClock {
 }
 
 impl Offset {
-    /// Returns the step by which the wall clock was set after `before` was measured. `None` if the
-    /// two offsets differ by at most the sum of their errors.
+    /// Returns the step by which the wall clock was set between the measurement `before` and this
+    /// measurement. If the two offsets differ by at most the sum of their errors, `None`.
     #[must_use]
     pub fn step_since(self, before: Offset) -> Option<ClockStep> {
         let is_ahead = self.ahead > before.ahead;

@@ -1,11 +1,11 @@
 //! Connections to agents, which report the tasks and the pending I/O of guests over Unix sockets.
 //!
-//! Reports are checked, limited in rate, and expire if the agent does not repeat them. They are
-//! passed to the host as hints from vCPUs.
+//! Reports are checked and limited in rate. A report expires if the agent does not repeat it. Valid
+//! reports are passed to the live host as hints from vCPUs.
 //!
-//! One thread reads the reports of all agents, on unmanaged CPUs if there are any. It reads at most
-//! 4 KiB from an agent at a time. It does not read from an agent that exceeds the permitted rate of
-//! reports. Such an agent only fills the buffer of its own socket.
+//! One thread reads the reports of all agents, on unmanaged CPUs if there are any. The thread reads
+//! at most 4 KiB from an agent at a time. It pauses reading from an agent that exceeds the
+//! permitted rate of reports. Such an agent only fills the buffer of its own socket.
 
 mod hearing;
 
@@ -51,9 +51,9 @@ pub struct AgentStatistics {
     /// Time when the session first connected to the agent. `None` if it has not connected yet.
     pub connected: Option<Time>,
     /// Time of the latest loss: a claim (report of urgent tasks or pending I/O) lapsed, the agent
-    /// counted as silent, or the agent closed the channel. `None` if there was no loss.
+    /// became silent, or the agent closed the connection. `None` if there was no loss.
     pub lost: Option<Time>,
-    /// Counts of frames, and of losses such as lapsed claims and closed channels.
+    /// Counts of frames, and of losses such as lapsed claims and closed connections.
     pub counts: Counts,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct Agents(Mutex<Vec<Agent>>);
 struct Agent {
     heard: AgentStatistics,
     address: SocketAddrUnix,
-    /// vCPUs of the guest, by number in the guest.
+    /// vCPUs of the guest. The index is the number of the vCPU in the guest.
     vcpus: Vec<VcpuId>,
     socket: Option<Arc<OwnedFd>>,
     /// Time of the next attempt to connect to the agent.
@@ -73,12 +73,12 @@ struct Agent {
     hearing: Hearing,
 }
 
-/// Hint for the policy, with the vCPU from which it comes.
+/// Hint for the policy, together with the vCPU from which the hint comes.
 type Tell = (VcpuId, slackline_units::VcpuHint);
 
 impl Agents {
-    /// Adds the agent of the guest with these vCPUs. From now on its reports are read whenever the
-    /// agent can be reached.
+    /// Adds the agent of the guest with these vCPUs. From now on the agent's reports are read
+    /// whenever the agent can be reached.
     pub(crate) fn add(
         &self,
         name: String,
@@ -108,7 +108,7 @@ impl Agents {
     }
 
     /// Removes the agent of the guest to which this vCPU belongs. All vCPUs of a guest leave
-    /// together.
+    /// together, so the agent is removed with the first of them.
     pub(crate) fn remove(&self, vcpu: VcpuId) {
         for agent in self.all().iter_mut().filter(|agent| agent.vcpus.contains(&vcpu)) {
             agent.socket = None;
@@ -120,7 +120,8 @@ impl Agents {
         self.all().is_empty()
     }
 
-    /// Reads the reports of all agents until the live host has ended its run.
+    /// Reads the reports of all agents, and passes them to `host`, until the live host has ended
+    /// its run.
     pub(crate) fn listen(&self, host: &LiveHost) -> Result<(), DispatcherError> {
         let mut tells = Vec::new();
         while !host.is_over() {
@@ -138,8 +139,8 @@ impl Agents {
         Ok(())
     }
 
-    /// Reads once from every agent. Returns the sockets to wait for, and the latest time of the
-    /// next round.
+    /// Reads once from every agent, and adds the resulting hints to `tells`. Returns the sockets to
+    /// wait for, and the latest time at which the next call is due.
     fn round(
         &self,
         (now, host): (Time, &LiveHost),
@@ -162,8 +163,8 @@ impl Agents {
         (sockets, until)
     }
 
-    /// Locks the list of agents. If another thread panicked while it had the lock, at worst one
-    /// agent is not read.
+    /// Locks the list of agents. The lock can be taken even after another thread has panicked while
+    /// it held it. At worst, the reports of one agent are missed.
     fn all(&self) -> MutexGuard<'_, Vec<Agent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,8 +183,8 @@ impl Agent {
         }
     }
 
-    /// Reads once from the agent's socket, if the rate limit permits another report. Then drops
-    /// lapsed claims (reports of urgent tasks or of pending I/O).
+    /// Reads once from the agent's socket, if the rate limit permits, and adds the reports to
+    /// `news`. Then drops lapsed claims (reports of urgent tasks or of pending I/O).
     fn take(&mut self, (now, host): (Time, &LiveHost), news: &mut Vec<News>) {
         let before = self.hearing.counts;
         let mut bytes = [0; READ];

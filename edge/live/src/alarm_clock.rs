@@ -1,6 +1,7 @@
-//! Timer for the next dispatcher pass of one CPU. Each use of a timer costs CPU time, and the timer
-//! expires late. Cost and lateness differ between hosts by a factor of up to twenty, and are high
-//! on virtual hosts. So the alarm clock measures both on its own timers and adapts to them.
+//! Timer for the next dispatcher pass of one CPU. Each use of a timer costs CPU time, and every
+//! timer expires late. This cost and this lateness differ between hosts by a factor of up to
+//! twenty. On virtual hosts both are high. So the alarm clock measures both on its own timers and
+//! adapts to them.
 
 use slackline_units::{Span, Time};
 
@@ -9,21 +10,21 @@ use slackline_units::{Span, Time};
 const LEAST: Span = Span::from_us(10);
 
 /// Upper limit of the minimum wait, and of the margin by which the timer is set later than the end
-/// of the slice. If the running vCPU has more than this left of its slice when the timer expires,
-/// the host stalled. The clock does not adjust the margin after that timer.
+/// of the slice. If the vCPU has more than 100 us of its slice left when the timer expires, the
+/// host must have stalled. The clock does not adjust the margin after such a timer.
 const MOST: Span = Span::from_us(100);
 
-/// Amount by which the margin grows after a timer that expired before the slice was used up. The
-/// next timers are then set later. With this value and [`EARLIER`], one timer in nine expires
-/// before the slice is used up.
+/// Amount by which the margin grows after a timer that expired before the slice was used up. So the
+/// next timers are set later. With this value and [`EARLIER`], one timer in nine expires before the
+/// slice is used up.
 const LATER: Span = Span::from_us(4);
-/// Amount by which the margin shrinks after a timer that expired when the slice was used up. The
-/// next timers are then set earlier.
+/// Amount by which the margin shrinks after a timer that expired when the slice was used up. So the
+/// next timers are set earlier.
 const EARLIER: Span = Span::from_ns(500);
 
-/// Divisor of the remaining slice that gives the maximum margin: the timer is set later than the
-/// end of the slice by at most 1/16. So the late timer lets a vCPU exceed its slice by at most
-/// 1/16. With a short slice the timer can then expire before the slice is used up, which costs an
+/// Divisor of the remaining slice that gives the maximum margin. The timer is set at most 1/16 of
+/// the remaining slice later than the end of the slice, so a vCPU exceeds its slice by at most
+/// 1/16. With a short slice, the timer may then expire before the slice is used up, which costs an
 /// additional pass.
 const PART: u64 = 16;
 
@@ -36,10 +37,12 @@ pub(crate) struct PassTimes {
     pub(crate) limit: Option<Time>,
     /// Time for which the policy has set a timer on this CPU.
     pub(crate) alarm: Option<Time>,
-    /// Time of a check. While the chosen vCPU runs as an ordinary thread to pay this CPU's debt
-    /// ([`FairServerDebt`](crate::fair_server::FairServerDebt)), the check is whether the debt is
-    /// paid. Otherwise the check is whether a vCPU with a lower real-time priority has been running
-    /// in place of the chosen vCPU.
+    /// Time of a check by the dispatcher. Usually it checks whether a vCPU with a lower real-time
+    /// priority has been running in place of the chosen vCPU.
+    ///
+    /// The one exception is a chosen vCPU that runs as an ordinary thread to pay the CPU's debt
+    /// ([`FairServerDebt`](crate::fair_server::FairServerDebt)). Then the dispatcher checks whether
+    /// the debt is paid.
     pub(crate) glance: Option<Time>,
 }
 
@@ -48,10 +51,10 @@ pub(crate) struct PassTimes {
 pub(crate) struct AlarmClock {
     set: Option<AlarmSetting>,
     /// Minimum wait until the timer expires. With a shorter wait the chosen vCPU might not run at
-    /// all.
+    /// all before the next pass.
     least: Span,
     /// Time by which the timer is set later than the end of the slice. The chosen vCPU starts only
-    /// after the dispatcher has gone to sleep, so its slice ends later too.
+    /// after the dispatcher has gone to sleep, so the slice also ends later than computed.
     margin: Span,
     /// Measured CPU time of a dispatcher pass.
     cost: Span,
@@ -61,8 +64,8 @@ pub(crate) struct AlarmClock {
 #[derive(Clone, Copy, Debug)]
 struct AlarmSetting {
     at: Time,
-    /// True if the timer marks the end of a slice and includes the whole margin. Only then does the
-    /// clock learn from it.
+    /// True if the timer marks the end of a slice and includes the whole margin. The clock adjusts
+    /// the margin only after such a timer.
     teaches: bool,
 }
 
@@ -71,14 +74,15 @@ impl AlarmClock {
         AlarmClock { set: None, least: LEAST, margin: Span::ZERO, cost: Span::ZERO }
     }
 
-    /// Returns the time from the expiry of the timer to `now`, at which the dispatcher has woken.
-    /// `None` if the timer has not expired.
+    /// Returns the lateness of the dispatcher: the time from the expiry of the timer to `now`, when
+    /// the dispatcher is awake. `None` if the timer has not expired.
     pub(crate) fn woke(&self, now: Time) -> Option<Span> {
         self.set.filter(|set| now >= set.at).map(|set| now - set.at)
     }
 
     /// Adjusts the minimum wait and the margin after the timer has expired. `has_run` is true if
-    /// the chosen vCPU has run since the last pass, and `left` is the unused part of its slice.
+    /// the chosen vCPU has run since the last pass, and `left` is the unused part of the vCPU's
+    /// slice.
     pub(crate) fn learn(&mut self, now: Time, has_run: bool, left: Span) {
         let Some(set) = self.set.take().filter(|set| now >= set.at) else { return };
         self.least = if has_run { LEAST.max(self.least / 2) } else { MOST.min(self.least * 2) };
@@ -101,8 +105,8 @@ impl AlarmClock {
         self.cost
     }
 
-    /// Sets the timer to the earliest of the wanted times, and returns that time. `None` if
-    /// `wanted` has no time.
+    /// Sets the timer to the earliest of the times in `wanted`, and returns that time. The time for
+    /// the end of the slice is first moved later by the margin. `None` if `wanted` has no time.
     pub(crate) fn set(&mut self, now: Time, wanted: PassTimes) -> Option<Time> {
         // The minimum wait lets the chosen vCPU run before the next pass. Otherwise one pass could
         // follow the other forever.
@@ -138,7 +142,7 @@ mod tests {
     }
 
     /// In the model, a vCPU starts to run 20 us after the dispatcher pass. The timer for the end of
-    /// its slice is late by 0 to 15 us.
+    /// the vCPU's slice is late by 0 to 15 us.
     #[test]
     fn adapted_timer_margin_makes_one_in_nine_timers_expire_early() {
         let mut clock = AlarmClock::new();
@@ -181,8 +185,8 @@ mod tests {
         }
     }
 
-    /// The slice is one day in a period of seven days. The run began a year ago, so times are
-    /// large.
+    /// The slice is one day in a period of seven days. The run began a year ago, so times on its
+    /// clock are large.
     #[test]
     fn dispatcher_timer_can_be_set_seven_days_ahead() {
         let day = Span::from_secs(24 * 3_600);

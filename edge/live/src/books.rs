@@ -1,9 +1,9 @@
-//! Kernel accounting of the managed CPUs. For each CPU it has the idle time, the steal time that a
-//! hypervisor below the host took, and the time that the dispatcher used. The remaining time was
-//! used by vCPUs or by other programs.
+//! Kernel accounting of the managed CPUs: the times of each CPU, as the kernel counts them. These
+//! are the idle time, the steal time that a hypervisor below the host took, and the time that the
+//! dispatcher used. The remaining time was used by vCPUs or by other programs.
 //!
-//! `/proc/stat` counts in ticks of 10 ms. Sums are exact, and the value for a single second is
-//! wrong by at most a tick. A CPU whose values cannot be read gets no entry.
+//! `/proc/stat` counts in ticks of 10 ms. Over a long time the sums are exact. The value for a
+//! single second is wrong by at most one tick. A CPU whose values cannot be read gets no entry.
 
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, Span, Time};
@@ -37,7 +37,7 @@ struct CpuBooks {
     last: Option<(Time, CpuTimeCounts)>,
 }
 
-/// Accounting of a CPU since the host booted, as the kernel counts it.
+/// Accounting of a CPU from the boot of the host until now, as the kernel counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CpuTimeCounts {
     idle: Span,
@@ -64,7 +64,7 @@ impl Books {
         }
     }
 
-    /// Appends an entry for each CPU at once, even if the last entries are recent.
+    /// Appends an entry for each CPU immediately, however recent the last entries are.
     pub(crate) fn tell_now(&mut self, now: Time, into: &mut Vec<Entry>) {
         let Ok(text) = std::fs::read_to_string("/proc/stat") else { return };
         for books in &mut self.cpus {

@@ -1,12 +1,12 @@
-//! Measurement of the time of a dispatcher pass under load. Admission adds this overhead to
-//! reservations, so that all admitted reservations can be delivered.
+//! Measurement of the CPU time of a dispatcher pass under load. Admission adds this time to each
+//! reservation, so that all admitted reservations can be delivered.
 //!
 //! A measuring thread makes the system calls of a dispatcher pass, at the priority of a dispatcher.
-//! It sleeps on a timer, reads the CPU time of another thread, gives that thread another priority,
-//! and then the first priority again. The other thread runs at a lower priority, as the chosen vCPU
-//! would. It writes to more memory than the inner caches of a CPU can contain, so that each pass
-//! finds cold caches. The CPU time of a pass is the kernel's count, including both context
-//! switches. The result is the 95th percentile over all passes.
+//! The measuring thread sleeps on a timer, reads the CPU time of another thread, makes that thread
+//! ordinary and then real-time again. The other thread runs at a lower priority, as the chosen vCPU
+//! would. The other thread writes to more memory than the inner caches of a CPU can contain, so
+//! that each pass finds cold caches. The CPU time of a pass is measured by the kernel and includes
+//! both context switches. The result is the 95th percentile over all passes.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +24,8 @@ use slackline_linux::sys::{
 
 /// Number of measured passes.
 const PASSES: usize = 100;
-/// Index of the pass whose time is the result, if the passes are sorted from the shortest. The five
-/// longest passes are ignored, because the host may have stalled in them.
+/// Index of the pass whose time is the result. The passes are sorted by time, shortest first. The
+/// five longest passes are ignored, because the host may have stalled in them.
 const COUNTS: usize = PASSES * 95 / 100 - 1;
 
 /// Time for which the measuring thread sleeps before each pass, while the other thread fills the

@@ -17,9 +17,9 @@ use slackline_linux::sys::{
     thread_cpu_time,
 };
 
-/// Longest sleep of the listener, which reads events of unmanaged CPUs. A long sleep is possible
-/// because vCPUs are pinned to managed CPUs, and because the kernel wakes the listener when an
-/// event ring fills.
+/// Longest sleep of the listener, the thread that reads events of unmanaged CPUs. A long sleep is
+/// possible because vCPUs are pinned to managed CPUs, and because the kernel wakes the listener
+/// when an event ring fills.
 const NAP_ELSEWHERE: Span = Span::from_ms(50);
 
 /// Pause of the listener after each pass over the unmanaged CPUs, so that it adds little load.
@@ -41,8 +41,8 @@ pub(crate) enum DispatcherError {
     Panicked { cpu: Option<CpuId> },
 }
 
-/// Returns the name of a CPU for messages about its dispatcher. `None` stands for the unmanaged
-/// CPUs.
+/// Returns the name of a CPU for messages about its dispatcher. If `cpu` is `None`, the name stands
+/// for the unmanaged CPUs.
 pub(crate) fn whose(cpu: Option<CpuId>) -> String {
     cpu.map_or_else(|| "other CPUs".into(), |cpu| cpu.to_string())
 }
@@ -57,9 +57,10 @@ fn become_real_time(priority: FifoPriority) -> Result<(), DispatcherError> {
 /// A dispatcher thread, which schedules one managed CPU, or a listener thread, which reads the
 /// events of all other CPUs.
 pub(crate) struct Dispatcher {
-    /// CPU that the dispatcher schedules. If `None`, the thread schedules no CPU.
+    /// CPU that the dispatcher schedules. `None` for a listener or another thread that schedules no
+    /// CPU.
     cpu: Option<CpuId>,
-    /// Id of the thread. `None` if the thread failed while it was prepared.
+    /// Id of the thread. `None` if the preparation of the thread failed.
     tid: Option<Tid>,
     thread: DispatcherThread,
 }
@@ -90,8 +91,8 @@ impl Dispatcher {
         Ok(Dispatcher { cpu: Some(cpu), tid, thread })
     }
 
-    /// Starts the listener, which reads wake-ups on unmanaged CPUs. `None` if all CPUs are managed,
-    /// or if the kernel reports no events.
+    /// Starts the listener, which reads wake-ups on unmanaged CPUs. Returns `None` if all CPUs are
+    /// managed, or if the kernel reports no events.
     pub(crate) fn start_elsewhere(
         host: Arc<LiveHost>,
     ) -> Result<Option<Dispatcher>, DispatcherError> {
@@ -141,7 +142,7 @@ impl Dispatcher {
         Ok(Dispatcher { cpu: None, tid, thread })
     }
 
-    /// Returns the id of the thread. `None` if the thread failed while it was prepared.
+    /// Returns the id of the thread. `None` if the preparation of the thread failed.
     pub(crate) fn tid(&self) -> Option<Tid> {
         self.tid
     }
@@ -167,7 +168,8 @@ fn prepare(priority: FifoPriority, cpus: CpuSet) -> Result<(), DispatcherError> 
     set_affinity(own_tid(), &cpus).map_err(|source| DispatcherError::NotStarted { source })
 }
 
-/// Runs the main loop of a dispatcher: waits for events or the timer of its CPU, then makes a pass.
+/// Runs the main loop of a dispatcher: waits until its CPU has events or its timer expires, makes a
+/// dispatcher pass, and repeats.
 fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
     let no_dispatcher = |source| DispatcherError::NotStarted { source };
     let mut counted = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
@@ -197,7 +199,7 @@ fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), Dispatch
 }
 
 /// Runs the main loop of the listener. The listener pauses after each pass over the unmanaged CPUs.
-/// Without the pause it would add load to a busy host, on which many threads wake.
+/// On a busy host, where threads wake very often, it would otherwise add much load.
 fn listen(host: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
     while !host.is_over() {
         host.apply_unmanaged_events()?;

@@ -1,10 +1,11 @@
-//! Examination of this host by `doctor`: for each feature that Slackline needs, a probe tries it.
+//! Examination of this host by `doctor`. For each feature that Slackline uses, a probe finds out
+//! whether the host has it.
 //!
 //! Each topic has one probe, and each probe is tried on its own. If a probe fails, its topic is
-//! reported as unknown with the reason. The other probes are not affected. Probes that try
-//! something (a real-time priority, deadline bandwidth, a cgroup) use threads and cgroups of their
-//! own, and undo all changes before they return. The whole examination takes about a quarter of a
-//! second, mostly to measure how late timers are.
+//! reported as unknown, with the reason. The other topics are examined all the same. Probes that
+//! try something (a real-time priority, deadline bandwidth, a cgroup) use threads and cgroups of
+//! their own, and undo all changes before they return. The whole examination takes about a quarter
+//! of a second, most of it to measure how late timers are.
 
 mod cpus;
 mod deadline;
@@ -126,7 +127,8 @@ impl Report {
         self.obstacles().next().is_none()
     }
 
-    /// Returns the findings that keep scenarios from running live.
+    /// Returns the findings of required topics that are missing or unknown. Each of them keeps
+    /// scenarios from running live.
     pub fn obstacles(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| {
             finding.topic.is_required() && matches!(finding.state, State::Missing | State::Unknown)
@@ -141,8 +143,8 @@ impl Report {
         self
     }
 
-    /// Returns the lines about threads whose scheduling is still changed because a run of Slackline
-    /// was killed before it could restore them. See [`Report::with_leftovers`].
+    /// Returns the lines that [`Report::with_leftovers`] added: one for each thread whose
+    /// scheduling is still changed because a run of Slackline was killed.
     #[must_use]
     pub fn leftovers(&self) -> &[String] {
         &self.leftovers
@@ -152,8 +154,8 @@ impl Report {
 /// Examines this host.
 ///
 /// The examination tries real-time priorities on its own threads. For some milliseconds it reserves
-/// all free bandwidth of `SCHED_DEADLINE`. The kernel refuses other programs that ask for deadline
-/// bandwidth in that time.
+/// all free bandwidth of `SCHED_DEADLINE`. In these milliseconds the kernel refuses deadline
+/// bandwidth to other programs.
 #[must_use]
 pub fn examine() -> Report {
     let host = Host::look();

@@ -1,41 +1,43 @@
-//! Debt of a CPU to ordinary threads. The kernel reserves CPU time for ordinary threads, and
-//! Slackline gives them this time before the kernel enforces it.
+//! Debt of a CPU to ordinary threads. The kernel reserves CPU time for ordinary threads. Slackline
+//! gives them this time early, so that the kernel does not interrupt a reservation to enforce it.
 //!
 //! Linux gives real-time threads at most 95 % of a CPU. If ordinary threads are runnable and have
-//! not received the remaining 5 % for a second, the kernel gives them 50 ms at once. Since Linux
-//! 6.12 the fair server does that. In older kernels the limit `sched_rt_runtime_us` had the same
-//! effect. No reservation on the CPU is delivered in those 50 ms. This can happen even if
-//! reservations take less than 95 %, because dispatchers are real-time too. A hypervisor below the
-//! host can also take time from ordinary threads.
+//! received less than the remaining 5 % for a second, the kernel gives them 50 ms without a break.
+//! Since Linux 6.12 the kernel's fair server does that. In older kernels the limit
+//! `sched_rt_runtime_us` had the same effect. In those 50 ms no reservation on the CPU is
+//! delivered. This can happen even if reservations take less than 95 %, because dispatchers are
+//! real-time too. A hypervisor below the host can also take time from ordinary threads.
 //!
 //! So if ordinary threads have received too little, a vCPU that should be real-time becomes an
-//! ordinary thread for a while. It then has the highest priority of the ordinary threads. This pays
-//! the debt: the vCPU receives nearly all of the time, and the kernel counts the time as CPU time
-//! of ordinary threads.
+//! ordinary thread for a while. The vCPU then has the highest priority of the ordinary threads, so
+//! it receives nearly all of the time. The kernel counts this time as CPU time of ordinary threads,
+//! which pays the debt.
 
 use slackline_units::{CpuShare, Span, Time};
 
-/// Share of all time that is owed to ordinary threads beyond what the kernel gives them, in
-/// percent. It is a margin for time that the dispatcher does not see.
+/// Share of all time, in percent, that Slackline gives to ordinary threads in addition to the share
+/// that the kernel reserves for them. The addition is a margin for time that the dispatcher does
+/// not see.
 const MARGIN_PERCENT: u64 = 2;
 
-/// Debt (CPU time owed to ordinary threads) from which on a vCPU runs as an ordinary thread to pay
-/// it. If the debt stays below this amount for a second, ordinary threads have received what the
-/// kernel reserves for them.
+/// Debt (CPU time owed to ordinary threads) above which a vCPU runs as an ordinary thread to pay
+/// the debt. If the debt stays below this amount for a second, ordinary threads have received what
+/// the kernel reserves for them in this second.
 const MOST: Span = Span::from_ms(5);
-/// Maximum debt: any more CPU time that is owed to ordinary threads is forgotten.
+/// Maximum debt. CPU time owed to ordinary threads beyond this amount is forgotten.
 const EVER: Span = Span::from_ms(50);
 
-/// Debt to ordinary threads from which on a vCPU pays it even while several vCPUs are entitled to
+/// Debt to ordinary threads above which a vCPU pays the debt even if several vCPUs are entitled to
 /// the CPU. While one vCPU pays, the others wait, so payment is deferred as long as the kernel
-/// allows. 7 % of a second less this debt is 55 ms, still more than the kernel's 5 %.
+/// allows. With a debt of 15 ms, ordinary threads have received at least 7 % of a second less 15
+/// ms. That is 55 ms, still more than the kernel's 5 % (50 ms).
 const URGENT: Span = Span::from_ms(15);
 
 /// CPU time that one CPU owes to ordinary threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FairServerDebt {
-    /// Share of all time that is owed to ordinary threads, in percent. It is 7 by default: the
-    /// kernel's 5 % and the margin.
+    /// Share of all time that is owed to ordinary threads, in percent. The default is 7: the
+    /// kernel's 5 % plus a margin of 2 %.
     percent: u64,
     /// Debt to ordinary threads at present.
     owed: Span,
@@ -57,14 +59,14 @@ impl FairServerDebt {
         self.percent = ordinary.div_ceil(10_000) + MARGIN_PERCENT;
     }
 
-    /// Adds time in which a vCPU had the CPU as a real-time thread. The time counts even if a
-    /// hypervisor below the host stole it and no thread received it.
+    /// Adds `raised`, a time in which a vCPU had the CPU as a real-time thread. This includes time
+    /// that a hypervisor below the host stole, so that no thread received it.
     pub(crate) fn had(&mut self, raised: Span) {
         self.raised += raised;
     }
 
-    /// Updates the debt for the time since the last call. `cost` is the CPU time that the
-    /// dispatcher pass itself took.
+    /// Updates the debt of the CPU for the time since the last call. `cost` is the CPU time that
+    /// the dispatcher pass itself took.
     pub(crate) fn pass(&mut self, now: Time, cost: Span) {
         let passed = now.since(self.known);
         let ordinary = passed.left_after(std::mem::take(&mut self.raised) + cost);
@@ -73,25 +75,26 @@ impl FairServerDebt {
         self.known = now;
     }
 
-    /// Returns the debt to ordinary threads. `None` if there is no debt.
+    /// Returns the debt to ordinary threads. If the debt is zero, `None`.
     pub(crate) fn owed(&self) -> Option<Span> {
         Some(self.owed).filter(|owed| !owed.is_zero())
     }
 
-    /// Returns true if the debt is so large that it must be paid, provided that only one vCPU is
-    /// entitled.
+    /// Returns true if the debt is so large that it must be paid in the usual case, in which only
+    /// one vCPU is entitled to the CPU.
     pub(crate) fn is_due(&self) -> bool {
         self.owed > MOST
     }
 
-    /// Returns true if the debt is so large that it must be paid even if several vCPUs are
-    /// entitled.
+    /// Returns true if the debt is so large that it must be paid even if several vCPUs are entitled
+    /// to the CPU.
     pub(crate) fn is_urgent(&self) -> bool {
         self.owed > URGENT
     }
 
     /// Returns true if an entitled vCPU must now pay the debt by running as an ordinary thread.
-    /// `is_paying` is true if a vCPU is already paying, and `beside` if several vCPUs are entitled.
+    /// `is_paying` is true if a vCPU is already paying. `beside` is true if several vCPUs are
+    /// entitled to the CPU.
     pub(crate) fn is_to_be_paid(&self, is_paying: bool, beside: bool) -> bool {
         match (is_paying, beside) {
             (true, false) => self.owed().is_some(),

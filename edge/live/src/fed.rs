@@ -1,5 +1,6 @@
-//! A live host without a kernel, for tests and benches of the dispatch overhead and of reactions to
-//! events. The caller sets the time, the events and the CPU time. Orders are only recorded.
+//! A live host for tests and benches, without a kernel. The caller sets the time, the events and
+//! the CPU time. Orders are only recorded. Tests and benches use it to measure the dispatch
+//! overhead and to check reactions to events.
 
 use std::io;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub struct FedHost {
 /// Scheduling class that an order gives to a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderedClass {
-    /// Real-time class. The first vCPU with this order is the chosen vCPU, and each further vCPU
+    /// Real-time class. The first vCPU that gets this class is the chosen vCPU. Each further vCPU
     /// gets a lower priority than the vCPU before it.
     InLine,
     /// Ordinary class with the highest priority.
@@ -43,7 +44,8 @@ pub enum OrderedClass {
     Behind,
     /// Stopped: the vCPU does not run.
     Held,
-    /// Stopped, but a thread still runs in the kernel. All threads are in the ordinary class.
+    /// Stopped, but a thread still runs in the kernel. Meanwhile all threads are in the ordinary
+    /// class.
     Stopping,
 }
 
@@ -52,14 +54,16 @@ pub enum OrderedClass {
 struct RecordingEnforcement {
     /// Number of all orders so far.
     orders: AtomicU64,
-    /// Orders since they were last taken: each vCPU with the class that it was given.
+    /// Orders that the test has not taken yet: each vCPU with the class that the order gave it.
     told: std::sync::Mutex<Vec<(VcpuId, OrderedClass)>>,
-    /// Threads that run, in this order, before the other threads of their process tree. The latest
-    /// order for a real-time vCPU names them.
+    /// Threads of a process tree that run first, in this order, before the other threads of the
+    /// tree. They are named by the latest order that made a vCPU real-time.
     front: std::sync::Mutex<Vec<Tid>>,
-    /// vCPUs for which the enforcement refuses orders to run, as a test requested.
+    /// vCPUs for which the enforcement refuses orders to run. A test requests that by
+    /// [`FedHost::refuse`].
     refuses: std::sync::Mutex<Vec<VcpuId>>,
-    /// vCPUs whose threads the enforcement refuses to restore, as a test requested.
+    /// vCPUs whose threads the enforcement refuses to restore. A test requests that by
+    /// [`FedHost::refuse_restoring`].
     keeps: std::sync::Mutex<Vec<VcpuId>>,
     /// Events that happen while the next orders are carried out, each with the queue of its CPU.
     during: std::sync::Mutex<Vec<(FedEvents, Event)>>,
@@ -109,8 +113,8 @@ fn tid_of(vcpu: VcpuId) -> Tid {
 }
 
 impl FedHost {
-    /// Creates a host with the CPUs of `topology`, at time zero and without vCPUs. The CPUs have
-    /// the same numbers in the run and in the kernel.
+    /// Creates a host with the CPUs of `topology`, at time zero and without vCPUs. Each CPU has the
+    /// same number in the run and in the kernel.
     ///
     /// # Errors
     /// If this process cannot open more descriptors.
@@ -118,8 +122,8 @@ impl FedHost {
         FedHost::with_unmanaged(spec, values, topology, 0)
     }
 
-    /// Creates a host as [`FedHost::new`] does. The kernel has `unmanaged` more CPUs, with the
-    /// numbers after the CPUs of `topology`. The host does not schedule them.
+    /// Creates a host as [`FedHost::new`] does, with `unmanaged` more CPUs, which the host does not
+    /// schedule. Their numbers follow the numbers of the CPUs of `topology`.
     ///
     /// # Errors
     /// If this process cannot open more descriptors.
@@ -166,8 +170,8 @@ impl FedHost {
         Ok(())
     }
 
-    /// Adds the process tree of these threads as one vCPU. All threads are blocked. `is_exact`
-    /// gives the vCPU a hard limit.
+    /// Adds these threads as one process tree, which is one vCPU. All threads are blocked.
+    /// `is_exact` gives the vCPU a hard limit.
     ///
     /// # Errors
     /// If there is not enough capacity available.
@@ -214,8 +218,8 @@ impl FedHost {
         (self.promise)(share).ok().flatten().map(|promise| promise.reservation)
     }
 
-    /// Returns the threads that run, in this order, before the other threads of their process tree.
-    /// The latest order for a real-time vCPU names them.
+    /// Returns the threads of a process tree that run first, in this order, before the other
+    /// threads of the tree. They are named by the latest order that made a vCPU real-time.
     #[must_use]
     pub fn front(&self) -> Vec<i32> {
         locked(&self.way.front).iter().map(|tid| tid.raw()).collect()
@@ -229,7 +233,7 @@ impl FedHost {
         self.host.leave(vcpu)
     }
 
-    /// Stops a vCPU because it has escaped its limit.
+    /// Stops a vCPU, as the session does with a vCPU that has escaped its hard limit.
     ///
     /// # Errors
     /// If policy and host violated their contract, which is a bug.
@@ -245,27 +249,27 @@ impl FedHost {
         Ok(self.host.resume(vcpu, self.host.now())?)
     }
 
-    /// Adds an event of a vCPU, which happens on CPU `on` at time `at`. A vCPU that is pinned to
-    /// another CPU can also wake on `on`.
+    /// Adds an event of a vCPU on CPU `on` at time `at`. The CPU need not be the CPU to which the
+    /// vCPU is pinned, because wake-ups can happen on any CPU.
     pub fn note(&self, on: CpuId, at: Time, vcpu: VcpuId, what: ThreadEventKind) {
         self.events[on.index()].put(Event { at, tid: tid_of(vcpu), cpu: on, what });
     }
 
-    /// Adds an event of the thread with id `number`. The thread belongs to a process tree, or to no
-    /// vCPU.
+    /// Adds an event of the thread with id `number`. The thread may belong to a process tree, or to
+    /// no vCPU at all.
     pub fn note_thread(&self, on: CpuId, at: Time, number: i32, what: ThreadEventKind) {
         let Some(tid) = Tid::new(number) else { return };
         self.events[on.index()].put(Event { at, tid, cpu: on, what });
     }
 
-    /// Adds an event of a vCPU on CPU `on`, which happens while the next orders are carried out.
-    /// The pass that makes these orders cannot have read the event.
+    /// Adds an event of a vCPU on CPU `on` that happens only while the next orders are carried out.
+    /// So the pass that makes these orders decides without knowing the event.
     pub fn note_during_orders(&self, on: CpuId, at: Time, vcpu: VcpuId, what: ThreadEventKind) {
         let event = Event { at, tid: tid_of(vcpu), cpu: on, what };
         locked(&self.way.during).push((self.events[on.index()].clone(), event));
     }
 
-    /// Drops the events of a CPU that were not read yet, as a full ring does.
+    /// Drops the unread events of a CPU, as the kernel drops events when a ring is full.
     pub fn lose(&self, on: CpuId) {
         self.events[on.index()].lose();
     }
@@ -294,8 +298,8 @@ impl FedHost {
         self.host.costs(cpu, look);
     }
 
-    /// Makes one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if no
-    /// further pass is needed.
+    /// Makes one dispatcher pass over a CPU. Returns the time by which the next pass is needed. If
+    /// no further pass is needed, `None`.
     ///
     /// # Errors
     /// If policy and host violated their contract, which is a bug.
@@ -329,7 +333,8 @@ impl FedHost {
         entries
     }
 
-    /// Returns the trace records among the entries recorded since the last call.
+    /// Returns the records of the trace that were recorded since the last call, without the other
+    /// entries.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         let record = |entry| match entry {

@@ -1,10 +1,11 @@
-//! An unmodified Linux host as hardware for a policy. This crate reports the kernel's events to the
-//! policy, and carries out the policy's orders with system calls. A fence (keeper process and
-//! journal) restores every thread in the end.
+//! An unmodified Linux host as the hardware that a policy schedules. This crate reports the
+//! kernel's events to the policy, and carries out the policy's orders with system calls. A fence
+//! (keeper process and journal) restores every thread in the end.
 //!
 //! A [`session`] schedules threads live, without a scenario. Inside a session, `live_host` connects
 //! policy and kernel, [`watch`] reports events of threads, and `way` carries out orders with the
-//! system calls of [`slackline_linux::step`]. [`slackline_fence`] undoes the effects of the orders.
+//! system calls of [`slackline_linux::step`]. [`slackline_fence`] undoes the effects of the orders
+//! in the end.
 
 pub mod agents;
 mod alarm_clock;

@@ -1,21 +1,23 @@
-//! The live host: the hardware that a policy schedules, made of a real Linux kernel. It receives
-//! events from the kernel and gives orders to the kernel.
+//! The live host: the hardware that a policy schedules, made of a real Linux kernel. The live host
+//! receives events from the kernel and gives orders to the kernel.
 //!
 //! An event that is read late is reported with the time at which it happened. Of the vCPUs that are
 //! entitled to a CPU, the chosen vCPU has the highest real-time priority. The next vCPUs in line
 //! have the priorities right below it. So when the chosen vCPU blocks, the kernel runs the next
-//! vCPU at once. The host learns of the block and of the switch in the next dispatcher pass.
+//! vCPU immediately. The live host learns of the block and of the switch in the next dispatcher
+//! pass.
 //!
-//! A dispatcher pass over a CPU has three steps. Only the second step excludes passes over other
-//! CPUs:
-//! 1. It reads the events of the CPU and the CPU time of its threads (`view`, one lock per CPU).
-//! 2. It reports events and CPU time to [`Host`], which asks the policy for a decision (`decider`).
-//!    A policy may decide for all CPUs at once, so there is one lock. The result is the orders to
-//!    the kernel (`enact`).
-//! 3. It carries out the orders ([`way`](crate::way), one lock per vCPU). A refusal by the kernel
-//!    is reported to [`Host`] as an event.
+//! A dispatcher pass over a CPU has three steps. Passes over different CPUs may run at the same
+//! time, except in the second step:
+//! 1. The pass reads the events of the CPU and the CPU time of its threads (`view`, one lock per
+//!    CPU).
+//! 2. The pass reports events and CPU time to [`Host`], which asks the policy for a decision
+//!    (`decider`). A policy may decide for all CPUs at once, so there is one lock. The result is
+//!    the orders to the kernel (`enact`).
+//! 3. The pass carries out the orders ([`way`](crate::way), one lock per vCPU). A refusal by the
+//!    kernel is reported to [`Host`] as an event.
 //!
-//! If an order concerns another CPU, the dispatcher of that CPU is woken and carries it out.
+//! An order that concerns another CPU is carried out by that CPU's dispatcher, which is woken.
 
 mod asking;
 mod decider;
@@ -68,14 +70,15 @@ pub(crate) enum Watching {
     /// Events of every context switch and wake-up. Each source of events has the kernel's number of
     /// its CPU.
     Events(Vec<(CpuId, Box<dyn EventSource>)>, Option<PerfWatch>),
-    /// No events: each pass reads only the CPU time used, and every vCPU counts as runnable. This
-    /// is for hosts that do not allow events of whole CPUs. The error is the reason.
+    /// No events: each pass reads only the CPU time used, and every vCPU counts as runnable. Used
+    /// on hosts that do not allow events of whole CPUs. The error says why the host does not allow
+    /// them.
     Polled(WatchError),
 }
 
 impl Watching {
-    /// Opens the best source of events that this host offers. Also returns a tap, which can copy
-    /// all events and is turned off at first.
+    /// Opens the best source of events that this host offers. Also returns a [`Tap`], which can
+    /// copy all events to a recorder. The tap is turned off at first.
     pub(crate) fn open() -> (Watching, Arc<Tap>) {
         let (watch, rings) = match PerfWatch::open() {
             Ok(opened) => opened,
@@ -97,7 +100,8 @@ pub enum LiveHostError {
     /// Policy and host violated their contract, which is a bug.
     #[error(transparent)]
     Broken(#[from] Broken),
-    /// The kernel refused a step without which the host cannot continue.
+    /// The kernel refused an action on a thread, and the live host cannot continue without that
+    /// action.
     #[error(transparent)]
     Act(#[from] ActError),
     /// Events of the threads can no longer be read.
@@ -109,7 +113,8 @@ pub enum LiveHostError {
 }
 
 impl LiveHostError {
-    /// Returns true if the error is a bug in Slackline. Returns false if it comes from the host.
+    /// Returns true if the error is a bug in Slackline. Returns false if the kernel caused the
+    /// error.
     #[must_use]
     pub const fn is_bug(&self) -> bool {
         matches!(self, LiveHostError::Broken(_))
@@ -138,8 +143,8 @@ impl HostClock {
     }
 }
 
-/// Threads and trees that are about to join. Their events are requested from the kernel in a single
-/// call, since a call can take tens of milliseconds.
+/// Threads and process trees that are about to join. The events of all of them are requested from
+/// the kernel in a single call, since each call can take tens of milliseconds.
 #[derive(Debug, Default)]
 struct NewcomerThreads {
     threads: Vec<Tid>,
@@ -154,9 +159,11 @@ pub(crate) struct LiveHost {
     way: Box<dyn Way>,
     perf: Mutex<Option<PerfWatch>>,
     wanted: Mutex<NewcomerThreads>,
-    /// Descriptors with which dispatchers are woken, by managed CPU.
+    /// Descriptors (eventfds) with which dispatchers are woken. The index is the number of the
+    /// managed CPU.
     calls: Vec<OwnedFd>,
-    /// Start of the latest pass of each dispatcher, by managed CPU, on the host's clock.
+    /// Start of the latest pass of each dispatcher, on the host's clock. The index is the number of
+    /// the managed CPU.
     looked: Vec<AtomicU64>,
     clock: HostClock,
     /// Start of the run, on the host's clock.
@@ -167,13 +174,14 @@ pub(crate) struct LiveHost {
     /// Longest sleep of a dispatcher, in nanoseconds.
     nap: AtomicU64,
     is_polled: bool,
-    /// Reason why scheduling events of threads cannot be observed. `None` if they are observed.
+    /// Reason why scheduling events of threads cannot be observed. If they can be observed, `None`.
     unwatched: Option<WatchError>,
 }
 
 impl LiveHost {
-    /// Creates a host that enforces with `SCHED_FIFO`, for the CPUs `real` (numbers of the kernel).
-    /// Admission adds `dispatch` to reservations for each dispatcher pass.
+    /// Creates a host that enforces orders with `SCHED_FIFO`. `real` has the kernel's numbers of
+    /// the managed CPUs. `dispatch` is the CPU time of one dispatcher pass, which admission adds to
+    /// reservations.
     ///
     /// # Errors
     /// If the descriptors with which dispatchers are woken cannot be created.
@@ -190,7 +198,7 @@ impl LiveHost {
     }
 
     /// Creates a host as [`LiveHost::new`] does, but with the given source of events, clock and
-    /// enforcement. A test or bench can provide its own.
+    /// enforcement. So a test or bench can replace them.
     pub(crate) fn with(
         host: Host,
         real: &[CpuId],
@@ -230,14 +238,14 @@ impl LiveHost {
         })
     }
 
-    /// Locks the decider. If another thread panicked while it had the lock, the run is over, and
-    /// only threads have to be restored.
+    /// Locks the decider. Locking succeeds even if another thread has panicked while it held the
+    /// lock. The run is over in that case, and only threads have to be restored.
     fn decider(&self) -> MutexGuard<'_, Decider> {
         self.decider.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the reason why scheduling events of threads cannot be observed. `None` if they are
-    /// observed.
+    /// Returns the reason why scheduling events of threads cannot be observed. If they can be
+    /// observed, `None`.
     pub(crate) fn unwatched(&self) -> Option<&WatchError> {
         self.unwatched.as_ref()
     }
@@ -246,19 +254,19 @@ impl LiveHost {
         self.perf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the run. `origin` is its start on the host's clock.
+    /// Begins the run. `origin` is the start of the run on the host's clock.
     pub(crate) fn begin(&self, origin: Time) {
         self.origin.store(origin.ns(), Ordering::Relaxed);
         self.decider().begin(origin);
     }
 
-    /// Returns the start of the run as an offset on the host's clock.
+    /// Returns the start of the run, as time since the zero of the host's clock.
     pub(crate) fn origin(&self) -> Span {
         Span::from_ns(self.origin.load(Ordering::Relaxed))
     }
 
     /// Sets the offset from the host's clock to the wall clock, to which phases of periods refer.
-    /// The offset takes effect at once.
+    /// The offset takes effect immediately.
     pub(crate) fn set_wall_clock(&self, ahead: Span) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         decider.wall_clock_set(ahead + self.origin())?;
@@ -291,7 +299,7 @@ impl LiveHost {
         self.decider().records.named(named);
     }
 
-    /// Returns and clears the list of vCPUs whose threads have ended.
+    /// Returns the list of vCPUs whose threads have all ended, and clears the list.
     pub(crate) fn take_gone(&self) -> Vec<VcpuId> {
         self.decider().take_gone()
     }
@@ -301,7 +309,8 @@ impl LiveHost {
         self.decider().take_refused()
     }
 
-    /// Requests the events of a thread. They are delivered once the thread's vCPU has joined.
+    /// Requests the events of a thread. The events are delivered after the thread's vCPU has
+    /// joined.
     pub(crate) fn watch(&self, tid: Tid) -> Result<(), LiveHostError> {
         if get_scheduling(tid).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH)) {
             return Err(WatchError::NoThread { tid }.into());
@@ -310,7 +319,8 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Requests the events of the threads of a tree. They are delivered once the tree has joined.
+    /// Requests the events of the threads of a process tree. The events are delivered after the
+    /// tree has joined.
     pub(crate) fn watch_tree(&self, vcpu: VcpuId, tids: Vec<Tid>) {
         self.wanted().trees.push((vcpu, tids));
     }
@@ -335,12 +345,12 @@ impl LiveHost {
         self.views.iter().for_each(|view| view.remove(tid));
     }
 
-    /// Records the CPU time that the dispatcher of a CPU has used since the last record.
+    /// Records CPU time that the dispatcher of a CPU has used since the last call.
     pub(crate) fn overhead(&self, cpu: CpuId, used: Span) {
         self.decider().records.record(&Record::Overhead { cpu, used });
     }
 
-    /// Ends the run now.
+    /// Ends the run immediately, and reports the end to the policy.
     pub(crate) fn end(&self) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         self.is_over.store(true, Ordering::Relaxed);
@@ -354,12 +364,12 @@ impl LiveHost {
         self.decider().is_over = true;
     }
 
-    /// Makes one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if no
-    /// further pass is needed or the run is over.
+    /// Makes one dispatcher pass over a CPU. Returns the time by which the next pass is needed. If
+    /// no further pass is needed or the run is over, `None`.
     ///
     /// The kernel does not notify the dispatcher when a real-time thread wakes. If a blocked vCPU
-    /// wakes during the pass that demotes it, only an unread event shows the wake-up. So the next
-    /// pass follows at once if the pass has demoted a vCPU and events are unread.
+    /// wakes during the pass that demotes it, only an unread event shows the wake-up. So if the
+    /// pass has demoted a vCPU and events are unread, the next pass follows immediately.
     pub(crate) fn reschedule(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
         let woken = self.clock.now();
         self.looked[cpu.index()].store(woken.ns(), Ordering::Relaxed);
@@ -397,8 +407,9 @@ impl LiveHost {
         }
     }
 
-    /// Reads the events of the CPUs that are not managed. Threads of a vCPU may run there before
-    /// the vCPU is chosen for the first time, and programs there may wake them at any time.
+    /// Reads the events of the CPUs that are not managed. Threads of a vCPU may run on unmanaged
+    /// CPUs before the vCPU is chosen for the first time. Programs on unmanaged CPUs may wake vCPUs
+    /// at any time.
     pub(crate) fn apply_unmanaged_events(&self) -> Result<(), LiveHostError> {
         for view in self.views.iter().skip(self.calls.len()) {
             let news = self.drain_view(view)?;
@@ -414,9 +425,9 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Returns the longest time for which a dispatcher has been without a pass at present. A
-    /// dispatcher that has not made its first pass does not count. Zero if no dispatcher has made a
-    /// pass.
+    /// Returns the time since the latest pass of the dispatcher whose latest pass is longest ago.
+    /// Dispatchers that have not made a pass yet are left out. If no dispatcher has made a pass,
+    /// the result is zero.
     pub(crate) fn unlooked(&self) -> Span {
         let now = self.clock.now();
         let looked = self.looked.iter().map(|at| Time::from_ns(at.load(Ordering::Relaxed)));
@@ -435,13 +446,14 @@ impl LiveHost {
         decider.pcpus.all.iter_mut().for_each(|pcpu| pcpu.fair_server.limit(limit));
     }
 
-    /// Returns the time from now until `at`, a time of the run. Zero if `at` has passed.
+    /// Returns the time from now until `at`, a time of the run. If `at` has passed, zero.
     pub(crate) fn until(&self, at: Time) -> Span {
         at.since(self.now())
     }
 
-    /// Returns the descriptors that a CPU's dispatcher waits for. The first is its eventfd. If the
-    /// kernel reports events, the second becomes readable when a wake-up happens on the CPU.
+    /// Returns the descriptors that a CPU's dispatcher waits for. The first is the dispatcher's
+    /// eventfd. If the kernel reports events, there is a second, which becomes readable when a
+    /// wake-up happens on the CPU.
     pub(crate) fn fds_of(&self, cpu: CpuId) -> io::Result<Vec<OwnedFd>> {
         let mut fds = vec![self.calls[cpu.index()].try_clone()?];
         let real = self.decider().pcpus.all[cpu.index()].real;
@@ -501,8 +513,8 @@ impl LiveHost {
         }
     }
 
-    /// Processes the events of all CPUs before a request about a single vCPU, and returns the
-    /// locked decider.
+    /// Processes the events of all CPUs, so that a request about a single vCPU finds its current
+    /// state. Returns the locked decider.
     fn observe(&self) -> Result<MutexGuard<'_, Decider>, LiveHostError> {
         let mut news = Vec::with_capacity(self.views.len());
         for view in &self.views {
@@ -515,8 +527,8 @@ impl LiveHost {
         Ok(decider)
     }
 
-    /// Lets the policy decide after all events were reported, and wakes the dispatchers that have
-    /// orders to carry out.
+    /// Lets the policy decide, after all events were reported to it. Then wakes the dispatchers
+    /// that have orders to carry out.
     fn finish(&self, mut decider: MutexGuard<'_, Decider>) -> Result<(), LiveHostError> {
         decider.choose()?;
         let concerned = decider.call_others();
@@ -541,11 +553,12 @@ pub(crate) enum NotDone {
     /// There is not enough capacity available.
     #[error("{0}")]
     Declined(AdmitError),
-    /// A hard limit cannot be enforced: if the vCPU runs while it counts as blocked, no event
-    /// reports that in time. `slice` is the vCPU's slice, `look` the CPU time of a dispatcher pass.
+    /// A hard limit cannot be enforced. If the vCPU runs while it counts as blocked, no event
+    /// reports that in time. `slice` is the slice of the vCPU, and `look` the CPU time of a
+    /// dispatcher pass.
     #[error("no kernel event would report in time that a blocked vCPU runs again: {why}")]
     Unnoticed { slice: Span, look: Span, why: io::Error },
-    /// The kernel refused the request. Nothing has changed.
+    /// The kernel refused an action of the request. Nothing has changed.
     #[error(transparent)]
     Refused(ActError),
     /// The live host cannot continue.

@@ -2,10 +2,10 @@
 //!
 //! [`Mechanism::check`] refuses a demand that the mechanism cannot express exactly.
 //! [`KernelMechanism::apply`] lets the kernel enforce the demand. The fence records every thread
-//! before it is changed, and undoes the change in whatever way this process ends.
+//! before the thread is changed, and undoes the change, however this process ends.
 //!
 //! Slackline's own dispatcher is a mechanism too. It needs a [session](crate::session), so it has
-//! no `apply` here. Slackline does not use two other mechanisms that kernels can have: loadable
+//! no `apply` here. Some kernels have two more mechanisms, which Slackline does not use: loadable
 //! schedulers (`sched_ext`) and hierarchical real-time budgets (`cpu.rt.max`).
 
 mod bandwidth;
@@ -34,12 +34,12 @@ pub use interference::{Interference, InterferenceCurve, check_interference};
 pub use quota::usual_period as usual_quota_period;
 pub use weight::CpuWeight;
 
-/// Threads on which a mechanism acts.
+/// Target of a mechanism: the threads for which it enforces CPU time.
 #[derive(Clone, Debug)]
 pub enum EnforceTarget {
     /// Threads of a VM's vCPUs. The demand applies to each thread separately.
     Vcpus(Vec<ThreadRef>),
-    /// A process with all its descendants, and all processes that they start.
+    /// A process tree: a process, its descendants, and all processes that they start later.
     Tree(ThreadRef),
     /// A command that waits to be executed, and all processes that it will start.
     Command(ThreadRef),
@@ -48,7 +48,8 @@ pub enum EnforceTarget {
 }
 
 impl EnforceTarget {
-    /// Returns the number of vCPUs. It is 1 for a target that is not a VM.
+    /// Returns the number of vCPUs that the target consists of. A target that is not a VM is one
+    /// vCPU.
     #[must_use]
     pub fn parts(&self) -> usize {
         match self {
@@ -57,7 +58,8 @@ impl EnforceTarget {
         }
     }
 
-    /// Returns the threads of the vCPUs, or the first thread of a process tree. Empty for a cgroup.
+    /// Returns the threads of the vCPUs, or the first thread of a process tree. If the target is a
+    /// cgroup, returns an empty list.
     #[must_use]
     pub fn threads(&self) -> &[ThreadRef] {
         match self {
@@ -101,7 +103,7 @@ pub enum Demand {
 pub struct Abilities {
     /// True if the mechanism guarantees CPU time.
     pub guarantees: bool,
-    /// True if the mechanism sets a hard limit.
+    /// True if the mechanism can enforce a hard limit.
     pub limits: bool,
     /// Shortest slice. `None` if the mechanism has no slices.
     pub least_slice: Option<Span>,
@@ -111,9 +113,10 @@ pub struct Abilities {
     pub pins: bool,
     /// True if the mechanism acts on process trees, and on processes that start later.
     pub trees: bool,
-    /// Part of the enforcement that stays in force if all processes of Slackline die.
+    /// Description, for people, of the part of the enforcement that stays in force if all processes
+    /// of Slackline die.
     pub survives: &'static str,
-    /// Way in which the mechanism is undone.
+    /// Description, for people, of the way in which the mechanism is undone.
     pub undone_by: &'static str,
 }
 
@@ -121,7 +124,8 @@ impl Abilities {
     /// Checks that slice and period are within the limits of the mechanism.
     ///
     /// # Errors
-    /// If slice or period is outside of its limits. The error has the value and the limits.
+    /// If the slice or the period is outside of the mechanism's limits. The error has the value and
+    /// the limits.
     fn check(&self, each: Reservation) -> Result<(), MechanismError> {
         let (slice, period, share) = (each.slice(), each.period(), each.share());
         if let Some([shortest, longest]) = self.periods
@@ -149,7 +153,7 @@ pub trait Mechanism: Sync {
     /// Checks that the mechanism can express the demand for this target. Changes nothing.
     ///
     /// # Errors
-    /// The reason why the mechanism cannot express the demand.
+    /// If the mechanism cannot express the demand. The error has the reason.
     fn check(&self, target: &EnforceTarget, demand: Demand) -> Result<(), MechanismError>;
 }
 
@@ -158,8 +162,8 @@ pub trait KernelMechanism: Mechanism {
     /// Checks the demand, and lets the kernel enforce it.
     ///
     /// # Errors
-    /// If the mechanism cannot express the demand, or this host does not allow it. All changes are
-    /// undone then.
+    /// If the mechanism cannot express the demand, or this host does not allow it. In that case all
+    /// changes are undone.
     fn apply(
         &self,
         target: &EnforceTarget,
@@ -168,14 +172,14 @@ pub trait KernelMechanism: Mechanism {
     ) -> Result<KernelEnforcement, MechanismError>;
 }
 
-/// Enforcement of a demand by the kernel, as applied to threads and cgroups.
+/// Enforcement of a demand by the kernel: the threads and cgroups to which it applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelEnforcement {
-    /// Threads that the fence has recorded for this enforcement. When the fence releases (restores)
-    /// them, the enforcement ends.
+    /// Threads that the fence has recorded for this enforcement. When the fence restores them, the
+    /// enforcement ends.
     pub tids: Vec<Tid>,
-    /// Folders of the cgroups that were made, one for each vCPU or one for a process tree. Empty if
-    /// the mechanism needs none.
+    /// Folders of the cgroups that were made, one for each vCPU or one for a process tree. If the
+    /// mechanism needs no cgroups, the list is empty.
     pub groups: Vec<PathBuf>,
 }
 
@@ -203,8 +207,8 @@ pub fn mechanism(name: Enforcement) -> &'static dyn Mechanism {
     }
 }
 
-/// Returns the mechanism with this name if the kernel enforces it. `None` if the name is the
-/// dispatcher's.
+/// Returns the mechanism with this name if the kernel enforces it. `None` for the dispatcher, which
+/// is not enforced by the kernel.
 #[must_use]
 pub fn kernel_mechanism(name: Enforcement) -> Option<&'static dyn KernelMechanism> {
     match name {

@@ -1,11 +1,11 @@
-//! Measurement of the CPU time of a process, a thread or a cgroup, without its cooperation. The
-//! same meter is used for every mechanism.
+//! Measurement of the CPU time of a process, a thread or a cgroup. The measured program need not
+//! cooperate. All mechanisms are measured by the same code.
 //!
 //! The measured value is the CPU time counted by the kernel's scheduler, which the kernel's own
 //! limits use. The kernel updates that count when a thread leaves its CPU and at every tick (1 to
-//! 10 ms). So the count of a single-threaded process is read while the thread is off its CPU, as a
-//! perf event shows. If perf events are not permitted, or if the process has several threads, the
-//! count may be behind by up to a tick.
+//! 10 ms). So the count of a single-threaded process is read while its thread is off the CPU. A
+//! perf event shows when that is so. If perf events are not permitted, or if the process has
+//! several threads, the count may be behind by up to a tick.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -58,8 +58,8 @@ impl Sample {
     }
 }
 
-/// Maximum wait until the measured thread is off its CPU. A thread limited to 90 % can stay on it
-/// for slices of 100 ms.
+/// Maximum wait until the measured thread is off its CPU. A thread whose CPU time is limited to 90
+/// % can stay on its CPU for 100 ms without a break.
 const PATIENCE: Span = Span::from_ms(120);
 /// Interval at which the sampler checks whether the measured thread is off its CPU.
 const LOOK: Duration = Duration::from_micros(50);
@@ -71,9 +71,9 @@ pub struct Sampler {
     clocks: Clocks,
     at: Time,
     used: Span,
-    /// Start of the measurement.
+    /// Start of the measurement. Samples are due at `origin + asked`.
     origin: Time,
-    /// Sum of the lengths of all samples requested so far. A sample is due at `origin + asked`.
+    /// Sum of the lengths of all samples requested so far.
     asked: Span,
 }
 
@@ -121,7 +121,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Returns true if readings are exact. Otherwise they can be behind by up to a tick.
+    /// Returns true if readings are exact. Returns false if readings can be behind by up to a tick.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
         matches!(self.clocks, Clocks::One(_, Some(_)))
@@ -168,8 +168,9 @@ impl Sampler {
         }
     }
 
-    /// Reads the perf clock of the only thread, which advances while the thread is on a CPU. Two
-    /// equal readings mean that the thread is off its CPU. `None` if there is no such clock.
+    /// Reads the perf clock of a single-threaded process. The clock advances only while the thread
+    /// is on a CPU, so two equal readings mean that the thread is off the CPU. If there is no such
+    /// clock, `None`.
     fn on_cpu(&self) -> io::Result<Option<Span>> {
         match &self.clocks {
             Clocks::One(_, Some(clock)) => clock.read().map(Some),
@@ -178,8 +179,8 @@ impl Sampler {
     }
 }
 
-/// Returns the CPU time of this process without that of the calling thread. So a thread that only
-/// measures can leave out its own cost.
+/// Returns the CPU time of this process without that of the calling thread. If a thread only
+/// measures, its own cost is left out.
 ///
 /// # Errors
 /// If the kernel refuses to report the CPU time.
@@ -191,9 +192,10 @@ pub fn own_cpu_time() -> io::Result<Span> {
 
 /// Measurement of the CPU time of all processes in a cgroup, since the measurement was started.
 ///
-/// In version 2 the kernel counts this time. In version 1 it does so if the controllers `cpu` and
-/// `cpuacct` are mounted together. Otherwise the CPU times of the members are added up, and a
-/// process that ends counts up to its last reading.
+/// In version 2 of cgroups the kernel counts this time. In version 1 it counts it if the
+/// controllers `cpu` and `cpuacct` are mounted together. Otherwise the CPU times of the member
+/// processes are added up. Of a process that has ended, the time up to its last reading is
+/// included.
 #[derive(Debug)]
 pub struct GroupMeter {
     group: PathBuf,
@@ -217,7 +219,8 @@ impl GroupMeter {
         GroupMeter { group: group.into(), counted, members: first.collect() }
     }
 
-    /// Returns the CPU time that the processes of the cgroup have used since the start.
+    /// Returns the CPU time that the processes of the cgroup have used since the start of the
+    /// measurement.
     pub fn used(&mut self) -> Span {
         if let (Some(before), Some(now)) = (self.counted, usage(&self.group)) {
             return now.left_after(before);
@@ -244,8 +247,8 @@ fn processes(group: &Path) -> Vec<Tid> {
     text.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new).collect()
 }
 
-/// Returns the CPU time of a cgroup as the kernel counts it. `None` if the kernel does not count
-/// it.
+/// Returns the CPU time of a cgroup as the kernel counts it. If the kernel does not count the CPU
+/// time of this cgroup, `None`.
 fn usage(group: &Path) -> Option<Span> {
     if let Ok(text) = fs::read_to_string(group.join("cpu.stat"))
         && let Some(us) = text.lines().find_map(|line| line.strip_prefix("usage_usec "))
@@ -267,8 +270,8 @@ mod tests {
         assert_eq!(sample.share_ppm(), 10_000);
     }
 
-    /// If the kernel does not count the CPU time of a cgroup, the times of its members are added
-    /// up. This test program is the only member.
+    /// Uses a folder in place of a cgroup, for which the kernel counts no CPU time. So the CPU
+    /// times of its members are added up. This test program is the only member.
     #[test]
     fn cgroup_meter_sums_cpu_time_of_members_since_start() {
         let folder = tempfile::TempDir::new().unwrap();

@@ -1,5 +1,5 @@
-//! State of the managed CPUs: the host's latest order for each CPU, and the run intervals that the
-//! kernel's events show.
+//! State of the managed CPUs: the latest order of the host layer for each CPU, and the run
+//! intervals that the kernel's events show.
 
 use slackline_host::policy::Entitlement;
 use slackline_host::{CpuUse, Hardware, Order, Outcome};
@@ -16,7 +16,7 @@ pub(crate) struct Pcpu {
     /// Current timeslice: the chosen vCPU, the time limit, and the vCPU's entitlement. `None` if no
     /// vCPU is chosen.
     pub(crate) turn: Option<(VcpuId, Option<Time>, Entitlement)>,
-    /// Unused part of the current timeslice.
+    /// Unused part of the current timeslice, zero if the timeslice has no time limit.
     pub(crate) left: Span,
     /// Time for which the policy has set a timer on this CPU. `None` if there is no timer.
     pub(crate) alarm: Option<Time>,
@@ -27,21 +27,21 @@ pub(crate) struct Pcpu {
     pub(crate) reported: Time,
     /// CPU time that the CPU owes to ordinary threads because real-time threads have used it.
     pub(crate) fair_server: FairServerDebt,
-    /// True if the chosen vCPU runs as an ordinary thread, although it could be real-time, because
-    /// the CPU owes CPU time to ordinary threads.
+    /// True if the chosen vCPU runs as an ordinary thread to pay the CPU's debt to ordinary
+    /// threads.
     pub(crate) is_paying: bool,
     /// Timer of the CPU's dispatcher.
     pub(crate) clock: AlarmClock,
-    /// True if any CPU time was counted on the CPU since the last dispatcher pass.
+    /// True if a vCPU has used CPU time on the CPU since the last dispatcher pass.
     pub(crate) has_run: bool,
-    /// True if other vCPUs besides the chosen vCPU are entitled to the CPU.
+    /// True if at least one more vCPU is entitled to the CPU besides the chosen vCPU.
     pub(crate) is_awaited: bool,
     /// Shortest time limit among the vCPUs in line after the chosen vCPU. `None` if none of these
     /// vCPUs has a time limit.
     pub(crate) ready: Option<Span>,
-    /// True if changes on the CPU have not been turned into orders to the kernel yet.
+    /// True if something has changed on the CPU that may need new orders to the kernel.
     pub(crate) is_stale: bool,
-    /// True if the CPU's dispatcher was woken and has made no pass since.
+    /// True if the CPU's dispatcher was woken and has not made a pass after that.
     pub(crate) is_called: bool,
     /// vCPUs that the last order for this CPU chose or put in line, and vCPUs whose class may have
     /// changed since.
@@ -51,15 +51,14 @@ pub(crate) struct Pcpu {
 /// The managed CPUs, as the hardware to which the host gives orders.
 pub(crate) struct Pcpus {
     pub(crate) all: Vec<Pcpu>,
-    /// CPU time that the kernel has counted and that was not reported to the host yet, by slot of
-    /// the vCPU.
+    /// CPU time that the kernel has counted for each vCPU and that was not reported to the host
+    /// layer yet, by slot.
     pub(crate) unreported: Vec<Span>,
     /// Total length of each vCPU's run intervals that events have shown and that were not reported
-    /// yet, by slot. The CPU time of all these intervals together is in
-    /// [`unreported`](Pcpus::unreported).
+    /// yet, by slot. The CPU time of these intervals is part of [`unreported`](Pcpus::unreported).
     pub(crate) ahead: Vec<Span>,
-    /// vCPUs for which the kernel refused an order. Each has the CPU on which the order is tried
-    /// again, and the time of the next attempt.
+    /// vCPUs for which the kernel refused an order, each with a CPU and a time. The order is tried
+    /// again on this CPU at this time.
     pub(crate) refused: Vec<(VcpuId, CpuId, Time)>,
 }
 
@@ -94,16 +93,15 @@ impl Pcpus {
     }
 
     /// Returns the part of the current run interval on a CPU, up to `now`, that was not reported
-    /// yet. Its length comes from the times of context switches, and its CPU time from the kernel's
-    /// count. `None` if no vCPU runs on the CPU, or the whole interval was reported.
+    /// yet. The length of this part comes from the times of context switches, and its CPU time from
+    /// the kernel's count. If no vCPU runs on the CPU, or the whole interval was reported, `None`.
     ///
-    /// The kernel charges a switch to the thread that comes in, and records the switch when it is
-    /// done. So if the counted CPU time exceeds the length, the interval is extended backwards by
-    /// the excess. It is not extended into an interval that was reported before. Without this
-    /// correction, a vCPU with a hard limit and a hundred short timeslices a second would receive
-    /// too much. The excess would be some microseconds in each timeslice, and no record would show
-    /// it. CPU time that belongs to later intervals, such as CPU time of other threads of a tree,
-    /// is not counted in this interval.
+    /// The kernel charges the time of a context switch to the next thread, but records the switch
+    /// only when it is done. So if the counted CPU time exceeds the length, the interval is
+    /// extended backwards by the excess, but not into an interval that was reported before. Without
+    /// this correction, a vCPU with a hard limit and many short timeslices would receive some
+    /// microseconds too much in each of them. CPU time that belongs to later intervals, such as CPU
+    /// time of other threads of a tree, is not included in this interval.
     pub(crate) fn cut(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let pcpu = &mut self.all[cpu.index()];
         let (vcpu, since) = pcpu.running?;
@@ -143,9 +141,9 @@ impl Hardware for Pcpus {
         if self.unreported[vcpu.slot()].is_zero() { None } else { self.cut(cpu, now) }
     }
 
-    /// Accepts an order. The kernel carries it out only after the host's step. If the kernel then
-    /// refuses it, later orders for the same vCPU are refused at once, until the vCPU has been
-    /// tried again.
+    /// Accepts an order. The order reaches the kernel only after the host layer's step. If the
+    /// kernel refuses it, this function refuses later orders for the same vCPU immediately, until
+    /// the vCPU has been tried again.
     fn carry_out(&mut self, order: Order) -> Outcome {
         let (cpu, turn) = match order {
             Order::Run { cpu, vcpu, until, entitlement } => (cpu, Some((vcpu, until, entitlement))),

@@ -1,7 +1,8 @@
 //! Recordings of a host as traces. [`host`] records a host on which no session schedules, and
 //! [`ring`] keeps the last minute of a recording. [`assembler`] converts context switches and
-//! wake-ups to records, [`growing`] has VMs whose new threads are vCPUs, [`offline`] has CPUs that
-//! went offline, [`identity`] finds the names of threads, and [`anonymise`] removes names.
+//! wake-ups to records, [`growing`] handles VMs whose new threads become vCPUs, [`offline`] handles
+//! CPUs that went offline, [`identity`] finds the names of threads, and [`anonymise`] removes
+//! names.
 
 pub mod anonymise;
 pub mod assembler;

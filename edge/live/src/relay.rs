@@ -1,10 +1,10 @@
 //! Relays between clients and QEMU guests. All data for a guest passes through its relay, so the
-//! relay knows whether data is pending for the guest. An unmodified host has no other source of
-//! this information.
+//! relay knows whether data is pending for the guest. On an unmodified host there is no other
+//! source of this information.
 //!
 //! Data counts as pending from the moment at which the relay reads it from the client until the
 //! guest sends something, for at most [`WAITS`]. If the guest sends something, it has run and has
-//! received the earlier data. The relay does not interpret the data. It was tested only with
+//! received the earlier data. The relay does not interpret the data. The relay was tested only with
 //! virtio-serial ports. In each direction, the relay reads more data only after it has forwarded
 //! all earlier data. So a client that sends too much only fills the buffers of its own socket.
 
@@ -29,9 +29,9 @@ use crate::live_host::LiveHost;
 pub use waiting::WAITS;
 use waiting::Waiting;
 
-/// Interval between attempts to connect to a guest that is not connected.
+/// Interval between attempts of a relay to connect to its guest, while the guest is not connected.
 const AGAIN: Span = Span::from_ms(50);
-/// Maximum number of bytes read at a time.
+/// Maximum number of bytes that a relay reads from a socket at a time.
 const READ: usize = 1 << 16;
 
 /// Error of setting up a relay between clients and a guest.
@@ -54,9 +54,9 @@ pub struct RelayStatistics {
     /// Time when the relay first connected to the guest's socket. `None` if it has not connected
     /// yet.
     pub connected: Option<Time>,
-    /// Number of times that the relay received data for the guest.
+    /// Number of times that the relay read data for the guest from a client.
     pub inward: u64,
-    /// Number of times that the relay received data from the guest.
+    /// Number of times that the relay read data from the guest.
     pub outward: u64,
     /// Number of times that the guest did not answer pending data within [`WAITS`].
     pub unanswered: u64,
@@ -72,7 +72,7 @@ pub(crate) struct RelayState {
 }
 
 impl RelayState {
-    /// Notes that the guest has left the session, which ends the relay.
+    /// Ends the relay, because the guest has left the session.
     pub(crate) fn end(&self) {
         self.is_gone.store(true, Ordering::Relaxed);
     }
@@ -100,7 +100,7 @@ pub(crate) struct Relay {
     waiting: Waiting,
 }
 
-/// A listening socket. Its file is removed when this value is dropped.
+/// A listening socket with the path of its file. The file is removed when this value is dropped.
 struct Listener(UnixListener, PathBuf);
 
 impl Drop for Listener {
@@ -113,15 +113,15 @@ impl Drop for Listener {
 enum ReadOutcome {
     /// Data was read from the socket.
     Some,
-    /// No data has arrived.
+    /// No data has arrived on the socket yet.
     None,
     /// The guest or the client has closed the connection.
     Gone,
 }
 
 impl Relay {
-    /// Creates a relay to the guest of a vCPU. Clients connect to the socket `outside`. A socket
-    /// file that already exists at that path is removed.
+    /// Creates a relay to the guest of a vCPU. Clients connect to the socket `outside`. If a socket
+    /// file already exists at that path, it is removed first.
     pub(crate) fn new(
         name: String,
         vcpu: VcpuId,
@@ -185,8 +185,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Connects to the guest if the relay is not connected to it, and accepts a client if no client
-    /// is connected.
+    /// Connects to the guest if there is no connection to it, and accepts a client if no client is
+    /// connected.
     fn come_and_go(&mut self, now: Time) {
         if self.guest.is_none() && self.again <= now {
             self.again = now + AGAIN;
@@ -202,7 +202,8 @@ impl Relay {
         }
     }
 
-    /// Reads new data in each direction in which all earlier data was forwarded.
+    /// Reads new data from the client and from the guest. In each direction, reads only if all
+    /// earlier data was forwarded.
     fn take_in(&mut self, now: Time) {
         if let (Some(guest), true) = (&self.guest, self.outward.is_empty()) {
             match taken_in(guest, &mut self.outward) {
@@ -242,7 +243,7 @@ impl Relay {
         }
     }
 
-    /// Handles the guest's closing of the connection: drops pending data, and closes the client's
+    /// Handles the end of the guest's connection. Drops pending data, and closes the client's
     /// connection so that the client notices.
     fn part(&mut self) {
         (self.guest, self.outside) = (None, None);
@@ -258,8 +259,8 @@ impl Relay {
         relayed.clone_from(&self.relayed);
     }
 
-    /// Returns the descriptors to wait for. A connection that is to be neither read nor written is
-    /// left out. If the peer has closed it, the wait would end at once, again and again.
+    /// Returns the descriptors to wait for. If a connection need neither be read nor written at
+    /// present, it is left out. If its peer had closed it, each wait would end immediately.
     fn polled(&self) -> Vec<PollFd<'_>> {
         let wants = |reads: bool, writes: bool| {
             let flag = |is: bool, flag| if is { flag } else { PollFlags::empty() };

@@ -1,14 +1,14 @@
 //! A session: live scheduling without a scenario. While a session is open, vCPUs can join, change
 //! parameters, be paused and moved, and leave, at any time.
 //!
-//! On each managed CPU runs a dispatcher, a thread at the highest real-time priority. It sleeps
-//! until its CPU needs a decision, makes a scheduling pass, and sleeps again. The thread that
-//! opened the session has the priority right below. It makes requests and calls [`Session::poll`]
-//! several times a second. That call takes the records, finds vCPUs that have ended, and replaces a
-//! keeper process that died.
+//! On each managed CPU runs a dispatcher, a thread at the highest real-time priority. The
+//! dispatcher sleeps until its CPU needs a decision, makes a scheduling pass, and sleeps again. The
+//! thread that opened the session has the priority right below. This thread makes requests and
+//! calls [`Session::poll`] several times a second. That call takes the records, finds vCPUs that
+//! have ended, and replaces the keeper process if it died.
 //!
-//! A request that fails changes nothing and affects no other vCPU. In whatever way the session
-//! ends, the fence restores every thread.
+//! A request that fails changes nothing and affects no other vCPU. The fence restores every thread,
+//! however the session ends.
 
 mod change;
 mod confine;
@@ -74,10 +74,11 @@ use slackline_linux::with_causes;
 /// Parameters for opening a session.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// CPUs to schedule, by the kernel's numbers. Requests and records use their index in this
-    /// list.
+    /// CPUs to schedule, by the kernel's numbers. Requests and records name a CPU by its index in
+    /// this list.
     pub cpus: Vec<CpuId>,
-    /// Ownership of these CPUs, if the caller has it already. With `None`, the session takes it.
+    /// Ownership of these CPUs, if the caller has it already. If `None`, the session takes the
+    /// ownership.
     pub owned: Option<OwnedCpus>,
     /// Policy that schedules the vCPUs.
     pub policy: &'static Spec,
@@ -85,13 +86,13 @@ pub struct Options {
     pub values: Values,
     /// Command that starts the keeper, which restores all threads if this process dies.
     pub keeper: KeeperCommand,
-    /// Time of a dispatcher pass, which admission adds to reservations. With `None`, the session
+    /// CPU time of a dispatcher pass, which admission adds to reservations. If `None`, the session
     /// [measures](crate::dispatch_cost::measure) it.
     pub dispatch: Option<Span>,
-    /// Time zero of the records, on the monotonic clock. With `None`, it is the time at which the
-    /// session is opened.
+    /// Time on the monotonic clock at which the time of the records is zero. If `None`, it is the
+    /// time at which the session is opened.
     pub origin: Option<Time>,
-    /// Clock to which the phases of periods refer. With `None`, phases refer to the time of the
+    /// Clock to which the phases of periods refer. If `None`, phases refer to the time of the
     /// session.
     pub wall_clock: Option<WallClock>,
 }
@@ -103,19 +104,19 @@ pub struct SessionEvents {
     pub now: Time,
     /// Members (vCPUs of the session) whose threads have ended. Their ids are no longer valid.
     pub ended: Vec<JoinId>,
-    /// True if the keeper process had died and was replaced.
+    /// True if the keeper process had died and the session has replaced it.
     pub keeper_replaced: bool,
-    /// Step by which the clock to which phases refer was set. The starts of all periods were moved
-    /// by the same amount. `None` if the clock was not set.
+    /// Step by which a program has set the clock to which phases refer. The session has moved the
+    /// starts of all periods by the same step. `None` if no program has set the clock.
     pub clock_stepped: Option<ClockStep>,
     /// Members whose scheduling another program or the member itself has changed, each with the
     /// change. The session has undone these changes, or enforces the reservation despite them.
     pub meddled: Vec<(JoinId, ForeignChange)>,
-    /// Members that became contested, each with the change. Another program keeps control of their
-    /// threads, or the kernel has refused to restore or resume them.
+    /// Members that became contested, each with the change. Either another program keeps control of
+    /// the member's threads, or the kernel has refused to restore or resume these threads.
     pub contested: Vec<(JoinId, ForeignChange)>,
-    /// Members in `contested` whose reservation stays enforced, except for the threads that another
-    /// program has stopped or moved.
+    /// Members in `contested` whose reservation is still enforced. Only the threads that another
+    /// program has stopped or moved are excepted.
     pub still_enforced: Vec<JoinId>,
     /// Members that are no longer contested, because the other program's change was undone. The
     /// session schedules them again.
@@ -140,14 +141,15 @@ pub struct Member<'a> {
     pub id: JoinId,
     /// Share of the vCPU under the policy.
     pub share: &'a Values,
-    /// CPUs of the session on which the member may run. `None` allows all CPUs of the session.
+    /// CPUs of the session on which the member may run. If `None`, the member may run on all CPUs
+    /// of the session.
     pub cpus: Option<CpuSet>,
-    /// True while the member is paused by request.
+    /// True while the member is paused at a user's request.
     pub is_paused: bool,
 }
 
-/// An open session. It belongs to the thread that opened it, which is real-time until the session
-/// is closed.
+/// An open session. Only the thread that opened the session may use it. This thread is real-time
+/// until the session is closed.
 ///
 /// Dropping the session restores all threads, as [`Session::close`] does, but reports no errors.
 pub struct Session {
@@ -158,8 +160,8 @@ pub struct Session {
     cpus: usize,
     members: Table<Row>,
     endings: Endings,
-    /// Members that left so that a group could replace them, and that could not join again after
-    /// the group was refused. The next [`Session::poll`] reports them as ended.
+    /// Members that are lost: they left so that a group could replace them, the group was refused,
+    /// and they could not join again. The next [`Session::poll`] reports these members as ended.
     lost: Vec<JoinId>,
     books: Books,
     agents: Arc<Agents>,
@@ -181,15 +183,15 @@ pub struct Session {
     _owned: OwnedCpus,
 }
 
-/// Largest difference between the CPU time of a run interval and its length. It is about the time
-/// of two context switches. The kernel can charge a switch to one thread, and record it as part of
-/// the other thread's run interval.
+/// Largest difference between the CPU time of a run interval and its length: about the time of two
+/// context switches. The difference arises because the kernel can charge a switch to one thread and
+/// record it as part of the other thread's run interval.
 const RESOLUTION: Span = Span::from_us(5);
 
 /// Interval between two readings of the kernel's limit of real-time threads.
 const LIMIT_INTERVAL: Span = Span::from_secs(1);
 
-/// Returns which kinds of events about threads this host reports.
+/// Returns the kinds of events about threads that this host reports.
 #[must_use]
 pub fn knowledge() -> Knowledge {
     let sees = PerfWatch::open().is_ok();
@@ -201,8 +203,8 @@ impl Session {
     ///
     /// # Errors
     /// If another Slackline process schedules one of the CPUs. Also if the kernel refuses real-time
-    /// scheduling, locked memory or a descriptor, or if the keeper cannot be started. Nothing has
-    /// changed then.
+    /// scheduling, locked memory or a descriptor, or if the keeper cannot be started. After an
+    /// error nothing has changed.
     pub fn open(options: &Options) -> Result<Session, SessionError> {
         // The CPUs are taken before anything is changed. This thread becomes real-time before it
         // starts dispatchers, because real-time dispatchers could keep an ordinary thread from
@@ -265,22 +267,23 @@ impl Session {
         self.host.now()
     }
 
-    /// Returns time zero of the session, on the monotonic clock.
+    /// Returns the time on the monotonic clock at which the time of the session was zero.
     #[must_use]
     pub fn origin(&self) -> Time {
         Time::START + self.host.origin()
     }
 
-    /// Turns on and returns the tap, which copies all context switches and wake-ups that the
-    /// session sees. The caller must then take events from the tap several times a second.
+    /// Turns on the tap, which copies all context switches and wake-ups that the session sees, and
+    /// returns it. From then on the caller must take the events from the tap several times a
+    /// second.
     #[must_use]
     pub fn tap(&self) -> Arc<Tap> {
         self.tap.turn_on();
         Arc::clone(&self.tap)
     }
 
-    /// Returns the threads of the members. For a process tree, only the threads that it had when it
-    /// joined are returned.
+    /// Returns the threads of the members. Of a process tree, only the threads with which it joined
+    /// are returned.
     pub fn threads(&self) -> impl Iterator<Item = SessionThread> {
         let joined = self.members.iter().filter(|(_, row)| row.has_joined);
         joined.flat_map(|(id, row)| {
@@ -306,16 +309,16 @@ impl Session {
         })
     }
 
-    /// Returns a descriptor that becomes readable when the keeper has died. [`poll`](Session::poll)
-    /// must then be called at once.
+    /// Returns a descriptor that becomes readable when the keeper has died. The caller must then
+    /// call [`poll`](Session::poll) immediately.
     #[must_use]
     pub fn urgent_fd(&self) -> BorrowedFd<'_> {
         self.fence.keeper_fd()
     }
 
-    /// Waits until one of `others` is readable, the keeper has died, or `most` has passed. For each
-    /// descriptor in `others`, the result is true if it is readable. The function can also return
-    /// early.
+    /// Waits until one of `others` is readable, the keeper has died, or `most` has passed. The
+    /// result has one item for each descriptor in `others`: true if the descriptor is readable. The
+    /// function may also return early, without any of these reasons.
     #[must_use]
     pub fn wait(&self, others: &[BorrowedFd<'_>], most: Span) -> Vec<bool> {
         let fds = std::iter::once(self.urgent_fd()).chain(others.iter().copied());
@@ -325,15 +328,16 @@ impl Session {
     }
 
     /// Starts recording each call to and from the [`Host`](slackline_host::Host) that drives the
-    /// policy, in addition to the trace. A trace with all calls since the first join can be
-    /// replayed.
+    /// policy, in addition to the trace. If a trace contains all calls since the first join, it can
+    /// be replayed.
     pub fn keep_exchanges(&mut self) {
         self.host.keep_exchanges();
     }
 
     /// Does the regular work of the session. Replaces the contents of `records` by the records
-    /// since the last call, removes members that have ended, and replaces a keeper that died. It
-    /// must be called several times a second. Scheduling goes on between calls.
+    /// since the last call, removes members that have ended, and replaces a keeper that died. The
+    /// caller must call this function several times a second. Between calls the dispatchers
+    /// continue to schedule.
     ///
     /// # Errors
     /// If the session is over, or the keeper cannot be replaced.
@@ -364,7 +368,7 @@ impl Session {
     }
 
     /// Returns the offset from the time of the session to the clock to which the phases of periods
-    /// refer. `None` if the session was opened without such a clock.
+    /// refer. If the session was opened without such a clock, `None`.
     #[must_use]
     pub fn wall_ahead(&self) -> Option<Span> {
         let (_, offset) = self.wall_clock.as_ref()?;
@@ -384,8 +388,8 @@ impl Session {
         Ok(step)
     }
 
-    /// Reads the kernel's limit of real-time threads, which an administrator can change, once per
-    /// second.
+    /// Reads the kernel's limit of real-time threads, at most once per second. An administrator may
+    /// have changed it.
     fn follow_limit(&mut self) {
         if self.host.now() >= self.next_limit {
             self.next_limit = self.host.now() + LIMIT_INTERVAL;
@@ -393,19 +397,20 @@ impl Session {
         }
     }
 
-    /// Returns the longest time for which a dispatcher has been without a pass at present. A
-    /// dispatcher sleeps for at most 20 ms. So up to 20 ms is normal, and a little more on a host
-    /// whose hypervisor is busy.
+    /// Returns the time since the latest pass of the dispatcher whose latest pass is longest ago. A
+    /// dispatcher sleeps for at most 20 ms. So values up to 20 ms are normal, and somewhat higher
+    /// values are normal if the hypervisor below the host is busy.
     #[must_use]
     pub fn unlooked(&self) -> Span {
         self.host.unlooked()
     }
 
-    /// Grants real-time budget to members for which the kernel refused an order, in their current
-    /// cgroups. They may have been moved to another cgroup since they joined, as libvirt does with
-    /// a VM that is just starting.
+    /// Grants real-time budget to members for which the kernel refused an order. The budget is
+    /// granted to their current cgroups. Members may have been moved to another cgroup since they
+    /// joined, as libvirt does with a VM that is just starting.
     ///
-    /// Reports each member as contested whose threads the kernel refused to restore or resume.
+    /// If the kernel refused to restore or resume threads of a member, reports the member as
+    /// contested.
     fn follow_refused(&mut self, seen: &mut SessionEvents) {
         for vcpu in self.host.take_refused() {
             let member = self.members.iter().find(|(id, _)| id.vcpu() == vcpu);
@@ -470,16 +475,16 @@ impl Session {
         self.fence.keeper_id()
     }
 
-    /// Returns the largest real-time budget that the cgroup of a member needs. The budget is the
-    /// member's slice in every period. If vCPUs of its VM can borrow budget from each other, the
-    /// slice counts once for each of these vCPUs, up to the whole period. `None` if the member has
-    /// no reservation.
+    /// Returns the largest real-time budget that the cgroup of a member needs. Usually it is the
+    /// member's slice in every period. If vCPUs of the member's VM can borrow budget from each
+    /// other, the budget is the slice times the number of these vCPUs, but at most the whole
+    /// period. If the member has no reservation, `None`.
     fn most_of(&self, id: JoinId) -> Option<Reservation> {
         self.most(id, &self.members.get(id)?.share)
     }
 
-    /// Returns the largest real-time budget that a member's cgroup needs if the member has this
-    /// share. `None` if the share has no reservation.
+    /// Returns the largest real-time budget that a member's cgroup needs if the member has the
+    /// share `share`. If the share has no reservation, `None`.
     fn most(&self, id: JoinId, share: &Values) -> Option<Reservation> {
         let promise = (self.policy.promise)(share).ok().flatten()?;
         let domain = id.vcpu().domain();
@@ -491,7 +496,8 @@ impl Session {
     }
 
     /// Raises the real-time budgets of the cgroups of a VM's vCPUs after more vCPUs of the VM have
-    /// joined. The vCPUs need the larger budget to run on borrowed budget.
+    /// joined. Without the larger real-time budget the vCPUs could not use all budget that they can
+    /// borrow.
     fn grant_loans(&mut self, come: &[JoinId]) -> Result<(), RequestError> {
         let Some(domain) = come.first().map(|id| id.vcpu().domain()) else { return Ok(()) };
         let those = self.members.of_domain(domain);
@@ -503,8 +509,8 @@ impl Session {
         Ok(())
     }
 
-    /// Runs an operation of the fence. If it fails because the keeper process has just died,
-    /// replaces the keeper and repeats the operation.
+    /// Runs an operation of the fence. If the operation fails because the keeper process has just
+    /// died, replaces the keeper and repeats the operation.
     fn fenced<T>(
         &mut self,
         mut order: impl FnMut(&mut Fence) -> Result<T, FenceError>,

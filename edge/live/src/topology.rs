@@ -1,12 +1,13 @@
 //! Topology of the host's CPUs, read from `/sys`.
 //!
 //! Levels (core, cache, node, socket) can be missing in `/sys`: containers hide directories, and
-//! virtual machines report no caches. A missing level counts as equal to the next wider level. If
-//! the core level is missing, each CPU counts as a core.
+//! virtual machines report no caches. A missing level is taken to have the same groups of CPUs as
+//! the next wider level. The one exception is the core level: if it is missing, each CPU counts as
+//! a core.
 //!
 //! On some hosts the levels are not nested. One node may span two sockets if memory is interleaved,
 //! and a virtual machine may report one cache for all of its sockets. Policies need nested groups.
-//! So a group whose CPUs belong to several groups of a wider level is split.
+//! So if the CPUs of a group belong to several groups of a wider level, the group is split.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +24,7 @@ const ROOT: &str = "/sys/devices/system";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KernelTopology {
     pub(crate) topology: Topology,
-    /// Levels that the kernel does not report for at least one CPU.
+    /// Levels that are missing in the kernel's report for at least one CPU.
     pub(crate) unsaid: Vec<Level>,
 }
 
@@ -34,7 +35,10 @@ pub fn of(real: &[CpuId]) -> Topology {
     look(real).map_or_else(|_| Topology::flat(real.len()), |seen| seen.topology)
 }
 
-/// Reads the topology of these CPUs. The error describes an inconsistency in the kernel's report.
+/// Reads the topology of these CPUs.
+///
+/// # Errors
+/// If the kernel's report is inconsistent. The error describes the inconsistency.
 pub(crate) fn look(real: &[CpuId]) -> Result<KernelTopology, TopologyError> {
     arrange(real, &|path| fs::read_to_string(Path::new(ROOT).join(path)).ok())
 }
@@ -70,15 +74,15 @@ fn arrange(
     Ok(KernelTopology { topology: Topology::new(real.len(), &groups)?, unsaid })
 }
 
-/// Converts the kernel's CPU numbers to indexes of managed CPUs. The index `cpu` is always
-/// included.
+/// Converts CPU numbers of the kernel to indexes of managed CPUs. The index `cpu` is included even
+/// if its number is missing.
 fn with_places(real: &[CpuId], numbers: &[usize], cpu: usize) -> CpuSet {
     let is_in = |&place: &usize| place == cpu || numbers.contains(&real[place].index());
     (0..real.len()).filter(is_in).map(CpuId::new).collect()
 }
 
-/// Returns the kernel's numbers of the CPUs that are in one group with `cpu` at a level of the
-/// topology. `None` if the kernel does not report the level.
+/// Returns the CPUs (kernel numbers) that are in the same group as `cpu` at the level `level`. If
+/// the kernel does not report the level, `None`.
 fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
     let number = cpu.index();
     let either = |new: &str, old: &str| {
@@ -98,8 +102,8 @@ fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> O
     }
 }
 
-/// Returns the CPUs that share the last-level cache of a CPU. Instruction caches are ignored.
-/// `None` if the kernel does not report caches.
+/// Returns the CPUs that share the last-level cache of a CPU. Instruction caches are ignored. If
+/// the kernel does not report caches, `None`.
 fn last_level_cache(cpu: usize, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
     let file = |index, name| read(&format!("cpu/cpu{cpu}/cache/index{index}/{name}"));
     let level = |index| file(index, "level").and_then(|text| text.trim().parse::<u32>().ok());
@@ -117,8 +121,8 @@ mod tests {
 
     use super::*;
 
-    /// Texts of a simulated host's files, by path. They describe the core, the socket and the
-    /// last-level cache of each CPU, and all nodes.
+    /// A simulated host: the texts of its files in `/sys`, by path. The files describe the core,
+    /// the socket and the last-level cache of each CPU, and all nodes.
     struct Host(BTreeMap<String, String>);
 
     impl Host {
@@ -164,8 +168,8 @@ mod tests {
         topology.groups(level).map(numbers).collect()
     }
 
-    /// Returns the files of a host with two sockets, each with two cores of two threads, one cache
-    /// and one node.
+    /// Returns the files of a host with two sockets. Each socket has one node, one cache and two
+    /// cores, and each core has two hardware threads.
     fn two_sockets() -> Host {
         let cores = ["0,4", "1,5", "2,6", "3,7"];
         let halves = ["0-1,4-5", "2-3,6-7"];

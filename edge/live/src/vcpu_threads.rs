@@ -17,7 +17,7 @@ pub(crate) struct VcpuThreads {
     pub(crate) body: Body,
 }
 
-/// Kind of the threads that form a vCPU.
+/// Threads that form a vCPU: fixed threads, or a process tree.
 #[derive(Debug)]
 pub(crate) enum Body {
     /// A fixed set of threads. Threads that they start are not included.
@@ -26,7 +26,7 @@ pub(crate) enum Body {
     Tree(HeldTree),
 }
 
-/// The CPU time or the state of a thread can no longer be read.
+/// Error: the CPU time or the state of a thread can no longer be read.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the CPU time or the state of thread {tid}")]
 pub struct Unreadable {
@@ -53,13 +53,14 @@ pub(crate) enum UsedClock {
     /// The kernel's count for one thread.
     Kernel(HeldThread, ThreadClock),
     /// The kernel's count for a whole process tree, divided by the number of CPUs that the tree may
-    /// use simultaneously. These CPUs count as a single CPU.
+    /// use simultaneously. The scheduler regards these CPUs as a single CPU.
     Tree(TreeUsage, u64),
     /// A count that a test or bench sets, in nanoseconds.
     Fed(Arc<AtomicU64>),
 }
 
-/// A thread whose events are delivered. The views of all CPUs share this entry.
+/// A thread of a vCPU, whose wake-ups and context switches the kernel reports. The event views of
+/// all CPUs share this value.
 #[derive(Debug)]
 pub(crate) struct WatchedThread {
     pub(crate) tid: Tid,
@@ -70,8 +71,8 @@ pub(crate) struct WatchedThread {
     pub(crate) joined: Time,
     /// Home CPU of the thread's vCPU.
     pub(crate) home: Arc<Home>,
-    /// True if the thread is exiting. It has ended when it next switches from its CPU without being
-    /// runnable.
+    /// True if the thread is exiting. The thread has ended when it leaves its CPU the next time and
+    /// is not runnable.
     is_ending: AtomicBool,
     meter: Arc<Meter>,
 }
@@ -80,7 +81,7 @@ pub(crate) struct WatchedThread {
 #[derive(Debug)]
 pub(crate) struct Meter {
     counted: Mutex<ThreadUsage>,
-    /// Latest reading round in which this meter was read.
+    /// Number of the latest reading round in which this meter was read.
     round: AtomicU64,
 }
 
@@ -92,19 +93,19 @@ impl Meter {
     }
 }
 
-/// Clock of a meter, with its last reading.
+/// Clock of a meter, with the last value that was read.
 #[derive(Debug)]
 struct ThreadUsage {
     clock: UsedClock,
     /// Value that the clock showed when it was last read.
     used: Span,
-    /// True until the thread's first context switch after it joined. Until then its CPU clock can
-    /// lack some of the CPU time that it used before it joined.
+    /// True until the thread's first context switch after it joined. Until that switch, the
+    /// thread's CPU clock may lack some CPU time that the thread used before it joined.
     is_new: bool,
 }
 
-/// Home CPU of a vCPU, to which the vCPU is pinned, as an index among the managed CPUs. It has no
-/// value until the first assignment.
+/// Home CPU of a vCPU, to which the vCPU is pinned, as an index among the managed CPUs. Before the
+/// first assignment there is no home CPU.
 #[derive(Debug)]
 pub(crate) struct Home(AtomicU32);
 
@@ -146,21 +147,21 @@ impl WatchedThread {
         WatchedThread { is_of_tree: true, ..self }
     }
 
-    /// Creates the entry of thread `tid`, which the thread of this entry started at the time
-    /// `joined`. Both threads belong to a process tree.
+    /// Creates the entry of thread `tid`, which the thread of `self` started. So the new thread
+    /// belongs to the same process tree. `joined` is the time at which the new thread joined.
     pub(crate) fn child(&self, tid: Tid, joined: Time) -> WatchedThread {
         let (home, meter) = (Arc::clone(&self.home), Arc::clone(&self.meter));
         WatchedThread::new(tid, self.vcpu, joined, home, meter).of_tree()
     }
 
-    /// Returns true if the thread still runs or waits. Returns false if it has exited, also if a
-    /// later thread has its id.
+    /// Returns true if the thread still runs or waits. Returns false if the thread has exited, even
+    /// if a later thread has the same id.
     pub(crate) fn is_alive(&self) -> bool {
         let stat = Stat::of(self.tid, self.tid);
         stat.is_ok_and(|stat| !stat.exited() && stat.started().is_until(self.joined))
     }
 
-    /// Notes that the thread is exiting.
+    /// Marks the thread as exiting.
     pub(crate) fn end(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
     }
@@ -170,14 +171,14 @@ impl WatchedThread {
         self.is_ending.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the thread's meter was not read yet in this round, neither for this thread
-    /// nor for another thread of its tree.
+    /// Returns true if this call is the first for the thread's meter in the reading round `round`.
+    /// All threads of a process tree share one meter.
     pub(crate) fn is_first_in(&self, round: u64) -> bool {
         self.meter.round.swap(round, Ordering::Relaxed) != round
     }
 
     /// Returns the CPU time that the thread, or its whole tree, has used since the last call. `now`
-    /// is the monotonic time. Zero if the thread has exited.
+    /// is the monotonic time. If the thread has exited, zero.
     pub(crate) fn more(&self, now: Time) -> Result<Span, Unreadable> {
         let mut counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(used) = counted.clock.read(self.tid)? else { return Ok(Span::ZERO) };
@@ -192,8 +193,8 @@ impl WatchedThread {
         counted.clock.read(self.tid)
     }
 
-    /// Excludes the CPU time that the thread has used until now, so that the next reading starts
-    /// from here.
+    /// Excludes the CPU time that the thread has used until now: the next reading returns only
+    /// later CPU time.
     pub(crate) fn forget_used(&self) -> Result<(), Unreadable> {
         let mut counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(used) = counted.clock.read(self.tid)? {
@@ -203,8 +204,8 @@ impl WatchedThread {
     }
 
     /// Returns true if the thread is runnable according to the kernel. Returns false if the thread
-    /// has exited. `None` if a test or bench simulates the thread. The thread's events are then the
-    /// only information about it.
+    /// has exited. `None` if a test or bench simulates the thread, since only events tell the state
+    /// of such a thread.
     pub(crate) fn is_runnable(&self) -> Result<Option<bool>, Unreadable> {
         if self.is_of_tree {
             // The thread may have exited, and its id may belong to another thread by now. Events

@@ -2,24 +2,24 @@
 //!
 //! To the kernel a vCPU is one thread of the VM's process. The other threads of that process
 //! emulate devices and answer monitors, and must not be scheduled as vCPUs. The kernel does not
-//! distinguish the two kinds of threads. Two sources do:
+//! distinguish the two kinds of threads. Two sources show which threads are vCPUs:
 //!
-//! - **Names.** Most hypervisors name their vCPU threads. QEMU does so with `-name
-//!   NAME,debug-threads=on`, which libvirt always gives. Names are read first, because that does
-//!   not disturb the VM. A guest cannot influence the names.
+//! - **Names.** Most hypervisors name their vCPU threads. QEMU does so with
+//!   `-name NAME,debug-threads=on`, which libvirt always gives. Names are read first, because
+//!   reading them does not disturb the VM. A guest cannot influence the names.
 //! - **The monitor.** QEMU reports vCPUs over its machine protocol (QMP). A socket serves one
 //!   client at a time, so the monitor is asked only if no thread has a known name. If another
-//!   client, such as libvirt, uses the socket, no answer arrives. That is an error after two
-//!   seconds. The socket's path comes from the command line, and so from the VM's user. So
+//!   client, such as libvirt, uses the socket, no answer arrives, and the search fails after two
+//!   seconds. The socket's path is on the VM's command line, which the VM's user wrote. So
 //!   Slackline connects with that user's rights, and only to a process of that user. Error messages
 //!   do not show received data, which may be another user's secret.
 //!
 //! Results are sorted by index. [`find`] checks that every thread that it returns belongs to the
-//! process, even if a monitor has reported the thread. A VM that is just starting can still lack
-//! some of its threads.
+//! process, even if a monitor has reported the thread. If a VM is just starting, some of its
+//! threads may be missing in the result.
 //!
 //! Without multi-threaded emulation (`-accel tcg,thread=single`) QEMU runs all vCPUs in turn on one
-//! thread. Only that thread can be scheduled, so it is returned once, with index 0.
+//! thread. Only this one thread can be scheduled, so the result has one entry, with index 0.
 
 mod command_line;
 mod connecting;
@@ -48,8 +48,8 @@ use connecting::{check_peer, connect, failed_to_connect, set_alarm};
 /// client uses the monitor.
 const PATIENCE_SECONDS: u32 = 2;
 
-/// Maximum size of a message, in bytes. The longest one is a list of 4096 vCPUs, QEMU's maximum, at
-/// about 200 bytes each.
+/// Maximum size of a message, in bytes. The longest message is a list of 4096 vCPUs, QEMU's
+/// maximum, with about 200 bytes for each.
 const LONGEST_MESSAGE: usize = 1 << 20;
 
 /// Maximum length of the part of a message that an error quotes, in characters: about two lines.
@@ -61,7 +61,7 @@ const FOLDER: OFlags = FILE.union(OFlags::DIRECTORY);
 /// A thread that runs a vCPU of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VcpuThread {
-    /// Thread id in the kernel.
+    /// Kernel's id of the thread.
     pub tid: i32,
     /// Index of the vCPU in the VM, from 0. The indexes may have gaps.
     pub index: u32,
@@ -90,7 +90,7 @@ pub enum RecognitionSource {
     Qmp,
 }
 
-/// Prefix and suffix around the vCPU's index in the thread names of each hypervisor.
+/// Thread names of each hypervisor: text before the vCPU's index, text after the index, source.
 const NAMINGS: [(&str, &str, RecognitionSource); 7] = [
     ("CPU ", "/KVM", RecognitionSource::Qemu),
     ("CPU ", "/TCG", RecognitionSource::Qemu),
@@ -101,7 +101,7 @@ const NAMINGS: [(&str, &str, RecognitionSource); 7] = [
     ("kvm-vcpu-", "", RecognitionSource::Kvmtool),
 ];
 
-/// Name of QEMU's thread that runs all vCPUs, the only known name without an index.
+/// Name of QEMU's thread that runs all vCPUs. This is the only known name without an index.
 const ALL_ON_ONE: &str = "ALL CPUs/TCG";
 
 /// Reason why the vCPU threads of a VM could not be found.
@@ -135,8 +135,8 @@ pub enum FindError {
     /// The command line is longer than the part of it that is read, and no QMP socket is in that
     /// part.
     #[error(
-        "cannot find the vCPU threads of process {pid}: none has such a name, and the first \
-         {LONGEST_LINE} bytes of its command line open no QMP socket; the rest is not read"
+        "cannot find the vCPU threads of process {pid}: no thread has the name of a vCPU, and the \
+         first {LONGEST_LINE} bytes of its command line open no QMP socket; the rest is not read"
     )]
     LongLine {
         /// Id of the process.
@@ -154,8 +154,8 @@ pub enum FindError {
         /// Id of the second of the two threads.
         second: i32,
     },
-    /// The process acts as several users at once, or it runs a set-user-id program of root. So no
-    /// file named on its command line is opened.
+    /// The process acts as several users at once, or it runs a set-user-id program of root.
+    /// Slackline opens no file that such a process names on its command line.
     #[error(
         "cannot ask the monitor of process {pid}: real, effective and saved user ids of the \
          process differ, or its program is set-user-id"
@@ -195,7 +195,7 @@ pub enum FindError {
 }
 
 impl FindError {
-    /// Returns one line of advice for the user. `None` if there is none.
+    /// Returns one line of advice for the user. If there is no advice for this error, `None`.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
@@ -217,7 +217,7 @@ impl FindError {
 }
 
 /// Error of a conversation with a monitor. The `Display` text never quotes received data. The
-/// fields have shortened excerpts without control characters, for the user who named the socket.
+/// fields have excerpts of the data without control characters, for the user who named the socket.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
     /// No process listens on the socket, or the socket refuses the connection.
@@ -260,7 +260,7 @@ pub enum QmpError {
         /// Start of an incomplete message, or `nothing` if no byte arrived.
         received: String,
     },
-    /// A message is longer than any that a monitor sends.
+    /// A message is longer than any message that a monitor sends.
     #[error("{awaited} has more than {LONGEST_MESSAGE} bytes, the maximum")]
     TooLong {
         /// Kind of message that the monitor was expected to send.
@@ -278,7 +278,7 @@ pub enum QmpError {
         /// Error of the JSON parser, with its position.
         why: serde_json::Error,
     },
-    /// A message is JSON, but not as QMP prescribes.
+    /// A message is valid JSON but not a valid message of QMP.
     #[error("{awaited} is not a valid QMP message")]
     Unexpected {
         /// Kind of message that the monitor was expected to send.
@@ -296,8 +296,8 @@ pub enum QmpError {
     },
 }
 
-/// Finds the vCPU threads of the VM with process id `pid`, in order of index. The list is never
-/// empty.
+/// Finds the vCPU threads of the VM with process id `pid`, in order of index. If there is none, an
+/// error.
 ///
 /// # Errors
 /// If the process cannot be examined, or neither names nor a monitor identify its vCPU threads.
@@ -309,7 +309,7 @@ pub fn find(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
 /// process runs as that user.
 ///
 /// # Errors
-/// As for [`find`], and [`FindError::Changed`] if the process runs as another user.
+/// On the same conditions as [`find`]. [`FindError::Changed`] if the process runs as another user.
 pub fn find_of_user(pid: i32, user: Option<u32>) -> Result<Vec<VcpuThread>, FindError> {
     let process = Process::open(pid)?;
     let named = process.named_vcpus()?;
@@ -329,18 +329,18 @@ pub fn find_of_user(pid: i32, user: Option<u32>) -> Result<Vec<VcpuThread>, Find
     Ok(told)
 }
 
-/// Finds the vCPU threads of the VM with process id `pid` by their names, in order of index. The
-/// list is empty if no thread has the name of a vCPU thread. The search asks no monitor, so it is
+/// Finds the vCPU threads of the VM with process id `pid` by their names, in order of index. If no
+/// thread has the name of a vCPU thread, the list is empty. The search asks no monitor, so it is
 /// cheap and does not disturb the VM.
 ///
 /// # Errors
-/// If the process cannot be examined, or two threads have the name of one vCPU.
+/// If the process cannot be examined, or two threads have the name of the same vCPU.
 pub fn find_named(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
     Process::open(pid)?.named_vcpus()
 }
 
-/// Finds all threads of process `pid` that have names of vCPU threads, in order of index. Unlike
-/// with [`find_named`], several threads may have the name of one vCPU.
+/// Finds all threads of process `pid` that have names of vCPU threads, in order of index. Several
+/// threads may have the name of the same vCPU, unlike in the result of [`find_named`].
 ///
 /// # Errors
 /// If the process cannot be examined.
@@ -349,11 +349,11 @@ pub fn find_all_named(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
 }
 
 /// Returns the vCPU threads that the monitor on a UNIX socket reports, in order of index. This
-/// function does not check to which process the threads belong, and opens the socket with the
-/// caller's rights. [`find`] checks the process and uses the rights of the VM's user.
+/// function opens the socket with the caller's rights and does not check the process of the
+/// threads. [`find`] checks the process and uses the rights of the VM's user.
 ///
 /// # Errors
-/// If there is no monitor, or it does not answer as QMP prescribes within two seconds.
+/// If there is no monitor, or the monitor does not answer as QMP prescribes within two seconds.
 pub fn find_by_qmp(socket: &Path) -> Result<Vec<VcpuThread>, FindError> {
     ask_for_vcpus(socket, None)
         .map_err(|source| FindError::Qmp { socket: socket.to_path_buf(), source })
@@ -377,7 +377,7 @@ impl Process {
     }
 
     /// Returns all threads with names of vCPU threads, in order of index. Several threads may have
-    /// the name of one vCPU.
+    /// the name of the same vCPU.
     fn named_threads(&self) -> Result<Vec<VcpuThread>, FindError> {
         let mut found = Vec::new();
         for tid in self.threads()? {

@@ -51,7 +51,7 @@ pub enum ThreadEventKind {
         /// Id of the new thread.
         child: Tid,
     },
-    /// The thread is exiting. It has ended when it next switches from its CPU without being
+    /// The thread is exiting. The thread has ended when it leaves its CPU the next time and is not
     /// runnable.
     Ending,
 }
@@ -65,16 +65,16 @@ pub trait EventSource: Send {
     /// are delivered.
     fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<DrainReport, WatchError>;
 
-    /// Returns true if there are events that were not delivered yet.
+    /// Returns true if the source has events that were not delivered yet.
     fn has_unread(&self) -> bool;
 }
 
 /// Result of reading the events of one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DrainReport {
-    /// Minimum number of records that were lost for lack of space. The kernel reports losses with
-    /// the next record that fits into the ring. Until then, a full ring counts as one lost record.
-    /// If the number is not zero, the state of every thread on the CPU is unknown until the
-    /// thread's next event.
+    /// Minimum number of records that were lost for lack of space. The kernel reports the number of
+    /// lost records only with the next record that fits into the ring. Before that report, a full
+    /// ring is taken as one lost record. If records were lost, the state of each thread on the CPU
+    /// is unknown until the thread's next event.
     pub lost: u64,
 }

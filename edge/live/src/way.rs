@@ -1,5 +1,6 @@
-//! Enforcement of orders: the system calls that let threads run or keep them from running. There is
-//! one mechanism:
+//! Enforcement of orders: the system calls that let threads run or keep them from running.
+//!
+//! There is one way of enforcement at present:
 //!
 //! - [`fifo`]: real-time priority for entitled vCPUs, and a stop for vCPUs that must not run.
 //!
@@ -20,11 +21,11 @@ use slackline_linux::step::priority::Ladder;
 use slackline_linux::step::{ActError, FifoPriority};
 use slackline_linux::sys::Tid;
 
-/// Mechanism that enforces the host's orders on threads.
+/// Way of enforcement: carries out the live host's orders on threads.
 pub(crate) trait Way: Send + Sync {
-    /// Carries out orders for one CPU in the given sequence. vCPUs that lose the CPU come first,
-    /// then the chosen vCPU, then the vCPUs in line after it. Appends orders that the kernel
-    /// refused to `failed`. vCPUs whose orders were not refused are then in the ordered state.
+    /// Carries out orders for one CPU, in the sequence of the list: first the vCPUs that lose the
+    /// CPU, then the chosen vCPU, then the vCPUs in line after it. Appends the orders that the
+    /// kernel refused to `failed`. All other vCPUs are in the ordered state afterwards.
     fn enforce_orders(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>);
 }
 
@@ -33,25 +34,27 @@ pub(crate) trait Way: Send + Sync {
 pub(crate) struct Assignment {
     pub(crate) handle: Arc<VcpuHandle>,
     /// Sequence number of the order. If a vCPU gets two orders, the order with the higher number is
-    /// valid, even if it arrives first.
+    /// valid, even if that order arrives first.
     pub(crate) number: u64,
     /// CPU to which the vCPU is pinned, by the kernel's number. `None` if it is not pinned.
     pub(crate) cpu: Option<CpuId>,
     pub(crate) place: Place,
-    /// Threads that should run, in this order, before the other threads of their process tree. The
-    /// list has an effect only if the order begins a timeslice or changes the tree's priority.
+    /// Threads of the vCPU's process tree that run first, in this order, before the other threads
+    /// of the tree. The list has an effect only if the order begins a timeslice or changes the
+    /// tree's priority.
     pub(crate) front: Vec<Tid>,
-    /// Use of the timeslice: either the first thread runs for all of it, or the threads divide it.
+    /// Use of the timeslice by the threads of a process tree. Either the first thread runs for all
+    /// of it, or the threads divide it.
     pub(crate) timeslice: Timeslice,
 }
 
-/// Class in which a vCPU is scheduled.
+/// Class in which an order puts a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Real-time class. The first vCPU with this order is the chosen vCPU, and each further vCPU
+    /// Real-time class. The first vCPU that gets this class is the chosen vCPU. Each further vCPU
     /// gets a lower priority than the vCPU before it.
     InLine,
-    /// Ordinary class with the highest priority. The vCPU then runs in the CPU time that the kernel
+    /// Ordinary class with the highest priority. So the vCPU runs in the CPU time that the kernel
     /// reserves for ordinary threads.
     First,
     /// Ordinary class with the original parameters of the threads.
@@ -61,8 +64,8 @@ pub(crate) enum Place {
     Behind,
     /// Stopped: the vCPU does not run.
     Held,
-    /// Stopped, but a thread still runs in the kernel, where no stop takes effect. All threads get
-    /// the ordinary class with their original parameters.
+    /// Stopped, but a thread is still inside the kernel, where a stop takes no effect yet, and
+    /// runs. Meanwhile all threads have the ordinary class with their original parameters.
     Stopping,
 }
 
@@ -107,11 +110,11 @@ pub(crate) enum HeldThreads {
 pub(crate) enum KeptOn {
     /// Affinity of each thread, in order.
     Threads(Vec<CpuSet>),
-    /// Affinity of a whole process tree. With `None`, each thread had its original affinity.
+    /// Affinity of a whole process tree. If `None`, each thread had its original affinity.
     Tree(Option<CpuSet>),
 }
 
-/// State of a vCPU as last ordered.
+/// State into which the latest orders have put a vCPU.
 #[derive(Debug, Default)]
 pub(crate) struct HandleState {
     /// Sequence number of the latest order.
@@ -131,11 +134,12 @@ impl VcpuHandle {
     }
 
     /// Requests notifications: the kernel wakes the vCPU's dispatcher each time the vCPU has
-    /// received this amount of CPU time while it counts as blocked. With `None`, ends the
+    /// received this amount of CPU time while it counts as blocked. If `every` is `None`, ends the
     /// notifications.
     ///
     /// # Errors
-    /// If the kernel does not support such notifications. No notifications are active then.
+    /// If the kernel does not support such notifications. After an error there are no
+    /// notifications.
     pub(crate) fn notice_use(&self, every: Option<(Span, UseRings)>) -> io::Result<()> {
         let mut state = self.state();
         state.notice = None;
@@ -153,8 +157,8 @@ impl VcpuHandle {
     }
 
     /// Restricts the vCPU's threads to these CPUs, by the kernel's numbers, and cancels all orders
-    /// up to `number`. Returns the affinity that the threads had before. If the call fails, that
-    /// affinity is restored.
+    /// up to `number`. Returns the affinity that the threads had before. If the kernel refuses, the
+    /// former affinity is restored.
     pub(crate) fn confine(&self, number: u64, cpus: CpuSet) -> Result<KeptOn, ActError> {
         let mut state = self.state();
         state.is_news(number);
@@ -177,8 +181,8 @@ impl VcpuHandle {
         Ok(KeptOn::Threads(before))
     }
 
-    /// Checks that the kernel allows the vCPU's threads to be real-time, by trying it. Restores the
-    /// threads afterwards.
+    /// Makes the vCPU's threads real-time for a moment, to check that the kernel allows this, and
+    /// restores the threads.
     pub(crate) fn try_real_time(&self) -> Result<(), ActError> {
         let members = match &self.threads {
             HeldThreads::Tree(tree) => {
@@ -195,8 +199,8 @@ impl VcpuHandle {
         Ok(())
     }
 
-    /// Restores the earlier affinity of the vCPU's threads. Errors are ignored, since the kernel
-    /// has allowed that affinity before.
+    /// Restores the affinity `before` of the vCPU's threads. Errors are ignored, since the kernel
+    /// has allowed this affinity before.
     pub(crate) fn put_back(&self, before: &KeptOn) {
         match (&self.threads, before) {
             (HeldThreads::Tree(tree), KeptOn::Tree(cpus)) => {
@@ -221,8 +225,8 @@ impl VcpuHandle {
     }
 
     /// Takes the vCPU's threads out of the real-time class, after the kernel has refused to restore
-    /// or resume a thread. If the kernel refuses that too, stops the threads. Returns false if a
-    /// thread can still prevent all other threads from running.
+    /// or resume a thread. If the kernel refuses to change the class too, stops the threads.
+    /// Returns false if a thread can still prevent all other threads from running.
     pub(crate) fn disarm(&self) -> bool {
         let mut state = self.state();
         state.priority = None;
@@ -236,9 +240,9 @@ impl VcpuHandle {
         is_lowered || self.hold_back(&mut state).is_ok()
     }
 
-    /// Leaves the vCPU's threads to the program that has changed them, and cancels all orders up to
-    /// `number`. Returns the changed threads with the new state to which each will be restored in
-    /// the end.
+    /// Hands the vCPU's threads over to the program that has changed them, and cancels all orders
+    /// up to `number`. Returns the changed threads. Each has the new state to which it will be
+    /// restored in the end.
     pub(crate) fn leave(
         &self,
         number: u64,
@@ -253,7 +257,7 @@ impl VcpuHandle {
         Ok(changed)
     }
 
-    /// Leaves each thread to the program that has changed it. Returns the changed threads, each
+    /// Hands each thread over to the program that has changed it. Returns the changed threads, each
     /// with its new original state.
     fn leave_threads(&self, how: HandoverState) -> Result<Vec<(Tid, Original)>, ActError> {
         let members = match &self.threads {
@@ -271,15 +275,16 @@ impl VcpuHandle {
     }
 
     /// Waits until orders that are being carried out are complete, and cancels all later orders.
-    /// Otherwise an order could stop a thread while the threads are restored one by one, and would
-    /// stop the whole process with it.
+    /// Called before the threads are restored one by one. Otherwise a late order could stop one
+    /// thread, and with it the whole process.
     pub(crate) fn take_no_more_orders(&self) {
         self.state().is_news(u64::MAX);
     }
 
     /// Stops all threads of a process, each by a signal of its own. If only one thread got a
     /// signal, the others would continue until that thread runs, which can take milliseconds if
-    /// another thread has the CPU. A process tree is frozen as a whole instead.
+    /// another thread has the CPU. If the vCPU is a process tree, freezes the tree as a whole
+    /// instead.
     fn hold_back(&self, state: &mut HandleState) -> Result<(), ActError> {
         let members = match &self.threads {
             HeldThreads::Tree(tree) => {
@@ -304,15 +309,17 @@ impl VcpuHandle {
         Ok(())
     }
 
-    /// Locks the state, so that orders from several CPUs are carried out one after another. If a
-    /// thread panicked in the middle of an order, at worst one superfluous system call is made.
+    /// Locks the state, so that orders from several CPUs are carried out one after another. The
+    /// lock can be taken even after a thread panicked in the middle of an order. At worst, one
+    /// superfluous system call is made.
     fn state(&self) -> MutexGuard<'_, HandleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl HandleState {
-    /// Returns true if an order has a higher number than all earlier orders for this vCPU.
+    /// Returns true if an order has a higher number than all earlier orders for this vCPU, so that
+    /// it must be carried out.
     fn is_news(&mut self, number: u64) -> bool {
         let is_news = number > self.number;
         self.number = self.number.max(number);

@@ -29,7 +29,8 @@ pub struct LoadResults {
     pub read: u64,
     /// True if the reads bypassed the page cache. `None` if nothing was read.
     pub is_direct: Option<bool>,
-    /// Response times of a client's requests. `None` for a server, or if a client got no answer.
+    /// Response times of a client's requests. `None` if the load is a server, or if the client got
+    /// no answer.
     pub responses: Option<Responses>,
     /// Number of notes (reports of jobs or data) that were dropped, because their reader was too
     /// slow or had ended.

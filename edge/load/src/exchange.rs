@@ -35,8 +35,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// Returns a copy that shares the socket. With it, the end of the node can be reported after
-    /// its process was killed.
+    /// Returns a copy that shares the socket. With the copy, the parent process can report the end
+    /// of the node after the node's process was killed.
     ///
     /// # Errors
     /// If no descriptors are left.
@@ -67,8 +67,8 @@ impl Exchange {
         Ok(Exchange { socket: node.socket, others, round: 0 })
     }
 
-    /// Reports to all other nodes that this node has finished a round, and waits until they have
-    /// finished that round. Returns true if the load ended first.
+    /// Reports to all other nodes that this node has finished a round, and waits until all other
+    /// nodes have finished that round. Returns true if the load ended first.
     pub(crate) fn meet(&mut self, end: &End) -> Result<bool, LoadError> {
         self.round += 1;
         for index in 0..self.others.len() {
@@ -156,7 +156,7 @@ mod tests {
         })
     }
 
-    /// Returns an end that comes long after the test.
+    /// Returns an end of a load at a time long after the test.
     fn later() -> End {
         End::at(monotonic().after(Span::from_secs(60)))
     }

@@ -43,7 +43,8 @@ pub struct Guest {
 const VCPU: &str = "vcpu0";
 /// Time for which the busy task computes between two checks of the packet ring.
 const LOOK: Span = Span::from_us(20);
-/// Interval at which the report "the server is runnable" is repeated while it does not change.
+/// Interval at which the guest repeats the report "the server is runnable" for as long as the
+/// server stays runnable.
 const AGAIN: Span = Span::from_ms(40);
 /// Urgency that the guest reports for its server. It is the urgency of a task with `SCHED_FIFO` and
 /// priority 50.

@@ -51,13 +51,14 @@ use work::{Work, takes_time};
 /// Start and end of a program, and the pipe for reports of its jobs.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Start time. If `None`, the program starts at once. If the time has already passed, the
-    /// program starts late and does all jobs that were released since.
+    /// Start time. If `None`, the program starts at once. If this time has already passed, the
+    /// program starts late and also does all jobs released between this time and its actual start.
     pub start: Option<Time>,
     /// Maximum time from the start to the end of the program. If `None`, the time is not limited.
     pub limit: Option<Span>,
     /// Pipe for finished jobs (see [`NoteReader`]), or another file that accepts a note completely
-    /// or not at all. It becomes non-blocking, also for other processes that share it.
+    /// or not at all. The pipe or file becomes non-blocking, also for other processes that share
+    /// it.
     pub jobs: Option<OwnedFd>,
     /// Descriptor that ends a load with devices when it becomes readable. `None` if the load cannot
     /// be ended in this way.

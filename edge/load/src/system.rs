@@ -28,7 +28,7 @@ pub struct SystemParameters {
     pub tasks: Vec<Task>,
     /// Seed of all random draws.
     pub seed: u64,
-    /// Domain of the tasks. It selects their random draws.
+    /// Domain of the tasks, which selects the random draws of the tasks.
     pub domain: DomId,
     /// Maximum number of connections that wait to be accepted.
     pub connections: usize,

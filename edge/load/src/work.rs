@@ -28,7 +28,7 @@ pub(crate) struct Work<'a> {
     /// Time at which the program started.
     origin: Time,
     end: &'a End,
-    /// Reading of the thread's CPU clock at which all computing steps so far are complete.
+    /// Value of the thread's CPU clock at which all computing steps so far are complete.
     due: Span,
     spinner: Spinner,
     current: Current,

@@ -1,7 +1,7 @@
 //! Records of all host threads that run on the CPUs of a live run.
 //!
-//! The session reports all switches and wakes on its CPUs. It records its vCPUs itself, so only
-//! records of host threads are made here.
+//! The session reports all context switches and wake-ups on its CPUs. The session itself records
+//! its vCPUs, so this module records only the host threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use slackline_live::watch::tap::Tap;
 use slackline_trace::{Entry, Record, Sink, VcpuName, WakeMark};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-/// Age of an event at which no CPU can report an earlier event any more. Dispatchers read events at
-/// least every 20 ms.
+/// Age of an event at which it can be recorded, because no CPU will report an earlier event any
+/// more. Dispatchers read events at least every 20 ms.
 const SETTLED: Span = Span::from_ms(60);
 
 /// Recorder of the threads on the CPUs of a session.
@@ -29,7 +29,7 @@ pub(crate) struct HostThreads {
     assembler: Assembler<Procfs>,
     names: BTreeMap<VcpuId, (String, String)>,
     threads: BTreeSet<SessionThread>,
-    /// Events that are kept until no earlier event of another CPU can follow.
+    /// Events that are kept until it is certain that no other CPU reports an earlier event.
     waiting: Vec<Event>,
     /// Time up to which all events have been recorded, on the monotonic clock.
     settled: Time,
@@ -53,7 +53,7 @@ impl HostThreads {
         }
     }
 
-    /// Takes the names of vCPUs from the records of the session.
+    /// Learns the names of vCPUs from the records of the session.
     pub(crate) fn learn(&mut self, entries: &[Entry]) {
         for entry in entries {
             if let Entry::Named(VcpuName { vcpu, name, domain, .. }) = entry {
@@ -94,7 +94,7 @@ impl HostThreads {
     }
 }
 
-/// Adds the last records of host threads, in front of the record of the end of the run.
+/// Adds the last records of host threads to `records`, before the record that ends the run.
 pub(crate) fn end_host_threads(host_threads: HostThreads, origin: Time, records: &mut Vec<Entry>) {
     let end = records.pop_if(|entry| matches!(entry, Entry::Record(Record::Ended { .. })));
     if let Some(Entry::Record(Record::Ended { at })) = end {

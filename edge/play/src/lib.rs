@@ -1,6 +1,6 @@
-//! Plays scenarios on this host. [`play::run`] starts the programs of a scenario, or finds its VMs.
-//! A [session](slackline_live::session) schedules them. [`limit`] limits one process to a share of
-//! a CPU.
+//! Plays scenarios on this host. [`play::run`] starts the programs of a scenario, or finds the
+//! scenario's VMs if they run already. A [session](slackline_live::session) schedules their
+//! threads. [`limit`] limits one process to a share of a CPU.
 
 mod host_threads;
 pub mod limit;

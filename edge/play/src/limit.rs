@@ -1,12 +1,12 @@
-//! Interfaces that limit a process to a share of a CPU: the mechanisms of
-//! [`slackline_live::mechanism`], and programs that the user names.
+//! Limits of the CPU time of a process to a share of a CPU. A limit is enforced by a mechanism of
+//! [`slackline_live::mechanism`], or by a program that the user names.
 //!
-//! [`LimitedProcess::apply`] puts a limit on a running process, or returns the reason why this host
-//! cannot. Dropping the result removes the limit. If this process dies, its keeper (a child
-//! process) removes the limit. Before each change, the keeper receives the state to restore.
+//! [`LimitedProcess::apply`] puts a limit on a running process, or returns the reason why this is
+//! not possible. Dropping the returned value removes the limit. If this process dies, its keeper (a
+//! child process) removes the limit. Before each change, the keeper receives the state to restore.
 //!
 //! The effect of a limit is measured from outside by a [`Sampler`](slackline_live::meter::Sampler),
-//! in the same way for every interface.
+//! in the same way for all of them.
 
 mod command;
 mod own;
@@ -28,18 +28,19 @@ use slackline_live::mechanism::{
 };
 use slackline_live::session::{RequestError, SessionError};
 
-/// Interface that limits a process.
+/// Means by which a process is limited: a mechanism of the kernel, a program or Slackline's
+/// dispatcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitInterface {
     /// `SCHED_DEADLINE` of the kernel, for processes with a single thread.
     Deadline,
-    /// CFS quota of the kernel, through the given cgroup version. If `None`, the version that has
-    /// the controller is used. The quota limits all threads of the process together.
+    /// CFS quota of the kernel, which limits all threads of the process together. It uses this
+    /// version of cgroups. If `None`, it uses the version that has the controller `cpu`.
     Quota(Option<Version>),
-    /// A program given by the user.
+    /// A program that the user names, such as `cpulimit`.
     Command(CommandLine),
-    /// Slackline's dispatcher on this CPU: a reservation under `edf` with a hard limit. It limits
-    /// all threads of the process together.
+    /// Slackline's dispatcher on this CPU: a reservation under `edf` with a hard limit. The limit
+    /// applies to all threads of the process together.
     Slackline(CpuId),
 }
 
@@ -57,17 +58,19 @@ impl LimitInterface {
         }
     }
 
-    /// Returns true if users select the interface by this name. The dispatcher has two names.
+    /// Returns true if users select the interface by this name. The dispatcher can be selected by
+    /// two names.
     #[must_use]
     pub fn is_named(&self, name: &str) -> bool {
         let is_dispatcher = matches!(self, LimitInterface::Slackline(_));
         self.name() == name || is_dispatcher && name == Enforcement::Dispatcher.name()
     }
 
-    /// Returns the default period of a limit to `share` by this interface.
+    /// Returns the default period for a limit to `share` of a CPU.
     ///
-    /// A quota has 100 ms, the kernel's default, or more if the quota of a small share would fall
-    /// below the kernel's minimum. The other interfaces have 10 ms.
+    /// A quota has a period of 100 ms, the kernel's default. If the share is so small that the
+    /// quota would fall below the kernel's minimum, the period is longer. All other means have 10
+    /// ms.
     #[must_use]
     pub fn usual_period(&self, share: CpuShare) -> Span {
         match self {
@@ -78,8 +81,8 @@ impl LimitInterface {
         }
     }
 
-    /// Returns the mechanism of the kernel that enforces the limit. `None` if a process enforces
-    /// the limit.
+    /// Returns the mechanism of the kernel that enforces the limit. If Slackline or a program
+    /// enforces the limit, `None`.
     fn of_kernel(&self) -> Option<&'static dyn KernelMechanism> {
         match self {
             LimitInterface::Deadline => kernel_mechanism(Enforcement::Deadline),
@@ -102,7 +105,7 @@ impl fmt::Display for LimitInterface {
 /// Reason why a process cannot be limited, or is no longer limited.
 #[derive(Debug, Error)]
 pub enum LimitError {
-    /// The share is zero, or more than a CPU.
+    /// The requested share is zero, or is more than one CPU.
     #[error(
         "cannot limit a process to {share} every {period}: the share must be above 0 and at most \
          1cpu"
@@ -146,7 +149,7 @@ pub enum LimitError {
         /// Exit code or signal, in words.
         how: String,
     },
-    /// Changes could not be undone.
+    /// Undoing some changes to the process failed.
     #[error("cannot remove the limit: {}", errors.iter().map(ToString::to_string)
         .collect::<Vec<_>>().join("; "))]
     NotGivenBack {
@@ -187,10 +190,10 @@ impl LimitError {
     }
 }
 
-/// Returns the reservation for a share of a CPU in every period.
+/// Returns the reservation with this share of a CPU: a slice of share × period in every period.
 ///
 /// # Errors
-/// If the share is zero or more than a CPU, or its CPU time in a period is zero.
+/// If the share is zero or more than one CPU, or if the slice would be zero.
 pub fn target(share: CpuShare, period: Span) -> Result<Reservation, LimitError> {
     let none = || LimitError::NoTarget { share, period };
     let slice = u128::from(period.ns()) * u128::from(share.ppm()) / 1_000_000;
@@ -205,7 +208,7 @@ pub struct LimitedProcess(Kind);
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // There is only one value.
 enum Kind {
-    /// The kernel limits the CPU time until the fence (keeper process and journal) restores the
+    /// Limit by the kernel. It lasts until the fence (keeper process and journal) restores the
     /// process.
     Kernel {
         fence: Fence,
@@ -215,11 +218,11 @@ enum Kind {
 }
 
 impl LimitedProcess {
-    /// Limits a process to a share of a CPU. Threads that the process starts later are limited only
-    /// by a quota.
+    /// Limits a process to a share of a CPU. Only a quota limits threads that the process starts
+    /// later.
     ///
     /// # Errors
-    /// If this host or the process does not allow the limit. All changes are undone then.
+    /// If this host or the process does not allow the limit. After an error all changes are undone.
     pub fn apply(
         way: &LimitInterface,
         pid: i32,
@@ -244,8 +247,8 @@ impl LimitedProcess {
         Ok(LimitedProcess(Kind::Kernel { fence }))
     }
 
-    /// Checks that the limit is still enforced, and must be called regularly. A limit by the kernel
-    /// cannot be checked, and counts as enforced.
+    /// Checks that the limit is still enforced. The caller must call this function regularly. A
+    /// limit by the kernel cannot be checked, so it always counts as enforced.
     ///
     /// # Errors
     /// If the limiting program, the dispatcher or the process has ended.
@@ -260,7 +263,7 @@ impl LimitedProcess {
     /// Removes the limit. Dropping does the same, but ignores errors.
     ///
     /// # Errors
-    /// If a change could not be undone, or if enforcement had ended before.
+    /// If a change could not be undone, or if the limit had already ended by itself.
     pub fn end(self) -> Result<(), LimitError> {
         let release = |fence: &mut Fence| {
             fence.release_all().map_err(|errors| LimitError::NotGivenBack { errors })

@@ -9,7 +9,7 @@ use slackline_load::Node;
 use slackline_scenario::Scenario;
 use slackline_units::VcpuId;
 
-/// Nodes of parallel programs that have not started. Each node has its bound socket and the
+/// Nodes of parallel programs that have not started yet. Each node has its bound socket and the
 /// addresses of the other nodes of its program.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes(HashMap<VcpuId, Node>);
@@ -37,8 +37,8 @@ impl Nodes {
         Ok(Nodes(nodes))
     }
 
-    /// Removes and returns the node of a vCPU. `None` if the vCPU is not a node or was taken
-    /// before.
+    /// Removes and returns the node of a vCPU. `None` if the vCPU is not a node, or if its node was
+    /// removed before.
     pub(crate) fn take(&mut self, vcpu: VcpuId) -> Option<Node> {
         self.0.remove(&vcpu)
     }

@@ -1,7 +1,7 @@
 //! Clients and the file server, which run outside of the domains in a live run. Clients connect to
 //! domains over the loopback interface, and tasks request data from the file server. Clients and
-//! server are ordinary processes. If the host has CPUs that the run does not schedule, they run
-//! there.
+//! server are ordinary processes. If the host has CPUs that the run does not schedule, clients and
+//! server run on those CPUs.
 
 use std::process::{Child, Stdio};
 
@@ -19,7 +19,7 @@ use slackline_linux::sys::{
     Tid, die_with_us, get_affinity, monotonic, online_cpus, own_tid, set_affinity,
 };
 
-/// All clients and the file server of a run.
+/// All clients of a run, and its file server.
 #[derive(Debug, Default)]
 pub(crate) struct ExternalProcesses {
     files: Option<ExternalProcess>,
@@ -35,7 +35,7 @@ struct ExternalProcess {
     name: String,
     /// First vCPU of the domain to which the client connects. Records of the client name this vCPU.
     vcpu: VcpuId,
-    /// Time after the start of the run at which the client starts. `None` once the client has
+    /// Time after the start of the run at which the client starts. `None` after the client has
     /// started.
     starts: Option<Time>,
     answered: u64,
@@ -43,14 +43,14 @@ struct ExternalProcess {
     has_ended: bool,
 }
 
-/// Counts of a client that lost requests.
+/// Counts of one client that has lost requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostRequests {
     /// Kind of the client and name of its domain, such as `httperf of web`.
     pub name: String,
     /// Number of the client's requests that were answered.
     pub answered: u64,
-    /// Number of requests that the client gave up.
+    /// Number of requests on which the client gave up without an answer.
     pub lost: u64,
 }
 
@@ -66,7 +66,7 @@ impl ExternalProcesses {
     }
 
     /// Starts a file server if any task of the scenario requests data. Returns the server's port.
-    /// `None` if no task requests data.
+    /// If no task requests data, starts nothing and returns `None`.
     pub(crate) fn start_files(
         &mut self,
         scenario: &Scenario,
@@ -87,7 +87,8 @@ impl ExternalProcesses {
         Ok(Some(ports.requests))
     }
 
-    /// Starts all clients of the scenario. `ports` has the ports of their domains.
+    /// Starts all clients of the scenario. `ports` has the ports of the domains to which the
+    /// clients connect.
     pub(crate) fn start_clients(
         &mut self,
         scenario: &Scenario,
@@ -150,8 +151,8 @@ impl ExternalProcesses {
         }
     }
 
-    /// Returns each client or server that failed since the last call: its name, and its exit code
-    /// or signal in words.
+    /// Returns the clients and servers that have failed since the last call. Each item has the name
+    /// of the process, and its exit code or signal in words.
     pub(crate) fn ended(&mut self) -> Vec<(String, String)> {
         let mut ended = Vec::new();
         for one in self.files.iter_mut().chain(&mut self.clients) {
@@ -191,7 +192,8 @@ impl ExternalProcess {
 }
 
 impl Drop for ExternalProcess {
-    /// Kills the process. Its scheduling was not changed, so nothing has to be restored.
+    /// Kills the process. The scheduling of the process was not changed, so nothing has to be
+    /// restored.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

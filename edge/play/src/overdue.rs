@@ -1,14 +1,14 @@
-//! Jobs that a load process has not done although their deadlines have passed. A load process
-//! reports a job when it is done, so the overdue jobs are computed from the program.
+//! Overdue jobs: jobs that a load process has not done although their deadlines have passed. A load
+//! process reports a job only when it is done, so overdue jobs are computed from the program.
 
 use slackline_scenario::{Program, Purpose, Releases, Step, Stream};
 use slackline_trace::Record;
 use slackline_units::{Time, VcpuId};
 
-/// Maximum number of jobs that are computed for one program.
+/// Maximum number of jobs of one program that are computed.
 const MOST_JOBS: usize = 1_000_000;
 
-/// Jobs with deadlines in the program of one load process.
+/// Jobs with deadlines of one load process, according to its program.
 #[derive(Debug)]
 pub(crate) struct JobSchedule {
     program: Program,
@@ -35,7 +35,8 @@ impl JobSchedule {
         Some(JobSchedule { program, seed, vcpu, began, done: None })
     }
 
-    /// Notes a record of the load process. A job that was done after `until` is not noted.
+    /// Takes note of a job that the load process has reported as done. Ignores a job that was done
+    /// after `until`.
     pub(crate) fn note(&mut self, record: &Record, until: Time) {
         if let Record::Job { released, deadline, done, .. } = *record
             && deadline != Time::NEVER
@@ -58,8 +59,8 @@ impl JobSchedule {
             .collect()
     }
 
-    /// Returns the release and the deadline of each job, in order. The random draws are those of
-    /// the load process.
+    /// Returns the release and the deadline of each job, in order. The random draws are the same as
+    /// in the load process.
     fn jobs(&self) -> impl Iterator<Item = (Time, Time)> {
         let mut draws = Stream::of_vcpu(self.seed, self.vcpu, Purpose::Work);
         let (mut releases, mut current) = (Releases::of_program_from(self.began), None);
@@ -92,7 +93,7 @@ mod tests {
         Time::START + Span::from_ms(ms)
     }
 
-    /// Returns the schedule of a program that is released each 10 ms, beginning at 5 ms.
+    /// Returns the schedule of a program whose jobs are released at 5 ms and then each 10 ms.
     fn schedule(repeat: bool) -> JobSchedule {
         let span = |ms| Draw::Fixed(Span::from_ms(ms));
         let release = Step::Release {

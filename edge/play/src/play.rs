@@ -1,5 +1,5 @@
-//! Live runs of scenarios: starts or finds the processes, and requests the scenario's changes from
-//! a session at their times.
+//! Live runs of scenarios. A run starts or finds the processes of the scenario. It requests the
+//! scenario's changes from a session, each at its time.
 
 mod timed_actions;
 
@@ -30,13 +30,13 @@ use slackline_live::session::{
     Session, SessionError,
 };
 
-/// Parameters of a live run besides its scenario.
+/// Parameters of a live run, without the scenario itself.
 pub struct Options<'a> {
-    /// CPUs of this host to be scheduled, as many as the scenario has.
+    /// CPUs of this host to be scheduled. Their number is the number of CPUs in the scenario.
     pub cpus: Vec<CpuId>,
-    /// Command that starts the keeper.
+    /// Command that starts the keeper, which restores all threads if this process dies.
     pub keeper: KeeperCommand,
-    /// Cost of a dispatcher pass, which admission adds to each reservation.
+    /// CPU time of a dispatcher pass, which admission adds to each reservation.
     pub dispatch: Span,
     /// Function that makes the command of a load process.
     pub load: LoadCommand<'a>,
@@ -51,11 +51,12 @@ pub struct Options<'a> {
 pub struct PlayResults {
     /// Time at which the run was stopped early. `None` if the run reached its end.
     pub stopped: Option<Time>,
-    /// Changes and late joins that were not admitted: time, vCPU and reason.
+    /// Changes and joins during the run that were not admitted: time, vCPU and reason.
     pub declined: Vec<(Time, VcpuId, String)>,
-    /// Processes that ended before the run did: time, name, and exit code or signal in words.
+    /// Processes that ended before the end of the run: time, name, and exit code or signal in
+    /// words.
     pub ended: Vec<(Time, String, String)>,
-    /// Requests that clients gave up.
+    /// Counts of each client that gave up requests.
     pub lost: Vec<LostRequests>,
     /// Statistics of the connections to agents in guests.
     pub heard: Vec<AgentStatistics>,
@@ -63,10 +64,10 @@ pub struct PlayResults {
     pub relayed: Vec<RelayStatistics>,
     /// Number of times that the keeper died and was replaced.
     pub keepers_lost: u32,
-    /// vCPUs whose threads another program changed and keeps changing: time, vCPU and the value
-    /// found.
+    /// vCPUs that became contested, because another program keeps control of their threads: time,
+    /// vCPU and a description of the change.
     pub contested: Vec<(Time, VcpuId, String)>,
-    /// Number of times that a change by another program was reverted.
+    /// Number of changes by other programs that the session has undone.
     pub undone: usize,
 }
 
@@ -170,8 +171,8 @@ impl LiveError {
     }
 }
 
-/// Time from the start of the load processes to the start of the run. [`LEAD_EACH`] is added per
-/// process.
+/// Time from the start of the load processes to the start of the run. For each load process,
+/// [`LEAD_EACH`] is added.
 const LEAD: Span = Span::from_ms(200);
 const LEAD_EACH: Span = Span::from_ms(10);
 
@@ -181,7 +182,7 @@ const ROUND: Span = Span::from_ms(100);
 /// Runs the scenario on this host.
 ///
 /// # Errors
-/// If the run cannot be set up, or fails. All threads are restored in both cases.
+/// If the run cannot be set up, or fails. After an error all threads are restored.
 pub fn run<S: Sink>(
     scenario: &Scenario,
     mut options: Options<'_>,
@@ -234,12 +235,13 @@ struct Play<'a> {
     outside: ExternalProcesses,
     /// Remaining actions of the scenario, in reverse order of time.
     actions: Vec<Action>,
-    /// Session ids of the scenario's vCPUs that have joined.
+    /// Id in the session of each vCPU of the scenario that has joined.
     ids: BTreeMap<VcpuId, JoinId>,
     origin: Time,
     outcome: PlayResults,
     records: Vec<Entry>,
-    /// Records of processes that were ended during the run, until they are passed on.
+    /// Records of processes that have ended during the run. They are kept until they are passed to
+    /// the sink.
     told: Vec<Record>,
     /// Deadline threads of all programs, as they were before the run.
     deadline_threads: Vec<DeadlineThread>,
@@ -325,8 +327,8 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Removes the restriction to a start CPU from the vCPUs of a domain that have joined. They may
-    /// then run on all CPUs that the scenario allows.
+    /// Removes the restriction to a start CPU from the vCPUs of a domain that have joined. From
+    /// then on the vCPUs may run on all CPUs that the scenario allows.
     fn let_go_on(&mut self, domain: &Domain, at: Time) -> Result<(), LiveError> {
         for &vcpu in &domain.vcpus {
             if let (Some(_), Some(&id)) = (domain.starts_on(vcpu), self.ids.get(&vcpu)) {
@@ -381,8 +383,8 @@ impl<'a> Play<'a> {
         })
     }
 
-    /// Prepares the vCPUs of a domain. `None` if the domain's program has already ended with exit
-    /// code 0, since a program may be short.
+    /// Prepares the vCPUs of a domain. If the domain's program has already ended with exit code 0,
+    /// returns `None`: a short program may do that.
     fn prepare_unless_done(&mut self, domain: &Domain) -> Result<Option<PreparedGroup>, LiveError> {
         match self.prepare(domain) {
             Err(LiveError::Process {
@@ -449,8 +451,8 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Notes the processes that the vCPUs' programs have started, since they are ended with the
-    /// programs.
+    /// Records which processes the programs of these vCPUs have started, so that they are ended
+    /// together with the programs.
     fn note_started(&mut self, vcpus: &[VcpuId]) {
         for vcpu in vcpus {
             let Some(&id) = self.ids.get(vcpu).filter(|_| self.processes.is_ours(*vcpu)) else {
@@ -460,7 +462,8 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Collects the records of done jobs, and of overdue jobs of vCPUs that leave.
+    /// Collects the records of jobs that are done. Also collects the overdue jobs of the vCPUs
+    /// `vcpus`, which are about to leave.
     fn note_overdue(&mut self, vcpus: &[VcpuId]) {
         let told = take_told((self.origin, Time::NEVER), &mut self.processes, &mut self.outside);
         self.told.extend(told);
@@ -484,7 +487,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Removes vCPUs whose processes or threads have ended.
+    /// Removes vCPUs whose processes or threads have ended, and notes them in the results.
     fn look_after_processes(&mut self, now: Time, gone: &[VcpuId]) -> Result<(), LiveError> {
         for ended in self.processes.ended(gone) {
             self.leave(&ended.vcpus)?;

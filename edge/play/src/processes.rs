@@ -1,5 +1,5 @@
-//! Processes whose threads are scheduled: starts the programs of a scenario, finds their threads,
-//! and ends the programs that it started.
+//! Processes whose threads are scheduled in a live run. This module starts the programs of a
+//! scenario, finds their threads, and ends the programs that it started.
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -54,22 +54,23 @@ pub enum ProcessError {
         /// True if the exit code of the program was 0.
         is_success: bool,
     },
-    /// A process does not have as many vCPU threads as the scenario has vCPUs.
+    /// The number of vCPU threads of a process is not the number of vCPUs that the scenario gives
+    /// to its domain.
     #[error("process {pid} has {found} vCPU threads, but the domain has {wanted} vCPUs")]
     WrongCount {
-        /// Process with these threads.
+        /// Id of the process.
         pid: i32,
         /// Number of vCPU threads that the process has.
         found: usize,
-        /// Number of vCPUs in the scenario.
+        /// Number of vCPUs that the domain has in the scenario.
         wanted: usize,
     },
     /// The domain has several vCPUs, although its process is scheduled as a whole.
     #[error("process {pid} is scheduled as one vCPU, but the domain has {wanted} vCPUs")]
     OneProcess {
-        /// Process of the domain.
+        /// Id of the domain's process.
         pid: i32,
-        /// Number of vCPUs in the scenario.
+        /// Number of vCPUs that the domain has in the scenario.
         wanted: usize,
     },
     /// The vCPU threads cannot be found.
@@ -78,7 +79,7 @@ pub enum ProcessError {
     /// The cgroup does not exist, or cannot be registered with the keeper.
     #[error(transparent)]
     Group(#[from] CgroupError),
-    /// A thread has ended or may not be changed.
+    /// A thread has ended, or Slackline must not schedule it.
     #[error(transparent)]
     Thread(#[from] ThreadError),
 }
@@ -110,26 +111,29 @@ const VCPUS_WITHIN: Duration = Duration::from_secs(5);
 /// Time that a program may take to end after a termination signal.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// Interval at which processes are examined that were asked to end.
+/// Interval at which processes that were asked to end are checked.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Time that may pass from the end of a thread until its process can be waited for.
+/// Maximum time from the end of a thread until the exit status of its process is available.
 const REAPED_WITHIN: Duration = Duration::from_millis(50);
 
-/// A process that was started or found.
+/// A process of the run, which the run has started or found.
 #[derive(Debug)]
 struct Process {
     target: Target,
-    /// Handle of the process. `None` if this run did not start it.
+    /// Handle of the process. `None` if this run has not started the process.
     child: Option<Child>,
-    /// Processes that the program has started. They are set shortly before the program is ended.
+    /// Processes that the program has started. This field is set shortly before the program is
+    /// ended.
     started: ProgramFamily,
     name: String,
     vcpus: Vec<VcpuId>,
-    /// Copy of the node of a parallel program that the process runs. `None` for other programs.
+    /// Node of a parallel program that the process runs, as a copy. `None` if the process is not
+    /// such a node.
     node: Option<Node>,
     teller: Option<JobPipe>,
-    /// Jobs with deadlines of a load process. `None` for other processes.
+    /// Schedule of the jobs with deadlines, if the process is a load process with such jobs. `None`
+    /// otherwise.
     schedule: Option<JobSchedule>,
     complaints: Option<ErrorOutput>,
 }
@@ -141,14 +145,14 @@ enum Target {
     Group(TreePlace),
 }
 
-/// Standard error output of a program. It is shown only if the program ends by itself.
+/// Standard error output of a program. The output is shown only if the program ends by itself.
 #[derive(Debug)]
 struct ErrorOutput {
     pipe: ChildStderr,
     last: Vec<u8>,
 }
 
-/// Maximum number of bytes kept of a program's standard error.
+/// Maximum number of bytes of a program's standard error output that are kept.
 const COMPLAINTS: usize = 1 << 12;
 
 impl ErrorOutput {
@@ -170,7 +174,7 @@ impl ErrorOutput {
     }
 }
 
-/// A process that has ended by itself.
+/// A process that has ended although this run has not ended it.
 #[derive(Debug)]
 pub(crate) struct EndedProcess {
     pub(crate) name: String,
@@ -255,7 +259,7 @@ impl ManagedProcesses {
         Ok(Ports::default())
     }
 
-    /// Adds a process or cgroup that this run did not start.
+    /// Adds a process or cgroup of a domain, which this run has found and not started.
     fn add(&mut self, domain: &Domain, target: Target) {
         self.processes.push(Process {
             target,
@@ -284,7 +288,8 @@ impl ManagedProcesses {
         Ok(self.processes.last_mut().expect("the process was added above"))
     }
 
-    /// Returns the threads, processes or cgroup to be scheduled as each vCPU of a started domain.
+    /// Returns for each vCPU of a started domain what is to be scheduled as the vCPU: threads,
+    /// processes or a cgroup.
     pub(crate) fn find(
         &mut self,
         domain: &Domain,
@@ -308,7 +313,7 @@ impl ManagedProcesses {
     }
 
     /// Returns an error if a program of these vCPUs ended before its threads could be scheduled.
-    /// The error has the exit code or signal. `None` if all programs run.
+    /// The error has the exit code or signal. If all programs run, `None`.
     pub(crate) fn explain(&mut self, vcpus: &[VcpuId]) -> Option<ProcessError> {
         let mut processes = self.processes.iter_mut();
         let is_theirs = |vcpu: &VcpuId| vcpus.contains(vcpu);
@@ -331,7 +336,7 @@ impl ManagedProcesses {
     }
 
     /// Appends the records that load processes have reported. `origin` is the start of the run.
-    /// Jobs that were done after `until`, a time of the run, are still overdue.
+    /// Jobs that were done after `until`, a time of the run, count as overdue all the same.
     pub(crate) fn take_jobs(&mut self, (origin, until): (Time, Time), into: &mut Vec<Record>) {
         for process in &mut self.processes {
             process.take_jobs((origin, until), into);
@@ -356,7 +361,8 @@ impl ManagedProcesses {
         of.is_some_and(|process| process.child.is_some())
     }
 
-    /// Sets the processes that the program of a vCPU has started. They are ended with the program.
+    /// Stores the list of processes that the program of a vCPU has started. They will be ended
+    /// together with the program.
     pub(crate) fn started(&mut self, vcpu: VcpuId, started: Vec<Tid>) {
         let mut processes = self.processes.iter_mut();
         if let Some(process) = processes.find(|process| process.vcpus.contains(&vcpu)) {
@@ -442,8 +448,9 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
 }
 
 impl Process {
-    /// Returns the only vCPU of the domain. The vCPU consists of all threads in the cgroup, or of
-    /// all threads of the process and, unless it is a load process, its descendants.
+    /// Returns the only vCPU of the domain. If the target is a cgroup, the vCPU consists of all its
+    /// threads. If the target is a process, the vCPU consists of the process's threads and of its
+    /// descendants. A load process has no descendants.
     fn as_one(&mut self) -> Result<Vec<(VcpuId, JoinTarget)>, ProcessError> {
         let [vcpu] = self.vcpus[..] else {
             return Err(ProcessError::OneProcess { pid: self.pid(), wanted: self.vcpus.len() });
@@ -457,7 +464,7 @@ impl Process {
         Ok(vec![(vcpu, who(self.tid()?))])
     }
 
-    /// Returns each vCPU of the domain with the thread of the process that runs it.
+    /// Returns each vCPU of the domain, with the thread of the process that runs the vCPU.
     fn by_vcpu(&mut self) -> Result<Vec<(VcpuId, JoinTarget)>, ProcessError> {
         let tids = self.wait_for_vcpus()?;
         let pid = self.tid()?;
@@ -480,7 +487,7 @@ impl Process {
     }
 
     /// Returns the exit status of a process that this run started. Waits up to [`REAPED_WITHIN`]
-    /// for the process to end. `None` if it still runs after that time.
+    /// for the process to end. If the process still runs after that time, `None`.
     fn reap(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + REAPED_WITHIN;
         loop {
@@ -540,7 +547,7 @@ impl Process {
         Tid::new(self.pid()).ok_or_else(none)
     }
 
-    /// Returns the process id. Zero for a cgroup.
+    /// Returns the process id. If the target is a cgroup, zero.
     fn pid(&self) -> i32 {
         match self.target {
             Target::Process(pid) => pid,

@@ -13,12 +13,13 @@ use slackline_units::{ClientId, Time, VcpuId};
 /// Time within which a load process must be ready. Some load processes first create a file to read.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// Pipe from a load process, with the notes read from it.
+/// Pipe from a load process, which writes notes into the pipe.
 #[derive(Debug)]
 pub(crate) struct JobPipe {
     pipe: ChildStdout,
     reader: NoteReader,
-    /// Notes that were read together with the process's ready note.
+    /// Notes that were read together with the note that the process is ready. They are returned by
+    /// the next call of [`take`](JobPipe::take).
     early: Vec<Note>,
 }
 
@@ -27,8 +28,8 @@ impl JobPipe {
         JobPipe { pipe, reader: NoteReader::default(), early: Vec::new() }
     }
 
-    /// Waits until the load process is ready. Returns `None` if the process closes the pipe first
-    /// or takes too long.
+    /// Waits until the load process reports that it is ready. If the process closes the pipe before
+    /// that, or takes too long, `None`.
     pub(crate) fn ready(&mut self) -> Option<Ports> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
@@ -68,8 +69,8 @@ impl JobPipe {
     }
 }
 
-/// Returns the trace record for a note, in a run that began at `origin`. The note is about `vcpu`,
-/// or from a client that connects to it. `None` for notes without a record.
+/// Returns the trace record for a note. `origin` is the start of the run. The note is about `vcpu`,
+/// or comes from a client that connects to `vcpu`. If the note has no record in the trace, `None`.
 pub(crate) fn record(
     note: Note,
     (vcpu, client): (VcpuId, Option<ClientId>),
@@ -87,7 +88,8 @@ pub(crate) fn record(
     }
 }
 
-/// Returns true if data can be read from the pipe now or within the time `within`.
+/// Returns true as soon as data can be read from the pipe, and false if there is none within the
+/// time `within`.
 pub(crate) fn is_readable(pipe: &impl AsFd, within: Duration) -> bool {
     let mut fds = [PollFd::new(pipe, PollFlags::IN)];
     let within = Timespec {

@@ -1,4 +1,5 @@
-//! Records of the processes of a live run, which are added to the records of its session.
+//! Records of jobs and requests from the processes of a live run. They are added to the records of
+//! the run's session.
 
 use slackline_trace::{Entry, Record, Sink};
 use slackline_units::Time;
@@ -6,8 +7,9 @@ use slackline_units::Time;
 use crate::outside::ExternalProcesses;
 use crate::processes::ManagedProcesses;
 
-/// Returns new records of load processes, clients and the file server. `origin` is the start of the
-/// run. Jobs that were done after `until`, a time of the run, are still overdue.
+/// Returns the records that load processes, clients and the file server have reported since the
+/// last call. `origin` is the start of the run. Jobs that were done after `until`, a time of the
+/// run, count as overdue all the same.
 pub(crate) fn take_told(
     (origin, until): (Time, Time),
     processes: &mut ManagedProcesses,
@@ -19,7 +21,8 @@ pub(crate) fn take_told(
     told
 }
 
-/// Writes the records of the session and those of load processes to the sink, in order of time.
+/// Writes the records of the session and the records of load processes to the sink, in order of
+/// time. Records of load processes after the end of the run are left out.
 pub(crate) fn hand_on<S: Sink>(records: &mut Vec<Entry>, mut told: Vec<Record>, sink: &mut S) {
     let end = records.pop_if(|entry| matches!(entry, Entry::Record(Record::Ended { .. })));
     if let Some(Entry::Record(Record::Ended { at })) = end {

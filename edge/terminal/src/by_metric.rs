@@ -54,7 +54,9 @@ pub fn by_metric(
     }
     if cases.len() > points {
         let over = if seeds > 1 { ", run by run with the same seed" } else { "" };
-        text += &format!(" difference: from the run of the first policy at the same point{over}\n");
+        text += &format!(
+            " difference: compared with the run of the first policy at the same point{over}\n"
+        );
     }
     text
 }

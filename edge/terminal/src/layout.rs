@@ -66,8 +66,8 @@ impl Sheet {
     /// values.
     ///
     /// A group of columns that does not fit beside the previous groups is put into another table
-    /// below. If it is too wide for one table, it is divided among several. Long names are broken
-    /// into several lines.
+    /// below. A group that is too wide for one table is divided among several tables. Long names
+    /// are broken into several lines.
     pub(crate) fn render(mut self, width: usize, paint: Paint) -> String {
         self.names.fold(width * 2 / 5);
         for group in &mut self.groups {

@@ -251,7 +251,8 @@ impl<W: Write> RunList<W> {
         self.out.flush()
     }
 
-    /// Writes the line of the last block, once the vCPU has woken.
+    /// Writes the line of the last block if the vCPU has woken since then. Until it wakes, the
+    /// length of the block is unknown.
     fn write_slept(&mut self) {
         if let (Some((run, since)), Some(woke)) = (self.slept, self.woke) {
             self.slept = None;

@@ -34,8 +34,8 @@ pub struct Passes {
 }
 
 impl Passes {
-    /// Notes the time of a record. The orders that the record's event caused follow it in the
-    /// trace.
+    /// Notes the time of a record. In the trace, the record is followed by the orders that its
+    /// event caused.
     pub fn record(&mut self, record: &Record) {
         self.now = self.now.max(record.when().1);
     }

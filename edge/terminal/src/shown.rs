@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn own_styles_stay_only_in_coloured_text() {
+    fn escape_sequences_of_known_styles_stay_only_in_coloured_text() {
         let styled = "\x1b[32mone\x1b[0m \x1b[1;38;5;202mtwo\x1b[0m \x1b[38;5;32mthree\x1b[0m";
         assert_eq!(shown(styled, Paint::Colour), styled);
         assert_eq!(shown("\x1b[31mx", Paint::Plain), "\u{fffd}[31mx");

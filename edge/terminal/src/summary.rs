@@ -32,7 +32,7 @@ const OVERHEAD: &str = "overhead, %";
 /// group of its columns is wider.
 const SIDE_BY_SIDE_WIDTH: usize = 110;
 
-/// Returns a run as tables. They have at most `width` columns if that is possible.
+/// Returns a run as tables of at most `width` columns of text, if that is possible.
 #[must_use]
 pub fn summary(run: &Summary, width: usize, paint: Paint) -> String {
     let names = Column::new("vCPU", &run.vcpus, |vcpu| Cell::Text(vcpu.name.clone()));
@@ -217,9 +217,9 @@ fn machine_lines(run: &Summary) -> String {
 }
 
 /// Returns several runs side by side. The table has the reservation, and for each run the CPU time
-/// delivered, deadline misses, wake-up latency and the number of wakes. For jobs without deadlines
-/// it has their number and their response times. The table has at most `width` columns if that is
-/// possible, or 110 if `width` is `None`.
+/// delivered, deadline misses, wake-up latency and the number of wakes. For jobs without deadlines,
+/// the table has the number of jobs and their response times. The table has at most `width` columns
+/// if that is possible, or 110 if `width` is `None`.
 #[must_use]
 pub fn side_by_side(runs: &[(&str, &Summary)], width: Option<usize>) -> String {
     let mut rows: Vec<&str> = Vec::new();
@@ -294,8 +294,8 @@ fn group(
     runs.iter().map(column).collect()
 }
 
-/// Returns columns with the reservations. It is a single column if all runs have the same
-/// reservations.
+/// Returns columns with the reservations: a single column if all runs have the same reservations,
+/// otherwise a column for each run.
 fn promises(runs: &[(&str, &Summary)], rows: &[&str]) -> Group {
     let of = |row: &str, run: &Summary| {
         let vcpu = run.vcpus.iter().find(|vcpu| vcpu.name == row);
@@ -392,7 +392,7 @@ fn wakes(run: &Summary) -> Group {
     counted_spread("wake to run", &run.vcpus, |vcpu| vcpu.wake_to_run, none)
 }
 
-/// Returns two columns: the number of jobs of each row, and the number of its late jobs.
+/// Returns two columns: for each row, the number of jobs and the number of late jobs.
 fn jobs<T>(
     rows: &[T],
     of: impl Fn(&T) -> (u64, u64),
@@ -431,8 +431,8 @@ fn tasks(rows: &[TaskSummary], width: usize, paint: Paint) -> String {
     format!("{}\n", Sheet { names, groups }.render(width, paint))
 }
 
-/// Returns a table of clients if there are several. The values of a single client are those of its
-/// domain.
+/// Returns a table of clients. Empty if there are fewer than two, because the values of a single
+/// client equal the values of its domain.
 fn clients(rows: &[ClientSummary], width: usize, paint: Paint) -> String {
     if rows.len() < 2 {
         return String::new();
@@ -498,7 +498,8 @@ fn counted_spread<T>(
     group
 }
 
-/// Returns three columns for a distribution, without the number of samples. The three share a unit.
+/// Returns three columns for a distribution, all with the same unit. The number of samples is left
+/// out.
 fn spread<T>(
     heading: &str,
     rows: &[T],

@@ -17,7 +17,7 @@ use columns::{Window, overlap, part};
 
 /// Minimum number of columns of a timeline, even if a smaller width is requested.
 const FEWEST_COLUMNS: usize = 20;
-/// Length of a name up to which it is shown in full.
+/// Maximum length of a name that is shown in full.
 const LONGEST_NAME: usize = 24;
 /// Minimum length in columns of periods that are marked. The marks of shorter periods would hide
 /// each other.
@@ -113,9 +113,9 @@ pub(crate) struct OccupantShare {
 }
 
 impl Timeline {
-    /// Returns an empty timeline of the window that begins at `from` and has the length `span`. It
-    /// has a line for each vCPU in `names`, and at most `width` characters per line unless that is
-    /// too narrow.
+    /// Returns an empty timeline of the window that begins at `from` and has the length `span`. The
+    /// timeline has a line for each vCPU in `names`, and at most `width` characters per line unless
+    /// `width` is too small.
     ///
     /// # Errors
     /// If `span` is zero.
@@ -323,7 +323,8 @@ impl Sink for Timeline {
     }
 }
 
-/// Returns a line that describes the trace. Properties that its header does not have are left out.
+/// Returns a line that describes the trace. Properties that the trace header does not contain are
+/// left out.
 fn about(header: &Header) -> String {
     let seed =
         if header.machine == "sim" { format!("seed {}", header.seed) } else { String::new() };

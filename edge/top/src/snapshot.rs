@@ -27,9 +27,9 @@ pub struct CpuLine {
     pub cpu: u32,
     /// CPU time used by VMs, in millionths of the CPU. `None` if the source does not know it.
     pub used_ppm: Option<u64>,
-    /// CPU time reserved, in millionths of the CPU. `None` in a recording.
+    /// CPU time reserved, in millionths of the CPU. If the source is a recording, `None`.
     pub reserved_ppm: Option<u64>,
-    /// Part of the CPU that can be reserved, in millionths. `None` in a recording.
+    /// Part of the CPU that can be reserved, in millionths. If the source is a recording, `None`.
     pub capacity_ppm: Option<u64>,
     /// Overhead of scheduling, in millionths of the CPU. `None` if it was not measured.
     pub overhead_ppm: Option<u64>,
@@ -41,7 +41,7 @@ pub struct CpuLine {
 pub struct VmRow {
     /// Name of the reservation, VM or vCPU.
     pub name: String,
-    /// State of the reservation, such as `active`. Empty in a recording.
+    /// State of the reservation, such as `active`. If the source is a recording, empty.
     pub state: String,
     /// Slice: CPU time that is reserved for each vCPU per period.
     pub slice: Option<Span>,
@@ -64,7 +64,7 @@ pub struct VmRow {
     pub missed: Option<u64>,
     /// Number of periods at whose end the VM was entitled to CPU time.
     pub deadlines: Option<u64>,
-    /// Largest culprit of the waiting time: the cause that took the most.
+    /// Largest culprit: the cause of the largest part of the waiting time.
     pub culprit: Option<String>,
 }
 

@@ -95,8 +95,8 @@ impl View {
         }
     }
 
-    /// Selects the row that is `step` rows below the selected row. At the first and last row the
-    /// selection stays.
+    /// Selects the row that is `step` rows below the selected row. The selection never moves above
+    /// the first row or below the last row.
     fn select(&mut self, snapshot: &Snapshot, step: isize) {
         let rows = self.rows(snapshot);
         let selected = self.selected.as_deref();

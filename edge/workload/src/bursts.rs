@@ -1,4 +1,5 @@
-//! Burst models: when a VM is runnable in an interval of which only the mean use is known.
+//! Burst models. A burst model decides at which times in an interval a VM is runnable, if only the
+//! mean use in the interval is known.
 
 use std::str::FromStr;
 
@@ -57,7 +58,7 @@ impl FromStr for BurstModel {
 /// A job: the time from the start of the run at which it is ready, and its CPU time.
 pub(crate) type Job = (Span, Span);
 
-/// Writes the jobs of one vCPU, one interval after another.
+/// Generator of the jobs of one vCPU, one interval after another.
 #[derive(Debug)]
 pub(crate) struct Bursts {
     model: BurstModel,
@@ -72,7 +73,7 @@ pub(crate) struct Bursts {
 }
 
 impl Bursts {
-    /// Begins the jobs of the VM with this number.
+    /// Creates the generator for the VM with the number `vm`.
     pub(crate) fn new(
         model: BurstModel,
         (interval, burst): (Span, Span),

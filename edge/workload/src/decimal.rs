@@ -1,8 +1,8 @@
-//! Decimal numbers as integers, since this crate computes without floating point.
+//! Decimal numbers as integers, because this crate computes without floating point.
 
-/// Reads a decimal number that is not negative, such as `12.5` or `1.5e-3`, and returns it times
-/// ten to the power of `digits`, rounded down. `None` if the text is no such number or the result
-/// does not fit.
+/// Reads a decimal number that is not negative, such as `12.5` or `1.5e-3`, and returns the number
+/// times ten to the power of `digits`, rounded down. `None` if the text is no such number or the
+/// result does not fit.
 pub(crate) fn scaled(text: &str, digits: i32) -> Option<u64> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),

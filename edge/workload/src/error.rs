@@ -20,7 +20,8 @@ pub enum WorkloadError {
         file: String,
         /// Place in the file, such as `:3` or `: task `web``.
         place: String,
-        /// Reason, in words. If a limit was exceeded, it contains the number found and the limit.
+        /// Reason, in words. If a limit was exceeded, the reason contains the number found and the
+        /// limit.
         why: String,
         /// Advice, if there is any.
         hint: Option<&'static str>,
@@ -28,7 +29,8 @@ pub enum WorkloadError {
     /// The options do not suit the files.
     #[error("{why}")]
     Options {
-        /// Reason, in words. If a limit was exceeded, it contains the number found and the limit.
+        /// Reason, in words. If a limit was exceeded, the reason contains the number found and the
+        /// limit.
         why: String,
         /// Advice on how to correct the options.
         hint: &'static str,

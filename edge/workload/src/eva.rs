@@ -1,5 +1,5 @@
 //! Task sets of EVA-rt-Engine and of the test suite of HCBS. A line has the worst-case execution
-//! time of a task, its deadline and its period. The first line may be `Taskset NAME`.
+//! time of a task, its deadline and its period. The first line can be a title: `Taskset NAME`.
 
 use slackline_units::Span;
 
@@ -39,7 +39,7 @@ impl EvaSet {
                     set.lines.push(number);
                 }
                 _ => {
-                    let why = format!("{} fields; a task has 3", fields.len());
+                    let why = format!("the line has {} fields; a task has 3", fields.len());
                     return Err(WorkloadError::line(file.name, number, why).advise(ADVICE));
                 }
             }

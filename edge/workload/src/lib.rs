@@ -2,14 +2,14 @@
 //! paper.
 //!
 //! Three kinds of CPU series are read: of Bitbrains (GWA-T-12), of Azure VMs, and of PlanetLab. A
-//! series has the mean use of a VM in intervals of five minutes. It does not say when the VM was
-//! runnable in an interval, so a [`BurstModel`] decides that. Three kinds of task sets are read:
-//! the JSON of rt-app, the XML of SimSo, and the text of EVA. A fourth kind is drawn by
+//! series has the mean use of a VM in intervals of five minutes. A series does not state when the
+//! VM was runnable in an interval, so a [`BurstModel`] decides that. Three kinds of task sets are
+//! read: the JSON of rt-app, the XML of SimSo, and the text of EVA. A fourth kind is drawn by
 //! UUniFast-discard.
 //!
 //! A conversion is a pure function: the same files and options give the same scenario. Each
-//! assumption and each repair is a comment at the start of the scenario. Input that no scenario
-//! can express is an error.
+//! assumption and each repair is a comment at the start of the scenario. Input that no scenario can
+//! express is an error.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -88,7 +88,8 @@ impl TimeUnit {
         }
     }
 
-    /// Returns the number of decimal places of a nanosecond in this unit.
+    /// Returns the number of decimal places that this unit needs to express a nanosecond: 6 for
+    /// milliseconds.
     const fn digits(self) -> i32 {
         match self {
             TimeUnit::Millis => 6,

@@ -20,7 +20,8 @@ use crate::rt_app::task::{RtPolicy, Task};
 use crate::write::{WrittenScenario, counted, head, quoted};
 use crate::{Options, SourceFile};
 
-/// Weight of a thread of nice value 0 under `fair`. The weight under `credit` is a quarter of it.
+/// Weight of a thread of nice value 0 under `fair`. The weight under `credit` is a quarter of this
+/// weight.
 const WEIGHT: u64 = 1_024;
 /// Largest weight that the policies accept.
 const MOST_WEIGHT: u64 = 65_535;

@@ -128,8 +128,8 @@ pub(crate) fn convert(
     Ok(WrittenScenario { text: text + &domains, axis, files, assumptions })
 }
 
-/// Checks the number of VMs and of their intervals. A VM has an interval for all time up to its
-/// last reading, however few readings it has.
+/// Checks the number of VMs and of their intervals. A VM has intervals for all time up to its last
+/// reading, even if it has few readings.
 fn check_size(read: &[(&str, Readings)], start: u64) -> Result<(), WorkloadError> {
     let (vms, hint) = (read.len(), "split the file");
     if vms > MOST_VMS {
@@ -257,7 +257,8 @@ fn scaled(reading: &Reading, cores: u64) -> u64 {
     reading.ppm.min(CPU) * reading.cores / cores
 }
 
-/// Reduces all series to the requested intervals. Returns their number.
+/// Reduces all series to the requested intervals. Returns the number of intervals of the longest
+/// series.
 fn cut(all: &mut [Series], options: &Options) -> Result<usize, WorkloadError> {
     let longest = all.iter().map(|it| it.uses.len()).max().unwrap_or_default();
     let Some((first, last)) = options.part else { return Ok(longest) };

@@ -1,7 +1,7 @@
 //! Task sets of SimSo: periodic tasks, and tasks with a list of activation dates.
 //!
-//! Each task becomes a VM with one vCPU. Its reservation is its worst-case execution time in each
-//! period, so that EDF serves the jobs in the order of their deadlines.
+//! Each task becomes a VM with one vCPU. The VM reserves the task's worst-case execution time in
+//! each period, so that EDF serves the jobs in the order of their deadlines.
 
 use roxmltree::{Document, Node, ParsingOptions};
 use slackline_units::Span;
@@ -28,7 +28,7 @@ pub(crate) fn convert(
         .map_err(|error| wrong(error.to_string()).advise("name an XML file of SimSo"))?;
     let root = document.root_element();
     if !root.has_tag_name("simulation") {
-        let why = format!("the element `{}` is not `simulation`", root.tag_name().name());
+        let why = format!("the root element is `{}`, not `simulation`", root.tag_name().name());
         return Err(wrong(why).advise("name an XML file of SimSo"));
     }
     let tasks = elements(&root, "tasks", "task");
@@ -68,7 +68,7 @@ fn cycles(root: &Node<'_, '_>) -> Result<u64, String> {
     cycles.ok_or_else(|| format!("cycles_per_ms `{text}` is not a number above zero"))
 }
 
-/// Returns the length of the run, and true if the file states it.
+/// Returns the length of the run, and true if the file states this length.
 fn length(root: &Node<'_, '_>, cycles: u64, options: &Options) -> (Span, bool) {
     let duration = root.attribute("duration").and_then(|text| scaled(text, 0));
     let ns = duration.map(|duration| u128::from(duration) * 1_000_000 / u128::from(cycles));

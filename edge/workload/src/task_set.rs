@@ -1,5 +1,5 @@
-//! Task sets of EVA and random task sets. They become scenarios with a VM for each task, or the
-//! tasks of one guest for `slackline fit`.
+//! Task sets of EVA and random task sets. A task set becomes either a scenario with a VM for each
+//! task, or the tasks of one guest for `slackline fit`.
 
 use std::fmt::Write as _;
 

@@ -47,7 +47,8 @@ impl VmTask {
         VmTask { name, work, period: Some(period), deadline, offset, dates }
     }
 
-    /// Returns the period of the reservation: the deadline, or the period if that is shorter.
+    /// Returns the period of the reservation: the deadline or the period of the task, whichever is
+    /// shorter.
     pub(crate) fn due(&self) -> Span {
         self.period.map_or(self.deadline, |period| period.min(self.deadline))
     }
@@ -69,8 +70,8 @@ pub(crate) fn assumed(tasks: &[VmTask]) -> Vec<String> {
     all
 }
 
-/// Returns an assumption that says that the reservations exceed the CPUs of the host. `None` if
-/// they do not.
+/// Returns the assumption that the reservations exceed the CPUs of the host, as a sentence. `None`
+/// if the reservations fit on the CPUs.
 pub(crate) fn overload(tasks: &[VmTask], cpus: usize) -> Option<String> {
     (demand(tasks) > MILLION * cpus as u128).then(|| {
         format!(
@@ -80,7 +81,7 @@ pub(crate) fn overload(tasks: &[VmTask], cpus: usize) -> Option<String> {
     })
 }
 
-/// Returns the smallest number of CPUs whose capacity is at least that of all reservations.
+/// Returns the smallest number of CPUs whose capacity covers all reservations.
 pub(crate) fn cpus_for(tasks: &[VmTask]) -> usize {
     usize::try_from(demand(tasks).div_ceil(MILLION)).unwrap_or(usize::MAX).max(1)
 }

@@ -10,7 +10,7 @@ use crate::task_vms::VmTask;
 /// Maximum number of tasks to draw. It is the maximum that `slackline fit` accepts.
 const MOST_TASKS: u16 = 200;
 
-/// Limits of the periods that a user may choose.
+/// Shortest and longest period that a user can choose.
 const PERIODS: (Span, Span) = (Span::from_us(100), Span::from_secs(3600));
 
 /// Description of a random task set.
@@ -18,7 +18,7 @@ const PERIODS: (Span, Span) = (Span::from_us(100), Span::from_secs(3600));
 pub struct SetOptions {
     /// Number of tasks to draw.
     pub tasks: u16,
-    /// Sum of the utilisations. It may exceed one CPU.
+    /// Sum of the utilisations of all tasks. The sum can exceed one CPU.
     pub utilisation: CpuShare,
     /// Shortest and longest period. Periods are log-uniform.
     pub periods: (Span, Span),

@@ -15,7 +15,7 @@ pub struct WrittenScenario {
     /// Text of the `[[axis]]` that varies the burst model, in TOML. Empty if there is only one
     /// burst model.
     pub axis: String,
-    /// Names and texts of the files of jobs. They must be in the folder of the scenario.
+    /// Names and texts of the files of jobs. The files must be in the folder of the scenario.
     pub files: Vec<(String, String)>,
     /// Assumptions and repairs, one sentence each. The text has them as comments.
     pub assumptions: Vec<String>,
@@ -49,7 +49,7 @@ impl WrittenScenario {
         text
     }
 
-    /// Parses the scenario at the first point of its axis, which checks it.
+    /// Parses the scenario at the first point of its axis. The parser checks the scenario.
     ///
     /// # Errors
     /// If the scenario is not valid, for example because it has too many vCPUs.

@@ -220,7 +220,7 @@ pub(super) fn finding(case: &Case<'_>, test: Test) -> Finding {
 }
 
 /// Tests if all measured numbers are nearer to one of the two numbers in `against` than to the
-/// other. `test` states which one must be nearer, the first or the second.
+/// other. `test` states which of the two numbers must be nearer: the first or the second.
 fn nearer(ours: &[f64], against: &[f64], test: Test) -> Finding {
     let &[first, second] = against else { return unknown() };
     if first == second {

@@ -1,5 +1,5 @@
-//! Tests of live experiments, for which the simulated host acts as the live host. They cover the
-//! quick form, and comparisons over many points.
+//! Tests of live experiments, for which the simulated host acts as the live host. The tests cover
+//! the quick form of experiments, and comparisons over many points.
 
 use std::cell::Cell;
 use std::fs;

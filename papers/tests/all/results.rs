@@ -1,5 +1,5 @@
-//! Tests that the stored results are as the specification states. They were made with one to ten
-//! seeds, as the first line of each result file states.
+//! Tests that the stored results are as the specification states. The results were made with one to
+//! ten seeds. The first line of each result file states the seeds.
 
 use std::path::Path;
 
@@ -110,8 +110,8 @@ fn in_mbit_per_second(row: &KeptRow) -> (f64, f64) {
     (first(&row.published).expect("a number"), first(&row.ours).expect("a number"))
 }
 
-/// The published ratios of compile times in a guest and in dom0 are reproduced, for a single job
-/// and for three jobs at once.
+/// The published ratios of compile times in a guest and in dom0 are reproduced, both for a single
+/// job and for three parallel jobs.
 #[test]
 fn simulation_reproduces_compile_times_of_diestelhorst_2007() {
     let rows = rows(&read("diestelhorst-2007"), "table-3.2");
@@ -142,8 +142,8 @@ fn simulation_reproduces_balancer_results_of_diestelhorst_2007() {
 /// under GAPS-RO, and lowest under GAPS. This holds at every number of guests. With four
 /// outstanding requests, the improvement over Credit is in the published range. If preempted guests
 /// go to the tail of the queue, as in Xen 3.0.4, the simulation reproduces neither this order nor
-/// this improvement. In table 1, the numbers of Credit are reproduced, and those of GAPS except for
-/// two.
+/// this improvement. In table 1, all numbers of Credit are reproduced, and all but two of the
+/// numbers of GAPS.
 #[test]
 fn simulation_reproduces_kim_2008_results_if_preempted_vcpus_keep_timeslices() {
     let paper = read("kim-2008");
@@ -158,9 +158,9 @@ fn simulation_reproduces_kim_2008_results_if_preempted_vcpus_keep_timeslices() {
 }
 
 /// With the paper's rule, the least urgent of four guests starves for at least one set of start
-/// times. It receives less than a tenth of the CPU time of another guest, and its longest wait is
-/// at least 60 seconds. With the bound that Slackline adds, it receives its share for every set of
-/// start times.
+/// times. The starving guest receives less than a tenth of the CPU time of another guest, and its
+/// longest wait is at least 60 seconds. With the bound that Slackline adds, the least urgent guest
+/// receives its share for every set of start times.
 #[test]
 fn policy_gaps_starves_guest_only_under_rule_of_kim_2008() {
     let paper = read("kim-2008");
@@ -193,7 +193,7 @@ fn policy_gaps_starves_guest_only_under_rule_of_kim_2008() {
 /// computer has a lower maximum utilisation than the faster computers. In the simulation, all
 /// computers have an equal maximum utilisation.
 #[test]
-fn published_resolution_of_vsched_follows_from_timers_of_test_computers() {
+fn published_resolution_of_vsched_is_explained_by_timers_of_computers() {
     let paper = read("lin-2005");
     let verdicts = |name| rows(&paper, name).iter().map(|row| row.verdict).collect::<Vec<_>>();
     let found = verdicts("fig-9-resolution");
@@ -240,8 +240,8 @@ fn judged_again(paper: &Paper, experiment: &Experiment) -> Vec<(String, String, 
     rows
 }
 
-/// Each experiment of a paper has results, with as many seeds as its file states. A command with
-/// `--seeds` may use another number.
+/// Each experiment of a paper has results, made with as many seeds as the experiment's file states.
+/// The one exception is results whose command had the option `--seeds`.
 #[test]
 fn stored_verdicts_of_papers_follow_from_the_stored_numbers() {
     let mut wrong = Vec::new();

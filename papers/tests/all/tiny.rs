@@ -46,7 +46,8 @@ fn each_kind_of_verdict_is_given_according_to_its_rule() {
     assert_eq!(judged[2].verdict, Verdict::Differs);
 }
 
-/// Lines of `published.toml` with the published share of a fifth.
+/// Lines of `published.toml`: the end of the description of the value `fig-1.fifth`, and the value
+/// itself. Tests replace the value.
 const PUBLISHED_FIFTH: &str = "a fifth of it: too low, and the lowest\"\nvalue = \"10\"";
 
 /// Returns the verdicts after one text in `fig-1.toml` or `published.toml` is replaced by another.
@@ -224,7 +225,7 @@ fn report_of_a_paper_shows_values_verdicts_and_missing_experiments() {
     };
     let papers = [paper];
     let nothing = page(&papers, &made).expect_err("nothing was run");
-    assert_eq!(nothing.hint().as_deref(), Some("make them with `slackline paper run tiny`"));
+    assert_eq!(nothing.hint().as_deref(), Some("make results with `slackline paper run tiny`"));
     let (_, experiment, results, judged) = run();
     let judged = vec![(String::new(), judged)];
     papers[0].write(&experiment, &results, &judged, &made).expect("a folder that can be written");

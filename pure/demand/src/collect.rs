@@ -36,7 +36,7 @@ pub struct Collector {
 }
 
 /// Minimum time from a block to the next run interval on the same CPU if a dispatcher pass chose
-/// the next vCPU. If the time is shorter, the kernel alone chose it.
+/// the next vCPU. If the time is shorter, the kernel alone chose the next vCPU.
 const KERNEL_SWITCH: Span = Span::from_us(5);
 
 /// Minimum length of a job that continues after a brief block.
@@ -62,8 +62,8 @@ struct Stay {
     index: usize,
     is_runnable: bool,
     is_paused: bool,
-    /// Recorded overhead whose run interval has not been recorded yet. Once it is recorded, the
-    /// overhead is subtracted from the work of the vCPU's job.
+    /// Recorded overhead of a run interval that has not been recorded yet. When the run interval is
+    /// recorded, this overhead is subtracted from the work of the vCPU's job.
     overhead: Span,
     /// CPU time that the vCPU used beyond the limit of its last reserved timeslice. `None` if that
     /// timeslice has not reached its limit, or if its overrun was counted.
@@ -266,10 +266,10 @@ impl Collector {
     /// is not stopped then, but runs again until it has used the whole limit. Only the stop at that
     /// time is counted.
     ///
-    /// After it has reached the limit, a live vCPU with a hard limit can run once more outside its
-    /// slice, because it needs time to stop itself. This run interval belongs to the same stop. A
-    /// further run interval outside the slice can follow a block of another vCPU. It is no late
-    /// stop, and is not counted.
+    /// A live vCPU with a hard limit can run once more outside its slice after it has reached the
+    /// limit, because the vCPU needs time to stop itself. This run interval belongs to the same
+    /// stop. A further run interval outside the slice can follow a block of another vCPU. Such a
+    /// run interval is no late stop, and is not counted.
     fn overran(&mut self, vcpu: VcpuId, used: Span, due: bool, limit: Option<Span>) {
         let Some((stay, demand)) = self.stay(vcpu) else { return };
         let is_exact = demand.reserved.is_some_and(|it| it.exact && it.reservation.is_some());
@@ -303,8 +303,8 @@ impl Collector {
 }
 
 /// Returns true if a job continues when its vCPU wakes at `woken`, because the job was long and the
-/// block was brief. If the rest were a separate job, it would be ready only at `woken`. That would
-/// be wrong in a simulation in which the vCPU receives its CPU time earlier.
+/// block was brief. If the rest of the job were a separate job, that job would be ready only at
+/// `woken`. That would be wrong in a simulation in which the vCPU receives its CPU time earlier.
 fn continues(job: &Job, woken: Time) -> bool {
     job.blocked.since(job.ready) >= LONG_JOB && woken.since(job.blocked) <= BRIEF_BLOCK
 }

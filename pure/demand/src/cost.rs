@@ -96,8 +96,8 @@ impl Samples {
             .fold(Span::ZERO, |sum, &ns| sum.checked_add(Span::from_ns(ns)).unwrap_or(Span::MAX))
     }
 
-    /// Returns the nearest-rank percentile: the smallest value that is at least as large as
-    /// `percent` % of all values. `None` without values.
+    /// Returns the nearest-rank percentile: the smallest value `v` for which at least `percent` %
+    /// of all values are at most `v`. If there are no values, `None`.
     #[must_use]
     pub fn percentile(&self, percent: usize) -> Option<Span> {
         self.percentiles([percent as u64]).map(|[span]| span)

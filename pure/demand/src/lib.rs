@@ -1,10 +1,11 @@
 //! Demand: the work that vCPUs asked for, as a pure function of a trace. The design is Slackline's
 //! own, not from a paper.
 //!
-//! A *job* begins when a vCPU becomes runnable and ends when it blocks. Its work is all CPU time
-//! used between its begin and its end, even if preemptions, throttling or pauses interrupt the job.
-//! Overhead that the trace records does not count as work. A demand contains no run intervals,
-//! scheduling orders or latencies of the recording. So a simulation of the demand cannot copy them.
+//! A *job* begins when a vCPU becomes runnable and ends when the vCPU blocks. The work of a job is
+//! all CPU time used between its begin and its end, even if preemptions, throttling or pauses
+//! interrupt the job. Overhead that the trace records does not count as work. A demand contains no
+//! run intervals, scheduling orders or latencies of the recording. So a simulation of the demand
+//! cannot copy them.
 //!
 //! Of a job that did not end within the recording, only a lower bound of its work is known. If the
 //! job received at least as much CPU time as the vCPU's longest ended job, the vCPU counts as

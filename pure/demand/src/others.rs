@@ -1,13 +1,14 @@
 //! Demand of the programs that share CPUs with the vCPUs, from the host threads of a recording.
 //!
-//! A job of a host thread is on one CPU. It begins when the thread becomes runnable there, and ends
-//! when the thread blocks or migrates to another CPU. There are two kinds of jobs. A thread that
-//! ran while a vCPU with budget left waited has precedence over all vCPUs, as interrupt threads and
-//! real-time programs have. The jobs of such threads and of kernel threads are *interference*. The
-//! jobs of all other threads are ordinary: they compete for slack.
+//! A job of a host thread is on one CPU. The job begins when the thread becomes runnable on this
+//! CPU, and ends when the thread blocks or migrates to another CPU. There are two kinds of jobs. A
+//! thread that ran while a vCPU with budget left waited has precedence over all vCPUs, as interrupt
+//! threads and real-time programs have. The jobs of such threads and of kernel threads are
+//! *interference*. The jobs of all other threads are ordinary: they compete for slack.
 //!
-//! A *competitor* is a sequence of ordinary jobs of any programs on one CPU. There are as many
-//! competitors as programs were runnable at once, however many short programs ran.
+//! A *competitor* is a sequence of ordinary jobs of any programs on one CPU. The number of
+//! competitors depends on the number of programs that were runnable at the same time, and not on
+//! the number of programs that ran in total.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -215,8 +216,8 @@ impl ThreadCollector {
         }
     }
 
-    /// Records a run interval of a vCPU. If the vCPU was preempted in reserved time before,
-    /// programs that ran since then have precedence over it.
+    /// Records a run interval of a vCPU. If this vCPU was preempted in its previous reserved run
+    /// interval, the programs that have run since that preemption have precedence over the vCPU.
     fn ran(
         &mut self,
         (vcpu, cpu): (VcpuId, CpuId),

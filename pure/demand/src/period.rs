@@ -11,9 +11,9 @@ use crate::VcpuDemand;
 pub type DemandCounts = BTreeMap<Span, u64>;
 
 /// Counts the whole periods of a vCPU, from its join on, by their demand. The demand of a period is
-/// the CPU time that the vCPU would use in it on a CPU of its own. So a job longer than a period
-/// counts in several periods. An endless job demands all of each period up to `end`. The result is
-/// empty for a period of zero.
+/// the CPU time that the vCPU would use in this period if it had a CPU of its own. So a job longer
+/// than a period counts in several periods. An endless job demands all of each period up to `end`.
+/// The result is empty for a period of zero.
 #[must_use]
 pub fn demand_per_period(vcpu: &VcpuDemand, period: Span, end: Time) -> DemandCounts {
     let mut counts = DemandCounts::new();

@@ -15,7 +15,7 @@ const WINDOW: usize = 3;
 /// Minimum number of preemptions from which a tick can be found.
 const FEWEST: usize = 10;
 
-/// Returns the period of the tick and the time of its first occurrence. `None` if the times of the
+/// Returns the period of the tick and the time of the first tick. `None` if the times of the
 /// preemptions show no tick.
 pub(crate) fn find(preempted: &[Time]) -> Option<(Span, Span)> {
     if preempted.len() < FEWEST {

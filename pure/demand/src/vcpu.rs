@@ -22,7 +22,8 @@ pub struct VcpuDemand {
     /// Parameters with which the vCPU joined. `None` if the trace does not contain the exchanges
     /// between hardware and host.
     pub terms: Option<WrittenTerms>,
-    /// Reservation with which the vCPU joined. `None` if the trace has no record of it.
+    /// Reservation with which the vCPU joined. `None` if the trace does not record this
+    /// reservation.
     pub reserved: Option<RecordedReservation>,
     /// CPU on which the vCPU was placed when it joined. `None` if the policy chose the CPU.
     pub starts_on: Option<CpuId>,
@@ -39,7 +40,7 @@ pub struct VcpuDemand {
 pub struct Job {
     /// Time at which the vCPU became runnable.
     pub ready: Time,
-    /// CPU time that the job needed. A lower bound if it has not ended.
+    /// CPU time that the job needed. For a job that has not ended, this is only a lower bound.
     pub work: Span,
     /// Time at which the vCPU blocked. `NEVER` if the job has not ended.
     pub blocked: Time,
@@ -120,9 +121,9 @@ impl VcpuDemand {
         jobs.filter(|(_, work)| !work.is_zero())
     }
 
-    /// Returns the CPU time that a job needs. For a job that has not ended, this is the mean of all
-    /// ended jobs that needed more CPU time than it received. Without such jobs, it is 1 ns more
-    /// than the job received.
+    /// Returns the CPU time that a job needs. For a job that has not ended, returns the mean work
+    /// of the ended jobs that needed more CPU time than this job has received. If there are no such
+    /// jobs, returns 1 ns more than this job has received.
     #[must_use]
     pub fn work_of(&self, job: &Job) -> Span {
         if job.has_ended() {
@@ -135,9 +136,10 @@ impl VcpuDemand {
         mean.map_or(job.work + Span::from_ns(1), Span::from_ns)
     }
 
-    /// Returns the number of periods that ended after `from` while a job of an earlier period was
-    /// not done. A job whose time from ready to done is `n` whole periods or a little more misses
-    /// `n` of them. `end` stands for the end of a job that has not ended.
+    /// Returns the number of missed periods that ended after `from`. The periods of a job are
+    /// counted from its ready time, and a period is missed if it ends before the job is done. So a
+    /// job that takes more than `n` periods and at most `n + 1` misses `n` periods. A job that has
+    /// not ended counts as done at `end`.
     #[must_use]
     pub fn missed_periods(&self, period: Span, (from, end): (Time, Time)) -> u64 {
         if period.is_zero() {

@@ -56,7 +56,8 @@ fn requested(tasks: &TaskSet, task: usize, length: Span) -> Span {
     higher.iter().map(|task| task.requested_in(length)).sum::<Span>() + from[0].work()
 }
 
-/// Returns true if each response is within the deadline, and long enough for its demand.
+/// Returns true if each response time is within its deadline, and if the reservation always
+/// supplies the task's demand within the response time.
 pub(crate) fn is_proof(
     tasks: &TaskSet,
     supply: &PeriodicSupply,

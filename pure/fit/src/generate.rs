@@ -25,7 +25,7 @@ pub struct SetDraws(Pcg64);
 pub enum Deadlines {
     /// The deadline of each job is the next release of its task.
     Implicit,
-    /// Each deadline is drawn between the work and the period of its task. It is at least half of
+    /// Each deadline is drawn between the work and the period of its task, and is at least half of
     /// the period.
     Constrained,
 }

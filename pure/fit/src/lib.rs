@@ -6,9 +6,9 @@
 //! by the supply bound function of the periodic resource model (Shin and Lee, RTSS 2003). In the
 //! worst phase one slice comes as early as possible in its period, and the next slice comes as late
 //! as possible. Between these two slices the VM is without CPU time for `2 × (period - slice)`. For
-//! EDF the demand is the demand bound function of Baruah, Mok and Rosier (RTSS 1990). It is
-//! compared with the supply at the points of QPA (Zhang and Burns 2009). For fixed priorities the
-//! response times come from the crate `response-time-analysis`.
+//! EDF the demand is the demand bound function of Baruah, Mok and Rosier (RTSS 1990). This demand
+//! is compared with the supply at the points of QPA (Zhang and Burns 2009). For fixed priorities
+//! the response times come from the crate `response-time-analysis`.
 //!
 //! Both tests are exact for tasks that can be released together. If a test fails, a common release
 //! of all tasks in the worst phase of the supply leads to a missed deadline. All arithmetic is in

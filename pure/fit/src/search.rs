@@ -16,8 +16,8 @@ const PERIOD_STEPS: u64 = 1000;
 const SHORT_PERIOD: Span = Span::from_us(100);
 
 /// Longest delay for which [`fit_delay`] can find a reservation: one nanosecond less than an hour.
-/// A task tests the delay. Its deadline is one nanosecond longer than the delay, and at most an
-/// hour.
+/// The delay is tested by means of a task whose deadline is one nanosecond longer than the delay. A
+/// deadline may be an hour at most.
 pub const LONGEST_DELAY: Span = Span::from_ns(LONGEST.ns() - 1);
 
 /// Goal of a search for a reservation of a task set.
@@ -50,9 +50,9 @@ pub struct Fit {
     pub reservation: Reservation,
     /// Proof that all jobs meet their deadlines in `reservation`.
     pub proof: Proof,
-    /// Next reservation that the search refuted, with the reason why it has no proof. Its slice is
-    /// one step smaller, its period one step longer, or its share that of one more VM. `None` if
-    /// there is no such reservation.
+    /// Next reservation that the search refuted, with the reason why it has no proof. Depending on
+    /// the goal, its slice is one step smaller, its period is one step longer, or its share is
+    /// smaller by so much that one more VM fits. `None` if there is no such reservation.
     pub below: Option<(Reservation, Refutation)>,
 }
 

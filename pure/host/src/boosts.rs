@@ -1,8 +1,8 @@
 //! Boosts: intervals in which vCPUs run with precedence over others because of their last wake-up.
 //!
 //! A policy reports only whether a vCPU is boosted now. The recorded boost begins when the vCPU is
-//! dispatched. It ends when the vCPU stops running, or earlier if the policy ends the boost when it
-//! charges CPU time or when its timer expires.
+//! dispatched. The recorded boost ends when the vCPU stops running. The policy can end the boost
+//! earlier, when CPU time is charged or a timer expires.
 
 use slackline_policy::Policy;
 use slackline_trace::{Record, Sink};
@@ -66,8 +66,8 @@ impl Boosts {
         }
     }
 
-    /// Records that a boost ended on a CPU at `to`. `used_up` is true if the policy ended the
-    /// boost.
+    /// Records that the boost on a CPU ended at the time `to`. `used_up` is true if the policy
+    /// ended the boost, false if the vCPU stopped running or the run is over.
     fn end<S: Sink>(&mut self, cpu: CpuId, (to, used_up): (Time, bool), sink: &mut S) {
         self.cpus.remove(cpu);
         if let Some((vcpu, from)) = self.running[cpu.index()].take() {

@@ -43,7 +43,8 @@ pub enum Broken {
         /// Time of the new report, which is earlier.
         now: Time,
     },
-    /// The hardware reported more CPU time than has elapsed, or CPU time in the future.
+    /// The hardware reported CPU time that is longer than its interval, or an interval that ends in
+    /// the future.
     #[error(
         "the hardware reported {} of CPU time of {} between {} and {}, which is more than that \
          interval or in the future",
@@ -89,7 +90,7 @@ pub enum Broken {
         /// vCPU that was reported as waking.
         vcpu: VcpuId,
     },
-    /// The hardware reported that a blocked vCPU blocks.
+    /// The hardware reported a block of a vCPU that is already blocked.
     #[error("the hardware blocked {vcpu}, which was blocked already")]
     BlockedAsleep {
         /// vCPU that was reported as blocking.
@@ -98,7 +99,7 @@ pub enum Broken {
     /// The hardware reported the end of a timeslice on a CPU on which no vCPU runs.
     #[error("the hardware ended a timeslice on {cpu}, which runs no vCPU")]
     NobodyThere {
-        /// CPU that is idle.
+        /// Idle CPU for which the end of a timeslice was reported.
         cpu: CpuId,
     },
     /// The hardware reported an event of a CPU that the host does not have.
@@ -109,7 +110,8 @@ pub enum Broken {
         /// Number of CPUs of the host.
         cpus: usize,
     },
-    /// The policy returned a CPU that the host does not have, for rescheduling or for charging.
+    /// The policy returned a CPU that the host does not have. It was to be rescheduled, or its vCPU
+    /// was to be charged.
     #[error("the policy named {cpu}, but only {cpus} CPUs are scheduled, numbered from 0")]
     NoSuchCpu {
         /// CPU that the policy returned.
@@ -159,7 +161,7 @@ pub enum NotEligible {
     /// The vCPU is blocked or paused.
     #[error("the vCPU is blocked or paused")]
     Asleep,
-    /// The vCPU is running on this other CPU.
+    /// The vCPU is already running on another CPU, the CPU in this variant.
     #[error("the vCPU runs on {0}")]
     Elsewhere(CpuId),
     /// The affinity of the vCPU excludes the CPU.
@@ -232,7 +234,7 @@ pub(crate) fn pick(vcpu: VcpuId, cpu: CpuId, moment: &Moment) -> Result<(), Box<
     if moment.is_eligible(vcpu, cpu) { Ok(()) } else { Err(not_eligible(vcpu, cpu, moment)) }
 }
 
-/// Returns the violation for a pick of a vCPU that is not eligible, with the reason.
+/// Returns the error for a pick of a vCPU that is not eligible, with the reason.
 fn not_eligible(vcpu: VcpuId, cpu: CpuId, moment: &Moment) -> Box<Fault> {
     let why = if !moment.is_member(vcpu) {
         NotEligible::Unknown

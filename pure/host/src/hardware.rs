@@ -13,9 +13,9 @@ pub type Fact<'a> = slackline_trace::Fact<VcpuTerms<'a>, &'a VcpuHint>;
 pub struct Report<'a> {
     /// Time of the event.
     pub now: Time,
-    /// CPU time that the hardware reports without a request from the host. These are run intervals
-    /// that have ended, and CPU time of vCPUs that occupied no CPU. The host queries the CPU time
-    /// of running vCPUs with [`Hardware::measure`].
+    /// CPU time that the hardware reports without a request from the host. This CPU time was used
+    /// in run intervals that have ended, or by vCPUs that occupied no CPU. The host queries the CPU
+    /// time of running vCPUs with [`Hardware::measure`].
     pub used: &'a [CpuUse],
     /// Event that the hardware reports.
     pub fact: Fact<'a>,
@@ -26,8 +26,8 @@ pub struct Report<'a> {
 pub struct VcpuTerms<'a> {
     /// Parameters that the policy reads, such as slice and period.
     pub share: &'a Values,
-    /// Affinity: CPUs on which the vCPU may run. `None` allows all CPUs at a join, and keeps the
-    /// affinity at a change of parameters.
+    /// Affinity: CPUs on which the vCPU may run. If a vCPU joins with `None`, all CPUs are allowed.
+    /// If parameters change and the affinity is `None`, the vCPU keeps its affinity.
     pub cpus: Option<CpuSet>,
 }
 

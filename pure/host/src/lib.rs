@@ -36,7 +36,8 @@ use turn::Turns;
 /// Function that computes a vCPU's reservation from its parameters, as the policy defines it.
 type PromiseOf = fn(&Values) -> Result<Option<Promise>, ReservationError>;
 
-/// Run states, contract checks and orders for one policy and the CPUs that it schedules.
+/// Layer between one policy and the hardware of one host. It keeps the run states of the vCPUs,
+/// checks the contract, and gives orders to the hardware.
 pub struct Host {
     policy: Box<dyn Policy>,
     promise: PromiseOf,
@@ -68,7 +69,7 @@ enum Rest {
 pub struct NextInLine {
     /// vCPU that would run.
     pub vcpu: VcpuId,
-    /// Length limit of the vCPU's timeslice. `None` if it has no limit.
+    /// Length limit of the vCPU's timeslice. `None` if the timeslice has no limit.
     pub limit: Option<Span>,
 }
 
@@ -79,8 +80,8 @@ impl Host {
         Host::with((spec.build)(values, topology), spec.promise, topology.cpus())
     }
 
-    /// Creates a host under any policy, such as a policy that is broken on purpose for a test. The
-    /// policy need not be one of the policies that users can choose.
+    /// Creates a host under any policy, even one that users cannot choose, such as a policy that is
+    /// broken on purpose for a test.
     #[must_use]
     pub fn with(policy: Box<dyn Policy>, promise: PromiseOf, cpus: usize) -> Host {
         let (moment, turns, boosts) = (Moment::at_start(cpus), Turns::new(cpus), Boosts::new(cpus));
@@ -123,7 +124,7 @@ impl Host {
     /// # Errors
     /// [`Fault::Declined`] if the policy cannot honour the parameters of a vCPU. The vCPU then has
     /// not joined, or keeps its old parameters. [`Fault::Broken`] if the hardware or the policy
-    /// broke the contract. The host must not be used after that.
+    /// broke the contract. After [`Fault::Broken`] the host must not be used any more.
     #[inline(always)]
     pub fn step<M: Hardware, S: Sink>(
         &mut self,

@@ -63,10 +63,10 @@ impl Host {
         }
     }
 
-    /// Returns the idle CPU to reschedule for the next vCPU in `to_offer` that still waits. The CPU
-    /// on which the vCPU ran last comes first, if it is idle. Otherwise the result is the first
-    /// allowed idle CPU that was not rescheduled at this instant. `None` if no vCPU in the list has
-    /// such a CPU.
+    /// Returns the idle CPU to reschedule for the next vCPU in `to_offer` that still waits. If the
+    /// CPU on which the vCPU ran last is idle, the result is that CPU. Otherwise the result is the
+    /// first allowed idle CPU that was not rescheduled at this instant. `None` if no vCPU in the
+    /// list has such a CPU.
     fn offer(&self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
         if self.moment.idle().is_empty() {
             return None;

@@ -14,7 +14,7 @@ struct ExchangeRecorder<'a, M> {
 
 impl Host {
     /// Performs a step and records its exchanges. The reported event is recorded before the records
-    /// of the step. All other exchanges are recorded after them.
+    /// of the step. All other exchanges of the step are recorded after these records.
     #[inline(never)]
     pub(crate) fn step_recorded<M: Hardware, S: Sink>(
         &mut self,

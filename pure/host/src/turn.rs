@@ -84,11 +84,11 @@ impl Turns {
         self.cpus[cpu.index()].is_over = true;
     }
 
-    /// Returns `turn`, with an earlier end if needed. If the current timeslice has not been
-    /// measured up to `now`, the policy has computed the end without the unmeasured CPU time. If
-    /// `turn` then continues the current timeslice, with the same vCPU and entitlement, it must not
-    /// end after the current timeslice. Live hardware can report an event of one CPU before it has
-    /// measured another CPU.
+    /// Returns the timeslice `turn`, with an earlier end where one is needed. If the current
+    /// timeslice has not been measured up to `now`, the policy has chosen the end of `turn` without
+    /// knowing the unmeasured CPU time. Then `turn` must not end after the current timeslice,
+    /// provided that both have the same vCPU and entitlement. This happens because live hardware
+    /// can report an event of one CPU before it has measured another CPU.
     #[inline]
     pub(crate) fn until_it_is_measured(&self, cpu: CpuId, turn: Turn, now: Time) -> Turn {
         let cpu = &self.cpus[cpu.index()];

@@ -120,11 +120,11 @@ impl Manager {
     }
 }
 
-/// Returns the change that undoes `made`, if the VM did not do as predicted, and if its limits and
-/// the capacity still allow the old share. The demand can differ from the predicted demand, so a VM
-/// that received what it demanded did as predicted. After a rise, some missed periods are excused.
-/// Their number is the larger of two: periods that demanded more than the reservation, and periods
-/// that the VM missed in the round before the rise.
+/// Returns the change that undoes `made`, if the VM did not do as predicted, and if the VM's limits
+/// and the capacity still allow the old share. The demand can differ from the predicted demand, so
+/// a VM that received what it demanded did as predicted. After a rise, some missed periods are
+/// excused. The number of excused periods is the larger of two numbers: the periods that demanded
+/// more than the reservation, and the periods that the VM missed in the round before the rise.
 fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
     let vm = round.vms.iter().find(|vm| vm.name == made.name && vm.share == made.to)?;
     let demand = u128::from(vm.demanded().ns()) * 1_000_000 / u128::from(round.length.ns().max(1));
@@ -147,7 +147,8 @@ fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
 
 /// Returns true if the prediction with the change is better than the prediction without it. No VM
 /// may miss more periods than its goal allows, unless the VM would miss at least as many without
-/// the change. This does not apply to a VM that gives up capacity to a VM with a higher priority.
+/// the change. This condition does not apply to a VM that gives up capacity to a VM with a higher
+/// priority.
 ///
 /// A rise has a further condition. The VM must miss fewer periods than without the change, or must
 /// need a larger share now. A VM needs a larger share if it missed more periods than its goal

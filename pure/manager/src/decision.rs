@@ -36,8 +36,8 @@ pub enum ChangeReason {
         predicted: u64,
         /// Number of periods in the last round in which the demand exceeded the reservation.
         uncovered: u64,
-        /// VM whose reservation was reduced in the round before to make room, and the share it gave
-        /// up.
+        /// VM whose reservation was reduced in the round before to make room, and the share that
+        /// this VM gave up.
         from: Option<(Name, CpuShare)>,
     },
     /// The VM needs a smaller reservation.
@@ -87,13 +87,14 @@ pub(crate) fn why(
 impl fmt::Display for Decision {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Decision { name, from, to, why, .. } = self;
-        write!(out, "{name} {} to {} %: ", Percent(*from), Percent(*to))?;
+        let (old, new) = (Percent(*from), Percent(*to));
+        write!(out, "{name} {old} to {new} %: ")?;
         match why {
             ChangeReason::Rise { misses: 0, uncovered: 0, predicted, from, .. } => {
                 write!(
                     out,
-                    "its floor or goal needs a larger share, {} predicted",
-                    misses(*predicted)
+                    "its floor or goal needs a larger share, {misses} predicted",
+                    misses = misses(*predicted)
                 )?;
                 taken(out, from.as_ref())
             }
@@ -101,8 +102,8 @@ impl fmt::Display for Decision {
                 let periods = CountedNoun(*uncovered, "period", "s");
                 write!(
                     out,
-                    "{periods} demanded more than reserved, {} predicted",
-                    misses(*predicted)
+                    "{periods} demanded more than reserved, {misses} predicted",
+                    misses = misses(*predicted)
                 )?;
                 taken(out, from.as_ref())
             }
@@ -116,7 +117,8 @@ impl fmt::Display for Decision {
                 write!(out, "demand was {used} % of the old share, {predicted} predicted")
             }
             ChangeReason::Room { of, predicted } => {
-                write!(out, "makes room for {of}, {} predicted", misses(*predicted))
+                let misses = misses(*predicted);
+                write!(out, "makes room for {of}, {misses} predicted")
             }
             ChangeReason::Undo(why) => write!(out, "undone, {why}"),
         }

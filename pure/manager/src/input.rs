@@ -39,8 +39,8 @@ pub struct VmRound {
     /// Map from an amount of CPU time to the number of periods of this round that demanded exactly
     /// this amount.
     pub demand: DemandCounts,
-    /// Number of missed periods in this round. A period is missed if the VM still waits at its end
-    /// for work of the period before.
+    /// Number of missed periods in this round. A job that takes more than `n` periods and at most
+    /// `n + 1` misses `n` periods.
     pub misses: u64,
     /// CPU time received in this round.
     pub received: Span,
@@ -74,9 +74,9 @@ pub struct PredictedVm {
 
 /// Source of the manager's predictions.
 pub trait Predictor {
-    /// Returns the prediction for each VM of the round, in the order of the round. It says what
-    /// would have happened in the last seconds if the VMs had had the shares `shares`. `None` if no
-    /// prediction is possible, or if admission refuses the shares.
+    /// Returns the prediction for each VM of the round, in the order of the round. The prediction
+    /// says what would have happened in the last seconds if the VMs had had the shares `shares`.
+    /// `None` if no prediction is possible, or if admission refuses the shares.
     fn predict(&mut self, shares: &[CpuShare]) -> Option<Vec<PredictedVm>>;
 }
 
@@ -108,7 +108,8 @@ impl VmRound {
         self.demand.iter().fold(Span::ZERO, |sum, (&amount, &count)| sum + amount * count)
     }
 
-    /// Returns the number of periods that the VM may miss by its goal. Zero if it has no such goal.
+    /// Returns the number of periods that the VM may miss by its goal. Zero if the VM has no goal
+    /// for missed periods.
     #[must_use]
     pub fn allowed(&self) -> u64 {
         self.periods() * u64::from(self.goals.misses_ppm.unwrap_or(0)) / 1_000_000

@@ -8,7 +8,7 @@ use slackline_units::CpuShare;
 use crate::input::{Round, VmRound, short_periods};
 
 /// Weight of a rise against a fall of equal size, when the manager chooses the most urgent change.
-/// The priority of the VM is added.
+/// The priority of the rising VM is added to this weight.
 const RISE_HASTE: u64 = 4;
 
 /// Delays and margins of the manager. Times are in rounds.
@@ -24,8 +24,9 @@ pub struct Pace {
     pub margin_ppm: u32,
     /// Number of rounds in which a VM is not changed after a rise of its reservation was undone.
     pub rest: u64,
-    /// Number of rounds after a fall in which a rise counts as taking the fall back. The VM must
-    /// then want a smaller share for twice the number of rounds before its next fall.
+    /// Number of rounds after a fall in which a rise counts as taking the fall back. After such a
+    /// rise, the VM must want a smaller share for twice as many rounds as before until its next
+    /// fall.
     pub regret: u64,
     /// Largest number of rounds for which a VM must want a smaller share before a fall.
     pub most_patience: usize,
@@ -64,9 +65,11 @@ pub(crate) struct Memory {
     /// Number of rounds for which the VM must want a smaller share before a fall. Used if it
     /// exceeds `Pace::fall_after`.
     pub(crate) patience: usize,
-    /// Number of the round of the last fall. `None` after a rise.
+    /// Number of the round of the last fall. `None` if there was no fall, or if the reservation has
+    /// risen since the last fall.
     pub(crate) fell: Option<u64>,
-    /// Last fall of the reservation, with its prediction. `None` after another change.
+    /// Last fall of the reservation, with its prediction. `None` if the last change was no fall, or
+    /// had no prediction.
     pub(crate) fall: Option<PredictedFall>,
 }
 
@@ -119,8 +122,8 @@ impl Memory {
         vm.share < vm.least() || vm.goals.use_ppm.is_some() || fall.is_refuted()
     }
 
-    /// Returns the share that the VM has wanted for enough rounds. Its present share if there is
-    /// none.
+    /// Returns the share that the VM has wanted for enough rounds. If there is no such share,
+    /// returns the VM's present share.
     fn wanted(&self, vm: &VmRound, pace: &Pace) -> CpuShare {
         let targets = &self.targets;
         let last = |count: usize| {
@@ -203,7 +206,7 @@ fn fit(
 }
 
 /// Returns the expected growth of the target in the next round, in millionths of a CPU: the smaller
-/// of its last two increases. Zero if one of the two was not an increase.
+/// of the target's last two increases. Zero if the target did not increase twice in a row.
 fn growth(targets: &VecDeque<CpuShare>) -> u32 {
     let mut last = targets.iter().rev().map(|target| target.ppm());
     match (last.next(), last.next(), last.next()) {

@@ -12,7 +12,7 @@ const HEADROOM_PPM: u64 = 30_000;
 /// Demand from which a period counts as full, in millionths of the period.
 const FULL_PPM: u64 = 950_000;
 
-/// Shares are multiples of a thousandth of a CPU.
+/// Step of shares, in millionths of a CPU: every share is a multiple of this step.
 const STEP_PPM: u64 = 1_000;
 
 /// Returns the smallest CPU time such that at most `allowed` periods have a demand above it.
@@ -30,9 +30,10 @@ pub fn quantile(demand: &DemandCounts, allowed: u64) -> Span {
 
 /// Returns the share that suits the goals of a VM.
 ///
-/// In two cases the VM demands more than can be measured. Either it missed more than half of its
-/// periods. Or it missed more than a third of them, although no measured demand exceeds its
-/// reservation. The target is then at least 1.5 times the present share, up to the VM's ceiling.
+/// In two cases the VM demands more than can be measured. Either the VM missed more than half of
+/// its periods. Or the VM missed more than a third of its periods, although no measured demand
+/// exceeds its reservation. The target is then at least 1.5 times the present share, up to the VM's
+/// ceiling.
 #[must_use]
 pub fn target(vm: &VmRound) -> CpuShare {
     let goals = vm.goals;

@@ -18,11 +18,11 @@
 //!   reservation changes, or if the run ends.
 //!
 //! The only tolerance is the resolution of the host. The resolution of a simulated host is zero,
-//! since its run intervals end exactly at limits and timers. A live host measures CPU time and
+//! because its run intervals end exactly at limits and timers. A live host measures CPU time and
 //! switches by two clocks. A shortfall below the difference of these clocks is no shortfall.
 //!
-//! Since each period is judged alone, one late slice counts as one miss, even under a policy that
-//! never makes up for it. The missing time is also part of the error of the share.
+//! Each period is judged alone. So one late slice counts as one miss, even under a policy that
+//! never makes up for the missing time. The missing time is part of the error of the share too.
 
 use std::collections::VecDeque;
 
@@ -31,11 +31,12 @@ use slackline_units::{Reservation, Span, Time};
 use crate::distribution::{Distribution, PartDistribution, Tally};
 use crate::split::{Stretch, ppm};
 
-/// Maximum number of shortfalls that are waiting to be made up. If one more is added, the oldest is
-/// given up. Consecutive periods in which a vCPU received nothing share one shortfall.
+/// Maximum number of shortfalls that are waiting to be made up. If another shortfall is added, the
+/// oldest shortfall is given up. Consecutive periods in which a vCPU received nothing share one
+/// shortfall.
 const WAITING: usize = 64;
 
-/// State that judges the deadlines of one vCPU.
+/// State by which the deadlines of one vCPU are judged: met or missed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deadlines {
     /// Largest shortfall that can be due to measurement alone.
@@ -50,7 +51,7 @@ pub(crate) struct Deadlines {
     missing: Span,
     /// Excess CPU time that is not deducted from a budget yet.
     ahead: Span,
-    /// Part of the excess that was deducted from the current period.
+    /// Excess that was deducted from the budget of the current period.
     taken_off: Span,
     /// CPU time received since the start of the period.
     received: Span,
@@ -105,7 +106,8 @@ impl Deadlines {
         Deadlines { resolution, ..Deadlines::default() }
     }
 
-    /// Records that the vCPU joined. `ahead` is the excess that it still has from an earlier stay.
+    /// Records that the vCPU joined. `ahead` is the excess that the vCPU still has from an earlier
+    /// stay.
     pub(crate) fn joined(&mut self, ahead: Span) {
         (self.ahead, self.taken_off) = (ahead, Span::ZERO);
     }
@@ -120,7 +122,8 @@ impl Deadlines {
     }
 
     /// Begins a reservation and its first period. If the vCPU blocked in the previous period and
-    /// has excess, the new period is not judged, because the policy may choose any budget.
+    /// has excess, the new period is not judged, because in this case the policy is free to choose
+    /// the budget.
     pub(crate) fn begin(&mut self, slice: Span, is_asleep: bool) {
         let was_broken = self.is_broken && !self.ahead.is_zero();
         self.missing = Span::ZERO;
@@ -249,7 +252,8 @@ impl Deadlines {
         }
     }
 
-    /// Ends the shortfalls at the time `at`, and counts their tardiness.
+    /// Ends the shortfalls at the time `at`, and adds the tardiness of their deadlines to the
+    /// results.
     fn settle(&mut self, shortfalls: Shortfalls, at: Time) {
         let Shortfalls { first, count, promise, .. } = shortfalls;
         for nth in 0..count {

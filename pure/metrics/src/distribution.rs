@@ -19,7 +19,7 @@ pub struct Distribution {
     pub worst: Span,
     /// Mean of all values.
     pub mean: Span,
-    /// Mean of the longest tenth of all values. `None` with fewer than ten values.
+    /// Mean of the longest tenth of all values. If there are fewer than ten values, `None`.
     pub worst_tenth: Option<Span>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Spread {
     pub(crate) p99: Option<u64>,
     pub(crate) worst: u64,
     pub(crate) mean: u64,
-    /// Mean of the largest tenth of the values. `None` with fewer than ten values.
+    /// Mean of the largest tenth of the values. If there are fewer than ten values, `None`.
     pub(crate) worst_tenth: Option<u64>,
 }
 
@@ -110,7 +110,8 @@ impl Tally {
         }
     }
 
-    /// Returns the distribution of the values as lengths of time. `None` without values.
+    /// Returns the distribution of the values as lengths of time. If the tally has no values,
+    /// `None`.
     pub(crate) fn distribution(&self) -> Option<Distribution> {
         let Spread { count, p50, p90, p99, worst, mean, worst_tenth } = self.spread()?;
         let [p50, p90, p99, worst_tenth] =
@@ -119,20 +120,22 @@ impl Tally {
         Some(Distribution { count, p50, p90, p99, worst, mean, worst_tenth })
     }
 
-    /// Returns the distribution of the values as parts of a whole. `None` without values.
+    /// Returns the distribution of the values as parts of a whole. If the tally has no values,
+    /// `None`.
     pub(crate) fn parts(&self) -> Option<PartDistribution> {
         let Spread { p50, p99, worst, .. } = self.spread()?;
         Some(PartDistribution { p50_ppm: p50, p99_ppm: p99, worst_ppm: worst })
     }
 
-    /// Returns the distribution of the values as errors of whole seconds. `None` without values.
+    /// Returns the distribution of the values as errors of whole seconds. If the tally has no
+    /// values, `None`.
     pub(crate) fn errors(&self) -> Option<ErrorDistribution> {
         let Spread { count, p99, worst, .. } = self.spread()?;
         Some(ErrorDistribution { p99_ppm: p99, worst_ppm: worst, seconds: count })
     }
 
-    /// Returns the distinct values in ascending order. Each comes with the number of values that do
-    /// not exceed it.
+    /// Returns the distinct values in ascending order. Each value comes with the number of values
+    /// up to and including this value.
     pub(crate) fn steps(&self) -> Vec<(Span, u64)> {
         let mut steps: Vec<(Span, u64)> = Vec::new();
         let mut add = |value: u64, count: u64| match steps.last_mut() {
@@ -159,8 +162,8 @@ impl Tally {
     }
 
     /// Returns the interval in which the 99th percentile lies with about 95 % confidence. The 99th
-    /// percentile depends on few values: of 250 values, only two are larger than it. `None` with
-    /// fewer than two values.
+    /// percentile depends on few values: of 250 values, only two are larger than the 99th
+    /// percentile. `None` with fewer than two values.
     ///
     /// The number of values up to the true percentile has a binomial distribution, with a variance
     /// of 0.0099 per value. The interval is 1.96 standard deviations wide on each side.

@@ -2,7 +2,7 @@
 //!
 //! Units: `_ns` nanoseconds, `_ppm` millionths (of one CPU for a share, of the reservation for an
 //! error), `_bytes` bytes, no suffix for a count. A name is never removed, and its meaning never
-//! changes. New names may be added anywhere.
+//! changes. New names can be added at any position.
 
 use slackline_trace::OverheadKind;
 use slackline_units::Span;
@@ -18,7 +18,7 @@ pub enum FieldValue {
     Text(String),
     /// A number that is never negative.
     Count(u64),
-    /// A number that may be negative.
+    /// A number that can be negative.
     Signed(i64),
     /// Truth value: yes or no.
     Flag(bool),

@@ -75,7 +75,7 @@ pub struct TaskSummary {
     /// First vCPU of the domain.
     pub vcpu: VcpuId,
     /// Number of the task in its domain. If several tasks have the same name, this is the number of
-    /// the first of them.
+    /// the first task of that name.
     pub task: TaskId,
     /// Name of the domain.
     pub domain: String,

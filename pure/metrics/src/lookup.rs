@@ -114,7 +114,8 @@ const QUANTILES: [&str; 3] = ["_p50", "_p90", "_p99"];
 
 impl Summary {
     /// Returns the value of a metric. `of` names a vCPU, a domain, a CPU (`cpu0`), a client
-    /// (`client0`) or a named task (`web/0`). Without `of`, the metric is one of the whole run.
+    /// (`client0`) or a named task (`web/0`). Without `of`, the metric is a metric of the whole
+    /// run.
     ///
     /// The name of a domain stands for all its vCPUs: `web` means `web.0` and `web.1`. Over several
     /// vCPUs, amounts of CPU time and counts are added up. For all other metrics, the worst value

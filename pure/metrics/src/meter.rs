@@ -35,8 +35,8 @@ pub struct Meter {
     now: Time,
     /// Clock that defines the grid on which periods with a phase begin.
     clock: GridClock,
-    /// Current vCPU of each slot, with its sums. The rows are boxed, since a trace may name a high
-    /// slot and no slots below it.
+    /// Current vCPU of each slot, with its sums. The rows are boxed, because a trace can name a
+    /// high slot and no slots below it.
     vcpus: Vec<Option<Box<Row>>>,
     /// vCPUs whose slots were reassigned to other vCPUs, each with the time of the reassignment.
     /// The list is in order of time.
@@ -102,8 +102,8 @@ impl Meter {
         }
     }
 
-    /// Returns the summary up to the last record. It may be called while the run goes on: waits and
-    /// periods in progress count up to the last record.
+    /// Returns the summary up to the last record. The function can be called during the run: waits
+    /// and periods in progress count up to the last record.
     ///
     /// # Errors
     /// If a record named an unknown vCPU or CPU.
@@ -164,9 +164,9 @@ impl Meter {
         rows.for_each(|row| row.meter.count_from(warmup));
     }
 
-    /// Sets the times from which the vCPUs of some domains are counted, if they are later than the
-    /// time of [`Meter::count_from`]. Must be called after that function, and before anything is
-    /// counted.
+    /// Sets the times from which the vCPUs of some domains are counted, if these times are later
+    /// than the time of [`Meter::count_from`]. Must be called after `count_from`, and before
+    /// anything is counted.
     pub(crate) fn count_domains_from(&mut self, starts: &BTreeMap<DomId, Time>) {
         self.domain_starts = starts.clone();
         let gone = self.gone.iter_mut().map(|(_, row)| row);
@@ -183,8 +183,8 @@ impl Meter {
         own.map_or(self.warmup, |&start| start.max(self.warmup))
     }
 
-    /// Removes the vCPUs whose slots were reassigned before the time `before`, and returns their
-    /// results. No later record may name these vCPUs.
+    /// Removes the vCPUs whose slots were reassigned before the time `before`, and returns the
+    /// results of these vCPUs. Later records must not name them.
     pub fn take_gone(&mut self, before: Time) -> Vec<VcpuSummary> {
         let kept = self.gone.iter().position(|&(at, _)| at >= before);
         let gone = self.gone.drain(..kept.unwrap_or(self.gone.len()));
@@ -210,8 +210,8 @@ impl Meter {
         self.gone_vcpu(vcpu)
     }
 
-    /// Returns the sums of a vCPU whose slot was reassigned. They are needed because records of the
-    /// vCPU can arrive after the reassignment.
+    /// Returns the sums of a vCPU whose slot was reassigned. These sums are needed because records
+    /// of the vCPU can arrive after the reassignment.
     #[cold]
     fn gone_vcpu(&mut self, vcpu: VcpuId) -> Option<&mut VcpuMeter> {
         let mut latest = self.gone.iter_mut().rev().take(MOST_GONE);
@@ -395,8 +395,8 @@ impl Sink for Meter {
         }
     }
 
-    /// Handles a record that gives a vCPU its name. A vCPU that returns with its old name continues
-    /// its old sums. Any other vCPU starts with new sums.
+    /// Handles a record that gives a vCPU its name. If a vCPU rejoins under its old name, its old
+    /// sums continue. Any other vCPU starts with new sums.
     fn named(&mut self, named: &VcpuName) {
         let slot = named.vcpu.slot();
         if self.vcpus.len() <= slot {

@@ -8,8 +8,8 @@ use slackline_units::{Span, Time, VcpuId};
 use crate::stray::{StrayRecord, Strays, Unknown};
 
 /// Sink that sums up the CPU time of each vCPU in each window. If a run interval spans several
-/// windows, its CPU time is divided among them in proportion. The size of the sink grows with the
-/// run.
+/// windows, its CPU time is divided among these windows in proportion. The size of the sink grows
+/// with the run.
 #[derive(Clone, Debug)]
 pub struct OverTime {
     window: Span,

@@ -1,8 +1,7 @@
 //! Time that simulated CPUs spent on overhead, by kind of overhead.
 //!
-//! The elapsed time of a CPU is the sum of three parts, exact to the nanosecond. They are time in
-//! programs (useful, spinning on a lock, or slowed by other CPUs), overhead of each kind, and idle
-//! time.
+//! The elapsed time of a CPU is the sum of three parts, exact to the nanosecond: time in programs
+//! (useful, spinning on a lock, or slowed by other CPUs), overhead of each kind, and idle time.
 
 use slackline_trace::OverheadKind;
 use slackline_units::Span;

@@ -59,7 +59,7 @@ pub(crate) struct Deliveries {
     /// Excess of ended reservations that is not deducted from a period yet. Excess is CPU time that
     /// the vCPU received beyond the prorated slice.
     advance: Span,
-    /// Reservation that the vCPU had when it left, with the time at which it left.
+    /// Reservation that the vCPU had when it left, with the time of leaving.
     left: Option<(Reservation, Time)>,
     shares: Shares,
     /// Deadlines of the reservations. `None` if the host does not observe enough to judge them.
@@ -118,7 +118,7 @@ impl Deliveries {
         }
     }
 
-    /// Returns the record for a policy whose periods may begin at wakes. A trace does not show
+    /// Returns the record for a policy whose periods can begin at wakes. A trace does not show
     /// which vCPUs of such a policy keep their periods. So the deadlines are judged both with and
     /// without such periods, and the judgement with fewer misses counts.
     pub(crate) fn with_periods_at_wakes(self) -> Deliveries {
@@ -222,7 +222,7 @@ impl Deliveries {
         }
     }
 
-    /// Ends the reservation, since the vCPU left or the run ended.
+    /// Ends the reservation, because the vCPU left or the run ended.
     pub(crate) fn over(&mut self, at: Time) {
         if let Some(at_wakes) = &mut self.at_wakes {
             at_wakes.over(at);
@@ -350,7 +350,7 @@ impl Deliveries {
         }
     }
 
-    /// Closes the periods that end by `at`.
+    /// Closes the periods that end at or before `at`.
     fn close_until(&mut self, at: Time) {
         while let Some(current) = &self.current
             && current.end <= at
@@ -376,7 +376,7 @@ impl Deliveries {
         self.current = Some(next);
     }
 
-    /// Closes all whole periods before `at` at once. The vCPU is blocked in all of them.
+    /// Closes all whole periods before `at` in one step. The vCPU is blocked in all of them.
     fn skip(&mut self, at: Time) {
         let Some(current) = &mut self.current else { return };
         let Current { periods: Periods { reservation, .. }, exact, start, end, .. } = *current;

@@ -5,10 +5,10 @@
 //!
 //! - *Wake latency*: from the wake of a vCPU until it runs. Wakes after which the vCPU runs on its
 //!   last CPU are counted separately from wakes after which it runs on another CPU.
-//! - *Preemption wait*: from losing the CPU, though runnable, until the vCPU runs again.
+//! - *Preemption wait*: from the moment at which a runnable vCPU loses the CPU until it runs again.
 //! - *Slice*: time on one CPU without a break.
 //! - *Imbalance*: the busiest CPU's part of all busy time, and the spread of the CPUs' busy times.
-//!   Also the time in which a vCPU waited for one CPU while another was idle.
+//!   Also the time in which a vCPU waited for one CPU while another CPU was idle.
 //!
 //! A run is divided into [`BLOCKS`] blocks of equal length. A sample counts for the block in which
 //! it ends. A wait of a vCPU with a hard limit is not counted as imbalance, because the budget of
@@ -96,7 +96,7 @@ pub struct ScheduleMeter {
 struct VcpuRow {
     woke: Option<Time>,
     /// Time at which the vCPU lost its CPU while it was still runnable. `None` if the vCPU is
-    /// running or has blocked since.
+    /// running, or if it has blocked after it lost the CPU.
     lost: Option<Time>,
     last_cpu: Option<CpuId>,
     /// Start of the vCPU's current slice. The next run interval can continue this slice.
@@ -105,8 +105,8 @@ struct VcpuRow {
 }
 
 impl ScheduleMeter {
-    /// Creates a meter for the part of a trace from `begin` to `end`, without the warm-up. `header`
-    /// is the header of the trace.
+    /// Creates a meter for the part of a trace from `begin` to `end`. If the warm-up ends after
+    /// `begin`, the meter starts at the end of the warm-up. `header` is the header of the trace.
     #[must_use]
     pub fn new(header: &Header, (begin, end): (Time, Time)) -> ScheduleMeter {
         let begin = begin.max(Time::START + header.warmup).min(end);

@@ -7,7 +7,7 @@ use slackline_units::{Span, Time};
 
 use crate::split::Stretch;
 
-/// Minimum number of windows that a run interval must fill for them to be closed in one step.
+/// Minimum number of windows in a run interval from which on the windows are closed in one step.
 const MANY: u64 = 1_000;
 
 /// Minimum and maximum CPU time that a vCPU received in windows of one length.
@@ -63,8 +63,8 @@ impl Spans {
         after
     }
 
-    /// Ends the count at `at`, because the vCPU left or the run ended. Windows that are complete by
-    /// then count. An incomplete window is discarded.
+    /// Ends the count at `at`, because the vCPU left or the run ended. Windows that are complete at
+    /// that time count. An incomplete window is discarded.
     pub(crate) fn over(&mut self, at: Time) {
         if let Some(end) = self.end().filter(|&end| end <= at) {
             self.close(end);
@@ -77,15 +77,15 @@ impl Spans {
         self.begins = None;
     }
 
-    /// Returns the minimum and maximum CPU time over all whole windows, in millionths of a CPU.
-    /// `None` without a whole window.
+    /// Returns the minimum and maximum CPU time over all whole windows, in millionths of a CPU. If
+    /// there was no whole window, `None`.
     pub(crate) fn least_and_most(&self) -> Option<(u64, u64)> {
         let ppm = |used| crate::split::ppm(used, self.length);
         self.least_and_most.map(|(least, most)| (ppm(least), ppm(most)))
     }
 
-    /// Returns the end of the current window. `None` if there is no window, or if its end is beyond
-    /// 584 years.
+    /// Returns the end of the current window. `None` if there is no window, or if the end of the
+    /// window is beyond 584 years.
     fn end(&self) -> Option<Time> {
         let begins = self.begins?;
         begins.since(Time::START).checked_add(self.length).map(|end| Time::START.after(end))

@@ -2,10 +2,10 @@
 //!
 //! Both comparisons use sums over whole periods, so that no sum ends in the middle of a slice.
 //!
-//! - A *whole second* is the smallest number of periods that lasts a second or more. For
-//!   example, it lasts 1.002 s with periods of 3 ms, and 2 s with periods of 2 s. Whole seconds
-//!   follow each other from the start of the reservation. A whole second counts if it begins after
-//!   the warm-up and ends before the reservation or the run ends.
+//! - A *whole second* is the smallest number of periods that lasts a second or more. For example,
+//!   it lasts 1.002 s with periods of 3 ms, and 2 s with periods of 2 s. Whole seconds follow each
+//!   other from the start of the reservation. A whole second counts if it begins after the warm-up
+//!   and ends before the reservation or the run ends.
 //! - The *long run* is all whole periods that begin after the warm-up. Both *delivered* and
 //!   *promised*, in parts of a CPU, cover this time. So the error of a vCPU with a hard limit is
 //!   (delivered - promised)/promised. A period that the warm-up or the end of the run cuts is left
@@ -16,7 +16,7 @@
 //! - The *error* is (CPU time received - CPU time reserved) / CPU time reserved. With a hard limit,
 //!   both too little and too much are errors. For a work-conserving vCPU the reservation is a lower
 //!   bound, so too much is no error.
-//! - A vCPU that blocks may want less than it reserved. A second in which it blocked and received
+//! - A vCPU that blocks can want less than it reserved. A second in which it blocked and received
 //!   less than reserved does not count. A long run in which it blocked and received less than
 //!   reserved has no error. More CPU time than a hard limit allows is always an error.
 
@@ -56,14 +56,15 @@ pub(crate) struct Account {
     pub(crate) length: Span,
 }
 
-/// Share error of one vCPU over the whole run, and in single seconds, with the sums behind it.
+/// Share error of one vCPU over the whole run, and in single seconds, with the sums from which the
+/// error is computed.
 #[derive(Debug, Default)]
 pub(crate) struct LongRun {
-    /// Error of the long run, in millionths of the reservation. `None` without a whole period, or
-    /// if the vCPU received less than reserved but blocked.
+    /// Error of the long run, in millionths of the reservation. `None` if there was no whole
+    /// period, or if the vCPU blocked and received less than reserved.
     pub(crate) error_ppm: Option<i64>,
     pub(crate) second_error: Option<ErrorDistribution>,
-    /// CPU time received and reserved over all whole periods. `None` without a whole period.
+    /// CPU time received and reserved over all whole periods. `None` if there was no whole period.
     pub(crate) whole: Option<Account>,
 }
 

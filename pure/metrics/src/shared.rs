@@ -1,5 +1,5 @@
-//! Use of a shared CPU by programs other than vCPUs. It is the time of the CPU that remains after
-//! all known uses are subtracted.
+//! Use of a shared CPU by programs other than vCPUs. This use is the time of the CPU that remains
+//! after all known uses are subtracted.
 //!
 //! The kernel accounts idle and stolen time of a CPU with a resolution of a tick (10 ms) per
 //! reading. The time of vCPUs is the sum of their run intervals. A run interval is recorded when it

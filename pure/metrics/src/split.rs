@@ -2,7 +2,8 @@
 
 use slackline_units::{Span, Time};
 
-/// CPU time used between two points in time. It is assumed to be spread evenly between them.
+/// CPU time used between two points in time. The CPU time is assumed to be spread evenly between
+/// these points.
 ///
 /// On a simulated host all time of an interval is used, so a division is exact. If only the use
 /// between two measurements is known, a division is an estimate. The parts always add up to the

@@ -27,7 +27,7 @@ pub struct Summary {
     /// Lateness of the timers of all CPUs. `None` if no timer expired.
     pub timer_lateness: Option<Distribution>,
     /// Delay from the time at which a change of parameters was due until the change took effect.
-    /// `None` without changes.
+    /// `None` if there were no changes.
     pub changes: Option<Distribution>,
     /// Events that the host could observe in this run.
     pub knows: Knowledge,
@@ -62,13 +62,14 @@ pub struct VcpuSummary {
     pub delivered: Span,
     /// Part of the measured window for which the vCPU was joined.
     pub present: Span,
-    /// CPU time received in all whole periods, in millionths of one CPU. It covers all time for
-    /// which the vCPU was joined in three cases: without a reservation, without a whole period, or
-    /// if the reservation changed.
+    /// CPU time received in all whole periods, in millionths of one CPU. In three cases, the value
+    /// covers all time for which the vCPU was joined: without a reservation, without a whole
+    /// period, or if the reservation changed.
     pub delivered_ppm: u64,
     /// Error of the CPU time received in all whole periods, in millionths of the reservation.
     /// Negative if the vCPU received less than reserved. A positive error exists only with a hard
-    /// limit. `None` without a reservation, or if the vCPU received less than reserved but blocked.
+    /// limit. `None` if the vCPU has no reservation, or if it blocked and received less than
+    /// reserved.
     pub error_ppm: Option<i64>,
     /// Absolute error of the CPU time received in each whole second. `None` if no whole second
     /// counts.
@@ -85,11 +86,11 @@ pub struct VcpuSummary {
     /// Tardiness in millionths of the slice. `None` if no deadline was missed, or if the host
     /// cannot judge deadlines.
     pub miss_time_of_slice: Option<PartDistribution>,
-    /// Time from a wake of the vCPU until it ran. `None` without wakes, or if the host does not
-    /// know wakes and run intervals.
+    /// Time from a wake of the vCPU until it ran. `None` if there were no wakes, or if the host
+    /// does not know wakes and run intervals.
     pub wake_to_run: Option<Distribution>,
     /// Interval in which the 99th percentile of `wake_to_run` lies with about 95 % confidence.
-    /// `None` with fewer than two wakes, or if `wake_to_run` is `None`.
+    /// `None` if there were fewer than two wakes, or if `wake_to_run` is `None`.
     pub wake_to_run_p99: Option<(Span, Span)>,
     /// Number of times the vCPU was dispatched on a CPU. Meaningless if the host does not know run
     /// intervals.
@@ -146,11 +147,11 @@ pub struct VcpuSummary {
     pub spun: Option<Span>,
     /// CPU time spent on overhead. `None` if the trace does not record it.
     pub overhead: Option<OverheadTimes>,
-    /// Minimum and maximum CPU time received in any whole second, in millionths of a CPU. `None`
-    /// without a whole second, or if the host does not know run intervals.
+    /// Minimum and maximum CPU time received in any whole second, in millionths of a CPU. `None` if
+    /// there was no whole second, or if the host does not know run intervals.
     pub second: Option<(u64, u64)>,
     /// Minimum and maximum CPU time received in any whole interval of ten seconds, in millionths of
-    /// a CPU. `None` without such an interval, or if the host does not know run intervals.
+    /// a CPU. `None` if there was no such interval, or if the host does not know run intervals.
     pub ten_seconds: Option<(u64, u64)>,
 }
 
@@ -214,12 +215,12 @@ pub struct CpuSummary {
     pub due: Span,
     /// Part of `busy` that was slack.
     pub spare: Span,
-    /// Time in which no vCPU ran. On a simulated host it excludes overhead. On a live host it
-    /// includes the time that scheduling took.
+    /// Time in which no vCPU ran. On a simulated host this time excludes overhead. On a live host
+    /// this time includes the time that scheduling took.
     pub idle: Span,
     /// Time that vCPUs spent in their programs. `None` if the trace does not record overhead.
     pub program: Option<Span>,
-    /// Use of the CPU by programs other than vCPUs. `None` without kernel accounting.
+    /// Use of the CPU by programs other than vCPUs. `None` if the trace has no kernel accounting.
     pub shared: Option<SharedCpu>,
     /// Overhead of the CPU. On a simulated host, all kinds of overhead. On a live host, the CPU
     /// time that scheduling took in the whole run including the warm-up. `None` if it was not

@@ -33,7 +33,7 @@ use crate::{OverheadTimes, VcpuSummary};
 pub(crate) struct VcpuMeter {
     warmup: Time,
     knows: Knowledge,
-    /// True if the policy may begin periods of the vCPU at its wakes.
+    /// True if the policy can begin periods of the vCPU at its wakes.
     begins_at_wake: bool,
     /// Time at which the vCPU joined. `None` while it is not joined.
     joined: Option<Time>,
@@ -57,9 +57,9 @@ pub(crate) struct VcpuMeter {
     wake_to_run: Tally,
     /// Reservation in force, with the time at which it took effect.
     promised: Option<TimedReservation>,
-    /// Last recorded reservation. `None` before any record, and `Some(None)` if the last record
-    /// took the reservation away. The field `has_changed` is true if the reservation changed after
-    /// the warm-up.
+    /// Last recorded reservation. If no reservation was recorded yet, `None`. If the last record
+    /// took the reservation away, `Some(None)`. The field `has_changed` is true if the reservation
+    /// changed after the warm-up.
     terms: Option<Option<Reservation>>,
     has_changed: bool,
     /// Entitlement of all reservations so far: the sum of slice / period × time in force.
@@ -309,7 +309,7 @@ impl VcpuMeter {
         }
     }
 
-    /// Ends all waits and periods in progress, since the vCPU left or the run ended.
+    /// Ends all waits and periods in progress, because the vCPU left or the run ended.
     pub(crate) fn over(&mut self, at: Time) {
         if self.joined.is_none() {
             return;

@@ -42,8 +42,8 @@ use target::{KernelAccount, Target, Wait, WaitState};
 /// Maximum length of a gap between two threads on a CPU that counts as a context switch.
 const SWITCH: Span = Span::from_us(20);
 
-/// Longest time that an idle CPU may take from a wake to the first instruction of the woken thread.
-/// A longer wait is unexplained.
+/// Longest time that is attributed to an idle CPU from a wake to the first instruction of the woken
+/// thread. A longer wait is unexplained.
 const LEAVING_IDLE: Span = Span::from_ms(1);
 
 /// Time for which the threads that ran on a CPU are remembered. A stop of a vCPU is recorded only
@@ -59,9 +59,9 @@ pub struct CulpritFinder {
     names: BTreeMap<VcpuId, (String, String)>,
     threads: BTreeMap<HostThreadId, HostThread>,
     targets: BTreeMap<HostThreadId, Target>,
-    /// Latest target of each vCPU.
+    /// Latest thread of each vCPU whose waits are explained.
     latest_of: BTreeMap<VcpuId, HostThreadId>,
-    /// Targets that are ready, each with the time since which it waits.
+    /// Explained threads that wait for a CPU, each with the start of its wait.
     ready: BTreeSet<(Time, HostThreadId)>,
     cpus: BTreeMap<CpuId, Cpu>,
     /// Intervals in which each vCPU ran within its reservation, without overrun.
@@ -85,7 +85,7 @@ struct Cpu {
     /// Recent intervals in which threads had the CPU, in order of time.
     latest: VecDeque<(Time, Time, HostThreadId)>,
     busy: Span,
-    /// Time for which each target ran since the last accounting of the CPU.
+    /// Time for which each explained thread ran since the last accounting of the CPU.
     ran: BTreeMap<HostThreadId, Span>,
     late: Intervals,
     lost: Intervals,
@@ -241,7 +241,7 @@ impl CulpritFinder {
         }
     }
 
-    /// Returns those parts of a wait in which `SCHED_DEADLINE` throttled the thread, since its
+    /// Returns those parts of a wait in which `SCHED_DEADLINE` throttled the thread because its
     /// budget was exhausted. The kernel reports no throttling. But a thread under `SCHED_DEADLINE`
     /// that has budget left does not wait for an idle CPU or for a thread of another class.
     fn throttled_parts(&self, thread: HostThreadId, parts: &[Wait]) -> Vec<(Time, Time)> {

@@ -10,10 +10,10 @@ use crate::{Meter, StrayRecord, Summary};
 /// Sink that can return the summary of a moving window at any time. The numbers equal those of a
 /// [`Meter`] that began to count at the start of the window.
 ///
-/// The sink keeps the records of the window and the state of all vCPUs at its start. So its size
-/// depends on the events and vCPUs in the window, and not on the length of the run. Each view reads
-/// these records once. vCPUs that were not joined in the window are not shown. The overhead of
-/// scheduling covers the whole run, not only the window.
+/// The sink keeps the records of the window and the state of all vCPUs at the start of the window.
+/// So the size of the sink depends on the events and vCPUs in the window, and not on the length of
+/// the run. Each view reads these records once. vCPUs that were not joined in the window are not
+/// shown. The overhead of scheduling covers the whole run, not only the window.
 #[derive(Clone, Debug)]
 pub struct MovingWindow {
     span: Span,

@@ -65,8 +65,8 @@ pub struct Point {
     /// Number of the domain's switch-ins that granted a slice. The other switch-ins started a run
     /// interval without a limit.
     pub sliced: u64,
-    /// Number of memory pages exchanged for network packets that the domain received, or that it
-    /// handed over to a domain that it serves.
+    /// Number of memory pages exchanged for network packets that the domain received, or that the
+    /// domain, as a driver domain, handed over to a domain that it serves.
     pub io: u64,
 }
 

@@ -39,8 +39,8 @@ pub(crate) const CALL: Span = Span::from_ms(50);
 /// [Diestelhorst §4.4.3]
 pub(crate) const SAMPLE: Span = Span::from_ms(100);
 
-/// Interval of the balancer calls that decide migrations (runs), and the period of a plan.
-/// [Diestelhorst §4.4.3]
+/// Interval between runs of the balancer, the calls that decide migrations. Also the period of a
+/// plan. [Diestelhorst §4.4.3]
 pub(crate) const RUN: Span = Span::from_ms(500);
 
 /// Weight of a vCPU, or that weight times the fraction of time for which the vCPU was runnable.
@@ -126,7 +126,7 @@ pub(crate) struct Member {
     /// Part of a sample in which the vCPU was runnable, in ns.
     pub(crate) runnable: u64,
     /// CPU time received beyond the vCPU's fair share of the CPU time of its group, in ns. Negative
-    /// if it received less. [balancer §1.8, 2]
+    /// if the vCPU received less. [balancer §1.8, 2]
     pub(crate) lead: i64,
 }
 
@@ -177,7 +177,7 @@ impl BalancerCpu {
     }
 }
 
-/// Migration of a vCPU.
+/// Migration of a vCPU from one CPU to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Move {
     pub(crate) vcpu: VcpuId,

@@ -99,7 +99,7 @@ pub trait Policy: Send {
     /// Charges a vCPU for `ran`, the CPU time that it received since its last charge.
     ///
     /// On a live host the vCPU may have occupied no managed CPU in that time: the kernel's ordinary
-    /// scheduler can run it in slack.
+    /// scheduler can run the vCPU in slack.
     fn charge(&mut self, at: &Moment, vcpu: VcpuId, ran: Span) -> CpuSet;
 
     /// Handles the end of a timeslice of a vCPU that stays runnable: the vCPU reached the limit of

@@ -294,7 +294,7 @@ impl Model {
         Model { host, ids: ids(vcpus), shares, state: State::default(), trace, dispatches }
     }
 
-    /// Returns one line per CPU, with one letter per column.
+    /// Runs the drawn vCPUs. Returns one line of text per CPU, with one letter per column.
     fn run(mut self, vcpus: &[PictureLine<'_>]) -> Vec<String> {
         let columns = vcpus.iter().map(|line| line.timeline.len()).max().unwrap_or(0);
         for index in 0..vcpus.len() {

@@ -1,4 +1,4 @@
-//! The policies: one file for each, with a folder beside it if it is long.
+//! The policies: one file for each policy. A long policy also has a folder of the same name.
 
 mod atropos;
 mod bvt;

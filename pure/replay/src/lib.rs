@@ -61,7 +61,8 @@ pub struct ReplayResult {
     pub facts: u64,
     /// Number of orders that the host layer gave to the hardware.
     pub orders: u64,
-    /// First difference to the trace. `None` if replay and trace are equal.
+    /// First difference between the replay and the trace. `None` if the replay and the trace are
+    /// equal.
     pub difference: Option<Difference>,
     /// Breach of the contract between host and policy in the last step of the replay. The recorded
     /// run ended with the same breach. `None` if no such breach occurred.

@@ -191,7 +191,7 @@ fn replay_reports_the_trace_entry_of_an_altered_decision() {
 }
 
 #[test]
-fn replay_finds_first_difference_after_place_of_a_removed_event() {
+fn replay_finds_first_difference_after_a_removed_event() {
     let (header, mut entries) =
         entries(&traced(&Scenario::read(EVENTFUL).expect("the scenario is valid")));
     let place = middle(&entries, |it| matches!(it, Exchange::Reported { fact: Fact::Woke(_), .. }));

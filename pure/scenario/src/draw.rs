@@ -279,8 +279,8 @@ impl Stream {
         least + Span::from_ns(self.at_most((most - least).ns()))
     }
 
-    /// Draws a duration that differs from `span` by at most `ppm` millionths of it, uniformly. If
-    /// `ppm` is zero, the stream does not advance.
+    /// Draws a duration that differs from `span` by at most `ppm` millionths of `span`, uniformly.
+    /// If `ppm` is zero, the stream does not advance.
     #[inline]
     pub fn vary(&mut self, span: Span, ppm: u32) -> Span {
         const MILLION: u64 = 1_000_000;

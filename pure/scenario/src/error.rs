@@ -373,7 +373,7 @@ pub enum ErrorKind {
         /// Number of tasks of the domain.
         tasks: usize,
     },
-    /// More domains have tasks or a `kernel` than the maximum.
+    /// The number of domains with tasks or a `kernel` exceeds the maximum.
     #[error(
         "{systems} domains with tasks or a `kernel` are more than the maximum of {MOST_SYSTEMS}"
     )]

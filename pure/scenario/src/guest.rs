@@ -33,10 +33,10 @@ pub struct System {
     pub quantum: Span,
     /// Tasks that run in the system.
     pub tasks: Vec<Task>,
-    /// Names of the tasks that have one, in the order of the file.
+    /// Names of the tasks that have a name, in the order of the file.
     pub names: Vec<TaskName>,
-    /// Reports that the operating system sends to the host about its tasks. In the driver domain,
-    /// they are about pending I/O of other domains.
+    /// Reports that the operating system sends to the host about its tasks. The reports of the
+    /// driver domain are about pending I/O of other domains.
     pub tells: GuestReports,
 }
 
@@ -90,11 +90,11 @@ pub struct TaskName {
 /// A task of an operating system in a domain.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// Priority, from 0 to 255. Higher runs first.
+    /// Priority, from 0 to 255. A task with a higher priority runs first.
     pub priority: u8,
     /// Program of the task. It starts when the domain joins.
     pub program: Program,
-    /// CPU time after which the task has done its work and ends. `None` if it never ends.
+    /// CPU time after which the task has done its work and ends. `None` if the task never ends.
     pub total: Option<Span>,
     /// Id under which the task's jobs are counted. Tasks with the same name share it. `None` if the
     /// task has no name.
@@ -103,7 +103,7 @@ pub struct Task {
 
 const MOST_CONNECTIONS: usize = 400;
 const QUANTUM: Span = Span::from_ms(100);
-/// Priority of a task for which the file sets none.
+/// Priority of a task for which the file sets no priority.
 const PRIORITY: u8 = 100;
 const KERNEL_KEYS: &[&str] =
     &["event", "receive", "send", "request", "idle", "noise", "ring", "quantum", "scheduler"];

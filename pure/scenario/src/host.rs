@@ -128,7 +128,7 @@ fn tick_phases(table: &Table<'_>, host: &HostSpec) -> Result<Vec<Span>, Mistake>
 
 /// Reads the cost of a migration: one cost for all migrations, or one cost for each kind of group
 /// that two CPUs can share. A group without a cost takes the cost of the next wider group. If no
-/// wider group has a cost, it takes the cost of the next narrower group.
+/// wider group has a cost, the group takes the cost of the next narrower group.
 fn migrate(item: &Item<'_>) -> Result<MigrationCost, Mistake> {
     if !item.is_table() {
         let cost = item.span()?;

@@ -76,7 +76,11 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
     heading: "[[domain]]",
     says: "A VM, or a group of processes.",
     keys: &[
-        key("name", "name: letters, digits, `-`, `_`, inner dots; at most 64 bytes; required"),
+        key(
+            "name",
+            "name of the domain: letters, digits, `-`, `_`, and dots inside the name; at most 64 \
+             bytes; required",
+        ),
         key("vcpus", "number of vCPUs; default 1"),
         key(
             "work",
@@ -114,14 +118,14 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
         key(
             "tells",
             "true if the guest reports its tasks to a policy such as `gaps`. On the driver domain: \
-             true if it reports for which VM I/O is pending. { ... } also reports a task that does \
-             not exist. Default false",
+             true if that domain reports for which VM I/O is pending. With { ... } the guest also \
+             reports a task that does not exist. Default false",
         ),
         key("starts_on", "CPU of the domain's vCPUs when they join; default the policy's choice"),
         key(
             "wakes",
-            "time at which the domain wakes and begins its work. Until then it is blocked. Default \
-             the time at which the domain joins",
+            "time at which the domain wakes and begins its work. Until then the domain is blocked. \
+             Default the time at which the domain joins",
         ),
     ],
 };
@@ -188,7 +192,7 @@ pub(crate) const TASK: KeyTable = KeyTable {
 
 pub(crate) const TELLS: KeyTable = KeyTable {
     heading: "tells = { ... }",
-    says: "Makes the guest also report a task that does not exist. Takes one of two keys.",
+    says: "Makes the guest also report a task that does not exist. Use one of the two keys.",
     keys: &[
         key("runnable", "priority, 0 to 255, of a task that the guest reports as always runnable"),
         key("blocked", "priority, 0 to 255, of a task reported as blocked and lately woken by I/O"),
@@ -218,7 +222,10 @@ pub(crate) const INTERFERENCE: KeyTable = KeyTable {
             "ready",
             "when each job is ready, from the start of the run; a job waits for the previous job",
         ),
-        key("file", "file of lines `ready_ns,work_ns` with a title, instead of `work` and `ready`"),
+        key(
+            "file",
+            "file of lines `ready_ns,work_ns` below a title line, instead of `work` and `ready`",
+        ),
     ],
 };
 
@@ -254,7 +261,7 @@ pub(crate) const SPIN: KeyTable =
     KeyTable { heading: "spin", says: "Computes forever.", keys: &[KIND] };
 
 const KIND: Key = key("kind", "name of this kind of work; required");
-const EACH: Key = key("each", "CPU time for each request or block, can be random; required");
+const EACH: Key = key("each", "CPU time for each request, read or block, can be random; required");
 
 pub(crate) const PERIODIC: KeyTable = KeyTable {
     heading: "periodic",
@@ -295,7 +302,7 @@ pub(crate) const BATCH: KeyTable = KeyTable {
     keys: &[
         KIND,
         key("total", "CPU time after which computing ends"),
-        key("until", "time of the run at which computing ends, whatever CPU time was used"),
+        key("until", "time of the run at which computing ends, however much CPU time was used"),
     ],
 };
 
@@ -346,7 +353,7 @@ pub(crate) const CLOCK: KeyTable = KeyTable {
         key("compute", "CPU time of each burst, can be random"),
         key(
             "until",
-            "end of each burst, as a delay after its multiple, whatever CPU time was used",
+            "end of each burst, as a delay after its multiple, however much CPU time was used",
         ),
         key("offset", "delay of each burst after its multiple; default 0s"),
     ],
@@ -356,8 +363,8 @@ pub(crate) const BSP: KeyTable = KeyTable {
     heading: "bsp",
     says: "A node of a bulk-synchronous parallel program. A node computes, exchanges messages with \
            all other nodes and waits for them, over and over. Each vCPU is a node. All domains \
-           that name the program belong to it, with at least two nodes. Each round is a job. \
-           The nodes do not wait for a node that has left.",
+           that name the program belong to it. A program has at least two nodes. Each round is a \
+           job. The nodes do not wait for a node that has left.",
     keys: &[
         KIND,
         key("program", "name of the program; required"),
@@ -373,7 +380,8 @@ pub(crate) const SPINLOCK: KeyTable = KeyTable {
            computes with the lock and releases it, over and over. Each vCPU is a thread, and all \
            vCPUs of the domain share one lock. The domain needs at least two vCPUs. A vCPU spins \
            until it gets the lock. The lock is handed out in the order of requests (a ticket \
-           lock), even to a vCPU that does not run just then. Each round is a job. Simulated only.",
+           lock), even to a vCPU that does not run at that time. Each round is a job. Simulated \
+           only.",
     keys: &[
         KIND,
         key("compute", "CPU time of a round without the lock, can be random; required"),
@@ -389,7 +397,7 @@ pub(crate) const WEB_SERVER: KeyTable = KeyTable {
         EACH,
         key("response", "data in each answer, as \"10KiB\"; required"),
         key("connections", "maximum number of open connections; default 400"),
-        key("processes", "maximum number of requests processed at once; default 1"),
+        key("processes", "maximum number of requests processed concurrently; default 1"),
         key("read", "data read from the disk for each request; default none"),
     ],
 };
@@ -400,7 +408,7 @@ pub(crate) const ECHO: KeyTable = KeyTable {
     keys: &[
         KIND,
         EACH,
-        key("after", "CPU time after an answer, before waiting for a request; default 0s"),
+        key("after", "CPU time between an answer and the wait for the next request; default 0s"),
     ],
 };
 
@@ -411,7 +419,7 @@ pub(crate) const DISK_READ: KeyTable = KeyTable {
         KIND,
         EACH,
         key("block", "size of a block, as \"128KiB\"; required"),
-        key("readers", "number of reads at once; default 1"),
+        key("readers", "number of concurrent reads; default 1"),
     ],
 };
 
@@ -429,7 +437,7 @@ pub(crate) const COMPILE: KeyTable = KeyTable {
     says: "Computes between reads from a file server on the network. Needs [driver].",
     keys: &[
         KIND,
-        key("jobs", "number of jobs at once; default 1"),
+        key("jobs", "number of concurrent jobs; default 1"),
         EACH,
         key("read", "size of a read, as \"8KiB\"; required"),
         key("wait", "time until the server answers, can be random; default 0s"),

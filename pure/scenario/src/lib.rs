@@ -68,8 +68,8 @@ type Shares = BTreeMap<&'static str, Values>;
 pub struct Scenario {
     /// Title in one line.
     pub title: String,
-    /// Text of the scenario file. Traces contain it, so that they can be understood without the
-    /// file.
+    /// Text of the scenario file. Traces contain this text, so that a trace can be understood
+    /// without the file.
     pub text: String,
     /// Length of the run, warm-up included.
     pub length: Span,
@@ -83,7 +83,7 @@ pub struct Scenario {
     pub host: HostSpec,
     /// Domains in the order of the file, at least one. The id of a domain is its index.
     pub domains: Vec<Domain>,
-    /// Devices, their driver domain and the clients. `None` without a driver domain.
+    /// Devices, their driver domain and the clients. If the scenario has no driver domain, `None`.
     pub io: Option<io::Io>,
     /// CPU time that other programs take from simulated CPUs, in the order of the file. These
     /// programs have precedence over all vCPUs.
@@ -130,7 +130,7 @@ pub struct HostSpec {
     /// Speed of a CPU while at least one other CPU is busy, in millionths. The speeds by `smt` and
     /// by `bus` are multiplied. Not zero. `None` if CPUs do not slow each other.
     pub bus: Option<u32>,
-    /// Timers expire only at multiples of this time. Zero if timers are exact.
+    /// Resolution of timers: they expire only at multiples of this time. Zero if timers are exact.
     pub timer_resolution: Span,
     /// Additional delay of each timer.
     pub timer_lateness: Draw,
@@ -162,7 +162,8 @@ pub struct HostSpec {
     pub refuse: u32,
 }
 
-/// Parameters of the kernel's ordinary scheduling on a simulated host, where it divides slack.
+/// Parameters of the kernel's ordinary scheduling on a simulated host, where this scheduling
+/// divides slack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FairSlack {
     /// Slack that a vCPU may use before a vCPU with an earlier deadline preempts it.
@@ -243,8 +244,8 @@ pub struct Domain {
     pub vcpus: Vec<VcpuId>,
     /// Program of each vCPU if the domain has no operating system.
     pub program: Program,
-    /// Name of the parallel program to which the vCPUs belong as nodes. `None` if they belong to
-    /// none.
+    /// Name of the parallel program to which the vCPUs belong as nodes. `None` if they belong to no
+    /// parallel program.
     pub parallel: Option<String>,
     /// Operating system that runs on the vCPUs. `None` if each vCPU runs `program`.
     pub system: Option<System>,
@@ -282,7 +283,7 @@ pub struct Domain {
     exceptions: BTreeMap<u16, Exception>,
 }
 
-/// Settings of one vCPU that differ from those of its domain.
+/// Settings of one vCPU that differ from the settings of its domain.
 #[derive(Clone, Debug)]
 struct Exception {
     cpus: Option<CpuSet>,
@@ -303,7 +304,7 @@ pub struct Change {
     pub vcpu: Option<VcpuId>,
     /// CPUs on which the vCPUs may run after the change. `None` if the affinity does not change.
     pub cpus: Option<CpuSet>,
-    /// Start or end of a pause of the vCPUs. `None` if the change does neither.
+    /// Start or end of a pause of the vCPUs. `None` if the change neither starts nor ends a pause.
     pub hold: Option<Hold>,
     /// Line of the change in the file, counted from 1.
     pub line: usize,
@@ -399,8 +400,8 @@ impl Scenario {
         Scenario::with_files(text, &|_| Err("no files can be named here".into()))
     }
 
-    /// Reads a scenario. `load` receives a path relative to the scenario. It returns the text of
-    /// that file, or the reason why the file cannot be read.
+    /// Reads a scenario. `load` receives a path relative to the scenario, and returns the text of
+    /// the file at this path, or the reason why the file cannot be read.
     ///
     /// # Errors
     /// If the text is not a valid scenario. The error describes the first fault in the file.

@@ -61,7 +61,7 @@ pub(crate) fn whole_text(file: &dyn FileBytes) -> Result<String, String> {
             break;
         }
         if bytes.len() > LONGEST_TEXT {
-            return Err(format!("it has more than the maximum of {LONGEST_TEXT} bytes"));
+            return Err(format!("the file has more than the maximum of {LONGEST_TEXT} bytes"));
         }
     }
     String::from_utf8(bytes).map_err(|error| {
@@ -94,7 +94,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Creates a recording. `path` is its name in error messages.
+    /// Creates a recording. `path` is the name of the recording in error messages.
     #[must_use]
     pub fn new(path: String, file: Arc<dyn FileBytes>) -> Recording {
         Recording { path, file }
@@ -191,7 +191,7 @@ impl RecordingReader {
     }
 
     /// Returns run and block of the next line. Empty lines and lines that begin with `#` are
-    /// skipped. `None` at the end of the file.
+    /// skipped. If no further line exists, `None`.
     pub(crate) fn next_line(&mut self) -> Result<Option<(Span, Span)>, ErrorKind> {
         while let Some((from, to)) = self.find_line()? {
             self.line += 1;

@@ -9,7 +9,7 @@ use crate::{Draw, Step, Stream};
 pub struct Releases {
     /// Time at which the program began, from which releases are counted.
     began: Time,
-    /// Time of the last release without its jitter. `None` before the first release.
+    /// Time of the last release without its jitter. `None` if there was no release yet.
     nominal: Option<Time>,
     /// Time of the last release. The next release is never earlier.
     latest: Time,
@@ -32,8 +32,8 @@ impl Releases {
     }
 
     /// Returns the time of the next release. `work` is the stream of the program's own draws. The
-    /// stream for release times is created from it at the first draw. `None` if the step is not a
-    /// [`Step::Release`].
+    /// stream for release times is created from `work` at the first draw. `None` if the step is not
+    /// a [`Step::Release`].
     #[inline]
     pub fn next(&mut self, step: &Step, work: &Stream) -> Option<Time> {
         let Step::Release { period, offset, gap, jitter, .. } = step else { return None };

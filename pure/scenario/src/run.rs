@@ -17,7 +17,7 @@ pub(crate) struct RunContext<'a> {
     pub(crate) length: Span,
     /// Number of CPUs of the host.
     pub(crate) cpus: usize,
-    /// True if a domain drives devices. Its name is then in `driver`.
+    /// True if a domain drives devices. The field `driver` then has the name of this domain.
     pub(crate) has_driver: bool,
     pub(crate) driver: Option<&'a str>,
 }

@@ -33,8 +33,8 @@ pub(crate) struct VcpuStart {
 }
 
 impl VcpuStart {
-    /// Reads `starts_on` and `wakes` of vCPUs. `cpus` is their affinity, and `stay` has the times
-    /// at which their domain joins and leaves.
+    /// Reads `starts_on` and `wakes` of vCPUs. `cpus` is the affinity of the vCPUs, and `stay` has
+    /// the times at which the domain of the vCPUs joins and leaves.
     pub(crate) fn read(
         run: &RunContext<'_>,
         table: &Table<'_>,

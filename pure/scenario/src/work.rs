@@ -82,7 +82,7 @@ pub enum Step {
     Lock,
     /// Releases the spin lock. The next vCPU that waits for the lock gets it at once.
     Unlock,
-    /// Step that needs a device. Only tasks of a domain with an operating system have it.
+    /// Step that needs a device. Only tasks of a domain with an operating system have such steps.
     Device(DeviceStep),
 }
 
@@ -160,8 +160,8 @@ impl Program {
         Program::repeated(steps)
     }
 
-    /// Creates a program that computes without the domain's spin lock and then with it, repeatedly.
-    /// Each round counts as a piece of work.
+    /// Creates a program that repeatedly computes without the domain's spin lock, and then while it
+    /// holds the lock. Each round counts as a piece of work.
     #[must_use]
     pub fn locking(compute: Draw, hold: Draw) -> Program {
         let (compute, hold) = (Step::Compute(compute), Step::Compute(hold));

@@ -5,22 +5,24 @@ use crate::name::Name;
 use crate::plan::Plan;
 use crate::row::{Reason, Row, State};
 
-/// Answer of the service to a successful request. The [`World`](crate::World) answers
+/// Answer of the service to a successful request. The requests
 /// [`Request::Log`](crate::Request::Log), [`Request::History`](crate::Request::History) and
-/// [`Request::Find`](crate::Request::Find) instead.
+/// [`Request::Find`](crate::Request::Find) have no such answer: the [`World`](crate::World) answers
+/// them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The requested change was made, or the reservation was already as requested.
+    /// The requested change was made. Or nothing was changed, because the reservation already was
+    /// as requested.
     Done {
-        /// The reservation after the change, as it was committed.
+        /// The reservation after the change, as it was written to the ledger.
         reservation: Box<ListedReservation>,
         /// True if the request made a new reservation.
         is_new: bool,
-        /// Warning about the change, if there is one.
+        /// Warning about the change. `None` if there is no warning.
         warning: Option<Warning>,
     },
-    /// A list of reservations was applied. After a dry run, the changes are only planned and not
-    /// made. The changes are sorted by name.
+    /// A list of reservations was applied. After a dry run, the changes are only planned. The
+    /// changes are sorted by the name of the reservation.
     Applied {
         /// One change for each reservation that the applied list names or releases.
         changes: Vec<AppliedChange>,
@@ -29,7 +31,7 @@ pub enum Answer {
     List(Vec<ListedReservation>),
     /// Available capacity of each CPU.
     Room(Vec<CpuCapacity>),
-    /// Last plan of the caller. `None` if there is none.
+    /// Last plan of the caller. `None` if the caller has no plan.
     Plan(Option<Box<Plan>>),
 }
 
@@ -47,7 +49,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns the action in a word, such as `create`.
+    /// Returns the word for the action, such as `create`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -59,7 +61,8 @@ impl Action {
     }
 }
 
-/// A reservation before and after a list of reservations was applied.
+/// Effect of an applied list on one reservation: the reservation before and after the list is
+/// applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedChange {
     /// Effect of the applied list on the reservation.
@@ -82,7 +85,7 @@ impl AppliedChange {
     }
 }
 
-/// A reservation with its current state.
+/// A reservation with its current state, as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedReservation {
     /// The reservation as the ledger stores it.
@@ -93,15 +96,15 @@ pub struct ListedReservation {
     pub reason: Option<Reason>,
     /// Number of vCPUs of the VM that are currently scheduled for this reservation.
     pub served: u16,
-    /// Reason why the service chose this mechanism. `None` if a request named the mechanism, or if
-    /// the daemon has restarted since the choice.
+    /// Reason why the service chose the reservation's mechanism. `None` if a request named the
+    /// mechanism, or if the daemon has restarted since the choice.
     pub chosen: Option<String>,
 }
 
 /// Warning that comes with a successful answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
-    /// The change is in force, but not in the ledger.
+    /// The change is in force, but it could not be written to the ledger.
     #[error(
         "the change is in force, but not written to the ledger, so a restart may lose it: {why}"
     )]
@@ -111,13 +114,13 @@ pub enum Warning {
     },
 }
 
-/// Overall state of the service.
+/// State of the service as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     /// Number of all reservations.
     pub reservations: usize,
     /// Number of reservations that wait for a VM or for capacity.
     pub waiting: usize,
-    /// Reason why the ledger cannot be written. `None` if it can be written.
+    /// Reason why the ledger cannot be written. `None` if the ledger can be written.
     pub ledger: Option<String>,
 }

@@ -4,33 +4,33 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Reference to a VM: a kind and a name of that kind, such as `libvirt:web`, `unit:db.service`,
-/// `cgroup:/machine.slice/a` or `pid:4711`. Every kind but `pid` stays valid when the VM restarts.
-/// A binding is never an index, and never a path that another user chose.
+/// `cgroup:/machine.slice/a` or `pid:4711`. A binding of any kind but `pid` stays valid when the VM
+/// restarts. A binding contains neither an index nor a path that another user chose.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Binding {
     kind: BindingKind,
     name: String,
 }
 
-/// Kind of VM that a [`Binding`] refers to.
+/// Kind of a [`Binding`]: the kind of VM, and the property by which the VM is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BindingKind {
     /// A libvirt domain, by its name.
     Libvirt,
-    /// A QEMU machine, by the name on its command line.
+    /// A QEMU VM, by the name on its command line.
     Qemu,
-    /// A QEMU machine, by its UUID.
+    /// A QEMU VM, by its UUID.
     Uuid,
-    /// A Firecracker machine, by its id.
+    /// A Firecracker VM, by its id.
     Firecracker,
-    /// A Cloud Hypervisor machine, by the name of its API socket.
+    /// A Cloud Hypervisor VM, by the name of its API socket.
     CloudHypervisor,
-    /// A systemd unit, with all its processes as one vCPU.
+    /// A systemd unit, by its name. All its processes together are one vCPU.
     Unit,
-    /// A cgroup, by its path below the root of the hierarchy. All its processes are one vCPU.
+    /// A cgroup, by its path below the root of the hierarchy. All its processes together are one
+    /// vCPU.
     Group,
-    /// A process, by its process id. Only this kind of binding becomes invalid when the process
-    /// ends.
+    /// A process, by its process id. A binding of this kind becomes invalid when the process ends.
     Pid,
 }
 
@@ -46,14 +46,14 @@ pub enum BindingError {
     /// The name after the colon is empty.
     #[error("`{0}:` needs a name")]
     Empty(BindingKind),
-    /// The name is longer than its kind of binding allows.
+    /// The name is longer than the kind of the binding allows.
     #[error("the name after `{kind}:` has {is} bytes; at most {most} are allowed")]
     TooLong {
         /// Kind of the binding.
         kind: BindingKind,
         /// Length of the name in bytes.
         is: usize,
-        /// Maximum length in bytes.
+        /// Maximum length of a name of this kind, in bytes.
         most: usize,
     },
     /// The name has the wrong form for its kind.
@@ -67,7 +67,7 @@ pub enum BindingError {
 }
 
 impl BindingKind {
-    /// All kinds, in the order in which help texts list them.
+    /// All kinds of bindings, in the order in which help texts list them.
     pub const ALL: [BindingKind; 8] = [
         BindingKind::Libvirt,
         BindingKind::Qemu,
@@ -94,7 +94,7 @@ impl BindingKind {
         }
     }
 
-    /// Returns true if bindings of this kind are persistent. After the VM has ended, such a binding
+    /// Returns true if bindings of this kind outlast the VM. After the VM has ended, such a binding
     /// refers to the next VM that is started under that name.
     #[must_use]
     pub const fn lasts(self) -> bool {
@@ -194,14 +194,14 @@ impl Binding {
         &self.name
     }
 
-    /// Returns the process id. `None` if the binding is not of kind `pid`.
+    /// Returns the process id in the binding. `None` if the binding is not of kind `pid`.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         matches!(self.kind, BindingKind::Pid).then(|| self.name.parse().ok()).flatten()
     }
 
-    /// Returns true if the binding is persistent: after the VM has ended, it refers to the next VM
-    /// that is started under that name.
+    /// Returns true if the binding outlasts the VM: after the VM has ended, it refers to the next
+    /// VM that is started under that name.
     #[must_use]
     pub const fn lasts(&self) -> bool {
         self.kind.lasts()

@@ -1,4 +1,4 @@
-//! All reservations and their states.
+//! The record of all reservations of the service, with their states.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::principal::Principal;
 use crate::row::{Reason, Row, State};
 
 /// Minimum time between two `meddled` events of one VM. Such an event reports that another program
-/// changed the VM's threads, and that the daemon undid the change.
+/// has changed the VM's threads, and that the daemon has undone the change.
 const MEDDLED_INTERVAL: Span = Span::from_secs(10);
 
-/// A reservation, with the state that says which part of it is in force.
+/// A reservation, with its state in the scheduler.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) row: Row,
@@ -24,37 +24,40 @@ pub(crate) struct Entry {
     pub(crate) domain: DomId,
     pub(crate) standing: Standing,
     pub(crate) lease: Option<Lease>,
-    /// Changes that another program made to threads of a vCPU, described in words. The key is the
-    /// place (index of the reserved vCPU). The service leaves the threads of that vCPU to the other
-    /// program.
+    /// Descriptions of the changes that another program made to threads of a vCPU, so that the
+    /// service leaves these threads to the other program. The key is the place (index of the
+    /// reserved vCPU).
     pub(crate) contested: BTreeMap<u16, String>,
-    /// Reason why a vCPU of the VM could not be scheduled at the last attempt.
+    /// Reason why a vCPU of the VM could not be scheduled at the last attempt. `None` if all could
+    /// be scheduled.
     pub(crate) not_seated: Option<String>,
     /// Reason why the vCPUs of the VM cannot be told apart, such as two threads with the name of
     /// one vCPU. `None` if they can be told apart.
     pub(crate) unclear: Option<String>,
-    /// State of the guest in the words of the VM's monitor. `None` if the guest runs.
+    /// State of the guest in the words of the VM's monitor. `None` if the guest is running.
     pub(crate) suspended: Option<String>,
     /// Mechanism that the service chose for `auto`, with the reason. `None` if a request named the
     /// mechanism, or if the daemon has restarted since the choice.
     pub(crate) chosen: Option<MechanismChoice>,
-    /// Time of the last event which reported that changes to the VM's threads were undone. `None`
-    /// before the first such event.
+    /// Time of the last `meddled` event, which reported that changes to the VM's threads were
+    /// undone. `None` before the first such event.
     meddled: Option<Time>,
 }
 
-/// Time limit of a gang member whose capacity is reserved, but whose VM is not scheduled yet.
+/// Time limit of a gang member that is held: its capacity is reserved, but its VM is not scheduled
+/// yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
-    /// Time at which the member ends if it has not received the order to begin. The ledger has no
-    /// row for the member.
+    /// Time at which the member's reservation ends if no order to begin arrives before. The ledger
+    /// has no row for the member.
     Ends(Time),
-    /// Time at which the member begins.
+    /// Time at which the member's periods begin.
     Begins(Time),
 }
 
 impl Lease {
-    /// Returns the time at which the lease ends. At that time the member either begins or ends.
+    /// Returns the time at which the member stops being held. At that time, its reservation either
+    /// begins or ends.
     pub(crate) const fn over(self) -> Time {
         match self {
             Lease::Ends(at) | Lease::Begins(at) => at,
@@ -62,19 +65,19 @@ impl Lease {
     }
 }
 
-/// Extent to which a reservation is in force.
+/// Part of a reservation that is in force: the scheduling of the VM, only the capacity, or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// The VM is scheduled: its vCPUs occupy places of the reservation.
     Seated {
-        /// The VM as it was last looked up.
+        /// The VM, as the last look-up found it.
         machine: Machine,
-        /// Assignment of vCPUs to places. There is one place for each reserved vCPU.
+        /// Assignment of the VM's vCPUs to places. There is one place for each reserved vCPU.
         seats: Seats,
     },
     /// Capacity is reserved, but no vCPU is scheduled for the reservation.
     Promised(Reason),
-    /// No capacity is reserved, because too little is available.
+    /// No capacity is reserved, because too little capacity is available.
     Out(Reason),
 }
 
@@ -94,15 +97,15 @@ impl Entry {
         }
     }
 
-    /// Sets which part of the reservation is in force. Reports about the previously scheduled VM
-    /// are dropped.
+    /// Sets the part of the reservation that is in force. Drops what was reported about the VM that
+    /// was scheduled before.
     pub(crate) fn stand(&mut self, standing: Standing) {
         self.standing = standing;
         self.contested.clear();
         (self.not_seated, self.unclear, self.suspended) = (None, None, None);
     }
 
-    /// Returns the VM that is scheduled for the reservation. `None` if no VM is.
+    /// Returns the VM that is scheduled for the reservation. `None` if no VM is scheduled.
     pub(crate) const fn machine(&self) -> Option<&Machine> {
         match &self.standing {
             Standing::Seated { machine, .. } => Some(machine),
@@ -114,8 +117,8 @@ impl Entry {
         self.machine().is_some()
     }
 
-    /// Returns true if no VM is scheduled for the reservation, and its VM is to be looked for.
-    /// False if the reservation is held for a gang that has not begun.
+    /// Returns true if no VM is scheduled for the reservation, and the service must search for its
+    /// VM. Returns false if the reservation is held for a gang that has not begun.
     pub(crate) const fn is_waiting(&self) -> bool {
         match &self.standing {
             Standing::Seated { .. } => false,
@@ -130,12 +133,13 @@ impl Entry {
         self.is_waiting() && self.row.binding == *binding && self.row.user == user
     }
 
-    /// Returns true if capacity is held for a gang member that has not received the order to begin.
+    /// Returns true if the reservation is held for a gang member that has not received the order to
+    /// begin.
     pub(crate) const fn is_lent(&self) -> bool {
         matches!(self.lease, Some(Lease::Ends(_)))
     }
 
-    /// Returns the reason why the reservation waits for its VM. If `None`, the reservation does not
+    /// Returns the reason why the reservation waits for its VM. `None` if the reservation does not
     /// wait, or waits for capacity.
     pub(crate) const fn awaiting(&self) -> Option<&Reason> {
         match &self.standing {
@@ -148,13 +152,13 @@ impl Entry {
         matches!(self.standing, Standing::Out(_))
     }
 
-    /// Returns true if threads of at least one vCPU are left to another program.
+    /// Returns true if the service leaves threads of at least one vCPU to another program.
     pub(crate) fn is_contested(&self) -> bool {
         !self.contested.is_empty()
     }
 
-    /// Returns true if it is time for another event about undone changes to the VM's threads. The
-    /// call counts as writing that event.
+    /// Returns true if enough time has passed since the last `meddled` event, so that another one
+    /// may be written. In that case, the call stores `now` as the time of the last event.
     pub(crate) fn is_meddling_news(&mut self, now: Time) -> bool {
         let is_news = self.meddled.is_none_or(|then| now.since(then) >= MEDDLED_INTERVAL);
         if is_news {
@@ -178,7 +182,7 @@ impl Entry {
         is_partial.then_some(reason)
     }
 
-    /// Returns the reservation with its state, as clients see it.
+    /// Returns the reservation and its state, as clients see them.
     pub(crate) fn listed(&self) -> ListedReservation {
         let (state, reason, served) = match &self.standing {
             Standing::Seated { machine, seats } => {
@@ -215,12 +219,12 @@ fn count(vcpus: usize) -> u16 {
     u16::try_from(vcpus).unwrap_or(u16::MAX)
 }
 
-/// Returns a reservation that has ended, as clients see it.
+/// Returns a reservation that has ended, with its state, as clients see them.
 pub(crate) const fn ended(row: Row) -> ListedReservation {
     ListedReservation { row, state: State::Ended, reason: None, served: 0, chosen: None }
 }
 
-/// All reservations by name.
+/// Record of all reservations, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Book {
     entries: BTreeMap<Name, Entry>,
@@ -261,8 +265,8 @@ impl Book {
     }
 
     /// Returns the row that the ledger must have under a name. `None` if no reservation has the
-    /// name, or if the reservation is held for a gang that has not begun. A held reservation also
-    /// hides an earlier reservation of that name that was just released.
+    /// name, or if its reservation is held for a gang member without the order to begin. If an
+    /// earlier reservation with the name was just released, its row is not returned either.
     pub(crate) fn lasting(&self, name: &Name) -> Option<&Row> {
         self.get(name).filter(|entry| !entry.is_lent()).map(|entry| &entry.row)
     }
@@ -271,17 +275,17 @@ impl Book {
         self.get(self.by_domain.get(&domain)?)
     }
 
-    /// Returns the reservation for which this VM is scheduled. The reservation `beside` is ignored.
-    /// `None` if no other reservation has the VM.
+    /// Returns the name of the reservation for which the VM is scheduled, ignoring the reservation
+    /// `beside`. `None` if the VM is scheduled for no other reservation.
     pub(crate) fn holder(&self, identity: Identity, beside: Option<&Name>) -> Option<&Name> {
         let has = |entry: &&Entry| entry.machine().is_some_and(|one| one.identity == identity);
         let others = self.iter().filter(|entry| Some(&entry.row.name) != beside);
         others.filter(has).map(|entry| &entry.row.name).next()
     }
 
-    /// Returns a reservation that has this binding, and has the same owner or is for VMs of the
-    /// same user. Reservations of other owners for other users do not count: they must not prevent
-    /// a reservation for the VM of `user`. The reservation `beside` is ignored.
+    /// Returns the name of a reservation that has this binding, ignoring the reservation `beside`.
+    /// A reservation counts only if it has the owner `owner`, or is for VMs of the user `user`.
+    /// Other reservations do not count: they must not prevent a reservation for the VM of `user`.
     pub(crate) fn bound(
         &self,
         binding: &Binding,
@@ -295,7 +299,7 @@ impl Book {
         self.iter().map(|entry| &entry.row).find(is_it).map(|row| &row.name)
     }
 
-    /// Returns the reservations for which `fits` is true, oldest first.
+    /// Returns the names of the reservations for which `fits` returns true, oldest first.
     pub(crate) fn oldest(&self, fits: impl Fn(&Entry) -> bool) -> Vec<Name> {
         let mut found: Vec<&Entry> = self.iter().filter(|entry| fits(entry)).collect();
         found.sort_by_key(|entry| entry.row.since);
@@ -320,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn book_finds_reservation_by_domain_until_it_is_released() {
+    fn reservation_is_found_by_its_domain_id_until_its_release() {
         let mut book = Book::default();
         book.insert(entry("a", 1));
         book.insert(entry("b", 2));

@@ -1,4 +1,4 @@
-//! Budgets: limits on what one owner may reserve.
+//! Budgets: limits on the reservations of one owner.
 
 use std::collections::BTreeMap;
 
@@ -9,43 +9,43 @@ use crate::refusal::Refusal;
 use crate::row::Row;
 use crate::terms::Terms;
 
-/// Limits on the reservations of one owner. A limit that is `None` is not set for the owner: only
-/// the general limits apply.
+/// Limits on the reservations of one owner. If a limit is `None`, only the general limit applies to
+/// the owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
     /// Maximum share of all reservations of the owner together, in CPUs.
     pub cpu: Option<CpuShare>,
-    /// Maximum number of reservations. `None` means [`RESERVATIONS_OF_ONE`].
+    /// Maximum number of reservations. If `None`, the maximum is [`RESERVATIONS_OF_ONE`].
     pub machines: Option<u16>,
 }
 
-/// Maximum number of reservations of one owner, unless the owner's budget sets another number.
+/// Maximum number of reservations of one owner, if the owner's budget sets no other number.
 pub const RESERVATIONS_OF_ONE: u16 = 1_000;
 
 /// Maximum number of reservations of all owners together. Each reservation is a row of the ledger.
 pub const MOST_RESERVATIONS: usize = 10_000;
 
-/// Number of the [`MOST_RESERVATIONS`] reservations that only administrators may make.
+/// Part of [`MOST_RESERVATIONS`] that is kept free for reservations of administrators.
 const KEPT_RESERVATIONS: usize = 1_000;
 
-/// Maximum number of vCPUs that the reservations of one owner have together, whether their VMs run
-/// or not. Requests of administrators may exceed this number.
+/// Maximum number of vCPUs of all reservations of one owner together, whether their VMs run or not.
+/// Requests of administrators may exceed this number.
 pub const VCPUS_OF_ONE: u64 = 2_000;
 
-/// Maximum number of vCPUs of the reservations of all owners together. Each vCPU is a member of the
-/// live session.
+/// Maximum number of vCPUs of the reservations of all owners together. The number is limited
+/// because each vCPU is a member of the live session.
 pub const MOST_VCPUS: u64 = 20_000;
 
-/// Number of the [`MOST_VCPUS`] vCPUs that only administrators may reserve.
+/// Part of [`MOST_VCPUS`] that is kept free for reservations of administrators.
 const KEPT_VCPUS: u64 = 2_000;
 
 /// Budgets by owner. An owner without an entry has the default budget.
 pub type Budgets = BTreeMap<Principal, Budget>;
 
 impl Budget {
-    /// Checks that an owner's reservations stay within the budget if one of them gets new terms.
-    /// `before` are the terms that are replaced. If a budget was lowered below the present use, its
-    /// owner may reduce terms but not raise them.
+    /// Checks that an owner's reservations stay within the budget if one of them gets the terms
+    /// `terms` in place of `before`. If the owner already exceeds the budget, because it was
+    /// lowered, the owner may reduce terms but not raise them.
     ///
     /// # Errors
     /// If the budget would be exceeded.
@@ -58,8 +58,8 @@ impl Budget {
         self.allows_beside(owner, others.filter(|row| row.owner == owner), (before, terms))
     }
 
-    /// Checks that new terms stay within a principal's budget. `rows` are the reservations that
-    /// count against the budget. Their owners do not matter.
+    /// Checks that the terms `terms`, in place of `before`, stay within a principal's budget.
+    /// `rows` are the reservations that count in the budget, whoever owns them.
     ///
     /// # Errors
     /// If the budget would be exceeded.
@@ -90,11 +90,12 @@ impl Budget {
     }
 }
 
-/// Checks that `present` and `new` reservations together stay within [`MOST_RESERVATIONS`]. For
-/// callers who are not administrators, the limit is lower by [`KEPT_RESERVATIONS`].
+/// Checks that `new` reservations in addition to `present` reservations stay within
+/// [`MOST_RESERVATIONS`]. For callers who are not administrators, the limit is lower by
+/// [`KEPT_RESERVATIONS`].
 ///
 /// # Errors
-/// If there would be too many.
+/// If there would be too many reservations.
 pub(crate) fn check_count(
     is_administrator: bool,
     present: usize,
@@ -106,8 +107,8 @@ pub(crate) fn check_count(
 }
 
 /// Checks that the vCPUs of all reservations stay within the limits if one reservation of `owner`
-/// gets new terms. `others` are all other reservations, and `before` are the terms that are
-/// replaced. Terms that do not increase the number of vCPUs are always allowed.
+/// gets the terms `terms` in place of `before`. `others` are all other reservations. Terms that do
+/// not increase the number of vCPUs are always allowed.
 ///
 /// # Errors
 /// If the owner, or all owners together, would have too many vCPUs.
@@ -136,8 +137,8 @@ pub(crate) fn check_vcpus<'a>(
     Ok(())
 }
 
-/// Number of parts into which a CPU is divided when shares are added. The number is so large that
-/// rounding a reservation changes the sum by far less than a millionth of a CPU.
+/// Number of parts into which a CPU is divided when shares are added up. With so many parts,
+/// rounding the shares changes the sum by far less than a millionth of a CPU.
 const PARTS: u128 = 1_000_000_000_000;
 
 fn parts(terms: Terms) -> u128 {

@@ -1,5 +1,5 @@
-//! Changes to reservations that are not in the ledger yet. Some of them stay in force even if the
-//! ledger can never be written.
+//! Changes to reservations that are in force but not in the ledger yet. Some of them stay in force
+//! even if the ledger can never be written again.
 
 use crate::binding::Binding;
 use crate::event::Event;
@@ -9,72 +9,75 @@ use crate::request::Ticket;
 use crate::row::Row;
 use crate::terms::{Terms, TermsChange};
 
-/// A change that was made and is not in the ledger yet.
+/// A change that was made and is not yet in the ledger.
 #[derive(Debug)]
 pub(crate) struct UncommittedChange {
     /// Name of the reservation.
     pub(crate) name: Name,
     /// Kind of the change.
     pub(crate) kind: Kind,
-    /// The reservation right after the change. If the change ended the reservation, its last row.
+    /// The reservation immediately after the change. If the change ended the reservation, its last
+    /// row.
     pub(crate) row: Row,
-    /// Requests that are answered after the commit.
+    /// Tickets of the requests that are answered after the commit of this change.
     pub(crate) tickets: Vec<Ticket>,
-    /// Key of the request. `None` if the request had no key.
+    /// Idempotency key and text of the request. `None` if the request had no key.
     pub(crate) key: Option<KeyedRequest>,
-    /// Event to publish. `None` if nothing changed.
+    /// Event that is published after the commit. `None` if nothing changed.
     pub(crate) event: Option<Event>,
-    /// True if the change is in force only together with the other changes of its request.
+    /// True if the change may be in force only together with the other changes of the same request.
     pub(crate) is_together: bool,
-    /// Effect on the rows that would stay in force if the ledger could never be written again.
-    /// `None` if this change would be reverted.
+    /// Rows before and after the part of this change that would stay in force if the ledger could
+    /// never be written again. `None` if this change would be reverted.
     pub(crate) remains: Option<Change>,
 }
 
 /// Rows of a reservation before and after a change. A row is `None` if the reservation did not
-/// exist then.
+/// exist at that time.
 pub(crate) type Change = (Option<Row>, Option<Row>);
 
-/// Key and text of a request, by which a retry of the request is recognized.
+/// Idempotency key and text of a request. By them, the service recognizes a request that is sent
+/// again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyedRequest {
     pub(crate) principal: Principal,
     pub(crate) key: Key,
-    /// The request, written in one line.
+    /// Text of the request in one line.
     pub(crate) asked: String,
 }
 
-/// Kinds of changes to a reservation.
+/// Kind of a change to a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The reservation was made.
     Reserved,
-    /// The terms were changed. This value is the request and not the result, because the terms to
-    /// which the request was applied may be reverted.
+    /// The terms were changed. The value is the requested change. It is not the resulting terms,
+    /// because the terms to which the change was applied may be reverted.
     Terms(TermsChange),
-    /// The terms were set by a plan, or by undoing a plan.
+    /// A plan, or the undoing of a plan, has set the terms.
     Put(Terms),
-    /// The reservation was paused or resumed.
+    /// The reservation was paused (true) or resumed (false).
     Paused(bool),
-    /// The gang is broken, and the reservation goes on without a gang.
+    /// The gang is broken, and the reservation continues without a gang.
     Alone,
-    /// The reservation is for another VM now.
+    /// The reservation is now for another VM.
     Machine,
-    /// The reservation has this binding now.
+    /// The reservation now has this binding.
     Bound(Binding),
     /// The reservation has ended.
     Ended,
-    /// The request changed nothing, because the reservation already was as requested.
+    /// The request changed nothing, because the reservation was already as requested.
     Same,
 }
 
 impl Kind {
-    /// Applies the change to `slot`: the row that would stay in force if the ledger could never be
+    /// Applies the change to `slot`, the row that would stay in force if the ledger could never be
     /// written again.
     ///
-    /// Returns true if the change stays in force without the ledger. A change stays in force if it
+    /// Returns true if the change would stay in force without the ledger. That is so if the change
     /// takes CPU time from no other reservation. A change that needs more capacity than the row in
-    /// `slot` does not stay, because other reservations may have got the additional capacity.
+    /// `slot` does not stay in force, because other reservations may have got the additional
+    /// capacity.
     pub(crate) fn remains_in(&self, slot: &mut Option<Row>, after: &Row) -> bool {
         if let Kind::Ended = self {
             // A list may have released an earlier reservation of this name.

@@ -1,7 +1,8 @@
 //! Domain ids, which identify reservations in the scheduler.
 //!
-//! The policy accounts the excess of a VM over its reservation by domain. So a VM that returns
-//! while its excess still counts must get its old domain id, even if it has another name.
+//! For each domain, the policy records the excess: CPU time that its VM used beyond its
+//! reservation. So a VM that returns while its excess still counts must get its old domain id, even
+//! if its reservation has another name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +11,19 @@ use slackline_units::{DomId, Span, Time};
 use crate::binding::Binding;
 use crate::machine::Identity;
 
-/// Number of domain ids that reservations can have. When all were used, ids are used again.
+/// Number of different domain ids for reservations. When all ids have been used, they are used
+/// again.
 const NUMBERS: u32 = DomId::OF_SERVICE.number();
 
 /// Domain id that no reservation ever has. The daemon schedules its front process under this id.
 pub const NO_RESERVATION: DomId = DomId::OF_SERVICE;
 
 /// Maximum number of domains that are remembered after their reservation has ended. If there are
-/// more, the domain whose excess expires first is dropped.
+/// more, the domain that would be forgotten next is forgotten early.
 const REMEMBERED: usize = 50_000;
 
-/// Domains that are in use, and domains that are remembered after their reservation has ended.
+/// Domains that reservations use, and domains that are remembered after their reservation has
+/// ended.
 #[derive(Debug, Default)]
 pub(crate) struct Domains {
     next: u32,
@@ -42,8 +45,8 @@ struct DomainEntry {
 }
 
 impl Domains {
-    /// Returns the domain for a new reservation, and marks it as in use. If a remembered domain has
-    /// the same VM or binding and is not in use, that domain is returned.
+    /// Returns the domain for a new reservation, and marks the domain as in use. If a remembered
+    /// domain has the same VM or binding, returns that domain.
     pub(crate) fn take(
         &mut self,
         now: Time,
@@ -79,7 +82,7 @@ impl Domains {
         domain
     }
 
-    /// Records the VM that is scheduled under a domain.
+    /// Records the identity of the VM that is scheduled for a domain.
     pub(crate) fn is(&mut self, domain: DomId, identity: Identity) {
         let Some(account) = self.rows.get_mut(&domain) else { return };
         if !account.identities.contains(&identity) {
@@ -100,8 +103,8 @@ impl Domains {
         }
     }
 
-    /// Marks a domain as not in use. It is remembered for its longest period, because its excess
-    /// can count that long.
+    /// Marks a domain as not in use. The domain is then remembered for the length of its longest
+    /// period, because its excess can count that long.
     pub(crate) fn leave(&mut self, now: Time, domain: DomId) {
         let Some(account) = self.rows.get_mut(&domain) else { return };
         let until = now.after(account.longest);

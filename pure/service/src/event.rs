@@ -1,4 +1,4 @@
-//! Events: changes that are written to the ledger and published.
+//! Events: changes that are written to the ledger and then published to clients.
 
 use std::fmt;
 
@@ -8,11 +8,11 @@ use crate::name::Name;
 use crate::principal::{Principal, Verb};
 use crate::row::Row;
 
-/// A change, with the reservation before and after it. Each change is one event.
+/// A change, with the reservation before and after the change. Each change is one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Sequence number. It increases with each event on this host, even across restarts. There can
-    /// be gaps.
+    /// Number of the event. It increases with each event on this host, even across restarts. The
+    /// numbers can have gaps.
     pub seq: u64,
     /// Time of the change, by the service's clock.
     pub at: Time,
@@ -20,48 +20,48 @@ pub struct Event {
     pub principal: Principal,
     /// Kind of the change.
     pub what: EventKind,
-    /// Reservation that the event is about. `None` if it is about no reservation.
+    /// Name of the reservation that the event concerns. `None` if it concerns no reservation.
     pub name: Option<Name>,
-    /// The reservation before the change. `None` if it did not exist.
+    /// The reservation before the change. `None` if the reservation did not exist before.
     pub before: Option<Row>,
-    /// The reservation after the change. `None` if it has ended.
+    /// The reservation after the change. `None` if the reservation has ended.
     pub after: Option<Row>,
-    /// True if the ledger could not be written when the event happened. No answer to a request
-    /// could confirm at that time that the change is durable.
+    /// True if the ledger could not be written when the event happened. At that time, no answer to
+    /// a request could confirm that the change was durable.
     pub was_late: bool,
 }
 
-/// Kinds of events with their details.
+/// Kind of an event, with its details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// A request of this kind was carried out.
     Asked(Verb),
-    /// A request changed the parameters of a reservation. The text is the reason that the request
-    /// gave.
+    /// A request changed the parameters of a reservation and gave a reason. The text is the reason.
     Explained(String),
-    /// The VM of a reservation appeared.
+    /// The VM of a reservation has been found on the host.
     Appeared,
     /// The libvirt domain of a reservation was renamed, and the reservation follows it. The text
     /// names the old and the new binding.
     Renamed(String),
-    /// The VM of a reservation disappeared.
+    /// The VM of a reservation has ended.
     Vanished,
     /// The number of vCPUs of a VM changed.
     Vcpus {
         /// Number of vCPUs that the VM has after the change.
         there: u16,
     },
-    /// Another program changed threads of the VM, and the change was undone. The text describes the
-    /// change.
-    Meddled(String),
-    /// Another program changed threads of the VM, and keeps control of those threads. The text
+    /// Another program changed threads of the VM, and the daemon undid the change. The text
     /// describes the change.
+    Meddled(String),
+    /// Another program changed threads of the VM, and the daemon leaves those threads to it. The
+    /// text describes the change.
     Contested(String),
-    /// A change by another program that made the VM contested was undone. The service schedules the
-    /// threads again.
+    /// The change that made the VM contested was undone, and the service schedules the threads
+    /// again.
     Settled,
-    /// The VM missed deadlines, and a recording of them was saved as an incident. The text has the
-    /// number of missed deadlines and the number of the incident. `before` and `after` are equal.
+    /// The VM missed deadlines, and a recording of them was saved as an incident. The text contains
+    /// the number of missed deadlines and the number of the incident. The fields `before` and
+    /// `after` of the event are equal.
     Incident(String),
     /// After a restart of the service, the reservation is in force again.
     Adopted,
@@ -80,13 +80,13 @@ pub enum EventKind {
     /// A plan with a canary has reached another stage. The text describes the stage.
     Canary(String),
     /// The service chose the mechanism of a reservation with `auto`. The text names the mechanism
-    /// and the reason. This event follows the event of the change, and has neither `before` nor
-    /// `after`.
+    /// and the reason. This event follows the event of the change. Its fields `before` and `after`
+    /// are `None`.
     Chosen(String),
     /// The keeper process, which restores threads if the daemon dies, has died and was replaced.
     KeeperReplaced,
-    /// The wall clock was set. The text says by how much, and names the oldest reservation with a
-    /// longer or shorter period. Other such reservations are only counted.
+    /// The wall clock was set. The text contains the length of the step, the oldest reservation
+    /// whose period became longer or shorter, and the number of further such reservations.
     ClockStepped(String),
     /// A CPU cannot deliver its reservations. The text names the CPU, the reserved share and the
     /// overhead.
@@ -104,16 +104,22 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Words for all kinds of events that are not caused by a request, each with its meaning for
-    /// users.
+    /// Words for all kinds of events that no request causes, each with its meaning for users.
     pub const WORDS: [(&str, &str); 23] = [
         ("appeared", "the VM has started again; its threads are scheduled"),
         ("renamed", "libvirt has renamed the VM; the reservation stays; the event has both names"),
         ("vanished", "the VM has ended; its capacity stays reserved"),
         ("vcpus", "the number of vCPUs of the VM has changed"),
         ("meddled", "a change by a VM to its own threads was undone; the event names the change"),
-        ("contested", "a change by an administrator or libvirt stays; the event names the change"),
-        ("settled", "the change that led to `contested` was undone; threads are scheduled again"),
+        (
+            "contested",
+            "an administrator or libvirt changed the VM's threads; the event names the change, \
+             which stays",
+        ),
+        (
+            "settled",
+            "the change that led to `contested` was undone; the VM's threads are scheduled again",
+        ),
         ("incident", "the VM missed deadlines; the event has the number of the saved incident"),
         ("adopted", "a new daemon enforces the reservation again"),
         ("not-adopted", "a new daemon cannot enforce the reservation; the event has the reason"),
@@ -130,15 +136,19 @@ impl EventKind {
         ("gang-broken", "the gang of the reservation lost a member; the event names the member"),
         (
             "clock-stepped",
-            "the wall clock was set; the event names the periods that are longer or shorter",
+            "the wall clock was set; the event names a reservation whose period became longer or \
+             shorter, and has the number of others",
         ),
         ("overloaded", "a CPU cannot deliver what is reserved on it; the event has the amounts"),
         ("overload-ended", "a CPU can deliver what is reserved on it again"),
         ("ledger-failing", "the ledger cannot be written; the event has the reason"),
-        ("ledger-whole", "the ledger is written again; the event has the number of lost events"),
+        (
+            "ledger-whole",
+            "the ledger can be written again; the event has the number of events that were lost",
+        ),
     ];
 
-    /// Returns the event in a word, such as `adopted`.
+    /// Returns the word for the event, such as `adopted`.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {

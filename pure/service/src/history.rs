@@ -3,7 +3,7 @@
 //! Time that no daemon counted is *unknown*, and does not count as delivered. This is time in which
 //! no daemon ran or the host was suspended, and time that a step of the wall clock skipped. The
 //! sums of all hours of a day add up to the sum of the day. If the wall clock is set back, time is
-//! counted in the last hour until the clock has caught up.
+//! counted in the last hour until the clock has reached the end of that hour.
 
 mod counters;
 
@@ -22,27 +22,27 @@ pub const HOUR_NS: u64 = 3_600_000_000_000;
 /// Number of hours of a day.
 pub const DAY: u32 = 24;
 
-/// Largest time by which the wall clock may advance more than the service's clock between two
-/// counts. A larger difference counts as a step of the wall clock, and not as jitter or slew.
+/// Longest time by which the wall clock may advance more than the service's clock between two
+/// counts. A larger difference counts as a step of the wall clock. A smaller one is jitter or slew.
 const JITTER_NS: u64 = 5_000_000_000;
 
-/// Maximum number of rows that are kept while the ledger cannot be written. If there are more, the
-/// oldest are dropped.
+/// Maximum number of rows that are kept while the ledger cannot be written. If there are more, rows
+/// are dropped in the order of the reservations' names.
 const MOST_UNWRITTEN: usize = 50_000;
 
-/// Maximum number of reservations that ended in the current hour and whose rows are kept. If more
-/// end, their rows are not kept, and new reservations of the same names do not continue them.
+/// Maximum number of ended reservations whose rows of the current hour are kept. A new reservation
+/// continues the row of an ended reservation of the same name, but only if that row was kept.
 const MOST_ENDED: usize = 10_000;
 
-/// CPU time and deadlines of a reservation over some time, summed over all its vCPUs.
+/// CPU time and deadlines of a reservation over some time, as sums over all its vCPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HourSums {
     /// Time for which the reservation existed.
     pub existed: Span,
-    /// Part of `existed` that was counted. All other sums cover only this part.
+    /// Part of `existed` that was measured. All other sums cover only this part.
     pub known: Span,
-    /// Time in which the VM was contested: another program had changed its threads. The reservation
-    /// was not enforced in that time.
+    /// Time in which the VM was contested: another program had changed its threads. In that time
+    /// the reservation was not enforced.
     pub contested: Span,
     /// Sum of the slices of all periods, whether the VM was runnable, blocked or absent.
     pub reserved: Span,
@@ -55,12 +55,12 @@ pub struct HourSums {
     pub late: Span,
     /// Number of periods at whose end a vCPU of the VM was entitled to CPU time.
     pub deadlines: u64,
-    /// Number of periods counted in `deadlines` in which a vCPU received less than its entitlement.
+    /// Number of the periods counted in `deadlines` in which a vCPU got less than its entitlement.
     pub missed: u64,
 }
 
 impl HourSums {
-    /// Returns the time for which the reservation existed but was not counted.
+    /// Returns the time for which the reservation existed but was not measured.
     #[must_use]
     pub fn unknown(&self) -> Span {
         self.existed.left_after(self.known)
@@ -79,8 +79,8 @@ impl HourSums {
         self.missed += other.missed;
     }
 
-    /// Removes and returns the proportional part of the sums: `part` out of an interval of length
-    /// `of`. Removing the whole interval leaves zero sums.
+    /// Removes and returns a part of the sums, in proportion to time: `part` out of an interval of
+    /// length `of`. After the whole interval was removed, all sums are zero.
     fn take(&mut self, part: u64, of: u64) -> HourSums {
         let mut taken = HourSums::default();
         let span = |from: &mut Span, to: &mut Span| {
@@ -104,7 +104,7 @@ impl HourSums {
     }
 }
 
-/// Returns `of_all * part / of`, rounded down. Returns `of_all` if `of` is zero.
+/// Returns `of_all * part / of`, rounded down. If `of` is zero, returns `of_all`.
 fn portion(of_all: u64, part: u64, of: u64) -> u64 {
     if part >= of {
         return of_all;
@@ -124,7 +124,7 @@ pub struct Hour {
     pub start: u64,
     /// Length in hours: 1, or 24 for a day.
     pub length: u32,
-    /// Wall clock time up to which the sums are complete, in nanoseconds since 1970.
+    /// Wall-clock time up to which the sums are complete, in nanoseconds since 1970.
     pub until_ns: u64,
     /// True if the reservation existed without a break since the end of its previous row.
     pub continues: bool,
@@ -152,12 +152,12 @@ impl Hour {
     }
 }
 
-/// Service clock and wall clock, read at one moment.
+/// Readings of the service's clock and of the wall clock at the same moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
-    /// Clock of the service.
+    /// Time of the service's clock.
     pub now: Time,
-    /// Wall clock, in nanoseconds since 1970.
+    /// Time of the wall clock, in nanoseconds since 1970.
     pub wall_ns: u64,
 }
 
@@ -165,7 +165,7 @@ pub struct Clocks {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     open: BTreeMap<DomId, Open>,
-    /// Latest rows from the ledger, of reservations that have not been counted since the start.
+    /// Latest rows from the ledger. A row is removed when its reservation is first counted.
     loaded: BTreeMap<Name, Hour>,
     /// Rows of reservations that ended in the current hour. If a new reservation gets the name, it
     /// continues the row.
@@ -195,8 +195,8 @@ impl History {
         History { loaded, ..History::default() }
     }
 
-    /// Starts to count the CPU time of a domain that was just added to the scheduler. If the
-    /// reservation is older than the daemon, the time since its last row counts as unknown.
+    /// Starts to count the CPU time of a domain that has just been added to the scheduler. If the
+    /// ledger has a row of the reservation, the time since that row counts as unknown.
     pub fn begin(
         &mut self,
         domain: DomId,
@@ -245,7 +245,7 @@ impl History {
         }
     }
 
-    /// Records the new terms of a domain, which hold from now on.
+    /// Sets the terms of a domain that are in force from now on.
     pub fn change(&mut self, domain: DomId, terms: Terms) {
         if let Some(open) = self.open.get_mut(&domain) {
             open.terms = terms;
@@ -259,8 +259,8 @@ impl History {
         }
     }
 
-    /// Counts the CPU time of a domain for the last time. If `counters` is `None`, the time since
-    /// the last count is lost.
+    /// Counts the CPU time of a domain for the last time. If `counters` is `None`, the CPU time
+    /// since the last count is lost.
     pub fn end(&mut self, domain: DomId, counters: Option<Counters>, at: Clocks) {
         if let Some(counters) = counters {
             self.count(domain, counters, at);
@@ -281,13 +281,13 @@ impl History {
         self.open.keys().copied()
     }
 
-    /// Takes the rows that are not in the ledger yet.
+    /// Removes and returns the rows that are not in the ledger yet.
     pub fn take_unwritten(&mut self) -> Vec<Hour> {
         std::mem::take(&mut self.unwritten).into_values().collect()
     }
 
-    /// Takes back rows that could not be written. If a newer version of a row exists, that version
-    /// is kept.
+    /// Puts back rows that could not be written. If there is a newer version of a row, the newer
+    /// version stays.
     pub fn put_back(&mut self, rows: Vec<Hour>) {
         for hour in rows {
             self.unwritten.entry((hour.name.clone(), hour.start)).or_insert(hour);
@@ -296,7 +296,7 @@ impl History {
 }
 
 impl Open {
-    /// Returns the CPU time that is reserved for one vCPU in a time of length `time`.
+    /// Returns the CPU time that is reserved for one vCPU in the time `time`.
     fn reserved(&self, time: Span) -> Span {
         let each = self.terms.each();
         Span::from_ns(portion_of_rate(time.ns(), each.slice().ns(), each.period().ns()))
@@ -306,9 +306,9 @@ impl Open {
         ((self.hour.name.clone(), self.hour.start), self.hour.clone())
     }
 
-    /// Advances the row to the time `wall_ns` of the wall clock, and returns the rows of the hours
-    /// that have ended. `sums` covers the last `elapsed` before that time, and earlier time is
-    /// unknown. If `elapsed` is `None`, all the time is unknown.
+    /// Advances the row to the wall-clock time `wall_ns`, and returns the rows of the hours that
+    /// have ended. `sums` covers the time `elapsed` before `wall_ns`. Earlier time is unknown. If
+    /// `elapsed` is `None`, all the time is unknown.
     fn advance(
         &mut self,
         elapsed: Option<Span>,
@@ -338,8 +338,8 @@ impl Open {
         over
     }
 
-    /// Starts the row of the hour `start` if that hour is later than the current one. Returns the
-    /// row of the hour that has ended.
+    /// Starts the row of the hour `start`, if that is later than the current hour. In that case,
+    /// returns the row of the hour that has ended.
     fn enter(&mut self, start: u64) -> Option<((Name, u64), Hour)> {
         if start <= self.hour.start {
             return None;
@@ -357,9 +357,9 @@ fn portion_of_rate(time: u64, slice: u64, period: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// Fills the gaps between the rows of one reservation, which are sorted oldest first. Time between
-/// two rows is unknown if the reservation existed in that time. Each hour of that time without a
-/// row gets a row. Returns at most `most` rows.
+/// Fills the gaps between the rows of one reservation, which are sorted oldest first. If the
+/// reservation existed between two rows, that time is unknown. Each hour of it without a row gets a
+/// row. Returns at most `most` rows.
 #[must_use]
 pub fn fill(rows: Vec<Hour>, most: usize) -> Vec<Hour> {
     let mut filled: Vec<Hour> = Vec::new();
@@ -384,7 +384,7 @@ fn unknown(next: &Hour, start: u64) -> Hour {
     hour
 }
 
-/// Adds up the hours of each day in UTC.
+/// Adds up hourly rows to daily rows. Days begin at midnight UTC.
 #[must_use]
 pub fn by_day(hours: impl IntoIterator<Item = Hour>) -> Vec<Hour> {
     let mut days: Vec<Hour> = Vec::new();

@@ -1,4 +1,4 @@
-//! Inputs of the service.
+//! Inputs of the service: events from outside.
 
 use slackline_units::{CpuId, DomId, Span};
 
@@ -16,50 +16,50 @@ use crate::row::Row;
 pub enum Input {
     /// A client sent a request.
     Asked(ClientRequest),
-    /// A request that [`Service::count`](crate::Service::count) accepted, with its VM looked up in
-    /// the meantime.
+    /// A request that [`Service::count`](crate::Service::count) accepted, and whose VM has been
+    /// looked up since then.
     Sought(ClientRequest),
     /// A [commit](crate::World::commit) is in the ledger, and survives a loss of power.
     Committed {
         /// Number of the commit.
         seq: u64,
     },
-    /// A [commit](crate::World::commit) failed, and will not be tried again. No part of it is in
-    /// the ledger.
+    /// A [commit](crate::World::commit) failed, and will not be tried again. None of its changes is
+    /// in the ledger.
     NotCommitted {
         /// Number of the commit.
         seq: u64,
-        /// Reason from the ledger.
+        /// Failure that the ledger reported.
         fault: LedgerFault,
     },
     /// A VM for which a reservation [waits](crate::Service::waiting) may have started. The input is
-    /// repeated as long as the VM exists. For a `pid:` binding the input is repeated even if the
-    /// process has ended, so that the service can end the reservation.
+    /// repeated as long as the VM exists. For a `pid:` binding, the input is repeated even after
+    /// the process has ended, so that the service can end the reservation.
     Appeared {
         /// Binding by which the VM was found.
         binding: Binding,
-        /// User of the reservation for which the VM was looked up. Reservations for other users can
-        /// have the same binding.
+        /// User for whom the VM was looked up, as the reservation names that user. Reservations for
+        /// other users can have the same binding.
         user: u32,
     },
     /// A VM for which a reservation [waits](crate::Service::waiting) cannot be scheduled now. The
-    /// input is needed only if it changes the [reason](crate::Service::awaited) why the reservation
-    /// waits, or if a process of a `pid:` binding has ended.
+    /// input is needed only in two cases: it changes the [reason](crate::Service::awaited) why the
+    /// reservation waits, or a process of a `pid:` binding has ended.
     NotFound {
         /// Binding of the reservation.
         binding: Binding,
-        /// User of the reservation.
+        /// User whom the reservation names as the owner of the VM.
         user: u32,
-        /// Result of looking up the VM.
+        /// Reason why the VM cannot be scheduled, from its look-up.
         error: LookError,
     },
     /// A libvirt domain for which a reservation [waits](crate::Service::waiting) may run under
-    /// another name. It has the UUID of the domain that was last scheduled for that reservation.
-    /// The input is repeated like [`Input::Appeared`].
+    /// another name. It has the UUID of the domain that the reservation last scheduled. The input
+    /// is repeated like [`Input::Appeared`].
     Renamed {
-        /// Binding of the reservation.
+        /// Present binding of the reservation.
         from: Binding,
-        /// Binding of the domain by its new name.
+        /// Binding that contains the new name of the domain.
         to: Binding,
     },
     /// A scheduled VM has ended, and its threads are no longer scheduled.
@@ -76,23 +76,23 @@ pub enum Input {
         /// The VM, with its current vCPUs.
         machine: Machine,
     },
-    /// The vCPUs of a scheduled VM cannot be told apart any more, or can be again.
+    /// The vCPUs of a scheduled VM cannot be told apart any more, or can be told apart again.
     Unclear {
         /// Domain of the VM's reservation.
         domain: DomId,
         /// Identity of the VM.
         identity: Identity,
-        /// Reason why the vCPUs cannot be told apart. `None` if they can be.
+        /// Reason why the vCPUs cannot be told apart. `None` if they can be told apart again.
         why: Option<String>,
     },
-    /// Another program changed a scheduled thread, and the change was undone.
+    /// Another program changed a scheduled thread, and the daemon undid the change.
     Meddled {
         /// Domain of the reservation of the thread's VM.
         domain: DomId,
         /// Description of the change.
         what: String,
     },
-    /// Another program has changed a scheduled thread. The service leaves the thread to that
+    /// Another program has changed a scheduled thread, and the service leaves the thread to that
     /// program.
     Contested {
         /// Domain of the reservation of the thread's VM.
@@ -125,14 +125,15 @@ pub enum Input {
         domain: DomId,
         /// Identity of the VM.
         identity: Identity,
-        /// State of the guest in the words of the monitor. `None` if the guest runs.
+        /// State of the guest in the words of the monitor. `None` if the guest is running.
         what: Option<String>,
     },
-    /// Access was granted or revoked. The change is in force and in the ledger.
+    /// Access was granted or revoked. The change is already in force and in the ledger.
     Access {
-        /// Principal that changed the access.
+        /// Principal that granted or revoked the access.
         by: Principal,
-        /// Principal whose access was changed. `None` if it was changed for several principals.
+        /// Principal whose access was changed. `None` if the access of several principals was
+        /// changed.
         whom: Option<Principal>,
         /// Change of the access: [`EventKind::Granted`](crate::EventKind::Granted) or
         /// [`EventKind::Revoked`](crate::EventKind::Revoked).
@@ -141,12 +142,12 @@ pub enum Input {
     /// The keeper process, which restores threads if the daemon dies, has died and was replaced. No
     /// reservation was affected.
     KeeperReplaced,
-    /// The wall clock was set. Periods with a phase are aligned on the wall clock, so they now
-    /// begin at other times.
+    /// The wall clock was set. Periods with a phase are aligned on the wall clock, so they begin at
+    /// other times from now on.
     ClockStepped {
-        /// Amount by which the wall clock was set.
+        /// Length of time by which the wall clock was set.
         by: Span,
-        /// True if the clock was set ahead, false if back.
+        /// True if the clock was set ahead. False if it was set back.
         is_ahead: bool,
     },
     /// Load of a CPU that the daemon schedules, measured about once a second.
@@ -163,38 +164,38 @@ pub enum Input {
 /// A request and its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRequest {
-    /// Number by which the reply is matched to this request. Each ticket gets exactly one reply.
+    /// Number that connects the reply with this request. Each ticket gets exactly one reply.
     pub ticket: Ticket,
     /// Principal that sent the request.
     pub principal: Principal,
-    /// Role of the principal. `None` grants no rights.
+    /// Role of the principal. If `None`, the principal has no rights.
     pub role: Option<Role>,
     /// Users, in addition to the principal's own uid, for whose VMs the principal may reserve.
     pub users: Vec<u32>,
-    /// Idempotency key that the client chose for this request.
+    /// Idempotency key that the client chose for this request. `None` if the client chose no key.
     pub key: Option<Key>,
     /// The request to decide about.
     pub request: Request,
 }
 
 impl ClientRequest {
-    /// Returns the user whose VM is meant if the request names no user. This is the caller's own
-    /// uid. For a named principal it is the first of its `users`.
+    /// Returns the user whose VM is meant if the request names no user. For a user of this host,
+    /// this is the user's own uid. For a client on another host, it is the first of its `users`.
     pub(crate) fn usual_user(&self) -> u32 {
         let is_named = matches!(self.principal, Principal::Named(_));
         let first = self.users.first().copied().filter(|_| is_named);
         first.unwrap_or(self.principal.user())
     }
 
-    /// Returns true if the caller may see and change this reservation. A tenant may do so only for
-    /// its own reservations.
+    /// Returns true if the caller may see and change this reservation. A tenant may see and change
+    /// only its own reservations.
     #[must_use]
     pub fn owns(&self, row: &Row) -> bool {
         self.role != Some(Role::Tenant) || row.owner == self.principal
     }
 
-    /// Returns true if the caller is an administrator or the owner of this reservation. Only the
-    /// owner's budget then limits a change of the reservation.
+    /// Returns true if the caller is an administrator or the owner of this reservation. If such a
+    /// caller changes the reservation, only the owner's budget limits the change.
     pub(crate) fn is_in_charge_of(&self, row: &Row) -> bool {
         row.owner == self.principal || self.role == Some(Role::Administrator)
     }
@@ -213,7 +214,7 @@ impl ClientRequest {
     }
 }
 
-/// Failure of the ledger to write a commit.
+/// Failure to write a commit to the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{says}")]
 pub struct LedgerFault {

@@ -1,41 +1,42 @@
-//! Limits on the idempotency keys whose answers are kept, in number and in bytes.
+//! Limits on the stored answers to requests with idempotency keys: on their number and their bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::name::Key;
 use crate::principal::Principal;
 
-/// Maximum number of answers kept for one principal. One more answer drops the oldest of that
-/// principal.
+/// Maximum number of stored answers of one principal. If there are more, the oldest answer of this
+/// principal is dropped.
 pub const KEYS_OF_ONE: usize = 1_000;
 
-/// Maximum number of answers kept for all principals together. One more answer drops the oldest of
-/// all.
+/// Maximum number of stored answers of all principals together. If there are more, the oldest of
+/// all answers is dropped.
 pub const KEYS_IN_ALL: usize = 20_000;
 
-/// Maximum size of the answers kept for one principal, in bytes. A thousand answers to usual
-/// requests are smaller.
+/// Maximum size of the stored answers of one principal, in bytes. It is enough for a thousand
+/// answers to usual requests.
 pub const KEY_BYTES_OF_ONE: usize = 1 << 20;
 
-/// Maximum size of the answers kept for all principals together, in bytes.
+/// Maximum size of the stored answers of all principals together, in bytes.
 pub const KEY_BYTES_IN_ALL: usize = 20 << 20;
 
 /// Idempotency keys in order of arrival, limited by [`KEYS_OF_ONE`], [`KEYS_IN_ALL`],
 /// [`KEY_BYTES_OF_ONE`] and [`KEY_BYTES_IN_ALL`].
 ///
-/// `T` is the time at which a key expires. A key that is added later has a later time.
+/// `T` is the type of the times that determine when keys expire. A key that is added later must
+/// have a later time.
 #[derive(Debug)]
 pub struct KeyOrder<T> {
-    /// Number of the next key. Keys are numbered in order of arrival.
+    /// Number for the next key. Keys are numbered in order of arrival.
     next: u64,
     by_age: BTreeMap<u64, OrderedKey<T>>,
     numbers: BTreeMap<(Principal, Key), u64>,
     of_one: BTreeMap<Principal, OwnKeys>,
-    /// Size of all answers, in bytes.
+    /// Size of all stored answers together, in bytes.
     bytes: usize,
 }
 
-/// A key with the size of its answer.
+/// An idempotency key, with the size of its stored answer.
 #[derive(Debug)]
 struct OrderedKey<T> {
     at: T,
@@ -44,7 +45,7 @@ struct OrderedKey<T> {
     bytes: usize,
 }
 
-/// Keys of one principal.
+/// Idempotency keys of one principal.
 #[derive(Debug, Default)]
 struct OwnKeys {
     numbers: BTreeSet<u64>,
@@ -59,8 +60,9 @@ impl<T> Default for KeyOrder<T> {
 }
 
 impl<T: PartialOrd> KeyOrder<T> {
-    /// Adds a key as the newest. If the key is already kept, it becomes the newest. `bytes` is the
-    /// size of its answer. Returns the keys that are dropped to make room, oldest first.
+    /// Adds a key as the newest key. If the key already exists, it becomes the newest. `bytes` is
+    /// the size of its answer. If limits are exceeded, drops other keys and returns them, oldest
+    /// first.
     pub fn add(&mut self, at: T, who: Principal, key: Key, bytes: usize) -> Vec<(Principal, Key)> {
         self.remove(who, &key);
         let number = self.next;
@@ -78,8 +80,8 @@ impl<T: PartialOrd> KeyOrder<T> {
         dropped
     }
 
-    /// Returns the next key to drop, by its number, after a key of `who` was added. `None` if all
-    /// limits hold.
+    /// Returns the number of the key that must be dropped next, after a key of `who` was added.
+    /// `None` if no limit is exceeded.
     fn surplus(&self, who: Principal) -> Option<u64> {
         let is_over =
             |own: &&OwnKeys| own.numbers.len() > KEYS_OF_ONE || own.bytes > KEY_BYTES_OF_ONE;
@@ -104,13 +106,13 @@ impl<T: PartialOrd> KeyOrder<T> {
             && self.bytes + bytes <= KEY_BYTES_IN_ALL
     }
 
-    /// Removes and returns the oldest key if its time is before `since`.
+    /// Removes and returns the oldest key if its time is before `since`. Otherwise returns `None`.
     pub fn take_older(&mut self, since: &T) -> Option<(Principal, Key)> {
         let (&number, oldest) = self.by_age.first_key_value()?;
         if oldest.at < *since { self.take(number) } else { None }
     }
 
-    /// Returns true if an answer with this key is kept.
+    /// Returns true if the answer to the request of `who` with this key is stored.
     #[must_use]
     pub fn contains(&self, who: Principal, key: &Key) -> bool {
         self.numbers.contains_key(&(who, key.clone()))
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn large_answer_drops_as_many_old_answers_as_needed() {
+    fn large_stored_answer_displaces_only_as_many_answers_as_needed() {
         let alice = Principal::User(1);
         let mut order = KeyOrder::default();
         let quarter = KEY_BYTES_OF_ONE / 4;

@@ -11,14 +11,14 @@ use crate::principal::Principal;
 use crate::refusal::Refusal;
 use crate::world::KeptAnswer;
 
-/// Time for which the answer to a request with a key is kept.
+/// Time for which the answer to a request with an idempotency key is stored.
 pub(crate) const KEPT_FOR: Span = Span::from_secs(24 * 3600);
 
 /// Stored answers to requests with an idempotency key, by principal and key.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     kept: BTreeMap<(Principal, Key), KeptAnswer>,
-    /// Keys by the time at which their answers expire.
+    /// Idempotency keys in order, each with the time at which its answer expires.
     order: KeyOrder<Time>,
 }
 
@@ -27,7 +27,7 @@ impl Keys {
     /// copy.
     ///
     /// # Errors
-    /// If another request has used the key.
+    /// If the key was used before for another request.
     pub(crate) fn find(
         &mut self,
         now: Time,

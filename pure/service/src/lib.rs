@@ -2,14 +2,15 @@
 //! reservations when VMs start and stop.
 //!
 //! A [`Service`] receives one [`Input`] after the other, each with the current time, and acts
-//! through a [`World`]. It looks VMs up, reserves CPU time for them, commits reservations to the
-//! ledger, and replies to callers. It uses no file, socket, clock or thread. Equal inputs and equal
-//! results of the world always lead to equal outputs.
+//! through a [`World`]. Through the world, the service looks VMs up, reserves CPU time for them,
+//! commits reservations to the ledger, and replies to callers. The service itself uses no file,
+//! socket, clock or thread. Equal inputs and equal results of the world always lead to equal
+//! outputs.
 //!
 //! Three rules always hold:
 //! - Only the policy decides about admission. The service keeps no sum of shares of its own.
-//! - A command takes effect before it is committed, and its reply is sent after the commit. If the
-//!   service dies in between, the keeper process restores the threads.
+//! - A request takes effect before its change is committed, and its reply is sent after the commit.
+//!   If the service dies in between, the keeper process restores the threads.
 //! - A change that cannot be committed is reverted, unless reverting it would take CPU time from
 //!   another reservation.
 

@@ -7,12 +7,12 @@ use slackline_units::{Span, Time};
 use crate::principal::{Principal, Verb};
 use crate::refusal::Refusal;
 
-/// Rate limit of one principal for one kind of requests, as a token bucket.
+/// Rate limit of one principal for one kind of request, as a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Sustained requests per second, at least one.
+    /// Number of requests per second that are allowed permanently, at least one.
     pub a_second: u32,
-    /// Number of requests that are allowed at once after idle time, at least one.
+    /// Number of requests that are allowed in a burst after a pause, at least one.
     pub burst: u32,
 }
 
@@ -21,12 +21,12 @@ pub struct Rate {
 pub struct Rates {
     /// Limit for all requests together.
     pub requests: Rate,
-    /// Limit for requests that change something. A change also counts against `requests`.
+    /// Limit for requests that change something. Such a request counts in `requests` too.
     pub changes: Rate,
 }
 
 impl Rates {
-    /// Default rates. They are high enough for a slider that a user drags, and low enough that a
+    /// Default rate limits. They are high enough for a slider that a user drags, and so low that a
     /// flood of requests causes no deadline miss.
     pub const USUAL: Rates = Rates {
         requests: Rate { a_second: 50, burst: 100 },
@@ -34,28 +34,28 @@ impl Rates {
     };
 }
 
-/// Maximum number of principals whose requests are counted at one time. Idle principals need no
-/// counter.
+/// Maximum number of principals whose requests are counted at the same time. A principal without
+/// recent requests needs no counter.
 const PRINCIPALS: usize = 4096;
 
 /// Request counters of all principals.
 #[derive(Debug)]
 pub(crate) struct Limits {
     rates: Option<Rates>,
-    /// Two points in time for each principal: one for its requests, one for its changes. Each is
-    /// the time by which all its requests or changes so far would have been sent at the sustained
-    /// rate. A time in the past means that the principal is idle.
+    /// For each principal, the state of two rate limits: for its requests, and for its changes.
+    /// Each state is the time at which all requests (or changes) so far would be allowed at the
+    /// sustained rate. If this time is in the past, a whole burst is allowed.
     asked: BTreeMap<Principal, (Time, Time)>,
 }
 
 impl Limits {
-    /// Creates counters with the limits `rates`. `None` means no limits.
+    /// Creates counters with the rate limits `rates`. If `rates` is `None`, there are no limits.
     pub(crate) const fn new(rates: Option<Rates>) -> Limits {
         Limits { rates, asked: BTreeMap::new() }
     }
 
-    /// Counts a request against the rate limits. A request that changes something counts as
-    /// `number` changes, but never as more than a burst.
+    /// Counts a request in the rate limits. A request that changes something counts also as
+    /// `number` changes, but at most as a whole burst.
     ///
     /// # Errors
     /// If the principal exceeds its rate, or if too many principals are counted. A refused request
@@ -90,8 +90,9 @@ impl Limits {
 }
 
 impl Rate {
-    /// Returns the later of `counted` and `now`, plus `number` times the time between two requests
-    /// at the sustained rate. More than a burst counts as a burst.
+    /// Returns the new state of the rate limit after `number` requests at the time `now`. It is the
+    /// later of `counted` and `now`, plus `number` times the time between two requests at the
+    /// sustained rate. A `number` larger than a burst counts as a burst.
     ///
     /// # Errors
     /// If the requests exceed the burst.
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn long_list_counts_as_several_changes_up_to_one_burst() {
+    fn long_apply_request_counts_as_several_changes_up_to_burst() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         let mut applies =
             |at, number| limits.count(at, Principal::User(1), (Verb::Apply, number)).is_ok();

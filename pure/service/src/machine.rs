@@ -5,18 +5,18 @@ use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::binding::Binding;
 
-/// Identity of a VM until the host reboots. Two VMs never have equal identities, even if a VM gets
-/// the process id or the name of an earlier VM.
+/// Identity of a VM until the host reboots. No two VMs have equal identities, even if one of them
+/// gets the process id or the name of the other after its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// Identity of a process.
     Process {
-        /// Process id. The kernel reuses it after the process has ended.
+        /// Process id. The kernel can reuse the process id after the process has ended.
         pid: u32,
-        /// Start time in ticks since boot, as in `/proc/PID/stat`.
+        /// Start time in ticks since the host booted, as in `/proc/PID/stat`.
         started: u64,
-        /// Inode of the process's pidfd, which is unique since boot. Zero before Linux 6.9, where
-        /// pidfds have no unique inode.
+        /// Inode of the process's pidfd, which is unique until the host reboots. Zero before Linux
+        /// 6.9, where pidfds have no unique inode.
         inode: u64,
     },
     /// Identity of a cgroup: the inode of its directory.
@@ -31,7 +31,7 @@ pub enum Identity {
 pub struct Machine {
     /// Identity of the VM.
     pub identity: Identity,
-    /// User who owns the VM.
+    /// Id of the user who owns the VM.
     pub user: u32,
     /// True if only root can have given the VM its name, as for libvirt domains and system units.
     /// False if the owner of the VM can choose the name.
@@ -39,25 +39,25 @@ pub struct Machine {
     /// Binding of a libvirt domain by its UUID, which does not change when the domain is renamed.
     /// `None` for other kinds of VMs.
     pub by_uuid: Option<Binding>,
-    /// Numbers of the VM's vCPUs, ascending, possibly with gaps. A cgroup or a process that is
-    /// scheduled as one vCPU has only number 0.
+    /// Numbers of the VM's vCPUs, in increasing order, possibly with gaps. If a cgroup or a process
+    /// is scheduled as one vCPU, the only number is 0.
     pub vcpus: Vec<u16>,
 }
 
 /// Assignment of the vCPUs of a VM to the places of its reservation. Each reserved vCPU is a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seats {
-    /// Identity of the VM. No thread of another VM may be changed.
+    /// Identity of the VM. The scheduler must change no thread of another VM.
     pub identity: Identity,
-    /// Number of the vCPU in each place, or `None` if the place is empty. There are as many places
-    /// as vCPUs in the terms.
+    /// Number of the vCPU in each place. `None` if the place is empty. The number of places is the
+    /// number of vCPUs in the terms.
     pub vcpus: Vec<Option<u16>>,
 }
 
 impl Seats {
     /// Assigns the vCPUs of a VM to `places` places (reserved vCPUs). A vCPU keeps the place that
     /// it had before, because the policy accounts CPU time by place. The other vCPUs get the free
-    /// places. The lowest vCPU number comes first.
+    /// places in the order of their numbers.
     #[must_use]
     pub fn fill(machine: &Machine, places: u16, before: &[Option<u16>]) -> Seats {
         let places = usize::from(places);
@@ -74,7 +74,7 @@ impl Seats {
     }
 }
 
-/// Reason why a VM cannot be used.
+/// Reason why a look-up of a VM found no VM that can be scheduled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookError {
     /// The VM does not exist on this host.
@@ -96,22 +96,22 @@ pub enum LookError {
     },
 }
 
-/// Reason why the [`World`](crate::World), which is the service's interface to the host, declined a
-/// call. A declined call has no effect.
+/// Reason why the [`World`](crate::World), the service's interface to the host, declined a call. A
+/// declined call has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorldError {
-    /// The policy has too little capacity, or does not support the terms.
+    /// The policy has too little capacity for the terms, or does not support them.
     #[error("{0}")]
     Admission(AdmitError),
-    /// Because of `SCHED_DEADLINE` threads, reservations that the dispatcher enforces could miss
-    /// their deadlines.
+    /// With these terms, reservations that the dispatcher enforces could miss their deadlines,
+    /// because `SCHED_DEADLINE` threads run before them.
     #[error("{says}")]
     Interference {
         /// Share of the CPU that is already reserved.
         promised: CpuShare,
         /// Share of the CPU that can be reserved in total.
         capacity: CpuShare,
-        /// Longest slice that now fits in the requested period. Zero if no slice fits.
+        /// Longest slice that is now admitted with the requested period. Zero if no slice fits.
         largest: Span,
         /// Message with the reserved share and the capacity.
         says: String,
@@ -134,7 +134,7 @@ pub enum WorldError {
 pub struct CpuCapacity {
     /// Number of the CPU on this host.
     pub cpu: CpuId,
-    /// Longest slice of the requested period that would be admitted now. Zero if no slice fits.
+    /// Longest slice that would be admitted now with the requested period. Zero if no slice fits.
     pub slice: Span,
 }
 
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_keeps_its_place_while_other_vcpus_start_and_end() {
+    fn vcpu_keeps_its_place_in_reservation_while_other_vcpus_end() {
         assert_eq!(seats(&[0, 1, 2], 2, &[]), [Some(0), Some(1)]);
         assert_eq!(seats(&[0], 2, &[]), [Some(0), None]);
         assert_eq!(seats(&[0, 2], 2, &[Some(0), Some(1)]), [Some(0), Some(2)]);

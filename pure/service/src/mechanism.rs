@@ -1,10 +1,12 @@
-//! Enforcement mechanism that a request asks for: a named mechanism, or `auto`.
+//! Mechanism of enforcement that a request asks for. The request names a mechanism, or asks for
+//! `auto`.
 
 use std::fmt;
 
 use slackline_units::Enforcement;
 
-/// Enforcement mechanism that a request asks for: a named mechanism, or `auto`.
+/// Mechanism of enforcement that a request asks for. It is a named mechanism, or `auto` with the
+/// mechanism that the service has chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WantedMechanism {
     by: Enforcement,
@@ -12,17 +14,18 @@ pub struct WantedMechanism {
 }
 
 impl WantedMechanism {
-    /// `auto`: the service chooses a mechanism that can enforce the reservation.
+    /// The request asks for `auto`: the service chooses a mechanism that can enforce the
+    /// reservation.
     pub const AUTO: WantedMechanism =
         WantedMechanism { by: Enforcement::Dispatcher, is_auto: true };
 
-    /// Returns a request for the mechanism `by` only.
+    /// Returns the value for a request that names the mechanism `by`.
     #[must_use]
     pub const fn only(by: Enforcement) -> WantedMechanism {
         WantedMechanism { by, is_auto: false }
     }
 
-    /// Returns the mechanism that was named or chosen.
+    /// Returns the mechanism that the request named or that the service chose.
     #[must_use]
     pub const fn by(self) -> Enforcement {
         self.by
@@ -34,7 +37,7 @@ impl WantedMechanism {
         self.is_auto
     }
 
-    /// Sets the chosen mechanism if the request has `auto`. A named mechanism stays.
+    /// Sets the chosen mechanism if the request asks for `auto`. A named mechanism stays unchanged.
     pub(crate) fn choose(&mut self, by: Enforcement) {
         if self.is_auto {
             self.by = by;
@@ -50,11 +53,11 @@ impl fmt::Display for WantedMechanism {
     }
 }
 
-/// Mechanism that is tried first on this host if a request has `auto`, with the reason.
+/// Mechanism that the service tries first for a request with `auto` on this host, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MechanismChoice {
     /// Mechanism that is tried first for `auto`.
     pub by: Enforcement,
-    /// Reason in words, for the log.
+    /// Reason for the choice in words, for the log.
     pub why: String,
 }

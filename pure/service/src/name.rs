@@ -1,4 +1,4 @@
-//! Names of reservations and remote clients, and keys of requests.
+//! Names of reservations, names of remote clients, and idempotency keys of requests.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ pub enum NameError {
     Character {
         /// Character that was found.
         found: char,
-        /// Position of the character, counted from 1.
+        /// Position of the character in the text, counted from 1.
         place: usize,
     },
 }
@@ -36,10 +36,10 @@ impl Name {
     /// Maximum length of the name of a reservation, in characters.
     pub const LONGEST: usize = 63;
 
-    /// End of the names that only administrators may give to reservations.
+    /// Ending of reservation names that only administrators may use for new reservations.
     pub const OF_LIBVIRT: &str = ".libvirt";
 
-    /// Returns the name as text.
+    /// Returns the name of the reservation as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -68,7 +68,7 @@ impl fmt::Display for Name {
 /// Name of a client on another host: `[a-z][a-z0-9._-]{0,31}`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder {
-    /// Name in ASCII, padded with zeros.
+    /// Name in ASCII, padded with zeros at the end.
     text: [u8; Holder::LONGEST],
 }
 
@@ -76,7 +76,7 @@ impl Holder {
     /// Maximum length of the name of a client on another host, in characters.
     pub const LONGEST: usize = 32;
 
-    /// Returns the name as text.
+    /// Returns the name of the client as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         let text = self.text.split(|&byte| byte == 0).next().unwrap_or_default();
@@ -113,8 +113,9 @@ impl fmt::Debug for Holder {
     }
 }
 
-/// Idempotency key that a client chooses for a request, so that a retry has no second effect. It
-/// has 1 to 64 visible ASCII characters. Keys of different principals are independent.
+/// Idempotency key that a client chooses for a request, so that a repeated request has no second
+/// effect. The key has 1 to 64 visible ASCII characters. Keys of different principals are
+/// independent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(String);
 
@@ -122,7 +123,7 @@ impl Key {
     /// Maximum length of an idempotency key, in characters.
     pub const LONGEST: usize = 64;
 
-    /// Returns the key as text.
+    /// Returns the idempotency key as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

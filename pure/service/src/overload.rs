@@ -3,10 +3,11 @@
 //!
 //! Admission assumes a quantile of the overhead that was measured before the first reservation.
 //! While reservations are in force, the overhead is measured again as a mean over
-//! [`OVERHEAD_WINDOW`]. A CPU is overloaded if `reserved + overhead > limit`. The begin and the end
-//! of each overload are reported once. An overload ends in two cases:
-//! - The sum has stayed within the limit for a whole window.
-//! - Reservations were reduced, and their sum plus the last excessive overhead is within the limit.
+//! [`OVERHEAD_WINDOW`]. A CPU is overloaded if `reserved + overhead > limit`. The beginning and the
+//! end of each overload are reported once. An overload ends in two cases:
+//! - The sum of reservations and overhead has stayed within the limit for a whole window.
+//! - Reservations were reduced, so that they fit within the limit even with the last excessive
+//!   overhead.
 //!
 //! So an overhead that varies around the limit causes at most one event per window.
 
@@ -15,19 +16,19 @@ use std::fmt;
 
 use slackline_units::{CpuId, CpuShare, Span, Time};
 
-/// Length of the time window over which overhead is averaged.
+/// Length of the time window over which dispatch overhead is averaged.
 pub const OVERHEAD_WINDOW: Span = Span::from_secs(10);
 
-/// Overhead of one CPU over the last [`OVERHEAD_WINDOW`].
+/// Dispatch overhead of one CPU over the last [`OVERHEAD_WINDOW`].
 #[derive(Clone, Debug, Default)]
 pub struct OverheadWindow {
-    /// Start, end and dispatcher CPU time of each sample, oldest first.
+    /// Samples of the overhead, oldest first: start, end, and CPU time that the dispatcher took.
     samples: VecDeque<(Time, Time, Span)>,
 }
 
 impl OverheadWindow {
-    /// Adds the CPU time that the dispatcher took from `from` to `to`. Samples must follow each
-    /// other without gaps.
+    /// Adds a sample: the CPU time that the dispatcher took from `from` to `to`. There must be no
+    /// gap between samples.
     pub fn add(&mut self, from: Time, to: Time, dispatching: Span) {
         if to <= from {
             return;
@@ -38,8 +39,8 @@ impl OverheadWindow {
         }
     }
 
-    /// Returns the part of the CPU that the dispatcher took. `None` until a whole window has
-    /// passed.
+    /// Returns the part of the CPU that the dispatcher took in the last window. `None` until the
+    /// samples cover a whole window.
     #[must_use]
     pub fn overhead(&self) -> Option<CpuShare> {
         let (&(from, ..), &(_, to, _)) = (self.samples.front()?, self.samples.back()?);
@@ -56,16 +57,17 @@ impl OverheadWindow {
 /// Reserved share and measured overhead of a CPU, with the limit for their sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuLoad {
-    /// Sum of all reservations on the CPU, without overhead.
+    /// Sum of all reservations on the CPU, without dispatch overhead.
     pub reserved: CpuShare,
-    /// Measured overhead over the last [`OVERHEAD_WINDOW`].
+    /// Dispatch overhead that was measured over the last [`OVERHEAD_WINDOW`].
     pub overhead: CpuShare,
-    /// Largest part of the CPU that the kernel gives to real-time threads.
+    /// Largest part of the CPU time that the kernel gives to real-time threads.
     pub limit: CpuShare,
 }
 
 impl CpuLoad {
-    /// Returns true if the CPU cannot deliver its reservations.
+    /// Returns true if the CPU cannot deliver its reservations: reserved share and overhead exceed
+    /// the limit.
     #[must_use]
     pub fn is_excessive(&self) -> bool {
         u64::from(self.reserved.ppm()) + u64::from(self.overhead.ppm())
@@ -85,23 +87,24 @@ impl fmt::Display for CpuLoad {
     }
 }
 
-/// Begin or end of an overload.
+/// Beginning or end of an overload of a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OverloadChange {
     Began,
     Ended,
 }
 
-/// Overloaded CPUs, by number.
+/// Record of the overloaded CPUs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overloads {
-    /// Last load above the limit of each overloaded CPU, with the time of that measurement.
+    /// For each overloaded CPU, the last load above the limit, with the time at which it was
+    /// measured.
     excess: BTreeMap<CpuId, (CpuLoad, Time)>,
 }
 
 impl Overloads {
-    /// Adds a measurement of a CPU. Returns the begin or end of an overload if the measurement
-    /// causes one.
+    /// Adds a measurement of a CPU. If an overload of the CPU begins or ends with it, returns this
+    /// change.
     pub(crate) fn measured(
         &mut self,
         now: Time,

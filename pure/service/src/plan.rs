@@ -1,9 +1,9 @@
-//! Plans: the last changes of each principal, kept so that they can be undone, and the progress of
+//! Plans: the last changes of each principal, which can be undone. Also the progress of plans with
 //! a canary.
 //!
 //! A plan with a canary changes one VM first. The service watches this VM for a given time, and
-//! compares it with its prediction. Then it makes the other changes of the plan, or restores the
-//! first VM. Each stage is written to the ledger in the commit of its changes.
+//! compares it with its prediction. Then the service makes the other changes of the plan, or
+//! restores the first VM. Each stage is written to the ledger in the commit of its changes.
 
 use slackline_units::{Span, Time};
 
@@ -11,25 +11,25 @@ use crate::name::Name;
 use crate::principal::{Principal, Role};
 use crate::row::Row;
 
-/// Longest time for which a canary is watched.
+/// Longest time for which a request may have a canary watched.
 pub const LONGEST_WATCH: Span = Span::from_secs(600);
 
-/// Shortest time for which a canary is watched.
+/// Shortest time for which a request may have a canary watched.
 pub const SHORTEST_WATCH: Span = Span::from_secs(1);
 
-/// Maximum size of one plan in the ledger, in bytes.
+/// Maximum size that one plan may have in the ledger, in bytes.
 pub const PLAN_BYTES: usize = 4 << 20;
 
-/// Maximum size of all plans in the ledger together, in bytes.
+/// Maximum size that all plans together may have in the ledger, in bytes.
 pub const PLANS_BYTES: usize = 16 << 20;
 
-/// Time from the change of a canary until its watch begins.
+/// Delay between the change of a canary and the beginning of its watch.
 pub(crate) const SETTLING: Span = Span::from_ms(500);
 
 /// Largest allowed difference between a canary's share and its prediction, in millionths of a CPU.
 pub const SHARE_LIMIT_PPM: u64 = 20_000;
 
-/// Prediction of the share and the missed deadlines of a VM.
+/// Prediction of the share and the missed deadlines of one VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmPrediction {
     /// Name of the reservation.
@@ -40,16 +40,16 @@ pub struct VmPrediction {
     /// Largest predicted number of missed deadlines within `length`. `None` if misses are not
     /// predicted.
     pub missed: Option<u64>,
-    /// Time that the prediction covers.
+    /// Length of time that the prediction covers.
     pub length: Span,
 }
 
-/// CPU time of a VM since the service started.
+/// Measurement of a VM: its CPU time and deadlines since the service started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MeasuredVm {
     /// Time for which the VM was present.
     pub present: Span,
-    /// CPU time of all vCPUs together.
+    /// CPU time that all vCPUs together have used.
     pub used: Span,
     /// Number of deadlines, both met and missed.
     pub deadlines: u64,
@@ -57,38 +57,38 @@ pub struct MeasuredVm {
     pub missed: u64,
 }
 
-/// Change of a plan to one reservation.
+/// Change that a plan makes to one reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStep {
     /// The reservation before the plan. `None` if the plan makes the reservation.
     pub before: Option<Row>,
     /// The reservation after the plan. `None` if the plan releases the reservation.
     pub after: Option<Row>,
-    /// True if the change was made. `after` then has the new revision.
+    /// True if the change was made. In that case, `after` has the new revision.
     pub is_done: bool,
 }
 
 /// Stage of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanStage {
-    /// The first VM is changed and watched.
+    /// The first VM was changed, and is being watched.
     Watching {
         /// Prediction for the first VM.
         prediction: VmPrediction,
         /// Time for which the first VM is watched.
         watch: Span,
     },
-    /// All changes are made.
+    /// All changes of the plan were made.
     Done,
     /// The first VM has its old parameters again. The text gives the reason.
     Undone(String),
-    /// A person has changed the first VM, so the service makes no more changes of the plan. The
-    /// text describes that change.
+    /// A user has changed the first VM, so the service makes no more changes of the plan. The text
+    /// describes the user's change.
     Stopped(String),
 }
 
 impl PlanStage {
-    /// Returns the stage in a word, such as `watching`.
+    /// Returns the word for the stage, such as `watching`.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -100,14 +100,14 @@ impl PlanStage {
     }
 }
 
-/// Plan of a principal. A single change is a plan with one step.
+/// Plan of a principal. A change of a single reservation is a plan with one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Principal that asked for the plan.
     pub principal: Principal,
     /// Role of the principal when it asked for the plan.
     pub role: Role,
-    /// Users, in addition to the principal's own uid, for whose VMs the principal could reserve.
+    /// Other users for whose VMs the principal could reserve when it asked for the plan.
     pub users: Vec<u32>,
     /// Number of the event with which the plan began. A newer plan has a higher number.
     pub since: u64,
@@ -117,17 +117,18 @@ pub struct Plan {
     pub stage: PlanStage,
 }
 
-/// Watch of a canary. A restart of the service begins the watch again.
+/// Watch of a canary. After a restart of the service, the watch begins anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Watch {
     /// Time at which the canary is next compared with its prediction.
     pub(crate) due: Time,
-    /// Measurement at the begin of the watch. `None` before the watch has begun.
+    /// Measurement at the beginning of the watch. `None` before the watch has begun.
     pub(crate) begin: Option<MeasuredVm>,
 }
 
 impl PlanStep {
-    /// Returns an upper bound for the bytes in the ledger of a change from `before` to `after`.
+    /// Returns an upper bound for the bytes that a change from `before` to `after` takes in the
+    /// ledger.
     pub(crate) fn stored_bytes(before: Option<&Row>, after: Option<&Row>) -> usize {
         64 + [before, after].into_iter().flatten().map(Row::stored_bytes).sum::<usize>()
     }
@@ -138,9 +139,9 @@ impl PlanStep {
         self.after.as_ref().or(self.before.as_ref()).map(|row| &row.name)
     }
 
-    /// Updates the step after the service itself changed the reservation, for instance for another
-    /// VM of the same name. Returns true if `before` is the row that the step has for this
-    /// reservation.
+    /// Updates the step after the service itself has changed the reservation, for example because
+    /// another VM of the same name has started. Returns true if `before` is the row that the step
+    /// has for this reservation.
     fn follow(&mut self, before: &Row, after: &Row) -> bool {
         let known = if self.is_done { &mut self.after } else { &mut self.before };
         let Some(known) = known.as_mut().filter(|known| known.revision == before.revision) else {
@@ -155,7 +156,7 @@ impl PlanStep {
 }
 
 impl Plan {
-    /// Returns an upper bound for the bytes of the plan in the ledger.
+    /// Returns an upper bound for the bytes that the plan takes in the ledger.
     #[must_use]
     pub fn stored_bytes(&self) -> usize {
         let text = match &self.stage {
@@ -169,19 +170,20 @@ impl Plan {
         Plan::fixed_bytes(&self.users) + 6 * text + steps
     }
 
-    /// Returns an upper bound for the bytes in the ledger of a plan without changes, whose
-    /// principal may reserve for `users`.
+    /// Returns an upper bound for the bytes that a plan takes in the ledger apart from its changes.
+    /// The plan's principal may reserve for `users`.
     pub(crate) const fn fixed_bytes(users: &[u32]) -> usize {
         512 + 11 * users.len()
     }
 
-    /// Updates the plan after the service itself changed a reservation from `before` to `after`.
-    /// Returns true if a step of the plan has the row `before`.
+    /// Updates the plan after the service itself has changed a reservation from `before` to
+    /// `after`. Returns true if a step of the plan has the row `before`.
     pub(crate) fn follow(&mut self, before: &Row, after: &Row) -> bool {
         self.steps.iter_mut().any(|step| step.follow(before, after))
     }
 
-    /// Returns the first step, its prediction and the watch time. `None` if no VM is watched.
+    /// Returns the first step, the prediction for its VM, and the time for which the VM is watched.
+    /// `None` if no VM is being watched.
     pub(crate) fn watched(&self) -> Option<(&PlanStep, &VmPrediction, Span)> {
         let PlanStage::Watching { prediction, watch } = &self.stage else { return None };
         let first = self.steps.iter().find(|step| step.is_done)?;
@@ -190,7 +192,8 @@ impl Plan {
 }
 
 impl VmPrediction {
-    /// Compares the prediction with what happened between two measurements.
+    /// Compares the prediction with the change from the measurement `begin` to the measurement
+    /// `end`.
     ///
     /// # Errors
     /// If the difference is too large. The error describes the difference.
@@ -226,9 +229,9 @@ impl VmPrediction {
     }
 }
 
-/// Returns true if more deadlines were missed than prediction and chance explain. The misses must
-/// be more than twice the prediction, at least 3 above it, and above it by more than 0.5 % of the
-/// deadlines.
+/// Returns true if `missed` is larger than the prediction and chance explain. This is so if three
+/// conditions hold: the misses are more than twice the prediction, they exceed the prediction by at
+/// least 3, and they exceed it by more than 0.5 % of the deadlines.
 #[must_use]
 pub fn exceeds_prediction(missed: u64, predicted: u64, deadlines: u64) -> bool {
     let more = missed.saturating_sub(predicted);

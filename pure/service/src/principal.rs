@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::name::Holder;
 
-/// User, client or service that sent a request or caused a change.
+/// User, client or service that has sent a request or caused a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Principal {
     /// The service itself, which acts when a VM starts or ends and when the service starts.
@@ -17,8 +17,8 @@ pub enum Principal {
 }
 
 impl Principal {
-    /// Returns the uid whose VMs belong to this principal. A named principal owns no VMs, so it
-    /// gets a uid that no user has.
+    /// Returns the uid whose VMs belong to this principal. A client on another host owns no VMs, so
+    /// the result for it is a uid that no user has.
     #[must_use]
     pub const fn user(self) -> u32 {
         match self {
@@ -57,10 +57,10 @@ impl fmt::Display for Principal {
 #[error("`{0}` is not a principal")]
 pub struct NoPrincipal(String);
 
-/// Uid that no user has.
+/// A uid that no user has.
 const NO_USER: u32 = u32::MAX;
 
-/// Role of a principal, which decides what requests it may send.
+/// Role of a principal. The role decides which requests the principal may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// May see reservations and VMs.
@@ -86,7 +86,7 @@ pub enum Verb {
     Resume,
     /// End a reservation, and free its capacity.
     Release,
-    /// Make reservations match a list.
+    /// Apply a list of reservations.
     Apply,
     /// Show reservations and their state.
     List,
@@ -98,7 +98,7 @@ pub enum Verb {
     Find,
     /// Hold a member of a gang, let it begin, or report the gang broken.
     Gang,
-    /// Manage who has access.
+    /// Manage the access of principals.
     Access,
 }
 
@@ -119,7 +119,7 @@ impl Verb {
         }
     }
 
-    /// Returns the kind of the request in a word, such as `reserve`.
+    /// Returns the word for the kind of request, such as `reserve`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -146,10 +146,10 @@ impl fmt::Display for Verb {
 }
 
 impl Role {
-    /// All roles, from least to most rights.
+    /// All roles, from the role with the fewest rights to the role with the most rights.
     pub const ALL: [Role; 4] = [Role::Viewer, Role::Tenant, Role::Operator, Role::Administrator];
 
-    /// Returns the role in a word, such as `viewer`.
+    /// Returns the word for the role, such as `viewer`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

@@ -1,6 +1,6 @@
-//! Raises: a principal increases or lengthens the reservation of another owner, drops its hard
-//! limit or binds it to another VM. A raise counts against the budget of the principal that made
-//! it, also after a restart of the service.
+//! Raises. A raise is a change by which a principal increases or lengthens the reservation of
+//! another owner, drops its hard limit, or binds it to another VM. A raise counts in the budget of
+//! the principal that made it, even after a restart of the service.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::terms::Terms;
 /// Maximum number of recorded raises. Each raise is a row of the ledger.
 pub(crate) const MOST_RAISES: usize = 10_000;
 
-/// Record that a principal raised a reservation: increased or lengthened it, dropped its hard
+/// Record of a raise: a principal has increased or lengthened a reservation, dropped its hard
 /// limit, or bound it to another VM. The principal is neither the owner of the reservation nor an
 /// administrator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,28 +22,32 @@ pub struct Raise {
     /// Number of the event that made the reservation. A later reservation of the same name has
     /// another number.
     pub since: u64,
-    /// Terms before the first raise by this principal. If the share was reduced below these terms
-    /// before a further raise, they have the reduced share. They have an end time only if the
+    /// Terms from which the raise is counted. `None` if the principal has bound the reservation to
+    /// another VM.
+    ///
+    /// They are the terms before the first raise by this principal. If the share was reduced below
+    /// that before a further raise, they have the reduced share. They have an end time only if the
     /// principal made the reservation last longer, and a hard limit only if the principal dropped
-    /// it. `None` if the principal bound the reservation to another VM.
+    /// it.
     pub from: Option<Terms>,
 }
 
 impl Raise {
-    /// Returns true if `row` is the raised reservation, and the principal bound it to another VM or
-    /// `row` still exceeds the terms before the raise.
+    /// Returns true if the raise still counts: `row` is the raised reservation, and it exceeds the
+    /// terms before the raise, or the principal bound it to another VM.
     fn counts_for(&self, row: &Row) -> bool {
         self.since == row.since && self.from.is_none_or(|from| is_raise(from, row.terms))
     }
 }
 
-/// Returns true if a change from the terms `before` to `terms` is a raise, unless the owner or an
-/// administrator makes the change.
+/// Returns true if a change from the terms `before` to `terms` is a raise. It is not counted as a
+/// raise if the owner or an administrator makes it.
 pub(crate) fn is_raise(before: Terms, terms: Terms) -> bool {
     !terms.is_within(before) || terms.outlasts(before)
 }
 
-/// All raises, by name of the reservation. A reservation has at most one raise of each principal.
+/// Record of all raises, by name of the reservation. For each reservation, there is at most one
+/// raise of each principal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Raises(BTreeMap<Name, Vec<Raise>>);
 
@@ -56,7 +60,7 @@ impl Raises {
         raises
     }
 
-    /// Returns true if a raise of this reservation by the principal `by` still counts.
+    /// Returns true if a raise of the reservation `row` by the principal `by` still counts.
     pub(crate) fn has(&self, by: Principal, row: &Row) -> bool {
         self.of(row).iter().any(|raise| raise.by == by)
     }
@@ -67,7 +71,7 @@ impl Raises {
         all.filter(|raise| raise.counts_for(row)).copied().collect()
     }
 
-    /// Returns the number of raises.
+    /// Returns the number of all recorded raises.
     pub(crate) fn number(&self) -> usize {
         self.0.values().map(Vec::len).sum()
     }
@@ -81,9 +85,10 @@ impl Raises {
     }
 
     /// Resets the raises of a reservation after its last changes were reverted. `row` is the
-    /// reservation now, and `lasting` are the raises without those changes. A move to another VM is
-    /// never reverted, so its raise stays. The raise also stays if `row` still lasts longer, or
-    /// still has no hard limit, because of it.
+    /// reservation after that, and `lasting` are the raises without the reverted changes.
+    ///
+    /// A move to another VM is never reverted, so its raise stays. A raise stays also if, because
+    /// of it, `row` still lasts longer or has no hard limit.
     pub(crate) fn take_back(&mut self, row: &Row, lasting: &Raises) {
         let mut all = lasting.of(row);
         let is_in_force = |raise: &Raise| raise.from.is_none_or(|from| row.terms.outlasts(from));
@@ -119,16 +124,16 @@ impl Raises {
         self.put(row, all, row.terms);
     }
 
-    /// Drops those raises of a reservation that no longer count once it has the terms `terms`. If
-    /// `approved`, an administrator has raised the reservation further, and all its raises are
-    /// dropped.
+    /// Drops the raises of a reservation that no longer count when it has the terms `terms`. If
+    /// `approved` is true, an administrator has raised the reservation further, and all its raises
+    /// are dropped.
     pub(crate) fn drop_ended(&mut self, before: &Row, terms: Terms, approved: bool) {
         let all = if approved { Vec::new() } else { self.of(before) };
         self.put(before, all, terms);
     }
 
-    /// Drops the raises by which a reservation was bound to another VM, because its owner or an
-    /// administrator has bound it now.
+    /// Drops the raises by which a reservation was bound to another VM. The reason is that its
+    /// owner or an administrator has now bound it.
     pub(crate) fn drop_moves(&mut self, row: &Row) {
         let mut all = self.of(row);
         all.retain(|raise| raise.from.is_some());
@@ -167,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn raise_counts_until_all_raised_parameters_are_restored() {
+    fn reservation_increase_counts_until_all_increased_parameters_are_restored() {
         let mut raises = Raises::default();
         let mut before = terms(1, Some(2), true);
         for raised in [terms(5, Some(2), true), terms(5, None, true), terms(5, None, false)] {
@@ -182,10 +187,10 @@ mod tests {
         }
     }
 
-    /// A principal removes the end time of a reservation of 60 %. After a reduction to 10 %, it
-    /// raises the share to 50 %.
+    /// A principal removes the end time of a reservation with a share of 60 %. After the share was
+    /// reduced to 10 %, the same principal raises it to 50 %.
     #[test]
-    fn raise_after_a_reduction_counts_from_the_reduced_share() {
+    fn reservation_increase_after_reduction_is_measured_from_reduced_share() {
         let mut raises = Raises::default();
         raises.note(BY, &row(terms(60, Some(2), true)), terms(60, None, true));
         raises.drop_ended(&row(terms(60, None, true)), terms(10, None, true), false);
@@ -194,10 +199,9 @@ mod tests {
         assert!(!raises.has(BY, &row(terms(10, Some(2), true))));
     }
 
-    /// Another principal than the one that raised the share removes the end time and the hard
-    /// limit.
+    /// One principal raises the share. Another principal removes the end time and the hard limit.
     #[test]
-    fn raised_share_stops_counting_despite_lengthening_by_another_principal() {
+    fn restored_share_stops_counting_although_another_user_removed_end_time() {
         let mut raises = Raises::default();
         raises.note(BY, &row(terms(1, Some(2), true)), terms(5, Some(2), true));
         assert!(raises.has(BY, &row(terms(5, None, false))));

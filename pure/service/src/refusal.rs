@@ -1,4 +1,4 @@
-//! Reasons to refuse a request. A refused request has no effect.
+//! Reasons for which the service refuses a request. A refused request has no effect.
 
 use slackline_units::{CpuShare, Reservation, Span, WallTime};
 
@@ -17,27 +17,27 @@ pub enum Refusal {
         asked: Reservation,
         /// Share that is already reserved on the CPU with the most available capacity.
         promised: CpuShare,
-        /// Share that can be reserved on the CPU with the most available capacity. This is the
-        /// whole CPU minus the part that the policy keeps free.
+        /// Share that can be reserved in total on the CPU with the most available capacity: the
+        /// whole CPU less the part that the policy keeps free.
         capacity: CpuShare,
-        /// Longest slice that now fits in the requested period. Zero if no slice fits.
+        /// Longest slice that is now admitted with the requested period. Zero if no slice fits.
         largest: Span,
-        /// Time after which the reservation fits, if no reservation changes until then. VMs that
-        /// gave up capacity have then accrued the CPU time that they used in excess. `None` if the
-        /// reservation would still not fit.
+        /// Time after which the reservation will fit, if no reservation changes until then. At that
+        /// time, VMs that gave up capacity will have accrued the CPU time that they used in excess.
+        /// `None` if the reservation will not fit even then.
         free_after: Option<Span>,
-        /// The policy's own message, with all numbers.
+        /// Message of the policy, with all numbers.
         says: String,
     },
-    /// One reservation of a list was refused, so no reservation of the list was changed.
+    /// One reservation of a list was refused, so the whole list was not applied.
     #[error("{name}: {why}")]
     InList {
-        /// Reservation that is refused.
+        /// Name of the refused reservation.
         name: Name,
-        /// Reason why the reservation is refused.
+        /// Reason why this reservation was refused.
         why: Box<Refusal>,
     },
-    /// A list has more than the maximum number of reservations.
+    /// The list in the request has more than the maximum number of reservations.
     #[error("cannot apply a list of {is} reservations: the maximum is {most}")]
     TooManyTargets {
         /// Number of reservations in the list.
@@ -45,7 +45,7 @@ pub enum Refusal {
         /// Largest number of reservations in a list.
         most: usize,
     },
-    /// The record with which `undo` could undo a list is too large.
+    /// The record by which `undo` could undo the list is too large.
     #[error(
         "cannot apply this list: its record for `undo` has {bytes} bytes; the maximum is {most}"
     )]
@@ -55,7 +55,8 @@ pub enum Refusal {
         /// Largest size of a record in bytes.
         most: usize,
     },
-    /// Users have raised too many reservations of other owners.
+    /// The request would raise a reservation of another owner, but there are too many such raises
+    /// already.
     #[error(
         "cannot change {name}, which has another owner: users have raised {is} reservations of \
          other owners; the maximum is {most}"
@@ -68,10 +69,10 @@ pub enum Refusal {
         /// Largest number of raises.
         most: usize,
     },
-    /// The VM is not on this host.
+    /// The requested VM is not on this host.
     #[error("cannot find {what} on this host")]
     NoMachine {
-        /// Binding or name that was looked up.
+        /// Binding or name that the service looked up.
         what: String,
     },
     /// Several VMs have the requested name.
@@ -82,7 +83,7 @@ pub enum Refusal {
         /// Bindings of all VMs that have the ambiguous `name`, one for each VM.
         bindings: Vec<Binding>,
     },
-    /// The VM has a reservation already.
+    /// The VM already has a reservation.
     #[error("{binding} has {} already", one_reservation(by.as_ref()))]
     Taken {
         /// Binding in the request.
@@ -95,19 +96,19 @@ pub enum Refusal {
     Stale {
         /// Name of the reservation.
         name: Name,
-        /// Revision in the request.
+        /// Revision that the request names.
         asked: u64,
         /// Revision that the reservation has now.
         is: u64,
     },
-    /// A reservation has changed since the plan changed it.
+    /// A reservation has changed since the plan to be undone changed it.
     #[error("{}", moved(name, *asked, *is))]
     Moved {
         /// Name of the reservation.
         name: Name,
-        /// Revision that the reservation had after the plan.
+        /// Revision that the reservation had after the plan had changed it.
         asked: u64,
-        /// Current revision. `None` if the reservation has ended.
+        /// Current revision of the reservation. `None` if the reservation has ended.
         is: Option<u64>,
     },
     /// Reservations of the host have changed since the plan was made.
@@ -148,10 +149,10 @@ pub enum Refusal {
     NoMember {
         /// Name of the reservation.
         name: Name,
-        /// Gang in the request.
+        /// Name of the gang in the request.
         gang: Name,
     },
-    /// The begin time of a gang member has passed, so the member has ended.
+    /// The begin time of a gang member has passed, so its reservation has ended.
     #[error("cannot start {name}: its start time passed {late} ago")]
     TooLate {
         /// Name of the member.
@@ -159,7 +160,7 @@ pub enum Refusal {
         /// Time that has passed since the begin time in the request.
         late: Span,
     },
-    /// The begin time of a gang member is too far in the future. The clocks of the hosts must
+    /// The begin time of a gang member is too far in the future. The clocks of the hosts probably
     /// differ.
     #[error("cannot start {name} in {ahead}: a gang must start within {}", crate::gang::AHEAD)]
     TooFar {
@@ -168,10 +169,10 @@ pub enum Refusal {
         /// Time from now until the begin time in the request.
         ahead: Span,
     },
-    /// The end of the reservation in the request is not in the future.
+    /// The requested end time of the reservation is not in the future.
     #[error("cannot end a reservation at {until}: the time is {now} already")]
     EndPassed {
-        /// End in the request.
+        /// End time in the request.
         until: WallTime,
         /// Current time of the wall clock.
         now: WallTime,
@@ -190,7 +191,7 @@ pub enum Refusal {
     NotYours {
         /// Binding of the VM.
         binding: Binding,
-        /// User who owns the VM.
+        /// Id of the user who owns the VM.
         user: u32,
         /// Principal that sent the request.
         principal: Principal,
@@ -201,7 +202,8 @@ pub enum Refusal {
         /// Name of the reservation.
         name: Name,
     },
-    /// The name of a new reservation ends with [`Name::OF_LIBVIRT`].
+    /// The name of a new reservation ends with [`Name::OF_LIBVIRT`], and the caller is not an
+    /// administrator.
     #[error(
         "cannot reserve {name}: only administrators may use names that end with {}",
         Name::OF_LIBVIRT
@@ -210,21 +212,21 @@ pub enum Refusal {
         /// Name in the request.
         name: Name,
     },
-    /// The slice is longer than [`Terms::LONGEST_RUN`], which only an administrator may reserve.
+    /// The slice is longer than [`Terms::LONGEST_RUN`], and the caller is not an administrator.
     #[error("cannot reserve a slice of {}: only administrators may exceed {}",
         terms.each().slice(), Terms::LONGEST_RUN)]
     LongRun {
         /// Terms in the request.
         terms: Terms,
     },
-    /// The reservations of the owner would exceed its budget of CPU time.
+    /// The reservations of the owner would exceed the CPU limit of the owner's budget.
     #[error("cannot reserve: {owner} would have {asked} in total, more than the budget of {most}")]
     OverBudgetCpu {
-        /// Owner of the budget.
+        /// Owner whose budget would be exceeded.
         owner: Principal,
-        /// Share that all reservations of the owner would have.
+        /// Share that all reservations of the owner together would have.
         asked: CpuShare,
-        /// Largest share in the budget.
+        /// Largest share that the budget allows.
         most: CpuShare,
     },
     /// The owner would have more reservations than its budget allows.
@@ -232,52 +234,53 @@ pub enum Refusal {
         "cannot reserve: {owner} would have {asked} reservations, more than the budget of {most}"
     )]
     OverBudgetMachines {
-        /// Owner of the budget.
+        /// Owner whose budget would be exceeded.
         owner: Principal,
         /// Number of reservations that the owner would have.
         asked: u64,
-        /// Largest number of reservations in the budget.
+        /// Largest number of reservations that the budget allows.
         most: u16,
     },
-    /// The reservations of an owner, or of all owners, would have too many vCPUs together.
+    /// The reservations of one owner, or of all owners together, would have too many vCPUs.
     #[error("cannot reserve: the reservations of {} would have {asked} vCPUs in total, more than \
         the maximum of {most}", all_or_one(*owner))]
     TooManyVcpus {
-        /// Owner whose reservations are counted. `None` if all reservations are counted.
+        /// Owner whose reservations would have too many vCPUs. `None` if the limit for all owners
+        /// together would be exceeded.
         owner: Option<Principal>,
         /// Number of vCPUs that the reservations would have.
         asked: u64,
-        /// Maximum number of vCPUs.
+        /// Maximum number of vCPUs for one owner, or for all owners together.
         most: u64,
     },
-    /// The service has the maximum number of reservations.
+    /// The service already has the maximum number of reservations.
     #[error("cannot reserve: this host has the maximum of {most} reservations")]
     Full {
-        /// Largest number of reservations on this host.
+        /// Maximum number of reservations on this host for this caller.
         most: usize,
     },
-    /// The ledger cannot be written. The change was not made, or it was reverted.
+    /// The ledger cannot be written. So the change was not made, or it was reverted.
     #[error("cannot write to the ledger, so the request has no effect: {why}")]
     NotDurable {
-        /// Reason from the ledger.
+        /// Reason that the ledger reported.
         why: String,
     },
-    /// The request was refused now, but may succeed later.
+    /// The request cannot be carried out now, but can succeed later.
     #[error("{why}")]
     NotNow {
         /// Reason why the request cannot succeed now.
         why: String,
-        /// Time to wait before a retry.
+        /// Time after which the caller can send the request again.
         again: Span,
     },
     /// The request exceeds a rate limit.
     #[error("too many {what}: at most {most} per second are allowed")]
     TooMany {
-        /// Kind of requests that is limited, in the plural.
+        /// Name of the limited kind of request, in the plural.
         what: &'static str,
-        /// Allowed requests per second.
+        /// Number of requests per second that are allowed.
         most: u32,
-        /// Time to wait before a retry.
+        /// Time after which the caller can send the request again.
         again: Span,
     },
     /// The terms break a limit that holds under every policy.
@@ -286,8 +289,8 @@ pub enum Refusal {
     /// The policy does not support these terms. The text gives the reason.
     #[error("{0}")]
     Unkeepable(String),
-    /// The request gives no number of vCPUs, and the VM does not exist. So its vCPUs cannot be
-    /// counted.
+    /// The request gives no number of vCPUs, and the VM does not exist yet. So the service cannot
+    /// count the vCPUs.
     #[error("cannot count the vCPUs of {what}: it is not on this host")]
     VcpusUnknown {
         /// Binding of the VM.
@@ -344,7 +347,7 @@ impl Refusal {
         }
     }
 
-    /// Returns advice on what to do about the refusal. `None` if there is nothing to advise.
+    /// Returns advice on what to do about the refusal. `None` if there is no advice.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -413,7 +416,7 @@ impl Refusal {
     }
 }
 
-/// Returns advice with the command line options for the share of `terms` in a period of one second.
+/// Returns advice with command line options: the share of `terms`, in a period of one second.
 fn same_share(terms: &Terms) -> String {
     let (slice, period) = (terms.each().slice(), terms.each().period());
     let share = u128::from(slice.ns()) * 1_000_000 / u128::from(period.ns().max(1));
@@ -423,8 +426,8 @@ fn same_share(terms: &Terms) -> String {
 
 fn moved(name: &Name, asked: u64, is: Option<u64>) -> String {
     match is {
-        Some(is) => format!("{name} is at revision {is}, and the plan knows revision {asked}"),
-        None => format!("{name} has ended, and the plan knows revision {asked}"),
+        Some(is) => format!("{name} is at revision {is}, and the plan is for revision {asked}"),
+        None => format!("{name} has ended, and the plan is for its revision {asked}"),
     }
 }
 
@@ -448,7 +451,7 @@ fn one_reservation(name: Option<&Name>) -> String {
     name.map_or("a reservation".into(), |name| format!("reservation {name}"))
 }
 
-/// Returns advice about a list that was refused because of one of its reservations.
+/// Returns advice about a list that was refused because of its reservation `name`.
 fn of_list(name: &Name, why: &Refusal) -> String {
     let hint = match why {
         Refusal::Exists { .. } => Some(format!(

@@ -12,87 +12,93 @@ use crate::plan::VmPrediction;
 use crate::principal::Verb;
 use crate::terms::Amount;
 
-/// Number that the sender chooses for a request, to match the reply to it.
+/// Number that connects a request with its reply. The sender of the request chooses the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
 /// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Makes a new reservation. If the same principal repeats the request, it gets the same answer
+    /// Makes a new reservation. If the same principal repeats the request, the answer is the same
     /// and there is no second effect.
     Reserve {
         /// Name of the new reservation.
         name: Name,
-        /// Amount of CPU time.
+        /// Amount of CPU time that is reserved.
         amount: Amount,
         /// True if the reservation is a hard limit.
         exact: bool,
-        /// Offset of the periods from whole periods of the wall clock. If `None`, the first period
-        /// begins when the reservation is made.
+        /// Offset of the periods from multiples of the period on the wall clock. If `None`, the
+        /// first period begins when the reservation is made.
         phase: Option<Span>,
-        /// Number of vCPUs. If `None`, the VM must exist, and its number of vCPUs is used.
+        /// Number of vCPUs. If `None`, it is the number of vCPUs of the VM, which must exist.
         vcpus: Option<u16>,
-        /// Binding of the VM. If `None`, the VM is the one called `name`, which must exist.
+        /// Binding of the VM. If `None`, it refers to the VM called `name`, which must exist.
         binding: Option<Binding>,
-        /// User who owns the VM. If `None`, the owner of the VM that is found. For a VM that does
-        /// not exist yet, `None` means the caller. A caller on another host owns no VMs, so `None`
-        /// then means the first user for whose VMs this caller may reserve.
+        /// User who must own the VM. If `None`, it is the owner of the VM that is found. If no VM
+        /// is found, it is the caller. A caller on another host owns no VMs, so it is then the
+        /// first user for whose VMs this caller may reserve.
         user: Option<u32>,
-        /// End of the reservation, in the future. If `None`, the reservation lasts until it is
+        /// End time of the reservation, in the future. If `None`, the reservation lasts until it is
         /// released.
         until: Option<WallTime>,
         /// Mechanism that enforces the reservation.
         enforce: WantedMechanism,
     },
-    /// Admits a reservation for a gang. Its capacity is held unused for
-    /// [`LEASE`](crate::gang::LEASE). The reservation is written to the ledger only when it begins.
+    /// Reserves capacity for a member of a gang, without scheduling its VM, for the time
+    /// [`LEASE`](crate::gang::LEASE). The reservation is not written to the ledger until the member
+    /// begins.
     Hold {
         /// Name of the gang.
         gang: Name,
-        /// Reservation of the member, as a [`Request::Reserve`].
+        /// Reservation of the member, in the form of a [`Request::Reserve`].
         member: Box<Request>,
     },
     /// Turns a held member of a gang into an ordinary reservation.
     Begin {
         /// Gang of the member.
         gang: Gang,
-        /// Name of the member.
+        /// Name of the member's reservation.
         name: Name,
-        /// Time at which the member begins, by the service's clock.
+        /// Time at which the member's periods begin, by the service's clock.
         at: Time,
     },
     /// Reports that a gang is broken. If the member on this host has not begun, or if the gang is
-    /// strict, the member ends. Otherwise it goes on without a gang.
+    /// strict, the reservation of the member ends. Otherwise the reservation continues without a
+    /// gang.
     Break {
         /// Name of the gang.
         gang: Name,
-        /// Name of the member on this host.
+        /// Name of the reservation of the member on this host.
         name: Name,
-        /// Member that was lost, and the reason.
+        /// Name of the lost member, and the reason for the loss.
         lost: String,
     },
-    /// Changes the terms of a reservation. A field that is `None` leaves that part of the terms
+    /// Changes the terms of a reservation. If a field is `None`, that part of the terms stays
     /// unchanged.
     Change {
         /// Name of the reservation.
         name: Name,
-        /// New amount of CPU time.
+        /// New amount of CPU time. `None` keeps the present amount.
         amount: Option<Amount>,
-        /// True for a hard limit, and false for a work-conserving reservation.
+        /// True for a hard limit, and false for a work-conserving reservation. `None` keeps the
+        /// present value.
         exact: Option<bool>,
-        /// New offset of the periods from whole periods of the wall clock. With `Some(None)`,
-        /// periods begin at the time of the change.
+        /// New offset of the periods from the multiples of the period on the wall clock. With
+        /// `Some(None)`, periods begin at the time of the change.
         phase: Option<Option<Span>>,
-        /// New number of vCPUs. The amount of CPU time per vCPU stays.
+        /// New number of vCPUs. The amount of CPU time for each vCPU stays the same.
         vcpus: Option<u16>,
-        /// New end, in the future. With `Some(None)` the reservation lasts until it is released.
+        /// New end time, which must be in the future. With `Some(None)`, the reservation lasts
+        /// until it is released.
         until: Option<Option<WallTime>>,
         /// New mechanism. `None` keeps the present mechanism.
         enforce: Option<WantedMechanism>,
-        /// Reason for the change, which is written to the log. It has no control characters.
+        /// Reason for the change, which is written to the log. The text contains no control
+        /// characters.
         why: Option<String>,
-        /// Revision that the reservation must have. `None` accepts any revision.
+        /// Revision that the reservation must have. With `None`, the reservation may have any
+        /// revision.
         if_revision: Option<u64>,
     },
     /// Binds a reservation to another VM, or to the same VM by another name.
@@ -101,58 +107,64 @@ pub enum Request {
         name: Name,
         /// New binding of the VM.
         binding: Binding,
-        /// Revision that the reservation must have. `None` accepts any revision.
+        /// Revision that the reservation must have. With `None`, the reservation may have any
+        /// revision.
         if_revision: Option<u64>,
     },
-    /// Keeps a VM from running. Its capacity stays reserved. Has no effect on a VM that is already
-    /// paused.
+    /// Keeps a VM from running. The capacity of the VM stays reserved. A VM that is already paused
+    /// stays paused.
     Pause {
         /// Name of the reservation.
         name: Name,
-        /// Revision that the reservation must have. `None` accepts any revision.
+        /// Revision that the reservation must have. With `None`, the reservation may have any
+        /// revision.
         if_revision: Option<u64>,
     },
-    /// Lets a paused VM run. If threads of the VM were left to another program (contested), they
-    /// are scheduled again. Has no effect on a VM that already runs.
+    /// Lets a paused VM run. Contested threads of the VM, which were left to another program, are
+    /// scheduled by the service again. The request has no effect on a running VM without such
+    /// threads.
     Resume {
         /// Name of the reservation.
         name: Name,
-        /// Revision that the reservation must have. `None` accepts any revision.
+        /// Revision that the reservation must have. With `None`, the reservation may have any
+        /// revision.
         if_revision: Option<u64>,
     },
     /// Ends a reservation and frees its capacity.
     Release {
         /// Name of the reservation.
         name: Name,
-        /// Revision that the reservation must have. `None` accepts any revision.
+        /// Revision that the reservation must have. With `None`, the reservation may have any
+        /// revision.
         if_revision: Option<u64>,
     },
-    /// Makes all reservations match a list. If one of them is refused, nothing changes.
+    /// Makes all reservations match a list. If one reservation of the list is refused, no
+    /// reservation changes.
     Apply {
-        /// Wanted reservations, each as a [`Request::Reserve`].
+        /// Requested reservations, each as a [`Request::Reserve`].
         targets: Vec<Request>,
         /// True if reservations that are not in the list are released.
         prune: bool,
-        /// True if the changes are only returned and not made.
+        /// True if the answer only shows the changes, and none is made.
         dry_run: bool,
-        /// [Revision](crate::Service::revision) of the host for which the list was made. `None`
-        /// accepts any revision.
+        /// [Revision](crate::Service::revision) of the host for which the list was made. With
+        /// `None`, the host may have any revision.
         revision: Option<u64>,
     },
     /// Makes all reservations match a list, as [`Request::Apply`] does, but first changes one VM
-    /// (the canary) and watches it. If the canary does as predicted, the other changes follow.
-    /// Otherwise the canary is restored.
+    /// (the canary) and watches it. If the canary behaves as predicted, the rest of the list is
+    /// applied. Otherwise the change of the canary is undone.
     Canary {
-        /// Wanted reservations, each as a [`Request::Reserve`].
+        /// Requested reservations, each as a [`Request::Reserve`].
         targets: Vec<Request>,
         /// True if reservations that are not in the list are released.
         prune: bool,
-        /// Time for which the first VM is watched.
+        /// Length of time for which the canary is watched.
         watch: Span,
-        /// [Revision](crate::Service::revision) of the host for which the plan was made. `None`
-        /// accepts any revision.
+        /// [Revision](crate::Service::revision) of the host for which the plan was made. With
+        /// `None`, the host may have any revision.
         revision: Option<u64>,
-        /// Predictions for the VMs that can be the canary.
+        /// Predictions for the VMs from which the canary is chosen.
         predictions: Vec<VmPrediction>,
     },
     /// Undoes the last plan or change of the caller.
@@ -164,29 +176,28 @@ pub enum Request {
         /// Name of the reservation. `None` lists all reservations.
         name: Option<Name>,
     },
-    /// Shows the available capacity for a period.
+    /// Shows the capacity that is available on each CPU for reservations with a given period.
     Room {
         /// Length of the period.
         period: Span,
     },
     /// Shows past events, newest first.
     Log {
-        /// Reservation whose events are shown. `None` shows all events.
+        /// Name of the reservation whose events are shown. `None` shows all events.
         name: Option<Name>,
-        /// Only events with a number below this one are shown. `None` shows events up to the
-        /// newest.
+        /// Number above those of the shown events. `None` shows events up to the newest.
         before: Option<u64>,
-        /// Maximum number of events.
+        /// Maximum number of events in the answer.
         most: u16,
     },
     /// Shows the CPU time that a reservation received, by hour or day.
     History {
         /// Name of the reservation, which may have ended.
         name: Name,
-        /// Start of the shown time, in nanoseconds since 1970. The hour that contains this time is
-        /// included.
+        /// Start of the shown interval, in nanoseconds since 1970. The first shown hour is the one
+        /// that contains this instant.
         since_ns: u64,
-        /// True if the hours of each day are added up.
+        /// True if the answer contains one sum for each day instead of single hours.
         by_day: bool,
     },
     /// Shows the VMs of this host.
@@ -222,7 +233,7 @@ impl Request {
         }
     }
 
-    /// Returns the kind of the request.
+    /// Returns the kind of the request, which decides the rights that the caller needs.
     #[must_use]
     pub const fn verb(&self) -> Verb {
         match self {
@@ -241,7 +252,8 @@ impl Request {
     }
 }
 
-/// Number of reservations in a list that count as one change against the rate limit.
+/// Number of reservations in a list for which the list counts as one further change against the
+/// rate limit.
 const COUNTED_AS_ONE: usize = 20;
 
 impl fmt::Display for Request {
@@ -323,14 +335,15 @@ fn write_revision(out: &mut fmt::Formatter<'_>, revision: Option<u64>) -> fmt::R
 }
 
 impl Request {
-    /// Returns true if the request applies a list of reservations.
+    /// Returns true if the request changes reservations by a list of them, with or without a
+    /// canary.
     #[must_use]
     pub const fn is_list(&self) -> bool {
         matches!(self, Request::Apply { dry_run: false, .. } | Request::Canary { .. })
     }
 
-    /// Returns the number of changes as which the request counts against the rate limit, unless the
-    /// caller is an administrator. A list counts as one change, and as one more for each
+    /// Returns the number of changes for which the request counts against the rate limit of a
+    /// caller who is not an administrator. A list counts as one change, and as one more for each
     /// [`COUNTED_AS_ONE`] reservations.
     pub(crate) fn counted_changes(&self) -> u32 {
         let listed = match self {
@@ -340,7 +353,8 @@ impl Request {
         1 + u32::try_from(listed / COUNTED_AS_ONE).unwrap_or(u32::MAX - 1)
     }
 
-    /// Returns the names of the reservations for which the request has `auto`.
+    /// Returns the names of the reservations for which the request leaves the mechanism to the
+    /// service (`auto`).
     pub(crate) fn names_with_auto(&self) -> Vec<&Name> {
         match self {
             Request::Reserve { name, enforce, .. } if enforce.is_auto() => vec![name],
@@ -355,7 +369,7 @@ impl Request {
         }
     }
 
-    /// Sets the mechanism of all reservations in the request that have `auto`.
+    /// Sets the mechanism `by` for all reservations for which the request has `auto`.
     pub(crate) fn choose_mechanism(&mut self, by: Enforcement) {
         match self {
             Request::Reserve { enforce, .. } | Request::Change { enforce: Some(enforce), .. } => {

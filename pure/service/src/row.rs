@@ -1,4 +1,4 @@
-//! A reservation: its row in the ledger, and its state.
+//! Reservations: their rows in the ledger, and their states.
 
 use std::fmt;
 
@@ -9,40 +9,42 @@ use crate::name::Name;
 use crate::principal::Principal;
 use crate::terms::Terms;
 
-/// A reservation as the ledger stores it, with everything that is needed to restore it after a
-/// restart.
+/// A reservation as the ledger stores it: with everything that a restarted service needs to restore
+/// the reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Name of the reservation.
     pub name: Name,
     /// Principal that made the reservation.
     pub owner: Principal,
-    /// Reserved slice, period and vCPUs.
+    /// Reserved slice and period, number of vCPUs, and the other terms.
     pub terms: Terms,
-    /// Binding by which the VM is found again.
+    /// Binding by which the service finds the VM.
     pub binding: Binding,
-    /// User who owns the VM. A VM of another user is never scheduled for this reservation, even if
-    /// it has the right name.
+    /// User id of the VM's owner. A VM of another user is never scheduled for this reservation,
+    /// even if the VM has the right name. The exceptions are described at [`Row::means`].
     pub user: u32,
     /// True if the VM is kept from running.
     pub paused: bool,
     /// Gang to which the reservation belongs. `None` if it belongs to no gang.
     pub gang: Option<Gang>,
-    /// Number of the event that made the reservation. Older reservations have lower numbers.
+    /// Number of the event that made the reservation. Reservations that were made earlier have
+    /// lower numbers.
     pub since: u64,
     /// Number of the event that last changed the reservation. No two reservations ever have the
-    /// same revision, even if one follows the other under the same name.
+    /// same revision, not even two successive reservations with the same name.
     pub revision: u64,
-    /// The VM that was last scheduled for this reservation. `None` if no VM was scheduled for it.
+    /// Identity of the VM that was last scheduled for this reservation. `None` if no VM was
+    /// scheduled yet.
     pub identity: Option<Identity>,
-    /// Binding by UUID of the libvirt domain that was last scheduled for this reservation. `None`
-    /// for other kinds of VMs, or if no domain was scheduled yet.
+    /// UUID of the libvirt domain that was last scheduled for this reservation, as a binding.
+    /// `None` if the VM is of another kind, or if no domain was scheduled yet.
     pub by_uuid: Option<Binding>,
 }
 
 impl Row {
-    /// Returns a reservation that has not been written to the ledger yet, for a VM of `user` that
-    /// was not scheduled yet.
+    /// Returns a reservation that is not in the ledger yet. Its VM belongs to `user` and was not
+    /// scheduled yet.
     #[must_use]
     pub fn new(name: Name, (owner, user): (Principal, u32), terms: Terms, binding: Binding) -> Row {
         let (since, revision, paused) = (0, 0, false);
@@ -50,9 +52,9 @@ impl Row {
         Row { name, owner, terms, binding, user, paused, gang, since, revision, identity, by_uuid }
     }
 
-    /// Returns true if a VM that was found by the binding of this reservation belongs to the
-    /// reservation. The VM must be the one that was scheduled before, or a VM of the same user. A
-    /// reservation for root also accepts a VM whose name only root can give.
+    /// Returns true if a VM with the binding of this reservation belongs to the reservation. The VM
+    /// must be the one that was scheduled before, or must be owned by the user of the reservation.
+    /// A reservation for root accepts one more kind of VM: a VM whose name only root can give.
     #[must_use]
     pub fn means(&self, machine: &Machine) -> bool {
         let is_named = machine.is_vouched && self.user == 0;
@@ -61,14 +63,15 @@ impl Row {
 }
 
 impl Row {
-    /// Returns an upper bound for the bytes of the reservation in a stored plan or answer. The
-    /// constant covers all fields whose length is limited, and JSON at most doubles a binding.
+    /// Returns an upper bound for the number of bytes that the reservation needs in a stored plan
+    /// or answer. The constant covers all fields of limited length. JSON at most doubles the length
+    /// of the binding.
     #[must_use]
     pub fn stored_bytes(&self) -> usize {
         600 + self.name.as_str().len() + 2 * self.binding.name().len()
     }
 
-    /// Stores the UUID of the VM that is now scheduled for this reservation.
+    /// Records the UUID of the VM that is now scheduled for this reservation.
     pub(crate) fn note_uuid(&mut self, machine: Option<&Machine>) {
         if self.binding.kind() != BindingKind::Libvirt {
             self.by_uuid = None;
@@ -90,29 +93,29 @@ impl fmt::Display for Row {
 /// State of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// The VM of the reservation does not exist now. Its capacity stays reserved, unless the reason
-    /// is [`Reason::NoRoom`].
+    /// The VM of the reservation does not exist now. The capacity of the VM stays reserved, unless
+    /// the reason is [`Reason::NoRoom`].
     Waiting,
     /// The VM gets the CPU time that is reserved for it.
     Active,
-    /// The VM is kept from running. Its capacity stays reserved.
+    /// The VM is kept from running. The capacity of the VM stays reserved.
     Paused,
-    /// The VM has fewer or more vCPUs than the reservation. vCPUs without a place in the
-    /// reservation run as ordinary threads.
+    /// The VM has fewer or more vCPUs than the reservation. vCPUs without a place (reserved vCPU)
+    /// in the reservation run as ordinary threads.
     Partial,
-    /// Another program has changed threads of the VM, and controls them until the change is undone
-    /// or the reservation is resumed. The capacity of the VM stays reserved.
+    /// Another program has changed threads of the VM. The program controls them until it undoes the
+    /// change or the reservation is resumed. The capacity of the VM stays reserved.
     Contested,
     /// The VM's monitor has suspended the guest. The capacity of the VM stays reserved.
     Suspended,
-    /// The reservation is held for a gang that has not begun.
+    /// The reservation is held for a gang that has not begun yet. Its VM is not scheduled.
     Held,
     /// The reservation has ended.
     Ended,
 }
 
 impl State {
-    /// Returns the state in a word, such as `waiting`.
+    /// Returns the name of the state, such as `waiting`.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -129,13 +132,13 @@ impl State {
 }
 
 impl Reason {
-    /// Returns the reason why a VM with the right binding is not scheduled: it belongs to another
-    /// user.
+    /// Returns the reason why the reservation waits although a VM has its binding: the VM belongs
+    /// to another user.
     pub(crate) fn foreign(row: &Row, machine: &Machine) -> Reason {
         Reason::Foreign { binding: row.binding.clone(), user: machine.user, meant: row.user }
     }
 
-    /// Returns the reason why a reservation waits if the look-up of its VM failed with `error`.
+    /// Returns the reason why a reservation waits after the look-up of its VM failed with `error`.
     #[must_use]
     pub fn not_found(row: &Row, error: &LookError) -> Reason {
         let binding = row.binding.clone();
@@ -158,13 +161,14 @@ impl fmt::Display for State {
 /// Reason why a reservation is not fully in force.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
-    /// The VM is not on this host.
+    /// The VM with this binding does not exist on this host.
     #[error("{0} is not on this host")]
     Absent(Binding),
-    /// The terms no longer fit, so no capacity is reserved. The text gives the reason.
+    /// The terms of the reservation no longer fit on the host, so no capacity is reserved. The text
+    /// gives the reason.
     #[error("not enough capacity: {0}")]
     NoRoom(String),
-    /// The VM is scheduled for another reservation.
+    /// The VM is already scheduled for another reservation, which has this name.
     #[error("the VM has another reservation, {0}")]
     Taken(Name),
     /// The VM with the binding of the reservation belongs to another user.
@@ -172,34 +176,35 @@ pub enum Reason {
     Foreign {
         /// Binding of the reservation.
         binding: Binding,
-        /// User who owns the VM.
+        /// User id of the VM's owner.
         user: u32,
-        /// User to whom the VM should belong.
+        /// User id of the owner that the reservation requires.
         meant: u32,
     },
     /// The VM exists, but cannot be scheduled. The text gives the reason.
     #[error("{0}")]
     Unavailable(String),
-    /// The gang of the reservation has not begun. The value is the name of the gang.
+    /// The gang of the reservation has not begun yet. The value is the name of the gang.
     #[error("gang {0} of this reservation has not started")]
     Held(Name),
     /// Another program has changed threads of the VM. The text describes the change.
     #[error("{0}")]
     Contested(String),
-    /// The guest does not run. The text is the state that the monitor reports.
+    /// The guest does not run. The text is the guest's state in the words of the monitor.
     #[error("{0}")]
     Suspended(String),
-    /// The number of vCPUs of the VM differs from the reserved number, or one of its vCPUs could
-    /// not be scheduled.
+    /// The VM has another number of vCPUs than the reservation, or one of its vCPUs could not be
+    /// scheduled.
     #[error("{}", vcpus(*there, *promised, unseated, why.as_deref()))]
     Vcpus {
         /// Number of vCPUs of the VM.
         there: u16,
-        /// Number of vCPUs with a reservation.
+        /// Number of vCPUs in the reservation.
         promised: u16,
-        /// vCPUs without a reservation, and vCPUs that could not be scheduled.
+        /// Numbers of the vCPUs that have no reservation or could not be scheduled.
         unseated: Vec<u16>,
-        /// Reason why a vCPU could not be scheduled. `None` if all vCPUs could be scheduled.
+        /// Reason why a vCPU could not be scheduled. `None` if all reserved vCPUs could be
+        /// scheduled.
         why: Option<String>,
     },
 }

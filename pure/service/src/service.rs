@@ -1,4 +1,4 @@
-//! The service: its state, and the handling of each input.
+//! The service as a state machine: its state, and the handling of each input.
 
 mod adopt;
 mod apply;
@@ -46,14 +46,14 @@ use crate::writer::Writer;
 pub use apply::MOST_TARGETS;
 use postponed::PostponedList;
 
-/// Time between two attempts to admit reservations that did not fit. If capacity is freed, the next
-/// attempt is made at once.
+/// Time between two attempts to admit reservations that did not fit. If capacity is freed earlier,
+/// the next attempt is made immediately.
 const TRY_AGAIN: Span = Span::from_secs(1);
 
 /// Settings of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Rate limits of one principal. `None` means no limits.
+    /// Rate limits that apply to each principal. If `None`, there are no rate limits.
     pub rates: Option<Rates>,
 }
 
@@ -63,7 +63,7 @@ impl Default for Settings {
     }
 }
 
-/// VM that a request refers to.
+/// Reference by which a request names the VM that must be looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VmLookup<'a> {
     /// The VM that has this name.
@@ -72,7 +72,7 @@ pub enum VmLookup<'a> {
     Bound(&'a Binding),
 }
 
-/// State machine that keeps all reservations and handles inputs.
+/// State machine that holds all reservations and handles inputs.
 #[derive(Debug)]
 pub struct Service {
     book: Book,
@@ -82,20 +82,23 @@ pub struct Service {
     domains: Domains,
     budgets: Budgets,
     raises: Raises,
-    /// Raises that would count if the changes that are not in the ledger yet were reverted.
+    /// Raises that would count against budgets if all changes that are not in the ledger yet were
+    /// reverted.
     lasting_raises: Raises,
-    /// Answers to requests that apply a list. Each answer waits for the commit of its changes.
+    /// Changes in the answers to requests that apply a list, by ticket. Each answer is sent after
+    /// the commit of its changes.
     applied: BTreeMap<Ticket, Vec<AppliedChange>>,
     overloads: Overloads,
     /// Last plan of each principal.
     plans: BTreeMap<Principal, Plan>,
-    /// Plans as they are in the ledger.
+    /// Plans as the ledger has them, by principal.
     stored_plans: BTreeMap<Principal, Plan>,
-    /// Watches of canaries, by the principal that owns the plan of the canary.
+    /// Watches of canaries, by the principal to which the plan with the canary belongs.
     watches: BTreeMap<Principal, Watch>,
-    /// Number of the event that last ended a reservation, since the service started.
+    /// Number of the last event that ended a reservation. Only events since the start of the
+    /// service count.
     last_end: u64,
-    /// Time for which the timer is set. `None` if no timer is set.
+    /// Instant at which the timer expires. `None` if no timer is set.
     rings: Option<Time>,
     /// Time of the next attempt to admit reservations that did not fit.
     try_again: Option<Time>,
@@ -103,12 +106,12 @@ pub struct Service {
     postponed: Option<PostponedList>,
 }
 
-/// Result of a request. `None` in place of an answer means that the answer comes later: after the
-/// commit, or from the [`World`].
+/// Result of the handling of a request. `Ok(None)` means that the answer is sent later: after the
+/// commit, or by the [`World`].
 type Replied = Result<Option<Answer>, Refusal>;
 
 impl Service {
-    /// Handles an input. `now` must not be earlier than for the previous input.
+    /// Handles an input. `now` must not be earlier than it was for the previous input.
     pub fn step(&mut self, now: Time, input: Input, world: &mut impl World) {
         self.give_up_list_before(now, &input, world);
         match input {
@@ -144,15 +147,16 @@ impl Service {
     }
 
     /// Returns the reservations that wait for their VM. The caller looks for these VMs by their
-    /// bindings, and reports them as [`Input::Appeared`]. If no VM has the binding of a libvirt
-    /// domain but a VM has its UUID, the caller reports [`Input::Renamed`].
+    /// bindings, and reports each VM that it finds as [`Input::Appeared`]. If no VM has the binding
+    /// of a libvirt domain but a VM has the UUID of the domain, the caller reports
+    /// [`Input::Renamed`].
     pub fn waiting(&self) -> impl Iterator<Item = &Row> {
         let waiting = self.book.iter().filter(|entry| entry.is_waiting());
         waiting.map(|entry| &entry.row)
     }
 
-    /// Returns the reservations that wait for their VM as [`waiting`](Service::waiting) does, each
-    /// with the reason why it waits. If the reason is `None`, the reservation waits for capacity.
+    /// Returns the same reservations as [`waiting`](Service::waiting), each with the reason why it
+    /// waits. If the reason is `None`, the reservation waits for capacity.
     pub fn awaited(&self) -> impl Iterator<Item = (&Row, Option<&Reason>)> {
         let waiting = self.book.iter().filter(|entry| entry.is_waiting());
         waiting.map(|entry| (&entry.row, entry.awaiting()))
@@ -164,9 +168,9 @@ impl Service {
         self.book.iter().filter_map(|entry| Some((entry.domain, entry.unclear.as_deref()?)))
     }
 
-    /// Returns the users whose monitors a request may ask about vCPUs: those for whom the caller
-    /// may reserve, and the user of the reservation that the request changes. `None` if the caller
-    /// may reserve for all users.
+    /// Returns the users whose VM monitors may be asked about vCPUs for a request. They are the
+    /// caller, the users for whom the caller may reserve, and the user of the reservation that the
+    /// request names if the caller owns it. `None` if the caller may reserve for all users.
     #[must_use]
     pub fn users_to_ask(&self, asked: &ClientRequest) -> Option<Vec<u32>> {
         if asked.role == Some(Role::Administrator) {
@@ -181,9 +185,9 @@ impl Service {
         Some(asked.users.iter().copied().chain(own).chain(of_row).collect())
     }
 
-    /// Returns the VM that must be looked up before a request is decided. `None` if no lookup is
-    /// needed. Lookups are separate because they can be slow, and other requests should not wait
-    /// for them.
+    /// Returns the VM that must be looked up before a request is decided. `None` if no look-up is
+    /// needed. The look-up is separate from [`Service::step`], because it can be slow and other
+    /// requests should not wait for it.
     #[must_use]
     pub fn sought<'a>(&'a self, request: &'a Request) -> Option<VmLookup<'a>> {
         let request = match request {
@@ -222,12 +226,13 @@ impl Service {
         row.map_or(said.unwrap_or(asked.principal.user()), |row| row.user)
     }
 
-    /// Returns all reservations with their domains, sorted by name.
+    /// Returns all reservations, sorted by name, each with its domain.
     pub fn listed(&self) -> impl Iterator<Item = (DomId, ListedReservation)> {
         self.book.iter().map(|entry| (entry.domain, entry.listed()))
     }
 
-    /// Sets the budgets of all owners. An owner above its new budget keeps its reservations.
+    /// Replaces the budgets of all owners. An owner that exceeds its new budget keeps its
+    /// reservations.
     pub fn set_budgets(&mut self, budgets: Budgets) {
         self.budgets = budgets;
     }
@@ -243,14 +248,14 @@ impl Service {
         budget.allows(owner, rows.filter(|row| row.name != *name), (before, terms))
     }
 
-    /// Checks that the budgets allow the caller to change a reservation to the new terms. A change
-    /// counts against the budget of the owner. If the caller is not the owner, it also counts
-    /// against the caller's budget. That budget covers the caller's own reservations, reservations
-    /// for its VMs, and reservations that it raised for other owners. If the caller makes the
-    /// reservation last longer, or drops its hard limit, the whole reservation counts.
+    /// Checks that the budgets allow the caller to give a reservation the new terms. The new terms
+    /// count against the budget of the owner. If the caller is not the owner, the raise also counts
+    /// against the caller's budget, which covers the caller's own reservations, reservations for
+    /// the caller's VMs, and earlier raises by the caller. If the reservation would last longer or
+    /// lose its hard limit, the whole reservation counts and not only the raise.
     ///
     /// # Errors
-    /// If one of the budgets would be exceeded.
+    /// If one of the two budgets would be exceeded.
     fn afford_change(
         &self,
         asked: &ClientRequest,
@@ -264,11 +269,11 @@ impl Service {
     }
 
     /// Checks that the caller's own budget allows `terms` for a reservation of another owner.
-    /// `known` are the terms of this reservation that already count against that budget. The owner
-    /// and administrators need no budget of their own for the change.
+    /// `known` are the terms of this reservation that already count against the caller's budget.
+    /// The check is skipped if the caller is the owner or an administrator.
     ///
     /// # Errors
-    /// If the caller's budget would be exceeded.
+    /// If the caller's budget would be exceeded, or if the raise cannot be recorded.
     fn afford_for_other(
         &self,
         asked: &ClientRequest,
@@ -292,7 +297,8 @@ impl Service {
     /// Checks that a raise of this reservation by the caller can be recorded.
     ///
     /// # Errors
-    /// If the maximum number of raises is recorded already.
+    /// If the maximum number of raises is recorded already, and none of them is by this caller for
+    /// this reservation.
     fn check_raises(&self, caller: Principal, row: &Row) -> Result<(), Refusal> {
         let (is, most) = (self.raises.number(), MOST_RAISES);
         if is < most || self.raises.has(caller, row) {
@@ -301,13 +307,13 @@ impl Service {
         Err(Refusal::TooManyRaises { name: row.name.clone(), is, most })
     }
 
-    /// Returns true if a reservation counts against a principal's budget.
+    /// Returns true if a reservation counts against the budget of the principal `caller`.
     fn counts_for(&self, caller: Principal, row: &Row) -> bool {
         row.owner == caller || Principal::User(row.user) == caller || self.raises.has(caller, row)
     }
 
-    /// Records the caller if it raised a reservation of another owner. If an administrator raises
-    /// it further, earlier raises no longer count.
+    /// Records the raise if the caller raised a reservation of another owner. If an administrator
+    /// raises the reservation, its earlier raises no longer count.
     fn note_raise(&mut self, asked: &ClientRequest, before: &Row, terms: Terms) {
         let book = &self.book;
         self.raises.retain(|name| book.row(name).is_some());
@@ -320,13 +326,13 @@ impl Service {
         }
     }
 
-    /// Returns the domain of a reservation.
+    /// Returns the scheduler's domain of the reservation with this name.
     #[must_use]
     pub fn domain_of(&self, name: &Name) -> Option<DomId> {
         self.book.get(name).map(|entry| entry.domain)
     }
 
-    /// Returns the reservation of a domain.
+    /// Returns the name of the reservation to which a domain of the scheduler belongs.
     #[must_use]
     pub fn name_of(&self, domain: DomId) -> Option<&Name> {
         self.book.of_domain(domain).map(|entry| &entry.row.name)
@@ -339,14 +345,14 @@ impl Service {
         self.book.of_domain(domain)?.suspended.as_deref()
     }
 
-    /// Returns the CPUs that cannot deliver their reservations, each with its last load above the
-    /// limit.
+    /// Returns the CPUs that cannot deliver their reservations because of their load, each with the
+    /// last measured load above its limit.
     pub fn overloads(&self) -> impl Iterator<Item = (CpuId, CpuLoad)> {
         self.overloads.iter()
     }
 
-    /// Returns the health of the service. It has the number of all reservations, the number of
-    /// waiting reservations, and the reason why the ledger cannot be written, if it cannot.
+    /// Returns the health of the service: the number of all reservations, the number of waiting
+    /// reservations, and, if the ledger cannot be written, the reason.
     #[must_use]
     pub fn health(&self) -> Health {
         Health {
@@ -356,8 +362,8 @@ impl Service {
         }
     }
 
-    /// Completes the handling of an input. Retries reservations that did not fit, ends expired
-    /// leases and reservations, begins a commit, and sets the timer.
+    /// Completes the handling of an input. This step retries reservations that did not fit, ends
+    /// expired leases and reservations, begins a commit, and sets the timer.
     fn settle(&mut self, now: Time, world: &mut impl World) {
         self.go_on_with_list(now, world);
         // This comes first, because undoing a canary can make reservations wait for capacity.
@@ -392,8 +398,9 @@ impl Service {
         }
     }
 
-    /// Records a change, or a request that changed nothing. If the ledger cannot be written,
-    /// returns the answer at once. Otherwise the caller is answered after the commit.
+    /// Records a change, or a request that changed nothing. If the ledger cannot be written now,
+    /// returns the answer to the caller. Otherwise returns `None`, and the caller is answered after
+    /// the commit.
     fn did(&mut self, now: Time, by: &ChangeOrigin<'_>, what: DoneChange) -> Option<Answer> {
         let DoneChange { kind, before, after, happened } = what;
         let name = after.name.clone();
@@ -428,8 +435,8 @@ impl Service {
         Some(self.answer_unwritten(now, &deed))
     }
 
-    /// Writes an event if the wall clock was set by at least a tenth of a period of a reservation
-    /// with a phase.
+    /// Logs a step of the wall clock in an event, if a reservation has a phase and the step is at
+    /// least a tenth of its period.
     fn clock_stepped(&mut self, now: Time, by: Span, is_ahead: bool) {
         let terms = |entry: &&Entry| entry.row.terms;
         let feels = |entry: &&Entry| {
@@ -449,7 +456,7 @@ impl Service {
         self.note(now, Principal::Service, EventKind::ClockStepped(says));
     }
 
-    /// Handles a measurement of a CPU. Writes an event if an overload begins or ends.
+    /// Handles the measured load of a CPU. Logs an event if an overload begins or ends.
     fn measured(&mut self, now: Time, cpu: CpuId, load: CpuLoad) {
         let Some(change) = self.overloads.measured(now, cpu, load) else { return };
         let says = format!("CPU {}: {load}", cpu.index());
@@ -460,8 +467,8 @@ impl Service {
         self.note(now, Principal::Service, what);
     }
 
-    /// Writes an event about missed deadlines of a VM. The event has the row of the reservation, so
-    /// that the ledger counts it as an event of the owner.
+    /// Logs an event about missed deadlines of a VM. The event contains the row of the reservation,
+    /// so that the ledger counts the event for the reservation's owner.
     fn note_incident(&mut self, now: Time, name: Name, missed: u64, id: u64) {
         let row = self.book.row(&name).cloned();
         let event = Event {
@@ -477,13 +484,13 @@ impl Service {
         self.writer.note(event);
     }
 
-    /// Writes an event that is about no reservation.
+    /// Logs an event that is about no reservation.
     fn note(&mut self, now: Time, principal: Principal, what: EventKind) {
         self.note_about(now, principal, None, what);
     }
 
-    /// Writes an event that changes no reservation. `name` is the reservation that it is about, if
-    /// any.
+    /// Logs an event that changes no reservation. `name` is the reservation that the event is
+    /// about. `None` if the event is about no reservation.
     fn note_about(
         &mut self,
         now: Time,
@@ -508,14 +515,14 @@ impl Service {
 /// Cause of a change: a request, a plan, or the service itself.
 enum ChangeOrigin<'a> {
     Asked(&'a ClientRequest),
-    /// One of several changes by one request. The request is answered together with the last of
-    /// them.
+    /// One of several changes that a single request makes. The request is answered with the last of
+    /// these changes.
     Together {
         asked: &'a ClientRequest,
         is_last: bool,
     },
-    /// Later changes of a plan. The caller of the plan was already answered when the first VM was
-    /// changed.
+    /// A change of a plan after the change of its canary. The caller that asked for the plan was
+    /// already answered when the canary was changed.
     Plan(&'a ClientRequest),
     Itself,
 }
@@ -535,7 +542,7 @@ impl ChangeOrigin<'_> {
 struct DoneChange {
     kind: Kind,
     before: Option<Row>,
-    /// The reservation with its new revision. If the change ended it, its last row.
+    /// The reservation with its new revision. If the change ended the reservation, its last row.
     after: Row,
     /// Event to publish. `None` if nothing changed.
     happened: Option<EventKind>,

@@ -1,11 +1,11 @@
-//! Terms of a reservation, and amounts of CPU time in requests.
+//! Terms of a reservation, and the amounts of CPU time that requests contain.
 
 use std::fmt;
 
 use slackline_units::{CpuShare, Enforcement, Reservation, ReservationError, Span, WallTime};
 
-/// Terms of a reservation: slice and period of each vCPU, hard limit or not, number of vCPUs,
-/// phase, mechanism and end time.
+/// Terms of a reservation: slice and period of each vCPU, number of vCPUs, phase, mechanism, end
+/// time, and the choice between a hard limit and work conservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     each: Reservation,
@@ -39,7 +39,7 @@ pub enum TermsError {
         /// Requested length of the slice.
         is: Span,
     },
-    /// The time that the slice leaves in the period is shorter than the minimum.
+    /// The remainder of the period, after the slice, is shorter than the minimum.
     #[error("a slice of {slice} must leave at least {} of a period of {period}", Terms::LEAST)]
     Gap {
         /// Requested length of the slice.
@@ -47,20 +47,20 @@ pub enum TermsError {
         /// Requested length of the period.
         period: Span,
     },
-    /// The requested phase is as long as the period or longer.
+    /// The requested phase is not shorter than the period.
     #[error("a phase of {phase} must be shorter than the period of {period}")]
     Phase {
-        /// Requested offset of the periods.
+        /// Requested phase (offset of the periods).
         phase: Span,
         /// Requested length of the period.
         period: Span,
     },
-    /// The mechanism cannot express the terms.
+    /// The requested mechanism does not support the terms.
     #[error("cannot use `{by}` for this reservation: {why}")]
     Mechanism {
-        /// Mechanism of the reservation.
+        /// Mechanism of enforcement that was requested.
         by: Enforcement,
-        /// Property of the terms that the mechanism cannot express.
+        /// Property of the terms that the mechanism does not support.
         why: MechanismLimit,
     },
     /// The number of vCPUs is zero or above the maximum.
@@ -69,7 +69,7 @@ pub enum TermsError {
         /// Requested number of vCPUs.
         is: u16,
     },
-    /// The share is more than all vCPUs together can use.
+    /// The requested share is more than all vCPUs of the VM together can use.
     #[error("{share} is more than {vcpus} {} can use", if *vcpus == 1 { "vCPU" } else { "vCPUs" })]
     MoreThanVcpus {
         /// Requested share of CPUs.
@@ -82,17 +82,19 @@ pub enum TermsError {
 /// Property of the terms that an enforcement mechanism of the kernel does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MechanismLimit {
-    /// The terms guarantee CPU time, but the mechanism only limits or divides it.
-    #[error("it guarantees no CPU time; use dispatcher or deadline")]
+    /// The terms guarantee CPU time, but the mechanism can only limit CPU time or divide it among
+    /// VMs.
+    #[error("this mechanism guarantees no CPU time; use dispatcher or deadline")]
     Guarantee,
-    /// The terms let the VM use slack, but the kernel throttles a thread after each slice.
-    #[error("it sets a hard limit; add --exact")]
+    /// The terms let the VM use slack, but the kernel throttles each thread that has used its
+    /// slice.
+    #[error("this mechanism sets a hard limit; add --exact")]
     Slack,
     /// The periods of the terms are aligned on the wall clock.
     #[error("the kernel chooses the start of periods; drop the phase")]
     Phase,
-    /// The vCPUs of the VM borrow unused budget from each other.
-    #[error("it does not let vCPUs share budget; reserve a slice for each vCPU")]
+    /// The terms let the vCPUs of the VM borrow unused budget from each other.
+    #[error("this mechanism does not let vCPUs share budget; reserve a slice for each vCPU")]
     Sharing,
     /// The period is longer than the kernel allows.
     #[error("a period of {is} is longer than the maximum of {}", Terms::LONGEST_DEADLINE)]
@@ -109,30 +111,32 @@ impl Terms {
     /// Shortest period that can be reserved.
     pub const SHORTEST: Span = Span::from_ms(1);
 
-    /// Longest period that can be reserved.
+    /// Longest period that can be reserved: seven days.
     pub const LONGEST: Span = Span::from_secs(7 * 24 * 3600);
 
-    /// Shortest slice, and shortest time that a slice must leave in its period. With shorter times,
-    /// dispatching would take most of the CPU time.
+    /// Shortest slice. The rest of the period must be at least as long. With shorter times, the CPU
+    /// would spend most of its time on dispatching.
     pub const LEAST: Span = Span::from_us(50);
 
-    /// Longest slice that may run without a break, except in reservations that an administrator
-    /// makes.
+    /// Longest slice that anyone may reserve. Only an administrator may reserve a longer slice,
+    /// which could occupy a CPU for so long without a break.
     pub const LONGEST_RUN: Span = Span::from_secs(1);
 
-    /// Longest period that is enforced without a division, unless the parts of its slice would be
-    /// shorter than [`Terms::LEAST_PART`]. Reservations whose periods begin together then occupy a
-    /// CPU for less than a second without a break, if a tenth of the CPU is never reserved.
+    /// Length above which a period is divided into parts for enforcement, unless the parts of its
+    /// slice would be shorter than [`Terms::LEAST_PART`]. If at least a tenth of a CPU is never
+    /// reserved, this division keeps reservations whose periods begin together from occupying the
+    /// CPU for a second without a break.
     pub const LONGEST_PART: Span = Span::from_ms(100);
 
-    /// Shortest part into which a slice is divided to reach [`Terms::LONGEST_PART`]. With shorter
-    /// parts, dispatching would take too much of the CPU time.
+    /// Shortest part into which a slice is divided so that the parts of its period are at most
+    /// [`Terms::LONGEST_PART`] long. With shorter parts, dispatching would take too much of the CPU
+    /// time.
     pub const LEAST_PART: Span = Span::from_ms(1);
 
     /// Maximum number of vCPUs of a VM.
     pub const MOST_VCPUS: u16 = 512;
 
-    /// Creates terms that reserve `each` for each vCPU. `exact` is true for a hard limit. vCPUs
+    /// Creates terms that reserve `each` for each vCPU. `exact` is true for a hard limit. The vCPUs
     /// cannot borrow unused budget from each other.
     ///
     /// # Errors
@@ -155,25 +159,25 @@ impl Terms {
         Ok(Terms { each, exact, by_use: false, phase: None, vcpus, until: None, enforce })
     }
 
-    /// Returns true if a slice may occupy a CPU without a break for longer than
-    /// [`Terms::LONGEST_RUN`].
+    /// Returns true if the slice is longer than [`Terms::LONGEST_RUN`], so that a vCPU may occupy a
+    /// CPU for that long without a break.
     #[must_use]
     pub fn runs_long(self) -> bool {
         self.each.slice() > Terms::LONGEST_RUN
     }
 
-    /// Returns the terms that are enforced. They have the same share, in periods of at most
+    /// Returns the terms that are enforced. They have the same share, but periods of at most
     /// [`Terms::LONGEST_PART`]. So the part of the CPU that is never reserved is available in each
-    /// second, even if the periods of several reservations begin together. A slice that
-    /// [runs long](Terms::runs_long) is enforced as it is.
+    /// second, even if the periods of several reservations begin together. The exception is a slice
+    /// that [runs long](Terms::runs_long): it is enforced undivided.
     ///
-    /// If the parts would be shorter than [`Terms::LEAST_PART`], the slice is divided into fewer
-    /// parts of at least that length, but still so that their periods are at most a second. If the
-    /// part in each second would be shorter than [`Terms::LEAST`], the parts have at least that
-    /// length, and periods of more than a second.
+    /// If the parts of the slice would be shorter than [`Terms::LEAST_PART`], the slice is divided
+    /// into fewer parts of at least that length, but into enough parts that each part of the period
+    /// is at most a second. If the parts of the slice would then be shorter than [`Terms::LEAST`],
+    /// they get at least that length, and each part of the period is longer than a second.
     ///
-    /// The period is divided into equal parts, to the nanosecond. If no suitable number of parts
-    /// divides it evenly, each part is shorter by less than one nanosecond.
+    /// The period is divided into equal parts, in whole nanoseconds. If no suitable number of parts
+    /// divides the period evenly, each part is rounded down to a whole nanosecond.
     #[must_use]
     pub fn in_each_second(self) -> Terms {
         let (slice, period) = (self.each.slice(), self.each.period());
@@ -194,15 +198,16 @@ impl Terms {
     }
 
     /// Returns the terms with `by_use` as the permission of the vCPUs to borrow unused budget from
-    /// each other. A single vCPU never borrows.
+    /// each other. With a single vCPU, the permission is always false.
     #[must_use]
     pub const fn spread_by_use(self, by_use: bool) -> Terms {
         // A single vCPU has no other vCPU to which it could lend.
         Terms { by_use: by_use && self.vcpus > 1, ..self }
     }
 
-    /// Returns the terms with `phase` as the offset of the periods from whole periods of the wall
-    /// clock. If `None`, the first period begins when the reservation is made.
+    /// Returns the terms with `phase` as the offset of the periods from the multiples of the period
+    /// on the wall clock. If `phase` is `None`, the first period begins when the reservation is
+    /// made.
     ///
     /// # Errors
     /// If the phase is not shorter than the period.
@@ -214,8 +219,8 @@ impl Terms {
         }
     }
 
-    /// Returns the terms with the end time `until`. If `None`, the reservation lasts until it is
-    /// released.
+    /// Returns the terms with the end time `until`. If `until` is `None`, the reservation lasts
+    /// until it is released.
     #[must_use]
     pub const fn with_end(self, until: Option<WallTime>) -> Terms {
         Terms { until, ..self }
@@ -224,7 +229,8 @@ impl Terms {
     /// Returns the terms with the enforcement mechanism `by`.
     ///
     /// # Errors
-    /// If the mechanism does not support the terms. Parameters that are set later are not checked.
+    /// If the mechanism does not support the terms. Parameters that the caller sets afterwards are
+    /// not checked.
     pub fn enforced_by(self, by: Enforcement) -> Result<Terms, TermsError> {
         let limit = match by {
             Enforcement::Dispatcher => None,
@@ -249,27 +255,27 @@ impl Terms {
         self.enforce
     }
 
-    /// Returns the time at which the reservation ends by itself. `None` if it lasts until it is
-    /// released.
+    /// Returns the time at which the reservation ends without a request. `None` if the reservation
+    /// lasts until it is released.
     #[must_use]
     pub const fn until(self) -> Option<WallTime> {
         self.until
     }
 
-    /// Returns true if these terms and `other` are equal for the scheduler: they differ at most in
+    /// Returns true if the scheduler treats these terms and `other` alike: they differ at most in
     /// the end time.
     pub(crate) fn is_enforced_as(self, other: Terms) -> bool {
         self.with_end(None) == other.with_end(None)
     }
 
-    /// Returns the reservation of each vCPU.
+    /// Returns the slice and period that each vCPU gets.
     #[must_use]
     pub const fn each(self) -> Reservation {
         self.each
     }
 
-    /// Returns true for a hard limit: each vCPU gets at most its slice and the budget that it
-    /// borrows.
+    /// Returns true if the reservation is a hard limit: each vCPU gets at most its own slice and
+    /// the budget that it borrows.
     #[must_use]
     pub const fn exact(self) -> bool {
         self.exact
@@ -281,8 +287,8 @@ impl Terms {
         self.by_use
     }
 
-    /// Returns the offset of the periods from whole periods of the wall clock. `None` if the first
-    /// period begins when the reservation is made.
+    /// Returns the offset of the periods from the multiples of the period on the wall clock. `None`
+    /// if the first period begins when the reservation is made.
     #[must_use]
     pub const fn phase(self) -> Option<Span> {
         self.phase
@@ -294,30 +300,30 @@ impl Terms {
         self.vcpus
     }
 
-    /// Returns true if these terms give more than `other` beyond its share: they end later, or they
-    /// have no hard limit although `other` has one.
+    /// Returns true if these terms give more than `other` in a way other than a larger share: these
+    /// terms end later, or they have no hard limit although `other` has one.
     pub(crate) fn outlasts(self, other: Terms) -> bool {
         let dropped = other.with_limits_dropped_by(self);
         dropped.until.is_some() || dropped.exact
     }
 
-    /// Returns these terms with only those limits that a change to `terms` would drop: the end time
-    /// if `terms` end later, and the hard limit if `terms` have none.
+    /// Returns a copy of `self` that keeps only the limits which a change to `terms` would drop.
+    /// The end time stays if `terms` end later, and the hard limit stays if `terms` have none.
     pub(crate) fn with_limits_dropped_by(self, terms: Terms) -> Terms {
         let until = self.until.filter(|end| terms.until.is_none_or(|until| until > *end));
         Terms { until, exact: self.exact && !terms.exact, ..self }
     }
 
-    /// Returns these terms with the earlier end time of `self` and `other`, and with a hard limit
-    /// if `self` or `other` has one.
+    /// Returns a copy of `self` with the limits of `other` added: the earlier of the two end times,
+    /// and a hard limit if `self` or `other` has one.
     pub(crate) fn with_limits_of(self, other: Terms) -> Terms {
         let until = self.until.into_iter().chain(other.until).min();
         Terms { until, exact: self.exact || other.exact, ..self }
     }
 
-    /// Returns true if these terms need no more capacity than `other`. This holds if their share is
-    /// not larger, their period is not shorter, and they have no more vCPUs. They fit wherever
-    /// `other` fits. Phases and end times do not matter.
+    /// Returns true if these terms need no more capacity than `other`: their share is not larger,
+    /// their period is not shorter, and they have no more vCPUs. They then fit wherever `other`
+    /// fits. Phases and end times do not matter.
     #[must_use]
     pub fn is_within(self, other: Terms) -> bool {
         !self.each.is_more_than(other.each)
@@ -327,9 +333,9 @@ impl Terms {
 }
 
 impl fmt::Display for Terms {
-    /// Writes `2ms/10ms exact for 2 vCPUs`. If set, `by use`, `in phase 3ms`, `by deadline` and
-    /// `until 2026-12-01T18:00:00Z` follow. The dispatcher is the default mechanism and is not
-    /// named.
+    /// Writes `2ms/10ms exact for 2 vCPUs`. The optional parts `by use`, `in phase 3ms`, `by
+    /// deadline` and `until 2026-12-01T18:00:00Z` follow. The default mechanism, the dispatcher, is
+    /// not named.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = if self.exact { " exact" } else { "" };
         let plural = if self.vcpus == 1 { "" } else { "s" };
@@ -343,7 +349,7 @@ impl fmt::Display for Terms {
     }
 }
 
-/// Amount of CPU time in a request.
+/// Amount of CPU time as a request states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// Slice and period of each vCPU.
@@ -351,20 +357,20 @@ pub enum Amount {
     /// Share of all vCPUs together. Each vCPU gets an equal part, and may borrow budget that other
     /// vCPUs leave unused.
     Together {
-        /// Share of CPUs of all vCPUs together.
+        /// Share of all vCPUs together, in CPUs.
         share: CpuShare,
-        /// Period of each vCPU. If `None`, [`Amount::USUAL_PERIOD`].
+        /// Period of each vCPU. If `None`, the period is [`Amount::USUAL_PERIOD`].
         period: Option<Span>,
     },
 }
 
 impl Amount {
-    /// Default period. It is so short that users do not notice it, and so long that a few hundred
-    /// vCPUs cost little CPU time.
+    /// Default period. A shorter period would cost more CPU time: with this period, a few hundred
+    /// vCPUs cost little. A longer period would be noticed by users.
     pub const USUAL_PERIOD: Span = Span::from_ms(10);
 
-    /// Returns the terms for `vcpus` vCPUs. A slice that is not a whole number of nanoseconds is
-    /// rounded up.
+    /// Returns the terms for `vcpus` vCPUs. `exact` is true for a hard limit. The slice is rounded
+    /// up to a whole number of nanoseconds.
     ///
     /// # Errors
     /// If the terms are invalid, or if the share is more than the vCPUs can use.

@@ -1,5 +1,5 @@
-//! Ledger writer. It writes one commit at a time. Changes that are made in the meantime go into the
-//! next commit.
+//! Queue of changes for the ledger. One commit is written at a time, and changes that are made in
+//! the meantime go into the next commit.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,32 +14,33 @@ use crate::raise::Raise;
 use crate::row::Row;
 use crate::world::{Commit, KeptAnswer};
 
-/// Time from a failure of the ledger to the next attempt to write.
+/// Time from a failed commit to the next attempt to write to the ledger.
 pub(crate) const REST: Span = Span::from_secs(1);
 
-/// Maximum number of changes that wait for a commit. The last list that is accepted can exceed it.
+/// Maximum number of changes that may wait for a commit when a caller who is not an administrator
+/// makes another change. If that change is a list, the queue can become longer than this maximum.
 const WAITING: usize = 1000;
 
-/// Maximum number of changes that may wait for a commit when an administrator makes a further
-/// change.
+/// Maximum number of changes that may wait for a commit when an administrator makes another change.
 const WAITING_OF_ALL: usize = 10_000;
 
 /// Maximum number of events that are kept while the ledger cannot be written.
 const EVENTS: usize = 10_000;
 
-/// Queue of changes for the ledger.
+/// Queue of changes for the ledger, with the state of the current commit.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     /// Highest number that the writer has given to an event or a commit.
     seq: u64,
     under_way: Option<PendingCommit>,
     next: Batch,
-    /// Rows, by name, that would stay in force if the ledger could never be written again.
+    /// Rows, by name, that would stay in force if nothing could ever be written to the ledger
+    /// again.
     remains: BTreeMap<Name, Row>,
     failing: Option<LedgerFailure>,
 }
 
-/// A commit whose result is not known yet.
+/// A commit that was begun and whose result is not known yet.
 #[derive(Debug)]
 struct PendingCommit {
     commit: Commit,
@@ -49,21 +50,21 @@ struct PendingCommit {
 /// Contents of one commit.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// Names of reservations whose rows must be written.
+    /// Names of the reservations whose rows must be written.
     touched: BTreeSet<Name>,
     /// Principals whose plans must be written.
     plans: BTreeSet<Principal>,
     /// Changes whose callers wait for the commit.
     pub(crate) deeds: Vec<UncommittedChange>,
-    /// Events from the time in which the ledger could not be written. The field `kept` has the
-    /// answers of that time.
+    /// Events that were kept while the ledger could not be written, and events that belong to no
+    /// queued change. The field `kept` holds the answers of the same time.
     events: VecDeque<Event>,
     kept: Vec<KeptAnswer>,
-    /// Number of events that were dropped because too many were waiting.
+    /// Number of events that were dropped because more than the maximum were waiting.
     lost: u64,
 }
 
-/// Failure of the ledger, and the time of the next attempt.
+/// Reason for which the ledger cannot be written, and the time of the next attempt.
 #[derive(Debug)]
 struct LedgerFailure {
     why: String,
@@ -78,7 +79,8 @@ impl Batch {
             && self.events.is_empty()
     }
 
-    /// Keeps an event until the ledger can be written again.
+    /// Keeps an event until the ledger can be written again. If too many events are kept, the
+    /// oldest event is dropped.
     fn keep(&mut self, event: Event) {
         self.events.push_back(Event { was_late: true, ..event });
         if self.events.len() > EVENTS {
@@ -89,13 +91,15 @@ impl Batch {
 }
 
 impl Writer {
-    /// Creates a writer for a ledger that contains `rows` and whose highest number is `seq`.
+    /// Creates a writer for a ledger that contains `rows`. `seq` is the highest number of an event
+    /// or commit in the ledger.
     pub(crate) fn new(seq: u64, rows: &[Row]) -> Writer {
         let remains = rows.iter().map(|row| (row.name.clone(), row.clone())).collect();
         Writer { seq, remains, ..Writer::default() }
     }
 
-    /// Returns a new number for an event or a commit. The number is higher than all earlier ones.
+    /// Returns a new number for an event or a commit. The number is higher than all earlier
+    /// numbers.
     pub(crate) const fn number(&mut self) -> u64 {
         self.seq += 1;
         self.seq
@@ -106,13 +110,14 @@ impl Writer {
         self.seq
     }
 
-    /// Returns the reason why the ledger cannot be written. `None` if it can be written.
+    /// Returns the reason why the ledger cannot be written. `None` if the ledger can be written.
     pub(crate) fn failing(&self) -> Option<&str> {
         self.failing.as_ref().map(|failing| failing.why.as_str())
     }
 
-    /// Returns true if so many changes are waiting for a commit that a caller with this role should
-    /// make no new change. Lists of other users leave room for administrators.
+    /// Returns true if too many changes wait for a commit, so that a caller with this role should
+    /// make no new change. The limit for administrators is higher, so that the changes of other
+    /// callers leave room for theirs.
     pub(crate) fn is_full(&self, role: Option<Role>) -> bool {
         let is_administrator = role == Some(Role::Administrator);
         let most = if is_administrator { WAITING_OF_ALL } else { WAITING };
@@ -125,26 +130,26 @@ impl Writer {
         under_way.into_iter().chain([&self.next]).any(|batch| batch.touched.contains(name))
     }
 
-    /// Returns the row that would stay in force under a name if the ledger could never be written
-    /// again.
+    /// Returns the row that would stay in force under this name if nothing could ever be written to
+    /// the ledger again.
     pub(crate) fn remains(&self, name: &Name) -> Option<&Row> {
         self.remains.get(name)
     }
 
-    /// Returns the names whose current row can differ from the row that would stay in force if the
-    /// ledger could never be written again.
+    /// Returns the names whose current row can differ from the row that would stay in force if
+    /// nothing could ever be written to the ledger again.
     pub(crate) fn unsettled(&self) -> Vec<Name> {
         self.next.touched.iter().cloned().collect()
     }
 
-    /// Records that a row stays in force because it could not be reverted, although it is not in
-    /// the ledger.
+    /// Records that a row stays in force although it is not in the ledger, because it could not be
+    /// reverted.
     pub(crate) fn let_remain(&mut self, row: Row) {
         self.remains.insert(row.name.clone(), row);
     }
 
-    /// Returns the change by an earlier request with the same key. `None` if there is none, or if
-    /// that request was already answered.
+    /// Returns the unwritten change of an earlier request with the same key. `None` if no request
+    /// has the key, or if the earlier request was already answered.
     pub(crate) fn waiting(&mut self, keyed: &KeyedRequest) -> Option<&mut UncommittedChange> {
         let under_way = self.under_way.as_mut().map(|under_way| &mut under_way.batch);
         let batches = under_way.into_iter().chain([&mut self.next]);
@@ -155,8 +160,8 @@ impl Writer {
         batches.flat_map(|batch| &mut batch.deeds).find(is_same)
     }
 
-    /// Queues a change for the ledger. If the ledger cannot be written, returns the change, so that
-    /// its caller is answered at once.
+    /// Queues a change for the ledger. If the ledger cannot be written now, only the event of the
+    /// change is queued, and the change is returned so that its caller can be answered.
     pub(crate) fn add(&mut self, mut deed: UncommittedChange) -> Option<UncommittedChange> {
         deed.remains = self.apply(&deed);
         if deed.event.is_some() {
@@ -180,17 +185,17 @@ impl Writer {
         }
     }
 
-    /// Marks the plan of a principal to be written.
+    /// Records that the plan of a principal must be written to the ledger.
     pub(crate) fn touch_plan(&mut self, principal: Principal) {
         self.next.plans.insert(principal);
     }
 
-    /// Returns the principals whose plans are not in the ledger.
+    /// Returns the principals whose plans wait for the next commit.
     pub(crate) fn unwritten_plans(&self) -> Vec<Principal> {
         self.next.plans.iter().copied().collect()
     }
 
-    /// Stores an answer that was given while the ledger could not be written.
+    /// Queues an answer for the ledger that was given while the ledger could not be written.
     pub(crate) fn keep(&mut self, kept: KeptAnswer) {
         self.next.kept.push(kept);
         if self.next.kept.len() > EVENTS {
@@ -198,12 +203,12 @@ impl Writer {
         }
     }
 
-    /// Returns true if the changes of a list of reservations are not in the ledger yet.
+    /// Returns true if changes by a list of reservations are not in the ledger yet.
     pub(crate) fn has_list(&self) -> bool {
         self.has_list_where(|_| true)
     }
 
-    /// Returns true if the changes of a list of this principal are not in the ledger yet.
+    /// Returns true if changes by a list of this principal are not in the ledger yet.
     pub(crate) fn has_list_of(&self, principal: Principal) -> bool {
         self.has_list_where(|event| event.principal == principal)
     }
@@ -216,8 +221,8 @@ impl Writer {
         batches.any(|batch| batch.deeds.iter().any(is_it))
     }
 
-    /// Applies a change to the row that would stay in force without the ledger. The changes of a
-    /// list never stay, because some of them alone would be half of the list.
+    /// Applies a change to the row that would stay in force without the ledger. Changes by a list
+    /// are left out, because some of them without the others would be half of the list.
     fn apply(&mut self, deed: &UncommittedChange) -> Option<Change> {
         if deed.is_together {
             return None;
@@ -231,17 +236,18 @@ impl Writer {
         remains.then_some((before, after))
     }
 
-    /// Returns the time of the next attempt to write. `None` if the ledger works or a commit is
-    /// under way.
+    /// Returns the time of the next attempt to write. `None` if the ledger works, or if a commit is
+    /// in progress.
     pub(crate) fn again(&self) -> Option<Time> {
         let waits = self.under_way.is_none();
         self.failing.as_ref().filter(|_| waits).map(|failing| failing.again)
     }
 
-    /// Begins the next commit if one is due and none is under way. `row` returns the current row of
-    /// a name, and `raises` returns the raises of that row. `answer` returns the answer to store
-    /// for a change. `whole` creates the event that reports the end of the ledger's failure, from
-    /// the event's number and the number of lost events.
+    /// Begins the next commit. Returns `None` if no commit is due or another commit is in progress.
+    /// `row` returns the current row of a name, and `raises` returns the raises of that row. `plan`
+    /// returns the plan of a principal, and `answer` returns the answer to store for a change.
+    /// `whole` creates the event that reports the end of the ledger's failure, from the event's
+    /// number and the number of lost events.
     pub(crate) fn begin(
         &mut self,
         now: Time,
@@ -285,7 +291,8 @@ impl Writer {
         self.under_way.as_ref().map(|under_way| &under_way.commit)
     }
 
-    /// Completes a commit. Returns the commit, and the changes whose callers wait for it.
+    /// Records that the commit `seq` was written. Returns the commit, and the changes whose callers
+    /// wait for the commit.
     pub(crate) fn committed(&mut self, seq: u64) -> Option<(Commit, Vec<UncommittedChange>)> {
         let PendingCommit { commit, batch } =
             self.under_way.take_if(|one| one.commit.seq == seq)?;
@@ -311,7 +318,8 @@ impl Writer {
     }
 
     /// Handles a failed commit. The ledger cannot be written for now, so changes that were queued
-    /// after the commit have failed too. Returns all these changes, oldest first.
+    /// after the commit have failed too. Returns the changes of the commit and these later changes,
+    /// oldest first.
     pub(crate) fn not_committed(
         &mut self,
         now: Time,

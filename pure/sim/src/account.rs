@@ -1,5 +1,5 @@
-//! Accounting of the CPU time of vCPUs: the work that they do in it, and records of overhead and
-//! slowdown.
+//! Accounting of the CPU time of vCPUs: the work that vCPUs do in this time, and records of
+//! overhead and slowdown.
 
 use slackline_scenario::Scenario;
 use slackline_trace::{OverheadKind, Record};
@@ -24,8 +24,8 @@ impl Account {
         Account { speeds, balancer: scenario.balancer(), records: Vec::new() }
     }
 
-    /// Returns true if the work of each interval must be counted, since it can differ from CPU
-    /// time.
+    /// Returns true if the work of each interval must be counted, because the work can differ from
+    /// CPU time.
     #[inline]
     pub(crate) fn counts_pieces(&self) -> bool {
         self.speeds.is_some() || self.balancer.is_some()

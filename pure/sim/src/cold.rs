@@ -2,11 +2,11 @@
 //! context switch, and the refill of the cache content that those domains evicted.
 //!
 //! The model assumes that other vCPUs evict cache content as fast as a cache can be filled. If a
-//! vCPU returns to its CPU, its refill takes as long as other vCPUs have run on the CPU since. The
-//! refill takes at most as long as filling the whole working set of the vCPU. A vCPU that moves to
-//! another CPU finds its content in a cache that both CPUs share (of a core, or a last-level
-//! cache). Content that other vCPUs have evicted from that cache is missing. All run intervals that
-//! have ended on any CPU that shares the cache count as eviction.
+//! vCPU returns to its last CPU, the refill takes as long as other vCPUs have run on that CPU in
+//! the meantime. The refill takes at most as long as filling the whole working set of the vCPU. A
+//! vCPU that moves to another CPU finds its content in a cache that both CPUs share (of a core, or
+//! a last-level cache). Content that other vCPUs have evicted from that cache is missing. All run
+//! intervals that have ended on any CPU that shares the cache count as eviction.
 
 use slackline_host::policy::Level;
 use slackline_scenario::{Scenario, WarmCache};

@@ -21,12 +21,12 @@ use crate::taken::TakenTime;
 use crate::timer::{ArmedTimer, OFF, Timer, Timers};
 use crate::tournament::Tournament;
 
-/// Delay after a refused order until the vCPU may run again.
+/// Delay after a refused order until the host layer can run the vCPU again.
 const RETRY: Span = Span::from_ms(1);
 
 struct Cpu {
     occupant: Option<VcpuId>,
-    /// The vCPU that ran last on this CPU. Dispatching it again costs no context switch.
+    /// The vCPU that ran last on this CPU. Dispatching this vCPU again costs no context switch.
     last: Option<VcpuId>,
     /// True if the CPU has been idle since its last vCPU stopped.
     was_idle: bool,
@@ -55,7 +55,8 @@ pub(crate) struct Cpus {
     moves: DispatchCosts,
     timers: Timers,
     /// Distribution of the delay with which each vCPU stops, by slot. Empty if no vCPU has its own
-    /// distribution. A vCPU without one stops with the lateness of the host's timers.
+    /// distribution. A vCPU without its own distribution stops with the lateness of the host's
+    /// timers.
     stop_lateness: Vec<Option<Draw>>,
     refuse_ppm: u32,
     account: Account,
@@ -256,8 +257,9 @@ impl Cpus {
         }
     }
 
-    /// Takes the time of an interrupt or of a timer tick from a CPU. The running vCPU pays for it,
-    /// or else the vCPU that runs on the CPU next. An interrupt of an idle CPU is free, because the
+    /// Takes the time of an interrupt or of a timer tick from a CPU. The running vCPU pays for this
+    /// time. If the CPU is idle, the time passes while no vCPU runs, and a vCPU that starts earlier
+    /// pays for the rest. The one exception is an interrupt of an idle CPU. It is free, because the
     /// cost of dispatching the woken vCPU includes the interrupt.
     pub(crate) fn steal(
         &mut self,
@@ -368,7 +370,7 @@ impl Cpus {
 }
 
 impl Cpu {
-    /// Starts a vCPU with `takes` of work on this CPU.
+    /// Starts a vCPU on this CPU. The vCPU needs the CPU time `takes` to complete its work.
     #[inline(always)]
     fn start(
         &mut self,

@@ -1,14 +1,14 @@
 //! Ordinary scheduling of slack, as a live host does it. The kernel, and not the policy, divides
-//! slack among all runnable vCPUs of a CPU that may have more than their reservation. Source: EEVDF
-//! in Linux 6.12 and later. An entity (a vCPU in the queue) that leaves keeps its lag, the time by
-//! which its virtual time is behind the average. It has the same lag when it returns. Of the
-//! entities that are not ahead of the average, the one with the earliest deadline runs. It runs at
-//! least until a tick finds that its slice is used.
+//! slack among all runnable vCPUs of a CPU that are allowed to receive more than their reservation.
+//! Source: EEVDF in Linux 6.12 and later. An entity (a vCPU in the queue) that leaves keeps its
+//! lag, the time by which its virtual time is behind the average. It has the same lag when it
+//! returns. Of the entities that are not ahead of the average, the one with the earliest deadline
+//! runs. It runs at least until a tick finds that its slice is used.
 //!
 //! Virtual times, lags and deadlines are in nanoseconds.
 //!
-//! Departs from its source: all entities have the same weight, so that virtual time is CPU time.
-//! A vCPU that wakes never preempts the running vCPU.
+//! Departs from its source: all entities have the same weight, so that virtual time is CPU time. A
+//! vCPU that wakes never preempts the running vCPU.
 
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -42,8 +42,8 @@ struct Entity {
     /// True if the reservation of the vCPU is a hard limit. Such a vCPU never competes for slack.
     is_bounded: bool,
     is_queued: bool,
-    /// True if the vCPU left while its virtual time was ahead of the average. It stays in the queue
-    /// until the average has caught up.
+    /// True if the vCPU left while its virtual time was ahead of the average. The vCPU stays in the
+    /// queue until the average has caught up.
     is_delayed: bool,
     runtime: i64,
     deadline: i64,
@@ -73,7 +73,7 @@ impl FairClass {
     }
 
     /// Records that a vCPU became runnable. `home` is the CPU on which it ran last. If that CPU has
-    /// slack, the vCPU competes for it.
+    /// slack, the vCPU competes for the slack.
     pub(crate) fn woke(&mut self, vcpu: VcpuId, home: Option<CpuId>) {
         self.entities[vcpu.slot()].is_awake = true;
         if let Some(cpu) = home.filter(|&cpu| self.is_on(cpu)) {
@@ -145,7 +145,7 @@ impl FairClass {
     }
 
     /// Starts ordinary scheduling on a CPU that has slack. The vCPUs of `runnable` compete from now
-    /// on. Returns the time of the next tick if no tick is scheduled yet.
+    /// on. If no tick is scheduled yet, returns the time of the next tick.
     pub(crate) fn begin(
         &mut self,
         cpu: CpuId,

@@ -3,8 +3,8 @@
 //!
 //! A domain without a simulated operating system runs one program on each of its vCPUs, and
 //! [`Guests`] steps through that program. A domain with an operating system runs tasks on its
-//! vCPUs, chosen by a scheduler of its own: [`system`]. Both step through programs with [`steps`].
-//! Devices are used through [`Devices`].
+//! vCPUs, chosen by a scheduler of its own: [`system`]. [`Guests`] and [`system`] both step through
+//! programs with [`steps`]. Devices are used through [`Devices`].
 
 mod barrier;
 mod effects;
@@ -89,8 +89,8 @@ impl<'a> Guests<'a> {
         self.guests[vcpu.slot()].wakes = Time::NEVER;
     }
 
-    /// Removes a guest that left the host. If other guests waited at a barrier for it alone, they
-    /// continue now. Returns each of them with the time at which it continues.
+    /// Removes a guest that left the host. If other guests waited at a barrier only for this guest,
+    /// they continue now. Returns each continuing guest with the time at which it continues.
     pub(crate) fn leave(&mut self, vcpu: VcpuId, now: Time) -> Vec<(Time, VcpuId)> {
         self.end(vcpu);
         self.locks.leave(vcpu);
@@ -99,8 +99,8 @@ impl<'a> Guests<'a> {
     }
 
     /// Records that a guest has reached the barrier of its parallel program. If all other guests
-    /// have reached it too, returns each guest with the time at which it continues. Otherwise
-    /// returns an empty list.
+    /// have reached the barrier too, returns each guest with the time at which it continues.
+    /// Otherwise returns an empty list.
     pub(crate) fn come(&mut self, vcpu: VcpuId, latency: Span, now: Time) -> Vec<(Time, VcpuId)> {
         let released = self.barriers.come(vcpu, latency);
         self.let_go(released, now)
@@ -193,7 +193,8 @@ impl<'a> Guests<'a> {
         }
     }
 
-    /// Takes the reason why a recording could not be read to the end.
+    /// Removes and returns the reason why a recording could not be read to the end. `None` if there
+    /// is no such reason.
     pub(crate) fn take_failure(&mut self) -> Option<ErrorKind> {
         self.works.iter_mut().find_map(Work::take_failure)
     }

@@ -7,8 +7,8 @@
 //! without work blocks. An event of another domain, an interrupt or a timer wakes it.
 //!
 //! The throughput of such a host depends on how often the driver domain is dispatched. Each packet
-//! that a guest sends wakes the driver domain at once. The scheduler decides if the driver domain
-//! then serves one packet or a hundred. So every wake is reported at the instant at which it
+//! that a guest sends wakes the driver domain immediately. The scheduler decides if the driver
+//! domain then serves one packet or a hundred. So every wake is reported at the instant at which it
 //! happens, before the vCPU that caused it continues.
 
 mod client;
@@ -34,7 +34,7 @@ use packet::Flights;
 
 pub(crate) use frontend::DeviceWork;
 
-/// Simulated operating systems that may have work for devices.
+/// Simulated operating systems that can have work for devices.
 pub(crate) type Systems<'a> = guest::Systems<'a, DeviceWork>;
 /// State that handlers of device events read and change.
 type Context<'c, 'a> = guest::Context<'c, 'a, DeviceWork>;
@@ -181,7 +181,7 @@ impl Devices for Io<'_> {
         self.take_step(of, step, at)
     }
 
-    /// Returns the next work for devices. Only the first vCPU of a system has such work, since
+    /// Returns the next work for devices. Only the first vCPU of a system has such work, because
     /// interrupts, events and packets go to this vCPU.
     #[inline(always)]
     fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<(DeviceWork, Span)> {

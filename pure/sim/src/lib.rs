@@ -70,7 +70,7 @@ pub struct SimResults {
     pub declined: Vec<(Time, VcpuId, AdmitError)>,
     /// Number of events that the simulator handled.
     pub events: u64,
-    /// Time at which the run was stopped early. `None` if it ran to its end.
+    /// Time at which the run was stopped early. `None` if the run was not stopped early.
     pub stopped: Option<Time>,
     /// Times at which the programs of vCPUs ended. Tasks of simulated operating systems are not
     /// included.
@@ -93,8 +93,8 @@ pub fn run(scenario: &Scenario, sink: &mut dyn Sink) -> Result<SimResults, RunEr
 /// with the current simulated time at the start, and then after every 16,384 handled events. A run
 /// that is stopped early closes its trace as a complete run does.
 ///
-/// Both parameters are trait objects, so that the simulator is compiled and optimised only in this
-/// crate and not in each crate that runs it.
+/// Both parameters are trait objects, so that the simulator is compiled only once, in this crate.
+/// With type parameters, each calling crate would compile it again.
 ///
 /// # Errors
 /// In the same cases as [`run`].
@@ -242,7 +242,7 @@ impl<'a> Sim<'a> {
     /// Returns the next event before the end of the run. At one instant, actions of the scenario
     /// come first. Then CPUs finish work, timers of policies expire, guests wake, and timeslices
     /// end. Events of a kind are ordered by CPU number, guests by the order in which they blocked.
-    /// Last, the host reschedules CPUs. In early versions of Xen the order is the same, since the
+    /// Last, the host reschedules CPUs. In early versions of Xen the order is the same, because the
     /// timer that ends a timeslice only requests a scheduling pass.
     #[inline(always)]
     fn next(&mut self) -> Option<(Time, NextStep)> {
@@ -381,8 +381,8 @@ impl<'a> Sim<'a> {
         Ok(())
     }
 
-    /// Resumes a paused vCPU. If the vCPU was computing, it continues. If its sleep ended during
-    /// the pause, it takes the step that follows the sleep.
+    /// Resumes a paused vCPU. A vCPU that was computing continues. A vCPU whose sleep ended during
+    /// the pause takes the step that follows the sleep.
     fn release<S: Sink>(
         &mut self,
         now: Time,
@@ -422,7 +422,7 @@ impl<'a> Sim<'a> {
     }
 
     /// Ends a step of a vCPU that computes until a fixed time, which is now. If the vCPU runs, it
-    /// takes its next step at once, otherwise when it next runs.
+    /// takes its next step immediately, otherwise when it next runs.
     fn stop_at_instant(&mut self, now: Time, vcpu: VcpuId) {
         let cpu = self.host.moment().cpu_of(vcpu);
         if let Some(cpu) = cpu {
@@ -467,8 +467,8 @@ impl<'a> Sim<'a> {
         Ok(())
     }
 
-    /// Continues all vCPUs that have been granted a lock: at once if they run, otherwise when they
-    /// next run.
+    /// Continues all vCPUs that have been granted a lock: immediately if they run, otherwise when
+    /// they next run.
     #[inline(always)]
     fn grant_locks<S: Sink>(&mut self, now: Time, sink: &mut S) {
         while let Some(vcpu) = self.hardware.guests.take_granted() {

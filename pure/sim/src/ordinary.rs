@@ -117,7 +117,7 @@ impl Sim<'_> {
     }
 
     /// Runs the vCPUs that ordinary scheduling picks. The CPU time of the previous vCPU is reported
-    /// first, since the host layer may assume that another vCPU ran.
+    /// first, because the host layer may assume that another vCPU ran.
     pub(crate) fn settle_fair<S: Sink>(
         &mut self,
         now: Time,

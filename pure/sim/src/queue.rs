@@ -1,10 +1,10 @@
 //! Future events in order of time. Events of one instant are in the order in which they were
 //! requested.
 //!
-//! Each event is a plain number. The next few events are in a sorted array (the line), since most
+//! Each event is a plain number. The next few events are in a sorted array (the line), because most
 //! new events are due soon. All later events are in a four-ary heap, which needs fewer levels and
 //! cache lines than a binary heap. An event that has become pointless is recognised when it is
-//! removed from the queue. It is never searched for.
+//! removed from the queue. The queue is never searched for such an event.
 
 use slackline_scenario::{LONGEST, MOST_VCPUS};
 use slackline_units::Time;
@@ -14,7 +14,8 @@ use slackline_units::Time;
 pub(crate) enum Event {
     /// The sleep of the vCPU in this slot ends.
     Wake,
-    /// The vCPU in this slot may run again, some time after an order to run it was refused.
+    /// The vCPU in this slot becomes eligible again: the host layer barred it for a while after an
+    /// order to run it was refused.
     Allow,
     /// The timer tick of this CPU occurs, or the tick of all CPUs if their ticks coincide.
     Tick,
@@ -66,7 +67,7 @@ const LATEST: u64 = 1 << (128 - TIME);
 const _: () = assert!(MOST_VCPUS <= 1 << KIND && LONGEST.ns() < LATEST);
 
 /// Maximum number of events in the sorted line. A full line keeps its first `KEEP` events. An empty
-/// line takes `REFILL` events from the heap at once.
+/// line takes `REFILL` events from the heap in one step.
 const ROOM: usize = 64;
 const KEEP: usize = 16;
 const REFILL: usize = 4;
@@ -118,7 +119,7 @@ impl Queue {
     }
 
     /// Inserts an event into the sorted line, which must have room. The event must precede all
-    /// events in the heap. The search for its place begins at the end of the line, since most new
+    /// events in the heap. The search for its place begins at the end of the line, because most new
     /// events are the latest.
     #[inline(always)]
     fn stand_in_line(&mut self, word: u128) {
@@ -282,8 +283,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Compares the queue with a sorted set. Events of one time are returned in the order in
-        /// which they were requested.
+        /// Compares the queue with a sorted set. Events of the same time are returned in the order
+        /// in which the events were requested.
         #[test]
         fn event_queue_returns_simultaneous_events_in_insertion_order(
             steps in prop::collection::vec((0u64..1_000, 0usize..8, 0usize..2), 0..400),

@@ -1,10 +1,10 @@
 //! Speeds of CPUs. A CPU is slower while other CPUs of the host are busy.
 //!
 //! The threads of a core share its capacity, and all CPUs share the memory bus. A vCPU on a slow
-//! CPU receives its CPU time, as every scheduler counts it, and does less work in it. Speeds change
-//! only when a CPU starts or stops running a vCPU. Work is counted in millionths of a nanosecond,
-//! and each vCPU carries fractions of a nanosecond over. So no work is lost, however often speeds
-//! change.
+//! CPU receives its CPU time, as every scheduler counts it, and does less work in that time. Speeds
+//! change only when a CPU starts or stops running a vCPU. Work is counted in millionths of a
+//! nanosecond, and each vCPU carries fractions of a nanosecond over. So no work is lost, however
+//! often speeds change.
 
 use slackline_scenario::Scenario;
 use slackline_trace::Record;

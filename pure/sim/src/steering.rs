@@ -14,14 +14,14 @@ pub type VcpuChanges = Vec<(VcpuId, Values)>;
 
 /// Sink that also changes parameters in mid-run, as a controller of a live host does.
 pub trait Steering: Sink {
-    /// Returns new parameters of vCPUs, which take effect at once, in the order of the list. Called
-    /// at the start, after the first vCPUs have joined, and at each multiple of the interval before
-    /// the end. A change that admission refuses is listed in [`SimResults::declined`].
+    /// Returns new parameters of vCPUs, which take effect immediately, in the order of the list.
+    /// Called at the start, after the first vCPUs have joined, and at each multiple of the interval
+    /// before the end. A change that admission refuses is listed in [`SimResults::declined`].
     fn steer(&mut self, now: Time) -> VcpuChanges;
 }
 
 /// Simulates the scenario from its start to its end. At the start and at each multiple of `every`,
-/// `steering` may change parameters. `every` is not zero.
+/// `steering` can change parameters. `every` is not zero.
 ///
 /// # Errors
 /// In the same cases as [`run`](crate::run).

@@ -136,7 +136,7 @@ impl Sim<'_> {
 
     /// Handles the end of a work item on a vCPU with a simulated operating system. If the item
     /// wakes another vCPU, that vCPU can preempt this vCPU before its next item. Otherwise all
-    /// further items that end before any other event are done at once.
+    /// further items that end before any other event are done in one step.
     #[inline(always)]
     pub(crate) fn item_done<S: Sink>(
         &mut self,
@@ -182,7 +182,7 @@ impl Sim<'_> {
 
     /// Returns the time of the next event, apart from the end of the work item that runs on `cpu`.
     /// Returns `Time::START` if work items must be simulated one at a time, for instance because
-    /// CPU speeds may change.
+    /// CPU speeds can change.
     #[inline]
     fn next_other_event(&self, cpu: CpuId) -> Time {
         #[cfg(test)]
@@ -313,8 +313,8 @@ impl Sim<'_> {
     }
 
     /// Reports the tasks of every operating system whose tasks have changed and that has a running
-    /// vCPU. Such a system reports for all its vCPUs, since they share memory. Reports can make the
-    /// policy run other vCPUs, whose operating systems then report as well.
+    /// vCPU. Such a system reports for all its vCPUs, because they share memory. Reports can make
+    /// the policy run other vCPUs, whose operating systems then report as well.
     #[inline(never)] // Few guests report tasks.
     pub(crate) fn tell_what_was_untold<S: Sink>(
         &mut self,

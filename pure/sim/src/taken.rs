@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time};
 
-/// Intervals in which a CPU is taken, disjoint and in order. Past intervals are dropped once they
-/// are recorded.
+/// Intervals in which a CPU is taken, disjoint and in order. Past intervals are recorded and then
+/// dropped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TakenTime {
     intervals: VecDeque<(Time, Time)>,
@@ -20,8 +20,8 @@ impl TakenTime {
         self.intervals.back().map_or(now, |&(_, to)| to.max(now))
     }
 
-    /// Takes the CPU for another `length`: from now on, or from the end of the time for which it is
-    /// taken already.
+    /// Takes the CPU for another `length`: from now on, or from the end of the time for which the
+    /// CPU is taken already.
     pub(crate) fn take(&mut self, now: Time, length: Span) {
         let from = self.until(now);
         let to = from.after(length);
@@ -47,7 +47,7 @@ impl TakenTime {
         (first, taken)
     }
 
-    /// Drops and records the intervals that ended by `now`.
+    /// Drops and records the intervals that ended at or before `now`.
     #[inline]
     pub(crate) fn drop_passed(&mut self, cpu: CpuId, now: Time, records: &mut Vec<Record>) {
         while let Some(&(from, to)) = self.intervals.front().filter(|&&(_, to)| to <= now) {

@@ -89,10 +89,11 @@ impl core::error::Error for TooManyPoints {}
 #[derive(Debug, Default)]
 pub struct Effort {
     entries: u64,
-    /// First entry that exceeded the limit. `None` if no entry did.
+    /// First entry that exceeded the limit. `None` if no entry exceeded it.
     refused: Option<Implausible>,
     now: Time,
-    /// Start and end of the part of the run that is processed. `None` for the whole run.
+    /// Start and end of the part of the run that is processed. `None` if the whole run is
+    /// processed.
     window: Option<(Time, Time)>,
     cpus: u64,
     /// Number of steps that processing the trace has taken so far, times [`ONE`].
@@ -102,11 +103,12 @@ pub struct Effort {
     /// Sum of the durations of all records and of all steps back in time, in nanoseconds.
     sum: u128,
     vcpus: BTreeMap<VcpuId, Rate>,
-    /// Domains by id and name. A reader can store data points of each, from the start of the trace.
+    /// Domains by id and name. A reader can store data points of each domain, from the start of the
+    /// trace.
     domains: BTreeSet<(DomId, String)>,
 }
 
-/// Steps per nanosecond that a vCPU causes.
+/// Rate at which a vCPU causes steps, in steps per nanosecond.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     /// Number of periods per nanosecond, times [`ONE`]. Periods in which the vCPU is blocked cause
@@ -200,8 +202,8 @@ impl Effort {
         self.rate += of(rate);
     }
 
-    /// Adds the steps for the periods of a vCPU between an earlier time and now. A record of an
-    /// earlier time begins these periods again.
+    /// Adds the steps that a record causes by going back in time. From the earlier time of the
+    /// record until now, the periods of the vCPU are stepped through once more.
     fn catch_up(&mut self, vcpu: VcpuId, record: &Record) {
         let behind = u128::from(self.now.since(self.within(record.when().1)).ns());
         let periods = self.vcpus.get(&vcpu).map_or(0, |rate| rate.periods);

@@ -6,7 +6,7 @@
 
 use slackline_units::{CpuId, CpuSet, Entitlement, Span, Time, VcpuHint, VcpuId};
 
-/// CPU time that a vCPU used on a CPU.
+/// CPU time that a vCPU used on a CPU in one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuUse {
     /// vCPU that used the CPU time.
@@ -28,7 +28,7 @@ pub struct CpuUse {
 pub enum Fact<T, W> {
     /// A vCPU joins with these parameters. It is blocked at first.
     Joined(VcpuId, T),
-    /// The parameters of a vCPU change to these.
+    /// The parameters of a vCPU change to the given parameters.
     TermsChanged(VcpuId, T),
     /// A vCPU left the host.
     Left(VcpuId),
@@ -49,12 +49,13 @@ pub enum Fact<T, W> {
     Told(VcpuId, W),
     /// The hardware can again run a vCPU for which it refused an order.
     Allowed(VcpuId),
-    /// The clock that aligns periods with a phase was set. From now on it is ahead of the host's
-    /// time by this much.
+    /// The clock that aligns periods with a phase was set. From now on that clock is ahead of the
+    /// host's time by the given span.
     ClockSet(Span),
     /// Time has passed without any other event.
     Passed,
-    /// No more events follow at this instant. The host then reschedules the CPUs that need it.
+    /// No more events follow at this instant. The host then reschedules the CPUs whose pick may
+    /// have changed.
     Settled,
     /// The run is over.
     Ended,
@@ -126,8 +127,8 @@ pub type KeptFact = Fact<Box<WrittenTerms>, Box<VcpuHint>>;
 pub struct WrittenTerms {
     /// Parameters with all their fields, such as `slice=6ms period=10ms exact=true`.
     pub share: String,
-    /// CPUs that the affinity of the vCPU allows. `None` allows all CPUs at a join, and keeps the
-    /// affinity at a change of parameters.
+    /// CPUs that the affinity of the vCPU allows. If a vCPU joins with `None`, all CPUs are
+    /// allowed. If parameters change and the affinity is `None`, the vCPU keeps its affinity.
     pub cpus: Option<CpuSet>,
 }
 

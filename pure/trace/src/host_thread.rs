@@ -47,8 +47,8 @@ impl HostThreadKind {
     ];
 }
 
-/// Identity of a host thread from a given time on. It precedes all records of the thread. The
-/// arguments of its command are never recorded.
+/// Identity of a host thread from a given time on. In a trace, the identity precedes all records of
+/// the thread. The arguments of its command are never recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostThread {
     /// Time from which the identity holds.
@@ -69,7 +69,7 @@ pub struct HostThread {
     pub name: String,
     /// Name of the process, without its arguments.
     pub command: String,
-    /// Name of the VM to which the process belongs. Empty if it belongs to no VM.
+    /// Name of the VM to which the process belongs. Empty if the process belongs to no VM.
     pub vm: String,
     /// Systemd unit or cgroup of the process. Empty if the process is in the root group.
     pub group: String,

@@ -21,7 +21,7 @@ pub enum Record {
         at: Time,
         /// vCPU with the reservation.
         vcpu: VcpuId,
-        /// Slice and period. `None` reserves nothing.
+        /// Slice and period. `None` if the vCPU reserves nothing.
         reservation: Option<Reservation>,
         /// True if the slice is a hard limit.
         exact: bool,
@@ -30,8 +30,8 @@ pub enum Record {
         /// Mechanism that enforces the reservation. On a simulated host it is the dispatcher.
         by: Enforcement,
     },
-    /// The clock that aligns periods with a phase was set. From now on it is ahead of the run's own
-    /// clock by `ahead`. Until the first such record the two clocks are equal.
+    /// The clock that aligns periods with a phase was set. From now on that clock is ahead of the
+    /// run's own clock by `ahead`. Until the first such record the two clocks are equal.
     ClockSet {
         /// Time from which the difference of the clocks holds.
         at: Time,
@@ -180,7 +180,7 @@ pub enum Record {
         /// First vCPU of the domain to which the client sends.
         vcpu: VcpuId,
     },
-    /// A workload finished a piece of work that had a release, and perhaps a deadline.
+    /// A workload finished a piece of work that had a release time, and perhaps a deadline.
     Job {
         /// vCPU that did the work. In a domain with tasks, the first vCPU of the domain.
         vcpu: VcpuId,
@@ -381,13 +381,14 @@ impl OverheadKind {
 pub struct Service {
     /// CPU time that the work took.
     pub used: Span,
-    /// Packets handed over to the domain, one page each.
+    /// Number of packets handed over to the domain, one page each.
     pub received: u32,
-    /// Packets sent for the domain, one page each.
+    /// Number of packets sent for the domain, one page each.
     pub sent: u32,
-    /// Completed requests to a disk.
+    /// Number of completed requests to a disk.
     pub requests: u32,
-    /// Event notifications between the driver domain and the other domain, in either direction.
+    /// Number of event notifications between the driver domain and the other domain, in either
+    /// direction.
     pub events: u32,
 }
 

@@ -43,7 +43,7 @@ pub trait Sink {
     fn exchange(&mut self, _exchange: &Exchange) {}
 }
 
-/// Entry of a trace.
+/// Entry of a trace: a record, a vCPU name, an exchange, the identity of a host thread, or a note.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// Event of the run.

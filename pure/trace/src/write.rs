@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A recording has checkpoints: a tag byte and the checksum of everything before. The end of a
-//! recording may be missing, since its recorder may have been killed. A reader then returns the
-//! entries that are there.
+//! recording is missing if its recorder was killed. A reader then returns the entries that are
+//! there.
 //!
 //! A number is a variable-length integer with seven bits per byte, least significant bits first. A
 //! text is its length and its bytes. A text in an entry has at most 65,536 bytes. Times are
@@ -75,8 +75,8 @@ impl<W: Write> Writer<W> {
         Writer::begin(out, header, false)
     }
 
-    /// Starts a recording with this header. Unlike other traces, it can be read if its end is
-    /// missing.
+    /// Starts a recording with this header. Unlike other traces, a recording can be read even if
+    /// its end is missing.
     #[must_use]
     pub fn recording(out: W, header: &Header) -> Writer<W> {
         Writer::begin(out, header, true)
@@ -126,7 +126,7 @@ impl<W: Write> Writer<W> {
     /// Passes all entries so far to the output. In a recording, writes a checkpoint after them.
     ///
     /// # Errors
-    /// If the output failed, now or before. Nothing is written after the first error.
+    /// If the output fails now, or has failed before. Nothing is written after the first error.
     pub fn checkpoint(&mut self) -> io::Result<()> {
         self.flush_buffer();
         if self.is_recording {
@@ -148,7 +148,7 @@ impl<W: Write> Writer<W> {
     /// Ends the trace.
     ///
     /// # Errors
-    /// If the output failed, now or before.
+    /// If the output fails now, or has failed before.
     pub fn finish(mut self) -> io::Result<()> {
         self.flush_buffer();
         let end = self.position();

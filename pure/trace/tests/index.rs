@@ -89,7 +89,8 @@ fn written(entries: &[Entry]) -> Vec<u8> {
     file
 }
 
-/// Sink that collects the run intervals that touch a window, in their order, and counts all others.
+/// Sink that collects the run intervals that touch a window, in their order, and counts all other
+/// run intervals.
 struct Window {
     from: Time,
     end: Time,
@@ -191,7 +192,7 @@ fn damaged_trace_block_or_index_is_detected_when_read() {
 }
 
 #[test]
-fn trace_window_after_slot_reuse_names_the_new_vcpu() {
+fn trace_window_after_slot_reuse_has_name_of_new_vcpu() {
     let mut all = entries();
     let next = VcpuId::new(0, DomId::new(9), 0);
     let named = VcpuName { at: at(4_000_000), vcpu: next, name: "next".into(), domain: "e".into() };

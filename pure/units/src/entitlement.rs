@@ -9,6 +9,7 @@ pub enum Entitlement {
     /// Reserved time that an earlier period failed to deliver. It has precedence over slack, but
     /// not over time reserved in the current period.
     Arrears,
-    /// Slack. On a host that also runs other programs, their threads compete with the vCPU for it.
+    /// Slack: CPU time for which no vCPU has budget. On a host that also runs other programs, the
+    /// threads of these programs compete with the vCPU for slack.
     Spare,
 }

@@ -1,6 +1,6 @@
 //! Wire format of a guest's messages to the host: frames of 36 bytes, over any byte stream.
 //!
-//! All numbers are little-endian. A frame of tasks is
+//! All numbers are little-endian. A frame of tasks consists of these bytes:
 //!
 //! - bytes 0 to 3: `SLGT`;
 //! - 4: the version, 2;
@@ -55,7 +55,7 @@ pub struct Frame {
     pub says: Says,
 }
 
-/// Content of a frame.
+/// Content of a frame: the state of the guest's tasks, or I/O that is pending for the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
     /// State of a guest's tasks in up to five classes, most urgent class first. An entry is `None`
@@ -98,7 +98,7 @@ pub enum NoFrame {
     Class,
     /// A byte that must be zero has another value.
     Rest,
-    /// The checksum in the frame does not match its bytes.
+    /// The checksum in the frame does not match the other bytes of the frame.
     Sum,
 }
 
@@ -230,7 +230,7 @@ fn tasks(classes: &[Option<Class>; TASKS]) -> Tasks {
     tasks
 }
 
-/// Stores the first items of `all` in `places`, one in each place.
+/// Stores the first items of `all` in the elements of `places`, one in each element.
 fn fill<T>(places: &mut [Option<T>; TASKS], all: impl Iterator<Item = T>) {
     places.iter_mut().zip(all).for_each(|(place, one)| *place = Some(one));
 }

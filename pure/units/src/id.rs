@@ -42,7 +42,7 @@ impl fmt::Display for CpuId {
 pub struct DomId(u32);
 
 impl DomId {
-    /// Domain id that no VM ever has. The service schedules its own front process under this id.
+    /// Domain id that no VM ever has. The daemon schedules its own front process under this id.
     pub const OF_SERVICE: DomId = DomId((1 << 23) - 1);
 
     /// Creates the id of the domain with this number.
@@ -200,7 +200,8 @@ impl fmt::Display for VcpuId {
 /// Number of 64-bit words in a set of CPUs.
 const WORDS: usize = CpuId::LIMIT / 64;
 
-/// A set of CPUs. The order of sets has no meaning.
+/// A set of CPUs. Sets have an order so that they can be keys of maps. The order has no other
+/// meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CpuSet([u64; WORDS]);
 

@@ -55,7 +55,8 @@ impl fmt::Display for CpuShare {
 pub enum ParseShareError {
     /// The number has no unit.
     NoUnit,
-    /// The number before the unit is missing, or it has more than six decimal places of one CPU.
+    /// The number before the unit is missing, or the number has more than six decimal places of one
+    /// CPU.
     NotANumber,
     /// The amount exceeds 4,294 CPUs.
     TooMuch,

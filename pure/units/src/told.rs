@@ -10,7 +10,8 @@ use crate::{DomId, TaskId, Urgency};
 /// Maximum number of tasks of each kind in a hint.
 pub const TASKS: usize = 5;
 
-/// Hint from a vCPU to the host. Hints are not verified: a policy decides how far it trusts them.
+/// Hint from a vCPU to the host. Hints are not verified: each policy decides how far it trusts a
+/// hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VcpuHint {
     /// Tasks of the guest. Replaces the hint that the same vCPU sent before.
@@ -26,7 +27,8 @@ pub struct Tasks {
     pub runnable: [Option<Task>; TASKS],
     /// Blocked tasks, most urgent first.
     pub blocked: [Option<Task>; TASKS],
-    /// Tasks that an I/O completion woke, the latest first. Some may be blocked again.
+    /// Tasks that an I/O completion woke, the latest first. Some of these tasks may have blocked
+    /// again since.
     pub woken: [Option<TaskId>; TASKS],
 }
 
@@ -40,13 +42,13 @@ pub struct Pending {
     /// Number of the domain's own requests since it started, such as packets sent and disk reads.
     /// The number wraps, so only its growth has a meaning.
     pub asked: u32,
-    /// Tasks that the pending items are for, if they are known, without duplicates. Such tasks wait
-    /// for an answer, or for requests to arrive.
+    /// Tasks for which the pending items are meant, if these tasks are known, without duplicates.
+    /// Such tasks wait for an answer, or for requests to arrive.
     pub tasks: [Option<TaskId>; TASKS],
 }
 
 impl Pending {
-    /// Returns the state of a domain that never had I/O pending.
+    /// Returns the report about a domain that never had I/O pending.
     #[must_use]
     pub const fn nothing(domain: DomId) -> Pending {
         Pending { domain, items: 0, asked: 0, tasks: [None; TASKS] }

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fillers_tags_and_direction_marks_count_as_unseen_characters() {
+    fn unicode_fillers_tags_and_direction_marks_count_as_unseen_characters() {
         let unseen = "\u{ad}\u{34f}\u{61c}\u{115f}\u{180e}\u{200b}\u{202e}\u{2066}\u{3164}\u{fe0f}";
         assert!(unseen.chars().chain("\u{feff}\u{ffa0}\u{e0001}\u{e0041}".chars()).all(is_unseen));
         assert!(!"web-0 ü é 日本 עב \u{1b}\n".chars().any(is_unseen));

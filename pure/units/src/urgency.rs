@@ -4,8 +4,9 @@
 //! The scale and its three ranges are ours. Kim, Kim, Jeon, Seo and Lee, 2008, section 3.3, mention
 //! such a translation but do not define it. All divisions round down.
 
-/// Urgency of a task on one scale for all guests: 0 is the most urgent. Below 100 is real-time
-/// work, 100 to 139 time-sharing, and from 140 idle-class work.
+/// Urgency of a task on one scale for all guests: 0 is the most urgent. Values below 100 are for
+/// real-time work, values from 100 to 139 for time-sharing work, and values from 140 on for
+/// idle-class work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Urgency(pub u8);
 

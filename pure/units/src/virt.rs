@@ -67,8 +67,8 @@ impl VirtualSpan {
     /// Distance of zero length.
     pub const ZERO: VirtualSpan = VirtualSpan(0);
 
-    /// Returns a distance of `count` whole virtual nanoseconds. A policy may use them as units of
-    /// its own.
+    /// Returns a distance of `count` whole virtual nanoseconds. A policy may use whole virtual
+    /// nanoseconds as units of its own.
     #[must_use]
     #[inline]
     pub const fn from_units(count: i64) -> VirtualSpan {

@@ -60,8 +60,8 @@ impl WallTime {
         self.0.saturating_mul(SECOND_NS)
     }
 
-    /// Returns the wall-clock time at time `now` of another clock. The wall clock is `ahead` of
-    /// that clock.
+    /// Returns the wall-clock time when another clock shows `now`. `ahead` is the amount by which
+    /// the wall clock is ahead of the other clock.
     #[must_use]
     pub const fn at(now: Time, ahead: Span) -> WallTime {
         WallTime::from_ns(now.after(ahead).ns())

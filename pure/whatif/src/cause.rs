@@ -25,8 +25,8 @@ pub enum Cause {
     /// A CPU-bound vCPU with a hard limit received different shares in the two halves of the
     /// recording, although no parameter was changed.
     HalvesDiffer(SharesOfHalves),
-    /// As `HalvesDiffer`, but the reader may not see the vCPU. The gate does not give this cause: a
-    /// caller replaces `HalvesDiffer` by it.
+    /// As `HalvesDiffer`, but the reader may not see the vCPU. The gate itself never returns this
+    /// cause. The caller of the gate replaces `HalvesDiffer` by this cause.
     HalvesOfAnotherDiffer,
     /// vCPUs slowed each other through shared cores or memory.
     Slowed(u64),
@@ -66,7 +66,7 @@ impl Cause {
     /// - The most frequent behaviour that the model does not contain.
     ///
     /// A measured part of a CPU applies only if it is at least half of the largest error of a
-    /// share. That error is taken from the form in which it is smaller. If no cause applies,
+    /// share. Of the two forms, the form with the smaller such error is used. If no cause applies,
     /// returns [`Cause::Unexplained`].
     pub(crate) fn largest(recording: &Recording, forms: &[FormGate; 2]) -> Cause {
         let demand = &recording.demand;

@@ -1,5 +1,5 @@
-//! The gate: a test whether a simulation of an unchanged recording repeats that recording. If the
-//! test fails, no prediction is made.
+//! The gate: a test whether the simulation of an unchanged recording agrees with the recording. If
+//! the test fails, no prediction is made.
 
 use crate::cause::Cause;
 use crate::form::Form;

@@ -10,7 +10,7 @@
 //! recorded think time, counted from the end of the previous job. Real guests behave like a mixture
 //! of both, so a prediction is an interval.
 //!
-//! [`gate`] simulates the unchanged model first. If neither form repeats the recording, no
+//! [`gate`] simulates the unchanged model first. If neither form agrees with the recording, no
 //! prediction is made.
 
 #![forbid(unsafe_code)]

@@ -21,22 +21,22 @@ pub struct Measures {
     pub share_ppm: u64,
     /// True if the vCPU received more CPU time than its reservation, which was no hard limit.
     pub uses_slack: bool,
-    /// Number of deadlines in the window that count. A deadline is the end of a period. It does not
-    /// count if the vCPU blocked before it had received its budget. `None` if the vCPU had no
-    /// reservation.
+    /// Number of deadlines in the window that count. A deadline is the end of a period. A deadline
+    /// does not count if the vCPU blocked before it had received its budget. `None` if the vCPU had
+    /// no reservation.
     pub deadlines: Option<u64>,
     /// Number of deadlines counted in `deadlines` that the vCPU missed. `None` if the vCPU had no
     /// reservation.
     pub misses: Option<u64>,
     /// Number of wakes in the window.
     pub wakes: u64,
-    /// Median time from a wake of the vCPU until it ran. `None` with fewer than two wakes.
+    /// Median time from a wake of the vCPU until it ran. `None` if there were fewer than two wakes.
     pub wait_p50: Option<Span>,
-    /// 99th percentile of the time from a wake of the vCPU until it ran. `None` with fewer than two
-    /// wakes.
+    /// 99th percentile of the time from a wake of the vCPU until it ran. `None` if there were fewer
+    /// than two wakes.
     pub wait_p99: Option<Span>,
     /// Interval in which `wait_p99` lies with about 95 % confidence, given the number of wakes.
-    /// `None` with fewer than two wakes.
+    /// `None` if there were fewer than two wakes.
     pub wait_p99_interval: Option<(Span, Span)>,
     /// Median time from a wake of the vCPU until it blocked. `None` if no job ended.
     pub response_p50: Option<Span>,

@@ -21,7 +21,7 @@ const USUAL_TICK: Span = Span::from_ms(4);
 const SHORTEST_SLICE: Span = Span::from_us(700);
 
 /// Largest number of CPUs that lengthens the slice of an ordinary thread in Linux. More CPUs do not
-/// lengthen it further.
+/// lengthen the slice further.
 const MOST_SCALED: usize = 8;
 
 /// Minimum number of recorded stops or wakes of a VM's vCPUs from which a distribution is fitted.
@@ -63,7 +63,7 @@ pub enum ModelError {
     OfKernel {
         /// Name of the VM.
         name: String,
-        /// Mechanism that enforced its CPU time.
+        /// Mechanism that enforced the VM's CPU time.
         by: Enforcement,
     },
     /// A VM joined more than once during the recording.
@@ -153,8 +153,8 @@ pub(crate) struct ModelDomain {
 pub(crate) struct ModelVcpu {
     /// Index of the vCPU's demand in the recording.
     pub(crate) source: usize,
-    /// True for a vCPU of an added VM. It has the jobs of the vCPU that was copied, but starts at
-    /// another position in the recording.
+    /// True for a vCPU of an added VM. Such a vCPU has the jobs of the vCPU that was copied, but
+    /// starts with a job at another position in the recording.
     pub(crate) is_rotated: bool,
     pub(crate) share: Share,
     pub(crate) cpus: Option<CpuSet>,
@@ -237,7 +237,7 @@ impl Model {
     }
 
     /// Returns the largest differences between recording and simulation that the
-    /// [gate](crate::Gate) accepts. Edits do not change them.
+    /// [gate](crate::Gate) accepts. Edits do not change these accepted differences.
     #[must_use]
     pub fn tolerance(&self) -> Tolerance {
         self.tolerance
@@ -420,9 +420,9 @@ fn distribution(samples: &Samples, mean: Span) -> Option<Draw> {
     (sum > 0 && !mean.is_zero()).then(|| Draw::Quantiles(quantiles.map(scaled)))
 }
 
-/// Fits the lateness of timers. Several distributions with the recorded median are tried. The one
-/// whose 99th percentile is nearest to the recorded one is chosen. `None` if at least half of the
-/// timers were on time.
+/// Fits the lateness of timers. Of several distributions with the recorded median, returns the
+/// distribution whose 99th percentile is nearest to the recorded 99th percentile. `None` if at
+/// least half of the timers were on time.
 fn lateness(samples: &Samples) -> Option<Draw> {
     let p50 = samples.percentile(50).filter(|p50| !p50.is_zero())?;
     let p99 = samples.percentile(99)?;
@@ -513,8 +513,8 @@ fn wake_pass<'a>(vcpus: impl Iterator<Item = &'a VcpuDemand>, demand: &Demand) -
     is_enough.then(|| distribution(&wakes, wakes.mean())).flatten()
 }
 
-/// Returns the mechanism of the kernel that enforced the CPU time of a vCPU at any time. `None` if
-/// only the dispatcher enforced it.
+/// Returns the mechanism of the kernel that enforced the CPU time of a vCPU at some time of the
+/// recording. `None` if only the dispatcher enforced it.
 fn kernel_mechanism(stay: &VcpuDemand) -> Option<Enforcement> {
     let changes = stay.changes.iter().filter_map(|change| match change.what {
         ChangeKind::Reserved(reserved) => Some(reserved),

@@ -5,8 +5,9 @@ use slackline_policy::{Spec, Values};
 use crate::model::{Competitor, Share, written};
 use crate::other_names::PREFIX;
 
-/// Sets of parameters that give a domain slack and no reservation, or the smallest possible one.
-/// Policies have different parameters, so the first set that a policy accepts is used.
+/// Sets of parameters that let a domain use slack, with no reservation or only the smallest
+/// possible reservation. Policies have different parameters, so the first set that a policy accepts
+/// is used.
 const SHARES: [&[(&str, &str)]; 4] = [
     &[("slice", "1ns"), ("budget", "1ns"), ("period", "1s"), ("extra", "true")],
     &[("slice", "1ns"), ("period", "1s")],
@@ -20,7 +21,7 @@ pub(crate) fn name(competitor: &Competitor) -> String {
 }
 
 /// Returns the parameters for an ordinary program that competes with VMs under this policy: the
-/// first set in [`SHARES`] that the policy accepts. `None` if the policy accepts none.
+/// first set in [`SHARES`] that the policy accepts. `None` if the policy accepts no set.
 pub(crate) fn share(spec: &'static Spec) -> Option<Share> {
     let fits = |pairs: &&[(&str, &str)]| {
         let share = of(spec, pairs);

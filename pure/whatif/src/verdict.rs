@@ -42,15 +42,16 @@ pub enum Tolerance {
     /// A scheduler with reservations. The gate judges shares and waits.
     Reserved,
     /// A vCPU that uses slack on a live host. The kernel divides slack, so the gate accepts the
-    /// share error of ordinary scheduling. It judges waits as for a vCPU without slack.
+    /// share error of ordinary scheduling. The gate judges waits as for a vCPU that uses no slack.
     Slack,
-    /// Ordinary scheduling, of which a recording shows less. The gate judges shares only, and
-    /// reports waits.
+    /// Ordinary scheduling, about which a recording contains less information than about
+    /// reservations. So the gate judges only shares. Waits are shown, and not judged.
     Ordinary,
 }
 
 impl Tolerance {
-    /// Returns the largest accepted difference of a share, in millionths of a CPU.
+    /// Returns the largest accepted difference between the recorded and the simulated share of a
+    /// vCPU, in millionths of a CPU.
     #[must_use]
     pub const fn share_ppm(self) -> u64 {
         match self {
@@ -87,7 +88,7 @@ impl GateRow {
 
     /// Returns true if the recorded and the simulated share are close enough. They may differ by at
     /// most 0.1 percentage points. Under ordinary scheduling, or if the vCPU used slack on a live
-    /// host, they may differ by one point.
+    /// host, they may differ by at most one percentage point.
     #[must_use]
     pub fn has_share(&self) -> bool {
         self.simulated.is_some() && self.share_error_ppm() <= self.tolerance.share_ppm()
@@ -151,7 +152,8 @@ impl FormGate {
         self.rows.iter().all(GateRow::repeats_periods)
     }
 
-    /// Returns the largest difference of a share among all vCPUs, in millionths of a CPU.
+    /// Returns the largest difference between the recorded and the simulated share of a vCPU, in
+    /// millionths of a CPU.
     #[must_use]
     pub fn worst_share_ppm(&self) -> u64 {
         self.rows.iter().map(GateRow::share_error_ppm).max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Writes a model as a scenario. Long lists of jobs go into files next to it.
+//! Writes a model as a scenario. Long lists of jobs go into files next to the scenario.
 
 use std::fmt::Write as _;
 
@@ -294,7 +294,7 @@ fn jobs(stay: &VcpuDemand, form: Form, is_rotated: bool, (joined, end): (Time, T
 
 /// Makes the jobs of a copied vCPU begin at another position in the recording, which is chosen by
 /// the golden section. So the delay between copy and original is not a multiple of a period. The
-/// jobs stay in order even if the last one becomes ready after `length`.
+/// jobs stay in order even if the last job becomes ready after `length`.
 fn rotate(jobs: &mut [Job], form: Form, length: Span) {
     let place = jobs.len() * 382 / 1000;
     if place == 0 {

@@ -35,7 +35,7 @@ pub(crate) struct ProofPoint {
     interval_ns: u64,
     /// CPU time of all jobs that are released and due in an interval of this length.
     demand_ns: u64,
-    /// Length of an interval in which the reservation always supplies that CPU time.
+    /// Length of an interval in which the reservation always supplies `demand_ns`.
     supplied_within_ns: u64,
 }
 
@@ -75,11 +75,11 @@ pub(crate) struct FitProof {
 pub(crate) struct FitTrace {
     /// Reservation that is too small.
     pub(crate) reservation: FitReservation,
-    /// Task that misses its deadline. None if the answer was searched by simulation.
+    /// Task that misses its deadline. None if the answer was found by simulation.
     pub(crate) task: Option<String>,
-    /// Time at which the job was released. None if the answer was searched by simulation.
+    /// Time at which the job was released. None if the answer was found by simulation.
     pub(crate) released_ns: Option<u64>,
-    /// Deadline of the job. None if the answer was searched by simulation.
+    /// Deadline of the job. None if the answer was found by simulation.
     pub(crate) deadline_ns: Option<u64>,
     /// Time at which the job was done. None if it was not done when the run ended.
     pub(crate) done_ns: Option<u64>,
@@ -113,43 +113,43 @@ pub(crate) struct Fit {
     pub(crate) reservation: FitReservation,
     /// Evidence for the answer: "proof" or "seeds", and "trace" if `trace` is not None.
     pub(crate) witnesses: Vec<String>,
-    /// Proof that the reservation suffices. None if it was searched by simulation.
+    /// Proof that the reservation suffices. None if the reservation was found by simulation.
     pub(crate) proof: Option<FitProof>,
     /// Run in which a slightly smaller reservation misses a deadline or breaks a claim. None if no
     /// such run is known.
     pub(crate) trace: Option<FitTrace>,
-    /// Advice in one line, for example that the period is long. None if there is none.
+    /// Advice in one line, for example that the period is long. None if there is no advice.
     pub(crate) hint: Option<String>,
     /// Tasks of a task set. Empty for a scenario.
     pub(crate) tasks: Vec<FitTask>,
-    /// Scheduler of the guest: "edf" or "fixed". None for a scenario.
+    /// Scheduler of the guest: "edf" or "fixed". None if the source is a scenario.
     pub(crate) scheduler: Option<String>,
-    /// Part of a CPU that the tasks use, in parts per million. None for a scenario.
+    /// Part of a CPU that the tasks use, in parts per million. None if the source is a scenario.
     pub(crate) utilisation_ppm: Option<u64>,
-    /// Number of equal VMs that fit on a CPU. None for a scenario.
+    /// Number of equal VMs that fit on a CPU. None if the source is a scenario.
     pub(crate) vms_per_cpu: Option<u64>,
     /// Smallest slices for other periods. Empty for a scenario, and for a question with `delay`.
     pub(crate) periods: Vec<FitPeriod>,
     /// Number of jobs that a simulation of the worst phase of the reservation completed, all before
-    /// their deadlines. None for a scenario.
+    /// their deadlines. None if the source is a scenario.
     pub(crate) simulated_jobs: Option<u64>,
-    /// Name of the VM in the scenario. None for a task set.
+    /// Name of the VM in the scenario. None if the source is a task set.
     pub(crate) vm: Option<String>,
-    /// Policy of the scenario. None for a task set.
+    /// Policy of the scenario. None if the source is a task set.
     pub(crate) policy: Option<String>,
-    /// Number of seeds in the search. The test after the search uses as many new seeds. None for a
-    /// task set.
+    /// Number of seeds in the search. The test after the search uses as many new seeds. None if the
+    /// source is a task set.
     pub(crate) seeds: Option<u64>,
-    /// First seed of the search. None for a task set.
+    /// First seed of the search. None if the source is a task set.
     pub(crate) first_seed: Option<u64>,
-    /// First seed of the test after the search. None for a task set.
+    /// First seed of the test after the search. None if the source is a task set.
     pub(crate) first_fresh_seed: Option<u64>,
     /// Upper bound of the failure rate: the fraction of all seeds with which a claim fails, from 0
-    /// to 1. None for a task set.
+    /// to 1. None if the source is a task set.
     pub(crate) failing_seeds_at_most: Option<f64>,
-    /// Confidence of `failing_seeds_at_most`, from 0 to 1. None for a task set.
+    /// Confidence of `failing_seeds_at_most`, from 0 to 1. None if the source is a task set.
     pub(crate) confidence: Option<f64>,
-    /// Number of simulated runs of the search. None for a task set.
+    /// Number of simulated runs of the search. None if the source is a task set.
     pub(crate) runs: Option<u64>,
 }
 

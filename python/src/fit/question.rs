@@ -60,9 +60,9 @@ pub(crate) struct FitArguments {
 ///   smallest slice for half of the shortest task period.
 /// - Without a source, `share` and `delay` give a reservation with this share that never waits
 ///   longer than `delay` for CPU time.
-/// - For the VM `vm` of a scenario, the simulator searches the smallest slice with which all claims
-///   hold. They must hold with each of `seeds` seeds (default 60), and then with as many fresh
-///   seeds. `vm` can be left out if the scenario has one VM.
+/// - For the VM `vm` of a scenario, the simulator searches for the smallest slice with which all
+///   claims hold. The claims must hold with each of `seeds` seeds (default 60), and then with as
+///   many fresh seeds. `vm` can be left out if the scenario has one VM.
 /// - For a recording (a trace of `slackline record`, `run` or `sim`), `claims` are pairs of a
 ///   metric and a test. An example is [("waiting of web", "below 2s")]. The default claim is that
 ///   the VM receives 99 % of the CPU time that it receives in a simulation of the unchanged

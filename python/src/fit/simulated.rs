@@ -22,7 +22,8 @@ use crate::interrupt::interruptible;
 use crate::recording;
 use crate::scenario::{NamedFiles, Scenario};
 
-/// Source of a question as messages name it, and the number of seeds that each slice must pass.
+/// A question about a VM: the name of its source in messages, and the number of seeds that each
+/// slice must pass.
 pub(super) struct SimulatedQuestion<'a> {
     pub(super) what: &'a str,
     pub(super) seeds: u64,
@@ -70,7 +71,7 @@ pub(super) fn of_recording(py: Python<'_>, path: &str, arguments: &FitArguments)
         }
         (None, None) => {
             let message = format!("cannot fit {path}: no VM is named");
-            return Err(error::of_value(message, "name one with `vm`"));
+            return Err(error::of_value(message, "name a VM with `vm`"));
         }
     };
     let claim = |(that, is): &(String, String)| {

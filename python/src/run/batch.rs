@@ -16,7 +16,7 @@ use crate::value::shown;
 /// Runs of scenarios under built-in policies with several seeds.
 struct Batch {
     /// Each scenario under each policy, the index of the scenario in the caller's list, and the
-    /// policy's name. The name is `None` for the scenario's own policy.
+    /// policy's name. If the policy is the scenario's own policy, the name is `None`.
     cases: Vec<(slackline_scenario::Scenario, usize, Option<String>)>,
     seeds: Vec<u64>,
 }

@@ -1,7 +1,7 @@
 //! Test of the service with a VM of a real libvirt. The metadata of the VM contain its reservation.
 //! The test starts the VM, changes its reservation, kills the daemon and starts it again. Then it
-//! adds and removes a vCPU, restarts the VM, lets other programs pin its threads, and releases it.
-//! After most steps, the test waits for the expected state of the reservation.
+//! adds and removes a vCPU, restarts the VM, lets other programs pin its threads, and releases the
+//! reservation. After most steps, the test waits for the expected state of the reservation.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -48,7 +48,7 @@ pub struct Counts {
     pub caught: usize,
     /// Changes with which all tests passed.
     pub missed: usize,
-    /// Changes with which the tests did not end in time. They count as noticed.
+    /// Changes with which the tests did not end in time. These changes count as noticed.
     pub timeouts: usize,
     /// Changes that could not be built.
     pub unviable: usize,

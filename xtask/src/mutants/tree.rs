@@ -1,5 +1,5 @@
 //! A copy of the repository for mutation testing. Updating the copy keeps the time stamps of
-//! unchanged files, so that cargo does not rebuild them.
+//! unchanged files, so that cargo does not rebuild their crates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use anyhow::{Context, Result};
 
 use crate::step;
 
-/// Name of a file in the copy. It lists the files that the last update has copied, one path per
-/// line.
+/// Name of a file in the copy. The file lists the files of the repository at the last update of the
+/// copy, one path per line.
 const LIST: &str = "files.txt";
 
 /// Updates the copy of the repository in the folder `to`. Returns the absolute path of the copy.

@@ -1,9 +1,10 @@
 //! Check of the dependencies between modules. The modules of one folder must not form a cycle.
 //!
-//! A module and its submodules may depend on each other, because they are one unit in several
-//! files. The modules of a folder should be readable one after another, which a cycle prevents.
-//! Everything inside a module counts as that module: if `a::x` uses `b` and `b::y` uses `a`, that
-//! is a cycle. A re-export belongs to the module that re-exports it. Tests may use any module.
+//! A module and its submodules are allowed to depend on each other, because they are one unit in
+//! several files. The modules of a folder should be readable one after another, which a cycle
+//! prevents. Everything inside a module counts as that module: if `a::x` uses `b` and `b::y` uses
+//! `a`, that is a cycle. A re-export belongs to the module that re-exports it. Tests are allowed to
+//! use any module.
 
 use std::collections::{BTreeMap, BTreeSet};
 

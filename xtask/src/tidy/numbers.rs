@@ -2,7 +2,7 @@
 //! exists.
 //!
 //! A table has the columns `ID | promise | target | status | evidence`. Notes on a row are below
-//! its table, under a heading `### ID`. Notes may name more evidence, in code spans.
+//! its table, under a heading `### ID`. Notes can name more evidence, in code spans.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ const MAX_CELL: usize = 160;
 /// Evidence for a promise of SPECIFICATION.md.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// A test, by the name of its function. The path of a crate or file may precede the name.
+    /// A test, by the name of its function. The path of a crate or file can precede the name.
     Test(String),
     /// A bench, by name.
     Bench(String),

@@ -9,13 +9,14 @@ const WIDTH: usize = 100;
 /// Maximum number of lines of a Rust file. Its test modules do not count.
 const LENGTH: usize = 600;
 
-/// Files of `pure/` that may use floating point. All random draws are there.
+/// Files of `pure/` that are allowed to use floating point. All random draws are there.
 const WITH_FLOATS: [&str; 2] = ["pure/scenario/src/draw.rs", "pure/fit/src/generate.rs"];
 
 /// Folder in which unsafe code is allowed.
 const WITH_UNSAFE: &str = "edge/linux/src/sys";
 
-/// Words that mark unfinished work. Each is split in two, so that this file does not contain it.
+/// Words that mark unfinished work. Each word is split in two, so that this file does not contain
+/// the word.
 const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
 /// Folders that exist only on one developer's computer.
@@ -151,8 +152,8 @@ fn hosts(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Checks the source of each package in Cargo.lock. It must be the public registry, even if a
-/// computer uses a mirror.
+/// Checks the source of each package in Cargo.lock. The source must be the public registry, even if
+/// a computer uses a mirror.
 fn sources_of_packages(lock: &Source) -> Vec<Finding> {
     const USUAL: &str = "\"registry+https://github.com/rust-lang/crates.io-index\"";
     let lines = (1..).zip(lock.text.lines());

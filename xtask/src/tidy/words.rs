@@ -1,5 +1,5 @@
-//! Check of the wording of the source. It counts violations of the word rules, and these counts may
-//! only fall.
+//! Check of the wording of the source. It counts violations of the word rules, and these counts
+//! must never rise.
 //!
 //! [`PATH`] contains a count for each rule and each crate folder. A count above the committed count
 //! is a fault. A count below the committed count is a fault too, until `cargo xtask words --lower`

@@ -17,8 +17,8 @@ pub(super) struct VcpuResult {
     name: String,
     /// Share before the change. `None` if the change added the VM.
     before: Option<f64>,
-    /// Interval between the shares in the two simulations of a prediction, its open and its closed
-    /// form.
+    /// Interval between the shares in the two simulations of a prediction: the open form and the
+    /// closed form.
     simulated: Interval,
     /// Interval of the prediction: the interval of the simulations, widened by the usual error of a
     /// prediction.
@@ -209,7 +209,10 @@ pub(super) fn rows(made: &[MeasuredChange], failed: &[(String, String)]) -> Resu
         |is_good: &dyn Fn(&MeasuredChange) -> bool| made.iter().filter(|it| is_good(it)).count();
     let row = |what: &str, got: usize, promised, least: usize| Row {
         what: what.to_owned(),
-        got: format!("{got} of {all}, and {} were not measured", failed.len()),
+        got: format!(
+            "{got} of {all} measured changes; {} more changes were not measured",
+            failed.len()
+        ),
         promised,
         holds: Some(got >= least),
     };

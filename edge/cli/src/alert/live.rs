@@ -24,7 +24,7 @@ use crate::problem::Problem;
 use crate::signals::{cannot_set_up, stay_running, stop_signal};
 use crate::terminal::{self, Progress};
 
-/// Length of the warm-up after a limit is applied. The results leave it out.
+/// Length of the warm-up after a limit is applied. The results leave the warm-up out.
 const WARMUP: Span = Span::from_secs(1);
 
 /// Interval at which the CPU time of the tested process is sampled.
@@ -153,8 +153,9 @@ impl LivePlan {
         Ok(results)
     }
 
-    /// Returns true if the whole test continues after this error of one mechanism. That is so if
-    /// the share is too small for the mechanism, or if the user named no mechanisms.
+    /// Returns true if the test skips a mechanism that fails with this error, and continues. Such
+    /// errors are shares that are too small for the mechanism. If the user named no mechanisms,
+    /// every error is skipped.
     fn skips(&self, error: &LimitError) -> bool {
         is_too_fine(error) || self.demand == Demand::AllThereAre
     }
@@ -243,15 +244,15 @@ impl Watch {
         }
     }
 
-    /// Advances the displayed progress by `length`. This is the length of a part of a test that has
-    /// run, or of a test that is left out.
+    /// Advances the displayed progress by `length`: the length of a finished part of a test, or of
+    /// a test that is skipped.
     fn skip(&mut self, length: Span) {
         self.done += length;
         self.progress.at(self.done);
     }
 }
 
-/// Returns the CPU on which to test: the chosen CPU, or the last one of this host.
+/// Returns the CPU on which to test: the CPU that the user chose, or the last CPU of this host.
 fn cpu(asked: Option<usize>) -> Result<CpuId, Problem> {
     let online = online_cpus()
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;
@@ -315,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn enforcement_names_that_set_no_limit_are_refused_with_reason() {
+    fn alert_command_refuses_to_test_weight_or_auto_as_limiter() {
         let says = |name| no_way(name).to_string();
         assert_eq!(says("weight"), "cannot test `weight` as a limiter: a weight limits nothing");
         assert!(says("auto").starts_with("cannot test `auto` as a limiter: "));

@@ -86,7 +86,8 @@ pub(super) fn compare(form: Form, results: &[CaseResult]) -> Vec<PublishedCompar
     }
 }
 
-/// Compares the numbers that the paper states for a single scheduler.
+/// Compares the results of one case with the numbers that the paper states for its scheduler. Empty
+/// if the case has no policy.
 fn each(result: &CaseResult) -> Vec<PublishedComparison> {
     let Limiter::Policy(policy) = result.limiter else { return Vec::new() };
     let mut compared = Vec::new();
@@ -106,9 +107,9 @@ fn each(result: &CaseResult) -> Vec<PublishedComparison> {
     compared
 }
 
-/// Returns the typical sign of the errors: `under`, `over` or `neither`. The sign is `neither` if
-/// the counts differ by at most `2 × sqrt(under + over)`. That is two standard deviations of the
-/// difference if each sign is equally likely.
+/// Returns the typical sign of the errors: `under`, `over` or `neither`. `under` and `over` are the
+/// numbers of seconds with each sign. The sign is `neither` if these numbers differ by at most `2 ×
+/// sqrt(under + over)`: two standard deviations, if both signs are equally likely.
 fn typical(under: usize, over: usize) -> &'static str {
     let apart = under.abs_diff(over);
     if apart * apart <= 4 * (under + over) {
@@ -176,7 +177,8 @@ fn is_large(target: CpuShare) -> bool {
     target >= CpuShare::from_ppm(300_000)
 }
 
-/// Compares a statement that one mean is higher than another.
+/// Compares the measured means `a` and `b` with the paper's statement about which of these means is
+/// higher.
 fn order(published: &'static Value, a: OverSeeds, b: OverSeeds) -> PublishedComparison {
     let holds = (a.median > b.median) == (published.is == PrintedValue::Word("higher".into()));
     let verdict = if holds { Verdict::SameShape } else { Verdict::Differs };
@@ -297,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn allocation_error_sign_is_typical_only_if_counts_differ_clearly() {
+    fn alert_reports_no_typical_error_sign_if_counts_are_similar() {
         assert_eq!(typical(7_802, 7_771), "neither");
         assert_eq!(typical(1_000, 800), "under");
         assert_eq!(typical(0, 9), "over");

@@ -46,7 +46,8 @@ pub(super) fn table(
     }
     for PublishedComparison { published, ours, verdict, sentence } in compared {
         let (says, value) = (&published.says, published.shown());
-        let _ = writeln!(text, " {verdict:<10}  {says}: {value}; ours {ours}; {sentence}");
+        let _ =
+            writeln!(text, " {verdict:<10}  {says}: published {value}, here {ours}; {sentence}");
     }
     text
 }
@@ -71,7 +72,8 @@ fn in_percent(error: Option<i64>) -> String {
 }
 
 /// Lays out rows of numbers after their names. As many columns as fit are placed side by side, and
-/// the others in further blocks below. If the names are too long, each is placed above its numbers.
+/// the other columns in further blocks below. If the names are too long, each name is placed above
+/// its numbers.
 pub(crate) fn packed(
     name: &str,
     headings: &[&str],
@@ -158,7 +160,7 @@ pub(super) fn as_json(
     whole(made, Completion::Whole, &cases, &verdicts)
 }
 
-/// Returns the JSON of tests that a signal has ended. It has no results.
+/// Returns the JSON output, without results, for tests that a signal ended early.
 pub(super) fn interrupted(made: &FigureOrigin) -> String {
     whole(made, Completion::Interrupted, &[], &[])
 }

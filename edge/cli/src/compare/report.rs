@@ -19,7 +19,7 @@ use crate::report::timeline::RunTimeline;
 use crate::report::{claims, figures};
 use crate::seeds::Runs;
 
-/// Metric of a vCPU in one run. `None` if the run did not measure it.
+/// Metric of a vCPU in one run. `None` if the run did not measure the metric.
 type Measure = fn(&VcpuSummary) -> Option<f64>;
 
 /// Writes the report of a comparison. `runs` are the simulated runs of all policies.
@@ -80,11 +80,11 @@ fn overview(scenario: &Scenario, cases: &[Case], seeds: &[u64]) -> Page {
     let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
     let seeds: Vec<String> = seeds.iter().map(ToString::to_string).collect();
     let about = format!(
-        "{} of {} on {} CPUs, seeds {}.",
-        scenario.length,
-        names.join(", "),
-        scenario.host.cpus,
-        seeds.join(", ")
+        "{length} of {policies} on {cpus} CPUs, seeds {seeds}.",
+        length = scenario.length,
+        policies = names.join(", "),
+        cpus = scenario.host.cpus,
+        seeds = seeds.join(", ")
     );
     let measures: [(&str, &str, &str, Measure); 3] = [
         ("CPU time received", "share", "% of a CPU", |it| Some(it.delivered_ppm as f64 / 10_000.0)),
@@ -165,7 +165,7 @@ fn table(cases: &[Case]) -> Table {
     table
 }
 
-/// Returns the cells of one vCPU in the runs of a case.
+/// Returns the table row of one vCPU, from all runs of a case.
 fn cells(case: &str, all: &[&VcpuSummary]) -> [Cell; 6] {
     let number = |text: Option<String>| text.map_or(Cell::Dash, Cell::Number);
     let share = all.iter().map(|it| it.delivered_ppm).sum::<u64>() / all.len() as u64;

@@ -1,6 +1,6 @@
-//! Timer that restores threads which a killed daemon left under the kernel's enforcement. It is for
-//! hosts with systemd: there the keeper ends together with the daemon, so that systemd can start
-//! the daemon again at once.
+//! Timer that restores threads which a killed daemon left under the kernel's enforcement. The timer
+//! is for hosts with systemd. On such hosts the keeper ends together with the daemon, so that
+//! systemd can start the daemon again at once.
 
 use std::process::Command;
 use std::time::Duration;

@@ -48,7 +48,7 @@ const STORED: &str = "`--enforce auto` uses these numbers until this host boots 
 const SECONDS: u64 = 2;
 const SECOND: Span = Span::from_secs(1);
 
-/// Length of the warm-up after a mechanism begins. The results leave it out.
+/// Length of the warm-up after a mechanism begins. The results leave the warm-up out.
 const WARMUP: Span = Span::from_ms(300);
 
 /// Interval at which the CPU time of the target is read, to find its longest time without CPU time.
@@ -149,9 +149,9 @@ fn pin(pid: i32, cpus: CpuSet) -> Result<(), Problem> {
     set_affinity(tid, &cpus).map_err(unreadable("the affinity of a busy process"))
 }
 
-/// Gives each busy process a cgroup of its own with the weight 100. Without that, the kernel's
-/// autogroups can count all busy processes as one sibling of the target. `None` on a host without
-/// cgroup weights. On such a host no mechanism of the trial uses cgroups.
+/// Gives each busy process a cgroup of its own with the weight 100. Otherwise the kernel's
+/// autogroups can count all busy processes as one sibling of the target. If the host has no cgroup
+/// weights, `None`: then no mechanism of the trial uses cgroups.
 fn as_siblings(hogs: &[BusyProcess]) -> Option<Fence> {
     let mut fence = Fence::start(KeeperCommand::ourselves(["keep"])).ok()?;
     let by = kernel_mechanism(Enforcement::Weight)?;
@@ -164,9 +164,9 @@ fn as_siblings(hogs: &[BusyProcess]) -> Option<Fence> {
     Some(fence)
 }
 
-/// Affinity of this thread before the trial. During the trial the thread may use all CPUs but that
-/// of the target, so that the measurement takes no CPU time from the target. Dropping this value
-/// restores the affinity.
+/// Affinity of this thread before the trial. During the trial the thread runs on any CPU except the
+/// CPU of the target, so that the measurement takes no CPU time from the target. Dropping this
+/// value restores the affinity.
 struct MeterPlace(Option<CpuSet>);
 
 impl MeterPlace {
@@ -220,7 +220,7 @@ impl Trial {
         limited.map(Trial::Time).map_err(|error| error.to_string())
     }
 
-    /// Checks that the mechanism is still in force.
+    /// Checks that the mechanism still limits the target.
     fn check(&mut self) -> Result<(), String> {
         match self {
             Trial::Time(limited) => limited.check().map_err(|error| error.to_string()),

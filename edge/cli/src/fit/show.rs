@@ -9,7 +9,7 @@ use slackline_units::{Reservation, Span, Time};
 
 use crate::fit_args::FitArgs;
 
-/// Number of points of a proof that are printed without --proof.
+/// Maximum number of points of a proof that are printed without --proof.
 const FEW_POINTS: usize = 4;
 
 /// Returns an answer as text.
@@ -105,7 +105,7 @@ fn miss_line(args: &FitArgs, answer: &FitAnswer) -> String {
     text
 }
 
-/// Returns the points of the proof. Without --proof only the first points are included.
+/// Returns the points of the proof. Without --proof, at most [`FEW_POINTS`] points are included.
 fn proof(args: &FitArgs, answer: &FitAnswer) -> String {
     let most = if args.proof { usize::MAX } else { FEW_POINTS };
     let mut rows: Vec<Vec<String>> = Vec::new();

@@ -19,24 +19,24 @@ tables:
 
 Rules:
   - A run is measured from the end of its warm-up to its end.
-  - The list has the names for claims. In JSON, blanks are `_`, and the name
-    ends in its unit: _ns (nanoseconds) or _ppm (millionths). Counts have no
-    unit.
+  - The list below has the names for claims. In JSON, blanks are `_`, and the
+    name ends in its unit: _ns (nanoseconds) or _ppm (millionths). Counts have
+    no unit.
   - A name with * is a distribution. Add p50, p90, p99, worst or count to the
     name: `wake to run p99`. In JSON this is `wake_to_run_p99_ns`. Tables call
     the count `n`.
   - p50 is the median: half of the samples are not larger.
   - A single sample has no quantiles, only a worst value. Below 100 samples p99
     equals the worst value.
-  - Quantiles of up to 1000 samples are exact. Those of more samples are less
-    than 0.1 % too high.
+  - Quantiles of up to 1000 samples are exact. Quantiles of more samples are too
+    high by less than 0.1 %.
 ";
 
 /// Units in the order of the list of metrics, each with its heading in the list.
 const UNITS: [(Unit, &str); 3] =
     [(Unit::Time, "durations"), (Unit::Part, "percentages"), (Unit::Things, "numbers")];
 
-/// Suffixes that the name of a distribution has in claims.
+/// Suffixes with which claims name the values of a distribution, as in `wake to run p99`.
 const SPREAD: [&str; 5] = ["p50", "p90", "p99", "worst", "count"];
 
 /// Returns the page that lists all metrics.
@@ -49,13 +49,13 @@ pub(super) fn list() -> String {
         }
         listed(&mut text, "only in JSON", group, |term| term.unit().is_none());
     }
-    text +=
-        "\nColumns of --csv of `sim` and `run`, with one row per domain or CPU in each second:\n";
+    text += "\nColumns of --csv of `sim` and `run`. A row is a second of a domain or of a CPU:\n";
     entries(&mut text, by_second::columns());
     text + "\nSee also: `slackline help claims`.\n"
 }
 
-/// Appends a paragraph with the names of those metrics of a group for which `matches` returns true.
+/// Appends a paragraph with a heading and the names of the metrics in a group for which `matches`
+/// is true.
 fn listed(text: &mut String, heading: &str, group: &Glossary, matches: impl Fn(&Term) -> bool) {
     let star = |term: &Term| if term.is_spread() { "*" } else { "" };
     let terms = group.terms.iter().filter(|&term| matches(term));

@@ -11,11 +11,11 @@ use crate::entries::{entries, wrapped};
 const DOMAIN_TABLES: [&str; 4] =
     ["[[domain]]", "[[domain.vcpu]]", "[[domain.task]]", "tells = { ... }"];
 
-/// Default of parameters whose actual default value follows from the parameter `rules`.
+/// Word that stands for a default value which depends on the parameter `rules`.
 const AS_RULES: &str = "as-rules";
 
-/// Pairs of policies. The first also takes the parameters of the second. The help page of the first
-/// lists only the names of these parameters.
+/// Pairs of policies. The first policy takes all parameters of the second policy in addition to its
+/// own. The help page of the first policy lists only the names of these parameters.
 const BASES: [(&str, &str); 1] = [("gaps", "credit")];
 
 const SCENARIO: &str = "\
@@ -117,8 +117,9 @@ the exit code is then 1.
   - NAME is a domain, a vCPU (`web.1`), a CPU (`cpu0`), a client (`client0` is
     the first `[[client]]`) or a named task (`web/0`). Without `of NAME`, or
     with `of total`, the claim is about the whole run.
-  - For a domain of several vCPUs, amounts of CPU and counts are added up. Of
-    any other metric the worst value counts: the value farthest from zero.
+  - For a domain of several vCPUs, amounts of CPU and counts are added up. For
+    any other metric the value of one vCPU is tested: the value farthest from
+    zero.
   - The metric `error` is compared without its sign.
   - `count` of a distribution is its number of samples. If there is a single
     sample, a claim on a quantile tests that sample.
@@ -128,9 +129,9 @@ the exit code is then 1.
 ";
 
 const AXES: &str = "
-[[axis]] makes one scenario into many: one per combination of points of all
-axes. `sim`, `compare` and `sweep` run every combination and show one table.
-`check` tests admission of every combination.
+[[axis]] makes many scenarios from one: a scenario for each combination of
+points of all axes. `sim`, `compare` and `sweep` run every combination and show
+one table. `check` tests admission of every combination.
 
   [[axis]]
   name = \"period\"
@@ -140,15 +141,15 @@ axes. `sim`, `compare` and `sweep` run every combination and show one table.
   name = \"100ms\"
   set  = { \"domain.web.share.edf\" = { slice = \"20ms\", period = \"100ms\" } }
 
-  - `set` of a point gives values to paths. In a path, a domain is written by
-    its name.
+  - `set` of a point replaces values of the scenario. The path of a value has
+    the name of the domain, as in \"domain.web.share.edf\".
   - `let = { period = \"20ms\" }` of a point defines {period} for `set` on all
-    axes. \"25% of {period}\" is a part of that time.
+    axes. \"25% of {period}\" is then 5ms.
   - `scale = { \"host.switch\" = \"200%\" }` of a point multiplies a value of the
     scenario.
   - `unset = [\"host.migrate\"]` of a point removes a value.
-  - `label = \"...\"` of an axis or a point is its name in plots. `x = 0.5` of a
-    point is its position in plots.
+  - `label = \"...\"` of an axis or point is the name of the axis or point in
+    plots. `x = 0.5` of a point is its position in plots.
 ";
 
 /// Page about task set files.
@@ -177,8 +178,8 @@ which every job meets its deadline.
     tasks or for none. Without priorities, the task with the shortest deadline
     runs first.
   - A task needs work <= deadline <= period. A set has at most 200 tasks.
-  - Tasks may be released at any time, also all at once. They share no locks and
-    do not suspend themselves within a job.
+  - Tasks may be released at any time, even all at the same time. Tasks share no
+    locks, and do not suspend themselves within a job.
   - Add the time of the guest's own context switches to `work`.
 
 See also: `slackline help fit`, `edf`.
@@ -190,8 +191,8 @@ A family is a scenario whose domains `slackline sweep` draws at random.
 Use a family to compare policies over many hosts. On each host a random number
 of guests share the CPUs by weight, and each CPU may also have one reservation.
 `sweep` draws one host of each size for each seed, and runs the host under each
-policy and at each point of the axes. Each run is a row of the table. A column
-shows how far the CPU time of the guests was from their fair shares.
+policy and at each point of the axes. Each run is a row of a table. A column of
+the table shows how far the CPU time of the guests was from their fair shares.
 
   title  = \"random hosts\"
   length = \"32s\"
@@ -258,7 +259,7 @@ pub(super) fn claims() -> String {
     text += "\n`is` is one of:\n";
     entries(&mut text, TESTS.iter().map(|&Key { name, says }| (name, says)));
     text += "\nX is in the unit of the metric: a time (8ms), a percentage (20%) or a number \
-             (3).\nFor a percentage X can be `promised`, the reserved share.\n";
+             (3).\nIf the metric is a percentage, X can be `promised`, the reserved share.\n";
     text + "\nSee also: `slackline help metrics`, `scenario`.\n"
 }
 
@@ -310,7 +311,7 @@ fn fields(text: &mut String, heading: &str, fields: &[&Field]) {
     text.push('\n');
 }
 
-/// Returns the values of a parameter, and its default unless that is [`AS_RULES`].
+/// Returns the values of a parameter, and its default unless the default is [`AS_RULES`].
 fn values(field: &Field) -> String {
     let kind = field.kind.to_string().replace(&format!("one of {AS_RULES}, "), "one of ");
     match field.default {

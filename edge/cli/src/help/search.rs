@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::entries;
 
-/// Chapter of the book with the glossary: tables whose first cell is the term.
+/// Chapter of the book that has the glossary. In each row of its tables, the first cell is a term.
 const CONCEPTS: &str = include_str!("../../../../docs/concepts.md");
 
 /// Returns the glossary's entries for a word, and the names of the pages that contain the word.

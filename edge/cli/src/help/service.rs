@@ -1,18 +1,16 @@
 //! Help pages about the daemon. The lists of commands, states and refusals come from the
 //! code.
 
-use std::fmt::Write as _;
-
 use slackline_control::{Kind, NAME, State};
 
-use crate::entries::entries;
+use crate::entries::{entries, wrapped};
 
 const INTRO: &str = "\
 The daemon (`slackline serve`) keeps CPU reservations for the VMs of a host.
 
 Use the daemon to guarantee CPU time to VMs that come and go. A VM here is a
-libvirt guest, another VM monitor (QEMU, Firecracker, ...), a container, a
-systemd unit, a cgroup or any process: whatever `slackline find` lists.
+libvirt guest, a VM of another monitor (QEMU, Firecracker, ...), a container, a
+systemd unit, a cgroup or any process. `slackline find` lists these VMs.
 
   slackline serve                                    # as root, or by systemd
   slackline find                                     # list VMs
@@ -26,15 +24,15 @@ systemd unit, a cgroup or any process: whatever `slackline find` lists.
 const RULES: &str = "
 Rules:
   - A reservation gives each vCPU of a VM its slice of CPU time in every period.
-  - A reservation outlives its VM and the daemon. When the VM starts again under
-    its name, the reservation applies to it.
+  - A reservation outlives its VM and the daemon. When a VM of the same name
+    starts again, the reservation applies to that VM.
   - The capacity of a reservation stays reserved while its VM is absent.
   - While no daemon runs, VMs run as ordinary threads and no reservation is
     enforced.
   - The daemon undoes changes that a VM makes to its own threads. A change by an
     administrator or by libvirt stays, and the reservation is then `contested`.
-  - The daemon also takes its commands as HTTP requests on its Unix socket.
-    /v1/openapi.json describes them:
+  - The daemon also accepts its commands as HTTP requests on its Unix socket.
+    /v1/openapi.json describes the requests:
     curl --unix-socket /run/slackline/slackline.sock http://slackline/v1/reservations
 
 Access:
@@ -43,9 +41,9 @@ Access:
     reservations, for VMs of their own user. They see VMs of other users as
     `another VM`.
   - All other local users may do nothing.
-  - `slackline access add` gives a user another role, limits, or VMs of other
-    users.
-  - Only administrators may reserve a slice of more than 1 s.
+  - `slackline access add` gives a user another role, limits, or the right to
+    reserve for VMs of other users.
+  - A slice of more than 1 s may be reserved only by administrators.
 
 Limits:
   - The daemon schedules by `edf` and ignores guest agents (`slackline help
@@ -64,7 +62,8 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
     text += "\nCommands (`slackline help COMMAND` lists the options, and the columns of tables):\n";
     let verbs = commands.iter().filter(|(name, _)| VERBS.contains(&name.as_str()));
     entries(&mut text, verbs.map(|(name, says)| (name.as_str(), says.as_str())));
-    let _ = writeln!(text, "\nNames of reservations: {NAME}.");
+    text.push('\n');
+    wrapped(&mut text, 0, &format!("Names of reservations: {NAME}."));
     text += "\nStates of a reservation:\n";
     entries(&mut text, State::ALL.iter().map(|(state, says)| (state.word(), *says)));
     text + RULES
@@ -73,8 +72,8 @@ pub(super) fn service(commands: &[(String, String)]) -> String {
 const REFUSALS: &str = "\
 A refusal is the daemon's answer to a request that it does not carry out.
 
-Use this page to handle refusals in a program: in HTTP a refusal is the field
-`type` of application/problem+json.
+Use this page to handle refusals in a program. In HTTP, the field `type` of
+application/problem+json has one of the words below.
 
   slackline reserve web --cpu 90%; echo $?    # 4 if the capacity is not available
 

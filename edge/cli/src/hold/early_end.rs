@@ -21,7 +21,7 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// Longest wait for the end of a command that `hold` could not limit.
 const ENDS_WITHIN: Duration = Duration::from_millis(200);
 
-/// Waits until the command has started its vCPU threads, and returns them.
+/// Waits until the command has started its vCPU threads, and returns these threads.
 ///
 /// # Errors
 /// If the command ends, if it starts no vCPU threads in time, or if a signal stops the program.

@@ -37,8 +37,8 @@ pub(super) struct KernelChoice {
     target: EnforceTarget,
 }
 
-/// Returns the mechanism of the kernel by which a target is to be held, and the demand. `None` if
-/// the dispatcher holds it.
+/// Returns the mechanism of the kernel by which `hold` is to hold the target, and the demand.
+/// `None` if the dispatcher is to hold the target.
 ///
 /// # Errors
 /// If the mechanism that the user named cannot express the request.
@@ -74,7 +74,8 @@ pub(super) fn selected(
     }
 }
 
-/// Returns the demand of the arguments. `None` if they have neither a weight nor an amount.
+/// Returns the demand of the arguments. `None` if the arguments have neither a weight nor an
+/// amount.
 fn demand(args: &HoldArgs, each: Option<Reservation>) -> Option<Demand> {
     let bound = match (args.at_least, args.at_most) {
         (true, _) => Bound::AtLeast,
@@ -95,8 +96,8 @@ fn chosen(args: &HoldArgs, target: &EnforceTarget, demand: Demand) -> Result<Enf
     Ok(chosen.enforcement)
 }
 
-/// Returns the dispatcher in place of the choice `deadline` if another Slackline process schedules
-/// CPUs, and the unchanged choice otherwise. `other` is the error that names this process.
+/// Replaces the choice `deadline` by the dispatcher if another Slackline process schedules CPUs.
+/// Returns every other choice unchanged. `other` is the error that names the other process.
 fn beside(other: Option<&MechanismError>, chosen: Choice) -> Choice {
     match other {
         Some(error) if chosen.enforcement == Enforcement::Deadline => Choice {
@@ -107,8 +108,9 @@ fn beside(other: Option<&MechanismError>, chosen: Choice) -> Choice {
     }
 }
 
-/// Returns the error of `deadline` if another Slackline process schedules CPUs, because the
-/// admission of that process does not count deadline threads of this program. `None` otherwise.
+/// Returns an error if another Slackline process schedules CPUs, otherwise `None`. With such a
+/// process the mechanism `deadline` cannot be used, because the admission of the process does not
+/// count deadline threads of this program.
 fn other_scheduler() -> Option<MechanismError> {
     let cpus: Vec<CpuId> = online_cpus().ok()?.iter().collect();
     match OwnedCpus::first_taken(&cpus)? {
@@ -156,7 +158,7 @@ struct KernelHolding {
     fence: Fence,
     enforced: KernelEnforcement,
     meters: Vec<PartMeter>,
-    /// One watch for each vCPU thread of a VM. For a process tree, one for its first thread.
+    /// One watch for each vCPU thread of a VM. For a process tree, one watch for its first thread.
     watches: Vec<EnforcedWatch>,
     guest: Option<HeldGuest>,
     parts: Parts,
@@ -345,7 +347,8 @@ fn is_stopped(
     !fds[0].revents().is_empty()
 }
 
-/// Returns a line for each CFS quota of another program that limits the target further.
+/// Returns a line for each CFS quota set by another program that limits the target to less than the
+/// target requests.
 fn foreign_limits(target: &EnforceTarget, by: Enforcement, demand: Demand) -> Vec<String> {
     let thread = match target {
         EnforceTarget::Vcpus(threads) => threads.first(),
@@ -362,7 +365,7 @@ fn foreign_limits(target: &EnforceTarget, by: Enforcement, demand: Demand) -> Ve
 }
 
 /// Returns the share that all parts of a target request together, in millionths of a CPU. A weight
-/// has no limit, so it counts as the largest number.
+/// sets no upper limit, so the result for a weight is the largest number.
 fn asked_ppm(demand: Demand, parts: usize) -> u64 {
     match demand {
         Demand::Time(each, _) => {
@@ -412,9 +415,10 @@ pub(super) fn of_mechanism(error: &MechanismError) -> Problem {
 mod tests {
     use super::*;
 
-    /// A quota of one CPU limits two vCPUs that request 60 % each, but does not limit one of them.
+    /// A quota of one CPU limits two vCPUs that request 60 % each, but does not limit a single such
+    /// vCPU.
     #[test]
-    fn quota_of_another_program_is_compared_with_all_vcpus_together() {
+    fn hold_notes_foreign_quota_below_demand_of_all_vcpus_together() {
         let each = Reservation::new(Span::from_ms(60), Span::from_ms(100)).expect("valid");
         let demand = Demand::Time(each, Bound::AtMost);
         let group = Path::new("/sys/fs/cgroup/vm");

@@ -51,7 +51,7 @@ pub(super) struct Part {
 }
 
 impl Parts {
-    /// Creates parts with these names. They must join the session in the order of the names.
+    /// Creates parts with these names. The parts must join the session in the order of their names.
     pub(super) fn new(names: Vec<String>, width: usize, knows_sleep: bool, began: Time) -> Parts {
         let part = |name| {
             let (used, slept, stopped) = (Span::ZERO, Span::ZERO, Span::ZERO);
@@ -61,12 +61,13 @@ impl Parts {
         Parts { all, width: width as u64, knows_sleep, knows_stops: true, began }
     }
 
-    /// Creates parts whose CPU time is measured, since there are no records of a session.
+    /// Creates parts whose CPU time is measured by meters, because there are no records of a
+    /// session.
     pub(super) fn measured(names: Vec<String>, began: Time) -> Parts {
         Parts { knows_stops: false, ..Parts::new(names, 1, false, began) }
     }
 
-    /// Sets the CPU time that a part has received since counting began.
+    /// Sets the CPU time that a part has received since the time `began`.
     pub(super) fn set_used(&mut self, index: usize, used: Span) {
         self.all[index].used = used;
     }
@@ -192,7 +193,7 @@ mod tests {
 
     /// The session pauses a target that has escaped too often.
     #[test]
-    fn pause_of_escaped_target_counts_as_stopped_time() {
+    fn time_paused_because_of_escapes_counts_as_stopped_time() {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let times = times_of([
             Record::Woke { at: at(0), vcpu },
@@ -203,10 +204,10 @@ mod tests {
         assert_eq!(times, [80, 20, 0].map(|ms| Some(Span::from_ms(ms))));
     }
 
-    /// The session records a pause when it stops a vCPU for an escape. At the end of the pause, it
-    /// records the same time as a stop.
+    /// The session records a pause when it stops a vCPU for an escape. At the end of the pause, the
+    /// session records the same interval a second time, as a stop.
     #[test]
-    fn stop_recorded_for_paused_target_counts_once() {
+    fn time_recorded_as_pause_and_as_stop_is_counted_once() {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let times = times_of([
             Record::Woke { at: at(0), vcpu },

@@ -44,8 +44,8 @@ pub(super) struct HoldOutput {
     every: Span,
     /// Time of the last progress line, and the CPU time that the target had used by then.
     last: (Span, Span),
-    /// Descriptions of the changes that other programs keep making, by the number of the part of
-    /// the target.
+    /// Descriptions of the changes that other programs keep making to parts of the target, by the
+    /// number of the part.
     contested: BTreeMap<usize, String>,
     /// Time at which the vCPUs of the guest were last counted.
     counted: Span,
@@ -206,7 +206,7 @@ impl HoldOutput {
         seen.meddled.iter().try_for_each(|(_, finding)| self.undo(finding, passed))
     }
 
-    /// Prints changes by other programs to a part of a target. The kernel limits this target.
+    /// Prints changes by other programs to a part of a target that the kernel limits.
     pub(super) fn enforced_changes(
         &mut self,
         part: usize,
@@ -249,7 +249,8 @@ impl HoldOutput {
         ))
     }
 
-    /// Counts a change that was undone, and prints it if the last such line is old enough.
+    /// Counts a change that was undone. Prints the change and the count, at most once in
+    /// [`UNDONE_EVERY`].
     fn undo(&mut self, finding: &ForeignChange, passed: Span) -> Result<(), Problem> {
         self.undone += 1;
         if self.told_undone.is_some_and(|told| passed.left_after(told) < UNDONE_EVERY) {

@@ -20,7 +20,7 @@ use crate::terminal;
 /// Maximum number of job files whose names are printed.
 const FEW: usize = 4;
 
-/// Converts files to a scenario and the job files that it names.
+/// Converts files to a scenario and the job files that the scenario names.
 pub(super) fn import(
     args: &ImportArgs,
     kind: Kind,
@@ -90,7 +90,7 @@ fn task_set(
     terminal::say(&text)
 }
 
-/// Returns the refusal of an option that this kind does not have.
+/// Returns the error for an option that `import` does not accept for this kind of file.
 pub(super) fn not_for(option: &str, kind: ImportKind) -> Problem {
     let name = kind.to_possible_value();
     let name = name.as_ref().map_or("this kind", |value| value.get_name());

@@ -13,7 +13,7 @@ use crate::parse::span;
 pub(crate) struct LoadArgs {
     #[command(subcommand)]
     pub(crate) kind: Kind,
-    /// Stop after this time [default: never]; clients then send nothing more.
+    /// Stop after this time; clients then send no more requests [default: never].
     #[arg(long, global = true, value_parser = span)]
     pub(crate) length: Option<Span>,
     /// Seed of random times.
@@ -49,7 +49,7 @@ pub(crate) enum Kind {
         /// Deadline of each job after its release [default: the period].
         #[arg(long)]
         deadline: Option<String>,
-        /// Time between releases beyond the period, e.g. `exponential 20ms` [default: 0].
+        /// Time between releases in addition to the period, e.g. `exponential 20ms` [default: 0].
         #[arg(long)]
         gap: Option<String>,
         /// Delay of each release, e.g. `uniform 0s 2ms` [default: 0].
@@ -77,7 +77,7 @@ pub(crate) enum Kind {
         #[arg(long)]
         compute: String,
     },
-    /// Compute at instants of the monotonic clock; skip those that pass during a burst.
+    /// Compute at instants of the monotonic clock; skip instants that pass during a burst.
     Clock {
         /// Time between planned starts of bursts, e.g. `10ms`.
         #[arg(long)]
@@ -122,7 +122,7 @@ pub(crate) enum Kind {
         /// Unix socket for the agent's reports [default: report nothing].
         #[arg(long, value_name = "SOCKET")]
         agent: Option<PathBuf>,
-        /// Always report that a task is urgent.
+        /// Always report that the guest has an urgent task.
         #[arg(long, requires = "agent")]
         lies: bool,
         #[command(flatten)]
@@ -167,7 +167,7 @@ pub(crate) enum Kind {
         /// Time after which the client sends nothing more.
         #[arg(long, value_parser = span)]
         until: Option<Span>,
-        /// Kind of client and its numbers.
+        /// Kind of the client, with its parameters.
         client: String,
     },
     /// Run the file server that tasks read from over the network.
@@ -290,8 +290,8 @@ pub(crate) enum Client {
     },
     /// Send pings one by one, or at a rate.
     Ping {
-        /// Minimum time between two pings; each waits for the answer to the previous ping [default:
-        /// 0].
+        /// Minimum time between two pings; each ping waits for the answer to the previous ping
+        /// [default: 0].
         #[arg(long)]
         every: Option<String>,
         /// Pings per second on average, independent of the answers.

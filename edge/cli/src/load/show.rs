@@ -73,7 +73,7 @@ pub(crate) fn program_json(report: &Report) -> String {
     format!("{whole:#}\n")
 }
 
-/// Returns `count` as a rate: per `ns` nanoseconds of `elapsed`, with one decimal.
+/// Formats a rate with one decimal: `count` events in the time `elapsed`, per `ns` nanoseconds.
 fn tenths(count: u64, ns: u128, elapsed: Span) -> String {
     let length = u128::from(elapsed.ns().max(1));
     let tenths = (u128::from(count) * 10 * ns + length / 2) / length;

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn load_process_steps_are_unchanged_if_passed_on_command_line() {
+    fn workload_steps_survive_conversion_to_command_line_and_back() {
         let fixed = |ms| Draw::Fixed(Span::from_ms(ms));
         let release = Step::Release {
             period: Span::from_us(10_500),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn load_process_tasks_are_unchanged_if_passed_on_command_line() {
+    fn guest_tasks_survive_conversion_to_command_line_and_back() {
         let draw = Draw::Uniform { least: Span::from_us(216), most: Span::from_us(401) };
         let compute = Step::Compute(draw);
         let answer = Step::Device(DeviceStep::Answer { bytes: 10_240 });
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn load_client_settings_are_unchanged_if_passed_on_command_line() {
+    fn client_settings_survive_conversion_to_command_line_and_back() {
         let (every, gap) = (Draw::Exponential { mean: Span::from_us(1052) }, Span::from_us(3));
         let (timeout, retry) = (Span::from_secs(5), Span::from_secs(3));
         for kind in [

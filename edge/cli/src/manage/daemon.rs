@@ -19,8 +19,8 @@ use crate::service::args::DaemonArgs;
 /// Time limit for an answer. The daemon itself limits a prediction to 10 s.
 const ANSWER_TIME_LIMIT: Duration = Duration::from_secs(20);
 
-/// Number of rounds in a recording. A prediction simulates all of them again. Measurements are from
-/// the second half of the recording, which is the last round.
+/// Number of rounds in a recording. A prediction simulates all these rounds again. Measurements are
+/// only from the last round, the second half of the recording.
 const WINDOW: u64 = 2;
 
 /// Daemon whose reservations are managed, with the goals of its VMs.
@@ -39,15 +39,17 @@ pub(super) struct MeasuredRound {
     pub(super) reservations: Vec<Reservation>,
     /// For each measured VM, the largest share that admission would accept for each of its vCPUs.
     largest: Vec<CpuShare>,
-    /// Prediction for each measured VM without a change. `None` if a VM has no prediction.
+    /// Prediction for each measured VM if no reservation is changed. `None` if a VM has no
+    /// prediction.
     unchanged: Option<Vec<PredictedVm>>,
-    /// Reason why the recording of this round allows no predictions. `None` if it allows them.
+    /// Reason why no prediction can be made from the recording of this round. `None` if predictions
+    /// can be made.
     pub(super) refused: Option<String>,
 }
 
 impl ManagedHost {
-    /// Connects to the daemon. Checks that it has a VM to manage, and a reservation for each VM
-    /// with goals.
+    /// Connects to the daemon. Checks that the daemon has a VM to manage, and a reservation for
+    /// each VM with goals.
     pub(super) fn open(
         at: DaemonArgs,
         goals: GoalList,
@@ -116,7 +118,8 @@ impl ManagedHost {
         Ok(all)
     }
 
-    /// Returns the reason why the manager leaves a VM as it is. `None` if it manages the VM.
+    /// Returns the reason why the manager does not manage a VM. `None` if the manager manages the
+    /// VM.
     pub(super) fn reason_to_leave(&self, vm: &Reservation) -> Option<String> {
         match (self.goals.of(&vm.name), vm.state) {
             (None, _) => Some("its goals have `leave = true`".into()),
@@ -194,9 +197,9 @@ impl ManagedHost {
         })
     }
 
-    /// Asks for measurements, predictions with these slices, and the largest shares that admission
-    /// accepts. The first question of a round is `fresh`, so the daemon takes a new recording. The
-    /// other questions of the round use that recording too.
+    /// Asks the daemon for measurements, predictions with these slices, and the largest shares that
+    /// admission accepts. The first question of a round is `fresh`, so the daemon takes a new
+    /// recording. The other questions of the round use that recording too.
     fn ask(
         &mut self,
         slices: &[(&str, Span)],
@@ -221,7 +224,7 @@ fn share_of_each_vcpu(largest: &LargestShare) -> Option<CpuShare> {
     Some(CpuShare::from_ppm(ppm).min(CpuShare::ONE))
 }
 
-/// Returns the prediction for a VM. `None` if there is none.
+/// Returns the prediction for a VM. `None` if the daemon made no prediction for the VM.
 fn predicted(of: &VmPeriods) -> Option<PredictedVm> {
     let it = of.predicted?;
     Some(PredictedVm {

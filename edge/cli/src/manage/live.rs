@@ -25,11 +25,11 @@ const ROUND_LIMITS: (Span, Span) = (Span::from_secs(1), Span::from_secs(30));
 const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Extra length of the round after a change, so that none of its measurements is from before the
-/// change. A recording ends up to 60 ms before it is taken, and its second half is up to 125 ms
-/// longer than a round.
+/// change. The end of a recording can be 60 ms before the request for the recording, and its second
+/// half can be 125 ms longer than a round.
 const EXTRA_AFTER_CHANGE: Duration = Duration::from_millis(500);
 
-/// Number of consecutive rounds without an answer after which the manager ends.
+/// Number of consecutive rounds without an answer of the daemon after which the manager ends.
 const MAX_SILENT_ROUNDS: u32 = 12;
 
 /// A manager of the reservations of a daemon.
@@ -44,9 +44,11 @@ struct LiveManager<'a> {
     /// Last change of this manager: the reservation before the change, and the shares before and
     /// after the change. `None` after a round has measured the effect of the change.
     last: Option<(Reservation, CpuShare, CpuShare)>,
-    /// Latest known revision of each measured reservation. A change by this manager updates it.
+    /// Latest known revision of each measured reservation. A change by this manager updates the
+    /// revision.
     revisions: BTreeMap<String, u64>,
-    /// Text of the last round if it had no decision. A round with the same text prints nothing.
+    /// Text of the last round if that round had no decision. A round with the same text prints
+    /// nothing.
     quiet: String,
     /// Number of consecutive rounds without an answer of the daemon.
     silent: u32,
@@ -174,8 +176,8 @@ impl LiveManager<'_> {
         }
     }
 
-    /// Measures and decides. After an error that is not final, the manager changes nothing in this
-    /// round.
+    /// Measures the round and decides about a change. After an error that is not final, the manager
+    /// changes nothing in this round.
     fn round(&mut self, number: u64) -> Result<RoundResult, Problem> {
         match self.try_round(number) {
             Ok(result) => {
@@ -241,9 +243,9 @@ impl LiveManager<'_> {
         Ok(result)
     }
 
-    /// Returns the reason to change nothing if another client has changed a reservation since the
-    /// round before. The measurements of such a round are from two different slices. Also, two
-    /// managers that act would undo each other's changes.
+    /// Returns a text if another client has changed a reservation since the previous round. Then
+    /// the manager changes nothing, because the measurements of the round are from two different
+    /// slices. Also, two managers that act would undo each other's changes.
     fn changed_by_others(&mut self, measured: &MeasuredRound) -> Option<String> {
         let revisions = measured.reservations.iter().map(|it| (it.name.clone(), it.revision));
         let before = std::mem::replace(&mut self.revisions, revisions.collect());
@@ -257,7 +259,7 @@ impl LiveManager<'_> {
         Some(format!("no change: another client changed {name}: revision {now}, expected {known}"))
     }
 
-    /// Recommends or makes a change.
+    /// Recommends or makes the change that was decided, depending on the mode.
     fn enact_decision(
         &mut self,
         measured: &MeasuredRound,
@@ -355,7 +357,8 @@ impl slackline_manager::Predictor for Silent {
     }
 }
 
-/// Returns the explanation of a decision as the reason of a change: at most 256 bytes.
+/// Returns the reason to store with a change: the explanation of the decision, shortened to 256
+/// bytes.
 fn reason(decision: &Decision) -> String {
     const LONGEST: usize = 256;
     let mut why = format!("manager: {decision}");

@@ -39,7 +39,7 @@ pub(super) struct RoundLine {
     pub(super) round: Option<SavedRound>,
     /// Text of the round, as printed.
     pub(super) says: String,
-    /// True if the change was made.
+    /// True if the manager made the change of this round.
     pub(super) is_done: bool,
 }
 
@@ -91,7 +91,8 @@ pub(super) fn json_line(value: &impl Serialize) -> String {
     text + "\n"
 }
 
-/// Makes the decisions of a file again, and prints them.
+/// Makes all decisions of a saved file a second time, and prints them. Fails if a decision differs
+/// from the saved decision.
 pub(super) fn replay(path: &Path) -> Result<(), Problem> {
     let text = input::text(path)?;
     let mut lines = text.lines().enumerate();

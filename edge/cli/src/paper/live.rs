@@ -28,7 +28,7 @@ pub(super) struct PaperHost {
     /// Socket that becomes readable when a signal asks the program to stop.
     stop: UnixStream,
     _raised: UnixStream,
-    /// Error of the last run, if it failed before it started.
+    /// Error of the last run. `None` unless that run failed before its start.
     problem: RefCell<Option<Problem>>,
 }
 
@@ -54,7 +54,7 @@ impl PaperHost {
         topics.map(found).join("; ")
     }
 
-    /// Returns the error of the last run, if it failed before it started.
+    /// Returns the error of the last run. `None` unless that run failed before its start.
     pub(super) fn problem(&self) -> Option<Problem> {
         self.problem.take()
     }

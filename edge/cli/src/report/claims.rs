@@ -6,8 +6,9 @@ use slackline_scenario::Scenario;
 
 use crate::claims::CheckedRun;
 
-/// Adds a section with the claims of a scenario, and the result in each run. Each run has a name.
-/// The page stays as it is if there are no claims or no runs.
+/// Adds to a page a section with the claims of a scenario, and the result of each claim in each
+/// run. `runs` has the name of each run. If there are no claims or no runs, returns the page
+/// unchanged.
 pub(crate) fn section(page: Page, scenario: &Scenario, runs: &[(String, CheckedRun<'_>)]) -> Page {
     if scenario.claims.is_empty() || runs.is_empty() {
         return page;

@@ -13,8 +13,8 @@ const COLUMNS: u64 = 500;
 /// Index, in the timeline, of the entry for all threads that are not vCPUs.
 const OTHERS: usize = 0;
 
-/// Columns of the timeline. Each has the time that each vCPU ran on each CPU in one of [`COLUMNS`]
-/// equal parts of the run.
+/// Timeline of a run, divided into columns. A column has the time that each vCPU ran on each CPU in
+/// one of [`COLUMNS`] equal parts of the run.
 pub(crate) struct Columns {
     step: Span,
     vcpus: BTreeMap<VcpuId, usize>,
@@ -47,7 +47,7 @@ impl Columns {
         .to_string()
     }
 
-    /// Marks deadlines that a vCPU missed up to the time `at`, since the last mark.
+    /// Marks the deadlines that a vCPU missed after the last mark and up to the time `at`.
     pub(super) fn mark_misses(&mut self, at: Time, name: &str, count: u64) {
         let column = usize::try_from(at.since(Time::START) / self.step);
         let vcpu = self.names.iter().position(|known| known == name);

@@ -57,7 +57,7 @@ fn distribution(metric: &str, all: &[Cumulative]) -> Figure {
     Figure::new(&format!("Distribution of {metric}"), plot).caption(&caption)
 }
 
-/// Returns a sentence about vCPUs that a figure does not show. Empty if it shows all.
+/// Returns a sentence about vCPUs that a figure does not show. Empty if the figure shows all vCPUs.
 fn left_out(vcpus: usize) -> String {
     match vcpus > MOST_LINES {
         true => format!(" {MOST_LINES} of {vcpus} vCPUs are drawn."),

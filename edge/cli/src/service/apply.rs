@@ -100,13 +100,13 @@ fn follow(args: &Apply, client: &mut Client, rest: Vec<Prediction>) -> Result<()
     }
 }
 
-/// Returns true if a vCPU, by its name, belongs to a VM.
+/// Returns true if a vCPU with this name belongs to the VM.
 fn is_of(vcpu: &str, vm: &str) -> bool {
     vcpu == vm || vcpu.strip_prefix(vm).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Shortens a prediction to the time for which the first VM is watched. The change may be undone
-/// after that time.
+/// Shortens a prediction to the time for which the first VM is watched. After that time the change
+/// is perhaps undone.
 fn within_watch(one: Prediction, watch: Span) -> Prediction {
     let length_ns = one.length_ns.min(watch.ns().saturating_sub(100_000_000));
     let part = |count: u64| {
@@ -314,7 +314,7 @@ pub(crate) fn as_table(one: &Reservation) -> String {
     text
 }
 
-/// Formats a name as a TOML key. It is quoted if it has dots.
+/// Formats a name as a TOML key. The key is quoted if the name has dots.
 pub(crate) fn key(name: &str) -> String {
     if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }

@@ -37,17 +37,17 @@ pub(crate) struct DaemonArgs {
 /// Trust and credentials for daemons on other hosts.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Trust {
-    /// With --host: CA of the server's certificate, as PEM.
+    /// For `https` hosts: CA of the server's certificate, as PEM.
     #[arg(long, value_name = "FILE", env = "SLACKLINE_CA", hide_env_values = true)]
     pub(crate) ca: Option<PathBuf>,
-    /// With --host: file with a token, mode 0600.
+    /// For `https` hosts: file with a token, mode 0600.
     #[arg(long, value_name = "FILE", env = "SLACKLINE_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<PathBuf>,
-    /// With --host: client certificate, as PEM.
+    /// For `https` hosts: client certificate, as PEM.
     #[arg(long, value_name = "FILE", env = "SLACKLINE_CERTIFICATE", hide_env_values = true)]
     #[arg(requires = "client_key", conflicts_with = "token")]
     pub(crate) client_certificate: Option<PathBuf>,
-    /// With --host: private key of the client certificate, as PEM with mode 0600.
+    /// For `https` hosts: private key of the client certificate, as PEM with mode 0600.
     #[arg(long, value_name = "FILE", env = "SLACKLINE_KEY", hide_env_values = true)]
     pub(crate) client_key: Option<PathBuf>,
 }
@@ -88,10 +88,10 @@ pub(crate) struct AmountArgs {
     /// Set a hard limit: no CPU time beyond the reservation.
     #[arg(long)]
     pub(crate) exact: bool,
-    /// Also allow slack beyond the reservation [default; in `change`: unchanged].
+    /// Also allow slack beyond the reservation [default: allowed; in `change`: unchanged].
     #[arg(long, conflicts_with = "exact")]
     pub(crate) at_least: bool,
-    /// Start of periods after each multiple of the period on the wall clock, or `none` [default:
+    /// Delay of each period after a multiple of the period on the wall clock, or `none` [default:
     /// none; in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = phase)]
     pub(crate) phase: Option<Phase>,
@@ -114,7 +114,7 @@ pub(crate) struct Reserve {
     /// VM as `find` lists it, e.g. `libvirt:web`, `unit:db.service`, `pid:17`.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
-    /// Require a VM of this user [default: owner of the VM found, or you].
+    /// Number of the user who must own the VM [default: owner of the VM found, or you].
     #[arg(long, value_name = "UID")]
     pub(crate) user: Option<u32>,
     #[command(flatten)]
@@ -137,7 +137,7 @@ pub(crate) struct PlaceArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: AmountArgs,
-    /// VM of the reservation, which may start after the host is chosen.
+    /// VM of the reservation. The VM may start after the host is chosen.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
     /// Candidate host: socket of its daemon or `https://NAME:PORT`; repeatable.
@@ -264,7 +264,7 @@ pub(crate) struct NamedArgs {
 #[derive(Debug, Args)]
 #[command(after_help = crate::notes::notes("apply"))]
 pub(crate) struct Apply {
-    /// File with a table for each reservation, as `list --toml` prints; `-` is standard input.
+    /// File with a table for each reservation, as `list --toml` prints it; `-` is standard input.
     #[arg(value_parser = crate::input::file)]
     pub(crate) file: PathBuf,
     /// Also release reservations that the file does not list.
@@ -273,10 +273,10 @@ pub(crate) struct Apply {
     /// Show the changes and make none.
     #[arg(long, conflicts_with = "canary")]
     pub(crate) dry_run: bool,
-    /// Change one VM first, and the other VMs only if this VM is as predicted.
+    /// Change one VM first. Change the other VMs only if the first VM behaves as predicted.
     #[arg(long)]
     pub(crate) canary: bool,
-    /// Time for which the first VM is watched, from 1s to 10m.
+    /// With --canary: time for which the first VM is watched, from 1s to 10m.
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "10s")]
     #[arg(requires = "canary")]
     pub(crate) watch: Span,
@@ -286,9 +286,9 @@ pub(crate) struct Apply {
 
 /// Undo your last `apply`, `change` or `release`
 ///
-/// Either all of its changes are undone or none. They are undone only if no reservation has changed
-/// since. If the first VM of a plan is still being watched, undo restores that VM and cancels the
-/// rest of the plan.
+/// `undo` undoes all changes of your last command. If one of the changed reservations has changed
+/// again since, `undo` is refused and undoes nothing. If the first VM of a plan is still being
+/// watched, `undo` restores that VM and cancels the rest of the plan.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct UndoArgs {
@@ -333,11 +333,11 @@ pub(crate) struct Room {
 pub(crate) struct Log {
     /// Show events of this reservation only [default: all].
     pub(crate) name: Option<String>,
-    /// Number of latest events to show [default: 20, with --since all].
+    /// Number of latest events to show [default: 20; with --since: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) last: Option<u32>,
-    /// Show events since a time ago, e.g. `2h` or `7d`, or since a day or time in UTC, e.g.
-    /// `2026-11-26` or `2026-11-26T18:00`.
+    /// Start of the list: a time ago, e.g. `2h` or `7d`, or a day or time in UTC, e.g. `2026-11-26`
+    /// or `2026-11-26T18:00`.
     #[arg(long, value_name = "TIME|DAY", value_parser = since)]
     pub(crate) since: Option<Since>,
     #[command(flatten)]
@@ -351,8 +351,8 @@ pub(crate) struct Log {
 pub(crate) struct History {
     /// Name of the reservation, which may have ended.
     pub(crate) name: String,
-    /// Show the history since a time ago, e.g. `7d`, or since a day or time in UTC, e.g.
-    /// `2026-11-26` or `2026-11-26T18:00`.
+    /// Start of the history: a time ago, e.g. `7d`, or a day or time in UTC, e.g. `2026-11-26` or
+    /// `2026-11-26T18:00`.
     #[arg(long, value_name = "TIME|DAY", value_parser = since, default_value = "24h")]
     pub(crate) since: Since,
     /// Time covered by each line.
@@ -396,7 +396,7 @@ pub(crate) enum AccessCommand {
     },
     /// Add or replace the grant of a local user or a remote client.
     Add(Add),
-    /// After an upgrade: give the role tenant to members of group slackline that have no grant.
+    /// After an upgrade: give the role tenant to members of group slackline without a grant.
     Migrate {
         #[command(flatten)]
         at: DaemonArgs,
@@ -419,13 +419,13 @@ pub(crate) struct Add {
     /// Role: viewer, tenant, operator or administrator. Replaces the role of the user's groups.
     #[arg(long, value_parser = role)]
     pub(crate) role: Role,
-    /// Limit on CPU of all reservations of the user, e.g. `50%` or `1.5` [default: none].
+    /// Limit on the total CPU of the user's reservations, e.g. `50%` or `1.5` [default: none].
     #[arg(long, value_name = "SHARE", value_parser = amount)]
     pub(crate) cpu: Option<Share>,
-    /// Limit on the number of reservations of the user [default: 1000].
+    /// Limit on the number of the user's reservations [default: 1000].
     #[arg(long, value_name = "N")]
     pub(crate) machines: Option<u16>,
-    /// Other users for whose VMs the user may reserve, by number.
+    /// Numbers of other users for whose VMs the user may reserve.
     #[arg(long, value_name = "UID,UID", value_delimiter = ',')]
     pub(crate) users: Vec<u32>,
     /// Certificate of a remote client as PEM [default: create a token].
@@ -499,8 +499,8 @@ fn amount(text: &str) -> Result<Share, String> {
 /// Record which threads ran on the CPUs of this host, as a trace. Needs root.
 ///
 /// The recording has all VMs that `slackline find` lists, and the names of all other threads that
-/// ran on their CPUs. The file is readable by its owner only. The recording ends with Ctrl-C or
-/// after --length. If the recorder is killed or the disk is full, the written part can be read.
+/// ran on the same CPUs. The file is readable only by its owner. The recording ends with Ctrl-C or
+/// after --length. If the recorder is killed or the disk is full, the written part remains.
 ///
 /// --for takes the same bindings as `slackline reserve`. NAME=BINDING records the VM under the name
 /// NAME. Each thread of a process, unit or cgroup counts as a vCPU, including threads that start
@@ -518,7 +518,7 @@ pub(crate) struct RecordArgs {
     /// Leave out names of VMs, processes, groups, users and the host.
     #[arg(long)]
     pub(crate) anonymise: bool,
-    /// Save the latest part of the daemon's recording instead, e.g. the last `30s`.
+    /// Instead of recording, save the last part of the daemon's recording, e.g. `30s`.
     #[arg(long, value_parser = span, value_name = "TIME")]
     #[arg(conflicts_with_all = ["length", "for"])]
     pub(crate) since: Option<Span>,
@@ -540,22 +540,22 @@ pub(crate) struct WhyArgs {
     /// Recording of `slackline record` [default: the daemon's last minute].
     #[arg(value_parser = file)]
     pub(crate) file: Option<PathBuf>,
-    /// Explain the incident of the VM that has this number in `slackline incidents`.
+    /// Explain the VM's incident with this number, as `slackline incidents` lists it.
     #[arg(long, value_name = "NUMBER", conflicts_with = "file")]
     pub(crate) incident: Option<u64>,
     #[command(flatten)]
     pub(crate) at: DaemonArgs,
 }
 
-/// Show all VMs on a screen that is drawn again as their numbers change.
+/// Show the CPU time of all VMs on a screen that is updated regularly.
 ///
-/// Without a file, `top` asks the daemon each second for CPU time reserved and used, CPU ready and
-/// missed deadlines. It also asks for the culprit of the selected VM's waiting time. With a file,
-/// `top` plays a recording, an incident or any saved trace, with XenMon's columns for each vCPU.
+/// Without a file, `top` asks the daemon for CPU time reserved and used, CPU ready and missed
+/// deadlines. `top` also asks for the culprit of the selected VM's waiting time. With a file, `top`
+/// plays a recording, an incident or any saved trace, with XenMon's columns for each vCPU.
 ///
-/// Keys: `q` quit, `s` sort by the next column, `/` show only names that contain a text, arrows
-/// select a row, Enter shows what kept the selected VM from running, Space pauses, `+` and `-` play
-/// a recording faster and slower.
+/// Keys: `q` quits, `s` sorts by the next column, `/` shows only names that contain a text, arrows
+/// select a row, Enter shows what kept the selected VM from running, Space pauses, `+` plays a
+/// recording faster and `-` slower.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Recording, incident or trace to play [default: ask the daemon].
@@ -564,7 +564,7 @@ pub(crate) struct TopArgs {
     /// Time between two updates, from 200ms to 1min.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = span)]
     pub(crate) interval: Span,
-    /// Order of the rows.
+    /// Column by which rows are sorted.
     #[arg(long, value_name = "COLUMN", default_value = "missed", value_parser = sort_key())]
     pub(crate) sort: SortKey,
     #[command(flatten)]

@@ -15,7 +15,7 @@ use crate::signals::stop_signal;
 use crate::terminal;
 
 /// Interval at which the program checks whether the command has ended, on kernels that do not
-/// report it.
+/// report the end of a process.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs a command that has a reservation from its first instruction on, and returns the command's

@@ -228,8 +228,8 @@ impl<'a> Calls<'a> {
         unknown.map(|host| format!("{host} {says}"))
     }
 
-    /// Returns the start of the first period for which the request to begin can reach all hosts in
-    /// time, in nanoseconds since 1970.
+    /// Returns the start of the first period before which every host can receive its request to
+    /// begin. The result is in nanoseconds since 1970.
     fn first_period(&self) -> u64 {
         let ahead = self.clocks.iter().map(|reading| reading.ahead).max().unwrap_or(0);
         let now = i128::try_from(since_1970().as_nanos()).unwrap_or(i128::MAX) + ahead;
@@ -412,8 +412,8 @@ impl Reading {
     }
 }
 
-/// Reads the clocks of all hosts at the same time. Fails if a host does not answer; nothing has
-/// been reserved by then.
+/// Reads the clocks of all hosts at the same time. Fails if a host does not answer. At this time
+/// nothing has been reserved yet.
 fn read_clocks(members: &[Member], trust: &Trust) -> Result<Vec<Reading>, Problem> {
     let mut hosts: Vec<String> = members.iter().map(|member| member.host.clone()).collect();
     hosts.sort_unstable();
@@ -467,7 +467,7 @@ impl Calls<'_> {
     }
 
     /// Returns the reason why a member counts as lost. `None` if the member is not lost. `silent`
-    /// counts its checks without an answer.
+    /// counts the member's consecutive checks without an answer.
     fn is_lost(&self, member: usize, silent: &mut u32) -> Option<String> {
         let host = &self.file.member[member].host;
         let shown = connect(host, self.trust)

@@ -168,8 +168,8 @@ fn tell(
     terminal::say(&format!("on {host}: {}", show::one(reservation)))
 }
 
-/// Returns the error of a reservation that no host accepted. It gives the reason for each host. If
-/// no host answered, it is the error of the first host.
+/// Returns the error for a reservation that no host accepted. The error gives the reason of each
+/// host. If no host answered, returns the error of the first host.
 fn nowhere(
     hosts: &[String],
     answers: Vec<Answer>,

@@ -88,8 +88,8 @@ pub(super) fn reasons(all: &[Reservation]) -> String {
     all.iter().filter_map(reason).collect::<String>() + &choices(all)
 }
 
-/// Returns a sentence for each reason for which `auto` chose a mechanism. It names at most three of
-/// the reservations.
+/// Returns a sentence for each reason for which `auto` chose a mechanism. A sentence names at most
+/// three of the reservations that have this reason.
 fn choices(all: &[Reservation]) -> String {
     let mut names: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for one in all {
@@ -137,15 +137,15 @@ pub(super) fn one(one: &Reservation) -> String {
         (None, false) => format!(", by {}", one.enforce.word()),
     };
     format!(
-        "{}: {} in every {}{each}{by_use}{exact}{phase}, {} % of a CPU, for {}{until}{by}; {}, \
-         revision {}{why}\n",
-        one.name,
-        one.slice.0,
-        one.period.0,
-        percent(promised_ppm(one)),
-        one.binding,
-        one.state.word(),
-        one.revision,
+        "{name}: {slice} in every {period}{each}{by_use}{exact}{phase}, {percent} % of a CPU, for \
+         {vm}{until}{by}; {state}, revision {revision}{why}\n",
+        name = one.name,
+        slice = one.slice.0,
+        period = one.period.0,
+        percent = percent(promised_ppm(one)),
+        vm = one.binding,
+        state = one.state.word(),
+        revision = one.revision,
     )
 }
 
@@ -320,7 +320,7 @@ pub(super) fn text(text: impl AsRef<str>) -> Cell {
     Cell::Text(text.as_ref().chars().filter(|&letter| is_plain(letter)).collect())
 }
 
-/// Returns the cell of a part in percent of `of`. A dash if `of` is zero.
+/// Returns a table cell with `part` in percent of `of`, or with a dash if `of` is zero.
 pub(super) fn part(part: u64, of: u64) -> Cell {
     match of {
         0 => Cell::Dash(NOTHING_YET),

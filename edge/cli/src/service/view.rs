@@ -14,7 +14,7 @@ const UNWRAPPED: usize = 100_000;
 /// Options for the columns and the format of a table.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct View {
-    /// Columns to show, in this order, e.g. `name,state,used` [default: all].
+    /// Columns to show, in this order, separated by commas [default: all].
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub(crate) columns: Vec<String>,
     /// Print the table as CSV.

@@ -331,9 +331,9 @@ fn stray_record(stray: StrayRecord) -> Problem {
 
 const HINT: &str = "see the example in `slackline help family`";
 
-/// Returns true if a scenario text contains a valid family. An error has the position in the text.
-/// For a text that is not TOML the result is false, since the parser of scenarios reports that
-/// error.
+/// Returns true if a scenario text contains a valid family. Fails if the family is not valid: the
+/// error has a position in the text. If the text is not TOML, returns false, because the parser of
+/// scenarios reports that error.
 fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
     if !text.parse::<Table>().is_ok_and(|table| table.contains_key("family")) {
         return Ok(false);

@@ -21,8 +21,8 @@ use crate::input::{self, FNV_START, fnv};
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Separator between the cells of a line. Cells do not contain it, since names have no control
-/// characters.
+/// Separator between the cells of a line. Cells never contain this character, because names have no
+/// control characters.
 const BETWEEN: char = '\t';
 
 /// Text at the end of the first line of a journal with checksums.

@@ -189,11 +189,12 @@ pub(crate) fn join(args: &Join) -> Result<(), Problem> {
     let rows = Rows::new(&jobs, done);
     TableFiles::open(&sweep)?.write(&sweep, &jobs, &rows)?;
     let (runs, count) = (rows.count(), parts.len());
-    terminal::tell(&format!("note: {runs} runs of {count} parts\n"));
+    terminal::tell(&format!("note: joined {count} parts with {runs} runs\n"));
     Ok(())
 }
 
-/// Checks that the parts are all parts of one sweep, made by this program.
+/// Checks that the parts are from one sweep, that no part is missing or given twice, and that this
+/// build of the program made all of them.
 fn check_same(parts: &[ReadPart]) -> Result<(), Problem> {
     let first = &parts[0];
     let own = build()?;

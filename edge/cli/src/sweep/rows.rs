@@ -12,7 +12,7 @@ use crate::terminal;
 
 use super::jobs::Jobs;
 
-/// Cells of each finished run, by its number.
+/// Cells of each finished run, by the number of the run.
 pub(super) struct Rows {
     head: Vec<String>,
     /// Cells of each run before the results: the names of host, policy and seed.
@@ -80,7 +80,7 @@ impl Rows {
         (runs.count(), refused)
     }
 
-    /// Returns statistics of a column over the seeds. `None` if no run has a value in it.
+    /// Returns statistics of a column over the seeds. `None` if no run has a value in this column.
     pub(super) fn over(&self, jobs: &Jobs<'_>, case: usize, column: &str) -> Option<OverSeeds> {
         OverSeeds::of(self.values(jobs, case, column))
     }

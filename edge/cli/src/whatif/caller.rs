@@ -59,7 +59,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Returns the gate's result. Its cause has no name and no shares of another VM.
+    /// Returns the result of the gate, without names and shares of VMs that the caller may not see.
     pub(super) fn gate(&self, gate: &Gate) -> Gate {
         let mut gate = gate.clone();
         if let Some(Cause::HalvesDiffer(halves)) = &gate.cause
@@ -92,8 +92,8 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Removes the refused changes of other VMs from a prediction. Returns a statement about them.
-    /// `None` if no change was removed.
+    /// Removes the refused changes of other VMs from a prediction. Returns a statement about the
+    /// removed changes. `None` if no change was removed.
     pub(super) fn hide_changes(&self, forecast: &mut Forecast) -> Option<&'static str> {
         let all = forecast.declined.len();
         forecast.declined.retain(|(_, name, _)| self.may_see(name));

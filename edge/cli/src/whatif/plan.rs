@@ -1,7 +1,7 @@
 //! Edited reservations as a plan, a file for `slackline apply`.
 //!
 //! For a recording of a daemon, the plan has the daemon's own reservations with the edited
-//! parameters. The reservations are not taken from the model, because it lacks some of their
+//! parameters. The reservations are not taken from the model, because the model lacks some of their
 //! parameters.
 
 use std::collections::BTreeMap;
@@ -20,13 +20,14 @@ use crate::service::{self, HostReservations, key};
 /// Policy under which the daemon schedules.
 const POLICY: &str = "edf";
 
-/// Parameters of vCPUs that reservations have too. The list has the names under all policies.
+/// Parameters of vCPUs that reservations have too. A parameter with different names under different
+/// policies is listed with all its names.
 const FIELDS: [&str; 7] = ["slice", "budget", "period", "exact", "extra", "phase", "spread"];
 
 /// Data from which a plan is made, except the prediction.
 pub(super) struct PlanSource<'a> {
     pub(super) edits: &'a [Edit],
-    /// Reservations of the recorded host. `None` for a recording in a file.
+    /// Reservations of the recorded host. If the recording is a file, `None`.
     pub(super) host: Option<&'a HostReservations>,
 }
 
@@ -34,7 +35,8 @@ impl PlanSource<'_> {
     /// Checks that a plan can contain all edits. `model` is the edited model.
     ///
     /// # Errors
-    /// If an edit changes more than reservations, or if an edited VM has no single reservation.
+    /// If an edit changes more than reservations, or if an edited VM has no reservation that is the
+    /// same for all its vCPUs.
     pub(super) fn check(&self, model: &Model) -> Result<(), Problem> {
         let refused = |why: String, hint: &str| {
             let message = format!("cannot write --save: {why}");
@@ -43,7 +45,10 @@ impl PlanSource<'_> {
         let all: Vec<PlannedReservation> = model.reservations().flatten().collect();
         for edit in self.edits {
             if let Some(option) = beyond_reservations(edit) {
-                let why = format!("a plan has only reservations, and `{option}` is no part of one");
+                let why = format!(
+                    "a plan contains only reservations, and `{option}` cannot be part of a \
+                     reservation"
+                );
                 let hint = "drop --save, or use --set with slice, period, exact, phase or spread";
                 return refused(why, hint);
             }
@@ -133,8 +138,8 @@ impl PlanSource<'_> {
     }
 
     /// Returns a reservation of the host with its edits, in the values that the user gave. `names`
-    /// has the names of all VMs with a reservation in the model. The model is not used for values,
-    /// because it has the shorter periods in which the daemon enforces a long period.
+    /// has the names of all VMs with a reservation in the model. The values are not taken from the
+    /// model, because the model has the shorter periods in which the daemon enforces a long period.
     fn edited(&self, row: &Reservation, names: &[&str]) -> Reservation {
         let mut row = row.clone();
         for edit in self.edits {
@@ -172,7 +177,7 @@ impl PlanSource<'_> {
 
 /// Converts the edits of a daemon's recording to the periods of the recording. The daemon enforces
 /// a long period as shorter periods, and its recordings have the shorter periods. So an edited
-/// slice, period or phase becomes that of the shorter periods.
+/// slice, period or phase is converted to the value for the shorter periods.
 pub(super) fn in_parts(edits: &[Edit], host: &HostReservations) -> Vec<Edit> {
     let mut asked = WhatIf::default();
     for edit in edits {
@@ -219,8 +224,8 @@ fn vm_of<'a>(name: &str, vms: &[&'a str]) -> Option<&'a str> {
     whole.or_else(|| vms.iter().find(|vm| is_vcpu_of(name, vm))).copied()
 }
 
-/// Returns the reservations of a host that a list for `apply` can name. A reservation that is held
-/// for a gang cannot be changed.
+/// Returns the reservations of a host that a file for `apply` may contain. A reservation that is
+/// held for a gang cannot be changed.
 fn listed(host: &HostReservations) -> impl Iterator<Item = &Reservation> {
     host.all.iter().filter(|row| row.state != State::Held)
 }
@@ -243,7 +248,7 @@ const USUAL_ERROR_PPM: u64 = 5_000;
 /// Formats the prediction for one vCPU, which the service will compare with what happens. The
 /// interval of a share is widened on both sides by the usual error of a prediction, or by the
 /// tolerance of the gate if that is larger. The interval of a wait is widened by the tolerance of
-/// the gate, the check that a simulation repeats the recording.
+/// the gate, the check that a simulation agrees with the recording.
 fn predicted(vm: &str, row: &Row, (length, tolerance): (Span, Tolerance)) -> String {
     let Some((least, most)) = row.interval(|it| Some(it.share_ppm)) else { return String::new() };
     // The model names the only vCPU of an added VM after the VM. The service numbers all vCPUs.

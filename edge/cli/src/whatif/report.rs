@@ -12,11 +12,11 @@ pub(super) fn page(answer: &Answer<'_>, forecast: &Forecast) -> String {
     let made = FigureOrigin::by("slackline whatif")
         .with(&format!("Slackline {}", env!("CARGO_PKG_VERSION")));
     let recorded = format!(
-        "Recorded: {}, {}, {}, {} CPUs.",
-        answer.policy,
-        header.machine,
-        answer.recording.length(),
-        header.cpus
+        "Recorded: {policy}, {hardware}, {length}, {cpus} CPUs.",
+        policy = answer.policy,
+        hardware = header.machine,
+        length = answer.recording.length(),
+        cpus = header.cpus
     );
     let then = format!("Then: {}, {} CPUs.", answer.model.policy(), answer.model.cpus());
     let mut rows = Table::new(table::HEADINGS)

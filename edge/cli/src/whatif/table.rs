@@ -57,7 +57,7 @@ fn dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".into())
 }
 
-/// Formats an interval. If both ends have the same text, it is printed once.
+/// Formats an interval. If both ends have the same text, the text is printed once.
 fn between<T: Copy>(interval: Option<(T, T)>, write: impl Fn(T) -> String) -> String {
     let Some((least, most)) = interval else { return "-".into() };
     let (least, most) = (write(least), write(most));

@@ -98,7 +98,7 @@ fn edits(asked: &WhatIf) -> Result<Vec<Edit>, Problem> {
     Ok(edits)
 }
 
-/// Returns a problem as the service reports it.
+/// Converts a problem to the form in which the service reports problems.
 fn in_service(problem: &Problem) -> slackline_control::Problem {
     let kind = match problem {
         Problem::BadOption { .. } => Kind::Bad,

@@ -41,7 +41,7 @@ fn allocation_errors_under_edf_are_repeatable_and_within_one_slice() {
 }
 
 #[test]
-fn limiting_policies_keep_ten_second_error_within_one_timeslice() {
+fn allocation_error_in_ten_seconds_is_at_most_one_timeslice() {
     for policy in ["edf", "gedf", "sedf", "atropos", "credit", "gaps"] {
         let whole = json(&run(&Place::new(), &[policy, "--json"]).good());
         for target in whole["cases"][0]["targets"].as_array().expect("targets") {
@@ -62,7 +62,7 @@ fn limiting_policies_keep_ten_second_error_within_one_timeslice() {
 /// second without a timeslice, and +200 % in a second with a timeslice. In a second with two
 /// timeslices, of which Dom0 cuts one short, the error is at most +500 %.
 #[test]
-fn credit_errs_by_whole_timeslices_unless_park_field_is_budget() {
+fn credit_delivers_whole_timeslices_unless_its_key_park_is_budget() {
     let errors = |case: &str| {
         let test = ["alert", "--seeds", "1", "--length", "3min", "--targets", "1", "--json"];
         let whole = json(&Place::new().run(&[&test[..], &["--policy", case]].concat()).good());

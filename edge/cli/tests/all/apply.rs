@@ -83,7 +83,7 @@ fn apply_command_error_about_invalid_file_states_line_and_vm() {
 
 /// A reservation guarantees CPU time, which a quota or a weight cannot do alone.
 #[test]
-fn reservation_enforced_by_quota_or_weight_is_refused_with_hint() {
+fn reservation_with_mechanism_quota_or_weight_is_refused_with_hint() {
     let Some(daemon) = Daemon::new(applies) else { return };
     for by in ["quota", "weight"] {
         let says = format!("`{by}` guarantees no share of its own");
@@ -102,7 +102,7 @@ fn reservation_enforced_by_quota_or_weight_is_refused_with_hint() {
 /// Predictions of a plan are sent to the daemon after the reservations. A mistake in a plan is
 /// reported at its own line.
 #[test]
-fn apply_command_sends_plan_predictions_and_states_lines_of_errors() {
+fn apply_command_sends_plan_predictions_and_reports_error_line_numbers() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let prediction = "[[web.predicted]]\nvcpu = \"web.0\"\nlength_ns = 9\nshare_ppm = [1, 2]\n";
     let plan = format!("[web]\nslice = \"3ms\"\nperiod = \"10ms\"\n{prediction}");
@@ -121,7 +121,7 @@ fn apply_command_sends_plan_predictions_and_states_lines_of_errors() {
     daemon.run(&["apply", &file]).ended_with(2).says("plan.toml:5:");
 }
 
-/// The daemon compares the revision of the host in a plan with its own.
+/// The daemon compares the revision of the host in a plan with the present revision of the host.
 #[test]
 fn apply_command_sends_plan_revision_and_refuses_an_invalid_one() {
     let Some(daemon) = Daemon::new(applies) else { return };

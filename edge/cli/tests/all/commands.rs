@@ -404,7 +404,7 @@ fn unreadable_recording_is_refused_with_the_reason() {
     let jobs = replaying().replacen("kind = \"replay\"", "kind = \"jobs\"", 1);
     place.write("it.toml", jobs.as_bytes());
     let ran = place.run(&["sim", "it.toml"]).refused(2);
-    ran.says("it has more than the maximum of 268435456 bytes");
+    ran.says("the file has more than the maximum of 268435456 bytes");
 }
 
 /// The recording has 20,000 lines, more than are kept in memory. The recorded VM runs for 10 ms of
@@ -560,7 +560,7 @@ fn replay_command_makes_the_same_decisions_as_the_recorded_run() {
 /// `check` examines the live target of each domain. A missing target gives a note and no error,
 /// because the scenario may be meant for another host.
 #[test]
-fn check_command_notes_missing_live_targets_of_scenario() {
+fn check_command_prints_note_if_live_target_process_is_missing() {
     let one = |live: &str| {
         format!(
             "title = \"one\"\nlength = \"1s\"\npolicy = {{ name = \"edf\" }}\n[[domain]]\n\

@@ -120,7 +120,7 @@ fn fit_command_gives_reservation_that_keeps_the_given_maximum_delay() {
 }
 
 #[test]
-fn fit_option_most_vms_finds_period_better_than_10_ms() {
+fn most_vms_option_of_fit_beats_period_of_10_ms() {
     let place = place(TASKS);
     let most = json(&place, &["--most-vms"]);
     let long = json(&place, &["--period", "10ms"]);
@@ -170,8 +170,8 @@ fn fit_of_scenario_searches_over_seeds_and_states_confidence() {
 #[test]
 fn fit_of_scenario_without_selected_vm_or_claims_is_refused() {
     let place = Place::with(HOST);
-    place.run(&["fit", "it.toml"]).refused(2).says("it has 2 VMs").says("--vm: web, batch");
-    place.run(&["fit", "it.toml", "--vm", "db"]).refused(2).says("it has no such VM: `db`");
+    place.run(&["fit", "it.toml"]).refused(2).says("scenario has 2 VMs").says("--vm: web, batch");
+    place.run(&["fit", "it.toml", "--vm", "db"]).refused(2).says("scenario has no such VM: `db`");
     let with_share = ["fit", "it.toml", "--vm", "web", "--share", "30%"];
     place.run(&with_share).refused(2).says("cannot use --share with a scenario");
     let impossible = HOST.replace("at least 29%", "at least 99%");

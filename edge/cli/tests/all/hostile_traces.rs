@@ -101,7 +101,7 @@ const TABLES: [&[&str]; 4] = [
 ];
 
 #[test]
-fn trace_with_times_of_centuries_is_refused_at_once() {
+fn trace_with_times_after_centuries_is_refused_quickly() {
     let web = named(vcpu(0), "web.0", "web");
     let joined = Entry::Record(Record::Joined { at: at(0), vcpu: vcpu(0) });
     let woke = Entry::Record(Record::Woke { at: at(0), vcpu: vcpu(0) });
@@ -226,7 +226,7 @@ fn vcpu_name_of_64_kib_is_shortened_in_tables_and_lists() {
 
 /// One vCPU waits for the whole recording, while many others run in turn.
 #[test]
-fn waits_of_many_vcpus_beside_starved_vcpu_are_explained_quickly() {
+fn why_command_is_fast_if_one_of_1000_vcpus_starves() {
     const VCPUS: u32 = 1_000;
     let mut entries = Vec::new();
     for number in 0..VCPUS {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::common::{Place, Ran};
 
-/// Returns a folder with the recordings of other programs.
+/// Returns a folder with recordings that perf and ftrace made.
 fn place() -> Place {
     let place = Place::with(SPINNING);
     let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../import/tests/fixtures");
@@ -58,7 +58,7 @@ fn commands_read_perf_and_ftrace_recordings_in_place_of_traces() {
 }
 
 #[test]
-fn perfetto_file_of_a_recording_names_causes_of_waits() {
+fn perfetto_file_of_a_recording_contains_causes_of_waits() {
     let place = place();
     noted(place.run(&["show", "perf.data", "--perfetto", "out.pftrace"]));
     let bytes = fs::read(place.path("out.pftrace")).expect("a file");
@@ -100,7 +100,7 @@ fn replay_command_refuses_a_perf_recording_without_policy_decisions() {
 }
 
 #[test]
-fn import_command_names_vms_and_lists_assumptions() {
+fn import_command_prints_vm_names_and_assumptions() {
     let place = place();
     let told = noted(place.run(&["import", "trace-cmd", "tracefs.txt", "out.trace"]));
     assert!(told.starts_with("ftrace text recording, 1 CPUs\nVMs:     cpu-0-kvm-6791"), "{told}");
@@ -176,7 +176,7 @@ paused = false
 "#;
 
 #[test]
-fn policy_fair_enforces_quotas_and_keeps_cpus_busy_during_changes() {
+fn policy_fair_enforces_quota_while_vms_join_pause_and_migrate() {
     let place = Place::with(QUOTAS);
     let told = noted(place.run(&["sim", "it.toml", "--json", "--save", "it.trace"]));
     let told: Value = serde_json::from_str(&told).expect("JSON");

@@ -110,7 +110,7 @@ fn command_that_is_interrupted_prints_its_finished_runs() {
 
 /// Each run takes so long that none is complete at the time of the interrupt.
 #[test]
-fn command_that_is_interrupted_names_its_unfinished_runs() {
+fn command_that_is_interrupted_lists_its_unfinished_runs() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"8760h\"", 1));
     let two = ["compare", "it.toml", "--policies", "edf,round-robin"];
     let ran = interrupted(&place, &two, Duration::from_millis(300)).ended_with(130);

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::common::Place;
 
 /// Returns a folder with a series of demand for two VMs. From the seventh round on, `web` needs
-/// twice as much.
+/// twice as much CPU time as before.
 fn place() -> Place {
     let place = Place::with("");
     let line = |round| if round < 6 { "15.0,20.0\n" } else { "30.0,20.0\n" };
@@ -124,7 +124,7 @@ fn replay_by_manage_command_refuses_rounds_with_impossible_numbers() {
     let told = replay(&place, &header, &[twice]).ended_with(2).err;
     assert!(told.contains("VM `web` is listed twice"), "{told}");
     let told = replay(&place, &header, &[good.clone(), good.clone()]).ended_with(2).err;
-    assert!(told.contains("rounds.jsonl:3: round 0 follows round 0"), "{told}");
+    assert!(told.contains("rounds.jsonl:3: round 0 cannot follow round 0"), "{told}");
     let mut other = header.clone();
     other["mode"] = "kill".into();
     let told = replay(&place, &other, &[good]).ended_with(2).err;
@@ -132,7 +132,7 @@ fn replay_by_manage_command_refuses_rounds_with_impossible_numbers() {
 }
 
 #[test]
-fn replay_by_manage_command_reports_different_decision_for_gigantic_predictions() {
+fn manage_replay_reports_decision_that_differs_because_of_gigantic_predictions() {
     let place = Place::with("");
     let (header, mut round) = saved_rounds();
     let most = u64::MAX;

@@ -49,7 +49,7 @@ fn paper_run_command_with_option_no_results_writes_no_file() {
     place.run(&["paper", "run", "tiny", "--no-results", "--seeds", "1"]).good();
     assert!(!place.path("papers/tiny/results").exists());
     let ran = place.run(&["paper", "report", "tiny", "--out", "tiny.html"]).refused(2);
-    ran.says("error: tiny has no results yet").says("make them with `slackline paper run tiny`");
+    ran.says("error: tiny has no results yet").says("make results with `slackline paper run");
 }
 
 #[test]

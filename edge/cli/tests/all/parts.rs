@@ -51,7 +51,7 @@ fn joined_sweep_parts_give_table_and_page_of_whole_sweep() {
     let shown = place.command(&whole).output().expect("the program can be started").stdout;
     assert!(!place.files().contains(&"parts.csv".to_owned()), "a part writes no table");
     let parts = [PARTS[2], PARTS[0], PARTS[1], "--page", "joined.html"];
-    join(&place, &parts).ended_with(0).says("note: 20 runs of 3 parts");
+    join(&place, &parts).ended_with(0).says("note: joined 3 parts with 20 runs");
     let again = [&["join", "--csv", "joined.csv"], &PARTS[..]].concat();
     let joined = place.command(&again).output().expect("the program can be started").stdout;
     assert_eq!(String::from_utf8(joined), String::from_utf8(shown));
@@ -91,7 +91,7 @@ fn join_command_refuses_missing_duplicate_and_damaged_sweep_parts() {
 }
 
 #[test]
-fn join_refuses_sweep_part_without_options_or_with_impossible_options() {
+fn join_command_refuses_sweep_part_with_missing_or_impossible_options() {
     let place = with_parts();
     edit(&place, PARTS[1], |text| text.split_inclusive('\n').take(1).collect());
     let ran = join(&place, &PARTS).refused(2);
@@ -125,7 +125,7 @@ fn fnv(text: &str) -> u64 {
 }
 
 #[test]
-fn join_refuses_parts_with_different_sweep_build_or_part_count() {
+fn join_command_refuses_parts_of_different_sweeps_builds_or_divisions() {
     let place = with_parts();
     let other = [&SWEEP[..], &["--seed", "9", "--csv", "other.csv", "--part", "3/3"]].concat();
     place.run(&other).ended_with(0);

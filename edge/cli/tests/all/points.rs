@@ -151,8 +151,8 @@ fn scenario_error_at_axis_point_names_line_and_point() {
     place.run(&["compare", "it.toml", "--live"]).refused(2).says("a scenario with axes live");
 }
 
-/// `check` tests the admission of all points. It prints the result of each, and a refusal has the
-/// position of its point in the file.
+/// `check` tests the admission of all points. It prints the result of each point, and a refusal has
+/// the position of the refused point in the file.
 #[test]
 fn check_command_tests_admission_at_every_point_of_the_axes() {
     let place = Place::with(&grid());

@@ -36,7 +36,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     /// Starts the daemon's front process. `None` if the test does not run as root, since the front
-    /// would then refuse the test's user.
+    /// process would then refuse the test's user.
     pub(crate) fn new(says: fn(&Request) -> Outcome) -> Option<Daemon> {
         if !rustix::process::geteuid().is_root() {
             return None;

@@ -244,7 +244,7 @@ fn every_command_prints_tables_that_fit_into_40_columns() {
 }
 
 #[test]
-fn output_for_program_is_not_wrapped_to_the_terminal_width() {
+fn machine_readable_output_is_not_wrapped_to_terminal_width() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--length", "4s", "--save", "it.trace"]).good();
     let all = [

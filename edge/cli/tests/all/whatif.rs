@@ -51,7 +51,7 @@ fn whatif_command_without_edits_reports_if_model_reproduces_recording() {
 }
 
 #[test]
-fn whatif_command_prints_predicted_shares_and_names_unknown_effects() {
+fn whatif_command_prints_predicted_shares_and_lists_unknown_effects() {
     let place = traced();
     let told = place.run(&["whatif", "it.trace", "--set", "batch.slice=1ms"]).good();
     for line in [
@@ -107,7 +107,7 @@ fn plan_saved_by_whatif_lists_reservations_with_predictions() {
 }
 
 #[test]
-fn plan_numbers_the_vcpu_of_an_added_vm() {
+fn vcpu_of_an_added_vm_has_a_number_in_plan() {
     let place = traced();
     let edits = ["whatif", "it.trace", "--remove", "db", "--add", "db2", "--like", "db"];
     place.run(&[&edits[..], &["--save", "plan.toml"]].concat()).good();
@@ -139,10 +139,10 @@ fn whatif_refuses_to_save_changes_that_no_reservation_can_express() {
     let place = Place::with(&SCENARIO.replace("name = \"db\"", "name = \"db\"\nvcpus = 2"));
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     for (options, says) in [
-        (&["--policy", "credit"][..], "`--policy credit` is no part of one"),
-        (&["--cpus", "0-1"], "`--cpus` is no part of one"),
-        (&["--move", "web", "--to-cpu", "0"], "`--move web` is no part of one"),
-        (&["--set", "web.weight=2"], "`--set web.weight` is no part of one"),
+        (&["--policy", "credit"][..], "`--policy credit` cannot be part of"),
+        (&["--cpus", "0-1"], "`--cpus` cannot be part of"),
+        (&["--move", "web", "--to-cpu", "0"], "`--move web` cannot be part of"),
+        (&["--set", "web.weight=2"], "`--set web.weight` cannot be part of"),
         (&["--set", "db.0.slice=3ms"], "the vCPUs of db do not have one reservation in common"),
     ] {
         let command = [&["whatif", "it.trace", "--save", "plan.toml"], options].concat();
@@ -339,7 +339,7 @@ fn whatif_worker_of_daemon_answers_tenant_only_about_own_vms() {
     assert_eq!(names(&answer["gate"]["forms"][0]["vcpus"]), ["db"]);
 }
 
-/// Returns a trace with the entries of another trace, each of which `change` may change.
+/// Returns a trace with the entries of another trace, after `change` was called for each entry.
 fn altered(trace: &[u8], change: impl Fn(&mut Entry)) -> Vec<u8> {
     let mut reader = Reader::new(trace).expect("the file is a trace");
     let mut entries: Vec<Entry> = Vec::new();
@@ -423,7 +423,7 @@ fn whatif_worker_hides_admission_of_other_vms_from_tenant() {
 }
 
 #[test]
-fn whatif_worker_refuses_tenant_copy_or_change_of_other_vms() {
+fn whatif_worker_refuses_tenant_edits_that_concern_foreign_vms() {
     let place = traced();
     let trace = place.read("it.trace");
     let asked = [

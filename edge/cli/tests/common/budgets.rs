@@ -1,4 +1,4 @@
-//! Cgroups with real-time budgets for tests, on kernels that support them.
+//! Cgroups with real-time budgets, for tests on kernels that support such cgroups.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -39,7 +39,8 @@ pub const PART: &str = "SLACKLINE_TEST_PART";
 const VCPU: &str = "CPU 0/TCG";
 
 /// Scenario with two VMs. One joins, is paused, resumes and leaves. The other changes its share.
-/// Its last change exceeds the capacity and is refused, so the old share stays in force.
+/// The last change of this share exceeds the capacity and is refused, so the old share stays in
+/// force.
 pub const COMES_AND_GOES: &str = r#"title = "comes and goes"
 length = "2s"
 policy = { name = "edf" }
@@ -282,7 +283,7 @@ impl Drop for Runner<'_> {
     }
 }
 
-/// State of a thread that scheduling can change.
+/// The part of a thread's state that scheduling of the thread can change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub tid: Tid,

@@ -161,9 +161,9 @@ impl Place {
         files_in(self.folder.path())
     }
 
-    /// Returns a command that runs the program as an unprivileged user. It runs a copy, since that
-    /// user may not enter the build folder. Prints a note and returns `None` if the test does not
-    /// run as root.
+    /// Returns a command that runs a copy of the program as an unprivileged user. A copy is needed
+    /// because that user may not enter the build folder. Prints a note and returns `None` if the
+    /// test does not run as root.
     pub fn command_of_nobody(&self, arguments: &[&str]) -> Option<Command> {
         const NOBODY: u32 = 65534;
         if !rustix::process::geteuid().is_root() {

@@ -186,8 +186,8 @@ fn sleep(ms: u64) {
 
 /// An agent claims urgency and then stops reporting, three times. Without further reports, a claim
 /// counts for 100 ms, and then until the guest has run for 5 ms. A working agent would report in
-/// these 5 ms. Before them, each other VM may run for a timeslice. So the test allows 200 ms for a
-/// claim to end. The claim of an agent that dies must also end within 200 ms.
+/// these 5 ms. Each other VM may run for a timeslice before the guest runs. So the test allows 200
+/// ms for a claim to end. The claim of an agent that dies must also end within 200 ms.
 #[test]
 fn urgency_claim_expires_if_its_agent_is_silent_or_dies() {
     let Some(live) = live::begin() else { return };
@@ -301,8 +301,8 @@ fn guest_of_qemu() -> Option<PathBuf> {
 }
 
 /// Returns the scenario table of an emulated VM that always computes and has an urgent server.
-/// Requests to it go through a relay. `more` is added to the kernel's command line. The guest
-/// writes to `NAME.log` when it has booted.
+/// Requests to this server go through a relay. `more` is added to the kernel's command line. The
+/// guest writes to `NAME.log` when it has booted.
 fn qemu(live: &Live, cache: &Path, name: &str, more: &str) -> String {
     let file = |name: &str| cache.join(name).display().to_string();
     let path = |what: &str| live.place.path(&format!("{name}.{what}")).display().to_string();
@@ -331,8 +331,8 @@ fn qemu(live: &Live, cache: &Path, name: &str, more: &str) -> String {
 }
 
 /// A real VM with an agent competes with a process that always computes. The agent is killed after
-/// five seconds. The state of its urgent task reaches the policy, and a claim ends within 200 ms
-/// after the agent's death. The trace can be replayed.
+/// five seconds. The state of the guest's urgent task reaches the policy, and a claim ends within
+/// 200 ms after the agent's death. The trace can be replayed.
 #[test]
 fn urgency_claim_of_qemu_guest_ends_when_agent_is_killed() {
     let Some(live) = live::begin() else { return };

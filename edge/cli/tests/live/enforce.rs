@@ -89,8 +89,8 @@ fn doctor_command_ends_enforcement_after_hold_and_keeper_are_killed() {
     }
 }
 
-/// A quota guarantees nothing, and the kernel accepts none below 1 ms. A deadline thread cannot be
-/// pinned, and receives no slack. The dispatcher has no weights.
+/// A quota guarantees no CPU time, and the kernel accepts no quota below 1 ms. A deadline thread
+/// cannot be pinned, and receives no slack. The dispatcher has no weights.
 #[test]
 fn hold_command_refuses_parameters_that_its_mechanism_cannot_enforce() {
     let Some(live) = live::begin() else { return };
@@ -176,7 +176,7 @@ pub(crate) fn used_despite_class_changes(victim: &Victim, length: Duration) -> S
 }
 
 /// The kernel lets every thread leave the deadline class. After that, the thread is unlimited until
-/// `hold` looks. A thread that leaves the class repeatedly is stopped for a second.
+/// the next check by `hold`. A thread that leaves the class repeatedly is stopped for a second.
 #[test]
 fn hold_by_sched_deadline_limits_thread_that_leaves_its_class() {
     let Some(live) = live::begin() else { return };
@@ -201,7 +201,7 @@ fn hold_by_sched_deadline_limits_thread_that_leaves_its_class() {
 /// Root moves a process out of the cgroup that limits it. The process still exists, without the
 /// limit.
 #[test]
-fn hold_by_quota_reports_process_that_was_moved_out() {
+fn hold_by_quota_reports_process_moved_out_of_its_cgroup() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let holding = hold(&live, &victim, &["--cpu", "20%", "--at-most", "--json"]);

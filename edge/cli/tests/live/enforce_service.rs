@@ -67,7 +67,7 @@ fn reservation_under_sched_deadline_can_change_its_slice_and_mechanism() {
     }
     daemon.run("change web --slice 2ms").ended_with(0).shows("by deadline");
     assert_eq!(slice(&victim), Some(Span::from_ms(2)));
-    daemon.run("change web --at-least").ended_with(2).says("it sets a hard limit");
+    daemon.run("change web --at-least").ended_with(2).says("mechanism sets a hard limit");
     daemon.run("pause web --yes").ended_with(3).says("cannot pause a VM");
     assert_eq!(slice(&victim), Some(Span::from_ms(2)));
     daemon.run("change web --enforce dispatcher").ended_with(0).shows("2ms in every 10ms");
@@ -100,7 +100,7 @@ fn service_limits_and_reports_thread_that_leaves_sched_deadline() {
 }
 
 #[test]
-fn reservation_by_sched_deadline_is_contested_while_stopped_by_sigstop() {
+fn reservation_by_sched_deadline_is_contested_while_vm_is_stopped() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = start(&live, &[]);
@@ -150,7 +150,7 @@ fn cpu_of(tid: Tid) -> usize {
 }
 
 #[test]
-fn why_command_charges_waits_behind_deadline_vcpu_to_its_reservation() {
+fn wait_behind_sched_deadline_thread_is_blamed_on_its_reservation() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = start(&live, &[]);
@@ -223,7 +223,7 @@ fn auto_enforcement_chooses_a_possible_mechanism_and_logs_the_reason() {
 /// A deadline thread runs before all threads of the dispatcher. So a deadline reservation with a
 /// long slice is refused, although the sum of all shares is small.
 #[test]
-fn long_deadline_slice_is_refused_beside_reservation_with_short_period() {
+fn long_sched_deadline_slice_is_refused_beside_short_dispatcher_period() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = start(&live, &[]);

@@ -151,7 +151,7 @@ fn unwritable_output_file_is_refused_before_run() {
 }
 
 /// A run that is killed at any time leaves either a complete output file or none. If the file
-/// system supports unnamed files, it leaves no hidden file either.
+/// system supports unnamed files, the run leaves no hidden file either.
 #[test]
 fn run_killed_while_saving_leaves_complete_file_or_none() {
     let place = Place::with(&GOOD.replace("400ms", "10h"));

@@ -15,8 +15,8 @@ fn set_deadline(victim: &Victim, runtime: Span, period: Span) {
     set_scheduling(victim.spinner, &SchedulingOf { class, reset_on_fork }).expect("bandwidth");
 }
 
-/// A thread of another program has 2 ms in every 10 ms by `SCHED_DEADLINE`. It can run for 4 ms in
-/// one period of a vCPU.
+/// A thread of another program has 2 ms in every 10 ms by `SCHED_DEADLINE`. This thread can run for
+/// 4 ms in one period of a vCPU.
 #[test]
 fn reservation_is_refused_beside_deadline_thread_of_another_program() {
     let Some(live) = live::begin() else { return };
@@ -108,7 +108,7 @@ fn daemon_enforces_by_sched_deadline_while_hold_schedules_another_cpu() {
 }
 
 /// The deadline thread of `hold` could run on the CPUs of the daemon, whose admission does not
-/// count it.
+/// count that thread.
 #[test]
 fn hold_by_sched_deadline_is_refused_while_daemon_schedules_cpus() {
     let Some(live) = live::begin() else { return };
@@ -138,7 +138,7 @@ fn mechanism_trial_is_refused_while_a_daemon_schedules_cpus() {
 }
 
 #[test]
-fn largest_available_slice_beside_deadline_reservation_is_exact() {
+fn available_slice_beside_deadline_reservation_is_exact_to_one_microsecond() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = start(&live, &[]);
@@ -161,7 +161,7 @@ fn largest_available_slice_beside_deadline_reservation_is_exact() {
 /// and the new slice at the same time. On a test machine with more than two CPUs the bandwidth can
 /// be enough for both.
 #[test]
-fn slice_change_under_sched_deadline_needs_only_the_new_bandwidth() {
+fn sched_deadline_slice_change_is_admitted_without_counting_old_slice() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     set_deadline(&other, Span::from_ms(900), Span::from_secs(1));

@@ -181,10 +181,11 @@ fn kill_at(live: &Live, whom: Whom, threads: &str, delay: Duration) {
 
 /// Checks the victim after the program and its keeper were killed. No process remains that could
 /// restore the threads, so `doctor` finds and restores them. A keeper that had just been started
-/// can survive and restore them itself.
+/// can survive and restore the threads itself.
 ///
-/// Other remains are checked only after that. Until then the victim computes as a real-time thread.
-/// So the kernel has only a twentieth of the victim's CPU for the work of ending processes.
+/// Other leftovers of the run are checked only after `doctor` has restored the threads. Until then
+/// the victim computes as a real-time thread, and the kernel has only a twentieth of the victim's
+/// CPU for the work of ending processes.
 fn both_are_dead(live: &Live, victim: &Victim) {
     let says = format!("of process {} ", victim.pid());
     if victim.is_held() {
@@ -237,7 +238,7 @@ fn threads_are_restored_if_load_process_of_run_is_killed() {
 /// The program under test runs on a simulated kernel without pidfds.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn threads_are_restored_after_process_kills_on_kernel_without_pidfds() {
+fn threads_are_restored_after_any_process_is_killed_without_pidfds() {
     for (whom, seed) in [(Whom::Runner, 8), (Whom::Keeper, 9), (Whom::Both, 10), (Whom::Load, 11)] {
         kill_at_every_part(Kernel::Linux44, whom, seed);
     }

@@ -26,7 +26,7 @@ impl Worker {
         Worker(command.spawn().expect("the program can be started"))
     }
 
-    /// Reserves a tenth of a CPU for the process, which needs more.
+    /// Reserves a tenth of a CPU for this process, which needs half of a CPU.
     #[track_caller]
     fn reserve(&self, daemon: &Daemon<'_>, name: &str) {
         let binding = format!("pid:{}", self.0.id());
@@ -49,8 +49,8 @@ fn lines(live: &Live) -> Vec<Value> {
 }
 
 /// Waits until a running manager has made a change, and returns the line of that round. `None` if
-/// the test machine is too busy: then no simulation repeats its recording, and the manager changes
-/// nothing.
+/// the test machine is too busy: then no simulation agrees with the recording, and the manager
+/// changes nothing.
 fn wait_for_change(live: &Live) -> Option<Value> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {

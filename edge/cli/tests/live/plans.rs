@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use crate::common::live::{self, Live, Victim, let_pass, wait_until};
 use crate::common::service::Daemon;
 
-/// Writes a plan that halves the slice of `web` and enlarges the slice of `db`. It predicts the
-/// share of `web`, and 100 deadline misses. The canary fails only if more deadlines are missed than
-/// predicted, so misses on a loaded test machine do not make it fail.
+/// Writes a plan that halves the slice of `web` and enlarges the slice of `db`. The plan predicts
+/// the share of `web`, and 100 deadline misses. The canary fails only if more deadlines are missed
+/// than predicted, so the misses on a loaded test machine are allowed.
 fn write_plan(live: &Live, revision: u64, share_ppm: u64) {
     let plan = format!(
         "_revision = {revision}\n\

@@ -343,8 +343,8 @@ fn scheduling_changes_made_by_a_vm_are_undone_and_logged() {
     live.nothing_is_left();
 }
 
-/// An administrator stops the VM with SIGSTOP. The daemon does not resume the VM before the
-/// administrator continues it.
+/// An administrator stops the VM with SIGSTOP. The VM stays stopped until the administrator resumes
+/// it: the daemon does not resume it.
 #[test]
 fn reservation_is_contested_while_vm_is_stopped_by_sigstop() {
     let Some(live) = live::begin() else { return };
@@ -459,10 +459,10 @@ fn silent_qemu_monitor_delays_only_requests_for_its_vm() {
     live.nothing_is_left();
 }
 
-/// Libvirt moves each thread of a starting VM to a new cgroup without real-time budget. In this
-/// test it does so after the daemon has found the threads.
+/// Libvirt moves each thread of a starting VM to a new cgroup without real-time budget. This test
+/// moves the threads after the daemon has found them.
 #[test]
-fn daemon_gives_cgroup_real_time_budget_when_vm_moves_in() {
+fn daemon_gives_real_time_budget_to_cgroup_that_vm_enters() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");

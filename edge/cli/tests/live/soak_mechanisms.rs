@@ -19,10 +19,12 @@ const ROUNDS: &str = "SLACKLINE_SOAK_ROUNDS";
 /// Options with which the dispatcher holds a VM.
 const DISPATCHER: (&str, &[&str]) = ("dispatcher", &["--vcpus", "--slice", "2ms"]);
 
-/// Processes of `hold` that a round kills at once, as words in their command lines.
+/// Processes of `hold` that a round kills together. Each process is named by a word of its command
+/// line.
 const OF_HOLD: [&[&str]; 3] = [&["hold"], &["keep"], &["hold", "keep"]];
 
-/// Processes of the daemon that a round kills at once.
+/// Processes of the daemon that a round kills together. Each process is named by a word of its
+/// command line.
 const OF_DAEMON: [&[&str]; 4] = [&["serve"], &["serve-front"], &["keep"], &["serve", "keep"]];
 
 /// Returns the number of kills for each mechanism.
@@ -30,8 +32,8 @@ fn rounds(usual: usize) -> usize {
     env::var(ROUNDS).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// Kills processes of the test by words in their command lines. A keeper is stopped first, so that
-/// it does not restore anything before it is killed too.
+/// Kills processes of the test by words in their command lines. A keeper is first stopped, so that
+/// it restores nothing before it is killed.
 fn kill_all(live: &Live, words: &[&str]) {
     let pids: Vec<i32> = words.iter().flat_map(|word| live.processes_of(word)).collect();
     if words.len() > 1 {
@@ -40,7 +42,7 @@ fn kill_all(live: &Live, words: &[&str]) {
     pids.iter().for_each(|&pid| kill(pid, Signal::KILL));
 }
 
-/// Kills processes of a `hold`, and lets it end.
+/// Kills processes of a `hold`, and waits until the `hold` has ended.
 fn round_of_hold(live: &Live, way: &[&str], words: &[&str], after: Duration) {
     let victim = Victim::start();
     let pid = victim.pid().to_string();

@@ -26,8 +26,8 @@ use slackline_units::{CpuSet, Span};
 const PART: &str = "SLACKLINE_TEST_TREE";
 /// Environment variable that marks all processes of a tree.
 const MARK: &str = "SLACKLINE_TEST_TREE_OF";
-/// Environment variable with the path of the notes. To this file the first process of a tree writes
-/// the CPU time that all its processes used.
+/// Environment variable with the path of a file, the notes. The first process of a tree writes into
+/// this file the CPU time that all processes of the tree used.
 const NOTES: &str = "SLACKLINE_TEST_TREE_NOTES";
 
 /// Nice value of the tree's processes before a run schedules them.
@@ -40,7 +40,7 @@ fn own_pid() -> Tid {
 /// Returns a command that runs this test program as a child, which is killed when its parent ends.
 fn play_alone() -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "trees::entry_point_of_a_tree_member", "--nocapture", "--quiet"]);
+    command.args(["--exact", "trees::entry_point_of_helper_in_tree", "--nocapture", "--quiet"]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     slackline_linux::sys::die_with_us(&mut command);
     command
@@ -66,7 +66,7 @@ fn of_children() -> Span {
 /// Runs as a process of a tree, if a test has started this program as such a process. The process
 /// computes, or starts short-lived children all the time.
 #[test]
-fn entry_point_of_a_tree_member() {
+fn entry_point_of_helper_in_tree() {
     let Ok(part) = env::var(PART) else { return };
     match part.as_str() {
         "spin" => loop {
@@ -113,7 +113,7 @@ fn entry_point_of_a_tree_member() {
             let mut command = Command::new("sh");
             command.arg("-c").arg(script).arg(&notes).arg(env::current_exe().unwrap());
             command
-                .args(["--exact", "trees::entry_point_of_a_tree_member", "--nocapture", "--quiet"])
+                .args(["--exact", "trees::entry_point_of_helper_in_tree", "--nocapture", "--quiet"])
                 .env(PART, "spin");
             command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap().wait().unwrap();
             loop {
@@ -178,9 +178,9 @@ fn scenario(target: &str, length: &str) -> String {
 const AT_MOST: u64 = 330_000;
 
 /// Runs a tree as a command for four seconds, by `slackline run` or `slackline hold`. Returns the
-/// CPU share that it reported, and the rates that the processes measured.
+/// CPU share that `slackline` reported, and the rates that the processes measured.
 fn run_tree(live: &Live, part: &str, by: &str) -> (u64, Vec<u64>) {
-    let (program, member) = (env::current_exe().unwrap(), "trees::entry_point_of_a_tree_member");
+    let (program, member) = (env::current_exe().unwrap(), "trees::entry_point_of_helper_in_tree");
     let tree = [program.to_str().unwrap(), "--exact", member, "--nocapture", "--quiet"];
     let notes = live.place.path(&format!("notes of {by}"));
     let told = if by == "run" {
@@ -263,7 +263,7 @@ impl Tree {
         let mut command = Command::new("sh");
         let folder = group.map_or("/dev/null".into(), |group| group.join("cgroup.procs"));
         command.arg("-c").arg(script).arg(folder).arg(env::current_exe().unwrap());
-        command.args(["--exact", "trees::entry_point_of_a_tree_member", "--nocapture", "--quiet"]);
+        command.args(["--exact", "trees::entry_point_of_helper_in_tree", "--nocapture", "--quiet"]);
         command.env(PART, part).env(MARK, &mark).env(NOTES, notes);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let first = command.spawn().unwrap();

@@ -35,7 +35,7 @@ fn permitted_calls() -> Vec<u32> {
 }
 
 /// Starts the daemon with the system calls and capabilities of its unit. A forbidden system call
-/// kills it, so that no call goes unnoticed.
+/// kills the daemon, so that no such call goes unnoticed.
 fn start(live: &Live) -> Option<Daemon<'_>> {
     let capabilities =
         setting("CapabilityBoundingSet").join(",").to_lowercase().replace("cap_", "+");
@@ -56,7 +56,7 @@ fn start(live: &Live) -> Option<Daemon<'_>> {
 }
 
 #[test]
-fn daemon_with_the_rights_of_its_unit_serves_every_command() {
+fn daemon_with_rights_of_its_systemd_unit_serves_every_command() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let Some(daemon) = start(&live) else { return };

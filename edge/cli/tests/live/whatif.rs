@@ -39,10 +39,10 @@ fn whatif_command_simulates_the_last_seconds_recorded_by_the_daemon() {
     live.nothing_is_left();
 }
 
-/// The parameters of a reservation are recorded when its vCPUs join, and after a restart they join
-/// before the daemon starts its recorder.
+/// The parameters of a reservation are recorded when its vCPUs join. After a restart of the daemon,
+/// the vCPUs join before the daemon starts its recorder.
 #[test]
-fn recording_of_restarted_daemon_has_shared_budget_of_adopted_vm() {
+fn recording_after_daemon_restart_has_parameters_of_adopted_vm() {
     let Some(live) = live::begin() else { return };
     let web = Machine::start("web");
     let daemon = Daemon::start(&live);

@@ -1,5 +1,5 @@
-//! Client requests to the flight recorder, and requests about predictions that the daemon compares
-//! with measurements.
+//! Client requests about the flight recorder, and about predictions that the daemon compares with
+//! measurements.
 
 use hyper::Method;
 
@@ -19,7 +19,8 @@ impl Client {
         self.ask(&RepeatableRequest::get(format!("/v1/why/{}", escaped(name))))
     }
 
-    /// Returns the culprits of an incident, by the number that [`Client::incidents`] returns.
+    /// Returns the culprits of the incident with the number `id`. [`Client::incidents`] returns the
+    /// numbers.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -35,7 +36,7 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/incidents"))
     }
 
-    /// Makes the daemon compare the predictions of an applied plan with measurements.
+    /// Asks the daemon to compare the predictions of an applied plan with its measurements.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -53,8 +54,8 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/predictions"))
     }
 
-    /// Saves a recording of the last seconds on the daemon's host. `since` is the length of the
-    /// recording.
+    /// Saves a recording on the daemon's host. The recording covers the time of the length `since`
+    /// that ends now.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -65,7 +66,8 @@ impl Client {
         ))
     }
 
-    /// Predicts how the VMs would have run in the last seconds with the given changes.
+    /// Returns a prediction: the way in which the VMs would have run in the last seconds if the
+    /// changes in `asked` had been made before.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -73,7 +75,7 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::POST, "/v1/whatif".into()).with(asked))
     }
 
-    /// Undoes the caller's last applied list or change.
+    /// Undoes the last list or change that the caller applied.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -81,7 +83,7 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::POST, "/v1/undo".into()))
     }
 
-    /// Returns the caller's last applied list or change.
+    /// Returns the last list or change that the caller applied. `None` if there is none.
     ///
     /// # Errors
     /// If the request is refused or not answered.

@@ -32,16 +32,16 @@ const LONGEST_TOKEN: usize = 256;
 pub struct Remote {
     /// Address in the form `https://NAME:PORT`.
     pub url: String,
-    /// Certificate of the CA that signed the daemon's certificate. It is required: with `None`,
-    /// connecting fails.
+    /// Certificate of the CA that signed the daemon's certificate. With `None`, connecting fails.
     pub ca: Option<PathBuf>,
     /// File that contains the client's token. `None` if the client has no token.
     pub token: Option<PathBuf>,
-    /// Files of the client's certificate and its key. `None` if the client has no certificate.
+    /// Files of the client's certificate and of its private key. `None` if the client has no
+    /// certificate.
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
-/// Credentials and address of a [`Remote`], after its files were read and checked.
+/// Address and credentials of a [`Remote`], read from its files and checked.
 #[derive(Clone)]
 pub(super) struct RemoteCredentials {
     /// Name and port as `NAME:PORT`.
@@ -53,14 +53,15 @@ pub(super) struct RemoteCredentials {
 }
 
 impl std::fmt::Debug for RemoteCredentials {
-    /// Formats the address only. Secrets are never printed.
+    /// Writes only the address. Secrets are never written.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "RemoteCredentials({})", self.authority)
     }
 }
 
 impl Remote {
-    /// Reads and checks the files of CA, token and certificate.
+    /// Reads and checks the files of the CA's certificate, of the token and of the client's
+    /// certificate.
     pub(super) fn read(&self) -> Result<RemoteCredentials, ClientError> {
         let wrong = |says: &str| ClientError::BadHost { url: self.url.clone(), says: says.into() };
         let authority = self.url.strip_prefix("https://").map(|rest| rest.trim_end_matches('/'));

@@ -11,13 +11,14 @@ use tokio::time::timeout;
 
 use super::ClientError;
 
-/// Maximum size of an event in bytes. The largest events contain a page of reservations.
+/// Maximum size in bytes of an event that the client accepts. The largest events contain a page of
+/// reservations.
 const LONGEST: usize = crate::link::LONGEST_SAID;
 
 /// One server-sent event from the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Number of the event in the ledger. `None` if the data is not an event of the ledger.
+    /// Number of the event in the ledger. `None` if the frame is not an event of the ledger.
     pub id: Option<u64>,
     /// Type of the event: `event` or `reservations`.
     pub kind: String,
@@ -42,7 +43,7 @@ pub struct Stream {
     runtime: Runtime,
     body: Incoming,
     frames: Frames,
-    /// Connection of the stream. Nothing reads this field, but the connection must stay open.
+    /// Connection of the stream. No code reads this field. It keeps the connection open.
     _connection: Option<SendRequest<Full<Bytes>>>,
 }
 
@@ -55,7 +56,7 @@ impl Stream {
         Stream { runtime, body, frames: Frames::default(), _connection: connection }
     }
 
-    /// Waits for the next event, up to the time limit.
+    /// Waits for the next event, at most for the time `within`.
     ///
     /// # Errors
     /// If the connection is lost, or the data is not an event.
@@ -78,7 +79,7 @@ impl Stream {
     }
 }
 
-/// Assembler of server-sent events, which arrive in pieces of any size.
+/// Buffer that assembles server-sent events from pieces of any size.
 #[derive(Debug, Default)]
 struct Frames {
     read: Vec<u8>,

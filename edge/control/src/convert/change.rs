@@ -44,7 +44,11 @@ pub(super) fn changed_terms(
     })
 }
 
-/// Returns the reason for a change, after checking it. `None` if the change gives no reason.
+/// Checks and returns the reason for a change. `None` if the change gives no reason.
+///
+/// # Errors
+/// If the reason is empty, too long or contains control characters, or if the change contains
+/// nothing else.
 fn reason(change: &Change) -> Result<Option<String>, Problem> {
     let Some(why) = &change.why else { return Ok(None) };
     let length = why.len();
@@ -127,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn change_request_with_invalid_reason_or_only_reason_is_refused() {
+    fn change_request_with_invalid_reason_or_without_change_is_refused() {
         let now = Some(each(2, 10));
         let with = |why: &str| {
             let text = serde_json::json!({ "slice": "3ms", "why": why }).to_string();

@@ -1,4 +1,5 @@
-//! Permissions of callers. A caller has them from groups, or from a grant by an administrator.
+//! Permissions of callers. A caller has permissions through groups, or through a grant by an
+//! administrator.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,7 +13,7 @@ use crate::front::tls::{TOKEN, known_by};
 use crate::ledger::{AccessChange, AccessGrant, Proof};
 use crate::people::People;
 
-/// Maximum number of group members that the daemon names in its log when it starts.
+/// Maximum number of group members that the daemon lists in its log when it starts.
 const MOST_LINES: usize = 20;
 
 /// Maximum number of grants. Each grant is a row of the ledger.
@@ -28,16 +29,16 @@ const MOST_DAYS: u32 = 36_500;
 pub(super) struct Access {
     people: People,
     /// True if a member of the operators' group without a grant has the role of a tenant. If false,
-    /// the role is operator.
+    /// such a member has the role of an operator.
     has_tenants: bool,
     granted: BTreeMap<Principal, AccessGrant>,
-    /// Changes that the ledger has not written yet, by the ticket (id) of the request. Each has the
-    /// principal who requested it.
+    /// Changes that the ledger has not written yet, each with the principal that requested the
+    /// change. The key is the ticket of the request.
     pending: BTreeMap<Ticket, (Principal, Change)>,
 }
 
-/// A change to grants. If it creates a remote client, it contains the client's new token, which is
-/// shown only in the answer to the request.
+/// A change to grants. If the change creates a remote client with a token, it contains that token,
+/// which is shown only in the answer to the request.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) write: AccessChange,
@@ -53,12 +54,12 @@ pub(super) struct Rights {
     pub(super) users: Vec<u32>,
 }
 
-/// A change to grants that the ledger has written.
+/// A change to grants that has been written to the ledger.
 pub(super) struct Done {
     pub(super) by: Principal,
     pub(super) whom: Principal,
     pub(super) what: EventKind,
-    /// The grant after the change. For a revocation, the grant as it was before.
+    /// The grant after the change. If the grant was revoked, the grant before the change.
     pub(super) shown: slackline_control::Access,
 }
 
@@ -75,8 +76,8 @@ impl Access {
 
     /// Returns one line for each group member that [`migrate`](Access::migrate) would make a
     /// tenant, with the rights that the member would lose. If there are more than [`MOST_LINES`]
-    /// such members, the last line has the number of the other members. `owners` has the owner of
-    /// each reservation.
+    /// such members, the last line states the number of members without a line. `owners` contains
+    /// the owner of each reservation.
     pub(super) fn would_lose(
         &self,
         members: &[(String, Option<u32>)],
@@ -108,14 +109,14 @@ impl Access {
         lines.chain(rest).collect()
     }
 
-    /// Replaces the ids of the groups that give permissions.
+    /// Replaces the group ids that give permissions to users.
     pub(super) fn set_people(&mut self, people: People) {
         self.people = people;
     }
 
-    /// Returns the identity and permissions of a caller, or `None` for a caller without any
-    /// permission. A grant to a user of this host overrides the user's groups until the grant
-    /// expires. Root always has all permissions, since root could edit the ledger anyway.
+    /// Returns the identity and permissions of a caller. `None` if the caller has no permission at
+    /// all. A grant to a user of this host replaces the permissions from the user's groups until
+    /// the grant expires. Root always has all permissions, since root could edit the ledger anyway.
     pub(super) fn rights(&self, who: &CallerIdentity, now: SystemTime) -> Option<Rights> {
         let counts = |said: &&AccessGrant| is_valid(said, now);
         let of = |said: &AccessGrant| Rights {
@@ -143,8 +144,8 @@ impl Access {
         said.filter(counts).map(of)
     }
 
-    /// Returns the budget of each owner: the limit on that owner's reservations. An expired grant
-    /// still limits its owner, who would otherwise have no limit.
+    /// Returns the limits on the reservations of each owner that has limits. The limits of an
+    /// expired grant remain in force, because otherwise its owner would have no limit.
     pub(super) fn budgets(&self) -> Budgets {
         let limited = self.granted.values().filter(|granted| granted.budget != Budget::default());
         limited.map(|granted| (granted.principal, granted.budget)).collect()
@@ -196,7 +197,7 @@ impl Access {
         Ok(Change { write: AccessChange::Add(granted), token })
     }
 
-    /// Returns the change that revokes the grant of `whom`, or `None` if there is no grant.
+    /// Returns the change that revokes the grant of `whom`. `None` if `whom` has no grant.
     ///
     /// # Errors
     /// If `whom` is neither a user number nor a valid name.
@@ -206,11 +207,12 @@ impl Access {
         Ok(self.granted.contains_key(&principal).then_some(change))
     }
 
-    /// Checks that this change and all pending ones together stay within the maximum number of
-    /// grants.
+    /// Checks that the number of grants stays within the maximum if this change and all pending
+    /// changes are made.
     ///
     /// # Errors
-    /// If there are [`MOST_GRANTS`] grants already.
+    /// If `change` adds a grant, and existing grants and pending changes together are
+    /// [`MOST_GRANTS`] already.
     pub(super) fn check_room(&self, change: &Change) -> Result<(), String> {
         let AccessChange::Add(granted) = &change.write else { return Ok(()) };
         let is_known = self.granted.contains_key(&granted.principal);
@@ -220,19 +222,19 @@ impl Access {
         Err(format!("cannot add a grant: there are {MOST_GRANTS} grants, which is the maximum"))
     }
 
-    /// Notes a change that is being written to the ledger. It takes effect in
+    /// Stores a change while it is being written to the ledger. The change takes effect in
     /// [`finish`](Access::finish).
     pub(super) fn begin(&mut self, ticket: Ticket, by: Principal, change: Change) {
         self.pending.insert(ticket, (by, change));
     }
 
-    /// Drops a change that could not be written.
+    /// Drops a pending change that could not be written to the ledger.
     pub(super) fn fail(&mut self, ticket: Ticket) {
         self.pending.remove(&ticket);
     }
 
-    /// Applies a change that the ledger has written. `None` if the grant was revoked in the
-    /// meantime.
+    /// Applies a pending change that the ledger has written. `None` if the change revokes a grant
+    /// that another change has revoked before.
     pub(super) fn finish(&mut self, ticket: Ticket) -> Option<Done> {
         let (by, Change { write, token }) = self.pending.remove(&ticket)?;
         match write {
@@ -419,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn expired_grants_and_operators_beyond_twenty_are_reported_before_migration() {
+    fn access_migration_preview_lists_twenty_affected_operators_and_counts_others() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         added(&mut access, "1000", grant(slackline_control::Role::Viewer, Some(2)), now);

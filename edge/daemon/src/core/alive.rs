@@ -1,5 +1,5 @@
-//! Heartbeat file of the daemon. The next daemon learns from it for how long reservations were not
-//! enforced.
+//! Heartbeat file of the daemon. From this file the next daemon computes how long reservations were
+//! not enforced.
 //!
 //! The thread that writes the file several times a second must never wait for a disk. So the file
 //! is in the folder of the socket, which hosts keep in memory.
@@ -13,8 +13,9 @@ use rustix::fs::OFlags;
 use slackline_linux::sys::monotonic;
 use slackline_units::{Span, Time};
 
-/// Minimum interval of heartbeats. The core writes them, and sleeps for at most 50 ms. So the
-/// reported time without a daemon is too long by at most 250 ms.
+/// Minimum interval between heartbeats. The core writes them, and sleeps for at most 50 ms. So a
+/// heartbeat is at most 250 ms old, and the reported time without a daemon is too long by at most
+/// 250 ms.
 pub(super) const EVERY: Span = Span::from_ms(200);
 
 /// Heartbeat file, with the boot id, the number of restarts and the time of the last heartbeat.
@@ -27,8 +28,9 @@ pub(super) struct Alive {
 }
 
 impl Alive {
-    /// Starts the heartbeat for the socket at this path. Also returns the time of an earlier
-    /// daemon's last heartbeat. This time is `None` if no daemon has run since the host was booted.
+    /// Starts the heartbeat in the file beside the socket `socket`. Returns also the time of the
+    /// last heartbeat of an earlier daemon. This time is `None` if no daemon has run since the host
+    /// was booted.
     pub(super) fn begin(socket: &Path, boot: &str) -> io::Result<(Alive, Option<Time>)> {
         let mut path = socket.as_os_str().to_owned();
         path.push(".alive");
@@ -47,7 +49,7 @@ impl Alive {
         Ok((alive, before.map(|(_, at)| at)))
     }
 
-    /// Writes a heartbeat with the current time.
+    /// Writes a heartbeat with the present time.
     pub(super) fn sign(&mut self) {
         let text = format!(
             "{} {:020} {:020}\n",
@@ -60,8 +62,8 @@ impl Alive {
     }
 }
 
-/// Returns the number of restarts and the time of the last heartbeat. `None` if the file was
-/// written before the host was last booted.
+/// Parses a heartbeat file and returns the number of restarts and the time of the last heartbeat.
+/// `None` if the text is not a heartbeat of this boot.
 fn before(text: &str, boot: &str) -> Option<(u64, Time)> {
     let mut words = text.strip_suffix('\n')?.split(' ');
     let (of, restarts, at) = (words.next()?, words.next()?, words.next()?);

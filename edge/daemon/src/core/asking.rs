@@ -1,4 +1,4 @@
-//! Handling of requests that need a VM to be looked up before they can be executed, and of the
+//! Handling of requests that cannot be executed before their VM has been looked up, and of the
 //! results of discovery passes.
 
 use slackline_service::{ClientRequest, Input, Refusal, Role, Verb, World};
@@ -8,8 +8,8 @@ use super::deferred::AGAIN;
 use super::scout::{LookupResult, ScoutFinding, VmUsers};
 
 impl Core {
-    /// Executes a request, or starts the look-up of its VM. A request that would be refused in any
-    /// case is refused without a look-up.
+    /// Executes a request, or starts the look-up of the VM that the request names. A request that
+    /// would be refused with any result of the look-up is refused without a look-up.
     pub(super) fn hear_asked(&mut self, asked: ClientRequest) {
         if asked.role == Some(Role::Administrator) {
             self.host.ledger.note_administrator(asked.principal);
@@ -30,7 +30,7 @@ impl Core {
         self.begin_lookup(asked);
     }
 
-    /// Starts the look-up of the VM that a request needs.
+    /// Starts the look-up of the VM that a request names.
     fn begin_lookup(&mut self, asked: ClientRequest) {
         // The request is moved below, and `sought` borrows from it.
         let request = asked.request.clone();
@@ -41,15 +41,16 @@ impl Core {
         }
     }
 
-    /// Keeps a request until no list waits for capacity.
+    /// Stores a request until no applied list waits for capacity any more. `looked` is the result
+    /// of the request's look-up, if there was one.
     fn defer(&mut self, asked: ClientRequest, looked: Option<LookupResult>) {
         if let Err((ticket, refusal)) = self.deferred.keep(asked, looked) {
             World::reply(&mut self.host, ticket, &Err(refusal));
         }
     }
 
-    /// Executes the requests that waited while a list waited for capacity. If the list has released
-    /// the reservation of a request, the request may need a look-up now.
+    /// Executes the requests that were stored while an applied list waited for capacity. If the
+    /// list has released the reservation that a request names, the request can now need a look-up.
     pub(super) fn hear_deferred(&mut self) {
         while !self.service.has_postponed_list()
             && let Some((asked, looked)) =
@@ -62,9 +63,10 @@ impl Core {
         }
     }
 
-    /// Refuses the requests that wait for a look-up or a list, and for which `is_meant` returns
-    /// true. Must be called when the access of callers has changed, because a waiting request would
-    /// be executed with the rights that its caller had when the request arrived.
+    /// Refuses the waiting requests for which `is_meant` returns true: those that wait for a
+    /// look-up or for an applied list. Must be called when the access of callers has changed.
+    /// Otherwise a waiting request would be executed with the rights that its caller had when the
+    /// request arrived.
     pub(super) fn refuse_waiting(&mut self, is_meant: impl Fn(&ClientRequest) -> bool) {
         let mut tickets = self.deferred.drop_if(&is_meant);
         tickets.extend(self.host.lookups.drop_if(&is_meant));

@@ -1,6 +1,6 @@
-//! Changes by other programs, or by a VM's own threads, to the scheduling of threads that the
-//! daemon schedules. Examples are another class, priority or affinity. The session undoes or
-//! respects each change, and this module logs it.
+//! Changes to the scheduling of the daemon's threads of VMs that other programs, or the VMs' own
+//! threads, make. Examples are another class, priority or affinity. The session undoes or accepts
+//! each change, and this module logs it.
 
 use slackline_live::session::{ForeignChange, SessionEvents};
 use slackline_service::{Input, State};
@@ -11,7 +11,7 @@ use super::Core;
 const LONGEST_FINDING: usize = 400;
 
 impl Core {
-    /// Reports changes to threads' scheduling that the daemon did not make.
+    /// Reports to the service each change to a thread's scheduling that the daemon did not make.
     pub(super) fn hear_of_changes(&mut self, seen: &SessionEvents) {
         for (id, finding) in &seen.meddled {
             // The front has a share, but no reservation in the service.

@@ -1,5 +1,5 @@
-//! Costs of reservations, for a daemon with a table of prices. Reserved time is charged, even if
-//! the VM does not use it.
+//! Costs of reservations, for a daemon with a table of prices. Reserved time costs the same whether
+//! the VM uses it or not.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,15 @@ pub struct Prices {
     pub currency: String,
     /// Price of one CPU reserved for one hour, in millionths of the currency.
     pub cpu_hour: u64,
-    /// Factors for short periods, in increasing order of `up_to`. Longer periods have the factor 1.
+    /// Factors on the price, in increasing order of `up_to`. Periods that are longer than every
+    /// `up_to` have the factor 1.
     pub factors: Vec<Factor>,
 }
 
 /// Factor on the price of reservations with short periods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Factor {
-    /// Longest period that this factor applies to.
+    /// Longest period to which this factor applies.
     pub up_to: Span,
     /// Factor in thousandths: 1500 is 1.5 times the price.
     pub thousandths: u32,
@@ -50,7 +51,7 @@ pub(super) struct Costs {
     /// Time up to which costs have been counted.
     until: Time,
     /// Accumulated cost of each domain, in millionths of the currency times nanoseconds. One hour
-    /// at a price of one millionth counts as [`HOUR`].
+    /// at a price of one millionth per hour adds [`HOUR`].
     of: BTreeMap<DomId, u128>,
 }
 
@@ -59,14 +60,14 @@ impl Costs {
         Costs { prices, until: now, of: BTreeMap::new() }
     }
 
-    /// Returns the costs accumulated so far, with `prices` for the future. The caller must have
-    /// counted costs up to now with [`count`](Costs::count).
+    /// Returns the same accumulated costs, with `prices` as the prices from now on. The caller must
+    /// have called [`count`](Costs::count) for the time up to now.
     pub(super) fn at(self, prices: Prices) -> Costs {
         Costs { prices, ..self }
     }
 
-    /// Adds the costs since the last count. The caller must do this before any change of a
-    /// reservation.
+    /// Adds the costs that have arisen since the last call to the totals of the reservations. Must
+    /// be called before each change of a reservation.
     pub(super) fn count(
         &mut self,
         now: Time,
@@ -85,8 +86,8 @@ impl Costs {
         }
     }
 
-    /// Returns the price per hour of a reservation with these terms, and the cost that it has
-    /// accumulated.
+    /// Returns the price per hour of a reservation with these terms, and the accumulated cost of
+    /// the reservation.
     pub(super) fn of(&self, domain: DomId, terms: Terms) -> Cost {
         let hour = self.prices.hour(terms);
         let total = self.of.get(&domain).copied().unwrap_or(0) / HOUR;

@@ -1,12 +1,17 @@
-//! Choice of the CPUs that the daemon schedules, and of those on which its own threads run.
+//! Choice of the CPUs that the daemon schedules, and of the CPUs on which the daemon's own threads
+//! run.
 
 use slackline_linux::sys::{online_cpus, own_tid, set_affinity};
 use slackline_units::{CpuId, CpuSet};
 
 use super::ServeError;
 
-/// Returns the CPUs to schedule. These are the requested CPUs or, by default, all but the first,
-/// which is left for other processes.
+/// Returns the CPUs that the daemon schedules. These are the requested CPUs or, by default, all
+/// CPUs but the first, which remains for other processes. If the host has a single CPU, the default
+/// is this CPU.
+///
+/// # Errors
+/// If `asked` is empty or contains a CPU that is not online, or if the online CPUs are unreadable.
 pub(super) fn managed_cpus(asked: Option<&[CpuId]>) -> Result<Vec<CpuId>, ServeError> {
     let unreadable = |source| ServeError::Unreadable { what: "the list of online CPUs", source };
     let online = online_cpus().map_err(unreadable)?;
@@ -24,7 +29,7 @@ pub(super) fn managed_cpus(asked: Option<&[CpuId]>) -> Result<Vec<CpuId>, ServeE
 }
 
 /// Moves the calling thread, and all threads that it starts later, to the CPUs that the daemon does
-/// not schedule. Returns true if there is such a CPU.
+/// not schedule. Returns true if at least one CPU is not scheduled by the daemon.
 pub(super) fn live_elsewhere(managed: &[CpuId]) -> bool {
     let Ok(online) = online_cpus() else { return false };
     let managed: CpuSet = managed.iter().copied().collect();

@@ -1,28 +1,28 @@
-//! Requests that wait while a list of reservations waits for capacity.
+//! Requests that wait because an applied list of reservations waits for capacity.
 
 use slackline_service::{ClientRequest, Refusal, Request, Role, Ticket};
 use slackline_units::Span;
 
 use super::scout::LookupResult;
 
-/// Maximum number of requests of one principal that wait. Administrators have no such limit.
+/// Maximum number of waiting requests of one principal. Administrators have no such limit.
 const MOST_OF_ONE: usize = 16;
 
-/// Time after which a refused caller can try again.
+/// Time after which a caller whose request was refused can send it again.
 pub(super) const AGAIN: Span = Span::from_ms(100);
 
-/// Requests that can change reservations, in the order in which they are executed. Each has the
-/// result of its look-up, or `None` if it needed no look-up when it arrived.
+/// Waiting requests that can change reservations, in the order in which they will be executed. Each
+/// has the result of its look-up, or `None` if it needed no look-up when it arrived.
 #[derive(Default)]
 pub(super) struct DeferredRequests(Vec<(ClientRequest, Option<LookupResult>)>);
 
 impl DeferredRequests {
-    /// Keeps a request. Lists come after other requests, because a list can wait for capacity
-    /// again.
+    /// Stores a request until it is executed. Lists of reservations are executed after all other
+    /// requests, because a list can wait for capacity again.
     ///
     /// # Errors
-    /// If too many requests of the principal wait, or another list of the principal waits. A
-    /// request of an administrator is never refused.
+    /// If too many requests of the principal wait, or if the request is a list and another list of
+    /// the principal waits. A request of an administrator is never refused.
     pub(super) fn keep(
         &mut self,
         asked: ClientRequest,
@@ -40,9 +40,12 @@ impl DeferredRequests {
         Ok(())
     }
 
-    /// Removes the next request, and returns it with the result of its look-up. The result is
-    /// `None` if the caller must start a look-up now: `needs_lookup` is true for the request, and
-    /// the request needed no look-up when it arrived. Returns `None` if no request waits.
+    /// Removes and returns the next request, with the result of its look-up. Returns `None` if no
+    /// request waits.
+    ///
+    /// The returned result is `None` if the caller must start a look-up now. That is so if
+    /// `needs_lookup` returns true for the request, and the request needed no look-up when it
+    /// arrived.
     pub(super) fn take(
         &mut self,
         needs_lookup: impl Fn(&Request) -> bool,
@@ -83,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn deferred_lists_follow_other_requests_and_are_one_per_principal() {
+    fn deferred_apply_requests_come_last_and_are_one_per_principal() {
         let mut deferred = DeferredRequests::default();
         let mut keep = |ticket, user, request| {
             let kept = deferred.keep(asked(ticket, user, request), None);
@@ -104,10 +107,10 @@ mod tests {
         assert_eq!(order[15..], [1, 3]);
     }
 
-    /// While a request waits, a list can release the reservation that the request changes. Then the
-    /// VM of the request must be looked up.
+    /// While a request waits, an applied list can release the reservation that the request changes.
+    /// Then the VM of the request must be looked up before the request is executed.
     #[test]
-    fn deferred_request_is_looked_up_if_its_reservation_was_released() {
+    fn deferred_request_gets_vm_lookup_if_its_reservation_was_released() {
         for (looked, needs_lookup, is_ready) in
             [(false, false, true), (false, true, false), (true, true, true)]
         {

@@ -1,4 +1,4 @@
-//! Errors that prevent the start of the service, or that end the service.
+//! Errors that prevent the daemon's start, or that end the daemon.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,13 +10,13 @@ use super::socket::SocketError;
 use crate::front::TlsError;
 use crate::ledger::LedgerError;
 
-/// Reason why the service cannot start or must end.
+/// Reason why the daemon cannot start or must end.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// At least one of the requested CPUs is not online.
     #[error("cannot schedule CPU {}: not online on this host", super::listed(cpus))]
     NoSuchCpus {
-        /// Kernel's numbers of the missing CPUs.
+        /// Numbers of the CPUs that are not online, as the kernel counts CPUs.
         cpus: Vec<CpuId>,
     },
     /// A file in which the kernel gives information cannot be read.
@@ -27,10 +27,10 @@ pub enum ServeError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The front process needs more file descriptors than it may open.
+    /// The front process needs more file descriptors than a process may have.
     #[error("cannot start: a process may open only {most} files, and the daemon needs {needed}")]
     FewDescriptors {
-        /// Hard limit of open files per process.
+        /// Hard limit on open files per process.
         most: u64,
         /// Number of descriptors that the front process needs.
         needed: u64,
@@ -47,7 +47,7 @@ pub enum ServeError {
     /// The socket for remote clients cannot be set up.
     #[error("cannot listen on {address}: {source}")]
     NotListening {
-        /// Address to listen on.
+        /// Address on which the daemon should listen.
         address: SocketAddr,
         /// Error of the kernel.
         source: io::Error,
@@ -57,7 +57,7 @@ pub enum ServeError {
     NotLoopback {
         /// Name of the option: `metrics` or `page`.
         what: &'static str,
-        /// Address of the option.
+        /// Address that the option names.
         address: SocketAddr,
     },
     /// The live session cannot start, or has failed.
@@ -74,7 +74,7 @@ pub enum ServeError {
 }
 
 impl ServeError {
-    /// Returns advice on how to fix the error, if there is any.
+    /// Returns advice on how to fix the error. `None` if there is no advice.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

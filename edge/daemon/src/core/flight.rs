@@ -43,8 +43,8 @@ use super::whatif::PredictionOrder;
 use crate::record::culprits_for;
 use queue::{Batch, FlightOrder, FlightQuery, FlightQueue, QUEUE, disconnected, next_order};
 
-/// Maximum size of the ring of recent events, in bytes. [`RING_LENGTH`] is the maximum time that it
-/// covers.
+/// Maximum size of the ring of recent events, in bytes. [`RING_LENGTH`] limits the time that the
+/// ring covers.
 const RING_BYTES: usize = 16 << 20;
 const RING_LENGTH: Span = Span::from_secs(60);
 
@@ -67,8 +67,8 @@ const PAUSE: Span = Span::from_secs(60);
 /// Maximum number of incidents (recordings of missed deadlines) that are not complete yet.
 const MOST_OPEN: usize = 16;
 
-/// Time after which the missed deadlines of a departed vCPU are no longer counted, if another vCPU
-/// now has its slot (index in the session).
+/// Time for which missed deadlines of a departed vCPU are still counted after another vCPU has got
+/// the slot (index in the session) of that vCPU.
 const LATE: Span = Span::from_secs(60);
 
 /// Handle with which the daemon's main thread uses the flight recorder.
@@ -76,7 +76,7 @@ pub(super) struct Flight {
     queue: FlightQueue,
     replies: Receiver<FlightReply>,
     tap: Arc<Tap>,
-    /// Number of incidents that were saved.
+    /// Number of incidents saved since the daemon started.
     pub(super) incidents: u64,
 }
 
@@ -94,8 +94,7 @@ pub(super) enum Question {
     Record(Span),
     Predict(Vec<Prediction>),
     Predictions,
-    /// Timeline columns whose number is at least this one. Only columns that are complete are
-    /// returned.
+    /// Complete columns of the timeline whose number is at least this number.
     Timeline(u64),
 }
 
@@ -107,9 +106,9 @@ pub(super) enum FlightReply {
 }
 
 impl Flight {
-    /// Starts the recorder for the CPUs of a session. The session must have
-    /// [recorded exchanges](Session::keep_exchanges) since its first join. Otherwise recordings
-    /// lack the parameters of vCPUs that have joined already.
+    /// Starts the recorder for the CPUs of a session. The session must have [recorded
+    /// exchanges](Session::keep_exchanges) since its first join. Otherwise recordings lack the
+    /// parameters of vCPUs that joined before.
     pub(super) fn start(
         session: &Session,
         cpus: &[CpuId],
@@ -159,10 +158,10 @@ impl Flight {
         self.queue.send(entries, (events, losses), threads);
     }
 
-    /// Sends a client's query to the recorder.
+    /// Sends a client's query to the flight recorder.
     ///
     /// # Errors
-    /// If the recorder has too many unanswered queries, of this principal or in total.
+    /// If the recorder has too many unanswered queries of this principal or in total, or has ended.
     pub(super) fn ask(
         &mut self,
         asker: (Ticket, Principal),
@@ -177,13 +176,13 @@ impl Flight {
         self.queue.cancel(ticket);
     }
 
-    /// Orders the recorder to copy the window for a prediction. If the recorder cannot take the
-    /// order, the prediction ends with the reason.
+    /// Orders the recorder to copy its latest events for a prediction. If the recorder cannot take
+    /// the order, the prediction fails with the reason.
     pub(super) fn window(&self, order: Box<PredictionOrder>) {
         self.queue.window(order);
     }
 
-    /// Returns the replies of the recorder since the last call.
+    /// Returns the replies that have arrived from the recorder since the last call.
     pub(super) fn replies(&mut self) -> Vec<FlightReply> {
         let mut replies = Vec::new();
         loop {
@@ -201,7 +200,7 @@ impl Flight {
     }
 }
 
-/// State of the recorder in its own thread.
+/// State of the flight recorder, which runs in a thread of its own.
 struct FlightThread {
     origin: Time,
     header: Header,
@@ -209,10 +208,10 @@ struct FlightThread {
     assembler: Assembler<Procfs>,
     ring: FlightRing,
     names: BTreeMap<VcpuId, (String, String)>,
-    /// vCPUs of the session. Some have no thread yet.
+    /// vCPUs that have joined the session. Some have no thread yet.
     joined: BTreeSet<VcpuId>,
     threads: BTreeSet<SessionThread>,
-    /// Events whose order is not final yet, because another CPU can still report an earlier event.
+    /// Recent events whose order is not final yet, because a CPU can still report an earlier event.
     waiting: Vec<Event>,
     offline: OfflineCpus,
     piece: Vec<Entry>,
@@ -558,7 +557,7 @@ fn write(
     writer.finish()
 }
 
-/// Writes a recording for a tenant: it has the names of the tenant's own VMs only.
+/// Writes a recording for a tenant, which contains the names of the tenant's own VMs only.
 fn write_for(
     ring: &FlightRing,
     about: (&Header, &[CpuId]),

@@ -1,5 +1,5 @@
-//! What-if questions: they are checked and passed to a worker process, whose answer is sent to the
-//! client.
+//! What-if questions of clients. This module checks each question, passes it to a worker process,
+//! and sends the worker's answer to the client.
 
 mod largest;
 
@@ -12,8 +12,8 @@ use slackline_service::{Principal, Role, Row, Ticket};
 use super::{Core, wire};
 
 impl Core {
-    /// Passes a what-if question about the last seconds to a worker. The answer to a tenant has
-    /// only the tenant's own VMs.
+    /// Passes a what-if question about the last seconds to a worker. The answer to a tenant
+    /// contains only the tenant's own VMs.
     pub(super) fn ask_whatif(
         &mut self,
         (ticket, principal): (Ticket, Principal),
@@ -25,7 +25,7 @@ impl Core {
         }
     }
 
-    /// Checks that the dispatcher enforces all reservations, because the simulation has no other
+    /// Checks that the dispatcher enforces all reservations, because the simulation knows no other
     /// mechanism. An error for a tenant names only the tenant's own reservations.
     fn check_mechanisms(&self, tenant: Option<Principal>) -> Result<(), Problem> {
         let mut rows = self.service.listed().map(|(_, listed)| listed.row);
@@ -80,7 +80,7 @@ impl Core {
         Ok(())
     }
 
-    /// Passes finished predictions on to the clients.
+    /// Sends finished predictions to the clients that asked for them.
     pub(super) fn hear_whatifs(&mut self) {
         for (ticket, answer) in self.host.whatifs.ended() {
             let line = match answer {

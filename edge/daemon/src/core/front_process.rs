@@ -1,5 +1,6 @@
-//! The front process, which serves clients. It is started with the listening socket and a link to
-//! the core (the daemon's main thread), and restarted when it ends.
+//! The front process, which serves clients. The core (the daemon's main thread) starts the front
+//! process with the listening socket and a link to the core. When the front process ends, the core
+//! starts a new one.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, Read, Write};
@@ -21,20 +22,20 @@ use slackline_units::Span;
 use super::{BEHIND, ROUND};
 use crate::front::handed::hand_over;
 
-/// Maximum number of bytes that may wait for the front process to read them: eight of the longest
-/// answers, since answers of several threads can arrive together. A front process with more unread
-/// bytes is replaced.
+/// Maximum number of bytes that may wait until the front process reads them. The number allows for
+/// eight of the longest answers, because answers of several threads can arrive together. A front
+/// process with more unread bytes is replaced.
 const MOST_UNREAD: usize = 32 * 1024 * 1024;
 
-/// Number of unread bytes above which no further requests of the front process are begun.
+/// Number of unread bytes above which the core begins no further requests of the front process.
 const UNREAD: usize = 2 * 1024 * 1024;
 
-/// Maximum number of requests that the daemon's main thread reads from the front process at once,
-/// before it returns to its other work.
+/// Maximum number of requests of the front process that the daemon's main thread reads in one
+/// batch, before it returns to its other work.
 const MOST_AT_ONCE: usize = 64;
 
-/// Time after which the daemon's main thread begins no further request of the front process, before
-/// it returns to its other work.
+/// Length of time for which the daemon's main thread handles requests of the front process in one
+/// batch. After this time it begins no further request, and returns to its other work.
 const HEARING: Duration = Duration::from_millis(20);
 
 /// Delay before a front process that ended is replaced. Without the delay, a front process that
@@ -59,11 +60,11 @@ pub struct FrontCommand {
 pub(super) struct FrontProcess {
     command: FrontCommand,
     listener: UnixListener,
-    /// Listening sockets for remote clients, metrics and the web page. They stay open while the
-    /// front process is replaced, so that no client is refused.
+    /// Listening sockets for remote clients, metrics and the web page. The daemon keeps them open
+    /// while it replaces the front process, so that no client is refused.
     others: [Option<TcpListener>; 3],
     running: Option<Running>,
-    /// Earliest time at which the front process is started again.
+    /// Earliest time at which the daemon may start the next front process.
     next: Instant,
     /// Number of times that the front process was replaced.
     pub(super) restarts: u64,
@@ -73,13 +74,14 @@ struct Running {
     child: Child,
     link: UnixStream,
     lines: Lines,
-    /// Requests that were read, and that the daemon's main thread has not begun.
+    /// Requests that were read from the link, and that the daemon's main thread has not begun yet.
     asked: VecDeque<Ask>,
-    /// True if `lines` may still contain a whole line.
+    /// True if `lines` may still contain a complete line.
     has_lines: bool,
-    /// Time at which the daemon's main thread returns to its other work.
+    /// Time after which the daemon's main thread begins no further request, and returns to its
+    /// other work.
     until: Instant,
-    /// Bytes that are to be sent to the front process, and that the link has not accepted yet.
+    /// Bytes for the front process that the link has not accepted yet.
     unread: Vec<u8>,
 }
 
@@ -101,15 +103,16 @@ impl FrontProcess {
         i32::try_from(id).ok().and_then(Tid::new)
     }
 
-    /// Returns the descriptor of the link to the front process, to wait for its messages. `None` if
-    /// the process is not running, or has left so many answers unread that its requests must wait.
+    /// Returns the descriptor of the link to the front process. The core waits on it for messages
+    /// of that process. `None` if the process is not running, or has left so many answers unread
+    /// that its requests must wait.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         let running = self.running.as_ref().filter(|running| running.unread.len() <= UNREAD);
         running.map(|running| running.link.as_fd())
     }
 
-    /// Returns the longest time for which the daemon's main thread may sleep. Zero if a request
-    /// was read, or can be read without waiting for the link.
+    /// Returns the longest time for which the daemon's main thread may sleep. Zero if a request of
+    /// the front process can be handled without waiting for the link.
     pub(super) fn longest_sleep(front: Option<&FrontProcess>) -> Span {
         match front {
             Some(front) if front.has_more() => Span::ZERO,
@@ -138,8 +141,8 @@ impl FrontProcess {
         self.running.is_some()
     }
 
-    /// Ends the front process, so that the next front process reads the TLS files again. Requests
-    /// that were not answered are lost, and clients repeat them.
+    /// Kills the front process, so that the next front process reads the TLS files again.
+    /// Unanswered requests are lost, and clients send them again.
     pub(super) fn renew(&mut self) {
         self.drop_it();
         self.next = Instant::now();
@@ -153,9 +156,9 @@ impl FrontProcess {
         self.next = Instant::now() + PAUSE;
     }
 
-    /// Sends the bytes that the front process did not accept earlier, and reads the requests that
-    /// it has sent. If the process sends an invalid message, it is broken or compromised, and is
-    /// replaced.
+    /// Sends the bytes that the link did not accept earlier, and reads the requests of the front
+    /// process. If the process sends an invalid message, it is broken or compromised, and the
+    /// daemon replaces it.
     pub(super) fn hear(&mut self) {
         self.flush();
         if self.running.as_mut().is_some_and(|running| running.read().is_err()) {
@@ -163,17 +166,17 @@ impl FrontProcess {
         }
     }
 
-    /// Returns the next request that was read. `None` if there is none, if requests have already
-    /// taken [`HEARING`] since [`hear`](FrontProcess::hear), or if too many answers are unread.
+    /// Returns the next request that was read from the front process. `None` in three cases: no
+    /// request was read, handling requests has taken [`HEARING`] since the call of
+    /// [`hear`](FrontProcess::hear), or the front process has left too many answers unread.
     pub(super) fn next_ask(&mut self) -> Option<Ask> {
         let running = self.running.as_mut()?;
         let may_begin = running.unread.len() <= UNREAD && Instant::now() < running.until;
         may_begin.then(|| running.asked.pop_front())?
     }
 
-    /// Sends a message to the front process without blocking. Bytes that the process does not
-    /// accept yet are kept for later. An answer that is too long for the link is replaced by a
-    /// refusal.
+    /// Sends a message to the front process without blocking. Bytes that the link does not accept
+    /// yet are sent later. If an answer is too long for the link, a refusal is sent in its place.
     pub(super) fn say(&mut self, said: &CoreMessage) {
         let Some(running) = &mut self.running else { return };
         let Some(line) = line_within(said, LONGEST_SAID) else { return };
@@ -183,14 +186,14 @@ impl FrontProcess {
         }
     }
 
-    /// Sends the bytes that the front process did not accept earlier.
+    /// Sends the bytes that the link did not accept earlier.
     fn flush(&mut self) {
         if self.running.as_mut().is_some_and(|running| running.flush().is_err()) {
             self.drop_it();
         }
     }
 
-    /// Returns true if bytes for the front process still wait to be sent.
+    /// Returns true if bytes for the front process are still waiting to be sent.
     pub(super) fn is_behind(&self) -> bool {
         self.running.as_ref().is_some_and(|running| !running.unread.is_empty())
     }
@@ -245,8 +248,8 @@ impl Running {
         self.unread.len() <= UNREAD && (self.has_lines || !self.asked.is_empty())
     }
 
-    /// Reads requests, up to [`MOST_AT_ONCE`]. Requests whose callers have disconnected meanwhile
-    /// are dropped.
+    /// Reads requests from the link, until [`MOST_AT_ONCE`] requests wait. Drops requests whose
+    /// callers have disconnected.
     fn read(&mut self) -> io::Result<()> {
         self.until = Instant::now() + HEARING;
         if self.unread.len() > UNREAD {
@@ -293,8 +296,9 @@ impl Running {
     }
 }
 
-/// Returns a message as a line of at most `longest` bytes. An answer that is longer becomes a
-/// refusal. Returns `None` if an event is longer: clients read events from the ledger.
+/// Returns a message as a line of at most `longest` bytes. If an answer is longer, the line is a
+/// refusal instead. If an event is longer, returns `None`, because clients can read the event from
+/// the ledger.
 fn line_within(said: &CoreMessage, longest: usize) -> Option<Vec<u8>> {
     let whole = line(said);
     // The line break does not count.
@@ -320,7 +324,8 @@ mod tests {
 
     use super::*;
 
-    /// Starts a shell as the front process, with a folder for its socket and files.
+    /// Starts a shell with `script` in place of the front process. Returns also the folder for its
+    /// socket and files.
     fn front(script: &str) -> (FrontProcess, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("socket")).unwrap();

@@ -3,8 +3,8 @@
 //! If the daemon leaves a CPU unmanaged, the front process runs there as an ordinary process. If
 //! the daemon schedules all CPUs, an ordinary front process would run only after all reservations,
 //! in competition with all ordinary threads. A real-time front process would be dangerous, since
-//! clients decide how much work it has. So it gets a reservation with a hard limit, which admission
-//! counts.
+//! clients decide how much work it has. So the front process gets a reservation with a hard limit,
+//! which admission counts like any other reservation.
 
 use slackline_linux::sys::Tid;
 use slackline_live::session::{JoinTarget, Request, RequestedId};
@@ -18,8 +18,8 @@ use super::shares::{FRONT_PERIOD, slice_in};
 /// because the names of reservations are in lower case.
 const DOMAIN: &str = "Slackline";
 
-/// Slice of the reservation of the front process. The slice is about the CPU time of two requests
-/// over the socket.
+/// Slice of the front process's reservation. It is about the CPU time for two requests over the
+/// socket.
 const SLICE: Span = Span::from_us(100);
 
 impl Scheduler {

@@ -1,4 +1,5 @@
-//! Changes to grants. A client requests them, the ledger writes them, and then they are applied.
+//! Changes to grants of access. A client requests a change, the ledger writes it, and then the
+//! daemon applies it.
 
 use std::time::SystemTime;
 
@@ -13,7 +14,7 @@ use crate::ledger::LedgerError;
 use crate::people::members;
 
 impl Core {
-    /// Starts a change to grants. The change takes effect once the ledger has written it.
+    /// Starts a change to grants. The change takes effect after the ledger has written it.
     pub(super) fn change_access(&mut self, ticket: Ticket, by: Principal, change: Change) {
         if let Err(detail) = self.access.check_room(&change) {
             let problem = Problem::new(Kind::NoRoom, detail).hinting("revoke a grant first");
@@ -28,8 +29,8 @@ impl Core {
         }
     }
 
-    /// Starts the migration of access at the request of a client. Members of the operators' group
-    /// without a grant become tenants once the ledger has written the migration.
+    /// Starts the migration of access, which a client has requested. After the ledger has written
+    /// the migration, members of the operators' group without a grant are tenants.
     pub(super) fn migrate_access(&mut self, ticket: Ticket, by: Principal) {
         match self.host.ledger.migrate_access(ticket.0) {
             Ok(()) => drop(self.host.migrating.insert(ticket, by)),
@@ -40,8 +41,8 @@ impl Core {
         }
     }
 
-    /// Applies the migration of access once the ledger has written it, or reports why writing
-    /// failed.
+    /// Applies the migration of access after the ledger has written it. If writing failed, reports
+    /// the reason.
     fn migrated_access(&mut self, ticket: Ticket, by: Principal, done: Result<(), LedgerError>) {
         let line = match done {
             Ok(()) => {
@@ -60,7 +61,8 @@ impl Core {
         self.host.say(&line);
     }
 
-    /// Applies a change to grants once the ledger has written it, or reports why writing failed.
+    /// Applies a change to grants after the ledger has written it. If writing failed, reports the
+    /// reason.
     pub(super) fn changed_access(&mut self, ticket: Ticket, done: Result<(), LedgerError>) {
         if let Some(by) = self.host.migrating.remove(&ticket) {
             return self.migrated_access(ticket, by, done);

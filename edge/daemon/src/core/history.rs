@@ -1,4 +1,5 @@
-//! History of reservations: CPU time that each received, by hour, and queries to the ledger for it.
+//! History of reservations: the CPU time that each reservation received in each hour. Also answers
+//! to clients that query the history or the log of events.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,8 +21,8 @@ const COUNT_INTERVAL: Span = Span::from_secs(10);
 /// history of this interval is lost.
 const WRITE_INTERVAL: Span = Span::from_secs(60);
 
-/// Age up to which the written history is used for a query. If the last write is older, the newest
-/// rows are written before the query.
+/// Maximum age of the last write of the history when a client queries the history. If that write is
+/// older, the newest rows are written before the query.
 const FRESH: Span = Span::from_secs(1);
 
 impl Host {
@@ -30,7 +31,7 @@ impl Host {
         Clocks { now: self.now(), wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX) }
     }
 
-    /// Starts the history of domains that were added to the scheduler.
+    /// Begins the history of domains that have just joined the scheduler.
     pub(super) fn begin_history(&mut self, joined: &[&JoiningDomain<'_>]) {
         let at = self.clocks();
         for JoiningDomain { domain, name, owner, terms, .. } in joined.iter().copied() {
@@ -42,8 +43,8 @@ impl Host {
         (self.history_due, self.history_written) = (at.now, None);
     }
 
-    /// Adds the CPU time of a domain up to now to its history. Must be called before the domain
-    /// changes.
+    /// Adds the CPU time of a domain up to now to its history. Must be called before the state or
+    /// the parameters of the domain change.
     pub(super) fn count_history(&mut self, domain: DomId) {
         self.count_kernel_time();
         let at = self.clocks();
@@ -60,8 +61,8 @@ impl Host {
         self.history.end(domain, Some(counters), at);
     }
 
-    /// Adds the CPU time of all domains to their history and writes it to the ledger, if that is
-    /// due.
+    /// Adds the CPU time of all domains to their history, and writes the history to the ledger.
+    /// Each of the two steps is done only when it is due.
     pub(super) fn keep_history(&mut self, now: Time, service: &Service) {
         if now < self.history_due {
             return;
@@ -103,7 +104,7 @@ impl Host {
         }
     }
 
-    /// Writes the history for the last time, when the daemon ends.
+    /// Adds the latest CPU times to the history and writes it, when the daemon ends.
     pub(super) fn close_history(&mut self) {
         self.count_all();
         self.write_history();
@@ -127,7 +128,8 @@ impl Host {
             _ => Kind::NotNow,
         };
         let problem = Problem::new(kind, error.to_string());
-        self.say(&wire::refused(ticket, problem.hinting("wait for the answers, then try again")));
+        let problem = problem.hinting("wait for the pending answers, then try again");
+        self.say(&wire::refused(ticket, problem));
     }
 
     /// Answers a query for the history of a reservation.
@@ -142,7 +144,7 @@ impl Host {
         self.say(&line);
     }
 
-    /// Sends a client the events that it queried, as returned by the ledger.
+    /// Sends a client the events of the log that it asked for, which the ledger has read.
     pub(super) fn answer_log(
         &mut self,
         ticket: Ticket,

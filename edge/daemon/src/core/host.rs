@@ -51,10 +51,10 @@ pub(super) struct Host {
     pub(super) lookups: Lookups,
     pub(super) tally: Tally,
     pub(super) front: Option<FrontProcess>,
-    /// Time at which the service wants to be called again. `None` if it set no time.
+    /// Time at which the service must be called. `None` if the service has set no time.
     pub(super) ring: Option<Time>,
-    /// Commits that could not be queued for the ledger's writer thread, each with its number and
-    /// the error.
+    /// Commits that could not be queued for the ledger's writer thread. Each has its number and the
+    /// error.
     pub(super) not_handed_over: Vec<(u64, LedgerFault)>,
     /// Details of each unanswered request, which are needed only for its answer. The request itself
     /// is kept too if a tenant made it.
@@ -63,34 +63,33 @@ pub(super) struct Host {
     around: Option<Around>,
     /// VMs found in the current discovery pass, each by the binding with which it was looked up.
     fresh: BTreeMap<Binding, FoundMachine>,
-    /// Result of the look-up for the request that is currently executed.
+    /// Result of the look-up for the request that is being executed now.
     looked: LookupResult,
-    /// Result of that look-up as given to the service, which can ask twice.
+    /// Look-up result of the present request, as given to the service, which can ask twice.
     answered: Option<(Binding, Result<Machine, LookError>)>,
-    /// Time at which the commit that is being written was started. `None` if no commit is being
-    /// written.
+    /// Time at which the ledger began the present commit. `None` if no commit is being written.
     committing: Option<Time>,
     pub(super) began: SystemTime,
     pub(super) change_effect: Histogram,
     pub(super) commit_took: Histogram,
-    /// Principals who have requested a migration of access, by the ticket (id) of the request.
+    /// Principals that requested a migration of access, by the ticket (id) of the request.
     pub(super) migrating: BTreeMap<Ticket, Principal>,
     pub(super) meddled: u64,
     pub(super) keeper_restarts: u64,
     pub(super) ledger_errors: u64,
     /// Number of daemon restarts since the host was booted.
     pub(super) restarts: u64,
-    /// Time without enforcement before this daemon started, for each domain whose VM existed in
-    /// that time.
+    /// Time without enforcement before this daemon started. The map contains each domain whose VM
+    /// existed in that time.
     pub(super) lapsed: BTreeMap<DomId, Span>,
     /// Accumulated costs of reservations. `None` if the daemon has no table of prices.
     pub(super) costs: Option<Costs>,
-    /// Flight recorder of missed deadlines. `None` if it is off.
+    /// Flight recorder of missed deadlines. `None` if the flight recorder is off.
     pub(super) flight: Option<Flight>,
-    /// Workers that predict from the flight recorder.
+    /// Workers that compute predictions from the events of the flight recorder.
     pub(super) whatifs: Whatifs,
     pub(super) history: History,
-    /// Time at which CPU times are next added to the history.
+    /// Time at which the CPU times of all domains are next added to the history.
     pub(super) history_due: Time,
     /// Time of the last write of the history. `None` if some rows were never written.
     pub(super) history_written: Option<Time>,
@@ -179,14 +178,14 @@ impl Host {
             && self.committing.is_none_or(|began| self.now().since(began) <= within)
     }
 
-    /// Returns true if the VM with this identity has ended, or is no longer recorded as found.
+    /// Returns true if the VM with this identity has ended, or is unknown to the scheduler.
     pub(super) fn has_ended(&self, identity: Identity) -> bool {
         let found = self.scheduler.found.get(&identity);
         found.is_none_or(|found| found.ending.has_ended().unwrap_or(false))
     }
 
-    /// Records a VM that was found. With a `binding`, the VM was found by looking up that binding.
-    /// Without a binding, the VM already has a reservation.
+    /// Stores a VM that a look-up or a discovery pass has found. `binding` is the binding that was
+    /// looked up. If it is `None`, the VM already has a reservation.
     pub(super) fn keep_found(&mut self, binding: Option<&Binding>, found: FoundMachine) {
         match binding {
             Some(binding) => {
@@ -198,7 +197,7 @@ impl Host {
         }
     }
 
-    /// Starts a look-up of the VM that a request needs.
+    /// Starts a look-up of the VM that a request names.
     pub(super) fn seek(&mut self, asked: ClientRequest, sought: VmLookup<'_>, users: VmUsers) {
         let (ticket, now) = (asked.ticket, self.now());
         if let Err(TooMany) = self.lookups.look(now, asked, (sought.into(), users)) {
@@ -216,7 +215,7 @@ impl Host {
         self.say(&wire::refused(ticket, problem));
     }
 
-    /// Drops a request whose caller has disconnected, and its look-up.
+    /// Drops a request whose caller has disconnected, with all work that was started for it.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.lookups.cancel(ticket);
         self.ledger.cancel(ticket.0);
@@ -246,7 +245,7 @@ impl Host {
         (!self.lapsed.is_empty()).then_some(lapse)
     }
 
-    /// Lists the VMs of the host once. The list serves all look-ups of these reservations.
+    /// Makes a list of the host's VMs, which serves the look-ups of all reservations in `rows`.
     pub(super) fn look_around_now(&mut self, rows: &[Row]) {
         self.around = Some(Around::look(rows.iter().map(|row| &row.binding)));
     }
@@ -336,8 +335,8 @@ impl Host {
         }
     }
 
-    /// Returns the reservations as a tenant sees them: first the tenant's own reservations, then
-    /// the reservations of other owners, without names.
+    /// Returns all reservations as a tenant sees them. First come the tenant's own reservations.
+    /// The reservations of other owners follow, without names.
     fn list_of_tenant(
         &mut self,
         all: &[ListedReservation],

@@ -17,25 +17,25 @@ use super::own::OwnVms;
 use crate::record::culprits_for;
 use crate::run_days::RunDays;
 
-/// Maximum number of stored incidents. The total size of the files and the age of each file are
-/// limited too. If there are too many incidents or bytes, the oldest incidents of the VM with the
-/// most incidents or bytes are deleted. The newest incident is kept at any size, until it is too
-/// old.
+/// Maximum number of stored incidents. There are two more limits: on the total size of the files,
+/// and on the age of each file. If there are too many incidents or bytes, the oldest incidents of
+/// the VM with the most incidents or bytes are deleted. The newest incident is deleted only when it
+/// is too old.
 const MOST: usize = 200;
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Maximum age of an incident, in days on which a daemon has run.
+/// Maximum age of an incident, in days. Only days on which a daemon has run count.
 const MOST_DAYS: usize = 30;
 
-/// Maximum number of recordings in the folder that clients have requested. A further recording
-/// deletes the oldest one.
+/// Maximum number of recordings that clients have requested and that are still in the folder. If a
+/// client requests another recording, the oldest of them is deleted.
 const MOST_ASIDE: usize = 4;
 
 /// Suffix of the file names of incidents.
 const ENDING: &str = ".trace";
 
-/// Stored incidents. Those from before the start of the daemon come first, in the order of their
-/// numbers. The others follow in the order in which they were saved.
+/// Stored incidents. The incidents from before the start of the daemon come first, sorted by
+/// number. Newer incidents follow in the order in which they were saved.
 #[derive(Debug)]
 pub(super) struct Incidents {
     folder: PathBuf,
@@ -71,7 +71,7 @@ impl Incidents {
         Ok(incidents)
     }
 
-    /// Returns an empty list of incidents. The folder is created when the first incident is saved.
+    /// Returns an empty store of incidents. The folder is created when the first incident is saved.
     pub(super) fn empty(folder: &Path) -> Incidents {
         let days = RunDays::open(folder.join("days"));
         Incidents { folder: folder.into(), days, all: Vec::new(), aside: VecDeque::new() }
@@ -81,8 +81,8 @@ impl Incidents {
         self.all.iter().rev()
     }
 
-    /// Returns the causes of the waiting time (culprits) in the recording of an incident. If `own`
-    /// is given, the caller is a tenant, who may see only these VMs.
+    /// Returns the culprits in the recording of an incident: the causes of a VM's waiting time. If
+    /// `own` is given, the caller is a tenant, who may see only the VMs in `own`.
     pub(super) fn why(&self, id: u64, own: Option<&OwnVms>) -> Result<Answer, Problem> {
         let may_see = |it: &Incident| own.is_none_or(|own| own.has_incident(&it.name, it.at_ns));
         let incident = self.all.iter().find(|it| it.id == id && may_see(it));
@@ -130,7 +130,7 @@ impl Incidents {
     }
 
     /// Stores a recording that a client has requested and that is not an incident. Returns the path
-    /// of its file. Deletes the oldest such file if there are [`MOST_ASIDE`] already.
+    /// of the file. If there are [`MOST_ASIDE`] such files already, deletes the oldest of them.
     ///
     /// # Errors
     /// If the file cannot be written. An incomplete file is removed.
@@ -150,8 +150,8 @@ impl Incidents {
         Ok(file)
     }
 
-    /// Deletes incidents beyond the limits. The age limit applies to the newest incident
-    /// too, since incidents contain names of VMs and processes.
+    /// Deletes incidents that exceed the limits. The age limit applies also to the newest incident,
+    /// because incidents contain names of VMs and processes.
     pub(super) fn tidy(&mut self, now_ns: u64) {
         let oldest = self.days.oldest(now_ns, MOST_DAYS);
         let is_old = |incident: &Incident| incident.at_ns < oldest;
@@ -171,9 +171,10 @@ impl Incidents {
 }
 
 impl Incidents {
-    /// Returns the index of the incident that is deleted when a limit is exceeded. If there are too
-    /// many incidents, it is the oldest of the VM with the most incidents. Otherwise it is the
-    /// oldest of the VM whose incidents have the most bytes. The newest incident is never chosen.
+    /// Returns the index of the incident that is deleted next because a limit is exceeded. If there
+    /// are too many incidents, returns the oldest incident of the VM with the most incidents. If
+    /// there are too many bytes, returns the oldest incident of the VM whose incidents have the
+    /// most bytes. The newest incident is never chosen.
     fn surplus(&self) -> usize {
         let older = &self.all[..self.all.len() - 1];
         let mut held: BTreeMap<&str, (u64, usize)> = BTreeMap::new();
@@ -187,8 +188,9 @@ impl Incidents {
     }
 }
 
-/// Creates the folder of incidents, unless it exists. Only root can read the folder. The ledger's
-/// folder above it is not created: an administrator may have moved it away for a moment.
+/// Creates the folder of incidents, unless it exists. Only root can read the folder. If the
+/// ledger's folder above it is missing, it is not created: an administrator may have moved it away
+/// for a moment.
 fn create(folder: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(folder) {
         Err(_) if folder.is_dir() => Ok(()),
@@ -196,8 +198,8 @@ fn create(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes a file under a temporary name and renames it when it is complete. Returns its size in
-/// bytes.
+/// Writes a file under a temporary name, and renames the file when it is complete. Returns the size
+/// of the file in bytes.
 fn whole(file: &Path, write: impl FnOnce(File) -> io::Result<()>) -> io::Result<u64> {
     let part = file.with_extension("part");
     let begin = || File::options().write(true).create(true).truncate(true).mode(0o600).open(&part);
@@ -230,7 +232,7 @@ mod tests {
         names.filter(|entry| entry.path().extension().is_some_and(|it| it == "trace")).count()
     }
 
-    /// Applies the limits once on each of these days. Days are counted since 1970.
+    /// Applies the limits once on each day of `days`. Days are counted since 1970.
     fn pass_days(incidents: &mut Incidents, days: std::ops::RangeInclusive<u64>) {
         days.for_each(|day| incidents.tidy(day * DAY * SECOND));
     }
@@ -283,8 +285,8 @@ mod tests {
         assert_eq!(save_large(1_253 + month, MOST_BYTES + 1), 1, "the newest is kept");
     }
 
-    /// The files of the incidents are no traces. So `why` fails in any case: with `NotNow` if the
-    /// tenant may see the incident, and otherwise with `NoSuchPage`.
+    /// The incident files of this test contain no traces. So `why` always fails: with `NotNow` if
+    /// the tenant may see the incident, and with `NoSuchPage` if not.
     #[test]
     fn incident_of_former_owner_is_hidden_from_tenant() {
         let folder = tempfile::tempdir().expect("a folder for the test");
@@ -365,8 +367,8 @@ mod tests {
         assert_eq!((again(32), again(33)), ((1, 1), (0, 0)));
     }
 
-    /// The clock is 31 days ahead for a moment. One incident is saved before that moment, one in
-    /// it, and one after it.
+    /// The wall clock is 31 days ahead for a moment. The first incident is saved before that
+    /// moment, the second during it, and the third after it.
     #[test]
     fn step_of_the_wall_clock_deletes_no_incident() {
         let folder = tempfile::tempdir().expect("a folder for the test");

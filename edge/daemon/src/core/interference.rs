@@ -1,7 +1,8 @@
-//! Interference of deadline threads with the dispatchers' reservations, as part of admission.
+//! Part of admission: a check that the dispatchers' reservations get their CPU time although
+//! deadline threads interfere with them.
 //!
-//! Deadline threads are those of the daemon's own reservations, and those of other programs. All of
-//! them run before every vCPU of a dispatcher.
+//! Deadline threads are threads of the class `SCHED_DEADLINE`: those of the daemon's own
+//! reservations, and those of other programs. All of them run before every vCPU of a dispatcher.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,28 +15,29 @@ use super::kernel_seats::in_each_second;
 use super::scheduler::Scheduler;
 use super::shares::FRONT_PERIOD;
 
-/// Deadline threads of all programs, and the dispatchers' reservations that they can delay.
+/// State for the check of interference: the deadline threads of all programs, and the dispatchers'
+/// reservations that these threads can delay.
 struct DeadlineState {
-    /// Curve of the deadline threads of the daemon's reservations.
+    /// Interference curve of the daemon's own deadline threads.
     own: InterferenceCurve,
-    /// Parameters of all deadline threads that may run on a CPU, with the curve of these threads.
-    /// CPUs with the same threads share one entry. Empty if other programs have no deadline
-    /// threads.
+    /// For each set of deadline threads that may run on a CPU: the parameters of the threads, and
+    /// the interference curve of the set. CPUs with the same threads share one entry. Empty if
+    /// other programs have no deadline threads.
     all: Vec<(Vec<Reservation>, InterferenceCurve)>,
-    /// Index of the entry in `all` for each CPU of the session. Empty if `all` is empty.
+    /// For each CPU of the session, the index of its entry in `all`. Empty if `all` is empty.
     of_cpu: Vec<usize>,
     /// Share that the dispatchers have reserved on each CPU of the session. Empty if there are no
     /// deadline threads.
     reserved: Vec<CpuShare>,
-    /// Shortest period of the dispatchers' reservations. `None` if there are none.
+    /// Shortest period of the dispatchers' reservations. `None` if they have no reservations.
     shortest: Option<Span>,
-    /// Period of the front process's reservation. `None` if it has no reservation.
+    /// Period of the front process's reservation. `None` if the front process has no reservation.
     front: Option<Span>,
 }
 
 impl DeadlineState {
-    /// Builds the curve of the daemon's own deadline threads. If other programs have deadline
-    /// threads, also builds for each CPU the curve of all deadline threads.
+    /// Builds the interference curve of the daemon's own deadline threads. If other programs have
+    /// deadline threads, builds also the curve of all deadline threads of each CPU.
     fn new(
         own: &[Reservation],
         (others, cpus): (&[DeadlineThread], &[CpuId]),
@@ -78,9 +80,9 @@ impl DeadlineState {
         }
     }
 
-    /// Checks each CPU of the session. `share` gets the share that the dispatcher has reserved on a
-    /// CPU, and returns the share with which that CPU is checked. The error has the first CPU with
-    /// too little time, by its number in the session.
+    /// Checks each CPU of the session. `share` is a function from the share that is reserved on a
+    /// CPU now to the share that is checked. The error contains the first CPU with too little time,
+    /// by its number in the session.
     fn check_all(
         &self,
         shortest: Option<Span>,
@@ -93,9 +95,9 @@ impl DeadlineState {
         Ok(())
     }
 
-    /// Returns for each CPU the longest slice of a new reservation of the CPU's dispatcher that
-    /// fits beside deadline threads. `rooms` has the longest slice of each CPU without regard to
-    /// deadline threads. A slice that deadline threads shorten is rounded down to whole
+    /// Returns for each CPU the longest slice of a new reservation of its dispatcher that fits
+    /// beside the deadline threads. `rooms` contains the longest slice of each CPU without deadline
+    /// threads. If deadline threads make a slice shorter, the slice is rounded down to whole
     /// microseconds.
     fn rooms(&self, period: Span, rooms: Vec<Span>) -> Vec<Span> {
         // A new reservation adds to the share of its own CPU only. But if it has the shortest
@@ -126,7 +128,8 @@ impl DeadlineState {
 
 impl Scheduler {
     /// Checks that the dispatchers' reservations on each CPU meet their deadlines beside all
-    /// deadline threads. `newcomer` is the domain with new parameters, and `machine` is its VM.
+    /// deadline threads. `newcomer` is a domain with new parameters, and `machine` is the VM of
+    /// this domain.
     pub(super) fn check_interference(
         &self,
         newcomer: DomId,
@@ -152,8 +155,8 @@ impl Scheduler {
         })
     }
 
-    /// Returns the deadline threads that have no reservation of this daemon. The threads of
-    /// `machine`, which has or gets a reservation, are left out.
+    /// Returns the deadline threads of other programs. The threads of `machine`, a VM that has or
+    /// gets a reservation, are not among them.
     fn deadline_threads_of_others(&self, machine: Option<Identity>) -> Vec<DeadlineThread> {
         let kernels = self.domains.values().filter_map(|known| known.kernel.as_ref());
         let seated = kernels.flat_map(|kernel| kernel.seated.iter().flatten());
@@ -165,9 +168,9 @@ impl Scheduler {
         others.filter(|one| Some(one.pid) != pid && one.is_there()).copied().collect()
     }
 
-    /// Checks the interference as it would be if `domain` had the reservation `each` for each vCPU.
-    /// `state` is the present state. The error has the first CPU with too little time, by its
-    /// number in the session.
+    /// Checks the interference as if each vCPU of `domain` had the reservation `each`. `state` is
+    /// the present state. The error contains the first CPU with too little time, by its number in
+    /// the session.
     fn interference(
         &self,
         (state, others): (&DeadlineState, &[DeadlineThread]),
@@ -187,8 +190,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the deadline threads and the dispatchers' reservations, as they would be if a domain
-    /// had other parameters for each vCPU.
+    /// Returns the deadline threads and the dispatchers' reservations. If `changed` is given,
+    /// returns them as if each vCPU of its domain had its parameters.
     fn deadline_state(
         &self,
         others: &[DeadlineThread],
@@ -215,9 +218,9 @@ impl Scheduler {
         DeadlineState::new(&own, (others, &self.cpus), reserved.collect(), (shortest, front))
     }
 
-    /// Returns for each CPU of the session the longest slice of a new reservation of the CPU's
-    /// dispatcher that fits beside deadline threads. `rooms` has the longest slice of each CPU
-    /// without regard to deadline threads.
+    /// Returns for each CPU of the session the longest slice of a new reservation of its dispatcher
+    /// that fits beside the deadline threads. `rooms` contains the longest slice of each CPU
+    /// without deadline threads.
     pub(super) fn rooms_beside_deadline_threads(
         &self,
         period: Span,
@@ -228,7 +231,8 @@ impl Scheduler {
     }
 }
 
-/// Returns the longest slice below `refused` that fits, in whole microseconds. Zero if none fits.
+/// Returns the longest slice below `refused` for which `fits` returns true, in whole microseconds.
+/// Zero if no slice fits.
 fn longest_slice(refused: Span, mut fits: impl FnMut(Span) -> bool) -> Span {
     let (mut good, mut bad) = (0, refused.ns().div_ceil(1_000));
     while bad - good > 1 {
@@ -238,7 +242,8 @@ fn longest_slice(refused: Span, mut fits: impl FnMut(Span) -> bool) -> Span {
     Span::from_us(good)
 }
 
-/// Returns slice/period in millionths, rounded up, so that admission never counts a larger share.
+/// Returns slice/period in millionths. The value is rounded up, so that admission counts at least
+/// the whole share.
 fn rounded_up_ppm(each: Reservation) -> u32 {
     let (slice, period) = (u128::from(each.slice().ns()), u128::from(each.period().ns()));
     u32::try_from((slice * 1_000_000).div_ceil(period)).unwrap_or(u32::MAX)
@@ -258,11 +263,11 @@ mod tests {
         each.expect("a slice is at most its period")
     }
 
-    /// On each of 64 CPUs, 10 % are reserved by the dispatcher. There are 512 deadline threads of
-    /// the daemon, and eight of another program on each half of the CPUs. All these threads have
-    /// different parameters. A check of each pair of threads in each window would take hours.
+    /// On each of 64 CPUs, 10 % are reserved by the dispatcher. The daemon has 512 deadline
+    /// threads. Another program has eight deadline threads on the even CPUs and eight on the odd
+    /// CPUs. A check of each pair of threads in each window would take hours.
     #[test]
-    fn rooms_of_64_cpus_beside_512_deadline_threads_are_exact() {
+    fn capacity_of_64_cpus_beside_512_deadline_threads_is_exact() {
         let began = Instant::now();
         let own: Vec<Reservation> = (0..512).map(|it| each(50 + it % 8, 100_000 + it)).collect();
         let cpus: Vec<CpuId> = (0..64).map(CpuId::new).collect();
@@ -288,9 +293,9 @@ mod tests {
         println!("three times the rooms of 64 CPUs in {took:?}");
     }
 
-    /// A deadline thread can take 0.6 ms of a window of 1 ms.
+    /// In any window of 1 ms, a deadline thread can take 0.6 ms.
     #[test]
-    fn room_for_shortest_period_needs_time_on_all_cpus() {
+    fn short_period_lacks_capacity_if_deadline_thread_overloads_any_cpu() {
         let cpus = [CpuId::new(0), CpuId::new(1)];
         let (ms, us) = (Span::from_ms, Span::from_us);
         let rooms = |second_ppm, period| {
@@ -307,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn longest_slice_is_the_last_whole_microsecond_that_fits() {
+    fn search_finds_longest_slice_that_fits_in_whole_microseconds() {
         let us = Span::from_us;
         for most in [0, 1, 2, 3_999, 5_871, 5_872] {
             let refused = Span::from_ns(5_872_972);

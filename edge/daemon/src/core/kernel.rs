@@ -1,8 +1,10 @@
-//! Reservations that the kernel enforces by `SCHED_DEADLINE`, beside those of the dispatchers.
+//! Reservations that the kernel enforces by `SCHED_DEADLINE`, in addition to the reservations that
+//! the dispatchers enforce.
 //!
-//! All mechanisms share one admission. A deadline thread is not pinned, and runs before all threads
-//! of the dispatchers. So a vCPU whose reservation the kernel enforces has an equal reservation on
-//! every CPU of the session. The session schedules no thread for these reservations.
+//! One admission test counts the reservations of all mechanisms. A deadline thread is not pinned,
+//! and runs before all threads of the dispatchers. So a vCPU whose reservation the kernel enforces
+//! has an equal reservation on every CPU of the session. The session schedules no thread for these
+//! reservations.
 
 use slackline_control::{RequestedMechanism, ReservationParameters, link};
 use slackline_linux::sys::ThreadClock;
@@ -14,19 +16,19 @@ use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
 use super::shares::empty_place;
 
-/// Domain name of reservations that have no threads. They keep CPU time free for deadline threads
-/// on all CPUs but the CPU of the place.
+/// Domain name of the reservations that only keep CPU time free and have no threads. A deadline
+/// thread has such a reservation on each CPU but the CPU of its place (reserved vCPU).
 const SHADOW: &str = "deadline";
 
-/// Enforcement of a domain by the kernel.
+/// State of a domain whose reservation the kernel enforces.
 pub(super) struct KernelDomain {
-    /// Reservations of the domain on the CPUs without a place. They have no threads, and keep CPU
-    /// time free for the deadline threads of the domain.
+    /// Reservations without threads, on each CPU but the CPU of a place (reserved vCPU). They keep
+    /// CPU time free for the deadline threads of the domain.
     pub(super) shadows: Vec<JoinId>,
-    /// Thread in each place. `None` for an empty place.
+    /// Thread in each place (reserved vCPU). `None` for a place without a thread.
     pub(super) seated: Vec<Option<SeatedThread>>,
-    /// vCPUs that lost their places when a change of the domain failed, and the time of the next
-    /// attempt to seat them. `None` if no vCPU has lost its place.
+    /// vCPUs that have lost their places because a change of the domain failed, and the time of the
+    /// next attempt to seat them. `None` if no vCPU has lost its place.
     pub(super) lost: Option<(Seats, Time)>,
 }
 
@@ -35,18 +37,19 @@ pub(super) struct SeatedThread {
     pub(super) thread: ThreadRef,
     pub(super) enforced: KernelEnforcement,
     pub(super) watch: EnforcedWatch,
-    /// Time of the last check for changes by other programs or by the thread itself.
+    /// Time of the last check whether other programs, or the thread itself, have changed the
+    /// thread.
     pub(super) checked: Time,
-    /// True if a round of checks has read the clock. Earlier readings are not recorded, because the
-    /// session may not have recorded yet that the vCPU joined.
+    /// True if a round of checks has read the thread's clock. Before that, CPU times are not
+    /// recorded, because the session may not have recorded the join of the vCPU yet.
     pub(super) is_recorded: bool,
     pub(super) clock: ThreadClock,
-    /// CPU time of the thread at its last reading, which was at the time `at`.
+    /// CPU time of the thread at the time `at`, when its clock was last read.
     pub(super) used: Span,
     pub(super) at: Time,
 }
 
-/// Times of the next checks of the threads for which the kernel enforces.
+/// Times of the next checks of the threads whose reservations the kernel enforces.
 #[derive(Debug, Default)]
 pub(super) struct KernelChecks {
     /// Time of the next round, which checks some of the threads.
@@ -64,12 +67,12 @@ impl KernelDomain {
 }
 
 /// Returns the requests with which a domain joins the session if the kernel enforces its
-/// reservation. The first requests are for its places (reserved vCPUs). Then come requests for the
-/// same reservations on each further CPU.
+/// reservation. The first requests are for its places (reserved vCPUs). Further requests reserve
+/// the same CPU time on each other CPU.
 ///
-/// `former` has the CPU on which each place was until now, and the place stays on that CPU. A place
-/// without a former CPU is on the first CPU. After a vCPU has left, the policy reserves its share
-/// for a while longer. If the vCPU joins again on the same CPU, that share does not count twice.
+/// `former` contains the CPU on which each place was until now. The place stays on this CPU,
+/// because the policy still reserves the share of its former vCPU there for a while. On the same
+/// CPU, that share does not count twice. A place without a former CPU is on the first CPU.
 pub(super) fn requests(
     as_what: (DomId, &str, &Terms),
     (former, cpus): (&[usize], usize),
@@ -91,7 +94,7 @@ pub(super) fn requests(
     places.chain(others).collect()
 }
 
-/// Returns the error for a request to pause a VM whose threads the kernel schedules by itself.
+/// Returns the error for a request to pause a VM whose reservation the kernel enforces.
 pub(super) fn cannot_pause() -> WorldError {
     WorldError::Host {
         says: "cannot pause a VM whose CPU time `deadline` enforces".into(),
@@ -102,9 +105,9 @@ pub(super) fn cannot_pause() -> WorldError {
     }
 }
 
-/// Sets the daemon's default mechanism for the reservations in a request. A reservation gets the
-/// default if it has a slice, a hard limit (`exact`) and no phase, and if the request names no
-/// mechanism for it. A reservation that still has no mechanism uses the dispatcher.
+/// Writes the mechanism into each reservation of a request that names none. A reservation gets the
+/// daemon's default mechanism if it has a slice, a hard limit (`exact`) and no phase. Otherwise it
+/// gets the dispatcher.
 pub(super) fn name_mechanism(request: &mut link::Request, default: RequestedMechanism) {
     let name = |wanted: &mut ReservationParameters| {
         let can = wanted.exact && wanted.slice.is_some() && wanted.phase.is_none();
@@ -127,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deadline_vcpu_stays_on_former_cpu_with_one_shadow_elsewhere() {
+    fn sched_deadline_vcpu_keeps_former_cpu_and_is_reserved_everywhere() {
         let each = Reservation::new(Span::from_ms(2), Span::from_ms(10)).expect("valid");
         let terms = Terms::new(each, true, 3).expect("valid terms");
         let requests = requests((DomId::new(7), "web", &terms), (&[1, 0], 2));

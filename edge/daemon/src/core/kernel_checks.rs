@@ -1,6 +1,6 @@
-//! Regular checks of the threads for which the kernel enforces reservations. The CPU time of these
-//! threads is read from the kernel and added to the session's records. Changes that other programs
-//! or the threads themselves make are undone or respected.
+//! Regular checks of the threads whose reservations the kernel enforces. A check reads the CPU time
+//! of a thread from the kernel, and adds it to the session's records. It undoes or accepts changes
+//! that other programs or the threads themselves have made.
 //!
 //! Requests wait during a round of checks, and the checks must cost little CPU time on a host with
 //! hundreds of such threads. So a round checks only some threads, in turn.
@@ -15,17 +15,17 @@ use super::host::Host;
 use super::kernel::SeatedThread;
 use super::scheduler::{Scheduler, ShrunkDomain};
 
-/// Maximum number of threads that one round checks for a changed class. Threads that have left
-/// their class lately are checked in each round, and are not counted.
+/// Maximum number of threads that one round checks for a changed class. Suspect threads, which have
+/// left their class lately, are checked in each round in addition to this number.
 const CHECKED_AT_ONCE: usize = 64;
 
-/// Time after which a round checks no further cgroups. The cgroups of the longest unchecked thread
-/// are checked even after that time.
+/// Time after which a round checks the cgroups of no further thread. The one exception is the
+/// thread whose last check is longest ago: its cgroups are checked in any case.
 const AROUND_TIME: Span = Span::from_us(100);
 
 impl SeatedThread {
-    /// Reads the CPU time of the thread. Returns a record of the time since the last reading.
-    /// `None` if the thread has ended.
+    /// Reads the CPU time of the thread. Returns a record of the CPU time since the last reading.
+    /// `None` if the CPU time cannot be read, because the thread has ended.
     fn read_clock(&mut self, vcpu: VcpuId, now: Time) -> Option<Entry> {
         let all = self.clock.read().ok()?;
         let (from, used) = (self.at, all.left_after(self.used));
@@ -37,8 +37,8 @@ impl SeatedThread {
 impl Scheduler {
     /// Checks some of the deadline threads. Adds their CPU time since the last reading to the
     /// session's records. Adds to `seen` the changes that other programs made to these threads.
-    /// Returns the domains whose threads have ended, and empties their places. Does nothing if the
-    /// last round was less than [`EnforcedWatch::INTERVAL`] ago.
+    /// Removes ended threads from their places (reserved vCPUs), and returns the domains of these
+    /// threads. Does nothing if the last round was less than [`EnforcedWatch::INTERVAL`] ago.
     pub(super) fn look_at_kernel(
         &mut self,
         records: &mut Vec<Entry>,
@@ -101,15 +101,16 @@ impl Scheduler {
         shrunk
     }
 
-    /// Returns the threads for which the kernel enforces, in the order of a round of checks.
+    /// Returns the threads whose reservations the kernel enforces, in the order in which rounds
+    /// check them.
     fn seated_threads(&self) -> impl Iterator<Item = &SeatedThread> {
         let kernels = self.domains.values().filter_map(|known| known.kernel.as_ref());
         kernels.flat_map(|kernel| kernel.seated.iter().flatten())
     }
 
-    /// Reads the CPU time of all deadline threads, and returns the records of the time since the
-    /// last reading. Returns nothing if the last call was less than [`EnforcedWatch::INTERVAL`]
-    /// ago.
+    /// Reads the CPU time of all deadline threads of the daemon. Returns records of the CPU time
+    /// since the last reading. Returns no record if the last call was less than
+    /// [`EnforcedWatch::INTERVAL`] ago.
     fn read_kernel_clocks(&mut self) -> Vec<Entry> {
         let now = self.session.now();
         let mut records = Vec::new();
@@ -132,8 +133,8 @@ impl Scheduler {
 }
 
 impl Host {
-    /// Adds the CPU time that deadline threads have used until now to the numbers of their vCPUs.
-    /// It must be called before numbers are computed for a client.
+    /// Adds the CPU time that deadline threads have used until now to the metrics of their vCPUs.
+    /// Must be called before metrics are computed for a client.
     pub(super) fn count_kernel_time(&mut self) {
         let mut records = self.scheduler.read_kernel_clocks();
         if records.is_empty() {
@@ -149,7 +150,8 @@ impl Host {
 
 /// Returns the indexes of the threads that a round checks: all suspect threads, and at most
 /// [`CHECKED_AT_ONCE`] other threads, namely those with the longest time since their last check.
-/// `threads` has for each thread the time of its last check, and true if the thread is suspect.
+/// `threads` contains for each thread the time of its last check, and true if the thread is suspect
+/// because it has left its class lately.
 fn due(threads: impl Iterator<Item = (Time, bool)>) -> BTreeSet<usize> {
     let threads = threads.enumerate().map(|(index, (checked, is_it))| (is_it, checked, index));
     let (suspect, mut others): (Vec<_>, Vec<_>) = threads.partition(|(is_suspect, ..)| *is_suspect);
@@ -162,7 +164,7 @@ fn due(threads: impl Iterator<Item = (Time, bool)>) -> BTreeSet<usize> {
 mod tests {
     use super::*;
 
-    /// Thread 499 has left its class lately.
+    /// Thread 499 is suspect, because it has left its class lately.
     #[test]
     fn each_round_checks_suspect_and_longest_unchecked_deadline_threads() {
         let mut checked = [Time::START; 500];
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn each_round_checks_all_of_few_deadline_threads() {
+    fn each_round_checks_all_deadline_threads_if_there_are_few() {
         let at = Time::START.after(Span::from_ms(50));
         let due = due((0..CHECKED_AT_ONCE).map(|_| (at, false)));
         assert!(due.into_iter().eq(0..CHECKED_AT_ONCE));

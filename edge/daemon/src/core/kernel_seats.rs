@@ -1,5 +1,5 @@
-//! Threads of VMs whose reservations the kernel enforces. They are put into places (reserved vCPUs)
-//! of the scheduler, and removed.
+//! Threads of VMs whose reservations the kernel enforces. This module assigns the threads to places
+//! (reserved vCPUs) of the scheduler, and removes them from the places.
 //!
 //! Before a domain begins, [`Scheduler::check_interference`] checks that the dispatchers'
 //! reservations meet their deadlines beside the bursts of deadline threads.
@@ -19,8 +19,9 @@ use super::kernel::SeatedThread;
 use super::scheduler::{Place, Scheduler};
 use super::shares::needs_no_more;
 
-/// Interval between attempts to seat threads that the kernel has refused. The kernel frees the
-/// former bandwidth of a thread at the end of the thread's period.
+/// Interval between attempts to seat threads that the kernel has refused. A refused thread can
+/// succeed later, because the kernel frees a thread's former bandwidth only at the end of its
+/// period.
 const SEAT_AGAIN: Span = Span::from_secs(1);
 
 fn refused(error: &MechanismError) -> WorldError {
@@ -31,8 +32,8 @@ fn refused(error: &MechanismError) -> WorldError {
 }
 
 impl Scheduler {
-    /// Completes the joining of a domain: checks the interference of deadline threads, and lets the
-    /// kernel enforce the reservation if its parameters say so.
+    /// Completes the join of a domain. Checks the interference of deadline threads. If the
+    /// reservation asks for it, lets the kernel enforce the reservation.
     pub(super) fn begin_domain(
         &mut self,
         domain: DomId,
@@ -47,9 +48,9 @@ impl Scheduler {
     }
 
     /// Lets the kernel enforce the reservation of a domain for the threads of its VM. Threads that
-    /// keep their place are not disturbed. All threads that lose their place are restored first.
-    /// Then the new threads get their places in order. If a thread is refused, its place and the
-    /// later places stay empty.
+    /// keep their place (reserved vCPU) are not disturbed. First, the threads that lose their place
+    /// are restored. Then the new threads get their places in order. If the kernel refuses a
+    /// thread, its place and all later places stay empty.
     pub(super) fn seat_by_kernel(
         &mut self,
         domain: DomId,
@@ -146,7 +147,8 @@ impl Scheduler {
         }
     }
 
-    /// Restores the thread in a place. The reservation of the place remains.
+    /// Restores the thread in a place (reserved vCPU) and empties the place. Its reservation
+    /// remains.
     pub(super) fn vacate_kernel(&mut self, domain: DomId, number: usize) {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         let Some(kernel) = &mut known.kernel else { return };
@@ -168,7 +170,8 @@ impl Scheduler {
         }
     }
 
-    /// Ends the enforcement of a domain by the kernel, and drops its reservations on further CPUs.
+    /// Ends the enforcement of a domain by the kernel. Drops the reservations without threads that
+    /// the domain has on other CPUs.
     pub(super) fn leave_kernel(&mut self, domain: DomId) {
         self.unseat_kernel_only(domain);
         let Some(known) = self.domains.get_mut(&domain) else { return };
@@ -184,8 +187,8 @@ impl Scheduler {
         }
     }
 
-    /// Lets the kernel enforce a domain's reservation again for threads that another program has
-    /// changed.
+    /// Resumes the kernel's enforcement of a domain's reservation for threads that another program
+    /// has changed.
     pub(super) fn resume_kernel(&mut self, domain: DomId) -> Result<(), RequestError> {
         let known = self.domains.get_mut(&domain).and_then(|known| known.kernel.as_mut());
         let seated = known.into_iter().flat_map(|kernel| kernel.seated.iter_mut().flatten());
@@ -197,8 +200,8 @@ impl Scheduler {
         result
     }
 
-    /// Returns true if the kernel enforces the reservation of a domain, and neither another program
-    /// nor the session keeps a thread of the domain from running.
+    /// Returns true if the kernel enforces the reservation of a domain for all its threads. Returns
+    /// false if another program or the session keeps a thread of the domain from running.
     pub(super) fn is_undisturbed(&self, domain: DomId) -> bool {
         let kernel = self.domains.get(&domain).and_then(|known| known.kernel.as_ref());
         kernel.is_some_and(|kernel| {
@@ -207,9 +210,9 @@ impl Scheduler {
         })
     }
 
-    /// Changes slice and period of a domain whose reservation the kernel enforces. Its threads do
-    /// not leave their class, so they lose no CPU time. The number of vCPUs must be the same as
-    /// before.
+    /// Changes the slice and period of a domain whose reservation the kernel enforces. The domain's
+    /// threads stay in their class during the change, so they lose no CPU time. The number of vCPUs
+    /// must not change.
     pub(super) fn change_by_kernel(
         &mut self,
         domain: DomId,
@@ -240,9 +243,9 @@ impl Scheduler {
     }
 
     /// Moves a domain to another mechanism, or changes the number of vCPUs of a domain whose
-    /// reservation the kernel enforces. For that the domain leaves the session and joins again. At
-    /// most one period's budget is lost. If the new parameters are refused, the domain joins with
-    /// its old parameters.
+    /// reservation the kernel enforces. To do this, the domain leaves the session and joins again.
+    /// At most one period's budget is lost. If the new parameters are refused, the domain joins
+    /// with its old parameters.
     pub(super) fn join_anew(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let ids: Vec<JoinId> = known.places.iter().filter_map(|place| place.id).collect();
@@ -282,10 +285,12 @@ impl Scheduler {
         joined
     }
 
-    /// Drops the places of a domain if the dispatcher enforces its reservation. Returns the CPU on
-    /// which each place had its reservation, by the number of the CPU in the session. Drops nothing
-    /// and returns an empty list if the kernel enforces, or if the VM is absent. An absent VM uses
-    /// no CPU time, so none of its shares stays reserved, and its former CPUs do not matter.
+    /// Drops the places (reserved vCPUs) of a domain if the dispatcher enforces its reservation.
+    /// Returns the CPU on which each place had its reservation, by the CPU's number in the session.
+    ///
+    /// If the kernel enforces the reservation, or if the VM is absent, drops nothing and returns an
+    /// empty list. The former CPUs of an absent VM do not matter: it uses no CPU time, so none of
+    /// its shares stays reserved.
     fn drop_dispatched_places(&mut self, domain: DomId) -> Vec<usize> {
         let known = self.domains.get(&domain).filter(|known| known.kernel.is_none());
         let known = known.filter(|known| known.identity.is_some());
@@ -306,7 +311,8 @@ impl Scheduler {
         cpus
     }
 
-    /// Notes threads that the kernel has refused, although they had their places until now.
+    /// Stores the threads that the kernel has refused although they had their places until now. The
+    /// daemon tries later to seat them.
     fn remember_lost(&mut self, domain: DomId, seats: Option<Seats>) {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         known.identity = seats.as_ref().map(|seats| seats.identity);
@@ -315,7 +321,7 @@ impl Scheduler {
         }
     }
 
-    /// Tries again to seat threads that the kernel has refused.
+    /// Tries to seat the stored threads that the kernel has refused, if the next attempt is due.
     pub(super) fn seat_lost(&mut self, now: Time) {
         let mut due = Vec::new();
         for (&domain, known) in &mut self.domains {
@@ -330,8 +336,9 @@ impl Scheduler {
         }
     }
 
-    /// Writes the mechanism into the records of new reservations, since the session does not know
-    /// it. Finding the reservation of a record is slow, but such records are rare.
+    /// Writes the enforcement mechanism into the records of new reservations, because the session
+    /// does not know the mechanism. The search for the reservation of a record is slow, but such
+    /// records are rare.
     pub(super) fn name_mechanisms(&self, records: &mut [Entry]) {
         for entry in records {
             let Entry::Record(Record::Promised { vcpu, by, .. }) = entry else { continue };
@@ -357,21 +364,22 @@ impl Scheduler {
     }
 }
 
-/// Returns the number of the CPU whose reserved share was reduced most. A split vCPU has shares on
-/// several CPUs.
+/// Returns the index of the CPU whose reserved share decreased most from `before` to `after`. A
+/// split vCPU has shares on several CPUs.
 fn most_reduced(before: &[CpuShare], after: &[CpuShare]) -> usize {
     let reductions = before.iter().zip(after).map(|(before, after)| before.less(*after));
     let reductions = reductions.enumerate().max_by_key(|(cpu, less)| (*less, Reverse(*cpu)));
     reductions.map_or(0, |(cpu, _)| cpu)
 }
 
-/// Returns the slice and period of each vCPU of a domain, as a hard limit for the kernel to
+/// Returns the slice and period of each vCPU of a domain, as a hard limit that the kernel can
 /// enforce.
 fn exact(terms: Terms) -> Demand {
     Demand::Time(terms.in_each_second().each(), Bound::Exact)
 }
 
-/// Divides `each` into as many parts as those in which the reservation of `terms` is enforced.
+/// Divides the slice and period of `each` by the number of parts into which the daemon divides the
+/// period of `terms`.
 pub(super) fn in_each_second(terms: Terms, each: Reservation) -> Reservation {
     let part = terms.in_each_second().each().period();
     let parts = (terms.each().period().ns() / part.ns().max(1)).max(1);
@@ -383,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn former_cpu_is_cpu_with_largest_reduction_of_reserved_share() {
+    fn former_cpu_of_vcpu_is_found_by_largest_share_reduction() {
         let ppm = |all: [u32; 3]| all.map(CpuShare::from_ppm);
         assert_eq!(most_reduced(&ppm([500, 700, 0]), &ppm([500, 200, 0])), 1);
         assert_eq!(most_reduced(&ppm([500, 700, 400]), &ppm([400, 700, 200])), 2);

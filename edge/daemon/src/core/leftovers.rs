@@ -1,5 +1,5 @@
-//! Threads and budgets that earlier, killed runs of Slackline have changed and not restored. They
-//! are restored before any such thread is scheduled again.
+//! Threads and budgets that earlier runs of Slackline changed and did not restore, because they
+//! were killed. The daemon restores them before it schedules any such thread again.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use slackline_fence::{
 };
 use slackline_live::mechanism::DeadlineThread;
 
-/// Maximum wait for the keeper processes of killed runs. A keeper restores the threads of its run,
-/// and must have finished before a thread is scheduled again. A keeper takes a third of a second
-/// for 500 threads.
+/// Longest wait for the keeper processes of killed runs to end. A keeper restores the threads of
+/// its run, and must have finished before such a thread is scheduled again. It takes a third of a
+/// second for 500 threads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Restores the threads and budgets that killed runs left changed, and reports each restored thread
+/// Restores the threads and budgets that killed runs left changed. Reports each restored thread
 /// with `tell`.
 pub(super) fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
     if !keepers_have_ended(&keeper.state_directory, PATIENCE) {
@@ -38,8 +38,8 @@ pub(super) fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str))
     }
 }
 
-/// Restores the threads that a killed daemon has kept under the kernel's enforcement, and that this
-/// daemon has not adopted with a reservation.
+/// Restores the threads for which the kernel still enforces a reservation of a killed daemon, if
+/// this daemon has not adopted that reservation.
 pub(super) fn free_kept(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
     let mut left = leftovers(&keeper.state_directory);
     left.threads.retain(Leftover::is_kept);
@@ -57,9 +57,9 @@ pub(super) fn free_kept(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
     }
 }
 
-/// Returns the deadline threads of all programs, except those that a killed daemon has kept under
-/// the kernel's enforcement. The reservations of kept threads are in the ledger, so admission
-/// counts them already.
+/// Returns the deadline threads of all programs, except those that a killed daemon left under the
+/// kernel's enforcement. The reservations of these threads are in the ledger, so admission counts
+/// them already.
 pub(super) fn deadline_threads_not_kept(keeper: &KeeperCommand) -> Vec<DeadlineThread> {
     let left = leftovers(&keeper.state_directory);
     let mut threads = DeadlineThread::all();

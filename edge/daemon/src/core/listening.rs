@@ -1,4 +1,4 @@
-//! Listening sockets for clients on other hosts, for metrics, and for the page.
+//! Listening sockets for clients on other hosts, for metrics, and for the web page.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -11,7 +11,8 @@ fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
     bind(at.address)
 }
 
-/// Returns the sockets for clients on other hosts, for metrics and for the page, in this order.
+/// Returns the listening sockets for clients on other hosts, for metrics and for the web page, in
+/// this order.
 pub(super) fn listen_elsewhere(
     options: &ServeOptions,
 ) -> Result<[Option<TcpListener>; 3], ServeError> {
@@ -25,7 +26,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
     TcpListener::bind(address).map_err(refused)
 }
 
-/// Checks that metrics and the page are not served to other hosts without TLS.
+/// Checks that metrics and the web page are not served to other hosts without TLS.
 pub(super) fn check_loopback(options: &ServeOptions) -> Result<(), ServeError> {
     let metrics = options.metrics.map(|address| ("metrics", address));
     let page = options.page.map(|address| ("page", address));

@@ -1,12 +1,12 @@
-//! Look-ups of VMs that requests need. Callers take turns.
+//! Look-ups of VMs that requests need. The look-ups of different callers take turns.
 //!
 //! A look-up reads all of procfs or waits for a virtual machine monitor, so threads that are not
 //! real-time do it. A caller may have one running look-up and a few waiting look-ups, so that no
 //! caller delays the others. One of the threads serves only administrators, with a preferred nice
-//! value. A look-up is dropped once its caller has disconnected or its time limit has passed.
+//! value. A look-up is dropped when its caller has disconnected or its time limit has passed.
 //!
-//! A listing of all VMs serves all callers that request one while it is made, or within a second
-//! after that. An answer with a list can have 3 MiB, so such answers are given one at a time.
+//! A list of all VMs serves all callers that request a list while it is made, or within a second
+//! afterwards. An answer with a list can have 3 MiB, so such answers are given one at a time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -28,27 +28,29 @@ pub(super) const MOST_WAITING: usize = 4;
 /// Maximum number of look-ups of one administrator that may run at the same time.
 const MOST_OF_ADMINISTRATOR: usize = 3;
 
-/// Time limit of a look-up. When it has passed, the request of the caller fails.
+/// Time limit of a look-up. When the limit has passed, the request that waits for the look-up
+/// fails.
 const LOOK_UP_WITHIN: Span = Span::from_secs(5);
 
-/// Maximum age of a list of VMs that is returned to another caller.
+/// Maximum age of a list of VMs with which a further request is answered.
 const LIST_IS_FRESH: Span = Span::from_secs(1);
 
 /// Look-ups that wait and look-ups that are running.
 pub(super) struct Lookups {
     threads: Vec<Thread>,
     waiting: BTreeMap<Principal, VecDeque<Lookup>>,
-    /// Caller whose look-up was started last. The turn passes to the next caller in order.
+    /// Caller whose look-up was started last. The next turn goes to the caller that follows in
+    /// order.
     last: Option<Principal>,
-    /// Requests to list VMs that wait for the list that is being made.
+    /// Requests to list VMs that wait until the next list is complete.
     listing: Vec<ClientRequest>,
     is_listing: bool,
     list: Option<(Time, Listing)>,
-    /// Requests that are to be answered with a list, in order.
+    /// Requests that can be answered, in order, each with the list of VMs for its answer.
     listed: VecDeque<(ClientRequest, Listing)>,
 }
 
-/// A look-up thread, and the look-up that it is running.
+/// A look-up thread, with its running look-up, if any.
 struct Thread {
     scout: Scout,
     job: Option<Job>,
@@ -56,12 +58,12 @@ struct Thread {
 
 enum Job {
     List,
-    /// A look-up for a request of this caller. The request is `None` once the caller has
+    /// A look-up for a request of this caller. The request is `None` if its caller has
     /// disconnected.
     Look(Principal, Option<Box<ClientRequest>>),
 }
 
-/// A look-up that a request waits for.
+/// A waiting look-up, with the request that needs its result.
 struct Lookup {
     asked: ClientRequest,
     wanted: VmQuery,
@@ -69,7 +71,7 @@ struct Lookup {
     until: Time,
 }
 
-/// The caller already has the maximum number of waiting look-ups.
+/// Error: the caller already has the maximum number of waiting look-ups.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooMany;
 
@@ -90,10 +92,10 @@ impl Lookups {
         self.threads.iter().map(|thread| thread.scout.as_fd())
     }
 
-    /// Starts a look-up of a VM for a request.
+    /// Queues a look-up of a VM for a request, and starts it when the caller has its turn.
     ///
     /// # Errors
-    /// If the caller has too many look-ups waiting.
+    /// If the caller already has the maximum number of waiting look-ups.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -110,11 +112,11 @@ impl Lookups {
         Ok(())
     }
 
-    /// Lists VMs for a request. If a list was made within the last second, it is used again. The
-    /// list comes from [`next_list`](Lookups::next_list).
+    /// Requests the list of VMs for the answer to `asked`. A list that was made within the last
+    /// second is used again. [`next_list`](Lookups::next_list) returns the request with its list.
     ///
     /// # Errors
-    /// If the caller already has too many requests for the list waiting.
+    /// If the caller already has the maximum number of requests that wait for a list.
     pub(super) fn list(&mut self, now: Time, asked: &ClientRequest) -> Result<(), TooMany> {
         let waiting = self.listing.iter().chain(self.listed.iter().map(|(asked, _)| asked));
         if waiting.filter(|one| one.principal == asked.principal).count() >= MOST_WAITING {
@@ -130,16 +132,16 @@ impl Lookups {
         Ok(())
     }
 
-    /// Returns a request to list VMs that can be answered now, and the list. Requests of
-    /// administrators come first.
+    /// Returns a request to list VMs that can be answered now, and the list for its answer.
+    /// Requests of administrators come first.
     pub(super) fn next_list(&mut self) -> Option<(ClientRequest, Listing)> {
         let is_admin = |asked: &ClientRequest| asked.role == Some(Role::Administrator);
         let first = self.listed.iter().position(|(asked, _)| is_admin(asked));
         self.listed.remove(first.unwrap_or(0))
     }
 
-    /// Drops a request whose caller has disconnected. Its look-up is dropped too if it has not
-    /// started.
+    /// Drops a request whose caller has disconnected. If its look-up has not started, drops that
+    /// too.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.listing.retain(|asked| asked.ticket != ticket);
         self.listed.retain(|(asked, _)| asked.ticket != ticket);
@@ -170,8 +172,8 @@ impl Lookups {
         meant
     }
 
-    /// Returns the results of look-ups that have ended since the last call, each with its request,
-    /// which can now be executed. Never blocks.
+    /// Returns the requests whose look-ups have ended since the last call, with the results. The
+    /// caller can execute these requests now. Never blocks.
     pub(super) fn done(&mut self, now: Time) -> Vec<(ClientRequest, LookupResult)> {
         let mut done = Vec::new();
         for thread in &mut self.threads {
@@ -195,7 +197,8 @@ impl Lookups {
         done
     }
 
-    /// Starts waiting look-ups on idle threads, in the order of the callers' turns.
+    /// Drops waiting look-ups whose time limit has passed. Starts waiting look-ups on idle threads,
+    /// in the order of the callers' turns.
     fn begin(&mut self, now: Time) {
         for waiting in self.waiting.values_mut() {
             waiting.retain(|lookup| lookup.until > now);
@@ -221,7 +224,8 @@ impl Lookups {
         }
     }
 
-    /// Returns the caller whose turn it is, and an idle thread for it. Administrators come first.
+    /// Returns the caller whose turn it is, and an idle thread for the caller's look-up.
+    /// Administrators come first.
     fn next(&self) -> Option<(Principal, usize)> {
         let is_admin = |lookup: &Lookup| lookup.asked.role == Some(Role::Administrator);
         let callers = self.waiting.iter().filter_map(|(principal, waiting)| {
@@ -242,15 +246,15 @@ impl Lookups {
         self.threads.iter().filter(|thread| thread.job.as_ref().is_some_and(is_its)).count()
     }
 
-    /// Returns an idle thread that may serve an administrator (`is_admin`) or another caller.
-    /// `None` if all such threads are busy.
+    /// Returns an idle thread that may serve an administrator (if `is_admin` is true) or another
+    /// caller. `None` if all such threads are busy.
     fn idle(&self, is_admin: bool) -> Option<usize> {
         let first = usize::from(!is_admin);
         (first..self.threads.len()).find(|&thread| self.threads[thread].job.is_none())
     }
 }
 
-/// Returns true if a list that was made at this time may be returned to further callers.
+/// Returns true if a list of VMs made at the time `made` may still be used to answer requests.
 fn is_fresh(made: Time, now: Time) -> bool {
     now.since(made) <= LIST_IS_FRESH
 }
@@ -281,7 +285,7 @@ mod tests {
         }
     }
 
-    /// Returns a query with a binding to a process that does not exist, and its users.
+    /// Returns a query for a process that does not exist, and the users of the query.
     fn wanted() -> (VmQuery, VmUsers) {
         let users = VmUsers { meant: 0, may_ask: None };
         (VmQuery::Bound(Binding::new(BindingKind::Pid, "4194304").unwrap()), users)
@@ -291,7 +295,7 @@ mod tests {
         Time::START.after(Span::from_ms(ms))
     }
 
-    /// Waits until this number of requests can be executed or answered, and returns their tickets.
+    /// Waits until `count` requests can be executed or answered, and returns their tickets.
     fn done(lookups: &mut Lookups, at: Time, count: usize) -> Vec<Ticket> {
         let (mut all, began) = (Vec::new(), Instant::now());
         while all.len() < count && began.elapsed() < Duration::from_secs(60) {
@@ -345,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn administrator_lists_vms_while_other_callers_occupy_their_threads() {
+    fn administrator_can_list_vms_while_others_use_all_ordinary_threads() {
         let mut lookups = Lookups::start().unwrap();
         for uid in 0..8 {
             lookups.look(now(0), asked(1000 + uid, uid.into(), Role::Operator), wanted()).unwrap();
@@ -374,7 +378,7 @@ mod tests {
         assert_eq!((late.len(), lookups.waiting.len()), (1, 0));
     }
 
-    /// One look-up of each caller is running, and another one waits.
+    /// Each caller has one running look-up and one waiting look-up.
     #[test]
     fn lookups_of_caller_with_changed_access_are_dropped() {
         let mut lookups = Lookups::start().unwrap();
@@ -403,10 +407,10 @@ mod tests {
         assert!(lookups.next_list().is_none() && lookups.is_listing);
     }
 
-    /// Other look-ups occupy all threads for callers that are no administrators, so no new list
-    /// can be made at first.
+    /// Look-ups occupy all threads that serve callers other than administrators, so at first no new
+    /// list can be made.
     #[test]
-    fn request_that_waits_for_a_thread_gets_no_old_vm_list() {
+    fn waiting_vm_list_request_is_not_answered_with_old_list() {
         let mut lookups = Lookups::start().unwrap();
         lookups.list(now(0), &asked(1000, 0, Role::Viewer)).unwrap();
         assert_eq!(done(&mut lookups, now(0), 1), [Ticket(0)]);
@@ -422,9 +426,9 @@ mod tests {
         assert_eq!(done(&mut lookups, now(5_000), THREADS - ended).len(), THREADS - ended);
     }
 
-    /// The list is fresh, so all requests can be answered at once.
+    /// The list of VMs is fresh, so all requests for it can be answered now.
     #[test]
-    fn lists_are_answered_one_at_a_time_with_administrators_first() {
+    fn vm_list_requests_are_answered_singly_with_administrators_first() {
         let mut lookups = Lookups::start().unwrap();
         lookups.list(now(0), &asked(1000, 0, Role::Viewer)).unwrap();
         assert_eq!(done(&mut lookups, now(0), 1), [Ticket(0)]);

@@ -1,11 +1,11 @@
-//! VMs that a caller of the flight recorder may see.
+//! The VMs that a tenant may see in answers of the flight recorder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use slackline_units::Span;
 
-/// Longest time from an event of a VM until the incident with that event is saved.
+/// Longest time from an event of a VM until an incident that contains this event is saved.
 const SAVED_WITHIN: Span = Span::from_secs(3);
 
 /// VMs of a tenant: the name of each reservation, and the time at which the reservation was made,
@@ -15,8 +15,8 @@ pub(super) struct OwnVms(BTreeMap<String, u64>);
 
 impl OwnVms {
     /// Creates the list of a tenant's VMs. Each item is the name of a reservation and the time at
-    /// which it was made. If that time is unknown, any record under the name may be from an earlier
-    /// owner, so the tenant sees none of them.
+    /// which the reservation was made. If that time is unknown, any record under the name may
+    /// belong to an earlier owner, so the tenant sees no such record.
     pub(super) fn new(all: impl Iterator<Item = (String, Option<SystemTime>)>) -> OwnVms {
         let since_1970 =
             |at: SystemTime| u64::try_from(at.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok();
@@ -53,8 +53,8 @@ impl OwnVms {
     }
 }
 
-/// Returns true if the caller may see the vCPU named `vcpu`. `own` has the caller's VMs, or is
-/// `None` for all VMs.
+/// Returns true if the caller may see the vCPU named `vcpu`. `own` contains the caller's VMs. If it
+/// is `None`, the caller may see all VMs.
 pub(super) fn may_see(own: Option<&OwnVms>, vcpu: &str) -> bool {
     let vm = vcpu.rsplit_once('.').map_or(vcpu, |(vm, _)| vm);
     own.is_none_or(|own| own.contains(vm) || own.contains(vcpu))

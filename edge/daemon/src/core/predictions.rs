@@ -1,5 +1,5 @@
-//! Predictions about changes that were applied, compared with the measured results. A file in the
-//! folder of the ledger has a line for each prediction.
+//! Predictions about changes that were applied, and their comparison with measured results. A file
+//! in the folder of the ledger contains one line for each prediction.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -14,55 +14,56 @@ use slackline_service::Principal;
 use slackline_trace::Header;
 use slackline_units::{Span, Time};
 
-/// Maximum size of the file in bytes. Before a line that would exceed it is written, the older half
-/// of the file is dropped.
+/// Maximum size of the file of predictions, in bytes. Before a line is written that would exceed
+/// this size, the older half of the file is dropped.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Number of bytes at the end of the file that are read when it is opened.
+/// Number of bytes at the end of the file of predictions that are read when the file is opened.
 const READ_BYTES: u64 = 8 << 20;
 
-/// Maximum number of predictions in memory. They are the newest ones, and the file has older ones
-/// too.
+/// Maximum number of predictions in memory, the newest ones. The file can contain older
+/// predictions.
 const MOST_KEPT: usize = 20_000;
 
-/// Maximum number of predictions in an answer, the newest ones.
+/// Maximum number of predictions in an answer. An answer contains the newest predictions.
 pub(super) const MOST_LISTED: usize = 500;
 
 /// Maximum length of the name of a vCPU, in bytes: the longest name of a reservation, a dot and a
 /// number.
 const LONGEST_NAME: usize = 80;
 
-/// Longest time for which a prediction is checked: half of the time that the recorder's ring
-/// covers.
+/// Longest time for which a prediction is compared with measurements. It is half of the time that
+/// the flight recorder's ring covers.
 const LONGEST: Span = Span::from_secs(30);
 
-/// Delay from a change until the check of its predictions begins, because events of earlier periods
-/// still arrive.
+/// Delay after a change until the measurements for its predictions begin. During the delay, events
+/// of earlier periods still arrive.
 const SETTLING: Span = Span::from_ms(500);
 
-/// Maximum number of predictions that are being checked at the same time, in total and of one
-/// principal.
+/// Maximum number of predictions that are being compared with measurements at the same time. Each
+/// principal has a lower limit of its own.
 const MOST_OPEN: usize = 2_000;
 const MOST_OPEN_EACH: usize = 400;
 
-/// Maximum number of lists of predictions that are being checked for one principal at the same
-/// time. To check a list, the events since its start are read once.
+/// Maximum number of lists of predictions of one principal that are being checked at the same time.
+/// The check of a list reads the events since the start of the list once.
 const MOST_LISTS_EACH: usize = 8;
 
 /// Maximum number of lists that one call of [`settle`](Predictions::settle) checks.
 const MOST_SETTLED: usize = 4;
 
-/// The newest predictions, in the order in which they were made.
+/// The newest predictions, in the order in which they were checked, and the predictions that are
+/// still being checked.
 #[derive(Debug)]
 pub(super) struct Predictions {
     file: PathBuf,
-    /// True if the last line of the file can be incomplete, because a write has failed.
+    /// True if the last line of the file may be incomplete, because a write has failed.
     has_partial_line: bool,
     all: Vec<PredictionRecord>,
     open: Vec<OpenPrediction>,
 }
 
-/// A prediction whose time has not passed yet.
+/// A prediction that is still being checked: the time that it covers has not passed yet.
 #[derive(Debug)]
 struct OpenPrediction {
     by: Principal,
@@ -72,7 +73,7 @@ struct OpenPrediction {
 }
 
 impl Predictions {
-    /// Reads the newest predictions of the file, if it exists. Damaged lines are skipped.
+    /// Reads the newest predictions from the file, if the file exists. Damaged lines are skipped.
     pub(super) fn open(folder: &Path) -> Predictions {
         let file = folder.join("predictions");
         let bytes = tail(&file).unwrap_or_default();
@@ -85,10 +86,11 @@ impl Predictions {
         Predictions { file, has_partial_line, all, open: Vec::new() }
     }
 
-    /// Starts checking predictions.
+    /// Starts to check the predictions of a list.
     ///
     /// # Errors
-    /// If the name of a vCPU is too long, or if too many predictions are being checked already.
+    /// If the name of a vCPU is too long, or if too many predictions or lists are being checked
+    /// already.
     pub(super) fn watch(
         &mut self,
         (now, wall_ns): (Time, u64),
@@ -114,7 +116,8 @@ impl Predictions {
         };
         if own > MOST_OPEN_EACH {
             return refused(format!(
-                "this user would have {own} at a time; at most {MOST_OPEN_EACH} are allowed"
+                "this user would have {own} open predictions at a time; at most \
+                 {MOST_OPEN_EACH} are allowed"
             ));
         }
         if lists.len() >= MOST_LISTS_EACH {
@@ -127,7 +130,8 @@ impl Predictions {
         let all = self.open.len() + predictions.len();
         if all > MOST_OPEN {
             return refused(format!(
-                "the daemon would watch {all} at a time; at most {MOST_OPEN} are allowed"
+                "the daemon would watch {all} predictions at a time; at most {MOST_OPEN} are \
+                 allowed"
             ));
         }
         for prediction in predictions {
@@ -139,8 +143,8 @@ impl Predictions {
         Ok(())
     }
 
-    /// Returns true if the time of a prediction has passed. The caller can then
-    /// [`settle`](Predictions::settle) it.
+    /// Returns true if the time that some prediction covers has passed. The caller can then compare
+    /// the prediction with the measurements by [`settle`](Predictions::settle).
     pub(super) fn is_due(&self, now: Time) -> bool {
         self.open.iter().any(|open| open.until <= now)
     }
@@ -150,13 +154,14 @@ impl Predictions {
         self.all.iter().chain(self.open.iter().map(|open| &open.predicted))
     }
 
-    /// Compares predictions whose time has passed with the events in the recorder's ring.
-    /// Predictions that begin at the same time form a list, which is compared as a whole. A call
-    /// compares at most [`MOST_SETTLED`] lists. The next call compares further lists.
+    /// Compares predictions with the events in the flight recorder's ring, if the time that they
+    /// cover has passed. Predictions that begin at the same time form a list, which is compared as
+    /// a whole. A call compares at most [`MOST_SETTLED`] lists. Further lists wait for the next
+    /// call.
     ///
     /// # Errors
     ///
-    /// If the file cannot be written. The result is then kept in memory only.
+    /// If the file cannot be written. The results are then kept in memory only.
     pub(super) fn settle(
         &mut self,
         now: Time,
@@ -204,7 +209,8 @@ impl Predictions {
         Ok(())
     }
 
-    /// Drops the older half of a full file. If the new file cannot be written, the old file stays.
+    /// Drops the older half of the file, which is full. If the new file cannot be written, the old
+    /// file stays.
     fn drop_older_half(&self) -> io::Result<()> {
         let mut old = BufReader::new(File::open(&self.file)?);
         let length = old.get_ref().metadata()?.len();
@@ -218,7 +224,7 @@ impl Predictions {
     }
 }
 
-/// Returns the last [`READ_BYTES`] of a file, from the start of a line. The last line may be
+/// Returns the last [`READ_BYTES`] of a file, beginning with a complete line. The last line may be
 /// incomplete.
 fn tail(file: &Path) -> io::Result<Vec<u8>> {
     let mut file = BufReader::new(File::open(file)?);
@@ -232,12 +238,13 @@ fn tail(file: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a file that only root can read, since it contains names of VMs.
+/// Opens a file, or creates it, with read permission for root only, because the file contains names
+/// of VMs.
 fn private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     options.create(true).mode(0o600).open(path)
 }
 
-/// Returns the numbers of all vCPUs from a given time on. `None` if the events cannot be read.
+/// Returns the metrics of all vCPUs from the time `from` on. `None` if the events cannot be read.
 fn summary(from: Time, (header, ring): (&Header, &FlightRing)) -> Option<Summary> {
     let header = Header { warmup: from.since(Time::START), ..header.clone() };
     let mut meter = Meter::new(&header);
@@ -245,7 +252,7 @@ fn summary(from: Time, (header, ring): (&Header, &FlightRing)) -> Option<Summary
     meter.view().ok()
 }
 
-/// Returns the measured outcome for a vCPU. `None` if the vCPU has left.
+/// Returns the measured results of the vCPU of a prediction. `None` if the vCPU has left.
 fn outcome(prediction: &Prediction, summary: &Summary) -> Option<PredictionOutcome> {
     let vcpu = summary.vcpus.iter().find(|vcpu| vcpu.name == prediction.vcpu)?;
     let length = summary.length.ns().max(1);
@@ -351,7 +358,7 @@ mod tests {
         };
         assert_eq!(watch(1, 1, 400), Ok(()));
         let problem = watch(1, 2, 1).expect_err("401 predictions");
-        assert!(problem.detail.ends_with("401 at a time; at most 400 are allowed"), "{problem:?}");
+        assert!(problem.detail.ends_with("; at most 400 are allowed"), "{problem:?}");
         for second in 0..8 {
             assert_eq!(watch(2, second, 1), Ok(()), "{second}");
         }
@@ -385,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn full_file_of_predictions_is_read_in_part_and_shortened() {
+    fn overlong_predictions_file_is_read_in_part_and_shortened() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let file = folder.path().join("predictions");
         let text = line(&("a.".to_owned() + &"0".repeat(15_000))).repeat(4_500);

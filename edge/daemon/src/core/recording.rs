@@ -1,5 +1,5 @@
-//! Start of the flight recorder, and the queries and replies between it and the daemon's main
-//! thread.
+//! Start of the flight recorder, and exchange of queries and replies between the recorder and the
+//! daemon's main thread.
 
 use slackline_control::{Kind, Problem};
 use slackline_live::session::knowledge;
@@ -12,8 +12,8 @@ use super::own::OwnVms;
 use super::{Core, POLICY, RESERVE, ServeOptions, tally, wire};
 
 impl Core {
-    /// Starts the flight recorder, and reserves CPU time for the front process, which serves
-    /// clients. If the recorder cannot be started, the daemon runs without it.
+    /// Starts the flight recorder, and reserves CPU time for the front process. If the recorder
+    /// cannot be started, the daemon runs without it.
     pub(super) fn begin(&mut self, options: &ServeOptions, tell: &mut dyn FnMut(&str)) {
         if options.is_recorded {
             let policy = format!("{POLICY} reserve={RESERVE}");
@@ -56,8 +56,8 @@ impl Core {
 }
 
 impl Host {
-    /// Passes a client's query to the flight recorder. `own` is the principal if the client is a
-    /// tenant, who may see only the tenant's own VMs.
+    /// Passes a client's query to the flight recorder. If the client is a tenant, `own` is the
+    /// client's principal. Tenants may see only their own VMs.
     pub(super) fn ask_flight(
         &mut self,
         ((ticket, principal), question): ((Ticket, Principal), Question),
@@ -94,8 +94,8 @@ impl Host {
     }
 }
 
-/// Checks that the waits of a VM are recorded. The kernel can run a thread under `SCHED_DEADLINE`
-/// on a CPU that the daemon does not record.
+/// Checks that the recording shows the waits of a VM. It does not if the kernel enforces the
+/// reservation: a thread under `SCHED_DEADLINE` can run on a CPU that the daemon does not record.
 fn check_mechanism(name: &str, service: &Service) -> Result<(), Problem> {
     let mut rows = service.listed().map(|(_, listed)| listed.row);
     let row = rows.find(|row| row.name.as_str() == name);

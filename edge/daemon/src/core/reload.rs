@@ -16,17 +16,17 @@ use slackline_linux::with_causes;
 pub struct Reload {
     /// Socket that becomes readable when a reload is requested.
     pub signal: UnixStream,
-    /// Reads the table of prices. Returns `None` if there is no table. The error is the reason why
-    /// it cannot be read.
+    /// Function that reads the table of prices. Returns `None` if there is no table. The error is
+    /// the reason why the table cannot be read.
     pub prices: Box<dyn Fn() -> Result<Option<Prices>, String> + Send>,
 }
 
-/// Prices, groups and certificates as read by a reload.
+/// Result of a reload: the prices, groups and certificates that were read.
 pub(super) struct ReloadedFiles {
     prices: Result<Option<Prices>, String>,
     people: io::Result<People>,
-    /// Error that the front process would report at its next start with the new certificates. The
-    /// front process reads certificates only when it starts.
+    /// Result of a test of the new certificates. The front process reads certificates only when it
+    /// starts, and would report this error then.
     tls: Result<(), String>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Reader {
     read: Receiver<ReloadedFiles>,
     /// Socket that becomes readable when a reload has finished.
     bell: UnixStream,
-    /// Path of the socket for local clients. `None` if it has none in the file system.
+    /// Path of the socket for local clients. `None` if the socket has no path in the file system.
     socket: Option<PathBuf>,
     _thread: JoinHandle<()>,
 }

@@ -1,5 +1,5 @@
-//! Kernel capabilities that the daemon's main process keeps: those in its systemd unit. The process
-//! drops all others, even if root starts it by hand.
+//! Kernel capabilities of the daemon's main process. The process keeps the capabilities in its
+//! systemd unit and drops all others, even if root starts it by hand.
 
 use std::io;
 use std::path::Path;
@@ -14,8 +14,8 @@ use super::error::ServeError;
 use crate::front::rights::DESCRIPTORS;
 
 /// Capabilities that the daemon keeps: `CHOWN`, and the capabilities of its systemd unit, which the
-/// unit file explains. The daemon needs `CHOWN` to give the socket to its group if systemd has not
-/// created the socket.
+/// unit file explains. The daemon needs `CHOWN` if systemd has not created the socket. The daemon
+/// then gives the socket to its group.
 const NEEDED: CapabilitySet = CapabilitySet::SYS_NICE
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::IPC_LOCK)
@@ -25,15 +25,16 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_NICE
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::CHOWN);
 
-/// Folders in which the kernel describes its trace events. If neither is mounted, the daemon mounts
-/// one of them.
+/// Folders in which the kernel describes its trace events. If neither folder exists, the daemon
+/// mounts the file system with these folders.
 const EVENTS: [&str; 2] = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
 
-/// Drops all capabilities that the daemon does not need, permanently, for the calling thread and
-/// all threads that it starts. The function must be called while the process has one thread.
+/// Permanently drops all capabilities that the daemon does not need. This applies to the calling
+/// thread and to all threads that it starts later. Must be called while the process has only one
+/// thread.
 ///
 /// # Errors
-/// If the kernel refuses. Some capabilities may have been dropped by then.
+/// If the kernel refuses. Some capabilities can have been dropped before the refusal.
 pub(super) fn keep_what_is_needed() -> io::Result<()> {
     let is_mounted = EVENTS.iter().any(|path| Path::new(path).is_dir());
     let mounts = if is_mounted { CapabilitySet::empty() } else { CapabilitySet::SYS_ADMIN };
@@ -56,8 +57,8 @@ pub(super) fn keep_what_is_needed() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns an error if the hard limit `most` is below the number of descriptors that the front
-/// process needs. For a process without a limit, `most` is `None`.
+/// Returns an error if the front process needs more file descriptors than `most`, the hard limit of
+/// a process. `most` is `None` if there is no limit.
 pub(super) fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
     match most {
         Some(most) if most < DESCRIPTORS => {
@@ -67,9 +68,8 @@ pub(super) fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
     }
 }
 
-/// Raises the number of descriptors that this process may open to its hard limit. The session holds
-/// two descriptors for each thread of a process tree that it schedules, and a user can start many
-/// threads.
+/// Raises the soft limit on this process's file descriptors to the hard limit. The session holds
+/// two descriptors for each scheduled thread of a process tree, and a user can start many threads.
 pub(super) fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     // If the limit cannot be raised, the present one is used.
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn core_raises_its_descriptor_limit_to_the_hard_limit() {
+    fn core_process_raises_its_file_descriptor_limit_to_hard_limit() {
         let limit = || getrlimit(Resource::Nofile);
         let Some(most) = limit().maximum else { return };
         let low = Rlimit { current: Some(most.min(900)), ..limit() };

@@ -1,6 +1,5 @@
 //! Reservations as members of a live session. Each reservation is a *domain*, and each of its
-//! *places* is a vCPU of the session. A place keeps its vCPU name when it gets another thread of
-//! the VM.
+//! *places* is a vCPU of the session. A place keeps its name when it gets another thread of the VM.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,30 +26,30 @@ use crate::find::FoundMachine;
 /// All reservations of the service, as domains of a live session.
 pub(super) struct Scheduler {
     pub(super) session: Session,
-    /// Kernel's numbers of the session's CPUs. The index is the number of the CPU in the session.
+    /// Kernel's numbers of the session's CPUs. The session's number of a CPU is its index.
     pub(super) cpus: Vec<CpuId>,
     pub(super) domains: BTreeMap<DomId, Domain>,
     /// Domain of each reservation, by name.
     by_name: BTreeMap<String, DomId>,
-    /// VMs that were found by look-ups or discovery. Places of a domain get their threads from
-    /// them.
+    /// VMs that look-ups or discovery passes have found. Their threads are assigned to the places
+    /// of domains.
     pub(super) found: BTreeMap<Identity, FoundMachine>,
     /// Member of the session that has the front process's reservation. `None` if the front process
     /// has no reservation.
     pub(super) front: Option<JoinId>,
-    /// True if the kernel goes on enforcing its reservations for some time after this process has
-    /// ended.
+    /// True if the kernel continues to enforce its reservations for some time after this process
+    /// has ended.
     pub(super) is_kept: bool,
-    /// Deadline threads of all programs at the last reading.
+    /// Deadline threads of all programs, as they were last read from procfs.
     pub(super) deadline_threads: Vec<DeadlineThread>,
-    /// Times of the next checks of the threads for which the kernel enforces.
+    /// Times of the next checks of the threads whose reservations the kernel enforces.
     pub(super) kernel_checks: KernelChecks,
     /// For each domain that is changing from the dispatcher to the kernel, the former CPU of each
     /// of its places.
     pub(super) former_cpus: BTreeMap<DomId, Vec<usize>>,
 }
 
-/// A reservation in the session.
+/// A reservation of the service, as a domain of the session.
 pub(super) struct Domain {
     pub(super) name: String,
     pub(super) owner: Principal,
@@ -58,11 +57,11 @@ pub(super) struct Domain {
     /// VM whose threads are in the places. `None` if the VM is absent.
     pub(super) identity: Option<Identity>,
     pub(super) places: Vec<Place>,
-    /// Enforcement by the kernel. `None` if the dispatcher enforces.
+    /// Enforcement by the kernel. `None` if the dispatcher enforces the reservation.
     pub(super) kernel: Option<KernelDomain>,
 }
 
-/// A vCPU with a reservation. It can be without a thread.
+/// A place: the reservation of one vCPU. It is empty until it gets a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     /// Id of the vCPU in the session. `None` only if the session has no reservation for this place.
@@ -71,18 +70,18 @@ pub(super) struct Place {
     pub(super) vcpu: Option<u16>,
 }
 
-/// A domain whose VM has lost threads, because they ended.
+/// A domain whose VM has fewer threads than before, because some have ended.
 pub(super) struct ShrunkDomain {
     pub(super) domain: DomId,
     pub(super) identity: Identity,
-    /// True if the VM was scheduled as a whole, so none of the threads that were scheduled exists
-    /// any more. Its process or cgroup may have new threads.
+    /// True if the VM was scheduled as a whole. Then all its scheduled threads have ended, but its
+    /// process or cgroup may have new threads.
     pub(super) has_ended: bool,
 }
 
 impl Scheduler {
-    /// Creates a scheduler without domains. If `keeper` has a time `keep_for`, the kernel continues
-    /// to enforce reservations for that time after this process was killed.
+    /// Creates a scheduler without domains. If `keeper` has a time `keep_for`, the kernel enforces
+    /// reservations for that time after this process was killed.
     pub(super) fn new(session: Session, cpus: Vec<CpuId>, keeper: &KeeperCommand) -> Scheduler {
         let (domains, by_name, found) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Scheduler {
@@ -189,8 +188,8 @@ impl Scheduler {
         Ok(Request { who, cpus, ..request })
     }
 
-    /// Returns those CPUs of the session on which a thread's affinity allows it to run. `None` if
-    /// it allows all of them.
+    /// Returns the CPUs of the session on which a thread's affinity allows it to run. `None` if
+    /// that is every CPU of the session.
     fn allowed(&self, tid: Tid) -> Result<Option<CpuSet>, WorldError> {
         let affinity = get_affinity(tid).map_err(|_| WorldError::Gone)?;
         let here = self.cpus.iter().enumerate().filter(|(_, cpu)| affinity.contains(**cpu));
@@ -249,7 +248,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Puts threads of a VM into empty places of its domain. `places` has the numbers of these
+    /// Puts threads of a VM into empty places of its domain. `places` contains the numbers of these
     /// places.
     fn fill(
         &mut self,
@@ -273,9 +272,9 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Puts threads back into the places of a domain after a change of the domain has failed.
-    /// `before` has all places as they were before the change. Only the places with the numbers
-    /// `places` are restored, each only if its thread still exists.
+    /// Puts threads back into places of a domain after a change of the domain has failed. `before`
+    /// contains all places as they were before. `places` contains the numbers of the places to
+    /// restore. A place stays empty if its thread has ended.
     fn restore(&mut self, domain: DomId, before: &[Place], places: &[usize]) {
         let Some(known) = self.domains.get(&domain) else { return };
         let (name, terms, identity) = (known.name.clone(), known.terms, known.identity);
@@ -359,9 +358,9 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Changes the parameters of the places that remain, and of the domain's reservations on
-    /// further CPUs. If one change fails, the places that were already changed get their old
-    /// parameters back.
+    /// Changes the parameters of the remaining places, and of the domain's reservations on other
+    /// CPUs. If one change fails, the places that were already changed get their old parameters
+    /// back.
     pub(super) fn change_each(
         &mut self,
         domain: DomId,
@@ -456,8 +455,8 @@ impl Scheduler {
         name.map(|name| self.by_name.remove(&name));
     }
 
-    /// Returns the available slice of each CPU, as [`World::room`](slackline_service::World::room)
-    /// requires.
+    /// Returns the largest available slice of each CPU, as
+    /// [`World::room`](slackline_service::World::room) requires.
     pub(super) fn room(&self, period: Span) -> Vec<CpuCapacity> {
         let room = |index| {
             let room = self.session.room(period, Some(CpuSet::one(CpuId::new(index))));
@@ -496,8 +495,8 @@ impl Scheduler {
         thinned
     }
 
-    /// Returns the domain and place of a session member, or `None` if the member is not a vCPU of a
-    /// domain. The front process is such a member.
+    /// Returns the domain and place of a session member. `None` if the member is not a vCPU of a
+    /// domain, such as the front process.
     pub(super) fn place_of(&self, id: JoinId) -> Option<(DomId, u16)> {
         let (domain, number) = (id.vcpu().domain(), id.vcpu().number());
         let place = self.domains.get(&domain)?.places.get(usize::from(number))?;
@@ -518,19 +517,19 @@ impl Scheduler {
         domains.filter_map(|(&domain, known)| Some((domain, known.identity?)))
     }
 
-    /// Returns the name of the domain that schedules a VM. `None` if none does.
+    /// Returns the name of the domain whose VM has this identity. `None` if there is none.
     pub(super) fn name_of(&self, identity: Identity) -> Option<String> {
         let mut domains = self.domains.values();
         let domain = domains.find(|known| known.identity == Some(identity))?;
         Some(domain.name.clone())
     }
 
-    /// Returns the domain with this name.
+    /// Returns the domain with this name. `None` if there is none.
     pub(super) fn domain_of(&self, name: &str) -> Option<DomId> {
         self.by_name.get(name).copied()
     }
 
-    /// Returns the share of each CPU that all reservations together may use.
+    /// Returns the share of a CPU that all its reservations together may use.
     pub(super) fn capacity(&self) -> CpuShare {
         let reserve: CpuShare = RESERVE.parse().expect("the reserve is a valid share");
         CpuShare::from_ppm(CpuShare::ONE.ppm() - reserve.ppm())
@@ -550,7 +549,7 @@ impl Scheduler {
         (0..self.cpus.len()).map(|index| reserved(index).unwrap_or_default()).collect()
     }
 
-    /// Drops the records of VMs that were looked up and have no reservation.
+    /// Forgets the VMs that were looked up and have no reservation.
     pub(super) fn forget_found(&mut self) {
         let held: BTreeSet<Identity> = self.held().map(|(_, identity)| identity).collect();
         self.found.retain(|identity, _| held.contains(identity));

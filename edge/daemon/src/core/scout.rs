@@ -1,6 +1,6 @@
-//! The scout: a thread that looks for VMs on the host and is not real-time. It does slow work, such
-//! as reading all of procfs or asking a VM's monitor, so that the daemon's main thread need not
-//! wait.
+//! The scout: a thread that searches for VMs on the host and is not real-time. The scout does slow
+//! work, such as reading all of procfs or asking a VM's monitor, so that the daemon's main thread
+//! need not wait.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -30,7 +30,7 @@ use crate::find::{
     list_all, named_for,
 };
 
-/// Stack size of the scout (the thread that looks for VMs), in bytes. All of the stack is locked
+/// Stack size of the scout (the thread that searches for VMs), in bytes. All of the stack is locked
 /// into memory.
 const STACK: usize = 1 << 18;
 
@@ -47,34 +47,35 @@ const ASKERS: usize = 4;
 /// Time after which a discovery pass queries no further monitor of the same user.
 const ASKING_FOR_ONE: Duration = Duration::from_secs(1);
 
-/// Number of discovery passes for each reading of the deadline threads of all programs. Such a
-/// reading takes some milliseconds on a host with many processes.
+/// Number of discovery passes per reading of all deadline threads on the host. A reading takes some
+/// milliseconds on a host with many processes.
 const PASSES_PER_READING: u32 = 5;
 
-/// A task for the scout: the thread that looks for VMs.
+/// A task for the scout, the thread that searches for VMs.
 pub(super) enum Order {
-    /// A discovery pass: look for awaited VMs, and check the vCPUs of VMs that the daemon
+    /// Make a discovery pass: search for awaited VMs, and check the vCPUs of VMs that the daemon
     /// schedules. If `reads_threads` is true, also read the deadline threads of all programs.
     Around { waiting: Vec<AwaitedVm>, held: Vec<ReservedVm>, reads_threads: bool },
     /// List all VMs of the host.
     Find,
-    /// Look up the VM that a request needs.
+    /// Look up the VM that a request names.
     Look(VmQuery, VmUsers),
 }
 
-/// Users whose VM a request needs.
+/// Users that matter for the look-up of a VM for a request.
 pub(super) struct VmUsers {
     /// Id of the user to whom the VM should belong.
     pub(super) meant: u32,
-    /// Ids of the users whose monitors may be asked for the request. `None` for all users.
+    /// Ids of the users whose VMs' monitors the look-up may ask. If `None`, it may ask all
+    /// monitors.
     pub(super) may_ask: Option<Vec<u32>>,
 }
 
-/// VM that a request needs.
+/// Name or binding by which a request names its VM.
 pub(super) enum VmQuery {
-    /// The VM with this name. There must be exactly one such VM.
+    /// Name of the VM. Exactly one VM must have this name.
     Named(Name),
-    /// The VM that a binding refers to.
+    /// Binding that refers to the VM.
     Bound(Binding),
 }
 
@@ -87,23 +88,23 @@ impl From<VmLookup<'_>> for VmQuery {
     }
 }
 
-/// Result of a look-up for a request.
+/// Result of the look-up for a request.
 #[derive(Default)]
 pub(super) struct LookupResult {
-    /// Name that was looked up and the bindings that match it. `None` if the look-up was by
-    /// binding.
+    /// Name that was looked up, and the bindings of all VMs with that name. `None` if the look-up
+    /// was by binding.
     pub(super) named: Option<(Name, Vec<Binding>)>,
-    /// Binding of the VM and the result of looking it up. `None` if no VM or several VMs have the
-    /// name.
+    /// Binding of the VM, and the VM or the reason why it was not found. `None` if the look-up was
+    /// by name, and no VM or several VMs have the name.
     pub(super) found: Option<(Binding, Result<FoundMachine, Absent>)>,
-    /// Deadline threads of all programs after the look-up.
+    /// Deadline threads of all programs, read after the look-up.
     pub(super) deadline_threads: Vec<DeadlineThread>,
 }
 
 /// A VM that a reservation waits for.
 pub(super) struct AwaitedVm {
     row: Row,
-    /// Reason why the reservation waits. `None` if it waits for capacity.
+    /// Reason why the reservation waits for its VM. `None` if the reservation waits for capacity.
     reason: Option<Reason>,
 }
 
@@ -113,7 +114,8 @@ impl AwaitedVm {
     }
 
     /// Returns the finding for an awaited VM that cannot be scheduled. Returns `None` if the
-    /// service already knows the reason, or if the reservation waits for capacity.
+    /// service need not learn of it, because it knows this reason or the reservation waits for
+    /// capacity.
     fn not_found(&self, absent: &Absent) -> Option<ScoutFinding> {
         let error = absent.in_background();
         let is_told = if self.row.binding.lasts() {
@@ -126,8 +128,8 @@ impl AwaitedVm {
         is_told.then(|| ScoutFinding::NotFound(self.row.binding.clone(), self.row.user, error))
     }
 
-    /// Returns the libvirt domain that was scheduled last, if it now runs under another name.
-    /// `None` if several domains have its UUID.
+    /// Returns the libvirt domain that this reservation scheduled last, if it runs now under
+    /// another name. `None` if no domain or several domains have its UUID.
     fn renamed<'a>(&self, machines: &'a [Machine]) -> Option<&'a Machine> {
         let by_uuid = self.row.by_uuid.as_ref()?;
         let mut named = machines.iter().filter(|one| one.by_uuid().as_ref() == Some(by_uuid));
@@ -146,33 +148,35 @@ impl AwaitedVm {
     }
 }
 
-/// A VM with a reservation, as it was when last looked up.
+/// A VM with a reservation, as the last look-up found it.
 pub(super) struct ReservedVm {
     pub(super) domain: DomId,
     pub(super) machine: Machine,
     pub(super) pid: Tid,
     /// True if the VM's domain has an empty place although the VM has a vCPU without a place.
     pub(super) is_wanting: bool,
-    /// Reason why its vCPUs cannot be told apart, as last reported. `None` if they can be.
+    /// Reason, as last reported, why the vCPUs of the VM cannot be told apart. `None` if they can
+    /// be told apart.
     pub(super) unclear: Option<String>,
 }
 
-/// A result that the scout reports. The scout is the thread that looks for VMs.
+/// A finding of the scout, the thread that searches for VMs.
 pub(super) enum ScoutFinding {
-    /// A VM exists for which a reservation waits. The reservation is for VMs of this user.
+    /// A VM that a reservation waits for exists now. The fields are the binding of the reservation,
+    /// the user who must own the VM, and the VM.
     Here(Binding, u32, FoundMachine),
-    /// An awaited libvirt domain exists under another name.
+    /// A libvirt domain that a reservation waits for exists under another name.
     Renamed(Binding, FoundMachine),
-    /// A reservation for VMs of this user waits for a VM that cannot be scheduled, for another
-    /// reason than before.
+    /// The VM that a reservation waits for cannot be scheduled, for another reason than before. The
+    /// fields are the binding of the reservation, the user who must own the VM, and the reason.
     NotFound(Binding, u32, LookError),
-    /// Reason why the vCPUs of a VM with a reservation cannot be told apart any more. `None` if
-    /// they can be again.
+    /// Reason why the vCPUs of a VM with a reservation cannot be told apart. `None` if they could
+    /// not be told apart before, and now can.
     Unclear(DomId, Identity, Option<String>),
     /// The vCPUs of a VM with a reservation have changed.
     Vcpus(DomId, FoundMachine),
     /// State of the guest of a VM with a reservation, if libvirt has suspended the guest. `None` if
-    /// the guest runs.
+    /// the guest is running.
     Suspended(DomId, Identity, Option<String>),
     /// Deadline threads of all programs.
     DeadlineThreads(Vec<DeadlineThread>),
@@ -184,10 +188,10 @@ pub(super) enum ScoutFinding {
     Looked(LookupResult),
 }
 
-/// All VMs. The error is the reason why VMs cannot be listed.
+/// Result of listing all VMs: the list, or the reason why VMs cannot be listed.
 pub(super) type Listing = Arc<Result<VmList, Absent>>;
 
-/// Handle of the scout: the thread that looks for VMs.
+/// Handle of the scout, the thread that searches for VMs.
 pub(super) struct Scout {
     orders: Sender<Order>,
     seen: Receiver<ScoutFinding>,
@@ -200,7 +204,8 @@ pub(super) struct Scout {
 }
 
 impl Scout {
-    /// Starts the scout's thread, which has this nice value except while it lists all VMs.
+    /// Starts the scout's thread with the nice value `nice`. The thread has another nice value
+    /// while it lists all VMs.
     pub(super) fn start(nice: i32) -> io::Result<Scout> {
         let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let tell = told.try_clone()?;
@@ -222,9 +227,9 @@ impl Scout {
         Ok(Scout { orders, seen, told, is_out: false, passes_left: 0 })
     }
 
-    /// Starts a discovery pass (a search for VMs) in the scout thread, unless one is under way or
-    /// there is nothing to look for. Some passes also read the deadline threads of all programs,
-    /// even if no VM is looked for.
+    /// Starts a discovery pass in the scout thread, unless a pass is running already. Does nothing
+    /// if there is no VM to search for or to check. The one exception is a pass in which the
+    /// deadline threads of all programs are due to be read.
     pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>, held: Vec<ReservedVm>) {
         let is_vm_sought = !waiting.is_empty() || !held.is_empty();
         let reads_threads = self.passes_left == 0;
@@ -261,8 +266,8 @@ impl AsFd for Scout {
     }
 }
 
-/// Sets the nice value of this thread. Errors are ignored, because the thread then only works more
-/// slowly on a busy host.
+/// Sets the nice value of the calling thread. Errors are ignored: without the nice value, the
+/// thread is only slower on a busy host.
 fn set_own_nice(nice: i32) {
     let class = Scheduling::Other { nice };
     let _ = set_scheduling(own_tid(), &SchedulingOf { class, reset_on_fork: false });
@@ -314,7 +319,7 @@ fn look(wanted: VmQuery, users: &VmUsers) -> LookupResult {
     }
 }
 
-/// Time over which the CPU use of VMs is measured.
+/// Length of time over which the CPU use of VMs is measured.
 const LOOK: Duration = Duration::from_millis(100);
 
 fn with_use(machines: Vec<Machine>) -> Vec<(Machine, Option<u32>)> {
@@ -366,8 +371,9 @@ enum UnaskedVm<'a> {
     Reserved(&'a ReservedVm, Binding),
 }
 
-/// Reports a change of the vCPUs of a VM with a reservation. Returns the VM if only its monitor
-/// knows the vCPUs, and a thread has started or ended since it was last asked.
+/// Reports a change of the vCPUs of a VM with a reservation. Returns the VM if its monitor must be
+/// asked: only the monitor knows the vCPUs, and a thread of the VM has started or ended since the
+/// last question.
 fn check_vcpus<'a>(held: &'a ReservedVm, tell: &impl Fn(ScoutFinding)) -> Option<UnaskedVm<'a>> {
     let known = &held.machine;
     // Another VM may have the same name by now. The process identifies the VM that is scheduled.
@@ -418,8 +424,9 @@ impl UnaskedVm<'_> {
     }
 }
 
-/// Asks monitors of VMs for their vCPUs, grouped by user, so that silent monitors of one user delay
-/// only that user's VMs. VMs that are not reached in time are left for the next discovery pass.
+/// Asks the monitors of VMs for their vCPUs. The VMs are grouped by user, so that a monitor that
+/// does not answer delays only VMs of the same user. If the time for a user is over, the user's
+/// remaining VMs wait for the next discovery pass.
 fn ask_monitors(
     around: &Around,
     of_users: &[(u32, Vec<UnaskedVm<'_>>)],
@@ -447,8 +454,8 @@ fn ask_monitors(
     });
 }
 
-/// Returns the state of a guest that libvirt has suspended, from libvirt's file about the VM.
-/// `None` if the guest runs or its state is not known.
+/// Returns the state of a VM's guest that libvirt has suspended, as libvirt's file about the VM
+/// states it. `None` if the guest is running or its state is unknown.
 fn suspended(machine: &Machine, pid: Tid) -> Option<String> {
     if machine.kind != Kind::Libvirt {
         return None;
@@ -458,9 +465,9 @@ fn suspended(machine: &Machine, pid: Tid) -> Option<String> {
     Some(format!("libvirt reports that the guest is {reason}"))
 }
 
-/// Reads libvirt's file for a VM. `None` if the name leads out of the folder, or to something other
-/// than a regular file. The name is not trusted, since it comes from the command line of the VM's
-/// process, which may have been changed.
+/// Reads libvirt's file about the VM `name`. Returns `None` if `name` leads out of the folder, or
+/// to something other than a regular file. The name is not trusted: it comes from the command line
+/// of the VM's process, which the process can change.
 fn notes_of(folder: &Path, name: &str) -> Option<String> {
     if name.contains('/') || name.starts_with('.') {
         return None;
@@ -476,15 +483,15 @@ fn notes_of(folder: &Path, name: &str) -> Option<String> {
     Some(notes)
 }
 
-/// Maximum number of bytes that are read of libvirt's file. The state of the guest is at the
-/// beginning of the file.
+/// Maximum number of bytes that are read from libvirt's file about a VM. The state of the guest is
+/// at the beginning of the file.
 const LONGEST_NOTES: u64 = 1 << 20;
 
 /// Folder in which libvirt keeps the state of each VM.
 const LIBVIRT_STATES: &str = "/run/libvirt/qemu";
 
-/// Returns the state of a guest that does not run, from the text of libvirt's file. `None` if the
-/// file is about another process.
+/// Returns the state of a guest from the text of libvirt's file about its VM. `None` if the guest
+/// is running, or if the file is about another process than `pid`.
 fn read_state(notes: &str, pid: Tid) -> Option<String> {
     let start = notes.find("<domstatus ")?;
     let tag = notes[start..].split('>').next()?;
@@ -495,7 +502,7 @@ fn read_state(notes: &str, pid: Tid) -> Option<String> {
     Some(format!("{state}{reason}"))
 }
 
-/// Returns true if a process has exactly these threads.
+/// Returns true if the process `pid` has the threads `threads` and no others.
 fn has_threads(pid: Tid, threads: &[Tid]) -> bool {
     threads_of(pid).is_ok_and(|now| now == threads)
 }

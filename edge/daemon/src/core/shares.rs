@@ -1,5 +1,5 @@
-//! Conversion of reservations for the session: parameters of the scheduling policy, and requests
-//! for places without threads.
+//! Conversion of reservations for the session. This module converts a reservation to parameters of
+//! the scheduling policy, and makes the requests for places that have no thread.
 
 use slackline_live::session::{JoinTarget, Request, RequestedId};
 use slackline_policy::{RawValue, Values, find};
@@ -8,8 +8,8 @@ use slackline_units::{DomId, Span};
 
 use super::POLICY;
 
-/// Period of the front process's reservation. A request waits at most this long until the process
-/// runs.
+/// Period of the front process's reservation. After a request arrives, the front process runs
+/// within this time.
 pub(super) const FRONT_PERIOD: Span = Span::from_ms(2);
 
 /// Returns the request with which a place joins the session if it has no thread.
@@ -24,8 +24,8 @@ pub(super) fn empty_place((domain, name, terms): (DomId, &str, &Terms), number: 
     }
 }
 
-/// Returns a reservation as parameters of the scheduling policy. Period and slice are adapted so
-/// that the slices of each second add up to the reserved share.
+/// Returns a reservation as parameters of the scheduling policy. Slice and period are adapted so
+/// that the slices within each second add up to the reserved share.
 pub(super) fn share(terms: &Terms) -> Values {
     let terms = terms.in_each_second();
     let each = terms.each();
@@ -39,11 +39,11 @@ pub(super) fn slice_in(slice: Span, period: Span) -> Values {
     values((slice, period), false, "none", "even")
 }
 
-/// Returns true if a changed reservation needs no check beside deadline threads, because it is no
-/// more demanding than before. Its period must not become shorter. If a dispatcher enforces it, its
-/// share and its number of vCPUs must not grow. If the kernel enforces it, its slice must not
-/// become longer. Slices and periods count as they are enforced, because a longer period can be
-/// enforced as shorter periods.
+/// Returns true if a changed reservation can be admitted without a check of deadline threads,
+/// because it demands no more than before. Its period must not become shorter. If a dispatcher
+/// enforces the reservation, its share and number of vCPUs must not grow. If the kernel enforces
+/// it, its slice must not become longer. The slices and periods compared are those that are
+/// enforced, because the daemon can divide a long period into shorter periods.
 pub(super) fn needs_no_more(terms: Terms, before: Terms) -> bool {
     let (new, old) = (terms.in_each_second().each(), before.in_each_second().each());
     let is_less = match terms.enforcement().is_of_kernel() {
@@ -80,7 +80,7 @@ mod tests {
 
     /// 50 ms in each 101 ms is enforced as 25 ms in each 50.5 ms.
     #[test]
-    fn dispatcher_change_that_shortens_enforced_period_needs_a_check() {
+    fn change_that_shortens_period_enforced_by_dispatcher_needs_capacity_check() {
         let before = terms(50_000, 100);
         for less in [terms(50_000, 100), terms(40_000, 100), terms(50_000, 200)] {
             assert!(needs_no_more(less, before), "{less}");
@@ -90,10 +90,10 @@ mod tests {
         }
     }
 
-    /// 2 ms in each second is enforced as 1 ms in each 500 ms. 1.9 ms in each second is not
-    /// divided.
+    /// A slice of 2 ms in each second is enforced as 1 ms in each 500 ms. A slice of 1.9 ms in each
+    /// second is enforced without division.
     #[test]
-    fn deadline_change_that_lengthens_enforced_slice_needs_a_check() {
+    fn change_that_lengthens_slice_enforced_by_kernel_needs_capacity_check() {
         let by_kernel = |slice_us| {
             let by_kernel = terms(slice_us, 1_000).enforced_by(Enforcement::Deadline);
             by_kernel.expect("a hard limit with a short period")

@@ -21,7 +21,7 @@ pub enum SocketError {
         /// Path of the socket.
         path: PathBuf,
     },
-    /// The path exists, but it is not a socket, or is a socket of another user.
+    /// The path exists, but the file is not a socket, or it is a socket of another user.
     #[error("cannot listen on {}: it exists and is not a socket of this user", path.display())]
     Foreign {
         /// Path of the file.
@@ -38,7 +38,7 @@ pub enum SocketError {
     /// The descriptor that systemd passed is not a listening Unix socket.
     #[error("cannot use the socket that systemd passed: {source}")]
     Passed {
-        /// Error that states the mismatch.
+        /// Error that says how the descriptor differs from a listening Unix socket.
         source: io::Error,
     },
 }
@@ -59,9 +59,9 @@ impl SocketError {
     }
 }
 
-/// Returns the socket that systemd passed. If systemd passed none, creates a socket at `path`. The
-/// socket's owner and members of the groups that give permissions may connect. If the group of
-/// administrators could not be given access, a warning is returned as text.
+/// Returns the socket that systemd passed. If systemd passed no socket, creates a socket at `path`.
+/// Its owner and members of the groups that give permissions may connect. If the group of
+/// administrators could not be given access, returns also a warning as text.
 pub(super) fn listen(
     path: &Path,
     people: People,
@@ -77,8 +77,8 @@ pub(super) fn listen(
     Ok((listener, warning))
 }
 
-/// Allows the group of administrators to connect to the socket too. A file has only one owning
-/// group, so the second group needs an entry in the access control list.
+/// Allows the group of administrators to connect to the socket, in addition to the owning group. A
+/// file has only one owning group, so the second group needs an entry in the access control list.
 fn let_administrators_in(listener: &UnixListener, people: People) -> io::Result<()> {
     match (people.administrators, path_of(listener)) {
         (Some(administrators), Some(path)) => let_group_in(&path, administrators),
@@ -86,7 +86,7 @@ fn let_administrators_in(listener: &UnixListener, people: People) -> io::Result<
     }
 }
 
-/// Returns the path of a listening socket. `None` if it has none in the file system.
+/// Returns the path of a listening socket. `None` if the socket has no path in the file system.
 pub(super) fn path_of(listener: &UnixListener) -> Option<PathBuf> {
     let address = listener.local_addr().ok()?;
     address.as_pathname().map(Path::to_path_buf)
@@ -99,8 +99,8 @@ pub(super) fn let_group_in(path: &Path, group: u32) -> io::Result<()> {
     Ok(setxattr(path, "system.posix_acl_access", &list, XattrFlags::empty())?)
 }
 
-/// Returns an access control list in the kernel's format. The owner, the owning group and one more
-/// group may read and write, and others may do neither.
+/// Returns an access control list in the kernel's format. The owner, the owning group and the group
+/// `group` may read and write. Other users may do neither.
 fn access_list(group: u32) -> Vec<u8> {
     const VERSION: u32 = 2;
     const NO_ID: u32 = u32::MAX;
@@ -139,7 +139,8 @@ fn bind(path: &Path, group: Option<u32>) -> Result<UnixListener, SocketError> {
     Ok(listener)
 }
 
-/// Removes the socket file of a daemon that was killed. Removes no other kind of file.
+/// Removes the socket file that a killed daemon has left at `path`. Files of other kinds are not
+/// removed.
 fn clear(path: &Path) -> Result<(), SocketError> {
     let refused = |source| SocketError::Refused { path: path.to_path_buf(), source };
     let there = match symlink_metadata(path) {

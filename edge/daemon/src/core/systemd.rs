@@ -20,8 +20,8 @@ impl Systemd {
         Systemd { watchdog: sd_notify::watchdog_enabled() }
     }
 
-    /// Sends a notification. A lost notification does no harm, because the next notification
-    /// contains the same state.
+    /// Sends a notification to systemd. A lost notification does no harm, because a later
+    /// notification replaces it.
     fn say(states: &[NotifyState<'_>]) {
         let _ = sd_notify::notify(states);
     }
@@ -43,7 +43,7 @@ impl Systemd {
     }
 }
 
-/// Returns the listening socket that systemd passed, or `None` if it passed none.
+/// Returns the listening socket that systemd passed. `None` if systemd passed no socket.
 ///
 /// # Errors
 /// If systemd passed several sockets, or a descriptor of another kind.

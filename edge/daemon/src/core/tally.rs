@@ -1,6 +1,6 @@
-//! Delivered CPU time of vCPUs, both in a recent window and since the daemon started. The memory
-//! used depends on the number of vCPUs and of events within the window, but not on how long the
-//! daemon has run.
+//! CPU time that vCPUs received, in a recent window and since the daemon started. The amount of
+//! memory depends on the number of vCPUs and on the number of events in the window. It does not
+//! grow with the time for which the daemon runs.
 
 use std::collections::BTreeMap;
 
@@ -11,29 +11,29 @@ use slackline_service::history::Counters;
 use slackline_trace::{Entry, Header, Knowledge, Record};
 use slackline_units::{DomId, Reservation, Span, Time};
 
-/// Length of the recent window.
+/// Length of the recent window, in which recent metrics are counted.
 pub(super) const WHILE: Span = Span::from_secs(5);
 
-/// Maximum age at which computed numbers are used again. Computing them reads all records of the
-/// window.
+/// Maximum age up to which computed metrics are used again. Computing metrics requires reading all
+/// records of the window.
 const MAX_CACHE_AGE: Span = Span::from_ms(200);
 
-/// Time for which records of a vCPU can still arrive after it has left.
+/// Time for which records of a departed vCPU can still arrive.
 const TIDY_DELAY: Span = Span::from_secs(60);
 
-/// Totals since the start, and values of the last 5 s, of the metrics of all vCPUs and CPUs.
+/// Metrics of all vCPUs and CPUs: totals since the daemon started, and values of the last 5 s.
 pub(super) struct Tally {
     lately: MovingWindow,
     all: Meter,
     /// Sums of former vCPUs whose slots (indices in the session) are used by other vCPUs now.
     before: BTreeMap<(DomId, u16), Sum>,
-    /// Largest waiting time that was reported so far for each vCPU. Later records can reduce the
-    /// computed waiting time, but the reported value must never decrease.
+    /// For each vCPU, the largest waiting time that was reported so far. Later records can reduce
+    /// the computed waiting time, but a reported waiting time must never decrease.
     waited: BTreeMap<(DomId, u16), Span>,
-    /// Start of each domain's recent numbers: the time of the latest change of its parameters or
-    /// state.
+    /// For each domain, the start of its recent metrics: the time of the latest change of its
+    /// parameters or state.
     begun: BTreeMap<DomId, Time>,
-    /// Numbers of the last computation, and the time of that computation. `None` before the first
+    /// Metrics of the last computation, and the time of that computation. `None` before the first
     /// computation.
     looked: Option<(Time, SummaryWindows)>,
     next_tidy: Time,
@@ -45,11 +45,13 @@ pub(super) struct Tally {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) delivered: Delivery,
-    /// Tardiness: total time between missed deadlines and the arrival of the missing CPU time.
+    /// Tardiness: sum of the times from each missed deadline until the missing CPU time was
+    /// received.
     pub(super) late: Span,
     /// Time in which the vCPU was runnable but did not run.
     pub(super) waited: Span,
-    /// Time in which the vCPU was present, and neither blocked nor stopped for an escape.
+    /// Time in which the vCPU was present and not blocked. Time in which it was stopped because a
+    /// process left its process tree is not counted.
     runnable: Span,
 }
 
@@ -62,13 +64,13 @@ pub(super) struct CpuTally {
     pub(super) overhead: OverheadWindow,
 }
 
-/// Numbers of all vCPUs.
+/// Metrics of all vCPUs, for the recent window and since the daemon started.
 #[derive(Clone, Debug, Default)]
 struct SummaryWindows {
-    /// Numbers of the recent window. vCPUs of domains that changed within it are counted from the
-    /// change on.
+    /// Metrics of the recent window. If a domain has changed within the window, its vCPUs are
+    /// counted from the time of the change.
     lately: BTreeMap<DomId, Vec<VcpuSummary>>,
-    /// Numbers since the daemon started.
+    /// Metrics since the daemon started.
     all: BTreeMap<DomId, Vec<VcpuSummary>>,
 }
 
@@ -113,7 +115,7 @@ impl Tally {
         }
     }
 
-    /// Restarts the recent numbers of a domain whose parameters or state have changed.
+    /// Restarts the recent metrics of a domain whose parameters or state have changed.
     pub(super) fn begin(&mut self, domain: DomId, now: Time) {
         self.begun.insert(domain, now);
         // The domain has no recent numbers until they are computed again. To do that at once would
@@ -123,15 +125,16 @@ impl Tally {
         }
     }
 
-    /// Drops the sums of domains that no longer exist.
+    /// Drops the sums of the domains for which `is_there` returns false, because they no longer
+    /// exist.
     pub(super) fn forget(&mut self, is_there: impl Fn(DomId) -> bool) {
         self.before.retain(|&(domain, _), _| is_there(domain));
         self.begun.retain(|&domain, _| is_there(domain));
         self.waited.retain(|&(domain, _), _| is_there(domain));
     }
 
-    /// Returns the numbers of all vCPUs. They are computed again if they are older than
-    /// [`MAX_CACHE_AGE`].
+    /// Returns the metrics of all vCPUs. If the last computation is older than [`MAX_CACHE_AGE`],
+    /// they are computed again.
     fn look(&mut self, now: Time) -> &SummaryWindows {
         let is_fresh = |(at, _): &(Time, SummaryWindows)| now.since(*at) < MAX_CACHE_AGE;
         if !self.looked.as_ref().is_some_and(is_fresh) {
@@ -189,7 +192,7 @@ impl Tally {
     }
 }
 
-/// Returns the trace header for the daemon's records.
+/// Returns the trace header with which the daemon's records are read.
 pub(super) fn header(policy: &str, cpus: usize, knows: Knowledge) -> Header {
     Header {
         title: "service".into(),
@@ -206,8 +209,8 @@ pub(super) fn header(policy: &str, cpus: usize, knows: Knowledge) -> Header {
     }
 }
 
-/// Returns the vCPUs of a summary by domain, or none if the summary failed. It fails only if a
-/// record names an unknown vCPU, which is a bug.
+/// Returns the vCPUs of a summary, by domain. If the summary failed, returns no vCPUs. A summary
+/// fails only if a record names an unknown vCPU, which is a bug.
 fn vcpus<E>(view: Result<Summary, E>) -> BTreeMap<DomId, Vec<VcpuSummary>> {
     let mut by_domain: BTreeMap<DomId, Vec<VcpuSummary>> = BTreeMap::new();
     for vcpu in view.map_or_else(|_| Vec::new(), |it| it.vcpus) {
@@ -241,8 +244,9 @@ impl Sum {
     }
 }
 
-/// Returns the sums of one vCPU from its summary. Time for which the vCPU was stopped for an escape
-/// does not count as runnable, so no CPU time is due for it.
+/// Returns the sums of one vCPU from its summary. Time for which the vCPU was stopped because a
+/// process left its process tree does not count as runnable. So the vCPU is entitled to no CPU time
+/// for that time.
 fn of(vcpu: &VcpuSummary) -> Sum {
     let part = |of: Span| vcpu.promised.map_or(0, |promised| share_of(promised, of));
     let asleep = vcpu.asleep.unwrap_or(Span::ZERO);
@@ -259,7 +263,7 @@ fn of(vcpu: &VcpuSummary) -> Sum {
     Sum { delivered, late, waited, runnable }
 }
 
-/// Adds the delivered CPU time of two vCPUs that were present at the same time.
+/// Adds up the delivered CPU time of two vCPUs that were present at the same time.
 fn both(one: Delivery, other: Delivery) -> Delivery {
     Delivery {
         over_ns: one.over_ns.max(other.over_ns),
@@ -283,10 +287,10 @@ mod tests {
 
     use super::*;
 
-    /// The vCPU is runnable for 10 ms, then stopped for an escape for 30 ms, then runnable for
-    /// 20 ms.
+    /// The vCPU is runnable for 10 ms. Then it is stopped for 30 ms, because a process has escaped
+    /// from its process tree. Then it is runnable for 20 ms.
     #[test]
-    fn stop_for_an_escape_counts_as_no_due_time_in_history() {
+    fn history_counts_no_cpu_time_as_due_during_escape_stop() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let domain = DomId::new(3);
         let vcpu = VcpuId::new(0, domain, 0);

@@ -1,7 +1,8 @@
-//! Timeline of the last 15 s for the web page, in columns: which vCPUs ran on which CPUs.
+//! Timeline of the last 15 s for the web page: which vCPUs ran on which CPUs. The timeline consists
+//! of columns, each of which covers a short interval.
 //!
-//! The page draws columns of pixels. So the daemon sends sums over short intervals. The number of
-//! sums does not depend on the number of context switches.
+//! The page draws columns of pixels. So the daemon sends sums for each interval. The number of sums
+//! does not depend on the number of context switches.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,17 +10,17 @@ use slackline_control::{Timeline, TimelineColumn};
 use slackline_trace::{HostThread, HostThreadId, Record, Sink};
 use slackline_units::{CpuId, Span, Time};
 
-/// Length of time that a column covers.
+/// Length of time that a column of the timeline covers.
 const STEP: Span = Span::from_ms(20);
 
-/// Maximum number of columns, which cover 15 s.
+/// Maximum number of columns that the timeline keeps. Together they cover 15 s.
 const KEPT: usize = 750;
 
-/// Maximum number of vCPUs that have names. When this number is reached, the timeline starts again:
-/// it drops all columns, and the names of vCPUs that have no threads any more.
+/// Maximum number of vCPU names in the timeline. When this number is reached, the timeline drops
+/// all columns, and the names of vCPUs that no longer have a thread.
 const MOST_NAMES: usize = 4_096;
 
-/// Number that stands for all threads except vCPU threads.
+/// Number that stands for all threads that are not threads of vCPUs.
 const OTHERS: u32 = 0;
 
 /// Sums of the CPU time of vCPUs and other threads on each CPU, in columns of equal length.
@@ -29,14 +30,14 @@ pub(super) struct TimelineKeeper {
     names: Vec<String>,
     numbers: BTreeMap<String, u32>,
     threads: BTreeMap<HostThreadId, u32>,
-    /// Number of the oldest column that is kept.
+    /// Number of the oldest column in `columns`.
     first: u64,
     columns: VecDeque<Column>,
-    /// Time up to which each CPU is drawn.
+    /// For each CPU, the time up to which its run intervals are in the columns.
     drawn: Vec<Time>,
 }
 
-/// Sums of one column.
+/// Sums of one column of the timeline.
 #[derive(Debug, Default)]
 struct Column {
     ran: BTreeMap<(u32, u32), Span>,
@@ -57,8 +58,8 @@ impl TimelineKeeper {
         }
     }
 
-    /// Adds `count` missed deadlines of a vCPU to the column of the time `at`, at which they were
-    /// found.
+    /// Adds `count` missed deadlines of a vCPU to a column. It is the column that covers `at`, the
+    /// time at which the misses were found.
     pub(super) fn missed(&mut self, vcpu: &str, at: Time, count: u64) {
         let number = self.number(vcpu);
         let column = at.since(Time::START) / STEP;
@@ -69,13 +70,14 @@ impl TimelineKeeper {
         }
     }
 
-    /// Drops the timeline's numbers for threads that are no longer recorded.
+    /// Forgets the vCPUs of threads for which `is_live` returns false, because they are no longer
+    /// recorded.
     pub(super) fn keep_threads(&mut self, is_live: impl Fn(HostThreadId) -> bool) {
         self.threads.retain(|&id, _| is_live(id));
     }
 
-    /// Returns the columns that are complete at `now`, beginning with number `from`. VMs that
-    /// `may_see` does not allow are counted as other threads.
+    /// Returns the columns that are complete at the time `now`, beginning with the column number
+    /// `from`. VMs for which `may_see` returns false count as other threads.
     pub(super) fn answer(
         &self,
         from: u64,
@@ -125,8 +127,8 @@ impl TimelineKeeper {
         number
     }
 
-    /// Drops all columns, and the names of vCPUs that have no thread any more. If more than half of
-    /// the names have threads, all names are dropped.
+    /// Drops all columns, and the names of vCPUs that no longer have a thread. If more than half of
+    /// the maximum number of names still have threads, drops all names.
     fn start_again(&mut self) {
         self.first += self.columns.len() as u64;
         self.columns.clear();
@@ -164,8 +166,8 @@ impl TimelineKeeper {
         self.columns.get_mut(usize::try_from(index).ok()?)
     }
 
-    /// Adds a run interval of a thread on a CPU. Only the part after [`drawn`](Self::drawn) is
-    /// added, because intervals that have not ended are drawn too.
+    /// Adds a run interval of a thread on a CPU. Run intervals that have not ended are added too.
+    /// So only the part of an interval after [`drawn`](Self::drawn) is new and is added.
     pub(super) fn add(&mut self, (cpu, thread): (CpuId, HostThreadId), (from, to): (Time, Time)) {
         let Some(drawn) = self.drawn.get_mut(cpu.index()) else { return };
         let mut from = from.max(*drawn);

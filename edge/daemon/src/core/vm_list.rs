@@ -1,5 +1,6 @@
-//! Answer to a request to list VMs, with a limited number of VMs and bytes. Any user can start any
-//! number of processes that look like VMs, and the VMs of other users must still be listed.
+//! Answer to a request to list VMs. The answer has a limited number of VMs and bytes. Any user can
+//! start any number of processes that look like VMs, and even then the VMs of other users must be
+//! listed.
 
 use std::collections::BTreeMap;
 
@@ -12,28 +13,29 @@ use crate::find::Machine;
 /// Maximum number of VMs that an answer lists.
 const MOST: usize = 2_000;
 
-/// Maximum size of an answer in bytes, as [`size`] estimates it. The link to the front process
-/// carries at most 4 MiB.
+/// Maximum estimated size of an answer, in bytes. The function [`size`] makes the estimate. The
+/// link to the front process carries at most 4 MiB.
 const MOST_BYTES: usize = 3 << 20;
 
-/// Maximum number of owners for whom an answer states the number of omitted VMs. The VMs of all
-/// further owners are added up.
+/// Maximum number of owners for whom an answer states the number of omitted VMs. For all further
+/// owners together, the answer states the sum.
 const MOST_OWNERS: usize = 100;
 
 /// Maximum number of VMs of one owner that a search of the host examines.
 pub(super) const MOST_SEARCHED: usize = 4_000;
 
-/// VMs of this host, with the number of VMs that the search for them has left out.
+/// VMs of this host, with the number of VMs that the search left out.
 #[derive(Debug, Default)]
 pub(super) struct VmList {
-    /// VMs, each with the CPU time that it uses, in millionths of one CPU. The use is `None` if it
-    /// cannot be measured.
+    /// VMs of the list. Each has the amount of CPU that it uses, in millionths of one CPU, or
+    /// `None` if that cannot be measured.
     pub(super) vms: Vec<(Machine, Option<u32>)>,
-    /// Number of VMs that were left out, by the user id of their owner.
+    /// Number of VMs that the search left out, by the user id of their owner.
     pub(super) omitted: BTreeMap<u32, u64>,
 }
 
-/// Returns the text that VMs in the list must contain. `None` if the request does not list VMs.
+/// Returns the text that the name or binding of each listed VM must contain: empty if the request
+/// contains no text. `None` if the request does not list VMs.
 fn sought_text(request: &Request) -> Option<&str> {
     match request {
         Request::Find { text } => Some(text.as_deref().unwrap_or_default()),
@@ -41,18 +43,18 @@ fn sought_text(request: &Request) -> Option<&str> {
     }
 }
 
-/// A VM that matches a request.
+/// A VM that matches a request to list VMs.
 struct ListedVm<'a> {
     machine: &'a Machine,
     uses: Option<u32>,
-    /// Id of the owner. `None` if the caller may not know it.
+    /// User id of the owner. `None` if the caller may not know the owner.
     owner: Option<u32>,
-    /// True if the VM belongs to the caller.
+    /// True if the VM counts as the caller's own and is listed first.
     is_own: bool,
 }
 
-/// Returns the answer to a request to list VMs. `reserved` returns the name of a VM's reservation
-/// as the caller may see it, or `None` if the VM has none.
+/// Returns the answer to a request to list VMs. The function `reserved` returns the name of a VM's
+/// reservation as the caller may see it, or `None` if the VM has no reservation.
 pub(super) fn answer(
     asked: &ClientRequest,
     list: &VmList,
@@ -87,8 +89,9 @@ pub(super) fn answer(
     })
 }
 
-/// Returns the entries of an answer: VMs as `show` converts them, and then the number of omitted
-/// VMs of each owner. `omitted` has VMs that the search of the host has left out.
+/// Returns the entries of an answer. VMs come first, converted by `show`. Entries with the number
+/// of omitted VMs of each owner follow. `omitted` contains the numbers of VMs that the search has
+/// left out.
 fn entries(
     fitting: &[ListedVm<'_>],
     mut omitted: BTreeMap<Option<u32>, u64>,
@@ -114,10 +117,10 @@ fn entries(
     list
 }
 
-/// Returns for each VM whether it is listed. `all` has the owner of each VM, `true` if the VM
-/// belongs to the caller, and the size of its entry.
+/// Returns for each VM true if it is listed. `all` contains three values for each VM: its owner,
+/// true if the VM is the caller's own, and the size of its entry.
 ///
-/// VMs of the caller come first. Then the other owners take turns, with one VM for each owner in
+/// VMs of the caller come first. Then the other owners take turns, with one VM of each owner in
 /// each turn. Within a turn, smaller entries come first. So an owner with many VMs does not
 /// displace the VMs of other owners.
 fn listed(all: &[(Option<u32>, bool, usize)]) -> Vec<bool> {
@@ -138,8 +141,8 @@ fn listed(all: &[(Option<u32>, bool, usize)]) -> Vec<bool> {
     listed
 }
 
-/// Returns an upper bound for the size of the entry of a VM, in bytes. JSON needs at most six bytes
-/// for a byte of text.
+/// Returns an upper bound for the size of a VM's entry, in bytes. JSON needs at most six bytes for
+/// each byte of text.
 fn size(machine: &Machine) -> usize {
     let why = machine.why.as_ref().map_or(0, |why| why.len().min(control::convert::LONGEST_WHY));
     let texts = machine.name.len().min(wire::LONGEST_NAME) + why;
@@ -148,7 +151,7 @@ fn size(machine: &Machine) -> usize {
     6 * (texts + binding) + 40 * vcpus + 512
 }
 
-/// Returns an entry that states how many VMs of an owner are not listed.
+/// Returns the entry of an answer that states the number of an owner's VMs that are not listed.
 fn omission(owner: Option<u32>, count: u64) -> control::Machine {
     let of = owner.map_or("other owners".into(), |uid| format!("uid {uid}"));
     let why = format!("{count} VMs of {of} are not listed: search for a part of a VM's name");
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_states_the_number_of_omitted_vms_of_each_owner() {
+    fn vm_list_includes_number_of_omitted_vms_of_each_owner() {
         let omitted = (0..150).map(|uid| (Some(uid), u64::from(uid) + 1)).collect();
         let list = entries(&[], omitted, |_| unreachable!("no VM fits"));
         assert_eq!(list.len(), MOST_OWNERS + 1);

@@ -1,9 +1,9 @@
-//! Predictions from the last seconds of the flight recorder, made by [worker](crate::worker)
-//! processes.
+//! Predictions that [worker](crate::worker) processes compute from the last seconds of the flight
+//! recorder.
 //!
-//! A principal has one worker at a time. After an answer the worker keeps its recording for a few
-//! seconds. So further questions about the same seconds need neither a new recording nor a new
-//! check of it. A worker that fails is killed, and nothing else is affected.
+//! A principal has one worker at a time. After an answer, the worker keeps its recording for a few
+//! seconds. So further questions about the same seconds need no new recording, and no new check of
+//! the recording. If a worker fails, it is killed, and nothing else is affected.
 
 mod process;
 
@@ -25,25 +25,26 @@ use super::front_process::FrontCommand as WorkerCommand;
 use crate::worker::{PredictionFields, WorkerQuestion, frame};
 use process::{Worker, WorkerFailure};
 
-/// Time limit of a prediction.
+/// Time limit for the answer to a what-if question.
 const WITHIN: Duration = Duration::from_secs(10);
 
-/// Maximum number of predictions that are made at the same time.
+/// Maximum number of predictions that are computed at the same time.
 const MOST_AT_ONCE: usize = 10;
 
-/// Number of the [`MOST_AT_ONCE`] predictions that only administrators may request.
+/// Part of [`MOST_AT_ONCE`] that is kept free for administrators.
 const KEPT_AT_ONCE: usize = 2;
 
-/// Maximum number of idle workers that keep a recording.
+/// Maximum number of idle workers that keep a recording for further questions.
 const MOST_IDLE: usize = 10;
 
-/// Time for which a worker keeps its recording for further questions.
+/// Time for which a worker keeps its recording for further questions, from the time of the
+/// recording.
 const KEPT: Duration = Duration::from_secs(5);
 
-/// Time limit for workers to end, after the daemon has begun to end.
+/// Time for which the daemon waits for its workers to end, when the daemon itself ends.
 const ENDING: Duration = Duration::from_millis(300);
 
-/// Names of the VMs that the caller may see. `None` stands for all VMs.
+/// Names of the VMs that the caller may see. `None` if the caller may see all VMs.
 type Own = Option<BTreeSet<String>>;
 
 /// Running workers, and idle workers that keep a recording.
@@ -62,13 +63,13 @@ struct RunningPrediction {
     is_cancelled: Arc<AtomicBool>,
 }
 
-/// Recording that a worker has loaded.
+/// A worker and the recording that it has loaded.
 struct KeptWindow {
     worker: Worker,
     about: Window,
 }
 
-/// Identity of a recording.
+/// Properties by which a later question finds out if it can use the same recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Window {
     since: Span,
@@ -78,7 +79,7 @@ struct Window {
     taken: Instant,
 }
 
-/// Question of a principal on its way to a worker.
+/// Order for a prediction: a principal's question, with all that is needed to answer it.
 pub(super) struct PredictionOrder {
     command: WorkerCommand,
     principal: Principal,
@@ -92,7 +93,7 @@ pub(super) struct PredictionOrder {
     told: Arc<OwnedFd>,
 }
 
-/// Result of a prediction. `window` is `None` if the worker failed.
+/// A prediction that has ended, with its answer. `window` is `None` if the worker failed.
 struct EndedPrediction {
     principal: Principal,
     ticket: Ticket,
@@ -101,7 +102,7 @@ struct EndedPrediction {
 }
 
 impl Whatifs {
-    /// Creates an empty set of workers. `command` starts a worker.
+    /// Creates an empty set of workers. `command` is the command that starts a worker.
     pub(super) fn new(command: WorkerCommand) -> io::Result<Whatifs> {
         let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (sender, ended) = channel();
@@ -110,8 +111,8 @@ impl Whatifs {
     }
 
     /// Begins a prediction. If a worker still has a suitable recording, this worker gets the
-    /// question at once. Otherwise returns an order for the flight recorder, which makes the
-    /// recording.
+    /// question immediately, and `None` is returned. Otherwise returns an order for the flight
+    /// recorder, which makes the recording.
     ///
     /// # Errors
     /// If a prediction for the principal is running, or if too many predictions are running.
@@ -125,7 +126,7 @@ impl Whatifs {
             let detail =
                 "cannot predict: a prediction for this user is running already, and 1 is the limit";
             return Err(
-                Problem::new(Kind::TooMany, detail).hinting("wait for that prediction first")
+                Problem::new(Kind::TooMany, detail).hinting("wait for the running prediction")
             );
         }
         let kept = if role == Role::Administrator { 0 } else { KEPT_AT_ONCE };
@@ -170,8 +171,8 @@ impl Whatifs {
         running.for_each(|running| running.is_cancelled.store(true, Ordering::Relaxed));
     }
 
-    /// Returns the predictions that have ended since the last call, and ends workers whose
-    /// recording is too old.
+    /// Returns the answers of the predictions that have ended since the last call. Ends the workers
+    /// whose recording is too old.
     pub(super) fn ended(&mut self) -> Vec<(Ticket, Result<WhatIfAnswer, Problem>)> {
         let _ = rustix::io::read(&self.told, &mut [0; 8]);
         let mut answers = Vec::new();
@@ -201,7 +202,7 @@ impl AsFd for Whatifs {
 }
 
 impl Drop for Whatifs {
-    /// Ends all workers, and waits for them a short time.
+    /// Cancels all predictions, and waits at most [`ENDING`] until their workers have ended.
     fn drop(&mut self) {
         for running in self.running.values() {
             running.is_cancelled.store(true, Ordering::Relaxed);
@@ -216,7 +217,8 @@ impl Drop for Whatifs {
 }
 
 impl Window {
-    /// Returns true if a question about `wanted` can be answered from this recording.
+    /// Returns true if this recording is still fresh, and has the length, VMs and revision that the
+    /// question needs.
     fn is_still(&self, wanted: &Window) -> bool {
         let Window { since, own, revision, taken } = self;
         let is_fresh = taken.elapsed() < KEPT;
@@ -232,17 +234,19 @@ enum WindowSource {
 }
 
 impl PredictionOrder {
-    /// Returns the length of the recording that is needed, and the VMs whose names may be in it.
+    /// Returns two properties of the needed recording: its length, and the VMs whose names it may
+    /// contain.
     pub(super) fn needs(&self) -> (Span, &Own) {
         (self.window.since, &self.window.own)
     }
 
-    /// Returns true if the caller has disconnected.
+    /// Returns true if the caller of the question has disconnected.
     pub(super) fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Relaxed)
     }
 
-    /// Passes on the recording, or the reason why there is no recording.
+    /// Takes the recording and starts the prediction. If there is no recording, ends the prediction
+    /// with the reason.
     pub(super) fn take(self, recording: Result<Vec<u8>, Problem>) {
         match recording {
             Ok(recording) => self.start(WindowSource::Taken(recording)),
@@ -309,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_simultaneous_prediction_slots_are_kept_for_administrators() {
+    fn two_prediction_slots_are_reserved_for_administrators() {
         let command = WorkerCommand { program: "/bin/false".into(), arguments: Vec::new() };
         let mut whatifs = Whatifs::new(command).unwrap();
         let mut begin = |user, role| {

@@ -1,5 +1,5 @@
-//! Translation between requests of the service and messages on the link to the front process, which
-//! serves clients.
+//! Translation between the messages on the link to the front process and the requests and answers
+//! of the service.
 
 use std::time::SystemTime;
 
@@ -24,7 +24,7 @@ pub(super) enum ValidRequest {
     Host(Ticket),
     /// Show the health of the daemon.
     Health(Ticket),
-    /// Show all metrics. If there is a principal, it is a tenant, and only the metrics of that
+    /// Show metrics. If the caller is a tenant, the principal is given, and only the metrics of the
     /// tenant's own reservations are shown.
     Numbers(Ticket, Option<Principal>),
     /// List grants of access.
@@ -35,15 +35,15 @@ pub(super) enum ValidRequest {
     ChangeAccess(Ticket, Principal, Change),
     /// Show the role of the caller.
     Whoami(Ticket, Role),
-    /// Ask the flight recorder. The second principal is present if a tenant asks.
+    /// Ask the flight recorder. If the caller is a tenant, the second principal is given.
     Flight((Ticket, Principal), Question, Option<Principal>),
-    /// Request for a prediction by a principal with this role.
+    /// Predict the effect of changes, for a principal with this role.
     Whatif((Ticket, Principal), Role, WhatIf),
     /// The caller of a request has disconnected.
     Cancel(Ticket),
 }
 
-/// Details of a request that its answer needs, but the service does not.
+/// Details of a request that are not passed to the service, because only the answer needs them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Nothing,
@@ -63,9 +63,10 @@ impl Rest {
     }
 }
 
-/// Checks and translates a message of the front process. The process states the identity of the
-/// caller, and this function determines the caller's permissions. `each` returns the current
-/// reservation with a given name. `wall_ahead` is the wall clock's offset from the service's clock.
+/// Checks and translates a message of the front process. The front process states who the caller
+/// is. This function determines the caller's permissions. The function `each` returns the current
+/// reservation with a given name. `wall_ahead` is the wall-clock time less the time of the
+/// service's clock.
 pub(super) fn heard(
     ask: Ask,
     access: &Access,
@@ -137,7 +138,8 @@ pub(super) fn heard(
     Ok(ValidRequest::Service(ClientRequest { ticket, principal, role, users, key, request }, rest))
 }
 
-/// Checks the role of a caller for those requests that the service does not check itself.
+/// Checks that a caller's role permits a request, for the requests that the service itself does not
+/// check.
 fn check_role(request: &Request, role: Role) -> Result<(), Problem> {
     let administrators = "run the command as root, or as a member of the group slackline-admin";
     let (word, needed, hint) = match request {
@@ -186,8 +188,8 @@ fn is_about_access(request: &Request) -> bool {
     )
 }
 
-/// Returns a VM as clients see it, with its reservation and the CPU time that it uses, in
-/// millionths of one CPU.
+/// Returns a VM as clients see it. The result contains the VM's reservation, and the amount of CPU
+/// that the VM uses in millionths of one CPU.
 pub(super) fn machine(
     machine: &Machine,
     reserved: Option<String>,
@@ -211,16 +213,17 @@ pub(super) fn machine(
     }
 }
 
-/// Maximum length of the name of a listed VM, in bytes. Any user can give a VM a longer name.
+/// Maximum length of the name in the list of VMs, in bytes. Any user can give a VM a longer name.
 pub(super) const LONGEST_NAME: usize = 255;
 
-/// Maximum number of vCPUs of a listed VM. A VM with more cannot have a reservation.
+/// Maximum number of vCPUs of a VM in the list of VMs. A VM with more vCPUs cannot have a
+/// reservation.
 pub(super) const MOST_VCPUS: usize = Terms::MOST_VCPUS as usize;
 
 /// Text that a tenant sees in place of the name of another user's VM.
 pub(super) const ANOTHER: &str = "another VM";
 
-/// Returns a VM as it is shown to a tenant without permission to reserve for it.
+/// Returns a VM as it is shown to a tenant who may not reserve CPU time for that VM.
 pub(super) fn hidden_machine(machine: control::Machine) -> control::Machine {
     control::Machine {
         name: ANOTHER.into(),
@@ -235,8 +238,8 @@ pub(super) fn hidden_machine(machine: control::Machine) -> control::Machine {
     }
 }
 
-/// Returns a reservation as it is shown to a tenant who does not own it: only its share of the
-/// CPUs.
+/// Returns a reservation as it is shown to tenants who do not own it. They see its share of the
+/// CPUs, but neither names nor measured values.
 pub(super) fn hidden_reservation(mut reservation: control::Reservation) -> control::Reservation {
     (reservation.gang, reservation.why, reservation.warning) = (None, None, None);
     reservation.chosen = None;
@@ -251,8 +254,8 @@ pub(super) fn hidden_reservation(mut reservation: control::Reservation) -> contr
     }
 }
 
-/// Returns a tenant's reservation as the tenant sees it. If another reservation has the VM, the
-/// name of that reservation is left out, since it can belong to another owner.
+/// Returns a tenant's reservation as the tenant sees it. If another reservation already has the VM,
+/// the result does not name that reservation, since it can belong to another owner.
 pub(super) fn without_holder(
     reservation: control::Reservation,
     reason: Option<&Reason>,
@@ -287,7 +290,7 @@ pub(super) fn refused(ticket: Ticket, problem: Problem) -> CoreMessage {
 mod tests {
     use super::*;
 
-    /// Returns a reservation with the name `web` in each text.
+    /// Returns a reservation whose text fields all contain the name `web`.
     fn web(why: &str) -> control::Reservation {
         serde_json::from_value(serde_json::json!({
             "name": "web", "owner": "web, uid 5001", "for": "qemu:web", "user": 5001,
@@ -317,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn name_of_reservation_that_has_vm_is_hidden_from_tenant() {
+    fn name_of_other_reservation_for_vm_is_hidden_from_tenant() {
         let shown =
             |reason: Reason| without_holder(web(&reason.to_string()), Some(&reason)).why.unwrap();
         assert_eq!(shown(Reason::Taken("db".parse().unwrap())), "the VM has another reservation");

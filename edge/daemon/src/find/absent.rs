@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::monitors::cut;
 
-/// Reason why a machine (VM, container, unit, cgroup or process) cannot be found or cannot get a
+/// Reason why a machine (VM, container, unit, cgroup or process) was not found, or cannot have a
 /// reservation.
 #[derive(Debug, Error)]
 pub enum Absent {
@@ -30,9 +30,9 @@ pub enum Absent {
     Several {
         /// Binding (the text after `--for`) that the daemon searched for.
         binding: Binding,
-        /// Id of the matching process with the lower id.
+        /// Id of one of two matching processes: the lower id.
         first: Tid,
-        /// Id of the second matching process.
+        /// Id of the other of two matching processes.
         second: Tid,
     },
     /// The process has ended, or must not be scheduled.
@@ -42,22 +42,22 @@ pub enum Absent {
     #[error(transparent)]
     NoVcpus(#[from] FindError),
     /// Only the VM's monitor (such as QEMU) knows which threads are vCPUs, and the search was not
-    /// allowed to ask it.
+    /// allowed to ask the monitor.
     #[error("cannot tell the vCPU threads of {binding} apart yet: they have no names")]
     NotAsked {
         /// Binding (the text after `--for`) that the daemon searched for.
         binding: Binding,
     },
-    /// The VM's monitor did not answer as it should when it was last asked, so it was not asked
-    /// again.
+    /// The VM's monitor was not asked, because it did not answer correctly when it was asked
+    /// before.
     #[error("{why}: the next attempt is in {} s", left.as_secs() + 1)]
     Silent {
-        /// Error of the last attempt.
+        /// Error of the last attempt to ask the monitor.
         why: String,
         /// Time until the monitor may be asked again.
         left: Duration,
     },
-    /// The VM belongs to another user than the caller, so its monitor was not asked for its vCPUs.
+    /// The VM belongs to another user than the caller, so its monitor was not asked for the vCPUs.
     #[error("{binding} belongs to uid {user}")]
     NotYours {
         /// Binding (the text after `--for`) that the daemon searched for.
@@ -84,10 +84,10 @@ pub enum Absent {
     },
 }
 
-/// Age of a process up to which a VM may still be starting its vCPU threads, in seconds.
+/// Age of a process, in seconds, up to which the process may not have started all its vCPU threads.
 const STARTING: u64 = 5;
 
-/// Returns true if a process is so young that its vCPU threads may not have started.
+/// Returns true if a process is so young that it may not have started its vCPU threads yet.
 fn has_just_begun(pid: i32) -> bool {
     let started = Tid::new(pid).and_then(|pid| Stat::of(pid, pid).ok()).map(Stat::started);
     let uptime = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
@@ -99,7 +99,7 @@ fn has_just_begun(pid: i32) -> bool {
 }
 
 impl Absent {
-    /// Returns advice on how to fix the error, if there is any.
+    /// Returns advice on how to fix the error. `None` if there is no advice.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -140,8 +140,8 @@ impl Absent {
         }
     }
 
-    /// Returns what a search in the background has found, as the type that the service uses. The
-    /// text stays the same as long as the reason does.
+    /// Converts the error of a search in the background to the type that the service uses. As long
+    /// as the reason for the error is the same, the result has the same text.
     #[must_use]
     pub fn in_background(&self) -> LookError {
         match self {
@@ -152,14 +152,14 @@ impl Absent {
         }
     }
 
-    /// Returns the error with its causes. A long text is cut off, because users can choose parts
-    /// of it, such as the path of a socket.
+    /// Returns the error and its causes as text. A long text is cut off, because users can choose
+    /// parts of it, such as the path of a socket.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         cut(&with_causes(self))
     }
 
-    /// Returns true if there is no such process.
+    /// Returns true if the process of the machine does not exist.
     pub(crate) const fn is_gone(&self) -> bool {
         matches!(
             self,

@@ -21,7 +21,7 @@ pub struct MachineList {
 /// A VM whose vCPUs cannot be found is listed with the reason.
 ///
 /// A machine that has just started or is ending may be missing. A listed machine may have ended
-/// since, which [`find`](super::find) checks.
+/// after the search. The function [`find`](super::find) checks that.
 ///
 /// # Errors
 /// If procfs is not mounted.
@@ -29,11 +29,11 @@ pub fn find_all() -> Result<Vec<Machine>, Absent> {
     Ok(list_all(usize::MAX)?.machines)
 }
 
-/// Returns machines as [`find_all`] does, except VMs outside of libvirt whose name and UUID are not
-/// in `names`. So other processes that look like VMs cost little time.
+/// Returns machines as [`find_all`] does. A VM that is not in a cgroup of libvirt is left out
+/// unless its name or UUID is in `names`. So other processes that look like VMs cost little time.
 ///
 /// # Errors
-/// As for [`find_all`].
+/// The same errors as [`find_all`].
 pub(super) fn find_named(names: &BTreeSet<&str>) -> Result<Vec<Machine>, Absent> {
     let is_sought = |identity: &MachineIdentity| {
         let is_named = |name: &str| names.contains(name);
@@ -43,11 +43,12 @@ pub(super) fn find_named(names: &BTreeSet<&str>) -> Result<Vec<Machine>, Absent>
     Ok(list(usize::MAX, &is_sought)?.machines)
 }
 
-/// Lists machines as [`find_all`] does, but at most `most` VMs of each owner, those with the lowest
-/// process ids. Any user can start any number of processes that look like VMs.
+/// Lists machines as [`find_all`] does, but at most `most` VMs of each owner. They are the VMs with
+/// the lowest process ids. The limit is needed because any user can start any number of processes
+/// that look like VMs.
 ///
 /// # Errors
-/// As for [`find_all`].
+/// The same errors as [`find_all`].
 pub fn list_all(most: usize) -> Result<MachineList, Absent> {
     list(most, &|_| true)
 }
@@ -89,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn list_has_a_limited_number_of_vms_of_one_owner() {
+    fn vm_list_has_a_limited_number_of_vms_per_owner() {
         let start = |number: usize| {
             let mut command = Command::new("sh");
             let name = format!("list-{number}");

@@ -10,22 +10,23 @@ use super::all::find_named;
 use super::by_name::{Asks, Candidate, chosen};
 use super::{Absent, FoundMachine, Kind, Machine, find_asking, found_group};
 
-/// All VMs of the host and the cgroups of some units, listed once. Each look-up in this list takes
-/// time for one machine only, however many processes and cgroups the host has.
+/// List of VMs of the host and of cgroups of units, made once for many look-ups. A look-up in this
+/// list takes only the time for one machine, however many processes and cgroups the host has.
 #[derive(Debug, Default)]
 pub(crate) struct Around {
     machines: Vec<Machine>,
-    /// Cgroups of the units. `None` if no binding names a unit, or no cgroups are mounted.
+    /// Cgroups of the units that bindings name. `None` if no binding names a unit, or no cgroups
+    /// are mounted.
     units: Option<UnitFolders>,
 }
 
-/// Returns true if a machine of this kind is searched for by its name in all of procfs.
+/// Returns true if the search for a binding of this kind compares names in all of procfs.
 pub(crate) const fn is_by_name(kind: BindingKind) -> bool {
     !matches!(kind, BindingKind::Unit | BindingKind::Group | BindingKind::Pid)
 }
 
 impl Around {
-    /// Lists what is needed to look up these bindings.
+    /// Makes the list from which the machines of these bindings can be looked up.
     pub(crate) fn look<'a>(bindings: impl IntoIterator<Item = &'a Binding>) -> Around {
         let (mut names, mut units) = (BTreeSet::new(), BTreeSet::new());
         for binding in bindings {
@@ -44,17 +45,17 @@ impl Around {
         Around { machines, units }
     }
 
-    /// Returns the VMs that have one of the names or UUIDs of the bindings, and all VMs of libvirt.
-    /// Empty if no binding refers to a VM by its name.
+    /// Returns the VMs whose name or UUID is in one of the bindings, and all VMs of libvirt. Empty
+    /// if no binding refers to a VM by its name.
     pub(crate) fn machines(&self) -> &[Machine] {
         &self.machines
     }
 
-    /// Finds a machine as [`find_at_once`](super::find_at_once) does. The binding must be one of
-    /// those for which the list was made.
+    /// Finds a machine in this list as [`find_at_once`](super::find_at_once) does. The list must
+    /// have been made for `binding`, perhaps with other bindings.
     ///
     /// # Errors
-    /// As for [`find_at_once`](super::find_at_once).
+    /// The same errors as [`find_at_once`](super::find_at_once).
     pub(crate) fn find(
         &self,
         binding: &Binding,
@@ -63,13 +64,14 @@ impl Around {
         self.find_asking(binding, user, Asks::Nobody)
     }
 
-    /// Finds a machine for a reservation as [`find`](Around::find) does, and asks its monitor if
-    /// needed, which can take two seconds. A monitor serves one client at a time, so only monitors
-    /// of VMs of `user` are asked. A reservation for root can also get VMs of other users if only
-    /// root can set their names, so for root the monitors of these VMs are asked too.
+    /// Finds a machine for a reservation as [`find`](Around::find) does. If needed, asks the
+    /// machine's monitor, which can take two seconds. A monitor serves one client at a time, so
+    /// only monitors of VMs of `user` are asked. If `user` is root, monitors of other users' VMs
+    /// are asked too, if only root can set the names of these VMs. A reservation for root can get
+    /// such VMs.
     ///
     /// # Errors
-    /// As for [`find_for`](super::find_for).
+    /// The same errors as [`find_for`](super::find_for).
     pub(crate) fn ask(&self, binding: &Binding, user: u32) -> Result<FoundMachine, Absent> {
         let is_of_root = |owner| {
             let mut machines = self.machines.iter();
@@ -110,7 +112,8 @@ mod tests {
     use super::super::process::SCANS;
     use super::*;
 
-    /// Starts a process with the command line of a QEMU of this name. Its threads have no names.
+    /// Starts a process with the command line of a QEMU whose VM has the name `name`. The threads
+    /// of the process have no names.
     fn qemu(name: &str) -> Child {
         let mut command = Command::new("sh");
         command.arg0("qemu-system-x86_64").args(["-c", "echo @; read line", "-name", name]);

@@ -1,4 +1,4 @@
-//! Choice of the process that a name means, if several processes match.
+//! Choice of a process if several processes match the name in a binding.
 
 use slackline_linux::sys::Tid;
 use slackline_live::vcpus;
@@ -8,11 +8,11 @@ use super::called::{MachineIdentity, called, is_called};
 use super::process::{self, Process};
 use super::{Absent, FoundMachine, Kind, all, found_process, line, not_here};
 
-/// Permission of a search to ask a VM's monitor for vCPUs that procfs does not show.
+/// Permission of a search to ask VMs' monitors for the vCPUs that procfs does not show.
 #[derive(Clone, Copy)]
 pub(super) enum Asks<'a> {
     Monitors,
-    /// Monitors of the users for whom the function returns true.
+    /// The search may ask the monitors of the users for whom the function returns true.
     MonitorsOf(&'a dyn Fn(u32) -> bool),
     Nobody,
 }
@@ -51,11 +51,12 @@ pub(super) fn found_by_name(
 pub(super) struct Candidate {
     pub(super) pid: Tid,
     pub(super) kind: Kind,
-    /// Id of the user that owns the process. `None` if it cannot be read.
+    /// Id of the user that owns the process. `None` if the owner cannot be read.
     pub(super) owner: Option<u32>,
 }
 
-/// Returns the machine to which a binding refers, from the processes that match the binding.
+/// Returns the machine to which a binding refers. `fitting` contains the processes that match the
+/// binding.
 pub(super) fn chosen(
     binding: &Binding,
     mut fitting: Vec<Candidate>,

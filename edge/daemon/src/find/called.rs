@@ -28,8 +28,8 @@ pub(super) fn is_called((kind, name, uuid): (Kind, &str, Option<&str>), binding:
 }
 
 impl MachineIdentity {
-    /// Returns the binding by which the machine can be found again. It contains the process id if
-    /// the machine has no lasting name, or none that fits in a binding.
+    /// Returns the binding by which the machine can be found later. If the machine has no lasting
+    /// name, or its name does not fit in a binding, the binding contains the process id.
     pub(super) fn binding(&self, pid: Tid) -> Option<Binding> {
         let kind = match self.kind {
             Kind::Libvirt => Some(BindingKind::Libvirt),
@@ -67,7 +67,7 @@ pub(super) fn called(said: &VmCommandLine, groups: &[u8]) -> MachineIdentity {
     MachineIdentity { kind, name: bound(name.unwrap_or_default()), uuid: said.uuid.clone() }
 }
 
-/// Returns the VM name that a socket's path implies: its file name without `.sock`.
+/// Returns the VM name that follows from a socket's path: the file name without `.sock`.
 fn socket_name(path: &[u8]) -> &[u8] {
     let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     file.strip_suffix(b".sock").filter(|name| !name.is_empty()).unwrap_or(file)

@@ -1,4 +1,4 @@
-//! Notification when a VM or other machine ends, without polling.
+//! Notification of the end of a VM or another machine, without polling.
 
 use std::fs::File;
 use std::io;
@@ -23,11 +23,11 @@ enum EndDescriptor {
     Group(File),
 }
 
-/// Magic number of the file system of pidfds, from Linux 6.9 on.
+/// Magic number of the file system that contains pidfds since Linux 6.9.
 const PIDFS: u64 = 0x5049_4446;
 
 impl Ending {
-    /// Opens a descriptor of a process. Also returns the descriptor's inode, which identifies the
+    /// Opens a descriptor of a process. Returns also the descriptor's inode, which identifies the
     /// process until the host is rebooted. The inode is `None` before Linux 6.9.
     ///
     /// # Errors
@@ -42,9 +42,9 @@ impl Ending {
         Ok((Ending(EndDescriptor::Process(fd)), inode))
     }
 
-    /// Opens a descriptor that reports when all processes in a cgroup have ended. `group` is its
-    /// folder. Also returns the folder's inode, which identifies the cgroup in its hierarchy until
-    /// the host is rebooted.
+    /// Opens a descriptor that becomes ready when all processes in a cgroup have ended. `group` is
+    /// the folder of the cgroup. Returns also the folder's inode, which identifies the cgroup in
+    /// its hierarchy until the host is rebooted.
     ///
     /// # Errors
     /// If the cgroup does not exist, or it is the root cgroup.
@@ -59,8 +59,9 @@ impl Ending {
         Ok((ending, folder.metadata()?.ino()))
     }
 
-    /// Returns the events to poll the descriptor for. A cgroup's descriptor also reports other
-    /// changes, so the caller must call [`Ending::has_ended`] after each report.
+    /// Returns the poll events for which a caller must wait on the descriptor. The descriptor of a
+    /// cgroup becomes ready also after other changes. So the caller must call [`Ending::has_ended`]
+    /// each time.
     #[must_use]
     pub const fn events(&self) -> PollFlags {
         match self.0 {

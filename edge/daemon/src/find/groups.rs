@@ -1,6 +1,7 @@
-//! Cgroups of a process, which identify its libvirt domain, its container or its systemd unit. They
-//! are more reliable than command lines, which any user can choose: making a cgroup needs write
-//! access to its parent. Still, users can choose parts of some cgroup names.
+//! Cgroups of a process. They identify its libvirt domain, its container or its systemd unit.
+//!
+//! Cgroups are more reliable than command lines, which any user can choose: making a cgroup needs
+//! write access to its parent. Still, users can choose parts of some cgroup names.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -11,10 +12,10 @@ use std::path::PathBuf;
 pub(super) struct KnownGroup {
     /// Kind of the cgroup.
     pub(super) what: GroupKind,
-    /// Name of the cgroup in the kernel's bytes, with systemd's escapes resolved. The bytes need
-    /// not be valid text.
+    /// Name of the cgroup as the kernel's bytes, with systemd's escapes resolved. The bytes may be
+    /// invalid as text.
     pub(super) name: Vec<u8>,
-    /// Path of the cgroup, in the form of `/proc/PID/cgroup`.
+    /// Path of the cgroup, in the form that `/proc/PID/cgroup` has.
     pub(super) group: PathBuf,
 }
 
@@ -27,13 +28,14 @@ pub(super) enum GroupKind {
     Unit,
 }
 
-/// Returns the version 2 cgroup of a process, from the text of its `cgroup` file. In that file a
-/// line break in a name appears as `\012`.
+/// Returns the version 2 cgroup of a process, from the text of its `cgroup` file. A line break in a
+/// cgroup's name appears as `\012` in that file.
 pub(super) fn unified(text: &[u8]) -> Option<&[u8]> {
     groups(text).find_map(|(controllers, group)| controllers.is_empty().then_some(group))
 }
 
-/// Returns the cgroups of a process. Each has its controllers (empty for version 2) and its path.
+/// Returns the cgroups of a process as pairs of controllers and path. The controllers are empty for
+/// version 2.
 fn groups(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     text.split(|&byte| byte == b'\n').filter_map(|line| {
         let mut fields = line.splitn(3, |&byte| byte == b':');
@@ -42,13 +44,13 @@ fn groups(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Returns the name of the libvirt VM that a process runs, as it appears in its cgroup's name.
-/// There libvirt drops all characters except letters, digits, dots and hyphens, and shortens long
-/// names.
+/// Returns the name of the libvirt VM that a process runs, as it appears in its cgroup's name. In
+/// the cgroup's name, libvirt drops all characters except letters, digits, dots and hyphens, and
+/// shortens long VM names.
 ///
 /// Returns `None` if the process is outside of `/machine.slice` and `/machine`. Only root, or
-/// systemd on behalf of root, creates cgroups there. A domain that its owner has moved with
-/// `<partition>` counts as an ordinary QEMU.
+/// systemd on behalf of root, creates cgroups there. A domain whose owner has moved it elsewhere
+/// with `<partition>` counts as an ordinary QEMU.
 pub(super) fn of_libvirt(text: &[u8]) -> Option<Vec<u8>> {
     groups(text).find_map(|(_, group)| {
         let mut parts = group.split(|&byte| byte == b'/').skip(1);
@@ -62,8 +64,9 @@ pub(super) fn of_libvirt(text: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Returns the VM's name in the name of a cgroup. The cgroup is called `machine-qemu-N-NAME.scope`
-/// if systemd created the cgroup, and `qemu-N-NAME.libvirt-qemu` if libvirt did.
+/// Returns the name of a VM, from the name of its cgroup. The cgroup's name is
+/// `machine-qemu-N-NAME.scope` if systemd created the cgroup, and `qemu-N-NAME.libvirt-qemu` if
+/// libvirt did.
 fn machine(part: &[u8]) -> Option<Vec<u8>> {
     let scope = part.strip_prefix(b"machine-").and_then(|part| part.strip_suffix(b".scope"));
     let whole = match scope {
@@ -104,15 +107,15 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns true if a cgroup named `of_group` can belong to a VM named `name`. Characters other than
-/// letters and digits are ignored. `name` must begin with `of_group`. If `of_group` is too short to
-/// have been cut off, `name` must be equal to it.
+/// Returns true if a cgroup whose name contains `of_group` can belong to a VM named `name`. The
+/// comparison ignores characters other than letters and digits. `name` must begin with `of_group`.
+/// If `of_group` is so short that it cannot have been cut off, both must be equal.
 ///
-/// The comparison detects a process in the cgroup of one VM that claims to be another VM.
+/// The comparison detects a process that is in the cgroup of one VM and claims to be another VM.
 pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {
-    /// Length from which a VM's name in a cgroup may have been shortened. Systemd allows 64 bytes
-    /// for the whole name `qemu-NUMBER-NAME`, and the NUMBER has a varying length. So a shortened
-    /// NAME has somewhat less than 64 bytes, and 40 is a safe lower bound.
+    /// Minimum length of a VM's name in a cgroup that may have been shortened. Systemd allows 64
+    /// bytes for the whole name `qemu-NUMBER-NAME`, and the NUMBER has a varying length. So a
+    /// shortened NAME has somewhat less than 64 bytes, and 40 is a safe lower bound.
     const CUT: usize = 40;
     let plain = |text: &[u8]| -> Vec<u8> {
         text.iter().copied().filter(u8::is_ascii_alphanumeric).collect()
@@ -121,7 +124,8 @@ pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {
     whole.starts_with(&short) && (short.len() == whole.len() || of_group.len() >= CUT)
 }
 
-/// Returns the VM's id in the name of the cgroup `firecracker/ID` that Firecracker's jailer makes.
+/// Returns the id of a VM, from the cgroup `firecracker/ID` that Firecracker's jailer makes for the
+/// VM.
 pub(super) fn of_jailer(text: &[u8]) -> Option<&[u8]> {
     groups(text).find_map(|(_, group)| {
         let mut parts = group.rsplit(|&byte| byte == b'/');
@@ -130,7 +134,7 @@ pub(super) fn of_jailer(text: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// Returns the innermost container or service that contains a version 2 cgroup.
+/// Returns the innermost container or service that contains the version 2 cgroup `group`.
 pub(super) fn known(group: &[u8]) -> Option<KnownGroup> {
     let mut end = group.len();
     loop {
@@ -147,7 +151,8 @@ pub(super) fn known(group: &[u8]) -> Option<KnownGroup> {
     }
 }
 
-/// Returns the name of a container, from the names of its cgroup and of the parent cgroup.
+/// Returns the name of a container. `part` is the name of its cgroup, and `above` the name of the
+/// parent cgroup.
 fn container(part: &[u8], above: &[u8]) -> Option<Vec<u8>> {
     const SCOPES: [&str; 4] = ["docker-", "libpod-", "cri-containerd-", "crio-"];
     if let Some(scope) = part.strip_suffix(b".scope") {
@@ -167,8 +172,8 @@ fn container(part: &[u8], above: &[u8]) -> Option<Vec<u8>> {
     (is_runtime && is_id(part)).then(|| part.to_vec())
 }
 
-/// Returns true if a text consists of 64 hexadecimal digits, as the ids of Docker, Podman,
-/// containerd and CRI-O do.
+/// Returns true if a text consists of 64 hexadecimal digits. The container ids of Docker, Podman,
+/// containerd and CRI-O have this form.
 fn is_id(text: &[u8]) -> bool {
     text.len() == 64 && text.iter().all(u8::is_ascii_hexdigit)
 }
@@ -303,7 +308,7 @@ mod tests {
             }
         }
 
-        /// The cgroup name that libvirt makes from any VM name fits that VM name.
+        /// For any VM name, the cgroup name that libvirt makes from it matches that VM name.
         #[test]
         fn libvirt_cgroup_name_of_any_vm_matches_the_vm_name(name in "[ -~]{1,80}") {
             let kept: String = name.chars().filter(char::is_ascii_alphanumeric).take(40).collect();

@@ -1,4 +1,5 @@
-//! Command lines of VMs. They are untrusted, since any user can choose the bytes of a command line.
+//! Parsers for command lines of VMs. A command line is untrusted, since any user can choose its
+//! bytes.
 
 use slackline_live::vcpus::qemu_options::QemuOptions;
 
@@ -22,9 +23,10 @@ pub(super) enum Program {
 pub(super) struct VmCommandLine {
     /// Program that runs the VM.
     pub(super) program: Program,
-    /// Name of the VM as on the command line: any bytes but zero.
+    /// Name of the VM as on the command line: any bytes but zero. `None` if the command line
+    /// contains no name.
     pub(super) name: Option<Vec<u8>>,
-    /// UUID of the VM, in lower case with dashes.
+    /// UUID of the VM, in lower case with dashes. `None` if the command line contains no UUID.
     pub(super) uuid: Option<String>,
 }
 
@@ -67,8 +69,8 @@ fn program(word: &[u8]) -> Option<Program> {
     }
 }
 
-/// QEMU's options without a value, sorted. All other options take one value, which may itself look
-/// like an option: a kernel argument may be `-name`.
+/// QEMU's options without a value, sorted. All other options take one value. The value may look
+/// like an option: a kernel argument can be `-name`.
 const QEMU_FLAGS: [&str; 52] = [
     "S",
     "alt-grab",
@@ -124,8 +126,8 @@ const QEMU_FLAGS: [&str; 52] = [
     "xen-domid-restrict",
 ];
 
-/// Parses QEMU's options. Returns `None` for a QEMU without a VM, which libvirt starts to query
-/// capabilities.
+/// Parses QEMU's options. Returns `None` if this QEMU runs no VM: libvirt starts such a QEMU to
+/// query its capabilities.
 fn qemu(words: &[&[u8]]) -> Option<VmCommandLine> {
     let mut said = VmCommandLine { program: Program::Qemu, name: None, uuid: None };
     let mut words = words.iter();
@@ -208,8 +210,8 @@ fn cloud_hypervisor(words: &[&[u8]]) -> VmCommandLine {
     VmCommandLine { program: Program::CloudHypervisor, name: socket, uuid }
 }
 
-/// Parses the options of a program with subcommands, such as crosvm. Returns `None` unless the
-/// subcommand is `run`, which starts a VM.
+/// Parses the options of a program with subcommands, such as crosvm. Returns `None` if the
+/// subcommand is not `run`, which starts a VM.
 fn running(program: Program, words: &[&[u8]]) -> Option<VmCommandLine> {
     let at = words.iter().position(|word| *word == b"run")?;
     // Only options of the program may come before the command.
@@ -229,8 +231,8 @@ fn running(program: Program, words: &[&[u8]]) -> Option<VmCommandLine> {
     Some(VmCommandLine { program, name: name.filter(|name| !name.is_empty()), uuid: None })
 }
 
-/// Returns the value of `--option VALUE` or `--option=VALUE` in a command line. All options except
-/// those in `flags` take a value.
+/// Returns the value of an option that is given as `--option VALUE` or `--option=VALUE`. The
+/// options in `flags` take no value, and all other options take one.
 fn long_option(words: &[&[u8]], option: &str, flags: &[&str]) -> Option<Vec<u8>> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -262,13 +264,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn qemu_options_without_a_value_are_sorted() {
+    fn table_of_qemu_options_without_a_value_is_sorted() {
         assert!(QEMU_FLAGS.is_sorted());
     }
 
-    /// Command lines with one word per line. Each file begins with the expected result. The files
-    /// of libvirt 9 and QEMU 7.2 were read from running guests. The other files were composed from
-    /// the documented options of programs that were not available.
+    /// Files with command lines, one word per line. Each file begins with the expected result. The
+    /// files of libvirt 9 and QEMU 7.2 were read from running guests. The other files were composed
+    /// from the documented options of programs that were not available.
     const LINES: [&str; 11] = [
         include_str!("lines/qemu-7.2.txt"),
         include_str!("lines/libvirt-9.txt"),

@@ -8,7 +8,7 @@ use slackline_linux::sys::Tid;
 use slackline_linux::thread::{StartTime, Stat, ThreadError, threads_of};
 use slackline_live::vcpus::LONGEST_LINE;
 
-/// A process with a command line: not a kernel thread, and not a zombie.
+/// A process with a command line. Kernel threads and zombies have none.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) pid: Tid,
@@ -18,7 +18,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Reads a process. Returns `None` if it is a kernel thread or a zombie.
+    /// Reads the properties of a process. Returns `None` if the process is a kernel thread or a
+    /// zombie.
     ///
     /// # Errors
     /// `NotFound` or `ESRCH` if there is no such process.
@@ -27,8 +28,8 @@ impl Process {
         Ok((!line.is_empty()).then_some(Process { pid, line }))
     }
 
-    /// Returns true if the process still has the command line that was read. A process that
-    /// executes another program gets another command line, and can get other user ids.
+    /// Returns true if the command line of the process has not changed since it was read. A process
+    /// that executes another program gets another command line, and can get other user ids.
     ///
     /// # Errors
     /// `NotFound` or `ESRCH` if there is no such process.
@@ -61,8 +62,8 @@ fn read_line(pid: Tid) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Parses the user id in the text of a `status` file. A process with several different user ids
-/// counts as root's.
+/// Parses the user id of a process in the text of its `status` file. A process with several
+/// different user ids counts as root's.
 pub(super) fn owner(status: &[u8]) -> Option<u32> {
     let mut lines = status.split(|&byte| byte == b'\n');
     let users = lines.find_map(|line| line.strip_prefix(b"Uid:"))?;
@@ -79,7 +80,7 @@ thread_local! {
     pub(crate) static SCANS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Returns all visible processes, in order of their ids.
+/// Returns the ids of all processes that procfs shows, in increasing order.
 ///
 /// # Errors
 /// If procfs is not mounted.
@@ -95,10 +96,10 @@ pub(super) fn all() -> io::Result<Vec<Tid>> {
     Ok(found)
 }
 
-/// Checks that a process may be scheduled. The host or the service depends on process 1, kernel
-/// threads, the daemon itself, and the children that run its program. So these must not be
-/// scheduled. A process whose first thread has ended while other threads still run must not be
-/// scheduled either.
+/// Checks that a process may be scheduled. The host or the daemon depends on process 1, on kernel
+/// threads, on the daemon itself, and on its children that run the daemon's program. So these must
+/// not be scheduled. A process whose first thread has ended while other threads still run must not
+/// be scheduled either.
 ///
 /// # Errors
 /// If the process must not be scheduled, or does not exist.
@@ -150,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn process_that_executed_another_program_has_another_command_line() {
+    fn command_line_change_by_execve_of_a_process_is_detected() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo @; read line; exec sleep 60"]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -22,7 +22,7 @@ pub fn shown(name: &[u8]) -> String {
     text
 }
 
-/// Escapes a name for a binding. Slashes are escaped too, so that the result is never a path.
+/// Escapes a name for use in a binding. Slashes are escaped too, so the result is never a path.
 pub(super) fn bound(name: &[u8]) -> String {
     shown(name).replace('/', "\\x2f")
 }
@@ -44,7 +44,7 @@ mod tests {
 
     use super::*;
 
-    /// Reverses the escaping of `shown`. The tests use it to prove that different names have
+    /// Reverses the escaping of `shown`. The tests show by this function that different names have
     /// different escaped forms.
     fn meant(text: &str) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! Accepting of connections from clients, and serving of them.
+//! Acceptance of connections from clients, and service of these connections.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -49,7 +49,7 @@ const HEADERS: usize = 32;
 /// Maximum size of the head of a request, in bytes.
 const HEAD: usize = 16 * 1024;
 
-/// Number of connections that are accepted one after another before requests are served again.
+/// Number of connections that are accepted one after another before the runtime serves requests.
 const AT_ONCE: u64 = 64;
 
 /// Pause after an `accept` that failed for a reason that no client causes, such as a lack of
@@ -59,17 +59,17 @@ const AFTER_FAILURE: Duration = Duration::from_millis(10);
 /// Delay before a caller that exceeds its rate limit gets an answer.
 const AFTER_FLOOD: Duration = Duration::from_millis(100);
 
-/// Maximum number of refused connections that wait for their request at the same time.
+/// Maximum number of refused connections that stay open to receive their request.
 const REFUSALS: usize = 32;
 
 /// Longest time that a refused connection stays open to receive its request before the refusal is
 /// sent.
 const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 
-/// Maximum number of connections to the loopback address for metrics.
+/// Maximum number of open connections to the loopback address for metrics.
 const SCRAPERS: usize = 8;
 
-/// Maximum number of connections of browsers to the loopback address of the web page.
+/// Maximum number of open connections of browsers to the loopback address of the web page.
 const BROWSERS: usize = 24;
 
 /// Time limit for a TLS handshake.
@@ -83,13 +83,13 @@ const STRANGER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent
 
 /// Accepts and serves local connections, forever.
 ///
-/// Refused connections are handled without delay, since administrators may wait in the queue behind
-/// them. A connection is registered with the runtime only if it is served or answered, because a
-/// registration takes longer than all else. After [`AT_ONCE`] connections, requests are served
-/// before the next ones.
+/// A refused connection does not delay the loop, since administrators may wait in the queue behind
+/// it. A connection is registered with the runtime only if it is served or answered, because a
+/// registration takes longer than all other steps. After each [`AT_ONCE`] connections, the runtime
+/// serves requests before the loop goes on.
 ///
 /// # Errors
-/// If the socket cannot be waited for.
+/// If waiting for connections on the socket fails.
 pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) -> io::Result<()> {
     // A listener of the runtime would register each connection. A stream of the runtime can wait
     // for the listening socket too.
@@ -119,7 +119,7 @@ pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) -> io::Re
     Ok(())
 }
 
-/// Accepts a local connection, without registering it with the runtime.
+/// Accepts a local connection without registering it with the runtime, which takes long.
 async fn accept_local(listener: &UnixStream) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     loop {
@@ -132,10 +132,10 @@ async fn accept_local(listener: &UnixStream) -> io::Result<OwnedFd> {
     }
 }
 
-/// Accepts and serves connections from other hosts, forever. Waits forever if `remote` is `None`.
+/// Accepts and serves connections from other hosts, forever. If `remote` is `None`, waits forever.
 ///
 /// # Errors
-/// If the socket cannot be waited for.
+/// If waiting for connections on the socket fails.
 pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) -> io::Result<()> {
     let Some(Remote { listener, tls }) = remote else { return std::future::pending().await };
     let listener = asynchronous(listener)?;
@@ -153,10 +153,10 @@ pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) ->
     }
 }
 
-/// Serves only metrics, to processes of this host, forever. Waits forever if `listener` is `None`.
+/// Serves only metrics, to local processes, forever. If `listener` is `None`, waits forever.
 ///
 /// # Errors
-/// If the socket cannot be waited for.
+/// If waiting for connections on the socket fails.
 pub(super) async fn accept_scrapers(
     listener: Option<std::net::TcpListener>,
     front: &Arc<Front>,
@@ -181,14 +181,14 @@ pub(super) async fn accept_scrapers(
     }
 }
 
-/// Connections to a loopback address. Any process of the host can open any number. So if all slots
-/// are taken, a new connection replaces the oldest one without a request of a known caller. If
-/// there is none, it replaces the oldest one that waits for a request. A user can have half of the
-/// slots.
+/// Slots for connections to a loopback address. Any process of the host can open any number of
+/// connections, so each user can have at most half of the slots. If all slots are taken, a new
+/// connection replaces an old one. The connection to be replaced is the oldest one on which no
+/// known caller has sent a request, or else the oldest one that waits for a request.
 struct LoopbackSlots {
     most: usize,
     /// Connections in the order in which they were accepted, each with its user. The user is `None`
-    /// if it is not known.
+    /// if unknown.
     open: VecDeque<(Option<u32>, Patience)>,
 }
 
@@ -218,10 +218,10 @@ impl LoopbackSlots {
     }
 }
 
-/// Serves the web page to browsers of this host, forever. Waits forever if `site` is `None`.
+/// Serves the web page to browsers of this host, forever. If `site` is `None`, waits forever.
 ///
 /// # Errors
-/// If the socket cannot be waited for.
+/// If waiting for connections on the socket fails.
 pub(super) async fn accept_browsers(site: Option<PageSite>, front: &Arc<Front>) -> io::Result<()> {
     let Some(PageSite { listener, .. }) = site else { return std::future::pending().await };
     let listener = asynchronous(listener)?;
@@ -246,8 +246,8 @@ fn asynchronous(listener: std::net::TcpListener) -> io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-/// Returns the next connection. Waits for a moment after a failed `accept`, unless the failure
-/// concerns only one connection.
+/// Returns the next connection. If `accept` fails, tries again after a short wait. The one
+/// exception is a failure that concerns only one connection: then there is no wait.
 async fn next<T>(accept: impl AsyncFn() -> io::Result<T>) -> T {
     loop {
         match accept().await {
@@ -268,7 +268,7 @@ struct ConnectionSlot {
     end: Arc<Notify>,
 }
 
-/// Does the TLS handshake within its time limit, and then serves the connection.
+/// Does the TLS handshake within its time limit. After that, serves the connection.
 async fn greet(
     stream: TcpStream,
     ConnectionSlot { address, held, end }: ConnectionSlot,
@@ -292,15 +292,15 @@ async fn greet(
     }
 }
 
-/// Origin of a connection.
+/// Origin of a connection, which determines how its caller is identified.
 #[derive(Clone)]
 enum Origin {
     /// A client on this host. The kernel identifies the caller.
     Here(Caller),
     /// A client on another host. The caller is identified by its credentials.
     Elsewhere { address: IpAddr, certificate: Option<String>, held: Arc<HeldSlot> },
-    /// A browser on this host. The caller is identified by a session. `user` is the user who opened
-    /// the connection, or `None` if that user is not known.
+    /// A browser on this host. Its session identifies the caller. `user` is the user who opened the
+    /// connection, or `None` if that user is unknown.
     Page { user: Option<u32> },
 }
 
@@ -322,7 +322,7 @@ impl Origin {
         }
     }
 
-    /// Identifies the caller of a session by asking the core process for its present role.
+    /// Returns the caller of a session, with the present role that the core process reports.
     async fn caller_of(
         &self,
         session: &Session,
@@ -338,8 +338,8 @@ impl Origin {
         Ok(Caller { who, owner, role: role.into(), until, session: Some(session.key.clone()) })
     }
 
-    /// Identifies the caller of a request. The error is the response to send instead: 401 for
-    /// missing or unknown credentials, or the error that the core process reports.
+    /// Returns the caller of a request. The error is the response to a caller without identity: 401
+    /// for missing or unknown credentials, or the error of the core process.
     async fn caller(
         &self,
         request: &http::Request<Incoming>,
@@ -383,8 +383,8 @@ impl Origin {
     }
 }
 
-/// Returns the answer to a remote caller that already has the maximum number of connections, which
-/// is `most`. The answer closes the connection.
+/// Returns the answer to a caller on another host that already has `most` connections, the maximum.
+/// After the answer the connection is closed.
 fn too_many_connections(most: usize) -> Response {
     let mut response = No(too_many_of_user(most)).into_response();
     let close = http::HeaderValue::from_static("close");
@@ -398,7 +398,7 @@ fn too_many_of_user(most: usize) -> Problem {
 }
 
 /// Returns the answer to a caller with unknown credentials. The answer does not say what is wrong
-/// with them.
+/// with the credentials.
 async fn stranger(front: &Front, address: IpAddr) -> Response {
     let is_too_often = {
         let mut limits = front.limits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -437,11 +437,11 @@ fn admit(stream: &OwnedFd, front: &Front) -> Result<(Caller, HeldSlot), Vec<u8>>
     Ok((Caller { who, owner, role, until: Instant::now(), session: None }, held))
 }
 
-/// Writes a refusal to a connection and closes it.
+/// Writes a refusal to a connection and closes the connection.
 ///
 /// A client that receives an answer before it has sent its request reports a broken connection. So
-/// the refusal first waits a short time for the request, outside the accept loop. If too many
-/// refusals wait already, this refusal is written at once.
+/// this function waits a short time for the request, outside the accept loop, and then writes the
+/// refusal. If too many refusals are waiting already, this refusal is written without a wait.
 fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
     match Arc::clone(refusals).try_acquire_owned() {
         Ok(place) => {
@@ -459,9 +459,9 @@ fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
     }
 }
 
-/// Reads a request, up to the maximum size of a head, and ignores it.
+/// Reads a request, up to the maximum size of a head, and ignores its content.
 ///
-/// The runtime can wrongly report the stream as readable, so the read is repeated until data
+/// The runtime can wrongly report that the stream is readable, so the read is repeated until data
 /// arrives.
 async fn discard_request(stream: &UnixStream) {
     loop {
@@ -499,7 +499,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin, P>(
     drop(place);
 }
 
-/// Returns the caller of a request, and its session if a browser sent it.
+/// Returns the caller of a request, with the session if a browser sent the request.
 async fn identify(
     request: &http::Request<Incoming>,
     visitor: Result<Visitor, No>,
@@ -522,8 +522,8 @@ async fn identify(
     }
 }
 
-/// Returns true if a remote client has exceeded its rate limit. Such a client is refused before
-/// the core process is asked for its role.
+/// Returns true if a client on another host has exceeded its rate limit. Such a client is refused
+/// before the front asks the core process for the client's role.
 fn is_over_rate(front: &Front, owner: &Owner) -> bool {
     let limits = front.limits.lock().unwrap_or_else(PoisonError::into_inner);
     limits.is_over_rate(owner, Instant::now().into_std())

@@ -1,4 +1,4 @@
-//! HTTP endpoint of the history: CPU time that a reservation received, by hour or day.
+//! HTTP endpoint of the history: the CPU time that a reservation received, by hour or day.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -77,7 +77,7 @@ pub(super) async fn history(
     }
 }
 
-/// Parses a start of the history: a time before now, or nanoseconds since 1970.
+/// Parses the parameter for the start of the history: a time before now, or nanoseconds since 1970.
 fn start(text: &str, now_ns: u64) -> Option<u64> {
     let ago = || Some(now_ns.saturating_sub(text.parse::<Span>().ok()?.ns()));
     text.parse().ok().or_else(ago)

@@ -1,4 +1,4 @@
-//! Reading request bodies and headers within bounds, and writing answers.
+//! Readers of request bodies and headers within limits, and writers of answers.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,10 +19,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::patience::Busy;
 
-/// Maximum nesting depth of JSON in a request. Valid requests need at most five levels.
+/// Maximum nesting depth of JSON in a request. No valid request needs more than five levels.
 const DEEPEST: usize = 16;
 
-/// A refusal of a request. It is sent as an HTTP response.
+/// A refusal of a request, which is sent as an HTTP response.
 #[derive(Debug)]
 pub(super) struct No(pub(super) Problem);
 
@@ -41,8 +41,8 @@ impl No {
         No(Problem::new(Kind::Bad, detail).hinting(hint))
     }
 
-    /// Returns the refusal that is sent if the answer of the core process has the wrong type for
-    /// the request. That is a bug.
+    /// Returns the refusal for a bug: the answer of the core process has the wrong type for the
+    /// request.
     pub(super) fn bug() -> No {
         No(Problem::new(
             Kind::Bug,
@@ -50,7 +50,8 @@ impl No {
         ))
     }
 
-    /// Returns the refusal as a raw HTTP response, for connections that are closed after it.
+    /// Returns the refusal as the bytes of an HTTP response, for a connection that is closed
+    /// afterwards.
     pub(super) fn raw(&self) -> Vec<u8> {
         let No(problem) = self;
         let body = json_text(problem);
@@ -154,7 +155,8 @@ pub(super) async fn read_nothing(request: Request, until: Instant) -> Result<(),
     }
 }
 
-/// Reads the whole body of a request, up to a time and a size.
+/// Reads the whole body of a request. The body must be complete at the time `until`, and have at
+/// most `longest` bytes.
 async fn whole(request: Request, until: Instant, longest: usize) -> Result<Vec<u8>, No> {
     let too_large = || {
         let detail = format!("the request body has more than {longest} bytes, the maximum");
@@ -227,7 +229,8 @@ pub(super) fn key(headers: &HeaderMap) -> Result<Option<Key>, No> {
     })
 }
 
-/// Returns the revision in the header `If-Match`. `None` if the client accepts any revision.
+/// Returns the revision in the header `If-Match`. `None` if the header is absent or accepts any
+/// revision.
 pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, No> {
     let Some(text) = only(headers, &axum::http::header::IF_MATCH)? else { return Ok(None) };
     if text == "*" {
@@ -241,7 +244,8 @@ pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, No> {
     })
 }
 
-/// Refuses a request that has a conditional header in `names`, which its endpoint does not support.
+/// Refuses a request that has one of the conditional headers in `names`. Its endpoint does not
+/// support these headers.
 pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), No> {
     match names.iter().find(|name| headers.contains_key(*name)) {
         None => Ok(()),
@@ -254,8 +258,8 @@ pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), N
     }
 }
 
-/// Returns the value of a header. `None` if it is missing. Refuses the request if the header occurs
-/// twice.
+/// Returns the value of a header. `None` if the header is missing. If the header occurs twice,
+/// refuses the request.
 pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, No> {
     let mut values = headers.get_all(name).iter();
     let first = values.next();
@@ -266,8 +270,8 @@ pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Opti
     text.map_err(|_| No::bad(format!("the header {name} is not ASCII"), "send the header in ASCII"))
 }
 
-/// Returns the answer to a request for an endpoint that exists but does not support the request's
-/// method.
+/// Returns the answer to a request whose endpoint exists but does not support the method of the
+/// request.
 pub(super) async fn wrong_method(request: Request) -> Response {
     let (method, path) = (request.method(), request.uri().path());
     let detail = format!("{} does not support {method}", path.escape_debug());
@@ -279,7 +283,7 @@ pub(super) async fn wrong_method(request: Request) -> Response {
     response
 }
 
-/// Returns the answer to a request for an endpoint that does not exist.
+/// Returns the answer to a request whose endpoint does not exist.
 pub(super) async fn no_such_page(request: Request) -> No {
     let detail = format!("there is no endpoint {}", request.uri().path().escape_debug());
     No(Problem::new(Kind::NoSuchPage, detail).hinting("see the endpoints in /v1/openapi.json"))

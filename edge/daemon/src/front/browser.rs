@@ -1,10 +1,10 @@
 //! Checks of requests that come from a browser.
 //!
-//! A browser sends requests of any page that its user opens, with the cookies and certificates of
+//! A browser sends requests for any page that its user opens, with the cookies and certificates of
 //! the user. So a request of a browser is accepted only if it comes from our own web page and
-//! proves a session. The proof is a cookie, which scripts cannot read, and a token, which other
-//! sites and other ports of this host do not have. This holds on every socket, since `ssh -L` can
-//! forward each of them to a browser.
+//! proves a session. The proof consists of a cookie and a token. Scripts cannot read the cookie.
+//! Other sites, and other ports of this host, do not have the token. These checks are made on every
+//! socket, since `ssh -L` can forward each socket to a browser.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -19,13 +19,14 @@ use super::sessions::{Session, Sessions};
 /// Header with the token of a session.
 pub(super) const TOKEN: HeaderName = HeaderName::from_static("x-slackline-token");
 
-/// Header in which a browser states how the site that sends a request relates to this host.
+/// Header in which a browser says if the page that sent a request comes from the same site.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Names of the cookie. A browser accepts the second name only over TLS, and from this host alone.
+/// Names of the session cookie: without TLS, and over TLS. A browser accepts the second name only
+/// over TLS and only from this host.
 const COOKIES: [&str; 2] = ["slackline", "__Host-slackline"];
 
-/// Maximum length of an untrusted text in a refusal, in characters.
+/// Maximum length of an untrusted text that a refusal quotes, in characters.
 const SHOWN: usize = 80;
 
 /// Socket on which a request arrived.
@@ -38,16 +39,16 @@ pub(super) enum Door {
 
 /// Sender of a request.
 pub(super) enum Visitor {
-    /// A program, identified by its socket or by its credentials.
+    /// A program. Its socket or its credentials identify the caller.
     Program,
-    /// A browser without a session that requests a path for which no session is needed.
+    /// A browser without a session. It requests a path for which no session is needed.
     Public,
     /// A browser with a session.
     Session(Box<Session>),
 }
 
 impl Door {
-    /// Returns the name of the session cookie.
+    /// Returns the name of the session cookie on this socket.
     pub(super) fn cookie(self) -> &'static str {
         if self == Door::Tls { COOKIES[1] } else { COOKIES[0] }
     }
@@ -57,7 +58,7 @@ impl Door {
     }
 }
 
-/// Returns the sender of a request, or refuses the request.
+/// Returns the sender of a request. If a browser must not send it, refuses the request.
 pub(super) fn visitor<B>(
     request: &Request<B>,
     door: Door,
@@ -86,7 +87,8 @@ pub(super) fn visitor<B>(
     session.map(|session| Visitor::Session(Box::new(session))).ok_or_else(no_session)
 }
 
-/// Returns true if the path needs no session: the files of the web page, and the login.
+/// Returns true if a browser needs no session for the path. These paths are the files of the web
+/// page, and the login.
 fn is_public(path: &str) -> bool {
     path == "/" || path == "/favicon.ico" || path.starts_with("/page/")
 }
@@ -98,8 +100,8 @@ pub(super) fn no_session() -> No {
     No(problem.hinting("run `slackline page`, and open the address that it prints"))
 }
 
-/// Refuses a request that names another host in its host header. Requests from a page of another
-/// site name that site, even if DNS maps the site's name to this host.
+/// Refuses a request whose host header names another host. A page of another site causes such
+/// requests, even if DNS maps the site's name to this host.
 fn check_host(host: Option<&str>, door: Door) -> Result<(), No> {
     let is_ours = match (host.map(name_of), door) {
         // The browser has already checked the name against the certificate.
@@ -134,8 +136,8 @@ fn is_loopback(name: &str) -> bool {
     matches!(name.to_ascii_lowercase().as_str(), "127.0.0.1" | "localhost" | "::1")
 }
 
-/// Refuses a request that a page of another site or another port has sent. A request that changes
-/// something must have the headers `Origin` and `Sec-Fetch-Site`.
+/// Refuses a request that was sent by a page of another site, or of another port of this host. A
+/// request that changes something must have the headers `Origin` and `Sec-Fetch-Site`.
 fn check_site(
     headers: &HeaderMap,
     (door, host): (Door, Option<&str>),
@@ -159,7 +161,7 @@ fn check_site(
     Err(No(Problem::new(Kind::NotAllowed, detail)))
 }
 
-/// Returns the value of a cookie. `None` if it is missing or given twice.
+/// Returns the value of the cookie `name`. `None` if the cookie is missing or given twice.
 fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let texts = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = texts.flat_map(|text| text.split(';'));

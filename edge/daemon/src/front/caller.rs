@@ -1,4 +1,5 @@
-//! Caller of a request, and the request that the front process sends to the core process for it.
+//! Caller of an HTTP request, and the request to the core process that the front process makes for
+//! the caller.
 
 use slackline_control::link::{CallerIdentity, Request};
 use slackline_control::{Kind, Problem};
@@ -7,15 +8,15 @@ use tokio::time::Instant;
 
 use super::limits::Owner;
 
-/// Caller of an HTTP request, with the time limit for the answer.
+/// Caller of an HTTP request, with the time at which the answer must be complete.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) who: CallerIdentity,
-    /// Principal whose limits apply to requests of the caller.
+    /// Principal to which the caller's requests are counted in limits.
     pub(super) owner: Owner,
     pub(super) role: Role,
     pub(super) until: Instant,
-    /// Key of the browser's session, if the request belongs to one.
+    /// Key of the browser's session. `None` if the request belongs to no session.
     pub(super) session: Option<String>,
 }
 
@@ -23,26 +24,28 @@ pub(super) struct Caller {
 #[derive(Debug)]
 pub(super) struct CoreRequest {
     pub(super) who: CallerIdentity,
-    /// True if the front process takes the caller for an administrator. The core process decides.
+    /// True if the front process assumes that the caller is an administrator. Only the core process
+    /// decides on the caller's rights.
     pub(super) is_of_administrator: bool,
     pub(super) key: Option<String>,
     pub(super) request: Request,
 }
 
 impl Caller {
-    /// Returns a request to the core process on behalf of this caller, with an idempotency key if
-    /// the client sent a key.
+    /// Returns a request to the core process for this caller. If the client sent an idempotency
+    /// key, the request contains the key.
     pub(super) fn asks(&self, key: Option<&Key>, request: Request) -> CoreRequest {
         let key = key.map(ToString::to_string);
         let is_of_administrator = self.role == Role::Administrator;
         CoreRequest { who: self.who.clone(), is_of_administrator, key, request }
     }
 
-    /// Checks that the caller's role allows `verb`. The core process checks the rights again.
+    /// Checks that the caller's role allows `verb`. The core process checks the rights later a
+    /// second time.
     ///
-    /// Access requests of local users are always allowed here. The front process knows only the
-    /// role that the user's groups give. Only the core knows if a grant makes the user an
-    /// administrator.
+    /// This check always allows a local user's requests about grants of access. The front process
+    /// knows only the role from the user's groups, and only the core knows if a grant makes the
+    /// user an administrator.
     pub(super) fn may(&self, verb: Verb) -> Result<(), Problem> {
         let is_local = matches!(self.who, CallerIdentity::User { .. });
         if self.role.may(verb) || is_local && verb == Verb::Access {

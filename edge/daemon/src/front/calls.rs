@@ -1,17 +1,17 @@
-//! Filter for the system calls of the front process. Once the process serves clients, it may make
+//! Filter for the system calls of the front process. While the process serves clients, it may make
 //! only calls for its open descriptors, its memory and the time.
 //!
-//! A compromised front process cannot open files or connections, start processes, or inspect other
-//! processes. All other calls fail with `EPERM`. A call of another architecture (32 bits on 64)
-//! kills the process.
+//! So a compromised front process cannot open files or connections, start processes, or inspect
+//! other processes. All other calls fail with `EPERM`. A call of another architecture (32 bits on
+//! 64) kills the process.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
-/// System calls that remain allowed. Tokio, rustls, the allocator and the standard library make
-/// them after all sockets are open.
+/// System calls that remain allowed. Tokio, rustls, the allocator and the standard library still
+/// make these calls after all sockets are open.
 const LEFT: [libc::c_long; 53] = [
     // Connections.
     libc::SYS_accept4,
@@ -72,18 +72,18 @@ const LEFT: [libc::c_long; 53] = [
     libc::SYS_tgkill,
 ];
 
-/// Older system calls for the same purposes, which exist on x86-64 only and remain allowed.
+/// Older system calls that also remain allowed, for the same purposes. They exist on x86-64 only.
 #[cfg(target_arch = "x86_64")]
 const OLDER: [libc::c_long; 3] = [libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: [libc::c_long; 0] = [];
 
 /// Restricts the calling thread, and all threads that it starts, to the system calls that the front
-/// process needs. `no_new_privs` must be set before.
+/// process needs. The caller must have set `no_new_privs` before.
 ///
 /// # Errors
-/// If the kernel or the architecture does not support such filters. The process must not serve
-/// clients then.
+/// If the kernel or the architecture does not support such filters. The process must then serve no
+/// clients.
 pub(super) fn leave_few() -> io::Result<()> {
     let rules: BTreeMap<_, _> =
         LEFT.into_iter().chain(OLDER).map(|call| (call, Vec::new())).collect();

@@ -27,27 +27,28 @@ use super::caller::Caller;
 use super::limits::{HeldSlot, Limits};
 use super::patience::STUCK;
 
-/// Maximum number of parts of a stream that wait to be written. If the maximum is reached and the
-/// client reads nothing for the time [`STUCK`], it is disconnected. It can reconnect with
-/// `Last-Event-ID`.
+/// Maximum number of parts of a stream that wait to be written. If this number is reached and the
+/// client reads nothing for the time [`STUCK`], the front disconnects the client. The client can
+/// reconnect with `Last-Event-ID`.
 pub(super) const UNWRITTEN: usize = 64;
 
-/// Interval at which a stream checks the rights of its caller and sends all reservations. The core
-/// process has five such intervals to answer.
+/// Interval at which a stream sends all reservations and checks the rights of its caller. The core
+/// process must answer within five such intervals.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Number of [`EVERY`] intervals between two comments that keep a connection alive. Only streams
-/// without reservations send them.
+/// Number of [`EVERY`] intervals between two comments in a stream, which keep its connection open.
+/// Only streams without reservations need comments.
 const ALIVE: u32 = 10;
 
 /// Maximum number of pages of past events that a stream sends when it begins.
 const LOOKED_BACK: usize = 10;
 
-/// Message to a client that has missed more events than a stream repeats. The stream repeats only
-/// the latest missed events.
+/// Message to a client that has missed more events than a stream can repeat. The stream repeats
+/// only the latest of the missed events.
 #[derive(Debug, Serialize)]
 struct MissedEvents {
-    /// Number of the oldest event that the stream repeats. All events before it are left out.
+    /// Number of the oldest event that the stream repeats. The stream leaves out the missed events
+    /// before this event.
     before: u64,
 }
 
@@ -94,7 +95,7 @@ pub(super) async fn events(
 pub(super) fn slot(front: &Front, caller: &Caller) -> Result<HeldSlot, No> {
     Limits::stream(&front.limits, caller.owner.clone()).map_err(|most| {
         let detail = format!("this user already has {most} event streams open, the maximum");
-        No(Problem::new(Kind::TooMany, detail).hinting("close one of the streams"))
+        No(Problem::new(Kind::TooMany, detail).hinting("close one of the event streams"))
     })
 }
 
@@ -107,13 +108,13 @@ pub(super) fn streamed(parts: mpsc::Receiver<Bytes>, held: HeldSlot) -> Response
     response
 }
 
-/// Writer of one event stream.
+/// Sender of one event stream to one client.
 struct Teller {
     front: Arc<Front>,
     caller: Caller,
     to: mpsc::Sender<Bytes>,
-    /// Number of the last event that was sent on the stream, or that the client has. Zero if there
-    /// is none.
+    /// Number of the last event that was sent on the stream, or that the client already has. Zero
+    /// if there is no such event.
     last: u64,
 }
 
@@ -139,7 +140,7 @@ pub(super) async fn all_reservations(
     }
 }
 
-/// Signal that a stream must end: its client has disconnected, reads too slowly or has lost access,
+/// Signal that a stream must end. Its client has disconnected, reads too slowly or has lost access,
 /// or the core process did not answer.
 pub(super) struct End;
 
@@ -181,7 +182,8 @@ impl Teller {
         }
     }
 
-    /// Sends the events since the last event that the stream sent, up to [`LOOKED_BACK`] pages.
+    /// Sends the events after `last`, the event that was sent last. Sends at most the latest
+    /// [`LOOKED_BACK`] pages of them.
     async fn look_back(&mut self) -> Result<(), End> {
         let (mut missed, mut before) = (Vec::new(), None);
         for _ in 0..LOOKED_BACK {
@@ -204,7 +206,7 @@ impl Teller {
         Ok(())
     }
 
-    /// Sends an event, unless it was sent before.
+    /// Sends an event, unless the stream has sent it before.
     async fn send_event(&mut self, event: &Event) -> Result<(), End> {
         if event.seq <= self.last {
             return Ok(());
@@ -213,7 +215,8 @@ impl Teller {
         self.send(part(Some(event.seq), "event", event)).await
     }
 
-    /// Sends `count` events that this stream did not read in time, and the event after them.
+    /// Sends `count` events that this stream has missed because it was too slow, and the event
+    /// after them.
     async fn fill_gap(
         &mut self,
         mut count: u64,
@@ -234,8 +237,8 @@ impl Teller {
     }
 
     /// Returns the number just below the oldest of the `count` events that precede the event
-    /// `before`. The client did not ask for earlier events. Numbers of events have gaps, so the
-    /// function counts the events, in at most [`LOOKED_BACK`] pages.
+    /// `before`. Numbers of events have gaps, so the function counts the events, in at most
+    /// [`LOOKED_BACK`] pages. It serves a stream whose client did not ask for past events.
     async fn number_before(&self, mut before: u64, count: u64) -> Result<u64, End> {
         let mut left = usize::try_from(count).unwrap_or(usize::MAX);
         for _ in 0..LOOKED_BACK {
@@ -266,8 +269,8 @@ impl Teller {
         }
     }
 
-    /// Queues a part of the stream. While it waits for the client to read, it checks each second
-    /// that the caller may still see the events.
+    /// Queues a part of the stream. If the client has not read earlier parts, waits for it, and
+    /// checks each second that the caller may still see the events.
     async fn send(&self, bytes: Bytes) -> Result<(), End> {
         let until = Instant::now() + STUCK;
         loop {
@@ -293,7 +296,7 @@ impl Teller {
 }
 
 /// Queues a part of a stream. If too many parts already wait to be written, waits until the client
-/// has read one. Fails if the client reads nothing for [`STUCK`].
+/// has read one of them. Fails if the client reads nothing for [`STUCK`].
 pub(super) async fn send(to: &mpsc::Sender<Bytes>, bytes: Bytes) -> Result<(), End> {
     timeout(STUCK, to.send(bytes)).await.map_err(|_| End)?.map_err(|_| End)
 }

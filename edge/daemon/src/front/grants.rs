@@ -1,4 +1,4 @@
-//! HTTP endpoints of grants of access.
+//! HTTP endpoints for grants of access.
 
 use std::sync::{Arc, PoisonError};
 
@@ -43,9 +43,9 @@ pub(super) async fn access(State(front): Shared, Extension(caller): Who) -> Repl
 
 /// Adds or replaces the grant of a local user or a remote client. Administrators only.
 ///
-/// The grant of a local user replaces the role of the user's groups. A user in none of these groups
-/// gets no access by a grant. A remote client is identified by its certificate, or by a new token
-/// that only the answer to this request contains.
+/// The grant of a local user replaces the role from the user's groups. A local user who is in none
+/// of the groups that give access gets no access by a grant. A remote client is identified by its
+/// certificate, or by a new token that only the answer to this request contains.
 #[cfg_attr(feature = "openapi", utoipa::path(
     put, path = "/v1/access/{whom}", request_body = Grant,
     params(("whom" = String, Path, description = "number of a user, or name of a remote client")),
@@ -72,7 +72,7 @@ pub(super) async fn grant(
 }
 
 /// Gives the role tenant to members of the group `slackline` that have no grant. With a ledger of
-/// an older version they are operators until this request. Administrators only.
+/// an older version, these members are operators until this request. Administrators only.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/access", responses(
     (status = 200, body = Vec<Access>), (status = "default", body = Problem))))]

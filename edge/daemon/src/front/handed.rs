@@ -1,5 +1,5 @@
-//! Passing of listening sockets from the core process to the front process over their link, before
-//! the first message.
+//! Transfer of listening sockets from the core process to the front process. The sockets are sent
+//! over the link between the processes, before the first message.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,7 +19,7 @@ const CARRIER: [u8; 1] = *b"\n";
 /// Sends a listening socket to the front process over the link.
 ///
 /// # Errors
-/// If the kernel refuses to send it.
+/// If the kernel refuses to send the socket.
 pub(crate) fn hand_over(link: &UnixStream, listener: &TcpListener) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);

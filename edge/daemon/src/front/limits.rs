@@ -16,67 +16,67 @@ use super::remotes::{REMOTE, REMOTE_EACH, Remotes};
 /// Maximum number of connections through the local socket and from other hosts together.
 const CONNECTIONS: usize = 64;
 
-/// Number of connections, out of [`CONNECTIONS`], that only local administrators may use. One
-/// administrator may have this number of connections.
+/// Part of [`CONNECTIONS`] that is kept free for local administrators. One administrator may have
+/// this number of connections.
 const KEPT: usize = 8;
 
-/// Maximum number of connections of one principal that is no local administrator, or of one address
-/// on another host.
+/// Maximum number of connections of one principal, or of one address on another host. Local
+/// administrators have a higher limit.
 const CONNECTIONS_EACH: usize = 4;
 
-/// Maximum number of streams of one principal.
+/// Maximum number of event streams of one principal.
 const STREAMS_EACH: usize = 2;
 
 /// Maximum number of requests that a principal may send in a burst after a pause.
 const BURST: u32 = 100;
 
-/// Time after which a principal may send one more request. It allows fifty requests per second.
+/// Time that a principal's rate limit counts for one request. It allows fifty requests per second.
 const A_REQUEST: Duration = Duration::from_millis(20);
 
-/// Weight of a request to the metrics address: it counts as this number of other requests. Its
-/// answer takes more work than other answers, and any user can send it.
+/// Weight of a request to the metrics address in the rate limit: it counts as five other requests.
+/// Its answer takes more work than other answers, and any user can send such requests.
 const WEIGHT_OF_METRICS: u32 = 5;
 
-/// Number of known principals above which principals with neither connections nor recent requests
-/// are forgotten.
+/// Number of known principals above which the front forgets those that have no connections and no
+/// recent requests.
 const MOST_PRINCIPALS: usize = 1_024;
 
 /// Maximum number of connections that a user may open in a burst after a pause.
 const CONNECTING_BURST: u32 = 200;
 
-/// Time after which a user may open one more connection. It allows a hundred connections per
+/// Time that a user's rate limit counts for one new connection. It allows a hundred connections per
 /// second.
 const A_CONNECTION: Duration = Duration::from_millis(10);
 
-/// Number of unknown credentials that an address may send within [`A_WHILE`].
+/// Number of requests with unknown credentials that an address may send within [`A_WHILE`].
 const FAILURES: u32 = 5;
 const A_WHILE: Duration = Duration::from_secs(60);
 
-/// Maximum number of addresses whose unknown credentials are counted.
+/// Maximum number of addresses whose requests with unknown credentials are counted.
 const ADDRESSES: usize = 1024;
 
 /// Current connections, streams and request rates of all principals.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    /// Number of connections of local users.
+    /// Number of open connections of local users.
     connections: usize,
     of: BTreeMap<Owner, Had>,
     remotes: Remotes,
-    /// Number of unknown credentials from each address within a minute, and the time at which that
-    /// minute began.
+    /// Number of requests with unknown credentials from each address within a minute, and the time
+    /// at which that minute began.
     failed: BTreeMap<IpAddr, (u32, Instant)>,
 }
 
-/// Current connections, streams and request rate of one principal.
+/// Present connections, streams and request rate of one principal.
 #[derive(Debug, Default)]
 struct Had {
     connections: usize,
     streams: usize,
-    /// Rate limiter for requests: the time at which the steady rate would have allowed all requests
-    /// so far. `None` if there were none.
+    /// State of the rate limit for requests: the time at which all requests so far would be allowed
+    /// at the steady rate. `None` if there were no requests.
     paid: Option<Instant>,
-    /// Rate limiter for connections: the time at which the steady rate would have allowed all
-    /// connections so far. `None` if there were none.
+    /// State of the rate limit for connections: the time at which all connections so far would be
+    /// allowed at the steady rate. `None` if there were no connections.
     connecting_paid: Option<Instant>,
 }
 
@@ -92,25 +92,29 @@ pub(super) struct HeldSlot {
 enum SlotKind {
     Connection(Owner),
     Stream(Owner),
-    /// Connection from another host, by its number.
+    /// Connection from another host. The value is the number of the connection.
     Remote(u64),
 }
 
 /// Reason why a principal may not open another connection at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// The principal has the maximum number of connections, which is this number.
+    /// The principal already has the maximum number of connections. The value is that maximum.
     Own(usize),
-    /// The front process has the maximum number of connections, which is this number.
+    /// The front process already has the maximum number of connections. The value is that maximum.
     All(usize),
-    /// The principal connects too often.
+    /// The principal has opened connections faster than its rate limit allows.
     TooOften,
 }
 
 impl Limits {
-    /// Takes a connection slot for a local principal, if one is free. An administrator may have as
-    /// many connections as there are slots reserved for administrators. So one administrator can
-    /// watch, scrape metrics and repair at the same time.
+    /// Takes a connection slot for a local principal, if a slot is free. One administrator may take
+    /// up to [`KEPT`] slots. So an administrator can watch, scrape metrics and repair at the same
+    /// time.
+    ///
+    /// # Errors
+    /// If the principal or the front process has too many connections, or if the principal connects
+    /// too often.
     pub(super) fn connect(
         limits: &Arc<Mutex<Limits>>,
         owner: Owner,
@@ -138,8 +142,8 @@ impl Limits {
         Ok(HeldSlot { limits: Arc::clone(limits), what: SlotKind::Connection(owner) })
     }
 
-    /// Takes a connection slot for a client at `address` on another host, if one is free. Also
-    /// returns a notification for when another connection takes over the slot.
+    /// Takes a connection slot for a client at `address` on another host, if a slot is free.
+    /// Returns also a notification that is sent when another connection takes over the slot.
     pub(super) fn connect_remote(
         limits: &Arc<Mutex<Limits>>,
         address: IpAddr,
@@ -154,7 +158,8 @@ impl Limits {
         Ok((HeldSlot { limits: Arc::clone(limits), what: SlotKind::Remote(number) }, end))
     }
 
-    /// Takes a slot for a stream. The error is the maximum number of streams of the principal.
+    /// Takes a slot for an event stream. The error is the maximum number of streams of one
+    /// principal.
     pub(super) fn stream(limits: &Arc<Mutex<Limits>>, owner: Owner) -> Result<HeldSlot, usize> {
         let mut now = locked(limits);
         let had = now.of.entry(owner.clone()).or_default();
@@ -165,8 +170,8 @@ impl Limits {
         Ok(HeldSlot { limits: Arc::clone(limits), what: SlotKind::Stream(owner) })
     }
 
-    /// Returns true if the rate limit allows the principal one more request now. Counts the request
-    /// if it does.
+    /// Returns true if the rate limit allows the principal one more request now. In that case,
+    /// counts the request.
     pub(super) fn may_ask(&mut self, owner: &Owner, now: Instant) -> bool {
         if self.of.len() >= MOST_PRINCIPALS && !self.of.contains_key(owner) {
             self.of.retain(|_, had| had.is_in_use(now));
@@ -181,14 +186,15 @@ impl Limits {
         true
     }
 
-    /// Returns true if the principal has exceeded its rate limit. Counts nothing.
+    /// Returns true if the principal has used up its rate limit. The call itself is not counted as
+    /// a request.
     pub(super) fn is_over_rate(&self, owner: &Owner, now: Instant) -> bool {
         let paid = self.of.get(owner).and_then(|had| had.paid);
         paid.is_some_and(|paid| paid + A_REQUEST > now + A_REQUEST * BURST)
     }
 
-    /// Counts unknown credentials from an address. Returns true if the address has sent too many
-    /// within a minute, or if too many other addresses are counted.
+    /// Counts a request with unknown credentials from an address. Returns true if the address has
+    /// sent too many such requests within a minute, or if too many other addresses are counted.
     pub(super) fn fails(&mut self, address: IpAddr, now: Instant) -> bool {
         let address = counted_address(address);
         self.failed.retain(|_, (_, since)| now.duration_since(*since) < A_WHILE);
@@ -202,8 +208,8 @@ impl Limits {
 }
 
 impl Had {
-    /// Returns true if the principal has a connection or stream, or if its rate limits do not allow
-    /// a whole burst.
+    /// Returns true if the principal has a connection or stream, or has used a part of a burst
+    /// recently.
     fn is_in_use(&self, now: Instant) -> bool {
         let is_counted = |paid: Option<Instant>| paid.is_some_and(|paid| paid > now);
         self.connections + self.streams > 0
@@ -211,8 +217,8 @@ impl Had {
             || is_counted(self.connecting_paid)
     }
 
-    /// Returns true if the rate limit allows the principal one more connection now. Counts the
-    /// connection if it does.
+    /// Returns true if the rate limit allows the principal one more connection now. In that case,
+    /// counts the connection.
     fn may_connect(&mut self, now: Instant) -> bool {
         let paid = self.connecting_paid.map_or(now, |paid| paid.max(now)) + A_CONNECTION;
         if paid > now + A_CONNECTION * CONNECTING_BURST {
@@ -224,12 +230,11 @@ impl Had {
 }
 
 impl HeldSlot {
-    /// Notes that the caller of this connection was identified, so that the connection keeps its
-    /// slot.
+    /// Assigns an identified caller to this connection, so that the connection keeps its slot.
     ///
     /// # Errors
-    /// If the principal already has the maximum number of connections from other hosts, which is
-    /// this number.
+    /// If the caller already has the maximum number of connections from other hosts. The error is
+    /// that maximum.
     pub(super) fn let_in(&self, owner: &Owner) -> Result<(), usize> {
         let SlotKind::Remote(number) = self.what else { return Ok(()) };
         let is_let_in = locked(&self.limits).remotes.let_in(number, Instant::now(), owner);
@@ -257,7 +262,7 @@ impl Drop for HeldSlot {
     }
 }
 
-/// Locks the limits. If a thread panicked while it had locked them, they are still consistent,
+/// Locks the limits. If a thread panicked while it held the lock, the limits are still consistent,
 /// since each change is a single step.
 fn locked(limits: &Mutex<Limits>) -> MutexGuard<'_, Limits> {
     limits.lock().unwrap_or_else(PoisonError::into_inner)
@@ -370,7 +375,7 @@ mod tests {
         assert_eq!(count(&mut limits, begin + Duration::from_secs(60)), 100);
     }
     #[test]
-    fn visitors_and_metrics_readers_of_each_user_have_separate_limits() {
+    fn each_unauthenticated_web_client_has_its_own_request_limit() {
         let (mut limits, begin) = (Limits::default(), Instant::now());
         let address = |last| IpAddr::from([10, 0, 0, last]);
         let mut count = |owner| (0..1000).filter(|_| limits.may_ask(&owner, begin)).count();

@@ -1,5 +1,5 @@
-//! Link of the front process to the core process. Requests and their answers carry a ticket (id),
-//! and the core process also sends events.
+//! Link of the front process to the core process. The front sends requests, and the core sends
+//! their answers. A ticket (id) connects an answer with its request. The core sends events, too.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,16 +20,16 @@ use tokio::time::{Instant, timeout_at};
 
 use super::caller::CoreRequest;
 
-/// Maximum number of requests that the core process has not read yet. The number suffices, since
+/// Maximum number of requests that the core process has not read yet. No more are needed, since
 /// each connection has at most one request.
 const UNREAD: usize = 128;
 
-/// Number of the [`UNREAD`] unread requests that are kept for administrators.
+/// Part of [`UNREAD`] that is kept free for requests of administrators.
 const KEPT: usize = 32;
 
-/// Maximum number of events that are kept for a stream until it reads them. A stream that is too
-/// slow reads missed events from the ledger. The number is large enough for a list of `apply`,
-/// which causes up to 1,000 events at once.
+/// Maximum number of unread events that are kept for a stream. A stream that reads too slowly gets
+/// the events that it missed from the ledger. The number is large enough for a list of `apply`,
+/// which causes up to 1,000 events at the same time.
 const EVENTS: usize = 2048;
 
 /// The front process's end of its link to the core process.
@@ -41,8 +41,8 @@ pub(super) struct Link {
 
 /// A line for the core process.
 struct UnsentLine {
-    /// Ticket of the request in the line, whose caller may disconnect before the line is sent.
-    /// `None` for a cancellation.
+    /// Ticket of the request in the line, if the line must not be sent after the request's caller
+    /// has disconnected. `None` for a cancellation.
     ticket: Option<u64>,
     line: Vec<u8>,
 }
@@ -52,8 +52,8 @@ struct Waiting {
     of: BTreeMap<u64, oneshot::Sender<Result<Answer, Problem>>>,
 }
 
-/// Ticket (id) of a request to the core process. Dropping it cancels the request if the core
-/// process has not answered.
+/// Ticket (id) of a request to the core process. If the core has not answered when this value is
+/// dropped, the request is cancelled.
 struct Ticket<'a> {
     number: u64,
     who: CallerIdentity,
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn some_slots_for_unread_requests_are_kept_for_administrators() {
+    fn some_slots_for_queued_requests_are_reserved_for_administrators() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(async {
             let (front, core) = UnixStream::pair().unwrap();

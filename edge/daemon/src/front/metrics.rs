@@ -1,4 +1,4 @@
-//! Metrics in the formats that Prometheus reads.
+//! Metrics of the daemon, in the formats that Prometheus reads.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,8 +55,8 @@ pub(super) fn page(
     Ok(response)
 }
 
-/// Converts metrics from OpenMetrics to the text format that preceded it. In the older format a
-/// metric has the same name as its samples.
+/// Converts metrics from OpenMetrics to the older text format. In the older format, a metric has
+/// the same name as its samples.
 fn older(text: &str) -> String {
     let mut older = String::with_capacity(text.len());
     let mut help = None;
@@ -388,7 +388,7 @@ impl All {
     }
 }
 
-/// Labels of a metric that has a single sample without labels.
+/// Empty list of labels, for a metric with a single sample.
 const NO_LABELS: [Label<'static>; 0] = [];
 
 /// Name and value of one label of a sample.
@@ -467,8 +467,8 @@ fn histograms<'a, 'l, L: AsRef<[Label<'l>]> + EncodeLabelSet>(
     })
 }
 
-/// Converts nanoseconds to seconds for the metrics. No other part of the daemon represents time as
-/// a fraction.
+/// Converts nanoseconds to seconds for the metrics. All other parts of the daemon represent times
+/// as integers.
 #[expect(clippy::cast_precision_loss, reason = "Prometheus has only floats")]
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
@@ -575,8 +575,8 @@ mod tests {
         assert!(!old.contains("EOF"));
     }
 
-    /// Runs Prometheus's `promtool` on a text with metrics or rules. Returns `None`, after printing
-    /// a note, if `promtool` is not installed.
+    /// Runs Prometheus's `promtool` on a text with metrics or rules. If `promtool` is not
+    /// installed, prints a note and returns `None`.
     fn promtool(arguments: &[&str], input: &str) -> Option<()> {
         use std::io::Write;
         use std::process::{Command, Stdio};

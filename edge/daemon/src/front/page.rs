@@ -1,4 +1,4 @@
-//! The web page: its files, its login, and the session of a browser.
+//! The web page: its files, its login, and the sessions of browsers.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, PoisonError};
@@ -28,7 +28,7 @@ pub struct PageSite {
     pub listener: TcpListener,
     /// Address of the socket.
     pub address: SocketAddr,
-    /// Time limits of codes and sessions.
+    /// Time limits of one-time codes and sessions.
     pub times: SessionTimes,
 }
 
@@ -65,8 +65,8 @@ const FILES: &[PageFile] = &[
     file!("words.js", SCRIPT),
 ];
 
-/// Headers of each answer to a browser. Scripts, styles and requests come from this host only, no
-/// site may frame the page, and no text becomes HTML.
+/// Headers of each answer to a browser. They have these effects: scripts, styles and requests come
+/// from this host only, no site may frame the page, and no text becomes HTML.
 const HEADERS: [(&str, &str); 6] = [
     (
         "content-security-policy",
@@ -81,7 +81,7 @@ const HEADERS: [(&str, &str); 6] = [
     ("cross-origin-resource-policy", "same-origin"),
 ];
 
-/// HTTP endpoints that the session of a browser may not use, so that it cannot give itself or
+/// HTTP endpoints that a browser's session may not use. With them, a session could give itself or
 /// others more access.
 const NOT_FOR_SESSIONS: [&str; 2] = ["/v1/access", "/v1/page"];
 
@@ -94,7 +94,7 @@ pub(super) fn routes() -> Router<Arc<Front>> {
         .route("/page/{file}", get(file))
 }
 
-/// Adds the headers that each answer to a browser has.
+/// Adds the security headers that each answer to a browser must have.
 pub(super) fn protect(response: &mut Response) {
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
@@ -103,7 +103,7 @@ pub(super) fn protect(response: &mut Response) {
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
 }
 
-/// Refuses a request of a browser's session for an endpoint that sessions may not use.
+/// Refuses a request of a browser's session if sessions may not use the endpoint.
 pub(super) fn check_path(path: &str) -> Result<(), No> {
     let is_of = |page: &str| {
         path.strip_prefix(page).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -142,7 +142,7 @@ async fn file(Path(name): Path<String>) -> Response {
     FILES.iter().find(|file| file.name == name).map_or_else(no_file, answer)
 }
 
-/// Body of a login.
+/// Body of a login request.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Code {
@@ -153,8 +153,8 @@ fn no_random(_: NoRandom) -> No {
     No(Problem::new(Kind::NotNow, "cannot read random numbers from the kernel"))
 }
 
-/// Starts a session by a one-time code. The cookie is in the answer's header, the token in its
-/// body.
+/// Starts a session with a one-time code. The answer has the session's cookie in a header, and its
+/// token in the body.
 async fn log_in(
     State(front): State<Arc<Front>>,
     Extension(door): Extension<Door>,
@@ -203,8 +203,8 @@ fn nanoseconds(length: Duration) -> u64 {
     u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the present role of a session's caller. Ends the session if the caller has no access any
-/// more.
+/// Returns the present role of a session's caller. If the caller has no access any more, ends the
+/// session.
 pub(super) async fn role_of(
     front: &Front,
     session: &Session,
@@ -237,7 +237,7 @@ pub(super) async fn make_code(
     body::read_nothing(sent, caller.until).await?;
     if !front.has_page {
         let problem = Problem::new(Kind::NotNow, "this daemon serves no page");
-        return Err(No(problem.hinting("start it with `slackline serve --page`")));
+        return Err(No(problem.hinting("start the daemon by `slackline serve --page`")));
     }
     // The core knows whether the caller has access.
     front.ask(&caller, None, Request::Whoami).await?;
@@ -250,7 +250,7 @@ pub(super) async fn make_code(
     Ok(body::json(&PageCode { code, lasts_ns: nanoseconds(lasts), address }))
 }
 
-/// Shows the session of a browser.
+/// Shows the session to which the browser's request belongs.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/session", responses(
     (status = 200, body = PageSession), (status = "default", body = Problem))))]
@@ -265,7 +265,7 @@ pub(super) async fn session(
     Ok(body::json(&PageSession { role, lasts_ns, token: None }))
 }
 
-/// Ends the session of a browser.
+/// Ends the session to which the browser's request belongs.
 #[cfg_attr(feature = "openapi", utoipa::path(
     delete, path = "/v1/session", responses(
     (status = 204), (status = "default", body = Problem))))]

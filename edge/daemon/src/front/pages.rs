@@ -27,11 +27,11 @@ use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 use super::{accounts, events, grants, metrics, page, plans, recordings, timeline};
 
-/// OpenAPI description that is stored in the repository. Within a version it may only get
-/// additions.
+/// OpenAPI description that is stored in the repository. Within a version, only additions to it are
+/// allowed.
 pub const STORED: &str = include_str!("../../openapi.json");
 
-/// Maximum length of the filter text in a request to list VMs.
+/// Maximum length of the filter text in a request to list VMs, in bytes.
 const LONGEST_TEXT: usize = 256;
 
 /// Default number of events on a page of the log.
@@ -91,10 +91,10 @@ pub(super) fn metrics_router(front: &Arc<Front>) -> Router {
         .with_state(Arc::clone(front))
 }
 
-/// Refuses a request for anything but the metrics, on the loopback address for metrics.
+/// Refuses each request to the loopback address for metrics that is not for the metrics.
 async fn only_metrics() -> No {
     let problem = Problem::new(Kind::NoSuchPage, "this address serves only /metrics, without TLS");
-    No(problem.hinting("use the socket of the daemon for everything else"))
+    No(problem.hinting("use the socket of the daemon for all other requests"))
 }
 
 /// Adds the route of a request to its response, so that the metrics can count requests by route.
@@ -130,7 +130,8 @@ impl Front {
     }
 }
 
-/// Returns the reservation's name in the path of a request. Refuses an invalid name.
+/// Returns the reservation's name from the path of a request. If the name is invalid, refuses the
+/// request.
 fn name(path: Named) -> Result<String, No> {
     let Ok(Path(text)) = path else {
         return Err(No::bad("the name is not UTF-8 text", NAME));
@@ -148,7 +149,7 @@ fn checked(text: &str) -> Result<String, No> {
     }
 }
 
-/// Shows the host: its CPUs and the capacity reserved on them.
+/// Shows the host: its CPUs, and the capacity that is reserved on each of them.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/host", responses(
     (status = 200, body = Host), (status = "default", body = Problem))))]
@@ -196,12 +197,12 @@ pub(super) async fn machines(
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Paging {
-    /// Name after which the page begins: the last name on the previous page. Default: begins with
-    /// the first name.
+    /// Name after which the page begins: the last name on the previous page. Default: the page
+    /// begins with the first name.
     after: Option<String>,
 }
 
-/// Lists reservations by name, up to 500 per page.
+/// Lists reservations in the order of their names, up to 500 per page.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/reservations", params(Paging), responses(
     (status = 200, body = Vec<Reservation>), (status = "default", body = Problem))))]
@@ -237,7 +238,8 @@ pub(super) async fn show(State(front): Shared, Extension(caller): Who, path: Nam
 
 /// Makes a reservation.
 ///
-/// Repeating the request as the same user returns 200 and has no second effect.
+/// If the same user repeats the request, the answer has the status 200, and the request has no
+/// second effect.
 #[cfg_attr(feature = "openapi", utoipa::path(
     put, path = "/v1/reservations/{name}", request_body = ReservationParameters,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header)), responses(
@@ -262,7 +264,7 @@ pub(super) async fn reserve(
     front.write(&caller, &headers, Request::Reserve { name, wanted }).await
 }
 
-/// Applies a list of reservations: all of them are admitted, or nothing changes.
+/// Applies a list of reservations. Either all of them are admitted, or nothing changes.
 ///
 /// Reservations that are not in the list stay, unless `prune` releases them. A new reservation
 /// waits for its VM. If the VM is running, the service finds it within a few seconds.
@@ -285,9 +287,10 @@ pub(super) async fn apply(
     }
 }
 
-/// Reserves, starts or breaks this host's member of a gang of VMs on several hosts.
+/// Reserves capacity for this host's member of a gang, starts the member, or ends its membership. A
+/// gang is a set of VMs on several hosts.
 ///
-/// The client that starts a gang asks all hosts to reserve capacity for their members. If all
+/// The client that starts a gang asks all hosts to reserve capacity for their members. If all hosts
 /// agree, the client asks all of them to start. Otherwise no member starts.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/gangs", request_body = GangWord,
@@ -307,7 +310,7 @@ pub(super) async fn gang(
     front.write(&caller, &headers, Request::Gang { word }).await
 }
 
-/// Changes a reservation. A field that is absent leaves its parameter unchanged.
+/// Changes a reservation. If a field is absent, its parameter stays unchanged.
 #[cfg_attr(feature = "openapi", utoipa::path(
     patch, path = "/v1/reservations/{name}", request_body = Change,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
@@ -346,7 +349,7 @@ pub(super) async fn release(
     front.write(&caller, &headers, Request::Release { name, if_revision }).await
 }
 
-/// Stops the vCPUs of a VM until it is resumed. Its capacity stays reserved.
+/// Stops the vCPUs of a VM until the VM is resumed. The capacity of its reservation stays reserved.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/reservations/{name}/pause",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
@@ -382,8 +385,8 @@ pub(super) async fn resume(
     front.write(&caller, &headers, Request::Resume { name, if_revision }).await
 }
 
-/// Parses a request without a body. Returns the name of its reservation and the revision in
-/// `If-Match`.
+/// Checks that a request has no body. Returns the name of its reservation, and the revision in its
+/// header `If-Match`.
 async fn bare(
     path: Named,
     headers: &HeaderMap,
@@ -402,11 +405,11 @@ async fn bare(
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct ForPeriod {
-    /// Period with its unit, such as `10ms`.
+    /// Period of the reservation for which capacity is sought, with a unit, such as `10ms`.
     period: Length,
 }
 
-/// Shows the largest slice that each CPU would admit now.
+/// Shows the available capacity of each CPU: the largest slice that the CPU would admit now.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/room", params(ForPeriod), responses(
     (status = 200, body = Room), (status = "default", body = Problem))))]
@@ -430,7 +433,7 @@ pub(super) async fn room(
 pub(super) struct Logging {
     /// Only events of this reservation.
     name: Option<String>,
-    /// Only events with a lower number than this.
+    /// Only events with a lower number than this number.
     before: Option<u64>,
     /// Maximum number of events, 1 to 500. Default: 100.
     limit: Option<usize>,
@@ -492,7 +495,8 @@ pub(super) async fn scrape(
     }
 }
 
-/// Checks the daemon: 200 if nothing is wrong, otherwise 503.
+/// Checks the health of the daemon. The status is 200 if the daemon has no problem, and otherwise
+/// 503.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/health", responses(
     (status = 200, body = Health), (status = 503, body = Health))))]

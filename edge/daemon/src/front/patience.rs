@@ -1,5 +1,5 @@
-//! Time limits of a connection: for its first byte, for the rest of a request head, for the next
-//! request, and for the client to read answers.
+//! Time limits of a connection. There is one limit for each of these steps: the first byte arrives,
+//! the rest of a request head arrives, the next request begins, and the client reads an answer.
 
 use std::io;
 use std::pin::Pin;
@@ -14,18 +14,18 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-/// Time limit for a whole request head, from the start of the connection or from the head's first
-/// byte. The limit of the HTTP library hyper counts from the last answer, so it would also close
-/// idle connections.
+/// Time limit for a whole request head. It starts with the connection, or with the first byte of
+/// the head on a later request. The HTTP library hyper has such a limit too, but starts it with the
+/// last answer, so it would also close idle connections.
 const HEAD_WITHIN: Duration = Duration::from_secs(2);
 
 /// Time limit for the next request on an idle connection.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Time for which a client may read nothing of its answer before the connection is closed.
+/// Time for which a client may read nothing of its answer. Then the connection is closed.
 pub(super) const STUCK: Duration = Duration::from_secs(5);
 
-/// State of a connection, and its current time limit.
+/// State of a connection, with the time limit of that state.
 #[derive(Clone, Debug)]
 pub(super) struct Patience(Arc<PatienceState>);
 
@@ -33,15 +33,15 @@ pub(super) struct Patience(Arc<PatienceState>);
 struct PatienceState {
     phase: Mutex<Phase>,
     until: watch::Sender<Option<Instant>>,
-    /// True if the connection has had a request of a known caller.
+    /// True if a known caller has sent a request on this connection.
     is_known: AtomicBool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No byte of the next request has been received.
+    /// No byte of the next request has arrived.
     Idle,
-    /// A part of a request head has been received.
+    /// Only a part of a request head has arrived.
     Head,
     /// A request of a browser without a session is being answered. A new connection can replace
     /// this connection.
@@ -50,7 +50,7 @@ enum Phase {
     Busy,
 }
 
-/// Marks a request as being answered, until this value is dropped.
+/// Mark that a request on the connection is being answered. Dropping the value removes the mark.
 #[derive(Debug)]
 pub(super) struct Busy(Patience);
 
@@ -81,19 +81,20 @@ impl Patience {
         }
     }
 
-    /// Returns true if the connection has ended. This requires that only one clone is kept outside
-    /// the connection: the clone that is asked.
+    /// Returns true if the connection has ended. This is right only if `self` is the only clone
+    /// outside of the connection.
     pub(super) fn has_ended(&self) -> bool {
         Arc::strong_count(&self.0) <= 1
     }
 
-    /// Ends the connection now if it has had no request of a known caller. Returns true if it ends.
+    /// Ends the connection now if no known caller has sent a request on it. Returns true if the
+    /// connection ends.
     pub(super) fn end_if_unknown(&self) -> bool {
         !self.0.is_known.load(Ordering::Relaxed) && self.end_if_idle()
     }
 
     /// Ends the connection now, unless a request of a known caller is being answered. Returns true
-    /// if it ends.
+    /// if the connection ends.
     pub(super) fn end_if_idle(&self) -> bool {
         let mut is_idle = false;
         self.turn(|phase| {
@@ -103,20 +104,21 @@ impl Patience {
         is_idle
     }
 
-    /// Notes that the request head of a browser without a session was received.
+    /// Marks a request of a browser without a session as being answered, because its head has
+    /// arrived.
     pub(super) fn public(&self) -> Busy {
         self.turn(|_| Some((Phase::Public, None)));
         Busy(self.clone())
     }
 
-    /// Notes that the request head of a known caller was received.
+    /// Marks a request of a known caller as being answered, because its head has arrived.
     pub(super) fn busy(&self) -> Busy {
         self.0.is_known.store(true, Ordering::Relaxed);
         self.turn(|_| Some((Phase::Busy, None)));
         Busy(self.clone())
     }
 
-    /// Notes that bytes of a request were received.
+    /// Starts the time limit for a request head, because the first bytes of a request have arrived.
     fn read(&self) {
         self.turn(|phase| {
             (phase == Phase::Idle).then(|| (Phase::Head, Some(Instant::now() + HEAD_WITHIN)))
@@ -138,11 +140,11 @@ impl Drop for Busy {
     }
 }
 
-/// Stream of a connection whose reads and writes update the connection's state.
+/// Stream of a connection. Each read and write updates the state of the connection.
 pub(super) struct WatchedStream<S> {
     io: TokioIo<S>,
     patience: Patience,
-    /// Timer that was started when no byte of an answer could be written. `None` if the last write
+    /// Timer that has run since no byte of an answer could be written. `None` if the last write
     /// succeeded.
     stuck: Option<Pin<Box<Sleep>>>,
 }

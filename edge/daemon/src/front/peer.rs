@@ -10,10 +10,10 @@ use rustix::net::{
 };
 use slackline_linux::sys::peer_groups;
 
-/// Returns the ids of the user and of all groups that the peer had when it connected.
+/// Returns the user id and all group ids that the peer had when it connected.
 ///
 /// # Errors
-/// If the kernel does not report them.
+/// If the kernel does not report these ids.
 pub(super) fn of(socket: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
     let peer = socket_peercred(socket)?;
     let mut groups = peer_groups(socket)?;
@@ -21,24 +21,23 @@ pub(super) fn of(socket: BorrowedFd<'_>) -> io::Result<(u32, Vec<u32>)> {
     Ok((peer.uid.as_raw(), groups))
 }
 
-/// Finds the users at the other ends of loopback connections, over a netlink socket.
-///
-/// Without that socket, no user is found. For example, the socket cannot be opened in a systemd
-/// unit that does not allow `AF_NETLINK`.
+/// Finder of the users at the other ends of loopback connections. It asks the kernel over a netlink
+/// socket. The field is `None` if the socket could not be opened, and then no user is found. An
+/// example is a systemd unit that does not allow `AF_NETLINK`.
 #[derive(Debug)]
 pub struct LoopbackPeers(Option<OwnedFd>);
 
-/// Type of a netlink message that asks for a socket, and of the answer (`SOCK_DIAG_BY_FAMILY`).
+/// Type of a netlink message that asks about a socket, and of the answer (`SOCK_DIAG_BY_FAMILY`).
 const BY_FAMILY: u16 = 20;
 
 /// Length of the head of a netlink message.
 const MESSAGE_HEAD: usize = 16;
 
-/// Length of a `struct inet_diag_sockid`, which has the addresses of a connection.
+/// Length of a `struct inet_diag_sockid`, which contains the addresses of a connection.
 const SOCKET_ID: usize = 48;
 
 impl LoopbackPeers {
-    /// Opens the netlink socket.
+    /// Opens the netlink socket. If that fails, no user will be found.
     #[must_use]
     pub fn open() -> LoopbackPeers {
         let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
@@ -76,7 +75,7 @@ impl LoopbackPeers {
     }
 }
 
-/// Returns a netlink message that asks for the TCP socket with these addresses.
+/// Returns a netlink message that asks about the TCP socket with the addresses in `id`.
 fn request(family: AddressFamily, id: &[u8]) -> Vec<u8> {
     const IS_REQUEST: u16 = 1;
     const TCP: u8 = 6;

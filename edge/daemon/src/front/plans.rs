@@ -15,8 +15,9 @@ use super::caller::Caller;
 
 /// Undoes the caller's last applied list or change, as a whole.
 ///
-/// Refused with status 409 if one of its reservations has changed since. If the first VM of the
-/// list is still being watched, the rest of the list is not applied.
+/// The request is refused with status 409 if one of the changed reservations has changed again
+/// since then. If the first VM of the list is still being watched, the rest of the list is not
+/// applied.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/undo", responses(
     (status = 200, body = Vec<AppliedChange>), (status = "default", body = Problem))))]
@@ -33,7 +34,8 @@ pub(super) async fn undo(
     }
 }
 
-/// Shows the caller's last applied list or change, with its stage. `null` if there is none.
+/// Shows the caller's last applied list or change, with its stage. The answer is `null` if the
+/// caller has applied nothing.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/plan", responses(
     (status = 200, body = Option<AppliedPlan>), (status = "default", body = Problem))))]

@@ -17,13 +17,13 @@ use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 
-/// Time that is added to the time limit of a request for a prediction: the time limit of the
-/// worker, plus a margin.
+/// Additional time for a request that asks for a prediction: the time limit of the worker, plus a
+/// margin.
 const PREDICTED_WITHIN: Duration = Duration::from_secs(12);
 
-/// Shows what kept a VM from running in the last minute.
+/// Shows the causes that kept a VM from running in the last minute.
 ///
-/// A tenant sees only its own VMs by name.
+/// A tenant sees only the names of its own VMs.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/why/{name}", params(("name" = String, Path)), responses(
     (status = 200, body = Culprits), (status = "default", body = Problem))))]
@@ -56,7 +56,7 @@ pub(super) async fn incidents(
     }
 }
 
-/// Shows what kept the VM of an incident from running.
+/// Shows the causes that kept the VM of an incident from running.
 ///
 /// A tenant sees only the names of its own VMs.
 #[cfg_attr(feature = "openapi", utoipa::path(
@@ -82,11 +82,11 @@ pub(super) async fn incident(
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct RecordingSince {
-    /// Length of time until now, such as `30s`.
+    /// Length of the recording, such as `30s`. The recording ends now.
     since: Length,
 }
 
-/// Saves the events that the flight recorder has in memory, on the daemon's host. Administrators
+/// Saves the latest events of the flight recorder in a file on the daemon's host. Administrators
 /// only.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/recordings", params(RecordingSince), responses(
@@ -106,7 +106,7 @@ pub(super) async fn save(
     }
 }
 
-/// Makes the service measure the outcome of predictions of an applied plan.
+/// Makes the service compare the predictions of an applied plan with measurements.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/predictions", request_body = Vec<Prediction>, responses(
     (status = 200, body = Vec<PredictionRecord>), (status = "default", body = Problem))))]
@@ -124,7 +124,8 @@ pub(super) async fn predict(
     }
 }
 
-/// Lists the newest 500 predictions of applied plans, with the measured results, oldest first.
+/// Lists the newest 500 predictions of applied plans with the measured results. The oldest of them
+/// comes first.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/predictions", responses(
     (status = 200, body = Vec<PredictionRecord>), (status = "default", body = Problem))))]
@@ -142,9 +143,9 @@ pub(super) async fn predictions(
 /// Predicts how the VMs would have run in the last seconds with other parameters, another policy or
 /// other VMs.
 ///
-/// The answer is what `slackline whatif --since --json` prints, with the revision of the
-/// reservations and the largest shares that admission would accept. A caller gets one prediction at
-/// a time. A tenant gets the numbers of its own VMs only.
+/// The answer is the output of `slackline whatif --since --json`, with the revision of the
+/// reservations and the largest shares that admission would accept. A caller can have one
+/// prediction at a time. A tenant gets the numbers of its own VMs only.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/whatif", request_body = WhatIf, responses(
     (status = 200, body = WhatIfAnswer), (status = "default", body = Problem))))]

@@ -2,10 +2,10 @@
 //!
 //! A connection gets a slot when it is accepted, but its caller is identified only after a TLS
 //! handshake and a first request. If all slots are occupied, a new connection takes over the slot
-//! of one that is not identified yet. The address with the most such connections loses one first.
-//! Of several such addresses, one that has recently ended a connection without being identified
-//! comes first.
-//! Some slots are reserved for addresses that were identified recently.
+//! of a connection whose caller is not identified yet. The address with the most such connections
+//! loses one of them first. If several addresses have equally many, an address that has recently
+//! ended a connection without being identified loses first. Some slots are reserved for addresses
+//! that were identified recently.
 //!
 //! An IPv6 network of 64 bits counts as one address, since one host can use all its addresses.
 
@@ -16,44 +16,47 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// Maximum number of connections from other hosts. The other connections of the front process are
-/// for local users.
+/// Maximum number of connections from other hosts. The remaining connections of the front process
+/// are for local users.
 pub(super) const REMOTE: usize = 32;
 
 /// Maximum number of connections of one principal from all addresses together.
 pub(super) const REMOTE_EACH: usize = 8;
 
-/// Number of connections that a principal keeps if an unknown address needs a slot.
+/// Number of connections that each principal keeps when a connection from an unknown address needs
+/// a slot.
 const KEPT_EACH: usize = 4;
 
 /// Maximum number of connections from addresses that were not identified recently.
 const OF_UNKNOWN: usize = 24;
 
-/// Time for which the only connection of an address keeps its slot, even if all slots are occupied.
+/// Time for which the only connection of an address keeps its slot, even if a new connection needs
+/// a slot.
 const SOON: Duration = Duration::from_millis(250);
 
-/// Time for which an address counts as known after it was identified.
+/// Time for which an address counts as known after a caller at the address was identified.
 const LATELY: Duration = Duration::from_secs(24 * 3600);
 
-/// Maximum number of addresses that are remembered as known, and of silent addresses.
+/// Maximum number of addresses that are remembered as known. The same maximum applies to silent
+/// addresses.
 const ADDRESSES: usize = 1024;
 
-/// Time for which an address counts as silent after it has ended a connection, or lost its slot,
-/// without being identified.
+/// Time for which an address counts as silent after a connection from it has ended, or has lost its
+/// slot, before its caller was identified.
 const SILENT: Duration = Duration::from_secs(10);
 
-/// Principal to which limits apply.
+/// Principal, or group of callers without identity, to which limits apply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
     /// A user of this host.
     User(u32),
-    /// Processes of a user of this host that use the loopback address for metrics. `None` stands
-    /// for all processes whose user is not known.
+    /// Processes of one user of this host that use the loopback address for metrics. `None` stands
+    /// for all such processes whose user is unknown.
     Loopback(Option<u32>),
-    /// Browsers without a session that a user of this host runs. `None` stands for all browsers
-    /// whose user is not known.
+    /// Browsers without a session that one user of this host runs. `None` stands for all such
+    /// browsers whose user is unknown.
     Visitor(Option<u32>),
-    /// Browsers without a session at an address of another host.
+    /// Browsers without a session on another host, at this address.
     RemoteVisitor(IpAddr),
     /// A remote client, identified by the hash of its credential.
     Proof(String),
@@ -64,9 +67,10 @@ pub(super) enum Owner {
 pub(super) struct Remotes {
     next: u64,
     of: BTreeMap<u64, RemoteConnection>,
-    /// Time at which each known address was last identified.
+    /// For each known address, the time at which a caller at the address was last identified.
     known: BTreeMap<IpAddr, Instant>,
-    /// Time at which each silent address last ended a connection without being identified.
+    /// For each silent address, the time at which a connection from it last ended without an
+    /// identified caller.
     silent: BTreeMap<IpAddr, Instant>,
 }
 
@@ -74,13 +78,15 @@ pub(super) struct Remotes {
 struct RemoteConnection {
     address: IpAddr,
     since: Instant,
-    /// Principal that was identified on the connection. `None` if none was.
+    /// Principal that was identified as the caller of the connection. `None` if no caller was
+    /// identified yet.
     owner: Option<Owner>,
     /// Notifies the connection when it has lost its slot.
     end: Arc<Notify>,
 }
 
-/// Returns the address as which a client's address counts: for IPv6, its network of 64 bits.
+/// Returns the address to which a client's connections are counted. For an IPv6 address, it is the
+/// network of 64 bits that contains the address.
 pub(super) fn counted_address(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
@@ -101,11 +107,11 @@ impl Remotes {
         self.of.values().filter(|remote| remote.address == address).count()
     }
 
-    /// Gives a slot to a new connection, if needed by taking it from another connection. `is_full`
-    /// is true if the front process has the maximum number of connections.
+    /// Gives a slot to a new connection from `address`. If needed, takes the slot from another
+    /// connection. `is_full` is true if the front process has the maximum number of connections.
     ///
-    /// Returns the number of the connection, and a notification for when it loses its slot. `None`
-    /// if there is no slot.
+    /// Returns the number of the connection, and a notification that is sent if the connection
+    /// loses its slot. Returns `None` if the connection gets no slot.
     pub(super) fn connect(
         &mut self,
         address: IpAddr,
@@ -129,17 +135,17 @@ impl Remotes {
         Some((number, end))
     }
 
-    /// Removes a connection that has ended. A connection that lost its slot has already been
-    /// removed.
+    /// Removes a connection that has ended. Does nothing if the connection has lost its slot
+    /// before.
     pub(super) fn disconnect(&mut self, number: u64, now: Instant) {
         if let Some(remote) = self.of.remove(&number) {
             self.note_silent(&remote, now);
         }
     }
 
-    /// Notes that the caller of this connection was identified as `owner`. Returns false if the
-    /// owner already has [`REMOTE_EACH`] other connections. The connection then counts as not
-    /// identified.
+    /// Stores `owner` as the identified caller of a connection. If the owner already has
+    /// [`REMOTE_EACH`] other connections, returns false, and the caller of this connection still
+    /// counts as not identified.
     pub(super) fn let_in(&mut self, number: u64, now: Instant, owner: &Owner) -> bool {
         let is_of_owner = |remote: &RemoteConnection| remote.owner.as_ref() == Some(owner);
         let others = self.of.iter().filter(|(other, _)| **other != number);
@@ -171,17 +177,20 @@ impl Remotes {
         at.is_some_and(|at| now.saturating_duration_since(*at) < LATELY)
     }
 
-    /// Returns the connection that loses its slot to a new connection from `address`. `None` if the
-    /// new connection gets no slot.
+    /// Returns the connection that must give its slot to a new connection from `address`. `None` if
+    /// the new connection gets no slot. `is_known` is true if a caller at `address` was identified
+    /// recently.
     ///
-    /// Connections without an identified caller lose their slots first: those from unknown
-    /// addresses, and then, if `is_known`, those from known addresses. The address with the most
-    /// such connections loses its oldest one. Of several such addresses, a silent address loses
-    /// first. The only such connection of an address keeps its slot for [`SOON`], unless its
-    /// address is silent and `address` is not.
+    /// Connections whose caller is not identified lose their slots first. Of these, connections
+    /// from unknown addresses come first. Connections from known addresses follow only if
+    /// `is_known` is true. The address with the most such connections loses its oldest one. If
+    /// several addresses have equally many, a silent address loses first. An address with only one
+    /// such connection keeps it for [`SOON`]. The one exception is a silent address, if `address`
+    /// is not silent.
     ///
-    /// If there is no such connection, the principal with the most connections loses its oldest
-    /// one. A principal keeps [`KEPT_EACH`] connections, or one connection if `is_known`.
+    /// If all callers are identified, the principal with the most connections loses its oldest one.
+    /// Each principal keeps one connection if `is_known` is true, and [`KEPT_EACH`] connections if
+    /// not.
     fn victim(&self, (address, is_known): (IpAddr, bool), now: Instant) -> Option<u64> {
         let unknown = self.unidentified(address, now, false);
         let known = || self.unidentified(address, now, true).filter(|_| is_known);
@@ -190,7 +199,7 @@ impl Remotes {
     }
 
     /// Returns the oldest connection of the principal with the most connections. `None` if no
-    /// principal has more than `kept`.
+    /// principal has more than `kept` connections.
     fn of_largest_owner(&self, kept: usize) -> Option<u64> {
         let mut held: BTreeMap<&Owner, Vec<(Instant, u64)>> = BTreeMap::new();
         for (number, remote) in &self.of {
@@ -226,7 +235,8 @@ impl Remotes {
     }
 }
 
-/// Notes the time of an event of an address, and forgets the oldest beyond [`ADDRESSES`].
+/// Stores `now` as the time of the latest event of an address. If there are more than [`ADDRESSES`]
+/// addresses, forgets the address whose event is oldest.
 fn note(times: &mut BTreeMap<IpAddr, Instant>, address: IpAddr, now: Instant) {
     times.insert(address, now);
     if times.len() > ADDRESSES {
@@ -240,7 +250,7 @@ fn note(times: &mut BTreeMap<IpAddr, Instant>, address: IpAddr, now: Instant) {
 mod tests {
     use super::*;
 
-    /// Identifies the caller of a connection as the principal with this id.
+    /// Identifies the caller of a connection as the user with the id `owner`.
     fn let_in(remotes: &mut Remotes, number: u64, now: Instant, owner: u32) -> bool {
         remotes.let_in(number, now, &Owner::User(owner))
     }
@@ -369,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn unidentified_connection_of_known_address_loses_slot_to_known_address() {
+    fn unidentified_connection_loses_its_slot_to_another_known_address() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for last in 0..9 {
             let (number, _) = remotes.connect(address(last), begin, false).unwrap();
@@ -383,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn new_address_gets_slot_beside_silent_addresses_that_reconnect_at_once() {
+    fn new_address_gets_slot_beside_silent_addresses_that_reconnect_immediately() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         let mut now = begin;
         // Forty addresses connect in turn, each again as soon as it has lost its slot.

@@ -1,4 +1,4 @@
-//! Permanent dropping of all rights of the front process.
+//! Function by which the front process permanently drops all its rights.
 
 use std::io;
 
@@ -11,16 +11,16 @@ use rustix::thread::{
     set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-/// Maximum number of file descriptors of the front process: one per connection, plus those that the
-/// process needs for itself.
+/// Maximum number of file descriptors of the front process: one for each connection, plus the
+/// descriptors that the process needs for itself.
 pub(crate) const DESCRIPTORS: u64 = 128;
 
-/// Switches to the given user if the process runs as root, and drops all other rights: groups,
-/// capabilities, and every way to get new rights. After that the process can neither start threads
-/// or processes nor be traced. It must be single-threaded before the call.
+/// Drops all rights of the process: groups, capabilities, and every way to get new rights. If the
+/// process runs as root, it becomes `user`. After the call, the process can start neither threads
+/// nor processes, and cannot be traced. The process must have only one thread before the call.
 ///
 /// # Errors
-/// If a right remains, or there is no unprivileged user to become.
+/// If a right remains, or if there is no unprivileged user that the process can become.
 pub(super) fn give_up(user: Option<(u32, u32)>) -> io::Result<()> {
     if geteuid().is_root() {
         let (uid, gid) = user.ok_or_else(|| {

@@ -1,9 +1,9 @@
 //! Sessions of browsers, and the one-time codes that start them.
 //!
-//! A code is made for a caller that is identified in another way: by the kernel, a token or a
-//! certificate. It starts one session for the same caller. Secrets are random numbers of 256 bits,
-//! of which only hashes are kept. The core process checks the rights of the caller for each
-//! request, so a grant that is revoked ends a session too.
+//! A code is made for a caller that was identified in another way: by the kernel, a token or a
+//! certificate. The code starts one session of that caller. Secrets are random numbers of 256 bits,
+//! of which only hashes are kept. For each request, the core process checks the rights of the
+//! caller. So a session ends if the grant of its caller is revoked.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,24 +14,25 @@ use slackline_control::link::CallerIdentity;
 use super::limits::Owner;
 use super::tls::known_by;
 
-/// Maximum number of unused codes and of sessions of one principal. Beyond this number, the oldest
-/// is dropped.
+/// Maximum number of unused codes of one principal, and of its sessions. If there are more, the
+/// oldest is dropped.
 const MOST_EACH: usize = 8;
 
-/// Maximum number of unused codes and of sessions of all principals.
+/// Maximum number of unused codes of all principals together, and of their sessions.
 const MOST: usize = 256;
 
-/// Time limits of codes and sessions.
+/// Time limits of one-time codes and sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionTimes {
-    /// Time in which a code can be used.
+    /// Time for which a code is valid after it was made.
     pub code: Duration,
-    /// Time after its login at which a session ends.
+    /// Length of a session. The session ends this length of time after its login.
     pub session: Duration,
 }
 
 impl SessionTimes {
-    /// Limits of the service: a code is valid for a minute, and a session for eight hours.
+    /// Time limits of the daemon: a code is valid for a minute, and a session lasts for eight
+    /// hours.
     pub const USUAL: SessionTimes =
         SessionTimes { code: Duration::from_secs(60), session: Duration::from_secs(8 * 3600) };
 }
@@ -46,7 +47,7 @@ pub(super) struct Sessions {
     sessions: BTreeMap<String, Session>,
 }
 
-/// Unused code: the principal for whom it was made, and the time until which it is valid.
+/// Unused code: the principal for which it was made, and the time until which it is valid.
 #[derive(Clone, Debug)]
 struct IssuedCode {
     who: CallerIdentity,
@@ -59,10 +60,10 @@ struct IssuedCode {
 pub(super) struct Session {
     /// Caller for whom the code of the session was made.
     pub(super) who: CallerIdentity,
-    /// Principal whose limits apply to requests of the session.
+    /// Principal to which requests of the session are counted in limits.
     pub(super) owner: Owner,
     pub(super) until: Instant,
-    /// Hash of the token that each request sends beside the cookie.
+    /// Hash of the token that each request of the session must contain, in addition to the cookie.
     token: String,
     /// Key of the session: the hash of its cookie.
     pub(super) key: String,
@@ -76,7 +77,7 @@ pub(super) struct Login {
     pub(super) session: Session,
 }
 
-/// The kernel gave no random numbers.
+/// Error: the kernel returned no random numbers.
 #[derive(Debug)]
 pub(super) struct NoRandom;
 
@@ -100,7 +101,8 @@ impl Sessions {
         Ok((code, self.times.code))
     }
 
-    /// Uses a code, which then is invalid. `None` if it is unknown, used or expired.
+    /// Starts a session with a one-time code, which becomes invalid. Returns `None` if the code is
+    /// unknown, used or expired.
     pub(super) fn log_in(&mut self, code: &str, now: Instant) -> Result<Option<Login>, NoRandom> {
         self.drop_expired(now);
         let Some(issued) = self.codes.remove(&known_by(code.as_bytes())) else { return Ok(None) };
@@ -122,7 +124,7 @@ impl Sessions {
         (session.token == known_by(token.as_bytes())).then(|| session.clone())
     }
 
-    /// Returns true if a session has not ended.
+    /// Returns true if the session with this key has not ended.
     pub(super) fn is_open(&mut self, key: &str, now: Instant) -> bool {
         self.drop_expired(now);
         self.sessions.contains_key(key)
@@ -133,8 +135,9 @@ impl Sessions {
         self.sessions.remove(key);
     }
 
-    /// Ends all sessions of a user of this host, and drops the user's unused codes. The sessions of
-    /// remote clients end because the core process no longer knows their credentials.
+    /// Ends all sessions of a user of this host, and drops the user's unused codes. Remote clients
+    /// need no such call: their sessions end because the core process no longer knows their
+    /// credentials.
     pub(super) fn end_of_user(&mut self, user: u32) {
         let is_other =
             |who: &CallerIdentity| !matches!(who, CallerIdentity::User { uid, .. } if *uid == user);
@@ -148,8 +151,8 @@ impl Sessions {
     }
 }
 
-/// Drops the oldest entries of a principal that has too many, and the oldest of all entries if
-/// there are too many in total.
+/// Drops the oldest entry of a principal that has too many. If there are too many entries in total,
+/// drops the oldest of all.
 fn make_room<T>(
     all: &mut BTreeMap<String, T>,
     owner: &Owner,

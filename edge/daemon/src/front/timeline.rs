@@ -1,4 +1,5 @@
-//! Event stream of the web page: columns of the timeline, numbers of all VMs, and events.
+//! Event stream of the web page: columns of the timeline, metrics of all VMs, and events of the
+//! log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,24 +20,24 @@ use super::body::Reply;
 use super::caller::Caller;
 use super::events::{End, UNWRITTEN, all_reservations, check_session, part, send, slot, streamed};
 
-/// Interval at which columns are sent: four times a second.
+/// Interval at which the stream sends columns of the timeline.
 const TICK: Duration = Duration::from_millis(250);
 
-/// Number of ticks between two messages with the numbers of all VMs.
+/// Number of [`TICK`] intervals between two messages with the metrics of all VMs.
 const SECOND: u32 = 4;
 
-/// Number of ticks between two descriptions of the host.
+/// Number of [`TICK`] intervals between two descriptions of the host.
 const HOST: u32 = 20;
 
 /// Time limit for an answer of the core process.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Number of samples of waiting time that are kept, one per second. The first and the last sample
-/// are 5 s apart, the time for which CPU ready is shown.
+/// Number of samples of waiting time that are kept for each VM, one per second. From the first to
+/// the last sample there are 5 s, the time over which CPU ready is computed.
 const SAMPLES: usize = 6;
 
-/// Streams the data of the web page: columns of the timeline, numbers of all VMs, and events.
-/// Programs may use the stream too.
+/// Streams the data of the web page: columns of the timeline, metrics of all VMs, and events of the
+/// log. Programs may use the stream too.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/timeline", responses(
     (status = 200, content_type = "text/event-stream"),
@@ -58,16 +59,17 @@ pub(super) async fn timeline(
     Ok(streamed(parts, held))
 }
 
-/// Writer of one stream.
+/// Sender of one stream of timeline columns, metrics and events to one client.
 struct Painter {
     front: Arc<Front>,
     caller: Caller,
     to: mpsc::Sender<Bytes>,
-    /// Number of the first column that was not sent yet.
+    /// Number of the first column that the stream has not sent yet.
     next: u64,
-    /// Names of vCPUs that were sent last.
+    /// Names of vCPUs that the stream sent last. They are sent again only if they have changed.
     names: Vec<String>,
-    /// Latest sums of waiting time of each VM, each with its time and number of vCPUs.
+    /// For each VM, the latest samples of its waiting time. A sample contains the time at which it
+    /// was taken, the sum of the waiting times, and the number of vCPUs.
     waited: BTreeMap<String, Vec<(Instant, u64, usize)>>,
 }
 
@@ -100,7 +102,7 @@ impl Painter {
         }
     }
 
-    /// Ends the stream if the caller has no access any more, and follows a change of the role.
+    /// Updates the role of the caller. If the caller has no access any more, ends the stream.
     async fn check_access(&mut self) -> Result<(), End> {
         check_session(&self.front, &self.caller)?;
         match self.ask(Request::Whoami).await? {
@@ -117,8 +119,8 @@ impl Painter {
         }
     }
 
-    /// Sends the columns that are newer than those sent before. Without a flight recorder there are
-    /// no columns.
+    /// Sends the columns that the stream has not sent yet. Without a flight recorder there are no
+    /// columns.
     async fn send_columns(&mut self) -> Result<(), End> {
         let until = Instant::now() + ANSWER_WITHIN;
         let request = self.caller.asks(None, Request::Timeline { from: self.next });
@@ -152,8 +154,8 @@ impl Painter {
         self.send(part(None, "vms", &rows)).await
     }
 
-    /// Returns the CPU ready of a VM, as the mean of all vCPUs in millionths. It is the part of the
-    /// last 5 s in which a vCPU waited for a CPU. `None` if it is not known.
+    /// Returns the CPU ready of a VM in millionths: the part of the last 5 s for which a vCPU
+    /// waited for a CPU, as the mean of all vCPUs. `None` if it is unknown.
     fn ready(&self, name: &str) -> Option<u64> {
         let samples = self.waited.get(name)?;
         let ((from, before, _), (to, after, vcpus)) = (samples.first()?, samples.last()?);
@@ -172,8 +174,8 @@ impl Painter {
     }
 }
 
-/// Returns the numbers of a VM as an array in a fixed order. An array takes a third of the bytes of
-/// a JSON object. The script of the page gives each number its name.
+/// Returns the metrics of a VM as a JSON array in a fixed order. An array needs a third of the
+/// bytes of a JSON object. The script of the page knows the meaning of each element.
 fn row(vm: &Reservation, ready_ppm: Option<u64>) -> Value {
     let recent = vm.recent.as_ref().filter(|recent| recent.over_ns > 0);
     let recent = recent.map(|it| {
@@ -201,7 +203,8 @@ fn row(vm: &Reservation, ready_ppm: Option<u64>) -> Value {
     ])
 }
 
-/// Returns columns as arrays of numbers: CPU, vCPU and part, one after the other.
+/// Returns each column as an array that repeats three numbers: CPU, vCPU, and part of the column's
+/// time.
 fn compact(timeline: &Timeline) -> Value {
     let columns = timeline.columns.iter().map(|column| {
         let ran = column.ran.iter().flat_map(|&(cpu, vcpu, part)| [cpu, vcpu, part]);
@@ -225,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeline_message_has_flat_columns_and_omits_known_vcpu_names() {
+    fn timeline_message_has_columns_as_arrays_and_omits_known_names() {
         let ran = vec![(0, 1, 500), (1, 0, 1_000)];
         let timeline = Timeline {
             first: 7,

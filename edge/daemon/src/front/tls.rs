@@ -1,4 +1,5 @@
-//! TLS 1.3 for clients on other hosts: its configuration, and the credentials of clients.
+//! TLS 1.3 for clients on other hosts: configuration of the server, and identification of clients
+//! by their credentials.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -15,14 +16,15 @@ use tokio_rustls::rustls::server::{
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// Files of the TLS configuration. Root reads them before the front process drops its rights.
+/// Files for TLS. The front process reads them as root, before it drops its rights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificate of the daemon, with the chain to its root.
+    /// File with the certificate of the daemon and the chain of certificates up to its root.
     pub certificate: PathBuf,
-    /// Key of the certificate, readable only by its owner.
+    /// File with the private key of the certificate. Only its owner may be able to read the file.
     pub key: PathBuf,
-    /// Certificate of the CA that signs client certificates. `None` if clients have only tokens.
+    /// File with the certificate of the CA that signs client certificates. `None` if clients have
+    /// only tokens.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -37,12 +39,12 @@ pub enum TlsError {
         /// Description of the problem.
         says: String,
     },
-    /// Users other than its owner may access the key file.
+    /// Users other than the owner of the key file may access the file.
     #[error("cannot use {}: other users may access it (mode {mode:04o})", path.display())]
     Open {
-        /// Path of the key.
+        /// Path of the key file.
         path: PathBuf,
-        /// Permission bits of the key.
+        /// Permission bits of the key file.
         mode: u32,
     },
     /// Certificate and key do not match.
@@ -56,7 +58,7 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// Returns advice on how to fix the TLS files.
+    /// Returns advice on how to fix the problem with the TLS files.
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
@@ -68,12 +70,13 @@ impl TlsError {
 }
 
 impl TlsFiles {
-    /// Loads the current files. Only TLS 1.3 is accepted, sessions are not resumed, and no data is
-    /// accepted before the handshake is complete.
+    /// Reads the files and returns a TLS configuration from them. With this configuration, only TLS
+    /// 1.3 is accepted, sessions are not resumed, and no data is accepted before the handshake is
+    /// complete.
     ///
     /// # Errors
-    /// If a file is missing or invalid, other users may access the key, or the key does not match
-    /// the certificate.
+    /// If a file is missing or invalid, if other users may access the key, or if the key does not
+    /// match the certificate.
     pub fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let chain = certificates(&self.certificate)?;
         let key = private(&self.key)?;
@@ -129,14 +132,16 @@ pub(crate) fn known_by(bytes: &[u8]) -> String {
     digest(&SHA256, bytes).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns the identifier of the client's certificate. The TLS handshake has verified that the
-/// client CA signed it and that the client has its key. `None` if the client has sent none.
+/// Returns the identifier of the client's certificate. `None` if the client has sent no
+/// certificate. The TLS handshake has verified that the client CA signed the certificate, and that
+/// the client has the key of the certificate.
 pub(super) fn certificate_of(connection: &ServerConnection) -> Option<String> {
     let certificate = connection.peer_certificates()?.first()?;
     Some(known_by(certificate))
 }
 
-/// Returns the identifier of the certificate in a PEM text. `None` if the text contains none.
+/// Returns the identifier of the certificate in a PEM text. `None` if the text contains no
+/// certificate.
 pub(super) fn certificate_in(pem: &str) -> Option<String> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
     // The certificate is not verified here. TLS verifies it when its owner connects.
@@ -144,7 +149,7 @@ pub(super) fn certificate_in(pem: &str) -> Option<String> {
 }
 
 /// Returns the identifier of the token in an HTTP header. `None` if the header does not have the
-/// form of a token.
+/// form `Bearer TOKEN`.
 pub(super) fn token_in(header: &str) -> Option<String> {
     let token = header.strip_prefix("Bearer ")?;
     let secret = token.strip_prefix(TOKEN)?;
@@ -152,7 +157,8 @@ pub(super) fn token_in(header: &str) -> Option<String> {
     (secret.len() == 64 && secret.as_bytes().iter().all(is_hex)).then(|| known_by(token.as_bytes()))
 }
 
-/// Prefix of all tokens. Tools that scan repositories for leaked secrets can find tokens by it.
+/// Prefix of all tokens. By this prefix, tools that scan repositories for leaked secrets can find
+/// tokens.
 pub(crate) const TOKEN: &str = "slk_";
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! Generator of damaged samples. The samples depend only on the seed.
+//! Generator of damaged samples. The generated samples depend only on the seed and the valid
+//! samples.
 
 /// Maximum length of a generated sample, in bytes.
 const LONGEST: usize = 1 << 16;
 
-/// Pieces of text that one of the fuzzed parsers treats specially.
+/// Pieces of text that have a special meaning for one of the fuzzed parsers.
 const PIECES: [&[u8]; 40] = [
     b"-name",
     b"--id",
@@ -59,7 +60,7 @@ impl<'a> Mutator<'a> {
         Mutator { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, samples }
     }
 
-    /// Returns the next sample: a valid one with one to eight changes.
+    /// Returns the next sample: a valid sample to which one to eight changes were made.
     pub(super) fn next(&mut self) -> Vec<u8> {
         let mut sample = self.one_of(self.samples).to_vec();
         for _ in 0..=self.below(8) {

@@ -1,8 +1,9 @@
-//! Table `answer`: which rows are loaded at the start, and which rows are deleted.
+//! Rows of the table `answer`: the choice of the rows that are loaded at the start, and of the rows
+//! that are deleted.
 //!
-//! The table has at most as many rows and bytes as the answers that the service keeps. A ledger of
-//! an older version may have more rows. The extra rows are not loaded, and are deleted a few at a
-//! time.
+//! The table has at most the number of rows and bytes of the answers that the service keeps. A
+//! ledger of an older version may have more rows. The extra rows are not loaded, and are deleted a
+//! few at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -15,23 +16,23 @@ use slackline_units::Span;
 use super::stored::{Past, StoredPrincipal, after_1970, since_1970, wrong};
 use super::words::Keep;
 
-/// Maximum number of rows and index entries that are read at the start.
+/// Maximum number of rows and index entries that are read when the ledger is opened.
 const MOST_READ: usize = 5 * KEYS_IN_ALL;
 
-/// Keys of the answers that are kept, and of rows to delete.
+/// Keys of the answers that the table must keep, and keys of the rows to delete.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// Keys of the answers that are kept, from the oldest to the newest. Times are nanoseconds
+    /// Keys of the answers that are kept, oldest first, with their times. The times are nanoseconds
     /// since 1970, as in the table.
     order: KeyOrder<i64>,
-    /// Rows that the next commit deletes. They stay in this list until the commit has succeeded.
+    /// Rows that the next commit deletes. They remain in this list until the commit has succeeded.
     surplus: Vec<(Principal, Key)>,
-    /// Position up to which rows of an older version were checked: time, principal and key. `None`
-    /// once all rows were checked.
+    /// Position up to which the table was checked for extra rows of an older version: time,
+    /// principal and key. `None` if the whole table was checked.
     sweep: Option<(i64, String, String)>,
 }
 
-/// A row of the table `answer` with texts that are not parsed yet.
+/// A row of the table `answer`, whose texts are not parsed yet.
 #[derive(Debug)]
 struct StoredAnswer {
     at: i64,
@@ -42,11 +43,11 @@ struct StoredAnswer {
     is_new: bool,
 }
 
-/// Answers that were loaded, each with its age, oldest first.
+/// Answers that were loaded from the table, oldest first, each with its age.
 pub(super) type Loaded = Vec<(KeptAnswer, Span)>;
 
 impl Answers {
-    /// Reads the newest kept answers from the table, as many as the service keeps.
+    /// Reads the newest answers from the table, up to the number and size that the service keeps.
     pub(super) fn load(
         connection: &Connection,
         keep: Keep,
@@ -56,8 +57,8 @@ impl Answers {
         Answers::load_reading(connection, (keep, now), &mut most)
     }
 
-    /// Reads answers as [`Answers::load`] does, but at most `most` rows and index entries.
-    /// Subtracts the number that it has read from `most`.
+    /// Reads answers as [`Answers::load`] does, but reads at most `most` rows and index entries.
+    /// Reduces `most` by the number of rows and entries that were read.
     fn load_reading(
         connection: &Connection,
         (keep, now): (Keep, SystemTime),
@@ -93,8 +94,8 @@ impl Answers {
         Ok((answers, loaded))
     }
 
-    /// Notes the answers that a commit adds. The same commit deletes the older rows that the new
-    /// rows displace.
+    /// Adds the answers of a commit to the keys that are kept. If they displace older answers, this
+    /// commit also deletes the rows of the older answers.
     pub(super) fn note(&mut self, kept: &[KeptAnswer], now: SystemTime) {
         let at = since_1970(now).unwrap_or(0);
         for answer in kept {
@@ -109,8 +110,9 @@ impl Answers {
         self.surplus.extend(self.order.add(at, principal, key, answer.stored_bytes()));
     }
 
-    /// Deletes rows that new rows have displaced, and up to `most` extra rows of an older version.
-    /// Returns true if no such rows are left.
+    /// Deletes rows of displaced or expired answers. Also checks up to `most` rows of an older
+    /// version, and deletes the extra rows among them. Returns true if nothing remains to be
+    /// deleted or checked.
     pub(super) fn drop_old(
         &mut self,
         change: &Connection,
@@ -146,15 +148,16 @@ impl Answers {
         matches!((principal, key), (Ok(who), Ok(key)) if self.order.contains(who, &key))
     }
 
-    /// Notes that the transaction in which [`Answers::drop_old`] deleted rows has succeeded.
+    /// Forgets the rows that [`Answers::drop_old`] has deleted, after the transaction that deletes
+    /// them has succeeded.
     pub(super) fn committed(&mut self) {
         self.surplus.clear();
     }
 }
 
-/// Returns all rows of principals that have at most [`KEYS_OF_ONE`] rows, and the newest rows of
-/// other principals, which only a ledger of an older version has. The flag is true if the table has
-/// no other rows.
+/// Returns all rows of each principal that has at most [`KEYS_OF_ONE`] rows, and the newest rows of
+/// each principal that has more. Only a ledger of an older version has such principals. The second
+/// value is true if the table has no other rows.
 fn newest_rows(
     connection: &Connection,
     most: &mut usize,
@@ -188,8 +191,8 @@ fn newest_rows(
     Ok((rows, is_all))
 }
 
-/// Returns up to [`KEYS_OF_ONE`] rows of each principal in `crowded`, as far as they are among the
-/// newest rows of the table.
+/// Returns the newest rows of each principal in `crowded`, at most [`KEYS_OF_ONE`] per principal.
+/// Stops after reading `most` rows and index entries, beginning with the newest of the table.
 fn newest_of(
     connection: &Connection,
     mut crowded: BTreeSet<String>,
@@ -245,7 +248,8 @@ impl StoredAnswer {
     }
 }
 
-/// Returns the age of an answer. If the clock was set back since, the age is zero.
+/// Returns the age of an answer that was stored at the time `at`. The age is zero if the clock was
+/// set back to before that time.
 fn age(at: i64, now: SystemTime) -> Span {
     let age = now.duration_since(after_1970(at)).unwrap_or_default();
     Span::from_ns(u64::try_from(age.as_nanos()).unwrap_or(u64::MAX))
@@ -258,7 +262,8 @@ pub(super) fn read_all(connection: &Connection) -> rusqlite::Result<()> {
     found.query_map([], stored)?.try_for_each(|row| row?.answer().map(drop))
 }
 
-/// Returns times and keys of up to `most` rows after `position`, oldest first.
+/// Returns time, principal and key of the next rows after `position`, oldest first, at most `most`
+/// rows.
 fn rows_after(
     change: &Connection,
     (at, principal, key): &(i64, String, String),
@@ -284,8 +289,8 @@ mod tests {
         "period_ns":10000000,"exact":true,"vcpus":2,"binding":"qemu:web","paused":false,
         "since":1,"revision":1,"identity":null}"#;
 
-    /// Returns a table with `number` answers to each of three principals, and an older answer to
-    /// another principal.
+    /// Returns a table with `number` answers to each of three principals. The table also contains
+    /// an older answer to a fourth principal.
     fn table(number: u32) -> Connection {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(MIGRATIONS[0]).unwrap();
@@ -304,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn start_reads_only_the_answers_that_the_service_keeps() {
+    fn opening_ledger_reads_only_stored_answers_within_the_limits() {
         // Rows of a table within the limits are read once.
         let (read, answers, loaded) = load(&table(900));
         assert_eq!((read, loaded.len()), (2_701 + 4, 2_701));

@@ -1,5 +1,6 @@
-//! Daily backup of the ledger. A separate thread makes it over a separate connection, so commits do
-//! not wait for it. In SQLite's write-ahead mode a reader does not block the writer.
+//! Daily backup of the ledger. A separate thread makes the backup over a separate connection, so
+//! commits do not wait for the backup. In SQLite's write-ahead mode a reader does not block the
+//! writer.
 
 use std::thread::{Builder, JoinHandle};
 
@@ -11,14 +12,14 @@ use super::error::LedgerError;
 use super::place::LedgerFolder;
 use super::store::{back_up_by, connect};
 
-/// A backup that is being made. Dropping it ends the backup early.
+/// A backup that is being made. Dropping the value stops the backup before it is complete.
 pub(super) struct RunningBackup {
     interrupt: InterruptHandle,
     thread: Option<JoinHandle<Result<(), LedgerError>>>,
 }
 
 impl RunningBackup {
-    /// Starts to copy the ledger as it is now.
+    /// Starts a backup, which is a copy of the present contents of the ledger.
     ///
     /// # Errors
     /// If the ledger cannot be opened a second time, or the thread cannot be started.

@@ -8,15 +8,15 @@ use slackline_service::{Commit, Name, Row};
 
 use super::stored::after_1970;
 
-/// Wall clock time at which each reservation was made, by name, with the number of the event that
-/// made it.
+/// For each reservation, by name: the number of the event that made it, and the wall-clock time at
+/// which it was made.
 #[derive(Debug, Default)]
 pub(super) struct BeginTimes(BTreeMap<Name, (u64, SystemTime)>);
 
 impl BeginTimes {
-    /// Reads the times from the log. If the log does not have the event that made a reservation any
-    /// more, the time of the oldest later event is used. If the log has no later event either, the
-    /// time is `now`, at which the ledger is opened.
+    /// Reads the times from the log. If the event that made a reservation is no longer in the log,
+    /// uses the time of the oldest later event of the reservation. If there is no such event
+    /// either, uses `now`, the time at which the ledger is opened.
     pub(super) fn load(connection: &Connection, rows: &[Row], now: SystemTime) -> BeginTimes {
         let sql = "SELECT at FROM event WHERE seq >= ?1 ORDER BY seq LIMIT 1";
         // A ledger with a damaged log can be opened too.
@@ -32,7 +32,8 @@ impl BeginTimes {
         BeginTimes(begun.collect())
     }
 
-    /// Notes the reservations that a commit makes or ends at the wall clock time `now`.
+    /// Adds the reservations that a commit makes at the wall-clock time `now`, and removes those
+    /// that it ends.
     pub(super) fn note(&mut self, commit: &Commit, now: SystemTime) {
         for (name, row) in &commit.rows {
             let known = self.0.get(name).map(|(since, _)| *since);

@@ -1,5 +1,5 @@
-//! Check of a ledger that may be damaged, and rebuilding of a damaged ledger from its intact parts
-//! and backups.
+//! Check of a ledger that may be damaged. If the ledger is damaged, this module can build a new
+//! ledger from its intact parts and from backups.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::store::{check as check_table, connect, problems, version};
 use super::stored::count;
 use super::tables::{APPLICATION, HISTORY, MIGRATIONS, NEWEST, OLDEST_COPIED, PLANS, RAISES, all};
 
-/// Result of a check of a ledger. A check changes nothing.
+/// Result of a check of a ledger. The check leaves the ledger unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerCheck {
     /// Path of the ledger file.
@@ -24,7 +24,8 @@ pub struct LedgerCheck {
     pub is_in_use: bool,
     /// Problems that were found, at most twenty. Empty if the ledger is intact.
     pub problems: Vec<String>,
-    /// Number of rows of each table. `None` if they cannot be counted.
+    /// Tables of the ledger, each with its number of rows. The number is `None` if the rows cannot
+    /// be counted.
     pub tables: Vec<(&'static str, Option<u64>)>,
     /// Backups of the ledger, newest first.
     pub backups: Vec<Backup>,
@@ -33,7 +34,7 @@ pub struct LedgerCheck {
 /// A ledger that was rebuilt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rebuilt {
-    /// Folder to which the damaged files were copied.
+    /// Folder with copies of the damaged files.
     pub set_aside: PathBuf,
     /// Tables of the rebuilt ledger.
     pub tables: Vec<Table>,
@@ -46,11 +47,11 @@ pub struct Table {
     pub name: &'static str,
     /// Number of rows in the table.
     pub rows: u64,
-    /// Source of all rows of the table.
+    /// Source from which all rows of the table come.
     pub source: Source,
 }
 
-/// Source of the rows of a table.
+/// Source of the rows of a table in a rebuilt ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The damaged ledger, in which this table was intact.
@@ -64,7 +65,7 @@ pub enum Source {
 /// Maximum number of problems that a check reports.
 const MOST: usize = 20;
 
-/// Checks the whole ledger in a folder, even while it is in use.
+/// Checks the whole ledger in a folder. The ledger may be in use at the same time.
 ///
 /// # Errors
 /// If there is no ledger, or its version is not known.
@@ -110,7 +111,7 @@ fn look_through(place: &LedgerFolder) -> Result<LookedThrough, LedgerError> {
     Ok((problems, tables))
 }
 
-/// Reads all rows of a table, and checks that each can be parsed.
+/// Reads all rows of a table, and checks that each row can be parsed.
 fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
     match table {
         "reservation" => reservations(connection, None).map(drop),
@@ -127,13 +128,13 @@ fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
     }
 }
 
-/// Copies the files of a damaged ledger to another folder, and builds a new ledger. Each table
-/// comes from the damaged ledger if it is intact there, and otherwise from the newest backup in
-/// which it is intact. Returns `None` if the ledger is not damaged.
+/// Copies the files of a damaged ledger to another folder, and builds a new ledger. If a table is
+/// intact in the damaged ledger, the table comes from there. Otherwise it comes from the newest
+/// backup in which it is intact. Returns `None` if the ledger is not damaged.
 ///
 /// # Errors
-/// If a process has the ledger open, there is no ledger, or the disk fails. The old files then
-/// still exist, either in their place or in the other folder.
+/// If a process has the ledger open, if there is no ledger, or if the disk fails. After an error
+/// the old files still exist, either where they were or in the other folder.
 pub fn rebuild(folder: &Path) -> Result<Option<Rebuilt>, LedgerError> {
     let place = LedgerFolder::new(folder);
     let _taken = place.take_existing()?;
@@ -152,15 +153,16 @@ pub fn rebuild(folder: &Path) -> Result<Option<Rebuilt>, LedgerError> {
     Ok(Some(Rebuilt { set_aside, tables }))
 }
 
-/// Returns the version of the tables in a file, if it can be read.
+/// Returns the version of the tables in a file. `None` if the version cannot be read.
 fn version_of(path: &Path) -> Option<u32> {
     let place = LedgerFolder::new(path.parent()?);
     let old = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY).ok()?;
     version(&old, &place, NEWEST).ok().flatten()
 }
 
-/// Builds a new ledger from the tables in `sources`. `of` is the version of the new ledger: the
-/// version of the first source whose version can be read. Opening the ledger later migrates it.
+/// Builds a new ledger at the path `whole` from the tables in `sources`. `of` is the version of the
+/// new ledger. It must be the version of the first source whose version can be read. When the
+/// ledger is opened later, it is migrated to the newest version.
 fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Table>, LedgerError> {
     let failed = |error| LedgerError::of(whole, error);
     let files = |source| LedgerError::files(whole, source);
@@ -204,8 +206,8 @@ fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Tab
     Ok(tables)
 }
 
-/// Copies a whole table from another database, provided that the table is intact there. The other
-/// database has the version `of`, or an older one whose rows can be copied.
+/// Copies a whole table from another database, if the table is intact there. The other database
+/// must have the version `of`, or an older version whose rows can be copied.
 fn take_over(new: &Connection, of: u32, table: &str, from: &Path) -> Result<(), LedgerError> {
     let failed = |error| LedgerError::of(from, error);
     let folder = from.parent().unwrap_or(Path::new("."));

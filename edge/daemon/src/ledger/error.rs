@@ -8,7 +8,7 @@ use rusqlite::ErrorCode;
 use rusqlite::ffi;
 use thiserror::Error;
 
-/// Longest wait for another program that has locked the ledger.
+/// Longest time for which the daemon waits for another program that has locked the ledger.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Reason why a ledger cannot be opened, written or read.
@@ -28,7 +28,7 @@ pub enum LedgerError {
         /// Folder of the ledger.
         folder: PathBuf,
     },
-    /// The contents of the file are damaged. Nothing has been moved or changed.
+    /// The contents of the file are damaged. The daemon has changed and moved nothing.
     #[error("the ledger {} is damaged: {says}", path.display())]
     Damaged {
         /// Path of the file.
@@ -50,12 +50,12 @@ pub enum LedgerError {
     Newer {
         /// Path of the ledger file.
         path: PathBuf,
-        /// Version of the file.
+        /// Version of the tables in the file.
         version: u32,
         /// Newest version that this program reads.
         known: u32,
-        /// Backup that was made before the later version changed the file. `None` if it no longer
-        /// exists.
+        /// Backup from the time before the later version changed the file. `None` if that backup no
+        /// longer exists.
         backup: Option<PathBuf>,
     },
     /// Another program, such as `sqlite3`, keeps the file locked.
@@ -107,13 +107,13 @@ pub enum LedgerError {
     NoWriter(io::Error),
 }
 
-/// Returns true if a file is where a folder should be.
+/// Returns true if the error means that a file is in the place where a folder is needed.
 fn is_not_a_folder(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory)
 }
 
 impl LedgerError {
-    /// Returns advice for an administrator, if there is any.
+    /// Returns advice for an administrator. `None` if there is no advice.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -139,9 +139,10 @@ impl LedgerError {
             LedgerError::Newer { backup: None, .. } => {
                 Some("run the later version of slackline".to_owned())
             }
-            LedgerError::Locked { path } => {
-                Some(format!("find that program with `fuser {}`", path.display()))
-            }
+            LedgerError::Locked { path } => Some(format!(
+                "find the program that locks the ledger with `fuser {}`",
+                path.display()
+            )),
             LedgerError::Full { .. } => {
                 Some("free disk space; the daemon then writes again".to_owned())
             }
@@ -154,7 +155,7 @@ impl LedgerError {
         }
     }
 
-    /// Converts an error of SQLite about a file.
+    /// Converts an error that SQLite reported for the file `path`.
     pub(super) fn of(path: &Path, source: rusqlite::Error) -> LedgerError {
         let path = path.to_path_buf();
         let Some(error) = source.sqlite_error() else {

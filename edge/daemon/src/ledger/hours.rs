@@ -1,13 +1,13 @@
-//! Table `history`: CPU time that reservations received, by hour, and by day for old rows.
+//! Table `history`: the CPU time that reservations received. New rows cover an hour, and old rows
+//! may cover a day.
 //!
-//! The commit that adds rows also keeps the table within its bounds. Rows above the maximum age are
-//! always deleted. If the table is still too large, the owner with the most bytes loses rows, as in
-//! `shares`: the hours of the oldest day of one reservation are joined into one row. If this owner
-//! has no more hours to join, its oldest rows are deleted.
+//! The commit that adds rows also keeps the table within its bounds. First, rows above the maximum
+//! age are deleted. If the table is still too large, the owner with the most bytes loses rows, as
+//! in `shares`: the hours of the oldest day of one reservation are joined into one row. If this
+//! owner has no more hours to join, the owner's oldest rows are deleted.
 //!
 //! A ledger of any version can have the table, since programs that do not know the table ignore it.
-//! Rows are stored in order of time, so that new rows fill pages and deleted old rows free whole
-//! pages.
+//! Rows are stored in order of time. So new rows fill pages, and deleted old rows free whole pages.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ use super::stored::{Natural, StoredPrincipal, Text};
 use super::tables::{HISTORY, HISTORY_OWNER};
 use super::words::{HoursQuery, Keep, MOST_HOURS};
 
-/// Maximum number of rows by hour that one query reads. With the default bounds, no reservation has
+/// Maximum number of hourly rows that one query reads. With the default bounds, no reservation has
 /// more rows.
 const MOST_READ: usize = 12_000;
 
@@ -38,14 +38,15 @@ pub(super) fn open(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(&format!("BEGIN; {HISTORY_OWNER} COMMIT;"))
 }
 
-/// Returns true if the table has the column `owner`, which older programs did not write.
+/// Returns true if the table has the column `owner`, which tables of older programs lack.
 fn has_owner(connection: &Connection) -> rusqlite::Result<bool> {
     let sql = "SELECT count(*) FROM pragma_table_info('history') WHERE name = 'owner'";
     connection.query_row(sql, [], |row| row.get(0))
 }
 
-/// Writes rows and deletes rows beyond the bounds, in a transaction of the caller. Rows that begin
-/// before `oldest_ns`, in nanoseconds since 1970, are too old and are deleted.
+/// Writes rows, and keeps the table within its bounds. Rows that begin before `oldest_ns`, in
+/// nanoseconds since 1970, are deleted because they are too old. The caller must have started a
+/// transaction.
 pub(super) fn write(
     change: &Connection,
     rows: &[Hour],
@@ -95,8 +96,8 @@ fn put(change: &Connection, hour: &Hour) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Deletes the oldest days of an owner, or its oldest hours if it has no days. Returns false if the
-/// owner has no rows.
+/// Deletes the oldest daily rows of an owner. If the owner has no daily rows, deletes the oldest
+/// hourly rows. Returns false if the owner has no rows at all.
 fn delete_oldest(change: &Connection, owner: &str) -> rusqlite::Result<bool> {
     let mut gone = change.prepare_cached(
         "DELETE FROM history WHERE (start, name) IN
@@ -107,8 +108,8 @@ fn delete_oldest(change: &Connection, owner: &str) -> rusqlite::Result<bool> {
     Ok(delete(DAY)? > 0 || delete(1)? > 0)
 }
 
-/// Joins the hours of one reservation of an owner on one day into a single row. The day is the
-/// oldest one before `today` that has hours. Returns false if there is no such day.
+/// Joins the hourly rows of one reservation and one day into a daily row. The day is the oldest day
+/// before `today` for which the owner has hourly rows. Returns false if there is no such day.
 fn join_hours(change: &Connection, owner: &str, today: u64) -> rusqlite::Result<bool> {
     let sql = "SELECT start, name FROM history WHERE owner = ?1 AND length = 1 AND start < ?2
         ORDER BY start, name LIMIT 1";
@@ -140,13 +141,13 @@ const UPDATE: &str = "UPDATE history SET length = ?3, until = ?4, continues = ?5
 const INSERT: &str = "INSERT INTO history VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11,
     ?12, ?13, ?14, ?15)";
 
-/// Converts a number to the form in which it is stored. No number of the table reaches 2^63, which
-/// is 292 years in nanoseconds.
+/// Converts a number to the signed form in which SQLite stores it. No number of the table reaches
+/// 2^63, which is 292 years in nanoseconds.
 fn natural(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Returns the last row of each reservation that has rows.
+/// Returns the latest row of each reservation in `names` that has rows.
 pub(super) fn last_hours<'a>(
     connection: &Connection,
     names: impl Iterator<Item = &'a Name>,
@@ -188,15 +189,15 @@ fn hours_from(
     found.query_map(params![name.as_str(), natural(start), most], hour)?.collect()
 }
 
-/// Checks that each row of the table can be parsed. A table of an older program, without owners, is
-/// valid too.
+/// Checks that each row of the table can be parsed. A table of an older program, which lacks the
+/// column `owner`, is valid too.
 pub(super) fn read_all(connection: &Connection) -> rusqlite::Result<()> {
     let owner = if has_owner(connection)? { "" } else { ", 'service' AS owner" };
     let mut found = connection.prepare(&format!("SELECT *{owner} FROM history"))?;
     found.query_map([], hour)?.try_for_each(|row| row.map(drop))
 }
 
-/// Parses a row of the table `history` with all columns.
+/// Parses a row of the table `history` that was selected with all its columns.
 fn hour(row: &Row<'_>) -> rusqlite::Result<Hour> {
     let number = |column: &str| row.get::<_, Natural>(column).map(|Natural(number)| number);
     let span = |column: &str| number(column).map(Span::from_ns);
@@ -225,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn history_of_older_program_is_intact_and_gets_owners() {
+    fn history_written_by_older_version_is_kept_and_gets_owners() {
         let ledger = Connection::open_in_memory().unwrap();
         let old = HISTORY.replace("    owner TEXT NOT NULL DEFAULT 'service',\n", "");
         assert_ne!(old, HISTORY);

@@ -1,8 +1,8 @@
 //! Files of a ledger, and the lock on their folder.
 //!
 //! While SQLite has the ledger open, no other code in this process may open the ledger file.
-//! Closing any descriptor of the file would release SQLite's locks. Its folder, name and inode may
-//! be inspected.
+//! Closing any descriptor of the file would release SQLite's locks. The folder, the name and the
+//! inode of the file may be inspected.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -21,7 +21,7 @@ pub(super) struct LedgerFolder {
     folder: PathBuf,
 }
 
-/// Lock on a ledger's folder, kept until it is dropped.
+/// Lock on a ledger's folder. Dropping the value releases the lock.
 #[derive(Debug)]
 pub(super) struct FolderLock(File);
 
@@ -37,8 +37,8 @@ impl Drop for FolderLock {
 pub struct Backup {
     /// Path of the backup.
     pub path: PathBuf,
-    /// Version of the tables in a backup made before a migration. If `None`, the backup is the
-    /// daily backup.
+    /// Version of the ledger for a backup that was made before a migration. `None` for the daily
+    /// backup.
     pub version: Option<u32>,
     /// Time at which the backup was made.
     pub made: SystemTime,
@@ -64,18 +64,19 @@ impl LedgerFolder {
         self.folder.join("ledger.db-shm")
     }
 
-    /// Returns the path of a complete new ledger that is about to replace the current ledger.
+    /// Returns the path of a new, complete ledger that will replace the current ledger.
     fn next(&self) -> PathBuf {
         self.folder.join("ledger.db.next")
     }
 
-    /// Returns the path under which a copy is written until it is complete.
+    /// Returns the path of an incomplete copy of the ledger. The copy gets another name when it is
+    /// complete.
     pub(super) fn part(&self) -> PathBuf {
         self.folder.join("ledger.part.db")
     }
 
-    /// Returns the path under which the daily backup is written until it is complete. It differs
-    /// from [`part`](LedgerFolder::part), since another copy may be made at the same time.
+    /// Returns the path of the incomplete daily backup. It differs from
+    /// [`part`](LedgerFolder::part), since another copy may be made at the same time.
     pub(super) fn daily_part(&self) -> PathBuf {
         self.folder.join("ledger.backup.part.db")
     }
@@ -109,7 +110,7 @@ impl LedgerFolder {
         }
     }
 
-    /// Creates an empty ledger file, readable only by its owner, unless it exists.
+    /// Creates an empty ledger file that only its owner can read, unless the file exists.
     pub(super) fn make(&self) -> Result<(), LedgerError> {
         let (ledger, next) = (self.ledger(), self.next());
         let failed = |source| LedgerError::files(&ledger, source);
@@ -124,8 +125,8 @@ impl LedgerFolder {
         }
     }
 
-    /// Replaces the ledger by a complete one at the path `by`. No process may have the old ledger
-    /// open.
+    /// Replaces the ledger by a complete ledger at the path `by`. No process may have the old
+    /// ledger open.
     pub(super) fn replace(&self, by: &Path) -> Result<(), LedgerError> {
         let next = self.next();
         rename(by, &next)?;
@@ -148,7 +149,7 @@ impl LedgerFolder {
         self.sync()
     }
 
-    /// Makes changes to the ledger's folder survive a loss of power.
+    /// Writes the folder of the ledger to the disk, so that changes to it survive a loss of power.
     pub(super) fn sync(&self) -> Result<(), LedgerError> {
         let synced = File::open(&self.folder).and_then(|folder| folder.sync_all());
         synced.map_err(|source| LedgerError::files(&self.folder, source))
@@ -172,7 +173,8 @@ impl LedgerFolder {
         found
     }
 
-    /// Copies the files of the ledger into a new folder beside the ledger. Returns the folder.
+    /// Copies the files of the ledger into a new folder beside the ledger. Returns the path of the
+    /// new folder.
     pub(super) fn set_aside(&self) -> Result<PathBuf, LedgerError> {
         let mut number = 1_u32;
         let folder = loop {
@@ -197,13 +199,14 @@ impl LedgerFolder {
     }
 }
 
-/// Returns device and inode of a file. After the file is deleted, a new file may have the same
-/// device and inode.
+/// Returns device and inode of a file. If the file is deleted, a later file may get the same device
+/// and inode.
 pub(super) fn which(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|about| (about.dev(), about.ino()))
 }
 
-/// Returns options for opening a file that only its owner may read, without following links.
+/// Returns options that open a file without following links. If the file is created, only its owner
+/// may read it.
 pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);

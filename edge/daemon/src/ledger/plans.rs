@@ -1,4 +1,4 @@
-//! Last plan of each principal, as JSON in a table of its own.
+//! Table with the last plan of each principal, as JSON.
 
 use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, params};
@@ -97,8 +97,8 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(PLANS)
 }
 
-/// Returns all plans. A plan whose text cannot be parsed is left out. Its changes stay in force and
-/// cannot be undone.
+/// Returns all plans. A plan whose text cannot be parsed is left out. Its changes remain in force,
+/// and cannot be undone.
 ///
 /// # Errors
 /// If the table is damaged.

@@ -14,13 +14,13 @@ pub const MOST_QUERIES: usize = 64;
 /// Maximum number of queries of one principal that have no reply yet.
 pub const QUERIES_OF_ONE: usize = 4;
 
-/// Queries without a reply, by ticket. Each has its principal, and a flag that is true if its
-/// caller has disconnected.
+/// Queries without a reply, by ticket. Each has the principal that asked, and a flag that is true
+/// if the caller has disconnected.
 #[derive(Debug, Default)]
 pub(super) struct OpenQueries(BTreeMap<u64, (Principal, Arc<AtomicBool>)>);
 
 impl OpenQueries {
-    /// Adds a query. Returns the flag that tells the writer to drop it.
+    /// Adds a query. Returns a flag. When the flag is set, the writer drops the query.
     ///
     /// # Errors
     /// If the principal, or all principals together, have too many queries.
@@ -40,7 +40,8 @@ impl OpenQueries {
         Ok(is_dropped)
     }
 
-    /// Tells the writer to drop a query. The query counts until the writer has replied.
+    /// Sets the flag by which the writer drops a query. The query counts until the writer has
+    /// replied.
     pub(super) fn cancel(&self, ticket: u64) {
         if let Some((_, is_dropped)) = self.0.get(&ticket) {
             is_dropped.store(true, Ordering::Relaxed);
@@ -51,7 +52,7 @@ impl OpenQueries {
         self.0.keys().for_each(|ticket| self.cancel(*ticket));
     }
 
-    /// Removes a query that has its reply.
+    /// Removes a query, because its reply has arrived.
     pub(super) fn end(&mut self, ticket: u64) {
         self.0.remove(&ticket);
     }

@@ -1,8 +1,8 @@
-//! Table `raise`: reservations that a principal raised for another owner. They count against the
-//! budget of that principal.
+//! Table `raise`. Each row is a raise: an increase of a reservation by a principal who is not its
+//! owner. The increase counts in the budget of that principal.
 //!
-//! A ledger of a version before 11 can lack the table. If it has the table, the columns for the end
-//! time and the hard limit before a raise are missing.
+//! A ledger of a version before 11 can lack the table. If it has the table, two columns are
+//! missing: the end time and the hard limit that the reservation had before the raise.
 
 use rusqlite::{Connection, Row, params};
 use slackline_service::{Commit, Name, Principal, Raise, Terms};
@@ -10,7 +10,7 @@ use slackline_units::{Enforcement, WallTime};
 
 use super::stored::{Natural, StoredPrincipal, Text, has_column, terms};
 
-/// Returns all raises. If the former terms in a row cannot be parsed, the whole reservation counts
+/// Returns all raises. If the terms before a raise cannot be parsed, the whole reservation counts
 /// as raised. If another part of a row cannot be parsed, the row is left out.
 ///
 /// # Errors
@@ -40,8 +40,8 @@ pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
     found.query_map([], |row| key(row).and(from(row)))?.try_for_each(|from| from.map(drop))
 }
 
-/// Returns the SQL query for all raises. A check of a ledger of an older version must not migrate
-/// it.
+/// Returns the SQL query for all raises, which fits the version of the ledger. A check of a ledger
+/// of an older version must not migrate that ledger.
 fn selection(connection: &Connection) -> rusqlite::Result<String> {
     let has_limits = has_column(connection, "raise", "until")?;
     let limits = if has_limits { "" } else { ", NULL AS until, NULL AS exact" };
@@ -54,7 +54,8 @@ fn key(row: &Row<'_>) -> rusqlite::Result<(Name, Principal, u64)> {
     Ok((name, by, since))
 }
 
-/// Returns the terms before the raise. `None` if the whole reservation counts.
+/// Returns the terms of the reservation before the raise. `None` if the whole reservation counts as
+/// raised.
 fn from(row: &Row<'_>) -> rusqlite::Result<Option<Terms>> {
     let from = |Natural(slice): Natural| -> rusqlite::Result<Terms> {
         let Natural(period) = row.get("period_ns")?;
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_increase_counts_as_a_whole_or_is_left_out() {
+    fn damaged_record_of_reservation_increase_counts_fully_or_is_dropped() {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(&MIGRATIONS.concat()).unwrap();
         let insert = |values: &str| {

@@ -1,4 +1,4 @@
-//! Reading and writing of the tables' rows, within a transaction of the caller.
+//! Functions that read and write rows of the tables, within a transaction of the caller.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,7 +21,7 @@ use super::stored::{
 };
 use super::words::{AccessChange, AccessGrant, Before, Keep, LoggedEvent, Proof};
 
-/// Maximum length of an event's detail in bytes. A longer text is cut.
+/// Maximum length of an event's detail in bytes. A longer detail is cut.
 const MOST_DETAIL: usize = 1_024;
 
 /// Loads all rows that the service needs at its start.
@@ -48,8 +48,8 @@ pub(super) fn load(
     Ok((LedgerContents { rows, kept, plans, raises, last_seq }, before, answers))
 }
 
-/// Returns all reservations. Each has the identity of its VM in the boot `boot_id`. If `boot_id` is
-/// `None`, the identities are not read.
+/// Returns all reservations, each with the identity that its VM had in the boot `boot_id`. If
+/// `boot_id` is `None`, the identities are not read.
 pub(super) fn reservations(
     connection: &Connection,
     boot_id: Option<&str>,
@@ -197,8 +197,8 @@ pub(super) fn logged(row: &rusqlite::Row<'_>) -> rusqlite::Result<LoggedEvent> {
     })
 }
 
-/// Writes the contents of a commit, in a transaction that the caller ends. Returns the number of
-/// events that the table did not contain yet.
+/// Writes the contents of a commit, in a transaction that the caller completes. Returns the number
+/// of events that the table did not contain before.
 pub(super) fn write(
     change: &Connection,
     commit: &Commit,
@@ -258,8 +258,8 @@ pub(super) fn write(
     Ok(new)
 }
 
-/// Statement that inserts an event. A row with the event's number can exist already: an earlier
-/// attempt of the same commit was written but reported as failed. That row is left unchanged.
+/// Statement that inserts an event. A row with the event's number can exist already, if an earlier
+/// attempt of the same commit was written but reported as failed. That row stays unchanged.
 const EVENT: &str = "INSERT INTO event VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
     ON CONFLICT (seq) DO NOTHING";
 
@@ -322,9 +322,9 @@ const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?
     vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10, user = ?11,
     phase_ns = ?12, gang = ?13, strict = ?14, by_use = ?15, until = ?16, uuid = ?17, enforce = ?18";
 
-/// Deletes events beyond the bounds of age, number or size, at most `most` of them. Events from
-/// before `oldest_ns`, in nanoseconds since 1970, are deleted for all principals alike. The other
-/// events are chosen as in the module `shares`. Returns the number of deleted events.
+/// Deletes events beyond the bounds of age, number or size, at most `most` events. Events from
+/// before `oldest_ns`, in nanoseconds since 1970, are deleted for all principals alike. The module
+/// `shares` chooses the other events. Returns the number of deleted events.
 pub(super) fn drop_old_events(
     change: &Connection,
     (keep, oldest_ns): (Keep, u64),
@@ -348,7 +348,7 @@ pub(super) fn drop_old_events(
     Ok(u64::try_from(dropped).unwrap_or(0))
 }
 
-/// Returns the number of bytes that are in use in the database.
+/// Returns the number of bytes of the database that are in use.
 fn bytes_used(connection: &Connection) -> rusqlite::Result<u64> {
     let pragma = |name| {
         connection.pragma_query_value(None, name, |row| row.get(0).map(|Natural(number)| number))

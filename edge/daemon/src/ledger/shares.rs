@@ -1,11 +1,12 @@
-//! Shares of the principals in the tables `event` and `history`: number and bytes of their rows.
+//! Shares of the principals in the tables `event` and `history`: the number and bytes of their
+//! rows.
 //!
-//! If a table is full, the principal with the most bytes loses its oldest rows. So a principal
-//! displaces only its own rows once it has more than each other principal. Half of a table is kept
-//! for administrators and the service: their rows are deleted only while the rows of all other
-//! principals have at most half of the bytes.
+//! If a table is full, the principal with the most bytes loses its oldest rows. So a principal with
+//! more bytes than each other principal displaces only its own rows. Half of a table is kept for
+//! administrators and the service. Their rows are deleted only if the rows of all other principals
+//! have at most half of the bytes.
 //!
-//! Triggers of the database keep the counts in the table `share`, so the counts are right after
+//! Triggers of the database keep the counts in the table `share`. So the counts are right after
 //! each transaction, whichever program writes rows. A commit to a full table reads the counts of
 //! all principals, and finds the oldest rows of a principal by an index.
 
@@ -35,7 +36,8 @@ impl Part {
     }
 
     /// Returns the SQL expression for the principal to whom a row belongs. An event of the service
-    /// belongs to the owner of its reservation. `row` is a prefix of columns, such as `new.`.
+    /// belongs to the owner of its reservation. `row` is the prefix of the columns' names, such as
+    /// `new.`.
     fn owner(self, row: &str) -> String {
         match self {
             Part::Event => format!(
@@ -48,7 +50,7 @@ impl Part {
     }
 
     /// Returns the SQL expression for an upper bound of the bytes of a row with its index entries.
-    /// Pages of a table are full, since rows are only appended. Pages of an index may be only a
+    /// Pages of a table are full, since rows are only appended. Pages of an index are at least a
     /// third full, because SQLite merges pages that are emptier.
     fn bytes(self, row: &str) -> String {
         let length = |column| format!("coalesce(length(CAST({row}{column} AS BLOB)), 0)");
@@ -63,7 +65,7 @@ impl Part {
         }
     }
 
-    /// Returns the statements that create the triggers of the table.
+    /// Returns the SQL statements that create the triggers of the table.
     fn triggers(self) -> String {
         let table = self.table();
         let (owner, bytes) = (self.owner("new."), self.bytes("new."));
@@ -83,8 +85,8 @@ impl Part {
         )
     }
 
-    /// Counts the rows of all principals again if the stored counts do not add up to the number of
-    /// rows. Returns the number of rows.
+    /// Compares the stored counts with the number of rows. If they differ, counts the rows of all
+    /// principals again. Returns the number of rows.
     fn recount(self, change: &Connection) -> rusqlite::Result<u64> {
         let (table, owner, bytes) = (self.table(), self.owner(""), self.bytes(""));
         let rows = count(change, table)?;
@@ -112,8 +114,8 @@ CREATE TABLE IF NOT EXISTS share (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Creates the table of shares, its triggers and its indexes, if they are missing. Returns the
-/// number of events.
+/// Creates the table of shares, its triggers and its indexes, unless they exist. Returns the number
+/// of events.
 pub(super) fn open(connection: &Connection) -> rusqlite::Result<u64> {
     let change = connection.unchecked_transaction()?;
     let owner = Part::Event.owner("");
@@ -154,13 +156,13 @@ impl Shares {
         shares.collect::<Result<_, _>>().map(Shares)
     }
 
-    /// Returns the bytes of all rows.
+    /// Returns the number of bytes of all rows.
     pub(super) fn bytes(&self) -> u64 {
         self.0.iter().map(|share| share.bytes).sum()
     }
 
-    /// Returns the principal that loses rows next, and a number of rows after which the shares must
-    /// be compared again. `None` if there are no rows.
+    /// Returns the principal that loses rows next. Returns also the number of rows that it loses
+    /// before the shares must be compared again. `None` if there are no rows.
     pub(super) fn largest(&self, administrators: &BTreeSet<Principal>) -> Option<(&str, u64)> {
         let is_kept = |share: &Share| {
             let principal = share.principal.parse();
@@ -182,8 +184,8 @@ impl Shares {
     }
 }
 
-/// Deletes `most` events of the principals with the largest shares, oldest first. Returns the
-/// number of deleted events.
+/// Deletes `most` events of the principals with the largest shares. Each of them loses its oldest
+/// events first. Returns the number of deleted events.
 pub(super) fn drop_events(
     change: &Connection,
     most: usize,
@@ -236,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn event_of_service_counts_for_the_owner_of_its_reservation() {
+    fn event_caused_by_service_counts_for_owner_of_its_reservation() {
         let connection = tables();
         event(&connection, "uid 7", None);
         assert_eq!(open(&connection).unwrap(), 1);

@@ -1,8 +1,8 @@
-//! Ledger in SQLite: opened, read and written by one thread over one connection.
+//! The SQLite database of the ledger. One thread opens, reads and writes it over one connection.
 //!
 //! Commits go to a write-ahead log and are synced (`synchronous=FULL`), so they survive a loss of
-//! power. If the disk fails during a commit, the commit is reported as failed. After a crash such a
-//! commit can still exist, as a whole.
+//! power. If the disk fails during a commit, the commit is reported as failed. After a crash, such
+//! a commit either exists as a whole or does not exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -26,16 +26,16 @@ use super::words::{
 };
 use crate::run_days::RunDays;
 
-/// Maximum number of old rows that a commit deletes, besides the rows that its own rows displace.
-/// The number is large enough to shrink an oversized table, and small enough not to delay the
-/// reply.
+/// Maximum number of old rows that a commit deletes in addition to the rows that its own rows
+/// displace. The number is large enough to shrink an oversized table over time, and so small that
+/// the reply is not delayed.
 const DROPPED_AT_ONCE: usize = 16;
 
-/// Size in bytes to which the write-ahead log is cut once its contents are in the ledger. One
-/// commit, and the commits during a backup, can exceed it.
+/// Size in bytes to which the write-ahead log is cut after its contents were copied to the ledger.
+/// The log can be larger before: after a large commit, and after commits during a backup.
 const LOG_BYTES: u32 = 16 << 20;
 
-/// A ledger that is open.
+/// An open ledger, as the writer thread uses it.
 #[derive(Debug)]
 pub(super) struct Store {
     connection: Connection,
@@ -123,8 +123,8 @@ impl Store {
         Ok((store, OpeningContents { loaded, begun, access, history, before, has_tenants }))
     }
 
-    /// Writes a commit, either all of it or nothing. `wall` contains the wall clock time of each
-    /// event.
+    /// Writes a commit: either the whole commit or nothing. `wall` contains the wall-clock time of
+    /// each event.
     pub(super) fn commit(
         &mut self,
         commit: &Commit,
@@ -155,7 +155,7 @@ impl Store {
     }
 
     /// Checks that the commit is in the files that other processes find at the ledger's path. If
-    /// the open file or its log was removed, the whole ledger is written to the path again.
+    /// another program has removed the open file or its log, writes the whole ledger to that path.
     /// Otherwise later writes would be lost.
     fn make_sure(&mut self) -> Result<(), LedgerError> {
         let (ledger, log) = (self.place.ledger(), self.place.log());
@@ -173,8 +173,8 @@ impl Store {
         self.write_out()
     }
 
-    /// Writes the contents of the open ledger to its path again. Another program has removed the
-    /// file or its log from there, or has replaced the log.
+    /// Writes the contents of the open ledger to the ledger's path, where another program has
+    /// removed the file or its log, or has replaced the log.
     fn write_out(&mut self) -> Result<(), LedgerError> {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
@@ -194,7 +194,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns events that a query asks for, newest first.
+    /// Returns the events that a query asks for, newest first.
     pub(super) fn events(&self, asked: &EventQuery) -> Result<Vec<LoggedEvent>, LedgerError> {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
@@ -246,13 +246,13 @@ impl Store {
         self.make_sure()
     }
 
-    /// Notes that a principal is an administrator.
+    /// Adds a principal to the administrators.
     pub(super) fn note_administrator(&mut self, principal: Principal) {
         self.administrators.insert(principal);
     }
 
-    /// Migrates the ledger to the version in which members of the operators' group without a grant
-    /// are tenants. Makes a backup of the ledger first.
+    /// Gives members of the operators' group without a grant the role of a tenant. If the ledger
+    /// does not have this state yet, makes a backup of it before.
     pub(super) fn migrate_access(&mut self) -> Result<(), LedgerError> {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);
@@ -263,7 +263,7 @@ impl Store {
         self.make_sure()
     }
 
-    /// Deletes some of the rows that exceed a bound. Returns true if no such rows are left.
+    /// Deletes some of the rows that exceed a bound. Returns true if no such rows remain.
     pub(super) fn drop_old(&mut self) -> Result<bool, LedgerError> {
         const AT_ONCE: usize = 1_000;
         let path = self.place.ledger();
@@ -282,7 +282,7 @@ impl Store {
         Ok(is_all && dropped < u64::try_from(AT_ONCE).unwrap_or(u64::MAX))
     }
 
-    /// Returns the wall clock time, in nanoseconds since 1970, before which rows are more than
+    /// Returns the wall-clock time, in nanoseconds since 1970, before which rows are more than
     /// `age` days old. Only days on which a daemon has run count.
     fn oldest(&mut self, now: SystemTime, age: usize) -> u64 {
         let now_ns = since_1970(now).and_then(|ns| u64::try_from(ns).ok());
@@ -298,7 +298,7 @@ impl Store {
         daily.made.elapsed().map_or(Duration::ZERO, |age| DAY.saturating_sub(age))
     }
 
-    /// Folder of the ledger and its backups.
+    /// Returns the folder of the ledger and its backups.
     pub(super) const fn place(&self) -> &LedgerFolder {
         &self.place
     }
@@ -316,12 +316,11 @@ fn is_administrator(granted: &AccessGrant) -> bool {
     granted.role == Role::Administrator
 }
 
-/// Statement that marks the ledger as not closed cleanly. The mark stays until the ledger is
-/// closed.
+/// Statement that marks the ledger as not closed cleanly. Closing the ledger removes the mark.
 const HOST: &str = "INSERT INTO host (only, boot_id, clean, seq) VALUES (1, ?1, 0, 0)
     ON CONFLICT (only) DO UPDATE SET boot_id = ?1, clean = 0";
 
-/// Opens a database. Closing the connection leaves the database and its log as they are.
+/// Opens a database. When this connection is closed, the database and its log stay as they are.
 pub(super) fn connect(path: &Path, how: OpenFlags) -> rusqlite::Result<Connection> {
     let flags = how | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let connection = Connection::open_with_flags(path, flags)?;
@@ -338,13 +337,13 @@ pub(super) fn connect(path: &Path, how: OpenFlags) -> rusqlite::Result<Connectio
     Ok(connection)
 }
 
-/// Sets whether closing the last connection copies the write-ahead log into the database and
-/// removes the log.
+/// Sets the behaviour at the close of the last connection. If `copies` is true, the write-ahead log
+/// is then copied into the database and removed.
 fn copy_log_on_close(connection: &Connection, copies: bool) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, !copies).map(drop)
 }
 
-/// Returns the version of the tables, or `None` if the file is empty.
+/// Returns the version of the tables. `None` if the file is empty.
 pub(super) fn version(
     connection: &Connection,
     place: &LedgerFolder,
@@ -385,7 +384,7 @@ fn write_ahead(connection: &Connection, path: &Path) -> Result<(), LedgerError> 
     Err(LedgerError::Files { path: path.to_path_buf(), source })
 }
 
-/// Migrates the tables to the newest version, after a backup.
+/// Makes a backup of the ledger, and then migrates its tables to the newest version.
 fn migrate(
     connection: &mut Connection,
     place: &LedgerFolder,
@@ -412,7 +411,7 @@ fn migrate(
     change.commit().map_err(failed)
 }
 
-/// Checks one table, or all tables, for damage. Damage is an error.
+/// Checks one table, or all tables, for damage. Returns an error if SQLite finds damage.
 pub(super) fn check(
     connection: &Connection,
     path: &Path,
@@ -445,12 +444,12 @@ pub(super) fn problems(
     Ok(found)
 }
 
-/// Copies the current ledger to the path `to`, where the file appears only when it is complete.
+/// Copies the current ledger to the path `to`. The file at this path is always complete.
 fn back_up(connection: &Connection, place: &LedgerFolder, to: &Path) -> Result<(), LedgerError> {
     back_up_by(connection, place, (&place.part(), to))
 }
 
-/// Copies the current ledger to the path `to`, by way of the path `part`.
+/// Copies the current ledger to the path `part`, and then renames the copy to `to`.
 pub(super) fn back_up_by(
     connection: &Connection,
     place: &LedgerFolder,
@@ -461,7 +460,7 @@ pub(super) fn back_up_by(
     place.sync()
 }
 
-/// Copies a ledger into a new file, and syncs it.
+/// Copies a ledger into a new file, and syncs the new file.
 pub(super) fn copy(connection: &Connection, to: &Path) -> Result<(), LedgerError> {
     let failed = |source| LedgerError::files(to, source);
     match std::fs::remove_file(to) {

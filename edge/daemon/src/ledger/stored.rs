@@ -1,5 +1,5 @@
-//! Conversion between service types and stored values. Stored values are checked like untrusted
-//! input, since an administrator may have edited them.
+//! Conversion between types of the service and values in the ledger. Values from the ledger are
+//! checked like untrusted input, since an administrator may have edited them.
 
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
@@ -17,7 +17,7 @@ use slackline_units::{Enforcement, Reservation, Span, WallTime};
 
 use super::error::LedgerError;
 
-/// A value stored as the text that users see.
+/// A value that is stored as the text that users see.
 pub(super) struct Text<T>(pub(super) T);
 
 impl<T: FromStr> FromSql for Text<T>
@@ -29,7 +29,7 @@ where
     }
 }
 
-/// A number that is never negative.
+/// A stored number that must not be negative.
 pub(super) struct Natural(pub(super) u64);
 
 impl FromSql for Natural {
@@ -39,7 +39,7 @@ impl FromSql for Natural {
     }
 }
 
-/// A principal stored as text.
+/// A principal that is stored as text.
 pub(super) struct StoredPrincipal(pub(super) Principal);
 
 impl FromSql for StoredPrincipal {
@@ -62,13 +62,17 @@ pub(super) fn wrong(says: impl Into<String>) -> FromSqlError {
     FromSqlError::Other(says.into().into())
 }
 
-/// Converts a number to its stored form. Only numbers below 2^63 can be stored, so that SQL
-/// statements can compare them.
+/// Converts a number to its stored form. Only numbers below 2^63 can be stored. So SQL statements
+/// can compare stored numbers.
+///
+/// # Errors
+/// If the number is 2^63 or larger. `what` names the value in the error.
 pub(super) fn number(what: &'static str, number: u64) -> Result<i64, LedgerError> {
     i64::try_from(number).map_err(|_| LedgerError::TooLarge { what, number })
 }
 
-/// Returns a time in nanoseconds since 1970, or `None` if it is before 1970 or beyond the range.
+/// Returns a time in nanoseconds since 1970. `None` if the time is before 1970 or too late for an
+/// `i64`.
 pub(super) fn since_1970(at: SystemTime) -> Option<i64> {
     i64::try_from(at.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
@@ -79,7 +83,7 @@ pub(super) fn after_1970(ns: i64) -> SystemTime {
     if ns < 0 { SystemTime::UNIX_EPOCH - span } else { SystemTime::UNIX_EPOCH + span }
 }
 
-/// Builds the parameters of a reservation from the values stored in the ledger.
+/// Returns the parameters of a reservation with the values that are stored in the ledger.
 pub(super) fn terms(
     (slice_ns, period_ns, phase_ns): (u64, u64, Option<u64>),
     (exact, by_use, enforce): (bool, bool, Enforcement),
@@ -94,7 +98,7 @@ pub(super) fn terms(
     terms.map_err(|error| FromSqlError::Other(error.into()))
 }
 
-/// Returns the binding by a stored UUID.
+/// Converts a stored UUID of a libvirt domain to a binding.
 pub(super) fn by_uuid(uuid: Option<String>) -> Result<Option<Binding>, FromSqlError> {
     let read = |uuid: String| Binding::new(BindingKind::Uuid, &uuid);
     uuid.map(read).transpose().map_err(|error| FromSqlError::Other(error.into()))
@@ -114,33 +118,34 @@ pub(super) struct Past {
     slice_ns: u64,
     period_ns: u64,
     exact: bool,
-    /// Phase of the periods. Missing in rows written before version 4.
+    /// Phase of the periods. `None` also in rows written before version 4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     phase_ns: Option<u64>,
-    /// True if the vCPUs of the VM borrow each other's unused budget. Missing in rows written
-    /// before version 6.
+    /// True if the vCPUs of the VM borrow each other's unused budget. False in rows written before
+    /// version 6.
     #[serde(default, skip_serializing_if = "is_false")]
     by_use: bool,
-    /// End of the reservation, in nanoseconds since 1970. Missing in rows written before version 8.
+    /// End time of the reservation, in nanoseconds since 1970. `None` also in rows written before
+    /// version 8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
-    /// Mechanism of the reservation. Missing if it is the dispatcher, and in rows written before
-    /// version 10.
+    /// Mechanism that enforces the reservation. The dispatcher is not written to the row, so a row
+    /// without the field has the dispatcher.
     #[serde(default, skip_serializing_if = "Mechanism::is_dispatcher")]
     enforce: Mechanism,
     vcpus: u16,
     binding: String,
-    /// Id of the user who owns the VM. Missing in rows of version 1.
+    /// Id of the user who owns the VM. `None` in rows of version 1.
     #[serde(default)]
     user: Option<u32>,
     paused: bool,
-    /// Gang of the reservation. Missing in rows written before version 5.
+    /// Gang of the reservation. `None` also in rows written before version 5.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gang: Option<PastGang>,
     since: u64,
     revision: u64,
     identity: Option<PastIdentity>,
-    /// UUID of the libvirt domain. Missing in rows written before version 9.
+    /// UUID of the libvirt domain. `None` also in rows written before version 9.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     uuid: Option<String>,
 }
@@ -244,7 +249,7 @@ impl FromSql for Past {
     }
 }
 
-/// Returns the texts that are stored for an event: its kind as a word, and an optional detail.
+/// Returns the two texts that are stored for an event: its kind as a word, and an optional detail.
 pub(super) fn parts(what: &EventKind) -> (&'static str, Option<String>) {
     let detail = match what {
         EventKind::Vcpus { there } => Some(there.to_string()),

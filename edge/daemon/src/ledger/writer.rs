@@ -1,4 +1,4 @@
-//! Writer thread of the ledger. It owns the database and carries out orders.
+//! Writer thread of the ledger. The thread owns the database and carries out orders.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -21,29 +21,30 @@ use super::words::{AccessChange, EventQuery, HoursQuery, Keep};
 /// Order to the writer thread.
 #[derive(Debug)]
 pub(super) enum WriterOrder {
-    /// Write this commit. The second field is the wall clock time of each of its events.
+    /// Write this commit. The second field contains the wall-clock time of each event of the
+    /// commit.
     Commit(Commit, Vec<SystemTime>),
     /// Write these rows to the history of reservations.
     History(Vec<Hour>),
-    /// Write this change to the grants of access. The reply has the given ticket.
+    /// Write this change to the grants of access. The number is the ticket for the reply.
     Access(u64, AccessChange),
-    /// Give members of the operators' group without a grant the role of a tenant. The reply has the
-    /// given ticket.
+    /// Give members of the operators' group without a grant the role of a tenant. The number is the
+    /// ticket for the reply.
     MigrateAccess(u64),
-    /// Note that a principal is an administrator. This order has no reply.
+    /// Treat this principal as an administrator. This order has no reply.
     Administrator(Principal),
 }
 
-/// Query that the writer thread answers while no order waits.
+/// Query that the writer thread answers when no order is waiting.
 #[derive(Debug)]
 pub(super) struct LedgerQuery {
     pub(super) ticket: u64,
     pub(super) asked: QueryKind,
-    /// True if the caller has disconnected.
+    /// True if the query is cancelled because its caller has disconnected.
     pub(super) is_dropped: Arc<AtomicBool>,
 }
 
-/// Rows that a query asks for.
+/// Kind of rows that a query asks for.
 #[derive(Debug)]
 pub(super) enum QueryKind {
     Events(EventQuery),
@@ -56,33 +57,33 @@ pub(super) struct Writer {
     pub(super) orders: Receiver<WriterOrder>,
     pub(super) queries: Receiver<LedgerQuery>,
     pub(super) ordered: OwnedFd,
-    /// Channel of replies. It is dropped before the counter of replies (`answered`), whose drop
-    /// wakes the receiver. The receiver then finds the channel closed.
+    /// Channel of replies. It must be dropped before `answered`, the counter of replies. The drop
+    /// of the counter wakes the receiver, which then finds the channel closed.
     pub(super) answers: Sender<Reply>,
     pub(super) answered: ReplyCounter,
-    /// Daily backup that another thread makes. `None` if none is being made.
+    /// Daily backup that another thread is making. `None` if no backup is being made.
     pub(super) backup: Option<RunningBackup>,
 }
 
-/// Counter of replies, an eventfd. Dropping it adds one to the count, so that the receiver notices
-/// the end of the thread.
+/// Eventfd that counts replies. Dropping it adds one to the count, so that the receiver notices the
+/// end of the thread.
 pub(super) struct ReplyCounter(pub(super) OwnedFd);
 
-/// Time without orders after which the writer does work that is not urgent.
+/// Time without orders after which the writer begins work that is not urgent.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Time after which a failed backup or a failed deletion of old rows is retried. Also the longest
-/// time by which orders can delay a backup or a deletion.
+/// Time after which the writer retries a backup or a deletion of old rows that has failed. Orders
+/// can delay a backup or a deletion by at most this time.
 const AGAIN: Duration = Duration::from_secs(3600);
 
-/// Time from the start of a backup to the first check of whether it is complete.
+/// Time from the start of a backup until the writer first checks if the backup is complete.
 const BACKUP_CHECK: Duration = Duration::from_millis(100);
 
 /// Time of the next work that is not urgent, such as a backup or a deletion of old rows.
 #[derive(Debug)]
 struct Upkeep {
     due: Instant,
-    /// Time from which orders no longer put the work off.
+    /// Time after which orders no longer delay the work.
     latest: Instant,
 }
 
@@ -91,16 +92,16 @@ impl Upkeep {
         Upkeep { due: now + time, latest: now + time + AGAIN }
     }
 
-    /// Puts the work off until [`QUIET`] after an order, but not beyond `latest`.
+    /// Delays the work until [`QUIET`] after an order that came at `now`, but not beyond `latest`.
     fn put_off(&mut self, now: Instant) {
         self.due = self.due.max((now + QUIET).min(self.latest));
     }
 }
 
 impl Writer {
-    /// Sets the thread's scheduling to an ordinary class, even if a real-time thread started it,
-    /// and opens the ledger. The thread gets a nice value below zero if permitted, because it has
-    /// little to do and every change waits for it.
+    /// Gives the calling thread an ordinary scheduling class, even if a real-time thread started
+    /// it, and opens the ledger. If permitted, the thread gets a nice value below zero, because it
+    /// has little to do and every change waits for it.
     pub(super) fn begin(
         at: (&Path, &str),
         keep: Keep,
@@ -114,8 +115,8 @@ impl Writer {
         Store::open(folder, boot_id, keep)
     }
 
-    /// Carries out orders until all senders have been dropped, then closes the ledger. A query is
-    /// carried out only if no order waits.
+    /// Carries out orders until all senders have been dropped. Then closes the ledger. A query is
+    /// carried out only when no order is waiting.
     pub(super) fn work(mut self) -> Result<(), LedgerError> {
         let mut upkeep = Upkeep::after(Instant::now(), self.store.backup_due().max(QUIET));
         loop {
@@ -184,9 +185,9 @@ impl Writer {
         signal(&self.answered.0);
     }
 
-    /// Does periodic work, such as deleting old rows, while there are no orders. Returns the time
-    /// until such work is due again. Another thread makes the daily backup, so no order waits for
-    /// it.
+    /// Does work that is not urgent, such as deleting old rows, when there are no orders. Returns
+    /// the time until such work is due the next time. Another thread makes the daily backup, so
+    /// orders do not wait for the backup.
     fn keep_up(&mut self) -> Duration {
         match self.store.drop_old() {
             Ok(true) => {}
@@ -216,7 +217,7 @@ impl Writer {
         self.store.backup_due().max(QUIET)
     }
 
-    /// Waits for an order, for at most `at_most`. Returns true if there is one.
+    /// Waits for an order, at most for the time `at_most`. Returns true if there is an order.
     fn wait(&self, at_most: Duration) -> bool {
         let timeout = Timespec {
             tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),
@@ -232,7 +233,7 @@ impl Writer {
     }
 }
 
-/// Adds one to an event counter, so that its descriptor becomes readable.
+/// Adds one to the counter of an eventfd, so that its descriptor becomes readable.
 pub(super) fn signal(counter: &OwnedFd) {
     // Writing fails only at 2^64.
     let _ = rustix::io::write(counter, &1_u64.to_ne_bytes());
@@ -249,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frequent_ledger_orders_delay_upkeep_by_at_most_an_hour() {
+    fn frequent_ledger_requests_delay_upkeep_by_at_most_an_hour() {
         let begun = Instant::now();
         let mut upkeep = Upkeep::after(begun, QUIET);
         let order = |number: u32| begun + Duration::from_secs(9) * number;

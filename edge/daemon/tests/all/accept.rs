@@ -1,4 +1,4 @@
-//! Tests that clients which connect in a loop do not block other clients.
+//! Tests of clients that connect in a loop. They must not block other clients.
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,8 +12,8 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::common::{Front, OPERATORS, fine};
 
-/// Switches the calling thread to a user and a group. Returns false if the test lacks the right to
-/// do so.
+/// Gives the calling thread another user and group. Returns false if the test lacks the right to do
+/// so.
 fn become_user(uid: u32, gid: u32) -> bool {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     set_thread_groups(&[]).is_ok()
@@ -21,7 +21,8 @@ fn become_user(uid: u32, gid: u32) -> bool {
         && set_thread_res_uid(uid, uid, uid).is_ok()
 }
 
-/// Connects and disconnects as a given user until `end` is set. Returns the number of connections.
+/// Connects and disconnects as the user `uid` until `end` is set. Returns the number of
+/// connections.
 fn connect_in_a_loop(socket: &Path, uid: u32, gid: u32, end: &AtomicBool) -> u64 {
     assert!(become_user(uid, gid));
     let mut times = 0;

@@ -1,5 +1,5 @@
-//! Tests that VMs and other machines are found among real processes and cgroups, that their threads
-//! can be scheduled, and that their end is reported.
+//! Tests of the search for VMs and other machines among real processes and cgroups. The tests show
+//! that machines are found, that their threads can be scheduled, and that their end is reported.
 
 use std::env;
 use std::fs;
@@ -23,11 +23,12 @@ use slackline_live::session::JoinTarget;
 use slackline_service::{Binding, Identity, LookError};
 use tempfile::TempDir;
 
-/// Environment variable with thread names, one per line. Set only for child processes of a test.
+/// Environment variable with thread names, one per line. It is set only for child processes of a
+/// test.
 const THREADS: &str = "SLACKLINE_TEST_THREADS";
 
-/// Runs as a fake VM whose threads have the names in [`THREADS`], if a test has started this
-/// program as a child process. Does nothing if the variable is not set.
+/// Entry point of a child process. If a test has set the variable [`THREADS`], runs as a fake VM
+/// whose threads have the names in that variable. Otherwise does nothing.
 #[test]
 fn entry_point_of_helper_vm() {
     let Ok(names) = env::var(THREADS) else { return };
@@ -56,8 +57,8 @@ struct Fake {
 }
 
 impl Fake {
-    /// Starts a copy of this program under another name. Under its own name it would count as a
-    /// part of the daemon.
+    /// Starts a copy of the test program as the program `program`. Under its own name, the copy
+    /// would count as a part of the daemon.
     fn start(program: &str, words: &[&str], threads: &[&str]) -> Fake {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join(program);
@@ -107,7 +108,7 @@ impl Drop for Fake {
 struct Idle(Child);
 
 impl Idle {
-    /// Starts a process that runs a shell script first and then does nothing.
+    /// Starts a process that first runs a shell script and then does nothing more.
     fn after(script: &str) -> Idle {
         let mut command = Command::new("sh");
         // The line that the script prints shows that the shell is loaded. A process that is still
@@ -134,7 +135,7 @@ impl Drop for Idle {
     }
 }
 
-/// Returns a name that no other process on the host has.
+/// Returns a name that begins with `name` and that no other process on the host has.
 fn unique(name: &str) -> String {
     format!("{name}-{}", std::process::id())
 }
@@ -231,7 +232,7 @@ fn vms_of_every_hypervisor_are_found_by_their_escaped_names() {
     }
 }
 
-/// A VM without a lasting name gets a binding with its process id.
+/// A VM without a lasting name gets a binding that contains its process id.
 #[test]
 fn vm_without_a_name_is_bound_by_its_process_id() {
     for (program, words, thread, kind) in [
@@ -318,11 +319,12 @@ fn kernel_threads_slackline_processes_and_init_cannot_be_scheduled() {
     ));
 }
 
-/// A new version 2 cgroup. It is removed with its processes when this value is dropped.
+/// A version 2 cgroup made for a test. When this value is dropped, the cgroup and its processes are
+/// removed.
 struct Group(PathBuf);
 
 impl Group {
-    /// Creates a cgroup. Prints the reason and returns `None` if that is not possible.
+    /// Creates a cgroup. If that is not possible, prints the reason and returns `None`.
     fn make(name: &str) -> Option<Group> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let mount = mounts.lines().find(|line| line.contains(" - cgroup2 "));
@@ -417,9 +419,10 @@ fn systemd_units_and_containers_are_found_by_their_cgroups() {
     }
 }
 
-/// The cgroup of the unit contains a thousand others. It is removed before the one above it.
+/// The cgroup of the unit contains a thousand other cgroups. At the end, it is removed before the
+/// cgroup that contains it.
 #[test]
-fn unit_with_too_many_cgroups_below_is_found_without_reading_them() {
+fn unit_with_1001_child_cgroups_is_found_without_reading_them() {
     let Some(above) = Group::make("slackline-test-nested") else { return };
     let unit = above.0.join(unique("slackline-test-nested") + ".service");
     fs::create_dir(&unit).unwrap();
@@ -504,7 +507,7 @@ fn vm_with_unknown_vcpus_is_listed_together_with_the_reason() {
 }
 
 #[test]
-fn vm_with_one_megabyte_command_line_is_listed_at_once() {
+fn vm_with_one_megabyte_command_line_is_listed_quickly() {
     let words = ["-name", "guest=long-line-of-a-test"].into_iter();
     let words: Vec<&str> = words.chain(["-qmp", "chardev:x"].repeat(40_000)).collect();
     let fake = Fake::start("qemu-system-x86_64", &words, &["worker"]);
@@ -520,7 +523,7 @@ fn vm_with_one_megabyte_command_line_is_listed_at_once() {
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
-/// A process that looks like a QEMU whose threads have no names, with a monitor that never answers.
+/// A process that looks like a QEMU whose threads have no names. Its monitor never answers.
 struct Unanswered {
     fake: Fake,
     listener: UnixListener,
@@ -546,7 +549,7 @@ impl Unanswered {
 }
 
 #[test]
-fn find_lists_error_of_monitor_that_has_not_answered() {
+fn vm_list_shows_error_of_last_unanswered_monitor_query() {
     let vm = Unanswered::start(&unique("silent"));
     let why = || {
         let pid = i32::try_from(vm.fake.pid()).unwrap();

@@ -1,6 +1,6 @@
-//! Tests of misbehaving clients of the front server. Each gets an answer or is disconnected in
-//! time, and other clients are served at the same time. The time limits are generous, since the
-//! host may be busy.
+//! Tests of misbehaving clients of the front server. Each such client gets an answer or is
+//! disconnected in time, and other clients are served meanwhile. The time limits are long, since
+//! the host may be busy.
 
 use std::io::{Read, Write};
 use std::ops::RangeInclusive;
@@ -13,7 +13,8 @@ use slackline_control::{Kind, Problem};
 
 const GET: &str = "GET /v1/host HTTP/1.1\r\nhost: h\r\n\r\n";
 
-/// Asserts that a duration is within a range of seconds. The upper end allows for a busy host.
+/// Asserts that a duration is within a range of seconds. The end of the range allows for a busy
+/// host.
 #[track_caller]
 fn took(time: Duration, seconds: RangeInclusive<u64>) {
     let (least, most) = (Duration::from_secs(*seconds.start()), *seconds.end());
@@ -239,7 +240,7 @@ fn user_flooding_daemon_with_requests_is_delayed_and_gets_429() {
 }
 
 #[test]
-fn resumed_event_stream_reports_missed_and_new_events_once() {
+fn resumed_event_stream_reports_each_missed_or_new_event_once() {
     let front = Front::new(fine);
     let mut stream = front.connect();
     stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: h\r\nlast-event-id: 6\r\n\r\n").unwrap();
@@ -271,7 +272,7 @@ fn resumed_event_stream_reports_missed_and_new_events_once() {
     assert_eq!((all.matches("id: 9\n").count(), all.matches("id: 10\n").count()), (1, 1), "{all}");
 }
 
-/// Answers requests like a daemon core with 5,000 events in its log.
+/// Answers a request as a daemon core would that has 5,000 events in its log.
 fn with_long_log(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.request {
         Request::Log { before, limit, .. } => {

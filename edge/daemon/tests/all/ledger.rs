@@ -1,5 +1,5 @@
-//! Tests of the ledger: acknowledged commits survive any fault of the process, the disk or the
-//! file.
+//! Tests of the ledger: a commit that the ledger has confirmed survives any fault of the process,
+//! the disk or the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -102,9 +102,10 @@ fn reservations_and_stored_answers_in_the_ledger_survive_a_restart() {
     assert_eq!(mode(&state.join("ledger.db")), 0o600);
 }
 
-/// `web` is made again in the last commit. `db` keeps its time when it is changed.
+/// In the last commit, the reservation `web` is made anew and gets a new time. The reservation `db`
+/// is changed and keeps its time.
 #[test]
-fn reservation_time_is_known_before_and_after_a_restart() {
+fn creation_time_of_reservation_is_known_before_and_after_restart() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, .. } = open(folder.path());
     let before = SystemTime::now();
@@ -130,7 +131,7 @@ fn reservation_time_is_known_before_and_after_a_restart() {
 /// A tenant sees everything about its VM from the time at which its reservation begins. If that
 /// time were too early, the tenant could see data of an earlier owner.
 #[test]
-fn reservation_without_events_begins_when_ledger_is_opened() {
+fn reservation_without_recorded_creation_begins_when_ledger_is_opened() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, .. } = open(folder.path());
     let web = row("web", 1);
@@ -235,8 +236,8 @@ fn ledger_that_is_open_cannot_be_opened_a_second_time() {
 
 // Faults of the process, the disk and the file.
 
-/// Runs as a child process that writes commits without end and prints each acknowledged commit,
-/// until the test kills it.
+/// Entry point of a child process. Writes commits without end and prints each commit that the
+/// ledger has confirmed, until the test kills the process.
 #[test]
 fn entry_point_of_helper_ledger_writer() {
     let Ok(folder) = env::var(FOLDER) else { return };
@@ -256,10 +257,11 @@ fn nth(seq: u64) -> Commit {
     commit(seq, [(called.as_str(), row)])
 }
 
-/// Environment variable with the folder of [`entry_point_of_helper_ledger_writer`]'s ledger.
+/// Environment variable with the folder of the ledger for [`entry_point_of_helper_ledger_writer`].
 const FOLDER: &str = "SLACKLINE_TEST_LEDGER";
 
-/// Returns the reservations that exist after all commits of the writer process up to a number.
+/// Returns the reservations that exist after the commits of the writer process up to the number
+/// `upto`.
 fn promised(upto: u64) -> BTreeMap<String, u64> {
     let mut rows = BTreeMap::new();
     for seq in 1..=upto {
@@ -309,8 +311,8 @@ fn acknowledged_commits_survive_if_the_ledger_writer_is_killed() {
     }
 }
 
-/// A power failure leaves the first part of the log, followed by garbage. Complete commits are
-/// read.
+/// The log looks as after a power failure: its first part, followed by garbage. All complete
+/// commits are read.
 #[test]
 fn torn_ledger_log_is_read_to_last_complete_commit() {
     let folder = tempfile::tempdir().unwrap();
@@ -378,7 +380,7 @@ fn ledger_on_read_only_disk_is_refused_with_error() {
     assert_eq!(open(disk.0.path()).loaded.rows.len(), 1);
 }
 
-/// A tmpfs of 1 MiB. It is unmounted when this value is dropped.
+/// A tmpfs of 1 MiB, mounted for a test. It is unmounted when this value is dropped.
 struct Mounted(TempDir);
 
 impl Mounted {
@@ -469,8 +471,8 @@ fn ledger_file_deleted_while_in_use_is_written_again() {
     assert_eq!(fs::read(folder.path().join("ledger.db")).unwrap(), b"mine");
 }
 
-/// A commit was written, but the ledger could not confirm it because its file was moved. Repeating
-/// the commit does not write it twice.
+/// The ledger has written a commit, but could not confirm it because the ledger file was moved. If
+/// the commit is repeated, it is still written only once.
 #[test]
 fn ledger_commit_repeated_after_error_is_written_only_once() {
     let place = tempfile::tempdir().unwrap();
@@ -530,8 +532,8 @@ fn ledger_commit_deletes_the_oldest_events_beyond_the_limits() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// After any commits with restarts in between, the ledger contains the same rows as a map to
-    /// which the same changes were applied.
+    /// Random commits are written to the ledger, with restarts in between, and the same changes are
+    /// applied to a map. The ledger then contains the same rows as the map.
     #[test]
     fn ledger_rows_equal_model_rows_after_random_commits_and_restarts(
         steps in vec((0_u64..6, any::<bool>(), 0_u64..40, any::<bool>(), any::<bool>()), 1..24),

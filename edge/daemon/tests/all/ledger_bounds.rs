@@ -1,4 +1,5 @@
-//! Tests that every table of the ledger has a size limit, which holds after each commit.
+//! Tests of the size limits of the ledger's tables. Each table is within its limit after each
+//! commit.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -98,8 +99,8 @@ fn ledger_above_its_size_limit_drops_its_oldest_events() {
     assert_eq!(longest, 1_024);
 }
 
-/// Writes a ledger with a million answers to three principals, as an old version without size
-/// limits left it after a day.
+/// Writes a ledger with a million answers to three principals. An old version without size limits
+/// left such a ledger after a day.
 fn after_a_day_without_bounds(folder: &Path) {
     let OpenedLedger { mut ledger, .. } = open(folder);
     put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();
@@ -185,7 +186,8 @@ fn stored_answers_of_one_user_have_limited_bytes() {
     assert_eq!(loaded.kept.last().map(|(kept, _)| kept.clone()), Some(long(699)));
 }
 
-/// Writes `number` events of a user, ten in each commit. Returns the next number of an event.
+/// Writes `number` events of a user, ten in each commit, beginning with the event number `first`.
+/// Returns the next free event number.
 fn events_of(ledger: &mut Ledger, user: u32, number: u64, first: u64) -> u64 {
     for seq in (first..first + number).step_by(10) {
         let one = |seq| Event {
@@ -225,10 +227,10 @@ fn user_with_many_events_displaces_no_events_of_other_users() {
     assert_eq!((newest, of(9)), (20, 10));
 }
 
-/// The principal is an administrator as a member of a group. A grant that gave the principal a
-/// lower role is revoked.
+/// The principal is an administrator as a member of a group. A grant gives the principal a lower
+/// role, and is then revoked.
 #[test]
-fn administrator_by_group_keeps_events_after_grant_is_revoked() {
+fn events_of_administrator_by_group_survive_revocation_of_grant() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open_keeping(folder.path(), Keep { rows: 100, ..Keep::USUAL }).ledger;
     ledger.note_administrator(Principal::User(9));
@@ -243,7 +245,8 @@ fn administrator_by_group_keeps_events_after_grant_is_revoked() {
     assert_eq!(count(folder.path(), "event", "1"), 100);
 }
 
-/// Of 105 events, three are too old. Two of the other 102 events exceed the limit of 100 rows.
+/// The ledger gets 105 events. Three of them are too old. Two of the other 102 events exceed the
+/// limit of 100 rows.
 #[test]
 fn one_commit_deletes_old_events_and_excess_events() {
     let folder = tempfile::tempdir().unwrap();
@@ -260,7 +263,7 @@ fn one_commit_deletes_old_events_and_excess_events() {
     assert_eq!(count(folder.path(), "event", "seq <= 5"), 0);
 }
 
-/// Returns a plan of about 4 MB, with its principal.
+/// Returns a plan of about 4 MB for a user, with the principal of the user.
 fn large_plan(user: u32) -> (Principal, Option<Plan>) {
     let (principal, role) = (Principal::User(user), Role::Tenant);
     let web = row("web", 1);
@@ -270,8 +273,8 @@ fn large_plan(user: u32) -> (Principal, Option<Plan>) {
     (principal, Some(Plan { principal, role, users: Vec::new(), since: 1, steps, stage }))
 }
 
-/// Fills the tables of a ledger: all reservations, answers, plans and increases that are allowed,
-/// and some events and hours.
+/// Fills the tables of a ledger. It gets all reservations, answers, plans and raises that are
+/// allowed, and some events and hours.
 fn fill(folder: &Path) {
     let mut ledger = open(folder).ledger;
     let mut seq = 0;
@@ -308,7 +311,7 @@ fn fill(folder: &Path) {
 }
 
 #[test]
-fn ledger_with_full_tables_is_opened_completely() {
+fn ledger_with_tables_at_their_limits_is_read_completely() {
     let folder = tempfile::tempdir().unwrap();
     fill(folder.path());
     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Tests of ledgers that are damaged, that another program made, or that are of a newer version.
+//! Tests of ledgers that are damaged, were made by another program, or have a newer version.
 
 use std::fs;
 use std::path::Path;
@@ -61,8 +61,8 @@ fn damaged_foreign_or_newer_ledger_is_refused_and_left_unchanged() {
     assert!(matches!(unchanged_open_error(folder.path()), LedgerError::Foreign { .. }));
 }
 
-/// Tries to open a ledger, and returns the error. Checks that the error names the file, and that
-/// the file and its log have not changed.
+/// Tries to open a ledger and returns the error. Checks that the error names the file, and that the
+/// attempt has changed neither the file nor its log.
 fn unchanged_open_error(folder: &Path) -> LedgerError {
     let files = || ["ledger.db", "ledger.db-wal"].map(|file| fs::read(folder.join(file)).ok());
     let [database, log] = files();

@@ -1,4 +1,4 @@
-//! Tests of the history in the ledger: its bounds in age and bytes, times without data, and the
+//! Tests of the history in the ledger: its limits on age and bytes, times without data, and the
 //! rows that survive a crash.
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use slackline_units::Span;
 use crate::ledger::{close, open, open_keeping, put, replies};
 use crate::rows::{ASKER, commit, name, note_run_days, row};
 
-/// Returns the start of the current hour, in hours since 1970.
+/// Returns the present hour, as a number of hours since 1970.
 fn this_hour() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     now.as_secs() / 3_600
@@ -166,7 +166,8 @@ fn history_older_than_400_days_is_deleted_by_next_commit() {
     assert_eq!(hours.len(), 1_000);
 }
 
-/// The rows have the times that they would have if the clock had later stepped ahead by 500 days.
+/// The rows are 500 days old according to the clock, as if the clock had stepped ahead by 500 days
+/// after they were written.
 #[test]
 fn clock_step_of_500_days_deletes_neither_events_nor_history() {
     let folder = tempfile::tempdir().unwrap();
@@ -256,7 +257,7 @@ fn history_of_one_owner_does_not_displace_history_of_others() {
 }
 
 #[test]
-fn history_of_older_program_gets_owners_of_present_reservations() {
+fn history_written_by_older_version_gets_owners_of_present_reservations() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();

@@ -1,4 +1,4 @@
-//! Tests that queries of the ledger delay no commit.
+//! Tests of queries of the ledger, which must not delay commits.
 
 use slackline_daemon::ledger::{
     EventQuery, HoursQuery, Ledger, MOST_QUERIES, NotHandedOver, QUERIES_OF_ONE, Reply,

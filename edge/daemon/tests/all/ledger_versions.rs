@@ -1,4 +1,4 @@
-//! Tests that ledgers of older versions are migrated without loss.
+//! Tests of ledgers of older versions, which must be migrated without loss.
 
 use std::fs;
 use std::path::Path;
@@ -63,9 +63,10 @@ fn users_without_grant_become_tenants_only_after_migration_of_ledger() {
     assert!(open(folder.path()).has_tenants);
 }
 
-/// A commit deletes 16 events beyond the limit, and one for its own event.
+/// Each commit deletes 16 events that exceed the limit, and one more to make room for its own
+/// event.
 #[test]
-fn surplus_events_of_older_version_are_deleted_few_per_commit() {
+fn surplus_events_of_older_version_are_deleted_gradually_by_commits() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     for seq in 1..=100 {
@@ -87,7 +88,7 @@ fn roles(access: &[AccessGrant]) -> Vec<(Principal, Role)> {
     access.iter().map(|grant| (grant.principal, grant.role)).collect()
 }
 
-/// The mechanism is stored with the reservation and with the event that set it.
+/// The mechanism is stored with the reservation, and with the event that set the mechanism.
 #[test]
 fn reservation_under_sched_deadline_keeps_its_mechanism_in_the_ledger() {
     let folder = tempfile::tempdir().unwrap();
@@ -165,14 +166,14 @@ fn damaged_version_1_ledger_is_rebuilt_and_then_migrated() {
     assert_eq!(version(&folder.path().join("ledger.db")), 11);
 }
 
-/// Creates a ledger of version 10. It contains a reservation whose share uid 5 has raised, and
-/// whose end time uid 6 has raised.
+/// Creates a ledger of version 10. It contains one reservation: the user with uid 5 has raised its
+/// share, and the user with uid 6 has set a later end time.
 fn of_version_10(folder: &Path) {
     other(folder).execute_batch(include_str!("../ledger-version-10.sql")).unwrap();
 }
 
 #[test]
-fn version_10_ledger_is_backed_up_and_migrated_with_raises() {
+fn version_10_ledger_is_backed_up_and_migrated_with_increases() {
     let folder = tempfile::tempdir().unwrap();
     of_version_10(folder.path());
     assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);

@@ -1,4 +1,4 @@
-//! Tests of the daemon that schedule no threads of this host.
+//! Tests of the daemon in which no thread of this host is scheduled.
 
 #[path = "../common/mod.rs"]
 mod common;

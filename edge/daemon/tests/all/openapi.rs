@@ -1,5 +1,5 @@
-//! Test that the stored OpenAPI description equals the description generated from the code. So
-//! every change of the description is visible in review.
+//! Test of the stored OpenAPI description, which must equal the description that the code
+//! generates. So every change of the description is visible in review.
 
 use std::collections::BTreeSet;
 

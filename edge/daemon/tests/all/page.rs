@@ -1,5 +1,5 @@
-//! Tests of the web page: with hostile pages of other sites, with another user of the host, and
-//! with a browser that has access.
+//! Tests of the web page. They use hostile pages of other sites, another user of the host, and a
+//! browser that has access.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use slackline_daemon::front::{PageSite, SessionTimes};
 
 use crate::common::{EventStream, Front, Says, event, fine, status};
 
-/// Answers a request like a daemon core for which each caller is an administrator without a grant.
+/// Answers a request as a daemon core would that treats each caller as an administrator.
 fn administrators(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.request {
         Request::Revoke { .. } => Some(Err(Problem::new(Kind::NoSuchReservation, "no grant"))),
@@ -21,7 +21,7 @@ fn administrators(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }
 }
 
-/// Answers a request like a daemon core for which each caller is a viewer.
+/// Answers a request as a daemon core would that treats each caller as a viewer.
 fn viewers(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.request {
         Request::Whoami => Some(Ok(Answer::You(Role::Viewer))),
@@ -29,8 +29,8 @@ fn viewers(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }
 }
 
-/// Answers a request like a daemon core that no longer knows any caller once reservations were
-/// listed.
+/// Answers a request as a daemon core would that revokes the access of all callers when it gets the
+/// first request for the list of reservations.
 fn forgetful(ask: &Ask) -> Option<Result<Answer, Problem>> {
     static IS_REVOKED: AtomicBool = AtomicBool::new(false);
     match ask.request {
@@ -51,14 +51,14 @@ struct Site {
     address: SocketAddr,
 }
 
-/// An answer: its status, head and body.
+/// An HTTP answer: its status, head and body.
 struct Answered {
     status: u16,
     head: String,
     body: String,
 }
 
-/// Cookie and token of a session.
+/// Cookie and token of a browser's session.
 #[derive(Clone)]
 struct Login {
     cookie: String,
@@ -81,7 +81,7 @@ impl Site {
         format!("http://{}", self.address)
     }
 
-    /// Sends a request to the page's address, with these header lines.
+    /// Sends a request to the address of the page, with the header lines in `headers`.
     fn send(&self, request: &str, headers: &str, body: &str) -> Answered {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
@@ -101,13 +101,13 @@ impl Site {
         self.send(request, &(self.ours() + &login.headers()), body)
     }
 
-    /// Header lines that a browser adds to a request of our page.
+    /// Returns the header lines that a browser adds to a request of our page.
     fn ours(&self) -> String {
         let (address, own) = (self.address, self.own());
         format!("host: {address}\r\norigin: {own}\r\nsec-fetch-site: same-origin\r\n")
     }
 
-    /// Returns a new code, made by the user of the test on the socket.
+    /// Returns a new one-time code, which the user of the test has requested over the local socket.
     fn code(&self) -> String {
         let (status, body) = self.front.ask("POST", "/v1/page", "", "");
         assert_eq!(status, 200, "{body}");
@@ -137,12 +137,13 @@ impl Site {
         Login { cookie: cookie.into(), token: session.token.unwrap() }
     }
 
-    /// Drops the requests that the simulated daemon core received so far.
+    /// Drops the requests that the simulated daemon core has received so far.
     fn forget_asked(&self) {
         while self.front.has_asked() {}
     }
 
-    /// Asserts that a request is refused with a status, and that the answer has no data.
+    /// Asserts that a request was refused with the status `code`, and that the answer contains no
+    /// data.
     #[track_caller]
     fn refused(&self, code: u16, answered: &Answered) {
         assert_eq!(answered.status, code, "{}\n{}", answered.head, answered.body);

@@ -1,5 +1,5 @@
-//! Tests of remote clients. The front server serves them only over TLS 1.3, and only with a known
-//! token or certificate.
+//! Tests of clients on other hosts. The front server serves them only over TLS 1.3, and only with a
+//! known token or certificate.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -25,7 +25,7 @@ use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
 };
 
-/// A certificate authority for a test, with the files that it has signed.
+/// A certificate authority for a test, with the files of the certificates that it has signed.
 struct Authority {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -83,11 +83,11 @@ fn hash(bytes: &[u8]) -> String {
 
 /// Hash of the certificate that the simulated daemon core knows.
 static ENROLLED: OnceLock<String> = OnceLock::new();
-/// True once the token has been revoked in the test.
+/// True after the test has revoked the token.
 static REVOKED: AtomicBool = AtomicBool::new(false);
 
-/// Answers a request like a daemon core that knows one token, with the role operator, and one
-/// certificate, with the role viewer.
+/// Answers a request as a daemon core would that knows two credentials: a token with the role
+/// operator, and a certificate with the role viewer.
 fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     let role = match &ask.who {
         CallerIdentity::User { .. } => Some(Role::Administrator),
@@ -106,7 +106,8 @@ fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }
 }
 
-/// Answers a request like a daemon core whose only token is revoked while the client is connected.
+/// Answers a request as a daemon core would that knows a single token. The token is revoked while
+/// the client is connected.
 fn revoking(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.who {
         CallerIdentity::Token(_) if REVOKED.load(Ordering::SeqCst) => {

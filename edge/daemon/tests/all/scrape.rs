@@ -70,7 +70,7 @@ fn silent_metrics_connections_are_closed_and_block_no_user() {
     assert_eq!(status(&ask(address, "GET /metrics HTTP/1.1")), 200);
 }
 
-/// Returns the value of a key in the example configuration, which has each key once.
+/// Returns the value of a key in the example configuration. Each key occurs there once.
 fn value<'a>(text: &'a str, key: &str) -> &'a str {
     let found = text.lines().find_map(|line| {
         let line = line.trim_start().trim_start_matches("- ");
@@ -80,7 +80,7 @@ fn value<'a>(text: &'a str, key: &str) -> &'a str {
 }
 
 #[test]
-fn prometheus_example_file_scrapes_address_in_its_serve_command() {
+fn prometheus_example_scrapes_same_address_that_its_serve_command_opens() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let text = fs::read_to_string(examples.join("prometheus.yml")).unwrap();
     assert!(text.lines().count() <= 10, "{text}");

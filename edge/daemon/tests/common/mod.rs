@@ -1,5 +1,5 @@
-//! A real front server (the part of the daemon that serves clients) with a simulated daemon core
-//! (the part that decides). The test chooses the answers of the core.
+//! Test helper: a real front server (the part of the daemon that serves clients) with a simulated
+//! daemon core (the part that decides). The test chooses the answers of the core.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -21,11 +21,11 @@ use slackline_daemon::people::People;
 use slackline_units::Span;
 use tempfile::TempDir;
 
-/// Group whose members are operators for the front server under test.
+/// Id of the group whose members are operators for the front server under test.
 pub const OPERATORS: u32 = 65_534;
 
-/// Function that answers the requests of the front server in place of the daemon core. If it
-/// returns `None`, the front server gets no answer.
+/// Function that simulates the daemon core: it answers the requests of the front server. If the
+/// function returns `None`, the front server gets no answer.
 pub type Says = fn(&Ask) -> Option<Result<Answer, Problem>>;
 
 pub struct Front {
@@ -33,7 +33,7 @@ pub struct Front {
     /// Requests that the simulated daemon core received and that the test has not read yet.
     asked: Mutex<Receiver<Ask>>,
     /// The simulated core's end of the link to the front server. The test sends events on it. The
-    /// lock keeps these apart from the answers of the simulated core.
+    /// lock prevents events and the answers of the simulated core from mixing.
     core: Arc<Mutex<UnixStream>>,
     _folder: TempDir,
 }
@@ -44,12 +44,12 @@ impl Front {
         Front::with(says, None)
     }
 
-    /// Starts a front server that also serves remote clients.
+    /// Starts a front server that serves local clients and clients on other hosts.
     pub fn with(says: Says, remote: Option<front::Remote>) -> Front {
         Front::with_metrics(says, remote, None)
     }
 
-    /// Starts a front server that also serves metrics on a loopback socket.
+    /// Starts a front server that serves local clients, and metrics on a loopback socket.
     pub fn with_metrics(
         says: Says,
         remote: Option<front::Remote>,
@@ -58,7 +58,8 @@ impl Front {
         Front::with_all(says, remote, (metrics, None))
     }
 
-    /// Starts a front server that also serves metrics and the web page on loopback sockets.
+    /// Starts a front server that serves local clients, and metrics and the web page on loopback
+    /// sockets.
     pub fn with_all(
         says: Says,
         remote: Option<front::Remote>,
@@ -87,24 +88,26 @@ impl Front {
         stream
     }
 
-    /// Returns the next request that the simulated daemon core receives. Waits up to ten seconds.
+    /// Returns the next request that the simulated daemon core receives. Waits up to ten seconds
+    /// for it.
     pub fn heard(&self) -> Ask {
         self.asked.lock().unwrap().recv_timeout(Duration::from_secs(10)).unwrap()
     }
 
-    /// Returns true if the simulated daemon core received a request that the test has not read yet.
-    /// That request then counts as read.
+    /// Takes the next request that the simulated daemon core has received. Returns true if there
+    /// was a request.
     pub fn has_asked(&self) -> bool {
         self.asked.lock().unwrap().try_recv().is_ok()
     }
 
-    /// Returns the next request that the simulated daemon core has received. `None` if there is
-    /// none.
+    /// Returns the next request that the simulated daemon core has received. `None` if there is no
+    /// request.
     pub fn next_heard(&self) -> Option<Ask> {
         self.asked.lock().unwrap().try_recv().ok()
     }
 
-    /// Sends a request with this host in its header to the socket. Returns status and body.
+    /// Sends a request whose host header is `host` to the local socket. Returns the status and the
+    /// body of the answer.
     pub fn until_host(&self, host: &str) -> (u16, String) {
         let request = format!("GET /v1/host HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
         let (text, _) = self.until_closed(request.as_bytes());
@@ -112,20 +115,20 @@ impl Front {
         (status(head), body.to_owned())
     }
 
-    /// Sends an event to the front server, as the daemon core does.
+    /// Sends an event to the front server, as the daemon core would.
     pub fn happens(&self, event: Event) {
         self.all_happen([event]);
     }
 
-    /// Sends events to the front server at once, as the daemon core does after a commit of many
-    /// changes.
+    /// Sends several events to the front server in one write, as the daemon core does after a
+    /// commit of many changes.
     pub fn all_happen(&self, events: impl IntoIterator<Item = Event>) {
         let lines = events.into_iter().flat_map(|event| line(&CoreMessage::Event(event)));
         self.core.lock().unwrap().write_all(&lines.collect::<Vec<u8>>()).unwrap();
     }
 
-    /// Sends bytes and reads until the front server closes the connection. Returns the text and the
-    /// time from the connection to its end.
+    /// Sends bytes, and reads until the front server closes the connection. Returns the received
+    /// text, and the time for which the connection was open.
     pub fn until_closed(&self, bytes: &[u8]) -> (String, Duration) {
         let (mut stream, begun) = (self.connect(), Instant::now());
         stream.write_all(bytes).unwrap();
@@ -147,7 +150,7 @@ impl Front {
     }
 }
 
-/// A stream of server-sent events, and the text that was received on it.
+/// A stream of server-sent events, with the text that has been received on it.
 pub struct EventStream<S> {
     stream: S,
     pub text: String,
@@ -165,7 +168,7 @@ impl<S: Read + Write> EventStream<S> {
         stream
     }
 
-    /// Reads until the text contains `what`.
+    /// Reads from the stream until the received text contains `what`.
     pub fn read_until(&mut self, what: &str) {
         let mut part = vec![0; 65_536];
         while !self.text.contains(what) {
@@ -185,7 +188,7 @@ impl<S: Read + Write> EventStream<S> {
         }
     }
 
-    /// Returns the ids of all messages of a kind that were received, in their order.
+    /// Returns the ids of all received messages of the kind `kind`, in the order of their arrival.
     pub fn ids_of(&self, kind: &str) -> Vec<u64> {
         let marker = format!("\nevent: {kind}\n");
         let before = self.text.split(&marker).filter_map(|part| part.rsplit("id: ").next());
@@ -233,7 +236,7 @@ fn be_core((mut stream, core): (UnixStream, &Mutex<UnixStream>), says: Says, tel
     }
 }
 
-/// Answers each request like a daemon core that accepts it.
+/// Answers a request as a daemon core would that accepts every request.
 pub fn fine(ask: &Ask) -> Option<Result<Answer, Problem>> {
     let done = |name: &str, is_new| {
         let reservation = Box::new(reservation(name));
@@ -264,7 +267,7 @@ pub fn fine(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }))
 }
 
-/// Gives no answer, like a daemon core that hangs.
+/// Returns no answer, like a daemon core that hangs.
 pub fn silent(_: &Ask) -> Option<Result<Answer, Problem>> {
     None
 }

@@ -13,7 +13,7 @@ use slackline_units::{Reservation, Span, Time};
 /// Principal that queries the ledger in tests.
 pub const ASKER: Principal = Principal::User(7);
 
-/// Notes in a ledger's folder that a daemon has run on each of the last 401 days.
+/// Writes to a ledger's folder that a daemon has run on each of the last 401 days.
 pub fn note_run_days(folder: &Path) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
     let today = now.as_secs() / (24 * 3600);
@@ -29,7 +29,7 @@ pub fn identity(started: u64) -> Identity {
     Identity::Process { pid: 4711, started, inode: 1 << 40 }
 }
 
-/// Returns a reservation that was created and last changed by the event with this number.
+/// Returns a reservation that the event with the number `seq` created and last changed.
 pub fn row(called: &str, seq: u64) -> Row {
     let each =
         Reservation::new(Span::from_ms(2), Span::from_ms(10)).expect("the reservation is valid");
@@ -52,7 +52,7 @@ pub fn event(seq: u64, what: EventKind) -> Event {
     }
 }
 
-/// Returns one commit with an event for each row.
+/// Returns a commit that contains one event for each row.
 pub fn commit<const N: usize>(seq: u64, rows: [(&str, Option<Row>); N]) -> Commit {
     let first = seq + 1 - u64::try_from(N).expect("there are few rows");
     let events = (first..).zip(&rows).map(|(seq, (called, row))| Event {

@@ -39,9 +39,9 @@ const DOM0_WORK: Span = Span::from_us(150);
 /// Time at the start of a trial that is simulated but not measured.
 const WARMUP: Span = Span::from_secs(2);
 
-/// Costs of the simulated host. They are not from the paper and not fitted to it. They have the
-/// order of magnitude of the paper's test machine, and Xen's timer slop: timers within 50 us expire
-/// together.
+/// Costs of the simulated host. The costs have the order of magnitude of the paper's test machine,
+/// but are neither stated in the paper nor fitted to its results. The timer slop is that of Xen:
+/// timers that are due within 50 us expire together.
 const HOST: &str =
     "switch = \"5us\"\ntimer_lateness = \"exponential 5us\"\ntimer_slop = \"50us\"\n";
 
@@ -339,7 +339,7 @@ fn written(field: &Field, value: &str) -> String {
 }
 
 impl CaseError {
-    /// Returns one line with a correction of the case.
+    /// Returns one line of advice on how to correct the case.
     #[must_use]
     pub fn hint(&self) -> String {
         let meant = |name: &str| format!("did you mean `{name}`?");

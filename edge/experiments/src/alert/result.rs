@@ -1,4 +1,5 @@
-//! Results of an allocation error test: errors by target share and seed, and statistics of them.
+//! Results of an allocation error test: errors by target share and seed, and statistics of these
+//! errors.
 
 use slackline_metrics::AllocationErrors;
 use slackline_units::CpuShare;

@@ -48,14 +48,16 @@ impl Trials {
         Trials { form, targets: targets.iter().map(share).collect(), length, seeds: 10 }
     }
 
-    /// Returns shorter trials. Their errors cannot be compared with the errors in the paper.
+    /// Returns trials that are shorter than the trials of the paper. So their errors cannot be
+    /// compared with the errors in the paper.
     #[must_use]
     pub fn quick(form: Form) -> Trials {
         Trials { length: Span::from_secs(20), seeds: 3, ..Trials::as_published(form) }
     }
 }
 
-/// Converts percent of a CPU to a target share. `None` unless `percent` is above 0 and at most 100.
+/// Converts percent of a CPU to a target share. If `percent` is not above 0, or is above 100,
+/// `None`.
 #[must_use]
 pub fn target_of_percent(percent: f64) -> Option<CpuShare> {
     let ppm = (percent * 10_000.0).round();
@@ -83,7 +85,7 @@ pub enum TrialFault {
     /// The value of a parameter is not valid.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// The policy does not admit the domains, or it broke its contract with the host.
+    /// The policy does not admit the domains, or the policy broke its contract with the host.
     #[error(transparent)]
     Run(#[from] RunError),
 }
@@ -146,7 +148,7 @@ fn errors(used: &[Span], trial: Trial) -> DomainErrors {
 }
 
 impl TrialError {
-    /// Returns one line with a correction of the trial.
+    /// Returns one line of advice on how to correct the trial.
     #[must_use]
     pub fn hint(&self) -> String {
         let usual = || "list fields with `slackline help POLICY`".into();

@@ -16,7 +16,7 @@ const MOST_JUMPS: usize = 10_000;
 pub struct Plan {
     /// Weights of the guests. The guests are the first domains of the scenario, with one vCPU each.
     pub weights: Vec<u32>,
-    /// Number of CPUs. Guests can use all of a CPU until the first entry for it in `room`.
+    /// Number of CPUs. Guests can use all of a CPU until the first entry in `room` for that CPU.
     pub cpus: usize,
     /// Changes of the capacity that guests can use, in order of time. An entry has the time, the
     /// CPU and the capacity in millionths.
@@ -169,8 +169,8 @@ fn reservation(family: &Family, part: Part) -> Table {
     filled(&family.reservation, &words)
 }
 
-/// Returns a change of a domain to another reserved part. If the part is zero, the domain is
-/// paused.
+/// Returns the table of a scenario's timed change: at the time `at`, the reserved part of the
+/// domain `of` changes to `part`. If `part` is zero, the domain is paused.
 fn change(family: &Family, of: &str, at: Time, part: Part) -> Table {
     let mut change = Table::new();
     // A change must come after the join.
@@ -185,7 +185,7 @@ fn change(family: &Family, of: &str, at: Time, part: Part) -> Table {
 }
 
 /// Returns a table in which variables are replaced by their values. If a text consists of one
-/// variable only, its value becomes a number if possible.
+/// variable only, the value of the variable becomes a number if possible.
 fn filled(table: &Table, words: &[(&str, String)]) -> Table {
     let fill = |value: &Value| match value {
         Value::Table(table) => Value::Table(filled(table, words)),

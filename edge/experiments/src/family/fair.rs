@@ -11,10 +11,13 @@ const SECOND: u64 = 1_000_000_000;
 /// Smallest fair CPU time in a second for which a deviation is computed, in nanoseconds.
 const LEAST_NS: f64 = 1e6;
 
-/// Returns the weighted max-min fair rate of each guest on CPUs with the capacities `room`. A vCPU
-/// runs on one CPU at a time, so the `j` largest rates must fit on the `j` CPUs with the most
-/// capacity. Plot the summed capacity against the summed weight. The rates are the slopes of the
-/// greatest convex function below these points. Both arguments must be in descending order.
+/// Returns the weighted max-min fair rate of each guest on CPUs with the capacities `room`. Both
+/// arguments must be in descending order.
+///
+/// A vCPU runs on one CPU at a time, so the `j` largest rates must fit on the `j` CPUs with the
+/// most capacity. For each `j`, draw a point with two coordinates: the summed weight of the `j`
+/// heaviest guests, and the summed capacity of the `j` largest CPUs. The slopes of the greatest
+/// convex function below these points are the fair rates per unit of weight.
 #[must_use]
 pub fn fair_rates(weights: &[f64], room: &[f64]) -> Vec<f64> {
     // Corners of the convex function, as number of guests, summed weight and summed capacity.
@@ -69,7 +72,8 @@ pub struct FairMeter<'a> {
     next: usize,
     /// Fair rate of each runnable guest. `None` if the rates must be computed again after a change.
     rates: Option<Vec<(usize, f64)>>,
-    /// Fair CPU time in nanoseconds, by second since `from` and then by guest.
+    /// Fair CPU time in nanoseconds. The outer index is the second since `from`, the inner index is
+    /// the guest.
     fair: Vec<Vec<f64>>,
     got: Vec<Vec<f64>>,
 }
@@ -169,7 +173,8 @@ impl<'a> FairMeter<'a> {
     }
 }
 
-/// Returns the parts of a run interval that lie in each second since `start`, in nanoseconds.
+/// Returns, for each second since `start`, the part of a run interval in that second, in
+/// nanoseconds.
 fn seconds(start: Time, from: Time, to: Time) -> impl Iterator<Item = (usize, f64)> {
     let (mut at, end) = (from.since(start).ns(), to.since(start).ns());
     std::iter::from_fn(move || {
@@ -226,7 +231,7 @@ mod tests {
         assert!(found.len() == wanted.len() && found.iter().zip(wanted).all(near), "{found:?}");
     }
 
-    /// The cases have known solutions. They include three equal guests on two CPUs, one heavy
+    /// The test cases have known solutions. They include three equal guests on two CPUs, one heavy
     /// guest, and guests on CPUs with different capacities.
     #[test]
     fn fair_rates_equal_known_solutions_of_weighted_max_min_fairness() {

@@ -7,11 +7,14 @@ pub const FAMILY: KeyTable = KeyTable {
     heading: "[family]",
     says: "random hosts",
     keys: &[
-        key("cpus", "list of host sizes in CPUs; a host of each size is drawn per seed; required"),
+        key(
+            "cpus",
+            "list of host sizes in CPUs; for each seed a host of each size is drawn; required",
+        ),
         key(
             "guests_per_cpu",
-            "guests per CPU: minimum and maximum of the number drawn for a host; default \
-             [1.25, 3]",
+            "minimum and maximum number of guests per CPU; a number between them is drawn for \
+             each host; default [1.25, 3]",
         ),
         key("weights", "list of weights, one of which is drawn for each guest; default [1]"),
         key(
@@ -21,12 +24,13 @@ pub const FAMILY: KeyTable = KeyTable {
         ),
         key(
             "compute",
-            "minimum and maximum of a sleeper's mean CPU time between sleeps, which is drawn for \
-             each sleeper; default [\"5ms\", \"50ms\"]",
+            "minimum and maximum of a sleeper's mean CPU time between sleeps; the mean is drawn \
+             for each sleeper; default [\"5ms\", \"50ms\"]",
         ),
         key(
             "sleep",
-            "minimum and maximum of a sleeper's mean time of a sleep; default [\"5ms\", \"50ms\"]",
+            "minimum and maximum of a sleeper's mean duration of a sleep; the mean is drawn for \
+             each sleeper; default [\"5ms\", \"50ms\"]",
         ),
         key(
             "varies",
@@ -42,7 +46,8 @@ pub const FAMILY: KeyTable = KeyTable {
         key("jumps", "mean time until a reserved part of a CPU changes; default never"),
         key(
             "jumps_to",
-            "list of parts of a CPU, one of which is drawn for each change; default [\"0%\"]",
+            "list of parts of a CPU, e.g. \"25%\"; one is drawn as the new reserved part at each \
+             change; default [\"0%\"]",
         ),
         key(
             "share",
@@ -51,8 +56,8 @@ pub const FAMILY: KeyTable = KeyTable {
         ),
         key(
             "reservation",
-            "share of a domain with a reservation, by policy; {slice} and {period}, or {part}, \
-             stand for what the domain reserves",
+            "share of a domain with a reservation, by policy; {slice} and {period} stand for its \
+             slice and period, or {part} for its part of a CPU",
         ),
     ],
 };

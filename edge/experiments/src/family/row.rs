@@ -30,19 +30,21 @@ pub struct RunResults {
     /// Mean deviation of all vCPUs in percent: from their fair CPU time if it is known, and
     /// otherwise from their reservations. `None` if neither is known.
     pub share_error: Option<f64>,
-    /// Largest deviation of a vCPU, in percent.
+    /// Largest deviation of a vCPU, in percent. `None` if no deviation is known.
     pub worst_error: Option<f64>,
-    /// 95th percentile of the deviations in single seconds, in percent.
+    /// 95th percentile of the deviations in single seconds, in percent. `None` if the fair CPU time
+    /// is not known.
     pub second_error_p95: Option<f64>,
     /// Number of migrations per CPU and second.
     pub moves: f64,
     /// Number of context switches per CPU and second.
     pub switches: f64,
-    /// Number of deadlines of reservations, and number of missed deadlines.
+    /// Number of deadlines of reservations, and number of missed deadlines. `None` if no deadlines
+    /// were counted.
     pub deadlines: Option<(u64, u64)>,
     /// Part of the runnable time in which vCPUs waited for a CPU, in percent. `None` if unknown.
     pub waiting: Option<f64>,
-    /// Longest wait of a vCPU, in milliseconds.
+    /// Longest wait of a vCPU, in milliseconds. `None` if unknown.
     pub wait_worst: Option<f64>,
     /// Part of all CPU time that was used, in percent.
     pub busy: f64,

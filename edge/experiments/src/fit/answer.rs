@@ -72,11 +72,13 @@ pub struct FitAnswer {
     pub tasks: NamedTasks,
     /// Reservation with its proof.
     pub fit: Fit,
-    /// Run in which a slightly smaller reservation misses a deadline. `None` if none was found.
+    /// Run in which a slightly smaller reservation misses a deadline. `None` if no such run was
+    /// found.
     pub miss: Option<MissWitness>,
     /// Run with the reservation of the answer in its worst phase (see [`WorstPhase`]). All
-    /// deadlines in the run are met. Its length is the time within which a reservation one step
-    /// smaller misses a deadline. If that time is unknown or longer than 10 s, the length is 10 s.
+    /// deadlines in the run are met. The length of the run is the time within which a reservation
+    /// one step smaller misses a deadline. If that time is unknown or longer than 10 s, the length
+    /// is 10 s.
     pub check: PhaseRun,
     /// Number of identical VMs with this reservation that fit on a CPU.
     pub vms: u64,
@@ -111,10 +113,11 @@ pub enum FitError {
     OverCapacity {
         /// Smallest reservation that was found.
         reservation: Reservation,
-        /// Smallest share of a CPU with which the tasks meet their deadlines.
+        /// Smallest share of a CPU with which the tasks meet their deadlines. `None` if a whole CPU
+        /// does not suffice.
         least: Option<CpuShare>,
     },
-    /// A simulation failed, or contradicted the proof, which is a bug.
+    /// A simulation failed or contradicted the proof. Either is a bug.
     #[error(transparent)]
     Run(#[from] RunPhaseError),
     /// The delay is so short that the period would be below a microsecond.
@@ -189,14 +192,14 @@ impl FitError {
             FitError::OverCapacity { reservation, least } => {
                 let hint = least.map(|least| match least <= capacity {
                     true => format!(
-                        "use a shorter {}; {} can suffice",
-                        option("period"),
-                        percent(least)
+                        "use a shorter {period}; {share} can suffice",
+                        period = option("period"),
+                        share = percent(least)
                     ),
                     false => format!(
-                        "use a smaller {}; {} is the minimum",
-                        option("reserve"),
-                        percent(least)
+                        "use a smaller {reserve}; the reservation needs at least {share} of a CPU",
+                        reserve = option("reserve"),
+                        share = percent(least)
                     ),
                 });
                 let (needs, capacity) = (percent(reservation.share()), percent(capacity));
@@ -214,8 +217,12 @@ impl FitError {
     fn delay_refusal(&self, option: impl Fn(&str) -> String) -> FitRefusal {
         let hint = match self {
             FitError::LongDelay(_) => format!("use a shorter {}", option("delay")),
-            FitError::NoDelay(_) => format!("use a {} below 100%", option("share")),
-            _ => format!("use a longer {}, or a larger {}", option("delay"), option("share")),
+            FitError::NoDelay(_) => format!("use a {share} below 100%", share = option("share")),
+            _ => format!(
+                "use a longer {delay}, or a larger {share}",
+                delay = option("delay"),
+                share = option("share")
+            ),
         };
         let message = match self {
             FitError::Delay => {
@@ -251,8 +258,7 @@ fn percent(share: CpuShare) -> String {
 
 /// Answers a question about a task set.
 ///
-/// # Errors
-/// If nothing fits, or if a simulation fails, which is a bug.
+/// # Errors If no reservation fits the tasks, or if a simulation fails, which is a bug.
 pub fn answer(tasks: NamedTasks, question: FitQuestion) -> Result<FitAnswer, FitError> {
     let FitQuestion { goal, step, reserve } = question;
     let least = || search::least_share(&tasks.set);

@@ -1,10 +1,10 @@
 //! The worst phase of a reservation, as a scenario.
 //!
-//! The VM has the CPU alone in its first period, so its slice comes at once. From the second period
-//! on, a rival VM uses the remaining CPU time. The rival has the same deadlines as the VM, and has
-//! precedence. So every slice of the VM comes at the end of its period. All tasks are released
-//! together when the first slice is exhausted. One more task of the guest computes whenever no
-//! other task is runnable, so the VM uses up each slice.
+//! The VM has the CPU alone in its first period, so its slice comes at the start of the period.
+//! From the second period on, a rival VM uses the remaining CPU time. The rival has the same
+//! deadlines as the VM, and has precedence. So every slice of the VM comes at the end of its
+//! period. All tasks are released together when the first slice is exhausted. One more task of the
+//! guest computes whenever no other task is runnable, so the VM uses up each slice.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -48,7 +48,7 @@ pub struct DeadlineMiss {
     pub released: Time,
     /// Deadline of the job.
     pub deadline: Time,
-    /// Time at which the job was done. `None` if it was not done at the end of the run.
+    /// Time at which the job was done. `None` if the job was not done at the end of the run.
     pub done: Option<Time>,
 }
 
@@ -62,7 +62,7 @@ pub enum RunPhaseError {
     #[error(transparent)]
     Run(#[from] RunError),
     /// A reservation that has a proof missed a deadline, which is a bug.
-    #[error("a reservation with a proof misses a deadline of the task `{}`", .0.task)]
+    #[error("a proven reservation missed a deadline of the task `{}` in simulation", .0.task)]
     Contradiction(DeadlineMiss),
     /// The trace could not be written.
     #[error(transparent)]

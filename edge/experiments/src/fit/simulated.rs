@@ -3,9 +3,9 @@
 //!
 //! A slice passes if all claims of the scenario hold with each seed. The search halves the range of
 //! slices. So it assumes that if a slice passes, every larger slice passes too. The answer was
-//! chosen by the seeds of the search, so these seeds say little about it. It is therefore tested
-//! with as many fresh seeds. If a fresh seed fails, the next larger slice is tested with other
-//! fresh seeds.
+//! chosen by the seeds of the search, so these seeds say little about the answer. The answer is
+//! therefore tested with the same number of fresh seeds. If a fresh seed fails, the next larger
+//! slice is tested with other fresh seeds.
 
 use std::ops::ControlFlow;
 
@@ -88,7 +88,7 @@ enum SeedError {
 }
 
 /// Searches for the smallest slice that passes. `scenario` returns the scenario with a given slice,
-/// and `watch` may stop the search.
+/// and `watch` can stop the search.
 ///
 /// # Errors
 /// If no slice passes, if a scenario is not valid, or if a run fails.

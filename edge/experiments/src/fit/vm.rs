@@ -28,11 +28,11 @@ pub struct SearchedVm {
 /// Reason why the smallest slice of a VM cannot be searched for.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SearchedVmError {
-    /// The scenario has no claim about a run, or it claims that admission is refused.
-    #[error("it has no [[claim]] that a run could break")]
+    /// The scenario has no claim about a run, or the scenario claims that admission is refused.
+    #[error("the scenario has no [[claim]] that a run could break")]
     NoClaims,
     /// The scenario has no VM with this name.
-    #[error("it has no such VM: `{name}`")]
+    #[error("the scenario has no such VM: `{name}`")]
     NoVm {
         /// Name of the VM that was asked for.
         name: String,
@@ -40,7 +40,7 @@ pub enum SearchedVmError {
         known: Vec<String>,
     },
     /// The scenario has several VMs, and none was named.
-    #[error("it has {} VMs", known.len())]
+    #[error("the scenario has {} VMs", known.len())]
     SeveralVms {
         /// Names of all VMs.
         known: Vec<String>,
@@ -79,7 +79,7 @@ impl SearchedVmError {
             }
             SearchedVmError::NoVm { known, .. } => format!("use one of: {}", known.join(", ")),
             SearchedVmError::SeveralVms { known } => {
-                format!("name one with {}: {}", option("vm"), known.join(", "))
+                format!("name one VM with {}: {}", option("vm"), known.join(", "))
             }
             SearchedVmError::NoSlice { .. } => "use a policy with slices, such as `edf`".into(),
             SearchedVmError::NoPeriod { .. } => format!("set {} to 10ms", option("period")),

@@ -20,8 +20,8 @@ const LEAST: u64 = 10_000;
 /// Name and period in milliseconds of each VM.
 const PERIODS: [(&str, u64); 4] = [("web", 10), ("db", 20), ("app", 10), ("cache", 50)];
 
-/// Draws the series of a seed. Of four consecutive seeds, one gives steps, one a daily wave, one
-/// wandering demand, and one bursts.
+/// Draws the series of a seed. There are four kinds of series: steps, a daily wave, wandering
+/// demand, and bursts. Four consecutive seeds give one series of each kind.
 #[must_use]
 pub fn drawn_series(seed: u64) -> Series {
     let kind = seed % 4;

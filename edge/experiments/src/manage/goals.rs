@@ -126,8 +126,8 @@ impl GoalList {
         Err(GoalsError::FloorAboveCeiling { vm: vm.into(), floor, ceiling })
     }
 
-    /// Returns floor and ceiling of a VM. If only the ceiling is stated, the default floor is
-    /// lowered to the ceiling if needed.
+    /// Returns floor and ceiling of a VM. The default floor applies if no floor is stated. If the
+    /// stated ceiling is below the default floor, the floor equals the ceiling.
     fn limits(&self, own: Entry) -> (CpuShare, CpuShare) {
         let (floor, ceiling) = (own.floor.or(self.all.floor), own.ceiling.or(self.all.ceiling));
         let most = ceiling.unwrap_or(CpuShare::ONE);

@@ -46,7 +46,8 @@ pub struct SavedVm {
     pub floor_ppm: u32,
     /// Ceiling: the manager never reserves more than this share, in millionths of a CPU.
     pub ceiling_ppm: u32,
-    /// Priority of the VM. The manager may take CPU time from VMs of a lower priority.
+    /// Priority of the VM. To raise the share of this VM, the manager can lower the shares of VMs
+    /// with a lower priority.
     pub priority: u8,
     /// Goal: at most this part of the VM's periods is missed, in millionths. `None` if the VM has
     /// no such goal.
@@ -128,7 +129,7 @@ pub fn decide(
     (decision, saved)
 }
 
-/// Predictor that asks another predictor, and stores its answers.
+/// Predictor that passes each question to another predictor, and stores the answers.
 struct KeepingPredictor<'a> {
     predictor: &'a mut dyn Predictor,
     predictions: Vec<SavedPrediction>,
@@ -149,7 +150,7 @@ impl Predictor for KeepingPredictor<'_> {
 #[derive(Debug, Default)]
 pub struct Replay {
     manager: Manager,
-    /// Number of the last replayed round. `None` before the first round.
+    /// Number of the last replayed round. If no round was replayed yet, `None`.
     last: Option<u64>,
 }
 
@@ -159,11 +160,11 @@ pub enum SavedRoundError {
     /// The name of a VM is not allowed as the name of a reservation.
     #[error("the name of a VM {0}")]
     Name(#[from] NameError),
-    /// A number is beyond its limit.
+    /// A number of the saved round is beyond its limit.
     #[error("{0}")]
     Round(#[from] RoundError),
     /// The rounds are not in ascending order of their numbers.
-    #[error("round {number} follows round {last}")]
+    #[error("round {number} cannot follow round {last}: the numbers must increase")]
     Order {
         /// Number of the round.
         number: u64,
@@ -309,7 +310,8 @@ mod tests {
 
     const SECOND: Span = Span::from_secs(1);
 
-    /// Returns a VM with 100 periods of 10 ms. Each of them demanded `demanded_ms` milliseconds.
+    /// Returns a VM with 100 periods of 10 ms. In each period, the VM demanded `demanded_ms`
+    /// milliseconds.
     fn vm(name: &str, share_ppm: u32, demanded_ms: u64) -> VmRound {
         let slice_ms = u64::from(share_ppm) / 100_000;
         let is_short = demanded_ms > slice_ms;
@@ -383,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn manager_replay_refuses_rounds_out_of_order_or_too_long() {
+    fn manager_replay_refuses_unordered_round_and_impossibly_long_round() {
         let mut manager = Manager::new(Pace::default());
         let (_, saved) = decide(&mut manager, &round(7, vm("web", 200_000, 1)), &mut Silent);
         let mut replay = Replay::new(Pace::default());

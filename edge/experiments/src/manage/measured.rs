@@ -85,7 +85,7 @@ pub fn measure_recording(recording: &Recording) -> (Span, Vec<RecordedVm>) {
 }
 
 impl RecordedVm {
-    /// Combines the values with those of another vCPU of the VM.
+    /// Combines the values of this VM with the values of one more of its vCPUs.
     fn join(&mut self, vcpu: &RecordedVm) {
         let of = &mut self.measured;
         of.demand = envelope(&of.demand, &vcpu.measured.demand);

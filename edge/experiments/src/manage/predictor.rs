@@ -10,8 +10,8 @@ use super::knob::Knob;
 use super::measured::PeriodPredictor;
 use super::window::Window;
 
-/// Predictor that simulates the last rounds again. It makes the recording when it is asked for the
-/// first time.
+/// Predictor that simulates the last rounds again. It makes the recording of these rounds when the
+/// first prediction is requested.
 pub(super) struct WhatIf<'a> {
     window: &'a Window,
     now: Time,

@@ -20,7 +20,7 @@ pub(super) struct RuleInput<'a> {
     /// Time for which each VM was runnable in the round.
     pub(super) runnable: &'a [Span],
     /// Share of each VM for the next round, chosen to suit the VM's demand in that round. Only the
-    /// oracle may use this.
+    /// oracle is allowed to use these shares.
     pub(super) next: &'a [CpuShare],
     pub(super) predictor: &'a mut dyn Predictor,
 }
@@ -49,12 +49,12 @@ impl ShareRule for Oracle {
     }
 }
 
-/// Returns a sentence about a change. It is used for rules that give no reasons.
+/// Returns a sentence about a change. The sentence is used for rules that give no reasons.
 pub(super) fn explained(input: &RuleInput<'_>, vm: usize, to: CpuShare) -> String {
     let vm = &input.round.vms[vm];
     let percent =
         |share: CpuShare| format!("{}.{}", share.ppm() / 10_000, share.ppm() / 1_000 % 10);
-    format!("{} {} to {} %", vm.name, percent(vm.share), percent(to))
+    format!("{vm} {from} to {to} %", vm = vm.name, from = percent(vm.share), to = percent(to))
 }
 
 /// The workload manager of this project.

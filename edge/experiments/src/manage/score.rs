@@ -17,7 +17,7 @@ const STEADY_PERCENT: u64 = 10;
 /// reversal.
 const REVERSAL: usize = 10;
 
-/// A share counts as settled if it differs by at most this percentage from its last value before
+/// Largest difference, in percent, between a settled share and the last value of that share before
 /// the next step of the demand.
 const SETTLED_PERCENT: u64 = 10;
 
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn settling_rounds_after_a_demand_step_include_the_canary_round() {
+    fn settling_time_after_a_demand_step_includes_the_canary_round() {
         let needs = [20, 20, 40, 40, 40, 40, 40, 40, 40, 40];
         let shares = [25, 25, 25, 40, 45, 45, 45, 45, 45, 45];
         assert_eq!(settled(&shares, &needs), [Some(3)]);

@@ -54,7 +54,7 @@ pub enum SeriesError {
         written: String,
     },
     /// The series has no VM or no round.
-    #[error("cannot read a series without VMs and rounds")]
+    #[error("cannot read a series that has no VM or no round")]
     Empty,
 }
 
@@ -111,7 +111,7 @@ impl Series {
         text
     }
 
-    /// Makes a scenario. Each VM has one job in each of its periods. The work of the job is the
+    /// Makes a scenario. Each VM has one job in each period of the VM. The work of the job is the
     /// demand of the round, varied by up to `noise_ppm` millionths. A batch VM uses all slack. If
     /// `is_limited` is true, each share is a hard limit.
     ///

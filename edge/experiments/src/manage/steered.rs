@@ -15,7 +15,7 @@ use super::truth::{TrueVm, Truth};
 use super::window::Window;
 use super::{ManageError, ManagePlan, ManagedRound, ManagedRun};
 
-/// Sink that measures each round, and changes shares at its end.
+/// Sink that measures each round, and changes shares at the end of the round.
 pub(super) struct SteeredRun<'a> {
     plan: &'a ManagePlan,
     truth: &'a Truth,
@@ -110,7 +110,7 @@ impl<'a> SteeredRun<'a> {
         ManagedRun { names: self.names, rounds: self.rounds, decisions: self.decisions, declined }
     }
 
-    /// Scores the round that ends, and starts the next round.
+    /// Stores the shares, CPU times and needs of the round that ends, and starts the next round.
     fn end_round(&mut self) {
         let index = self.rounds.len() - 1;
         let vms = self.truth.vms.len();

@@ -11,7 +11,7 @@ use slackline_units::{CpuShare, Span, Time, VcpuId};
 use super::knob::Knob;
 use super::{ManageError, ManagePlan, VmGoals};
 
-/// Share of a VM that has a CPU of its own.
+/// Share that each VM gets in the run in which each VM has a CPU of its own.
 const ALONE: CpuShare = CpuShare::from_ppm(900_000);
 
 /// Step of all shares: a thousandth of a CPU, in millionths.
@@ -111,8 +111,8 @@ impl Truth {
 }
 
 impl TrueVm {
-    /// Returns for each round the share that covers its demand. The demand exceeds this share in at
-    /// most as many periods of the round as the VM's goal for misses allows.
+    /// Returns for each round the share that covers the demand of the round. The demand exceeds
+    /// this share in at most as many periods of the round as the VM's goal for misses allows.
     fn needs_of(&self, length: Span, round: Span) -> Vec<CpuShare> {
         let period = self.knob.period;
         let mut demanded = vec![Span::ZERO; index(length / period) + 1];

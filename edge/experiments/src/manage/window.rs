@@ -27,7 +27,7 @@ pub(super) struct Window {
     now: Time,
 }
 
-/// State of all vCPUs at one time.
+/// State of all vCPUs at one point in time.
 #[derive(Clone, Debug, Default)]
 struct State {
     terms: BTreeMap<VcpuId, WrittenTerms>,

@@ -12,8 +12,8 @@ use slackline_linux::step::ActError;
 use slackline_linux::sys::{SchedulingOf, Tid, get_affinity, get_scheduling, set_affinity};
 
 impl HeldTree {
-    /// Returns true if the thread has a class and priority that the fence gives to trees. Other
-    /// threads rarely have them.
+    /// Returns true if the thread has a class and priority that the fence gives to trees. Threads
+    /// outside of trees rarely have them.
     #[must_use]
     pub fn is_as_ordered(&self, tid: Tid) -> bool {
         get_scheduling(tid).is_ok_and(|now| is_ours(now.class))
@@ -25,8 +25,8 @@ impl HeldTree {
         self.lock().originals.get(&tid).unwrap_or(&self.0.default).scheduling
     }
 
-    /// Returns the path of the tree's cgroup if another program has frozen or thawed it. `None`
-    /// otherwise.
+    /// Returns the path of the tree's cgroup, if another program has frozen or thawed the cgroup.
+    /// Otherwise returns `None`.
     #[must_use]
     pub fn foreign_freeze(&self) -> Option<PathBuf> {
         let orders = self.lock();
@@ -35,15 +35,16 @@ impl HeldTree {
         (is_frozen != orders.is_frozen).then(|| self.0.place.group.clone())
     }
 
-    /// Returns the path of the tree's cgroup if another program has thawed it although the last
-    /// order froze it. `None` otherwise.
+    /// Returns the path of the tree's cgroup, if another program has thawed the cgroup although the
+    /// last order froze it. Otherwise returns `None`.
     #[must_use]
     pub fn foreign_thaw(&self) -> Option<PathBuf> {
         let is_ordered = self.lock().is_frozen;
         if is_ordered { self.foreign_freeze() } else { None }
     }
 
-    /// Freezes or thaws the tree as last ordered, after another program has done the opposite.
+    /// Freezes or thaws the tree according to the last order, after another program has done the
+    /// opposite.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -55,8 +56,9 @@ impl HeldTree {
     }
 
     /// Compares all threads in the tree's cgroup with the orders, and applies the orders to threads
-    /// that are new in the cgroup. Returns which threads are present, which differ from the orders,
-    /// and which have left. `known` has additional threads that were in the tree before.
+    /// that are new in the cgroup. Returns the threads that are present, the threads that differ
+    /// from the orders, and the threads that have left. `known` contains additional threads that
+    /// were in the tree before.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -82,8 +84,8 @@ impl HeldTree {
         Ok(TreeAudit { there, changed, left, unbound })
     }
 
-    /// Applies the current orders to these threads again, after their class, priority or affinity
-    /// was changed.
+    /// Applies the current orders to the threads `tids` again, because their class, priority or
+    /// affinity was changed.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses. All threads are tried before the first
@@ -94,10 +96,10 @@ impl HeldTree {
         undone.fold(Ok(()), Result::and)
     }
 
-    /// Tries to apply the orders to each of these threads. A thread for which the kernel refuses
+    /// Tries to apply the orders to each thread in `tids`. A thread for which the kernel refuses
     /// the orders becomes exempt: it gets its original class, and is frozen and counted with the
-    /// tree. Returns false if the kernel refuses the orders for all threads of the tree. Then no
-    /// thread becomes exempt.
+    /// tree. Returns false if the kernel refuses the orders for all threads of the tree. In that
+    /// case, no thread becomes exempt.
     ///
     /// # Errors
     /// If the tree was restored, or its threads cannot be listed.
@@ -121,7 +123,7 @@ impl HeldTree {
         self.lock().unbound.contains(&tid)
     }
 
-    /// Tries again to apply the orders to all threads for which the kernel has refused them so far.
+    /// Tries to apply the orders to all threads for which the kernel has refused them before.
     ///
     /// # Errors
     /// If the tree was restored.
@@ -173,7 +175,7 @@ impl HeldTree {
     }
 
     /// Restores a thread that has left the tree's cgroup, if it still has a class or the CPUs that
-    /// the fence gives to trees. Ignores errors.
+    /// the fence gives to trees. Errors are ignored.
     pub fn let_leave(&self, tid: Tid) {
         let mut orders = self.lock();
         let original = orders.originals.remove(&tid).unwrap_or(self.0.default);
@@ -199,8 +201,9 @@ mod tests {
     use slackline_linux::sys::online_cpus;
     use slackline_linux::thread::ThreadRef;
 
-    /// Process tree of one sleeping process that counts as real-time. An ordinary folder stands for
-    /// its cgroup. The process itself has an ordinary class, because another class needs root.
+    /// Process tree of one sleeping process, for tests. It counts as a real-time tree, but the
+    /// process itself has an ordinary class, because another class needs root. An ordinary folder
+    /// stands for the cgroup.
     struct SleepingTree {
         tree: HeldTree,
         tid: Tid,
@@ -225,7 +228,7 @@ mod tests {
             SleepingTree { tree, tid, process, _folder: folder }
         }
 
-        /// Exempts the process, because none of the ordered CPUs exists.
+        /// Makes the process exempt, by an order for CPUs that do not exist.
         fn exempt(&self) {
             let all = CpuSet::first_n(CpuId::LIMIT);
             self.tree.lock().cpus = Some(all.without(&online_cpus().unwrap()));
@@ -257,9 +260,9 @@ mod tests {
         assert!(!held.is_real_time());
     }
 
-    /// The dispatcher may have chosen the thread before it was restored.
+    /// A dispatcher may have chosen a thread before the thread left the tree and was restored.
     #[test]
-    fn restored_leaver_of_process_tree_gets_no_orders() {
+    fn restored_thread_that_left_process_tree_gets_no_orders() {
         let held = SleepingTree::start();
         held.tree.let_leave(held.tid);
         held.tree.put_first(held.tid, Timeslice::Whole).unwrap();
@@ -273,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn process_tree_keeps_its_cpus_if_an_order_fails() {
+    fn process_tree_keeps_its_affinity_if_an_affinity_change_fails() {
         let held = SleepingTree::start();
         let before = get_affinity(held.tid).unwrap();
         let one = before.first().map(CpuSet::one);
@@ -286,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn exempt_thread_of_process_tree_is_not_put_first() {
+    fn thread_exempt_from_dispatch_gets_no_real_time_priority() {
         let held = SleepingTree::start();
         held.exempt();
         held.tree.put_first(held.tid, Timeslice::Whole).unwrap();
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_put_ahead_keeps_ordinary_class_once_it_is_exempt() {
+    fn thread_that_becomes_exempt_from_dispatch_keeps_its_ordinary_class() {
         let held = SleepingTree::start();
         held.tree.lock().ahead = vec![held.tid];
         held.exempt();

@@ -1,11 +1,11 @@
-//! Process trees that use several CPUs simultaneously.
+//! Process trees that use several CPUs at the same time.
 //!
 //! The threads that should run first, the *first threads*, have a priority that is one higher than
-//! that of the other threads. If a first thread waits on a CPU that runs another first thread, the
-//! kernel moves the waiting thread to a CPU that runs a thread of lower priority. The kernel never
-//! moves a thread to a CPU that runs a thread of equal priority. So all first threads run at once
-//! only if there are at most as many of them as CPUs. Each further first thread waits until another
-//! one blocks.
+//! the priority of the other threads. If a first thread waits on a CPU that runs another first
+//! thread, the kernel moves the waiting thread to a CPU that runs a thread of lower priority. The
+//! kernel never moves a thread to a CPU that runs a thread of equal priority. So all first threads
+//! run at the same time only if there are at most as many of them as CPUs. Each further first
+//! thread waits until another first thread blocks.
 
 use slackline_units::CpuSet;
 
@@ -15,19 +15,20 @@ use slackline_linux::step::{Act, ActError, FifoPriority};
 use slackline_linux::sys::{Scheduling, SchedulingOf, Tid, favour, set_scheduling};
 
 impl HeldTree {
-    /// Sets the CPUs that the tree may use simultaneously. From now on, an order that pins the tree
-    /// to one CPU restricts the tree to these CPUs instead.
+    /// Sets the CPUs that the tree may use at the same time. From now on, an order that pins the
+    /// tree to one CPU restricts the tree to these CPUs instead.
     pub fn widen(&self, cpus: CpuSet) {
         self.lock().wide = Some(cpus);
     }
 
-    /// Returns the CPUs that the tree may use simultaneously. `None` if it uses one CPU at a time.
+    /// Returns the CPUs that the tree may use at the same time. `None` if it uses only one CPU at a
+    /// time.
     #[must_use]
     pub fn wide(&self) -> Option<CpuSet> {
         self.lock().wide
     }
 
-    /// Returns the number of CPUs that the tree may use simultaneously, at least 1.
+    /// Returns the number of CPUs that the tree may use at the same time, at least 1.
     #[must_use]
     pub fn width(&self) -> usize {
         self.lock().wide.map_or(1, |wide| wide.iter().count())
@@ -35,8 +36,8 @@ impl HeldTree {
 
     /// Makes the kernel account the CPU time that these threads have used up to now. Otherwise the
     /// kernel accounts a running thread only at the next tick, up to milliseconds later. A change
-    /// of class forces the accounting, so each thread gets another class and then its own again. If
-    /// that fails for a thread, the kernel accounts the thread at the next tick.
+    /// of class forces the accounting. So each thread gets another class for a moment, and then its
+    /// own class. If that fails for a thread, the kernel accounts the thread at the next tick.
     ///
     /// The priority of a real-time thread stays the same, so the thread keeps its place in the
     /// queue of its CPU.
@@ -62,24 +63,24 @@ impl HeldTree {
         }
     }
 
-    /// Returns the threads that run before the other threads of the tree, as last ordered by
-    /// [`HeldTree::put_ahead`].
+    /// Returns the threads to which the last call of [`HeldTree::put_ahead`] gave precedence over
+    /// the other threads of the tree.
     #[must_use]
     pub fn ahead(&self) -> Vec<Tid> {
         self.lock().ahead.clone()
     }
 
-    /// Lets these threads, and no others, run before the other threads of the tree. Does nothing
-    /// unless the tree is real-time with the priority [`FifoPriority::CHOSEN`].
+    /// Lets the threads `tids`, and no others, run before the other threads of the tree. Does
+    /// nothing unless the tree is real-time with the priority [`FifoPriority::CHOSEN`].
     ///
     /// A thread that gets the higher priority is queued behind the threads that already have it. So
     /// if `tids` has more threads than the tree has CPUs, the threads start in the order of `tids`.
-    /// That does not hold if the tree is stopped: thawing wakes the threads in the order in which
-    /// they were started.
+    /// The one exception is a stopped tree: when it is thawed, its threads wake in the order in
+    /// which they were started.
     ///
     /// # Errors
-    /// If the tree was restored, or the kernel refuses. In the second case, all threads for which
-    /// the kernel did not refuse have the ordered priorities.
+    /// If the tree was restored, or the kernel refuses. If the kernel refuses for some threads, all
+    /// other threads have the ordered priorities.
     pub fn put_ahead(&self, tids: &[Tid]) -> Result<(), ActError> {
         let mut orders = self.orders()?;
         let TreeTarget::Raised(priority) = orders.wanted else { return Ok(()) };

@@ -113,8 +113,8 @@ impl Canvas<'_> {
         }
     }
 
-    /// Returns the vertical position of the value that is written on a bar. It is above the bar and
-    /// above published values drawn on the bar.
+    /// Returns the vertical position of the value that is written on a bar. This position is above
+    /// the bar and above published values drawn on the bar.
     pub(super) fn above_marks(&self, at: Spot) -> f64 {
         let published = self.plot.layers.iter().filter(|layer| layer.is_published);
         let mut marks: Vec<Spot> = published.flat_map(|layer| self.spots(layer)).collect();

@@ -1,5 +1,5 @@
-//! Tests with damaged recordings. Reading one gives a recording or a clear error, and never a panic
-//! or a hang.
+//! Tests with damaged recordings. Reading a damaged recording gives a recording or a clear error,
+//! and never a panic or a hang.
 
 use proptest::prelude::*;
 use slackline_import::{BEGINS, ImportError, Kind, read};
@@ -112,7 +112,7 @@ fn ftrace_text_with_swapped_lines_is_refused() {
     assert!(matches!(error, ImportError::Reordered { .. }), "{error}");
 }
 
-/// Strategy for changes of single bytes: the position and the new value of each.
+/// Strategy for changes of single bytes: the position and the new value of each changed byte.
 fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, u8)>> {
     prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)
 }

@@ -1,4 +1,4 @@
-//! Tests of the forms of text in which different programs write equal events.
+//! Tests of the forms of text in which different programs write the same events.
 
 use slackline_import::Kind;
 use slackline_import::{ImportError, read};

@@ -1,4 +1,4 @@
-//! Tests of recordings of other programs.
+//! Tests of the import of recordings that perf and ftrace made.
 
 mod common;
 mod damage;

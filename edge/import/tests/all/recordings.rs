@@ -121,7 +121,7 @@ fn imported_vcpu_affinity_is_the_set_of_cpus_used() {
 }
 
 #[test]
-fn imported_records_are_in_order_and_contain_wakes_and_end() {
+fn imported_recording_has_sorted_records_with_wakes_and_end_record() {
     let import = import(PERF).expect("a valid recording");
     let records = records(&import);
     let ends: Vec<_> = records.iter().map(|record| record.when().1).collect();

@@ -1,4 +1,4 @@
-//! Surroundings of a thread: its cgroups, their limits of CPU time, and freezes by other programs.
+//! Cgroups that a thread is in, limits of CPU time of these cgroups, and freezes by other programs.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -11,8 +11,8 @@ use crate::sys::Tid;
 /// Controllers whose cgroups determine when and where a thread runs.
 const CONTROLLERS: [Controller; 3] = [Controller::Freezer, Controller::Cpu, Controller::Cpuset];
 
-/// Mounts of the cgroup hierarchies that determine when and where threads run. They are read once
-/// and used for many threads.
+/// Mounts of the cgroup hierarchies that determine when and where threads run. The mounts are read
+/// once and used for many threads.
 #[derive(Debug)]
 pub struct Hierarchies([Vec<mounts::Mount>; CONTROLLERS.len()]);
 
@@ -22,7 +22,7 @@ pub struct Membership {
     /// Version of the cgroup hierarchy.
     pub version: Version,
     controller: Controller,
-    /// Path of the cgroup's folder.
+    /// Folder of the cgroup.
     pub group: PathBuf,
 }
 
@@ -33,7 +33,7 @@ pub struct Surroundings {
     /// threads run.
     pub groups: Vec<Membership>,
     /// Limits of CPU time of the thread's cgroups and of the cgroups above them. Each item is the
-    /// path of a cgroup and its limit as the kernel writes it.
+    /// folder of a cgroup with the text of the kernel that states its limit.
     quotas: Vec<(PathBuf, String)>,
 }
 
@@ -44,8 +44,8 @@ impl Surroundings {
         self.groups.iter().any(|membership| membership.group == group)
     }
 
-    /// Notes `group` as the thread's cgroup in the hierarchy of `group`, even if the thread is
-    /// elsewhere.
+    /// Sets the recorded cgroup of the thread to `group`, in the hierarchy that contains `group`.
+    /// Does not move the thread.
     pub fn set_group(&mut self, group: &Path) {
         let device = |path: &Path| fs::metadata(path).map(|folder| folder.dev()).ok();
         let Some(of) = device(group) else { return };
@@ -54,8 +54,8 @@ impl Surroundings {
     }
 
     /// Returns the limits of CPU time of the thread's cgroups and of the cgroups above them. Each
-    /// item is the folder of a cgroup and its limit as the kernel writes it. Limits of cgroups that
-    /// Slackline made are left out.
+    /// item is the folder of a cgroup with the text of the kernel that states its limit. Limits of
+    /// cgroups that Slackline made are left out.
     pub fn quotas(&self) -> impl Iterator<Item = (&Path, &str)> {
         self.quotas.iter().map(|(group, quota)| (group.as_path(), quota.as_str()))
     }
@@ -79,14 +79,15 @@ impl Hierarchies {
         Ok(Hierarchies(CONTROLLERS.map(|controller| mounts::parse(&text, controller))))
     }
 
-    /// Reads the cgroups of a thread and their limits. `None` if the thread has exited.
+    /// Reads the cgroups of a thread and their limits of CPU time. `None` if the thread has exited.
     pub fn around(&self, pid: Tid, tid: Tid) -> Option<Surroundings> {
         let groups = self.groups_of(pid, tid)?;
         let quotas = groups.iter().flat_map(Membership::quotas).collect();
         Some(Surroundings { groups, quotas })
     }
 
-    /// Reads the cgroups of a thread without their limits. `None` if the thread has exited.
+    /// Reads the cgroups of a thread, but not their limits of CPU time. `None` if the thread has
+    /// exited.
     #[must_use]
     pub fn around_without_limits(&self, pid: Tid, tid: Tid) -> Option<Surroundings> {
         Some(Surroundings { groups: self.groups_of(pid, tid)?, quotas: Vec::new() })
@@ -127,12 +128,12 @@ impl Membership {
         others.filter_map(|folder| Some((folder.to_path_buf(), quota(folder)?))).collect()
     }
 
-    /// Returns this cgroup, or the nearest cgroup above it, that another program has frozen. `None`
-    /// if no such cgroup is frozen.
+    /// Searches this cgroup and the cgroups above it, from below, and returns the first cgroup that
+    /// another program has frozen. If there is none, `None`.
     ///
     /// Slackline freezes some cgroups itself: the cgroups that it made, and `tree`, the cgroup of a
-    /// scheduled process tree. These cgroups are skipped here. The code that freezes them also
-    /// detects freezes by other programs.
+    /// scheduled process tree. The search skips these cgroups, because the code that freezes them
+    /// also detects freezes by other programs.
     fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         if self.version == Version::V1 && self.controller != Controller::Freezer {
             // In version 1, only the freezer's hierarchy has a file that freezes processes.
@@ -150,8 +151,8 @@ impl Membership {
         others.find(is_frozen).map(Path::to_path_buf)
     }
 
-    /// Moves a thread back into this cgroup. If the cgroup does not accept single threads, the
-    /// whole process is moved.
+    /// Moves a thread, which was in this cgroup before, back into it. If the cgroup does not accept
+    /// single threads, the whole process is moved.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -163,7 +164,7 @@ impl Membership {
 }
 
 impl Membership {
-    /// Moves a whole process back into this cgroup.
+    /// Moves a whole process, which was in this cgroup before, back into it.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -173,17 +174,16 @@ impl Membership {
 }
 
 impl Surroundings {
-    /// Returns the first cgroup that another program has frozen, among the cgroups of the thread
-    /// and the cgroups above them. `None` if no such cgroup is frozen. Cgroups that Slackline
-    /// freezes itself are skipped: the cgroups that it made, and `tree`, the cgroup of a scheduled
-    /// process tree.
+    /// Searches the thread's cgroups and the cgroups above them, and returns the first cgroup that
+    /// another program has frozen. If there is none, `None`. Cgroups that Slackline freezes itself
+    /// are skipped: the cgroups that it made, and `tree`, the cgroup of a scheduled process tree.
     #[must_use]
     pub fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         self.groups.iter().find_map(|membership| membership.frozen(tree))
     }
 
-    /// Returns the former and the present cgroup in the first hierarchy in which the thread was
-    /// moved since `before`. `None` if the thread was moved in no hierarchy.
+    /// Returns the former and the present cgroup in the first hierarchy in which the thread's
+    /// cgroup differs from `before`. If it differs in no hierarchy, `None`.
     #[must_use]
     pub fn moved<'a>(
         &'a self,
@@ -192,8 +192,8 @@ impl Surroundings {
         self.moves(before).next()
     }
 
-    /// Returns the former and the present cgroup in each hierarchy in which the thread was moved
-    /// since `before`.
+    /// Returns the former and the present cgroup in each hierarchy in which the thread's cgroup
+    /// differs from `before`.
     pub fn moves<'a>(
         &'a self,
         before: &'a Surroundings,
@@ -207,8 +207,9 @@ impl Surroundings {
         })
     }
 
-    /// Moves a thread back into its version 1 cgroups in `before`, if it had the permission to
-    /// leave them by itself. Returns true if the thread was moved back.
+    /// Moves a thread back into the version 1 cgroups that it had in `before`. In each hierarchy
+    /// this is done only if these credentials permit a process to leave the former cgroup by
+    /// itself. Returns true if the thread was moved back in at least one hierarchy.
     #[must_use]
     pub fn return_to(&self, before: &Surroundings, tid: Tid, credentials: &Credentials) -> bool {
         let of_version_1 = self.groups.iter().filter(|now| now.version == Version::V1);
@@ -224,21 +225,22 @@ impl Surroundings {
         returned.count() > 0
     }
 
-    /// Returns the file of a cgroup that sets its limit of CPU time.
+    /// Returns the file of the kernel that sets a cgroup's limit of CPU time.
     #[must_use]
     pub fn quota_file(group: &Path) -> PathBuf {
         let of_version_2 = group.join("cpu.max");
         if of_version_2.exists() { of_version_2 } else { group.join("cpu.cfs_quota_us") }
     }
 
-    /// Returns the file of a cgroup that freezes it.
+    /// Returns the file of the kernel that freezes and thaws a cgroup.
     #[must_use]
     pub fn freeze_file(group: &Path) -> PathBuf {
         let of_version_2 = group.join("cgroup.freeze");
         if of_version_2.exists() { of_version_2 } else { group.join("freezer.state") }
     }
 
-    /// Returns all limits of CPU time that did not apply in `before`.
+    /// Returns all limits of CPU time that apply to the thread now and did not apply in `before`.
+    /// Each item is the folder of a cgroup with its limit.
     pub fn new_limits<'a>(
         &'a self,
         before: &'a Surroundings,
@@ -246,8 +248,8 @@ impl Surroundings {
         self.quotas.iter().filter(|quota| !before.quotas.contains(quota))
     }
 
-    /// Returns the first limit of CPU time that did not apply in `before`. `None` if there is no
-    /// such limit.
+    /// Returns the first limit of CPU time that applies to the thread now and did not apply in
+    /// `before`. If there is no such limit, `None`.
     #[must_use]
     pub fn limited(&self, before: &Surroundings) -> Option<&(PathBuf, String)> {
         self.quotas.iter().find(|quota| !before.quotas.contains(quota))
@@ -264,8 +266,9 @@ pub struct Credentials {
 
 impl Credentials {
     /// Returns the users and groups of a thread: the real and the effective ones, and the
-    /// supplementary groups. The real user counts because the program that started a set-user-id
-    /// program may change the cgroup of that program. Empty if they cannot be read.
+    /// supplementary groups. The real user is included because the program that started a
+    /// set-user-id program may change the cgroup of that program. If the credentials cannot be
+    /// read, the result is empty.
     #[must_use]
     pub fn of(tid: Tid) -> Credentials {
         Credentials::parse(&fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default())
@@ -292,8 +295,8 @@ impl Credentials {
 }
 
 /// Returns true if a process with these credentials may move itself from one cgroup to another. If
-/// it may not, another program must have made such a move. Returns false for root: moves of root's
-/// processes are always attributed to another program.
+/// such a process may not move itself, only another program can have made the move. Returns false
+/// for root: moves of root's processes are always attributed to another program.
 ///
 /// Version 1 checks only the permissions of the new cgroup. Version 2 also checks the permissions
 /// of the nearest cgroup above both cgroups.
@@ -328,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_is_writable_for_its_owner_its_group_and_all_users() {
+    fn right_to_write_file_follows_permissions_of_owner_and_group() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("cgroup.procs");
         fs::write(&file, "").unwrap();
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn move_to_version_1_cgroup_needs_only_its_task_file() {
+    fn move_to_cgroup_v1_needs_write_permission_only_for_tasks() {
         let folder = tempfile::tempdir().unwrap();
         let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
         let owner = fs::metadata(folder.path()).unwrap().uid();

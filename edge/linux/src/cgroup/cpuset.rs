@@ -4,8 +4,9 @@
 //!
 //! In version 1 Slackline makes such a cgroup for each thread. In version 2 the cgroup that freezes
 //! the threads also restricts their CPUs. For that, the parent cgroup must enable the controller
-//! for its children. Slackline enables it if that does not affect the threads in the parent. If no
-//! cgroup can restrict a thread, an audit moves the thread back after it has changed its affinity.
+//! for its children. Slackline enables the controller there if that does not affect the parent's
+//! own threads. If no cgroup can restrict a thread, the thread can change its affinity, and an
+//! audit moves it back afterwards.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -70,9 +71,12 @@ fn listed(cpus: &CpuSet) -> String {
 }
 
 impl Place {
-    /// Finds a place in version 1 for a cpuset that Slackline makes for a thread. `None` if the
-    /// host has no version 1 controller `cpuset`, or if another program has put the thread into a
-    /// cpuset. A cgroup below that cpuset would keep the other program from changing it.
+    /// Finds a folder in version 1 for a cgroup with the controller `cpuset`, which Slackline makes
+    /// for a thread.
+    ///
+    /// `None` if the host has no version 1 controller `cpuset`. Also `None` if another program has
+    /// put the thread into a cpuset, because a cgroup below that cpuset would keep the other
+    /// program from changing it.
     ///
     /// # Errors
     /// As for [`Place::find_in`].
@@ -83,8 +87,8 @@ impl Place {
         }
     }
 
-    /// Creates the cgroup without members. Of the CPUs in `cpus`, the cgroup allows those that its
-    /// parent allows.
+    /// Creates the cgroup without members. The cgroup allows those CPUs in `cpus` that its parent
+    /// allows.
     ///
     /// # Errors
     /// If the kernel rejects an operation, or the parent allows no CPU in `cpus`. A cgroup whose
@@ -106,7 +110,7 @@ impl Place {
         })
     }
 
-    /// Moves threads into this cgroup. Threads that are not in the cpuset `origin` are left out.
+    /// Moves those of the threads that are in the cgroup `origin` into this cgroup.
     pub fn take_in_from_origin(&self, threads: &[Tid]) {
         let inside = fs::read_to_string(self.origin.join("tasks")).unwrap_or_default();
         let inside: BTreeSet<i32> = inside.lines().filter_map(|line| line.parse().ok()).collect();
@@ -121,10 +125,11 @@ fn has_group_above(group: &Path) -> bool {
     group.parent().is_some_and(|above| above.join("cgroup.procs").exists())
 }
 
-/// Restricts a version 2 cgroup that Slackline made to these CPUs, if possible. The parent cgroup
-/// must enable the controller `cpuset` for its children. If it does not, Slackline enables the
-/// controller there, but only where that does not affect the parent's own threads. That holds for
-/// the root cgroup and, if `is_threaded` is true, for the cgroup of the process.
+/// Restricts a cgroup, which Slackline made in version 2, to the CPUs in `cpus`, if possible. The
+/// parent cgroup must enable the controller `cpuset` for its children. If it does not, Slackline
+/// enables the controller there, but only if that does not affect the parent's own threads. Those
+/// are unaffected if the parent is the root cgroup. If `is_threaded` is true, they are also
+/// unaffected in the cgroup of the process.
 pub fn keep_group_on(group: &Path, cpus: &CpuSet, is_threaded: bool) {
     let file = group.join("cpuset.cpus");
     if !file.exists()

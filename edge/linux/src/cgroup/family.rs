@@ -9,17 +9,18 @@ use super::{CgroupError, Step};
 use crate::sys::Tid;
 use crate::thread::threads_of;
 
-/// Maximum number of times that the lists of children are read. Reading ends early if two
-/// consecutive readings are equal. If processes start and end so fast that no two consecutive
-/// readings are equal, all of procfs is scanned instead.
+/// Maximum number of times that the kernel's lists of children are read. If two consecutive
+/// readings are equal, they are the result. If processes start and end so fast that no two
+/// consecutive readings are equal, all of procfs is scanned instead.
 const READINGS: usize = 4;
 
-/// Number of checks, a millisecond apart, that must all find that a process has lost its first
-/// thread and no others.
+/// Number of checks, a millisecond apart. Each of them must find that the first thread of a process
+/// has ended and that other threads of the process continue.
 const ENDING: usize = 20;
 
-/// Returns a process and its descendants. A descendant whose parent has ended may be left out. All
-/// others that were started before this call and still exist when it returns are included.
+/// Returns a process and its descendants. The result includes all descendants that were started
+/// before this call and still exist at its end. The one exception is that a descendant whose parent
+/// has ended may be missing.
 ///
 /// # Errors
 /// If procfs is not mounted.
@@ -31,11 +32,11 @@ pub fn descendants(root: Tid) -> Result<Vec<Tid>, CgroupError> {
 }
 
 /// Finds descendants in the kernel's lists of the children of each thread. Reads only the files of
-/// the process and its descendants. `None` if the kernel has no such lists, or no two consecutive
-/// readings are equal.
+/// the process and its descendants. If the kernel has no such lists, or no two consecutive readings
+/// are equal, `None`.
 ///
-/// The kernel may leave out a child, but only if another child that it listed earlier in the same
-/// reading has ended meanwhile. Then the next reading differs.
+/// The kernel may omit a child from a list if another child in the list ends during the reading.
+/// Then the next reading differs.
 fn by_children(root: Tid) -> Option<Vec<Tid>> {
     if !Path::new("/proc/thread-self/children").exists() {
         return None;
@@ -53,8 +54,8 @@ fn by_children(root: Tid) -> Option<Vec<Tid>> {
     None
 }
 
-/// Returns a process and all processes that are listed as its children, their children, and so on.
-/// Processes that have ended and wait to be reaped are included.
+/// Returns a process and its descendants, according to one reading of the kernel's lists of
+/// children. Processes that have ended and wait to be reaped are included.
 fn listed_below(root: Tid) -> BTreeSet<Tid> {
     let mut found = BTreeSet::from([root]);
     let mut left = vec![root];
@@ -69,8 +70,8 @@ fn listed_below(root: Tid) -> BTreeSet<Tid> {
     found
 }
 
-/// Returns the number of threads of a process and its descendants. Counting ends as soon as there
-/// are more than `most`, so a result above `most` can be too small.
+/// Returns the number of threads of a process and its descendants. Counting ends as soon as the
+/// number exceeds `most`, so a result above `most` can be too small.
 #[must_use]
 pub fn threads_below(root: Tid, most: usize) -> usize {
     let (mut found, mut left, mut count) = (BTreeSet::from([root]), vec![root], 0);
@@ -124,9 +125,11 @@ fn parent_of(pid: Tid) -> Option<i32> {
     (!has_ended).then_some(parent)
 }
 
-/// Returns true if the first thread of a process has ended and its other threads have not. The
-/// kernel does not move such a process to another cgroup. The threads of a process that ends do not
-/// all end at the same time, so the process is checked several times.
+/// Returns true if the first thread of a process has ended and other threads of the process
+/// continue. The kernel does not move such a process to another cgroup.
+///
+/// The threads of an exiting process end one after the other. So the process is checked several
+/// times, to be sure that it is not exiting.
 pub(super) fn has_lost_first(pid: Tid) -> bool {
     let is_so = || {
         let state = state_and_parent(&stat_of(pid));
@@ -168,10 +171,10 @@ mod tests {
         Tid::new(i32::try_from(child.id()).unwrap()).unwrap()
     }
 
-    /// The processes are a shell with a sleeping child, and a second shell below it with another
-    /// sleeping child. One more child has ended but is not reaped.
+    /// The processes are a shell with a sleeping child, and a second shell, started by the first,
+    /// with another sleeping child. One more child has ended but is not reaped.
     #[test]
-    fn child_lists_and_parent_ids_give_the_same_live_descendants() {
+    fn descendants_found_by_child_lists_and_by_parent_ids_agree() {
         let script = "sleep 1000 & (sleep 1000 & echo there; wait) & true & exec sleep 1000";
         let mut shell = Command::new("sh");
         shell.args(["-c", script]).stdout(Stdio::piped());
@@ -203,7 +206,7 @@ mod tests {
 
     /// The process has three children, and four threads in all.
     #[test]
-    fn count_of_threads_of_descendants_ends_above_the_given_number() {
+    fn thread_count_of_descendants_stops_above_the_given_limit() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "sleep 1000 & sleep 1000 & sleep 1000 & echo there; wait"]);
         let mut shell = shell.stdout(Stdio::piped()).spawn().unwrap();

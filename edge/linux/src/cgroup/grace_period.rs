@@ -1,11 +1,12 @@
 //! Shortens a wait of the kernel during which no cgroup can be frozen or thawed.
 //!
 //! When the kernel moves a thread to another cgroup, it waits for a grace period of RCU: until each
-//! CPU has left the read-side critical section that it was in. That takes 8 to 40 ms. The kernel
-//! holds a lock meanwhile, and needs this lock to freeze or thaw any cgroup of version 2. So a
-//! dispatcher would stop and resume VMs late whenever a thread is moved. With `rcu_expedited` the
-//! kernel interrupts the other CPUs instead of waiting for them, and the move takes about a
-//! millisecond. Kernels with `rcu_normal`, such as real-time kernels, ignore the setting.
+//! CPU has left the read-side critical section that it was in. This wait takes 8 to 40 ms. During
+//! the wait the kernel holds a lock that it also needs to freeze or thaw any cgroup of version 2.
+//! So a dispatcher would stop and resume VMs late whenever a thread is moved. With the setting
+//! `rcu_expedited` the kernel interrupts the other CPUs instead of waiting for them, and the move
+//! takes about a millisecond. Kernels with the setting `rcu_normal`, such as real-time kernels,
+//! ignore `rcu_expedited`.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Seek, Write};
@@ -14,26 +15,29 @@ use std::path::Path;
 
 use rustix::fs::FlockOperation;
 
-/// Setting of the kernel: `1` if all waits for grace periods are expedited.
+/// File of the kernel's setting `rcu_expedited`. It contains `1` if all waits for RCU grace periods
+/// are expedited.
 const SETTING: &str = "/sys/kernel/rcu_expedited";
 
-/// File that programs lock while they change the setting. It contains `changed` while the setting
-/// must be restored.
+/// File that Slackline's processes lock while they change the setting `rcu_expedited`. The file
+/// contains `changed` as long as the setting must be restored.
 const NOTE: &str = "/run/slackline/rcu_expedited";
 
 const CHANGED: &str = "changed";
 
-/// Restores the setting if a Slackline process was killed while it had changed the setting.
+/// Restores the setting `rcu_expedited` if a Slackline process changed it and was killed before
+/// restoring it.
 pub fn restore_grace_periods() {
     drop(ShortGracePeriods::left_over_in(Path::new(SETTING), Path::new(NOTE)));
 }
 
-/// Grace periods are short while this value exists. Dropping it restores the setting.
+/// Guard: RCU grace periods are short while this value exists. Dropping the value restores the
+/// kernel's setting `rcu_expedited`.
 #[derive(Debug)]
 pub(super) struct ShortGracePeriods(LockedSetting);
 
-/// The setting and the note. While this value exists, no other thread or process of Slackline
-/// changes them.
+/// Open and locked files of the setting `rcu_expedited` and of the note that it was changed. While
+/// this value exists, no other thread or process of Slackline changes the setting or the note.
 #[derive(Debug)]
 struct LockedSetting {
     setting: File,
@@ -41,9 +45,10 @@ struct LockedSetting {
 }
 
 impl ShortGracePeriods {
-    /// Changes the setting. Returns `None` if it cannot be written, if the administrator has chosen
-    /// short grace periods, or while another thread or process of Slackline has changed the
-    /// setting.
+    /// Changes the setting `rcu_expedited`, so that grace periods are short. Returns `None` in
+    /// three cases: the setting cannot be written, the administrator has chosen short grace
+    /// periods, or another thread or process of Slackline has changed the setting and not yet
+    /// restored it.
     pub(super) fn begin() -> Option<ShortGracePeriods> {
         ShortGracePeriods::begin_in(Path::new(SETTING), Path::new(NOTE))
     }
@@ -76,8 +81,8 @@ impl Drop for ShortGracePeriods {
 }
 
 impl LockedSetting {
-    /// Opens the setting and the note, and locks them. Returns `None` if the setting cannot be
-    /// written or is locked already.
+    /// Opens the files of the setting `rcu_expedited` and of its note, and locks the note. Returns
+    /// `None` if a file cannot be opened for writing, or if the note is locked already.
     fn lock(setting: &Path, note: &Path) -> Option<LockedSetting> {
         let setting = OpenOptions::new().read(true).write(true).open(setting).ok()?;
         let note = open_note(note)?;
@@ -85,7 +90,8 @@ impl LockedSetting {
         Some(LockedSetting { setting, note })
     }
 
-    /// Returns true if a process that was killed has changed the setting.
+    /// Returns true if the setting was changed by a process that was killed before restoring it.
+    /// `None` if the note cannot be read.
     fn is_left_over(&mut self) -> Option<bool> {
         Some(text(&mut self.note)? == CHANGED)
     }
@@ -112,7 +118,8 @@ fn text(file: &mut File) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-/// Replaces the content of a file. A file of the kernel has no length and keeps no old content.
+/// Replaces the content of a file. Works also for a file of the kernel, which has no length and
+/// keeps no old content.
 fn replace(file: &mut File, content: &str) -> Option<()> {
     let _ = file.set_len(0);
     file.rewind().ok()?;
@@ -157,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn grace_periods_are_short_only_while_a_thread_is_moved() {
+    fn rcu_grace_periods_are_short_only_while_thread_is_moved() {
         let files = Files::with("0\n");
         let first = files.begin();
         assert_eq!(files.is(), "1");
@@ -169,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn grace_periods_that_the_administrator_has_shortened_stay_short() {
+    fn rcu_grace_periods_that_the_administrator_has_shortened_stay_short() {
         for setting in ["1", "2"] {
             let files = Files::with(setting);
             assert!(files.begin().is_none() && files.left_over().is_none());
@@ -178,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn short_grace_periods_left_by_a_killed_process_are_restored() {
+    fn normal_rcu_grace_periods_are_restored_after_process_was_killed() {
         for restore in [Files::begin, Files::left_over] {
             let files = Files::with("0\n");
             let killed = files.begin().unwrap();

@@ -17,20 +17,21 @@ use crate::sys::Tid;
 /// Maximum number of threads of a process tree.
 pub const MOST_THREADS: usize = 10_000;
 
-/// Maximum number of cgroups below the cgroup of a process tree. A list of the members takes about
-/// 10 us for each of them.
+/// Maximum number of cgroups below the cgroup of a process tree. Listing the members of the tree
+/// takes about 10 us per cgroup.
 const MOST_BELOW: usize = 1_000;
 
-/// Number of threads that take as much time in an order to a process tree as one cgroup below the
-/// tree's cgroup. An order reads the list of each such cgroup twice.
+/// Number of threads that cost as much time as one cgroup. The time is that of an order to a
+/// process tree, which handles each thread and reads the list of each cgroup below the tree's
+/// cgroup twice.
 const THREADS_PER_GROUP: usize = 3;
 
-/// Maximum length of a thread id in a list, with the line break.
+/// Maximum length in bytes of one line in a list of members: a thread id and the line break.
 const LONGEST_ID: u64 = 11;
 
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Members of a cgroup and of the cgroups below it.
+/// Members of a cgroup and of all cgroups below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TreeMembers {
     /// Ids of the threads or processes.
@@ -40,15 +41,15 @@ pub struct TreeMembers {
 }
 
 impl TreeMembers {
-    /// Returns the size of the tree: its threads, and three more for each cgroup below its cgroup.
-    /// The time of an order to the tree is proportional to the size.
+    /// Returns the size of the tree: number of threads + 3 × number of cgroups below the tree's
+    /// cgroup. The time that an order to the tree takes is proportional to this size.
     #[must_use]
     pub fn size(&self) -> usize {
         self.ids.len() + THREADS_PER_GROUP * self.below
     }
 }
 
-/// Limit of a list of members.
+/// Maximum numbers of ids and cgroups in a list of members.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ListLimit {
     ids: usize,
@@ -61,7 +62,7 @@ impl ListLimit {
     /// Limit of every list that does not serve to restore threads.
     pub(super) const MOST: ListLimit = ListLimit { ids: MOST_THREADS, below: MOST_BELOW };
 
-    /// Returns the limit for a tree of this [size](TreeMembers::size).
+    /// Returns the limit for a tree whose [size](TreeMembers::size) is at most `most`.
     pub(super) fn of_size(most: usize) -> ListLimit {
         let most = most.min(MOST_THREADS);
         ListLimit { ids: most, below: (most / THREADS_PER_GROUP).min(MOST_BELOW) }
@@ -70,8 +71,8 @@ impl ListLimit {
 
 /// Returns the ids in the file `file` of a cgroup and of all cgroups below it.
 ///
-/// A user can nest delegated cgroups thousands of levels deep. So this function does not call
-/// itself, keeps one folder open at a time, and opens the next folder relative to that folder.
+/// A user can nest delegated cgroups thousands of levels deep. So this function is not recursive.
+/// It keeps one folder open at a time and opens the next folder relative to the open folder.
 ///
 /// # Errors
 /// [`CgroupError::TooMany`] as soon as more ids or cgroups than in `limit` were found. Also if the
@@ -121,7 +122,7 @@ pub(super) fn list_below(
 }
 
 /// Adds the ids in the file `file` of one cgroup to `found`. Returns the names of the cgroups
-/// directly below it. If there are more ids or names than in `limit`, not all of them are read.
+/// directly below that cgroup. If the ids or names exceed `limit`, not all of them are read.
 fn list_one(
     folder: &OwnedFd,
     file: &str,
@@ -167,8 +168,8 @@ pub(super) mod tests {
 
     const PROCESSES: &str = "cgroup.procs";
 
-    /// Makes a folder with this number of folders nested below it. Each has a file with one id. The
-    /// folder `b` in the outermost folder has such a file too.
+    /// Makes a chain of nested folders with `levels` levels. Each folder has a file with one id.
+    /// The outermost folder also contains a folder `b` with such a file.
     pub(crate) fn nested(levels: i32, file: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let mut path = folder.path().to_path_buf();
@@ -182,7 +183,7 @@ pub(super) mod tests {
         folder
     }
 
-    /// The stack is as large as that of the daemon's threads that search for VMs.
+    /// The test runs with a stack as small as that of the daemon's threads that search for VMs.
     #[test]
     fn processes_of_deeply_nested_cgroups_are_listed_with_small_stack() {
         let folder = nested(1_500, PROCESSES);
@@ -196,9 +197,9 @@ pub(super) mod tests {
         assert_eq!(found.below, 1_501);
     }
 
-    /// Folders without a list of members stand for empty cgroups.
+    /// In this test, folders without a list of members stand for empty cgroups.
     #[test]
-    fn list_ends_with_error_after_1000_cgroups_side_by_side() {
+    fn process_list_of_cgroup_fails_above_1000_child_cgroups() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(PROCESSES), "7\n").unwrap();
         for number in 0..MOST_BELOW {
@@ -218,7 +219,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn list_with_more_threads_than_allowed_ends_with_error() {
+    fn list_of_cgroup_threads_fails_above_the_allowed_number() {
         let folder = nested(2, PROCESSES);
         let ids = |count: usize| (1_000_001..).take(count).map(|id: i32| format!("{id}\n"));
         let list = |most| list_below(folder.path(), PROCESSES, ListLimit::of_size(most));

@@ -10,7 +10,7 @@ use super::{Controller, Version};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
     pub(super) version: Version,
-    /// Path in the kernel of the cgroup that is visible at `point`.
+    /// Path, as the kernel names it, of the cgroup that is visible at `point`.
     root: PathBuf,
     point: PathBuf,
 }
@@ -21,13 +21,13 @@ impl Mount {
         &self.point
     }
 
-    /// Returns true if the path is the folder of a cgroup below the mounted cgroup.
+    /// Returns true if `folder` is below the directory where the hierarchy is mounted.
     pub(super) fn shows(&self, folder: &Path) -> bool {
         folder.strip_prefix(&self.point).is_ok_and(|below| !below.as_os_str().is_empty())
     }
 
-    /// Returns the folder of a cgroup below this mount, from the cgroup's path in the kernel.
-    /// `None` if the cgroup is not visible below this mount.
+    /// Returns the folder of a cgroup, given its path as the kernel names it. If the cgroup is not
+    /// visible below this mount, `None`.
     pub(super) fn place(&self, group: &Path) -> Option<PathBuf> {
         // The kernel writes `/..` for a cgroup outside of this process's cgroup namespace.
         if group.components().any(|part| part == std::path::Component::ParentDir) {
@@ -42,13 +42,14 @@ impl Mount {
     }
 }
 
-/// Parses the mounts of hierarchies from the text of `mountinfo`, in the same order. Returns
-/// version 2 mounts, and version 1 mounts with this controller.
+/// Parses the mounts of cgroup hierarchies from the text of `mountinfo`, in the order of its lines.
+/// Returns the mounts of version 2, and those of version 1 that have this controller.
 pub(super) fn parse(text: &[u8], controller: Controller) -> Vec<Mount> {
     text.split(|&byte| byte == b'\n').filter_map(|line| mount(line, controller)).collect()
 }
 
-/// Parses one line: `id parent device root point options [more ...] - type source options`.
+/// Parses one line of `mountinfo`:
+/// `id parent device root point options [more ...] - type source options`.
 fn mount(line: &[u8], controller: Controller) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let dash = fields.iter().position(|&field| field == b"-")?;
@@ -64,7 +65,7 @@ fn mount(line: &[u8], controller: Controller) -> Option<Mount> {
 }
 
 /// Parses the cgroup of a thread from the text of its `cgroup` file, whose lines have the form
-/// `number:controllers:group`. `None` if no line is for this version and controller.
+/// `number:controllers:group`. If no line is for this version and controller, `None`.
 pub(super) fn group_of(text: &[u8], version: Version, controller: Controller) -> Option<PathBuf> {
     let wanted = controller.name().as_bytes();
     text.split(|&byte| byte == b'\n').find_map(|line| {

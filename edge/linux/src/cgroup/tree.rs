@@ -1,9 +1,8 @@
-//! Version 2 cgroups for process trees: whole processes and all processes that they start. A
-//! process that a member starts is also a member. So all members are frozen, listed and counted
-//! together.
+//! Version 2 cgroups for process trees. A process tree is a process and all its descendants. All of
+//! them are in one cgroup, so they are frozen, listed and accounted for together.
 //!
-//! For a process and its descendants, Slackline makes a new cgroup below their current cgroup. An
-//! existing cgroup, such as that of a systemd unit, is used unchanged.
+//! For a process and its descendants, Slackline makes a new cgroup below their current cgroup. If
+//! the user names an existing cgroup, that cgroup is used unchanged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -27,28 +26,28 @@ use crate::thread::ThreadRef;
 pub struct TreePlace {
     /// Folder of the tree's cgroup.
     pub group: PathBuf,
-    /// Folder of the cgroup in which the processes were before, and to which they return. `None` if
-    /// Slackline did not make the cgroup `group`.
+    /// Folder of the cgroup in which the processes were before, and to which they return. If
+    /// `group` is an existing cgroup that Slackline did not make, `None`.
     pub origin: Option<PathBuf>,
 }
 
 const FREEZE: &str = "cgroup.freeze";
-/// Name of an empty cgroup in the cgroup of a tree. While it exists, the tree's cgroup cannot be
-/// removed, not even by a user who owns the cgroup above.
+/// Name of an empty cgroup in the cgroup of a tree. While this empty cgroup exists, even a user who
+/// owns the cgroup above cannot remove the tree's cgroup.
 const ANCHOR: &str = "slackline-anchor";
-/// Name of a cgroup that Slackline makes below a former cgroup that accepts no processes. Processes
-/// that should return to the former cgroup are moved into this cgroup.
+/// Name of a cgroup that Slackline makes if a former cgroup of a process accepts no processes any
+/// more. The new cgroup is below the former cgroup, and the process returns into it.
 const RETURNED: &str = "returned";
 const PROCESSES: &str = "cgroup.procs";
 const THREADS: &str = "cgroup.threads";
 
-/// Maximum number of times that the descendants are listed while a tree is moved. They are listed
-/// again if processes were started meanwhile. Children of a process that was already moved start in
-/// the right cgroup, so each listing finds fewer new processes.
+/// Maximum number of times that the descendants of a process are listed while they are moved to a
+/// cgroup. The list is read again if processes were started meanwhile. Each time it has fewer new
+/// processes, because children of a process that was already moved start in the right cgroup.
 const ROUNDS: usize = 100;
 
 impl TreePlace {
-    /// Returns the place for a new cgroup of a process and its descendants. Creates nothing yet.
+    /// Chooses the folder of a new cgroup for a process and its descendants. Creates nothing yet.
     ///
     /// # Errors
     /// If no cgroups of version 2 are mounted, or the cgroup of the process is not visible.
@@ -57,7 +56,7 @@ impl TreePlace {
         Ok(TreePlace { group: place.group, origin: Some(place.origin) })
     }
 
-    /// Returns an existing cgroup, from its folder or its path in the kernel.
+    /// Returns the existing cgroup `named`, which is a folder or the kernel's path of a cgroup.
     ///
     /// # Errors
     /// If there is no such cgroup, it is nested too deeply, or this process is in it.
@@ -97,11 +96,11 @@ impl TreePlace {
         UnitFolders::find(&BTreeSet::from([unit]))?.place_of(unit)
     }
 
-    /// Checks that the cgroup can be used for a tree. An existing cgroup must have a freezer and
-    /// must not be frozen. A cgroup that Slackline is to make must not exist yet.
+    /// Checks that the cgroup can be used for a process tree. An existing cgroup must have a
+    /// freezer and must not be frozen. A cgroup that Slackline is about to make must not exist yet.
     ///
     /// # Errors
-    /// If the cgroup has no freezer or is frozen, or a cgroup that is to be made exists already.
+    /// If one of these conditions does not hold.
     pub fn check(&self) -> Result<(), CgroupError> {
         if self.origin.is_some() {
             let is_there = io::Error::from(io::ErrorKind::AlreadyExists);
@@ -114,9 +113,9 @@ impl TreePlace {
         Ok(())
     }
 
-    /// Creates the cgroup without members, unless the cgroup exists already. Before that, the
-    /// caller must have recorded the cgroup with the keeper. If the caller is killed, the keeper
-    /// can then remove the cgroup.
+    /// Creates the cgroup without members, unless the cgroup exists already. The caller must have
+    /// registered the cgroup with the keeper before. So the keeper can remove the cgroup if the
+    /// caller is killed.
     ///
     /// # Errors
     /// If the kernel refuses, or the cgroup has no freezer. No cgroup is left behind.
@@ -137,10 +136,11 @@ impl TreePlace {
         Ok(())
     }
 
-    /// Returns the place of a cell for the target of a held thread: a cgroup directly below the
-    /// root of the hierarchy, so that only root can move processes out of it. `origin` is the
-    /// cgroup to which the processes return, and can already be removed. `None` if neither `origin`
-    /// nor a folder above it is a cgroup. Creates nothing yet.
+    /// Chooses the folder of a cell for the target of a held thread. The cell is a cgroup directly
+    /// below the root cgroup, so only the user root can move processes out of it. Creates nothing
+    /// yet. If neither `origin` nor any folder above it is a cgroup, `None`.
+    ///
+    /// `origin` is the cgroup to which the processes return. It may already have been removed.
     #[must_use]
     pub fn cell(origin: &Path, first: &ThreadRef) -> Option<TreePlace> {
         let there = origin.ancestors().find(|folder| folder.join(PROCESSES).exists())?;
@@ -152,7 +152,7 @@ impl TreePlace {
     /// Moves all processes of a cgroup that Slackline made back into their former cgroup.
     ///
     /// # Errors
-    /// If a process can be moved neither into that cgroup nor into a cgroup above it.
+    /// If a process can be moved neither into the former cgroup nor into a cgroup above.
     pub fn empty(&self) -> Result<(), CgroupError> {
         self.origin.as_ref().map_or(Ok(()), |origin| self.move_back(origin))
     }
@@ -163,15 +163,15 @@ impl TreePlace {
         self.group.join(FREEZE)
     }
 
-    /// Returns the path of the file that shows whether the cgroup has members. A poll of this file
-    /// returns when that changes.
+    /// Returns the path of the file that shows whether the cgroup has members. A `poll` of this
+    /// file returns when the last member leaves or the first member enters.
     #[must_use]
     pub fn events(&self) -> PathBuf {
         self.group.join("cgroup.events")
     }
 
-    /// Returns the path of the file with the CPU time of all members of the cgroup, including those
-    /// that have ended.
+    /// Returns the path of the file with the CPU time of all members of the cgroup, including
+    /// members that have ended.
     #[must_use]
     pub fn usage(&self) -> PathBuf {
         self.group.join("cpu.stat")
@@ -180,8 +180,8 @@ impl TreePlace {
     /// Moves a process and all its descendants into the cgroup.
     ///
     /// # Errors
-    /// If one of the processes is in another cgroup than `root`, is the calling process, or cannot
-    /// be moved.
+    /// If the cgroup of one of the processes is not the cgroup of `root`. Also if one of them is
+    /// the calling process, or cannot be moved.
     pub fn gather(&self, root: Tid) -> Result<(), CgroupError> {
         let Some(origin) = &self.origin else { return Ok(()) };
         let file = self.group.join(PROCESSES);
@@ -190,7 +190,7 @@ impl TreePlace {
         folders.gather(root, list, |pid| group_of_process(pid, Version::V2, Controller::Freezer))
     }
 
-    /// Moves a process back into the cgroup. If the cgroup accepts no processes, because it enables
+    /// Moves a process into the cgroup. If the cgroup accepts no processes, because it enables
     /// controllers for the cgroups below it, the process is moved into a new cgroup below it.
     ///
     /// # Errors
@@ -203,7 +203,7 @@ impl TreePlace {
     ///
     /// # Errors
     /// [`CgroupError::TooMany`] if there are more than 10,000 threads, or more than 1,000 cgroups
-    /// below. Also if the kernel refuses to list the threads.
+    /// below this cgroup. Also if the kernel refuses to list the threads.
     pub fn threads(&self) -> Result<Vec<Tid>, CgroupError> {
         Ok(list_below(&self.group, THREADS, ListLimit::MOST)?.ids)
     }
@@ -211,23 +211,22 @@ impl TreePlace {
     /// Returns the processes in the cgroup and in the cgroups below it.
     ///
     /// # Errors
-    /// As for [`TreePlace::threads`].
+    /// On the same conditions as [`TreePlace::threads`].
     pub fn processes(&self) -> Result<Vec<Tid>, CgroupError> {
         Ok(list_below(&self.group, PROCESSES, ListLimit::MOST)?.ids)
     }
 
-    /// Returns the threads in the cgroup and in the cgroups below it, and the number of the cgroups
-    /// below it. The size of the result is at most about `most`.
+    /// Returns the threads in the cgroup and in the cgroups below it, and the number of these
+    /// cgroups. `most` limits the [size](TreeMembers::size) of the result.
     ///
     /// # Errors
-    /// [`CgroupError::TooMany`] if the cgroup has more threads, or more cgroups below it. Also if
-    /// the kernel refuses to list the threads.
+    /// [`CgroupError::TooMany`] if the threads or the cgroups below exceed the limit that follows
+    /// from `most`. Also if the kernel refuses to list the threads.
     pub fn members(&self, most: usize) -> Result<TreeMembers, CgroupError> {
         list_below(&self.group, THREADS, ListLimit::of_size(most))
     }
 
-    /// Returns all threads in the cgroup and in the cgroups below it, however many there are. For
-    /// restoring threads: that must not fail because a user has started too many of them.
+    /// Returns all processes in the cgroup and in the cgroups below it, without any limit.
     ///
     /// # Errors
     /// If the kernel refuses to list the threads.
@@ -235,7 +234,8 @@ impl TreePlace {
         Ok(list_below(&self.group, THREADS, ListLimit::NONE)?.ids)
     }
 
-    /// Returns all processes in the cgroup and in the cgroups below it, however many there are.
+    /// Returns all processes in the cgroup and in the cgroups below it, without a limit on their
+    /// number.
     ///
     /// # Errors
     /// If the kernel refuses to list the processes.
@@ -250,14 +250,13 @@ impl TreePlace {
         events.is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
     }
 
-    /// Returns true if the cgroup exists. A cgroup that Slackline made must be dissolved in the
-    /// end.
+    /// Returns true if the cgroup exists.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.group.is_dir()
     }
 
-    /// Asks the kernel to freeze the cgroup, or to thaw it.
+    /// Asks the kernel to freeze the cgroup, if `is_frozen` is true, or else to thaw it.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -324,7 +323,7 @@ fn move_into(group: &Path, pid: Tid) -> Result<(), CgroupError> {
     }
 }
 
-/// Folders between which a process tree is moved.
+/// Move of a process tree from one cgroup to another.
 pub(super) struct Gathering<'a> {
     /// Cgroup into which the tree is moved.
     pub(super) group: &'a Path,
@@ -384,7 +383,7 @@ impl Gathering<'_> {
     }
 }
 
-/// Returns true if users other than root can add cgroups below a cgroup and remove them.
+/// Returns true if users other than root can add and remove cgroups below this cgroup.
 fn is_writable_for_others(group: &Path) -> bool {
     let data = fs::metadata(group);
     data.is_ok_and(|data| data.uid() != 0 || data.permissions().mode() & 0o022 != 0)
@@ -419,10 +418,10 @@ impl UnitFolders {
         Ok(found)
     }
 
-    /// Returns the cgroup of a unit that was searched for.
+    /// Returns the cgroup of a unit that [`find`](UnitFolders::find) searched for.
     ///
     /// # Errors
-    /// As for [`TreePlace::of_unit`].
+    /// On the same conditions as [`TreePlace::of_unit`].
     pub fn place_of(&self, unit: &str) -> Result<TreePlace, CgroupError> {
         let mut found = self.0.get(unit).into_iter().flatten();
         match (found.next(), found.next()) {
@@ -500,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn list_of_all_processes_has_no_limit() {
+    fn list_of_all_processes_of_a_tree_has_no_limit() {
         let folder = tempfile::tempdir().unwrap();
         let ids = (1..=10_001).map(|id| format!("{id}\n")).collect::<String>();
         fs::write(folder.path().join(PROCESSES), ids).unwrap();
@@ -509,10 +508,10 @@ mod tests {
         assert_eq!(place.all_processes().unwrap().len(), 10_001);
     }
 
-    /// Ordinary folders take the place of cgroups. The former cgroup's list of members is a folder
-    /// here, so writing to the list fails.
+    /// The test uses ordinary folders in place of cgroups. The former cgroup's list of members is a
+    /// folder here, so writing to the list fails, as if the cgroup accepted no processes.
     #[test]
-    fn process_returns_below_former_cgroup_that_enables_controllers() {
+    fn process_returns_to_new_child_if_former_cgroup_enables_controllers() {
         let folder = tempfile::tempdir().unwrap();
         let (cell, origin) = (folder.path().join("cell"), folder.path().join("origin"));
         let below = origin.join(RETURNED);
@@ -533,9 +532,9 @@ mod tests {
     }
 
     /// The descendants are a shell and its child. An ordinary file takes the place of the kernel's
-    /// list of members, so that it shows which processes were moved.
+    /// list of members, so the test can read which processes were moved.
     #[test]
-    fn no_process_is_moved_if_one_is_in_another_cgroup() {
+    fn no_process_is_moved_if_a_descendant_has_another_cgroup() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(PROCESSES);
         fs::write(&file, "").unwrap();
@@ -559,9 +558,9 @@ mod tests {
         assert!(matches!(error, CgroupError::Elsewhere { pid, .. } if pid == found[1]), "{error}");
         assert_eq!(fs::read_to_string(&file).unwrap(), "");
     }
-    /// The descendants are a shell and its child, whose first thread has ended while another runs.
+    /// The tree is a shell and its child. The child's first thread has ended, another thread runs.
     #[test]
-    fn tree_with_child_that_lost_its_first_thread_is_refused() {
+    fn process_tree_is_refused_if_main_thread_of_child_ended() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join(PROCESSES);
         fs::write(&file, "").unwrap();

@@ -1,4 +1,4 @@
-//! The cgroup freezer, which acts on one thread.
+//! Freezing and thawing of one thread by the kernel's cgroup freezer.
 //!
 //! The thread gets a cgroup of its own below its present cgroup. The new cgroup is frozen and
 //! thawed through a descriptor that stays open. In version 2 the cgroup is *threaded*: its threads
@@ -11,7 +11,7 @@
 //! A frozen thread stops before its next instruction outside the kernel. If the thread waits in a
 //! system call, the call is interrupted as by a signal, but no signal is delivered. Threads and
 //! processes that the thread starts while it has its own cgroup start in that cgroup, and are
-//! frozen with it. Dissolving the cgroup moves all of them back.
+//! frozen with it. Dissolving the cgroup moves all its members back to the former cgroup.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -46,8 +46,9 @@ impl Version {
     }
 }
 
-/// Thaws a cgroup that Slackline made, moves all members back, and removes it. Does nothing if the
-/// cgroup does not exist, so the call can be repeated.
+/// Thaws a cgroup that Slackline made, moves all members back to their former cgroup, and removes
+/// the cgroup that Slackline made. Does nothing if the cgroup does not exist, so the call can be
+/// repeated.
 ///
 /// # Errors
 /// If the kernel refused a step. All other steps have been tried, and the first error is returned.
@@ -78,8 +79,8 @@ impl Freezer {
     /// yet. If a step fails, the cgroup is removed again.
     ///
     /// # Errors
-    /// If the kernel refused a step. `EOPNOTSUPP` means that the rules of version 2 do not allow a
-    /// threaded cgroup in this place.
+    /// If the kernel refused a step. The kernel's error `EOPNOTSUPP` means that the rules of
+    /// version 2 do not allow a threaded cgroup below this parent.
     pub fn make(thread: ThreadRef, place: &Place) -> Result<Freezer, CgroupError> {
         match Freezer::prepare(&thread, place) {
             Ok(switch) => {
@@ -106,8 +107,8 @@ impl Freezer {
         Ok(opened)
     }
 
-    /// Freezes the thread. The thread stops when its CPU notices the freeze. On the caller's CPU
-    /// that is at once, on another CPU after a few microseconds.
+    /// Freezes the thread. The thread stops when its CPU notices the freeze. The caller's CPU
+    /// notices it immediately, another CPU after a few microseconds.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -119,8 +120,8 @@ impl Freezer {
         Ok(())
     }
 
-    /// Returns the path of the freezer cgroup if another program has frozen or thawed it against
-    /// the last order. `None` otherwise.
+    /// Returns the path of the freezer cgroup if the cgroup is not in the state that Slackline
+    /// ordered last, because another program has frozen or thawed it. `None` otherwise.
     #[must_use]
     pub fn foreign(&self) -> Option<PathBuf> {
         let file = self.group.join(self.version.switch());
@@ -171,7 +172,8 @@ impl Freezer {
     }
 }
 
-/// Returns true if an error of an open file of a cgroup means that the cgroup was removed.
+/// Returns true if an error on access to an open file of a cgroup means that the cgroup was
+/// removed.
 fn means_removed(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(Errno::NODEV.raw_os_error())
 }

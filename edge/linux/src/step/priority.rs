@@ -1,8 +1,8 @@
 //! Real-time priority and affinity of one thread.
 //!
 //! A chosen thread is raised to `SCHED_FIFO` with reset-on-fork, so that threads and processes that
-//! it starts are not real-time. They do inherit its affinity, because the kernel has no flag to
-//! prevent that.
+//! it starts are not real-time. They inherit the thread's affinity, however, because the kernel has
+//! no flag to prevent that.
 
 use slackline_units::{CpuId, CpuSet, Span};
 
@@ -21,13 +21,13 @@ use crate::thread::ThreadRef;
 pub struct Ladder {
     /// Priority of the previous thread. The next thread gets a lower priority.
     above: u8,
-    /// Number of threads in the queue that have no priority yet.
+    /// Number of threads in the queue that have not been assigned a priority yet.
     left: u8,
 }
 
 impl Ladder {
-    /// Number of different priorities. It is larger than the usual number of threads. So a thread
-    /// can change its place in the queue without new priorities for all others.
+    /// Number of different priorities. It is larger than the usual number of threads, so that a
+    /// thread can change its place in the queue while the other threads keep their priorities.
     const ROOM: u8 = 8;
 
     /// Lowest priority that is assigned. [`FifoPriority::CHOSEN`] is the highest.
@@ -41,8 +41,9 @@ impl Ladder {
         Ladder { above: FifoPriority::CHOSEN.number() + 1, left }
     }
 
-    /// Returns the priority of the next thread, which is below the priorities of all threads before
-    /// it. `has` is the current priority of the thread, which is returned if it fits the order.
+    /// Assigns a priority to the next thread in the queue, below the priorities of all threads
+    /// before it, and returns the priority. `has` is the current priority of the thread. The thread
+    /// keeps that priority if it fits the order.
     pub fn next(&mut self, has: Option<FifoPriority>) -> FifoPriority {
         self.left = self.left.saturating_sub(1);
         let lowest = Ladder::LEAST.number() + self.left;
@@ -53,7 +54,7 @@ impl Ladder {
     }
 }
 
-/// Orders for the scheduling of one thread: its class and priority.
+/// State of the orders that change the scheduling class and priority of one thread.
 #[derive(Debug)]
 pub struct Priority {
     thread: ThreadRef,
@@ -62,20 +63,21 @@ pub struct Priority {
     /// True if an order has changed the scheduling of the thread, and no later order has restored
     /// it.
     is_ordered: bool,
-    /// Nice value that the thread has if no other program has changed it. `None` if orders replace
-    /// changes by other programs.
+    /// Nice value that the thread has unless another program changes it. If orders replace changes
+    /// by other programs, `None`.
     respected_nice: Option<i32>,
 }
 
 impl Priority {
-    /// Creates the orders for a thread whose present scheduling is `original`.
+    /// Creates the state for a thread whose present scheduling is `original`. No order has been
+    /// carried out yet.
     #[must_use]
     pub fn new(thread: ThreadRef, original: SchedulingOf) -> Priority {
         Priority { thread, original, now: original, is_ordered: false, respected_nice: None }
     }
 
     /// Lets other programs change the scheduling of the thread from now on. After such a change,
-    /// orders have no effect until [`accept`](Priority::accept).
+    /// orders have no effect until the caller calls [`accept`](Priority::accept).
     ///
     /// # Errors
     /// If the thread has exited.
@@ -90,7 +92,8 @@ impl Priority {
         self.original
     }
 
-    /// Returns true if an order is in effect, so that the scheduling may differ from the original.
+    /// Returns true if an order has changed the scheduling of the thread and no later order has
+    /// restored it.
     #[must_use]
     pub const fn is_ordered(&self) -> bool {
         self.is_ordered
@@ -106,7 +109,8 @@ impl Priority {
         self.set(SchedulingOf { class, reset_on_fork: true }, Act::Raise(priority))
     }
 
-    /// Gives the thread `slice` of CPU time in every `period` by `SCHED_DEADLINE`, and no more.
+    /// Makes the kernel give the thread `slice` of CPU time in every `period`, and not more, by the
+    /// class `SCHED_DEADLINE`.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses for lack of privilege or bandwidth. The
@@ -126,9 +130,9 @@ impl Priority {
         self.set_by(to, Act::Favour, favour)
     }
 
-    /// Gives the thread a lower priority than all ordinary threads, so that it receives the CPU
-    /// time that they leave. Threads that it starts meanwhile inherit the low priority and the
-    /// affinity.
+    /// Gives the thread a lower priority than all ordinary threads, so that it receives only CPU
+    /// time that no ordinary thread uses. Threads that the thread starts meanwhile inherit the low
+    /// priority and the affinity.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses.
@@ -137,9 +141,9 @@ impl Priority {
         self.set(to, Act::Defer)
     }
 
-    /// Restores the original scheduling of the thread. If the kernel refuses it, the thread gets
-    /// the ordinary class, so that it does not stay real-time. For example, a cgroup without a
-    /// real-time budget allows no real-time class.
+    /// Restores the original scheduling of the thread. If the kernel refuses the original class,
+    /// the thread gets the ordinary class, so that it does not stay real-time. For example, a
+    /// cgroup without a real-time budget allows no real-time class.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses the ordinary class too.
@@ -152,12 +156,15 @@ impl Priority {
         Ok(())
     }
 
-    /// Returns the current scheduling of the thread if it differs from the last order, otherwise
-    /// `None`. If no order is in effect, any program may change the scheduling, so the result is
-    /// `None`. The exception is a class above all vCPUs that the thread did not have originally:
-    /// its dispatcher could no longer preempt the thread. After
-    /// [`respect_changes`](Priority::respect_changes), each difference is returned, also a nice
-    /// value that another program has set while the thread was real-time.
+    /// Returns the current scheduling of the thread if it differs from the last order. Otherwise
+    /// `None`.
+    ///
+    /// If no order is in effect, any program may change the scheduling, so the result is `None`.
+    /// The one exception is a class above all vCPUs that the thread did not have originally. A
+    /// dispatcher cannot preempt a thread of such a class, so its scheduling is returned.
+    ///
+    /// After [`respect_changes`](Priority::respect_changes), each difference is returned. One such
+    /// difference is a nice value that another program has set while the thread was real-time.
     ///
     /// # Errors
     /// If the thread has exited, or its scheduling cannot be read.
@@ -173,9 +180,10 @@ impl Priority {
         Ok(Some(SchedulingOf { class: Scheduling::Other { nice }, ..self.original }))
     }
 
-    /// Restores the original scheduling of the thread, unless another program has changed it, and
-    /// accepts the result as [`accept`](Priority::accept) does. A nice value that another program
-    /// has set becomes effective. Returns the new original scheduling.
+    /// Restores the original scheduling of the thread, unless another program has changed the
+    /// scheduling since the last order. If another program has set a nice value, the thread gets
+    /// that nice value. Accepts the result as the new original scheduling, as
+    /// [`accept`](Priority::accept) does, and returns it.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses.
@@ -212,8 +220,8 @@ impl Priority {
     }
 
     /// Restores the original scheduling of the thread if another program has put the thread under
-    /// `SCHED_DEADLINE`. Does nothing otherwise, or if the last order or the original scheduling
-    /// has that class. The last order still counts as the expected scheduling.
+    /// `SCHED_DEADLINE`. Does nothing if the last order or the original scheduling has this class.
+    /// A later check still compares the scheduling with the last order.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses.
@@ -251,7 +259,8 @@ impl Priority {
         Ok(self.now)
     }
 
-    /// Returns true if this class is above all vCPUs and not the original class of the thread.
+    /// Returns true if the class in `found` is above all vCPUs and is not the original class of the
+    /// thread.
     fn is_escape(&self, found: &SchedulingOf) -> bool {
         outranks_vcpus(found.class) && found.class != self.original.class
     }
@@ -266,8 +275,8 @@ impl Priority {
         is.map_err(|source| ActError::new(self.thread.tid(), Act::Lower, source))
     }
 
-    /// Returns the nice value of the thread if another program has set it. `None` if no other
-    /// program has, or if orders replace such changes.
+    /// Returns the nice value of the thread if another program has set it. Otherwise, or if orders
+    /// replace nice values of other programs, `None`.
     fn new_nice(&self) -> Result<Option<i32>, ActError> {
         let Some(expected) = self.respected_nice else { return Ok(None) };
         Ok(Some(self.nice()?).filter(|nice| *nice != expected))
@@ -309,14 +318,14 @@ impl Priority {
     }
 }
 
-/// Orders for the affinity of one thread.
+/// State of the orders that change the affinity of one thread.
 #[derive(Debug)]
 pub struct Pin {
     thread: ThreadRef,
     original: CpuSet,
     now: CpuSet,
-    /// True if an order has set the affinity of the thread and no order has restored it since. The
-    /// affinity can equal the original affinity.
+    /// True if an order has set the affinity of the thread and no later order has restored it. The
+    /// ordered affinity may be the same as the original affinity.
     is_ordered: bool,
 }
 
@@ -328,7 +337,7 @@ impl Pin {
         Pin { thread, original, now: original, is_ordered: false }
     }
 
-    /// Pins the thread to `cpu`. The thread has left all other CPUs when this returns.
+    /// Pins the thread to `cpu`. When this function returns, the thread has left all other CPUs.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses. Reasons are lack of privilege, a CPU that
@@ -341,7 +350,7 @@ impl Pin {
     /// or the original affinity if there was no previous order.
     ///
     /// # Errors
-    /// As for [`Pin::pin`].
+    /// On the same conditions as [`Pin::pin`].
     pub fn confine(&mut self, to: CpuSet) -> Result<CpuSet, ActError> {
         let before = self.now;
         self.set(to, Act::Confine)?;
@@ -366,9 +375,9 @@ impl Pin {
         Ok(())
     }
 
-    /// Returns the current affinity of the thread if it differs from the last order, otherwise
-    /// `None`. If no order is in effect, the result is `None`, since any program may then change
-    /// the affinity.
+    /// Returns the current affinity of the thread if it differs from the last order. Otherwise
+    /// `None`. If no order is in effect, any program may change the affinity, so the result is
+    /// `None`.
     ///
     /// # Errors
     /// If the thread has exited, or its affinity cannot be read.
@@ -400,8 +409,8 @@ impl Pin {
     }
 
     /// Restores the original affinity as far as the thread's cpuset allows, and forgets all orders.
-    /// The kernel adds the other CPUs of the original affinity once the cpuset allows them. Returns
-    /// the original affinity.
+    /// If the cpuset allows further CPUs of the original affinity later, the kernel adds them by
+    /// itself. Returns the original affinity.
     pub fn give_up(&mut self) -> CpuSet {
         // The kernel refuses this if the cpuset allows none of the CPUs. Then the thread stays on
         // CPUs that the cpuset allows.
@@ -416,8 +425,8 @@ impl Pin {
         self.original
     }
 
-    /// Returns the CPUs to which the last order restricts the thread. `None` if there is no order
-    /// in effect.
+    /// Returns the CPUs to which the last order restricts the thread. If no order is in effect,
+    /// `None`.
     #[must_use]
     pub fn ordered(&self) -> Option<CpuSet> {
         self.is_ordered.then_some(self.now)
@@ -457,8 +466,8 @@ impl Pin {
 mod tests {
     use super::*;
 
-    /// Gives a priority to each thread in `order`, which lists some of four threads. Returns the
-    /// number of threads whose priority changed.
+    /// Assigns priorities to the threads in `order`, first thread first. `order` has numbers of
+    /// some of four threads. Returns the number of threads whose priority changed.
     fn climb(places: &mut [Option<FifoPriority>; 4], order: &[usize]) -> usize {
         let (mut ladder, mut moved) = (Ladder::new(4), 0);
         let mut before = FifoPriority::KEEPER;
@@ -471,9 +480,10 @@ mod tests {
         moved
     }
 
-    /// The test changes a thread of a child process, to classes that need no privileges.
+    /// The test changes the class of a thread of a child process. It uses only classes that need no
+    /// privileges.
     #[test]
-    fn orders_do_not_override_respected_class_change_by_another_program() {
+    fn dispatcher_keeps_respected_class_change_by_another_program() {
         use rustix::process::{Pid, setpriority_process};
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let pid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
@@ -504,7 +514,8 @@ mod tests {
         child.wait().unwrap();
     }
 
-    /// The kernel refuses a slice that is longer than its period.
+    /// The original class in this test has a slice longer than its period, which the kernel
+    /// refuses.
     #[test]
     fn thread_gets_ordinary_class_if_kernel_refuses_its_original_class() {
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();

@@ -1,21 +1,21 @@
-//! Stopping and continuing with `SIGSTOP` and `SIGCONT`. Both act on the whole process, even if the
-//! signal is sent to one of its threads.
+//! Stopping and continuing with `SIGSTOP` and `SIGCONT`. Both signals act on the whole process,
+//! even if they are sent to one of its threads.
 //!
 //! The stop signal is sent to the vCPU's thread and not to the process. The vCPU's thread takes the
 //! signal before its next instruction and stops all other threads. If the signal were sent to the
 //! process, the first thread of the process would take it. All threads would then run until the
-//! first thread has been scheduled. That may never happen if a real-time vCPU thread runs on the
-//! CPU of the first thread.
+//! first thread has been scheduled. If a real-time vCPU thread runs on the CPU of the first thread,
+//! the first thread may never be scheduled.
 //!
-//! Other processes can see this: the parent is notified by `SIGCHLD` and `wait`, and a shell with
-//! job control treats the process as suspended.
+//! Other processes can see that the process is stopped: the parent is notified by `SIGCHLD` and
+//! `wait`, and a shell with job control treats the process as suspended.
 
 use rustix::process::Signal;
 
 use super::{Act, ActError};
 use crate::thread::ThreadRef;
 
-/// Orders that stop and continue the process of one thread, by signals.
+/// State of the orders that stop and continue the process of one thread, by signals.
 #[derive(Debug)]
 pub struct Stop {
     thread: ThreadRef,
@@ -23,7 +23,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Creates the orders for the process of `thread`, which must not be in the stopped state.
+    /// Creates the state for the process of `thread`. The process must not be stopped at that time.
     #[must_use]
     pub fn new(thread: ThreadRef) -> Stop {
         Stop { thread, stopped: false }

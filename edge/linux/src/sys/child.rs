@@ -1,5 +1,5 @@
-//! Child processes that end together with this process, or that wait before they execute their
-//! command.
+//! Child processes: commands that are killed when this process ends, and commands that wait for
+//! permission to start.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 use super::Tid;
 
 /// Makes the kernel kill the process of this command when the thread that starts it ends for any
-/// reason. That thread should live as long as this process.
+/// reason. So the starting thread should live as long as this process.
 pub fn die_with_us(command: &mut Command) {
     let us = std::process::id();
     let tie = move || {
@@ -37,18 +37,18 @@ const GO: u64 = 1;
 /// Value that makes a waiting process exit.
 const GIVE_UP: u64 = 2;
 
-/// Interval at which a waiting process checks that its parent still exists.
+/// Interval, 100 ms, at which a waiting process checks that its parent still exists.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// A process that was forked for a command and waits before it executes the command. So its
-/// scheduling can be set before the command's first instruction. Dropping this value ends the
+/// A process that was forked for a command and waits before it executes the command. Meanwhile the
+/// caller can set its scheduling. Dropping this value before [`go`](WaitingCommand::go) ends the
 /// process.
 #[derive(Debug)]
 pub struct WaitingCommand {
     pid: Tid,
     /// Counter from which the waiting process reads [`GO`] or [`GIVE_UP`].
     gate: OwnedFd,
-    /// Thread that waits until the process has executed its command. `None` once it has been
+    /// Thread that waits until the process has executed its command. `None` after this thread was
     /// joined.
     spawning: Option<JoinHandle<io::Result<Child>>>,
 }
@@ -98,7 +98,7 @@ impl WaitingCommand {
     /// Lets the process execute its command.
     ///
     /// # Errors
-    /// If the command cannot be executed. The process has ended then.
+    /// If the command cannot be executed. In that case the process has ended.
     pub fn go(mut self) -> io::Result<Child> {
         self.tell(GO);
         self.spawning.take().map_or_else(|| Err(io::ErrorKind::NotFound.into()), joined)

@@ -1,4 +1,4 @@
-//! Accuracy of the wall clock.
+//! Maximum error of the host's wall clock.
 
 use slackline_units::Span;
 

@@ -1,7 +1,9 @@
-//! Simulation of other kernels for tests. The first simulation is Linux 4.4: every newer system
-//! call is refused as unknown, which looks like a kernel without that call. The second simulation
-//! is a sandbox without perf events. The third simulation is a systemd service that allows only
-//! some system calls.
+//! Simulation of other kernels for tests, by filters that refuse system calls. Three kernels can be
+//! simulated:
+//!
+//! - Linux 4.4: every newer system call is refused as unknown.
+//! - A sandbox without perf events.
+//! - A systemd service that allows only some system calls.
 
 #![allow(clippy::cast_possible_truncation)] // Codes of BPF have 16 bits, numbers of calls 32.
 
@@ -60,8 +62,9 @@ fn refuse_later_calls() -> io::Result<()> {
     refuse(JUMP_IF_AT_LEAST, FIRST_UNKNOWN, libc::ENOSYS)
 }
 
-/// Installs a filter that refuses some system calls with `error`. A system call is refused if the
-/// comparison `jump` of its number with `call` is true.
+/// Installs a filter that refuses some system calls with `error`. The filter compares the number of
+/// each system call with `call`, by the comparison `jump`. If the comparison is true, the system
+/// call is refused.
 fn refuse(jump: u16, call: u32, error: i32) -> io::Result<()> {
     install(&mut [
         line(LOAD, NUMBER_OF_CALL, 0),

@@ -23,8 +23,10 @@ pub struct OwnerRights {
 }
 
 impl OwnerRights {
-    /// Parses the text of a process's `status` file. `None` if the text is malformed, or if the
-    /// process has several different user ids or group ids. Such a process may have rights that the
+    /// Parses the text of a process's `status` file.
+    ///
+    /// The result is `None` if the text is malformed. It is also `None` if the process has several
+    /// different user ids or several different group ids. Such a process may have rights that the
     /// user who wrote its command line does not have.
     #[must_use]
     pub fn parse(status: &[u8]) -> Option<OwnerRights> {
@@ -43,8 +45,8 @@ impl OwnerRights {
 
     /// Calls `act` with these rights in place of the caller's rights.
     ///
-    /// The call runs on a new thread, and only the file system ids of that thread are changed. If
-    /// all its ids were changed, the user could send signals to it.
+    /// `act` runs on a new thread, and only the file system ids of that thread are changed. If all
+    /// ids of the thread were changed, the user could send signals to it.
     ///
     /// # Errors
     /// If this process is not permitted to take these rights, or `act` fails.
@@ -63,7 +65,7 @@ impl OwnerRights {
         })
     }
 
-    /// Gives the calling thread these rights, permanently.
+    /// Gives these rights to the calling thread until the thread ends.
     fn take(&self) -> io::Result<()> {
         let groups: Vec<Gid> = self.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
         set_thread_groups(&groups)?;

@@ -1,4 +1,5 @@
-//! Groups of the process at the other end of a Unix socket. rustix has no function for them.
+//! Groups of the process at the other end of a Unix socket. The crate rustix has no function that
+//! reads these groups.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -11,8 +11,8 @@ use slackline_units::{CpuId, Span};
 
 use super::{Tid, check, malformed};
 
-/// Structure `perf_event_attr` of the kernel in its fifth revision (Linux 4.1). It is the first
-/// revision with all fields that this program sets.
+/// Structure `perf_event_attr` of the kernel in its fifth revision (Linux 4.1). Earlier revisions
+/// lack fields that this program sets.
 #[repr(C)]
 #[derive(Default)]
 struct Attr {
@@ -39,7 +39,8 @@ struct Attr {
 
 const SOFTWARE: u32 = 1;
 const TRACEPOINT: u32 = 2;
-/// Event `PERF_COUNT_SW_DUMMY`, which counts nothing but can carry side-band records.
+/// Event `PERF_COUNT_SW_DUMMY`. The event counts nothing, but the kernel can write records about
+/// other activity, such as context switches, for it.
 const DUMMY: u64 = 9;
 /// Events `PERF_COUNT_SW_CPU_CLOCK` and `PERF_COUNT_SW_TASK_CLOCK`, which count CPU time.
 const CPU_CLOCK: u64 = 0;
@@ -51,9 +52,9 @@ const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_RAW: u64 = 1 << 10;
 const READ_TIME_RUNNING: u64 = 1 << 1;
 
-/// Returns one bit of the flags in the attributes. `number` counts the bits from 0, in the order in
-/// which the kernel declares them. C compilers place bit fields from the low end on little-endian
-/// processors and from the high end on big-endian processors.
+/// Returns a mask with one bit of the flags in `perf_event_attr`. `number` is the number of the
+/// bit, from 0, in the order in which the kernel declares the flags. C compilers place bit fields
+/// from the low end on little-endian processors and from the high end on big-endian processors.
 const fn flag(number: u32) -> u64 {
     if cfg!(target_endian = "little") { 1 << number } else { 1 << (63 - number) }
 }
@@ -67,8 +68,9 @@ const USE_CLOCK: u64 = flag(25);
 const CONTEXT_SWITCH: u64 = flag(26);
 
 /// Opens an event that is never switched on, and whose ring the other events of its CPU share. If a
-/// tracepoint is given, the event keeps the tracepoint's probe installed. Otherwise the kernel
-/// would remove the probe when its last event is closed, which takes tens of milliseconds.
+/// tracepoint is given, this event keeps the tracepoint's probe installed. Without it, the kernel
+/// would remove the probe when the last other event of the tracepoint is closed, which takes tens
+/// of milliseconds.
 ///
 /// # Errors
 /// `ENODEV` if the CPU is offline. `EACCES` or `EPERM` without the privilege (events of whole CPUs
@@ -83,20 +85,20 @@ pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
     open(ANYBODY, number(cpu), Attr { flags, clock, ..attr })
 }
 
-/// Opens an event that writes records about context switches, starts and exits of threads, once it
-/// shares a ring.
+/// Opens an event that writes records about context switches, starts of threads and exits of
+/// threads. The event writes records after [`share_ring`] was called for it.
 ///
 /// Every switch on this CPU has two records (`PERF_RECORD_SWITCH_CPU_WIDE`), one for the thread
-/// that leaves and one for the next thread. Each record has three words. They are the process and
-/// thread on the other side of the switch, the process and thread of this side, and the time
+/// that leaves and one for the next thread. Each record has three words: ids of process and thread
+/// on the other side of the switch, ids of process and thread on this side, and the time
 /// (`CLOCK_MONOTONIC`, nanoseconds). A start of a thread on this CPU has one record
 /// (`PERF_RECORD_FORK`), written before the new thread runs. An exit has one record
 /// (`PERF_RECORD_EXIT`), written before the thread leaves the CPU for the last time. The records of
-/// starts and exits have three words. They are the process and its parent, the thread and the
+/// starts and exits have three words: ids of the process and its parent, ids of the thread and the
 /// thread that started it, and the time.
 ///
 /// # Errors
-/// As for [`open_hits`].
+/// On the same conditions as [`open_hits`].
 pub fn open_switches(cpu: CpuId) -> io::Result<OwnedFd> {
     let attr = Attr {
         kind: SOFTWARE,
@@ -109,23 +111,24 @@ pub fn open_switches(cpu: CpuId) -> io::Result<OwnedFd> {
     open(ANYBODY, number(cpu), attr)
 }
 
-/// Rule that says when the reader of a ring is notified about hits of a tracepoint.
+/// Rule for notifying the reader of a ring about hits of a tracepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tell {
     /// Every hit notifies the thread that polls the ring.
     Watcher,
-    /// Hits notify no thread until the ring is half full.
+    /// Hits notify the thread that polls the ring only when the ring is half full.
     Nobody,
 }
 
 /// Opens an event that writes a record when a tracepoint is hit on this CPU and the hit passes the
-/// filter. It writes records once it shares a ring and is switched on. `tell` says whether the
-/// reader of the ring is notified. A record has a word with the time (`CLOCK_MONOTONIC`,
-/// nanoseconds), a half word with the size of the data, and the data of the tracepoint.
+/// filter. The event writes records after [`share_ring`] and [`switch_on`] were called for it.
+/// `tell` says whether the reader of the ring is notified. A record has a word with the time
+/// (`CLOCK_MONOTONIC`, nanoseconds), a half word with the size of the data, and the data of the
+/// tracepoint.
 ///
-/// Events on the watched threads instead of the CPU would cost other threads less, but they miss
-/// wake-ups. An event of a blocked thread is off. Since a fix in 2026 (6.1.167, 6.6.130, 6.12.77,
-/// 6.18.17) the kernel records nothing for an event that is off.
+/// The event belongs to the CPU. Events that belong to the watched threads would cost other threads
+/// less, but would miss wake-ups, because the event of a blocked thread is off. Since a fix in 2026
+/// (6.1.167, 6.6.130, 6.12.77, 6.18.17) the kernel records nothing for an event that is off.
 ///
 /// # Errors
 /// `EINVAL` if the filter is longer than a page or malformed, otherwise as for [`open_holder`].
@@ -146,7 +149,7 @@ pub fn open_hits(tracepoint: u64, cpu: CpuId, filter: &CStr, tell: Tell) -> io::
 /// record.
 ///
 /// # Errors
-/// As for [`open_holder`].
+/// On the same conditions as [`open_holder`].
 pub fn open_all_hits(tracepoint: u64, cpu: CpuId, tell: Tell) -> io::Result<OwnedFd> {
     let attr = Attr {
         kind: TRACEPOINT,
@@ -189,13 +192,13 @@ pub fn share_ring(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()>
     Ok(unsafe { ioctl(event, set) }?)
 }
 
-/// Clock of the time that a thread has spent on CPUs since the clock was opened. It is exact for
-/// threads of any process, even while the thread runs.
+/// Clock of the time that a thread has spent on CPUs since the clock was opened. The clock is exact
+/// for threads of any process, even while the thread runs.
 #[derive(Debug)]
 pub struct TaskClock(OwnedFd);
 
 impl TaskClock {
-    /// Opens a clock for a thread. It starts at zero.
+    /// Opens a clock for a thread. The clock starts at zero.
     ///
     /// # Errors
     /// `ESRCH` if there is no such thread, otherwise as for [`open_holder`]. The caller needs only
@@ -233,10 +236,10 @@ pub enum CountTarget<'a> {
     Group(BorrowedFd<'a>),
 }
 
-/// Opens an event for the CPU time of threads. Once it shares a ring and is switched on, it
-/// notifies the reader of the ring. It does so each time the threads have received `every` of CPU
-/// time on this CPU. Each time it also writes an empty record. The kernel's minimum for `every` is
-/// 10 us. The event costs nothing while none of the threads runs.
+/// Opens an event for the CPU time of threads, which is active after [`share_ring`] and
+/// [`switch_on`] were called for it. Each time the threads have received `every` of CPU time on
+/// this CPU, the event writes an empty record and notifies the reader of the ring. The kernel's
+/// minimum for `every` is 10 us. The event costs nothing while none of the threads runs.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread, `EBADF` or `EINVAL` if the kernel cannot count for such a

@@ -56,7 +56,7 @@ pub fn signal_process_by(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()
     Ok(())
 }
 
-/// Sends a signal to a thread of a process, by id.
+/// Sends a signal to a thread of a process. Both are given by id.
 ///
 /// # Errors
 /// `ESRCH` if that process has no such thread, `EPERM` without the privilege.
@@ -76,7 +76,7 @@ pub fn signal_group(first: Tid, signal: Signal) -> io::Result<()> {
     Ok(kill_process_group(first.pid(), signal)?)
 }
 
-/// Sends a signal to a process, by id.
+/// Sends a signal to a process that is given by its id.
 ///
 /// # Errors
 /// `ESRCH` if there is no such process, `EPERM` without the privilege.

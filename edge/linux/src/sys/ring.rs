@@ -17,8 +17,8 @@ use super::malformed;
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
-/// Number of words of each record that are read. The largest requested record is the record of the
-/// tracepoint of context switches. It has the time, the size and 64 bytes of data.
+/// Number of words of each record that are kept. The largest record has the time, the size and 64
+/// bytes of data: the record of the tracepoint of context switches.
 const WORDS: usize = 10;
 
 /// One record of a ring, without its header.
@@ -28,7 +28,7 @@ pub struct Record {
     pub kind: u32,
     /// Flags of the record, bits of `PERF_RECORD_MISC_…`.
     pub flags: u16,
-    /// First words after the header. They are zero beyond the end of the record.
+    /// First words after the header. Words beyond the end of the record are zero.
     pub words: [u64; WORDS],
 }
 
@@ -36,8 +36,8 @@ impl Record {
     /// Number of bytes after the header that a [`Record`] holds.
     pub const KEPT: usize = 8 * WORDS;
 
-    /// Returns the half word at an offset in bytes after the header. `None` if the record is too
-    /// short.
+    /// Returns the half word at the offset `at`, in bytes after the header. If the record is too
+    /// short, `None`.
     #[must_use]
     pub fn half(&self, at: usize) -> Option<u32> {
         let [a, b, c, d, e, f, g, h] = self.words.get(at / 8)?.to_ne_bytes();
@@ -61,7 +61,7 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps a ring for an event, with space for `bytes` bytes of records, but at least one page.
+    /// Maps a ring with space for `bytes` bytes of records, but at least one page, for an event.
     ///
     /// # Errors
     /// `EPERM` if an ordinary user's rings exceed `kernel.perf_event_mlock_kb`. `EINVAL` if `bytes`

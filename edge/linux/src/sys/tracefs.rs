@@ -25,11 +25,11 @@ const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 pub struct Tracepoint<const FIELDS: usize> {
     /// Id that the kernel gave the tracepoint.
     pub id: u64,
-    /// Offsets of the requested fields in its records, in bytes.
+    /// Offsets of the requested fields in the tracepoint's records, in bytes.
     pub offsets: [usize; FIELDS],
 }
 
-/// Error of finding a tracepoint, with the error at each place that was tried.
+/// Failure to find a tracepoint, with one error for each place where tracefs was searched.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot find a tracepoint: private mount of tracefs: {own}; /sys/kernel/tracing: {tracing}; \
@@ -44,7 +44,7 @@ pub struct TracepointError {
     pub debug: io::Error,
 }
 
-/// Finds a tracepoint such as `sched/sched_wakeup`, and the offsets of the fields with these names.
+/// Finds a tracepoint such as `sched/sched_wakeup`, and the offsets of its fields `fields`.
 ///
 /// # Errors
 /// If no tracefs can be reached, or none has the tracepoint and its fields.
@@ -77,8 +77,8 @@ fn look_up<const FIELDS: usize>(
     Ok(Tracepoint { id: id.ok_or_else(malformed)?, offsets })
 }
 
-/// Parses a line like `field:pid_t pid; offset:24; size:4; signed:1;`. `None` if the line is about
-/// another field.
+/// Parses a line like `field:pid_t pid; offset:24; size:4; signed:1;` and returns the offset of the
+/// field. If the line is about another field, `None`.
 fn offset_of(line: &str, field: &str) -> Option<usize> {
     let mut parts = line.trim().strip_prefix("field:")?.split(';').map(str::trim);
     let declared = parts.next()?.split_ascii_whitespace().last()?;
@@ -128,9 +128,9 @@ fn mount_of_a_thread() -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
 
-    /// The function `mount_of_a_thread` mounts tracefs in a thread with its own mount namespace,
-    /// and returns a file descriptor of the mount. The descriptor is usable after the thread has
-    /// ended. The mounts of this process are the same as before.
+    /// Mounts tracefs by `mount_of_a_thread` and reads it through the returned file descriptor,
+    /// after the thread that made the mount has ended. The mounts of this process are the same as
+    /// before.
     #[test]
     fn private_tracefs_mount_is_visible_only_through_its_file_descriptor() {
         let mounts =

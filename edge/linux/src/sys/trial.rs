@@ -6,13 +6,13 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::{check, malformed};
 
-/// Creates the smallest possible BPF map, and removes it.
+/// Creates the smallest possible BPF map and removes it, to find out whether the kernel allows BPF.
 ///
 /// # Errors
 /// `EPERM` without the privilege, `ENOSYS` if the kernel has no BPF.
 pub fn try_bpf_map() -> io::Result<()> {
-    /// First fields of the kernel's structure `bpf_attr` for creating a map. For the kernel,
-    /// missing fields are zero.
+    /// First fields of the kernel's structure `bpf_attr` for creating a map. The kernel treats
+    /// missing fields as zero.
     #[repr(C)]
     struct MapAttr {
         kind: u32,
@@ -29,7 +29,7 @@ pub fn try_bpf_map() -> io::Result<()> {
     close(check(result)?)
 }
 
-/// Returns the version of the interface of an open `/dev/kvm`.
+/// Returns the version of the kernel's KVM interface. `kvm` is a descriptor of `/dev/kvm`.
 ///
 /// # Errors
 /// `ENOTTY` if the descriptor does not refer to `/dev/kvm`.
@@ -41,7 +41,8 @@ pub fn kvm_api_version(kvm: BorrowedFd<'_>) -> io::Result<i64> {
     check(result.into())
 }
 
-/// Creates a virtual machine without vCPUs and memory, and removes it.
+/// Creates a virtual machine without vCPUs and memory, and removes it, to find out whether the host
+/// allows VMs.
 ///
 /// # Errors
 /// If the processor or the host's own hypervisor does not allow a VM.
@@ -53,7 +54,7 @@ pub fn try_kvm_machine(kvm: BorrowedFd<'_>) -> io::Result<()> {
     close(check(result.into())?)
 }
 
-/// Closes the descriptor that a system call has returned, since the caller does not need it.
+/// Closes the descriptor that a system call has returned, or returns the error of the system call.
 fn close(result: libc::c_long) -> io::Result<()> {
     let fd = RawFd::try_from(result).map_err(|_| malformed())?;
     // SAFETY: no other code knows of this descriptor.

@@ -1,15 +1,16 @@
 //! Descriptors of threads, so that an action never affects a later thread with the same id.
 //!
 //! From Linux 6.9 on a thread has a descriptor of its own, a pidfd. On older kernels an open `stat`
-//! file in procfs is used instead. Reading it fails with `ESRCH` once the thread has ended, even if
-//! another thread has got its id. From Linux 5.3 on, a pidfd of the process is used in addition.
+//! file in procfs is used instead. After the thread has ended, reading this file fails with
+//! `ESRCH`, even if another thread has the same id. From Linux 5.3 on, a pidfd of the process is
+//! used in addition.
 //!
-//! Some actions are not possible by descriptor and use the thread's id. These are signals to a
-//! thread before 6.9, signals to a process before 5.3, and on all kernels changes of scheduling and
-//! affinity. Before each of them, the descriptor and the start time are checked. The action could
-//! affect another thread only if the id were reused in the few microseconds between check and call.
-//! The thread would also have to exit and be reaped in that time. The kernel assigns ids in turn,
-//! so it would have to assign all other ids (at least 32,767) in that time.
+//! Some actions are not possible by descriptor and use the thread's id. On all kernels these are
+//! changes of scheduling and affinity. Before Linux 6.9, signals to a thread also use the id;
+//! before 5.3, signals to a process do. Before each such action, the descriptor and the start time
+//! are checked. An action could affect another thread only if the id were reused in the few
+//! microseconds between this check and the action. The kernel assigns ids in turn, so in that time
+//! it would have to assign all other ids (at least 32,767).
 
 use std::fs::File;
 use std::io;
@@ -37,7 +38,7 @@ enum Descriptor {
     Procfs(Procfs),
 }
 
-/// Substitute for a pidfd of a thread: an open `stat` file in procfs.
+/// Substitute for a pidfd of a thread: its open `stat` file in procfs.
 #[derive(Debug)]
 struct Procfs {
     process: Tid,
@@ -74,8 +75,8 @@ impl TaskFd {
         Procfs::open(tid, None).map(|held| TaskFd(Descriptor::Procfs(held)))
     }
 
-    /// Sends a signal to the thread. Signals that stop or continue apply to the whole process of
-    /// the thread.
+    /// Sends a signal to the thread. Signals that stop or continue affect the whole process of the
+    /// thread.
     ///
     /// # Errors
     /// `ESRCH` if the thread has exited, `EPERM` without the privilege.
@@ -122,8 +123,8 @@ impl TaskFd {
     }
 
     /// Returns a descriptor that becomes readable when the thread has exited, even if other threads
-    /// of its process continue. `None` before Linux 6.9. The caller must then poll the thread's
-    /// state.
+    /// of its process continue. Before Linux 6.9, `None`: the caller must check the thread's state
+    /// at intervals.
     #[must_use]
     pub fn pollable_by_itself(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
@@ -133,8 +134,8 @@ impl TaskFd {
     }
 
     /// Returns a descriptor that becomes readable when the thread has exited. Before Linux 6.9 it
-    /// becomes readable only when the whole process has exited. `None` before Linux 5.3. The caller
-    /// must then poll the thread's state.
+    /// becomes readable only when the whole process has exited. Before Linux 5.3, `None`: the
+    /// caller must check the thread's state at intervals.
     #[must_use]
     pub fn pollable(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
@@ -154,7 +155,7 @@ impl Procfs {
     }
 
     /// Reads the present state of the thread. The error is `ESRCH` if the thread has ended, even if
-    /// another thread has got its id.
+    /// a later thread has the same id.
     fn look(&self) -> io::Result<Stat> {
         let stat = read(&self.stat)?;
         if stat.started() == self.started { Ok(stat) } else { Err(Errno::SRCH.into()) }
@@ -170,7 +171,7 @@ fn read(stat: &File) -> io::Result<Stat> {
 
 /// Returns true if an error of opening a pidfd means that the kernel has no pidfds, or that a
 /// sandbox hides them. Some sandboxes return `EPERM` for system calls that they do not know. The
-/// kernel itself never returns `EPERM` for this call.
+/// kernel itself never returns `EPERM` when a pidfd is opened.
 #[must_use]
 pub fn is_missing(error: &io::Error) -> bool {
     let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());

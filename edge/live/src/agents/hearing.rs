@@ -8,8 +8,8 @@ use slackline_units::{Span, TASKS, Time};
 use crate::live_host::VcpuActivity;
 
 /// Time for which an agent's claim (report of urgent tasks or of pending I/O) counts if the agent
-/// does not repeat it. While the guest waits for a CPU, its agent cannot repeat claims. A claim of
-/// urgent tasks then counts until the guest has run for 5 ms.
+/// does not repeat it. The one exception is a claim of urgent tasks whose guest waits for a CPU,
+/// because the agent cannot repeat it then. Such a claim counts until the guest has run for 5 ms.
 pub const LEASE: Span = Span::from_ms(100);
 /// Maximum time for which a claim of urgent tasks counts without being repeated, even if its guest
 /// never gets a CPU.
@@ -17,17 +17,20 @@ pub const LEASE_AT_MOST: Span = Span::from_secs(1);
 /// Time for which a guest must run, after [`LEASE`] has passed, before a claim of urgent tasks
 /// lapses. A working agent repeats the claim as soon as its guest runs.
 const LITTLE: Span = Span::from_ms(5);
-/// Number of dropped frames in a row after which an agent counts as silent.
+/// Number of dropped frames in a row after which an agent counts as silent, so that all its claims
+/// end.
 pub const BAD_AT_MOST: u32 = 8;
-/// Maximum average rate at which reports of an agent are passed on to the policy, per second.
+/// Maximum rate, in reports per second, at which reports of an agent are passed on to the policy.
+/// The rate is an average: in a short burst, reports may follow each other faster.
 pub const RATE: u64 = 1_000;
-/// Minimum average interval between two reports of an agent, `1 / RATE`.
+/// Average interval between two reports of an agent that sends at the maximum rate: `1 / RATE`.
 const EACH: Span = Span::from_us(1_000_000 / RATE);
-/// Burst allowance. An agent that has sent fewer reports than [`RATE`] allows may later send the
-/// missing reports at once, but at most 32. That is the number that [`RATE`] allows in 32 ms.
+/// Burst allowance. An agent that has sent fewer reports than [`RATE`] allows may later send
+/// reports faster for a while. The allowance is limited to the 32 reports that [`RATE`] allows in
+/// 32 ms.
 const SAVED: Span = Span::from_ms(32);
 
-/// Counts of an agent's frames and losses since the session connected to it.
+/// Counts of an agent's frames and losses since the agent was added to the session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Number of valid frames.
@@ -41,13 +44,14 @@ pub struct Counts {
     /// Number of claims (reports of urgent tasks or of pending I/O) that lapsed because the agent
     /// did not repeat them within [`LEASE`].
     pub lapsed: u64,
-    /// Number of times that the agent counted as silent, after [`BAD_AT_MOST`] dropped frames in a
-    /// row.
+    /// Number of times that the agent became silent: each time after [`BAD_AT_MOST`] dropped frames
+    /// in a row.
     pub silenced: u64,
-    /// Version of the latest frame that has another version than the host, since the agent last
-    /// counted as silent. `None` if there was no such frame.
+    /// Version of the latest frame whose version the host does not support. `None` if the agent has
+    /// sent no such frame since it last became silent. The frame is noted only while the agent is
+    /// silent.
     pub other_version: Option<u8>,
-    /// Number of times that the agent closed the channel.
+    /// Number of times that the agent closed the connection.
     pub hung_up: u64,
 }
 
@@ -58,17 +62,17 @@ pub(super) struct News {
     pub(super) says: Says,
 }
 
-/// A report of urgent tasks or of pending I/O that counts at present. It lapses unless the agent
-/// repeats it.
+/// A report of urgent tasks or of pending I/O that counts at present. The claim lapses unless the
+/// agent repeats it.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     vcpu: u16,
     kind: Kind,
     /// Time at which the agent last reported the claim.
     told: Time,
-    /// Time of the next check, at which the claim can lapse.
+    /// Time of the next check. At that check the claim lapses, or gets a later check.
     due: Time,
-    /// True if the guest was running at the last check of the claim.
+    /// True if the vCPU of the claim was running at the last check of the claim.
     ran: bool,
 }
 
@@ -87,7 +91,8 @@ impl Kind {
         }
     }
 
-    /// Returns a report of this kind that claims nothing, and so ends a claim.
+    /// Returns an empty report of this kind, which says that the guest claims nothing. Such a
+    /// report ends a claim.
     const fn nothing(self) -> Says {
         match self {
             Kind::Tasks => Says::Classes([None; TASKS]),
@@ -99,7 +104,7 @@ impl Kind {
 /// State of one agent's reports: bytes not parsed yet, claims and counts.
 #[derive(Debug)]
 pub(super) struct Hearing {
-    /// Bytes at the end of the stream that are not a whole frame yet.
+    /// Bytes that the agent has sent last and that are not a whole frame yet.
     rest: Vec<u8>,
     /// Number of vCPUs of the guest.
     vcpus: u16,
@@ -109,8 +114,8 @@ pub(super) struct Hearing {
     /// Number of frames dropped in a row.
     bad: u32,
     claims: Vec<Claim>,
-    /// Rate limiter: each frame that is passed on moves this time ahead by [`EACH`]. No more frames
-    /// are read while this time is more than [`SAVED`] ahead of the present time.
+    /// Rate limiter. Each report that is passed on moves this time ahead by [`EACH`]. While this
+    /// time is more than [`SAVED`] ahead of the present time, no more bytes of the agent are read.
     paid: Time,
     pub(super) counts: Counts,
 }
@@ -122,8 +127,8 @@ impl Hearing {
         Hearing { rest, vcpus, last, bad, claims, paid, counts: Counts::default() }
     }
 
-    /// Returns the earliest time at which more bytes of this agent may be read. `None` if bytes may
-    /// be read at once.
+    /// Returns the earliest time at which more bytes of this agent may be read. If bytes may be
+    /// read now, `None`.
     pub(super) fn not_before(&self, now: Time) -> Option<Time> {
         let ahead = self.paid.since(now);
         (ahead > SAVED).then(|| now + (ahead - SAVED))
@@ -135,8 +140,8 @@ impl Hearing {
         self.claims.iter().map(|claim| claim.due).min()
     }
 
-    /// Parses bytes of the agent and appends the reports to `news`. If these bytes have several
-    /// reports of one kind about the same vCPU, only the last of these reports is appended.
+    /// Parses bytes that the agent has sent, and appends their reports to `news`. If several of
+    /// these reports are of one kind and about the same vCPU, only the last of them is appended.
     pub(super) fn take(&mut self, now: Time, bytes: &[u8], news: &mut Vec<News>) {
         let before = news.len();
         self.rest.extend_from_slice(bytes);
@@ -157,9 +162,9 @@ impl Hearing {
         self.paid = self.paid.max(now) + EACH * (news.len() - before) as u64;
     }
 
-    /// Returns true if a frame is newer than the last frame of its kind, and its vCPU exists. If
-    /// the last frame is old, any sequence number is accepted, because the agent may have been
-    /// restarted with new numbers.
+    /// Returns true if the vCPU of a frame exists, and the frame is newer than the last frame of
+    /// its kind. If the last frame arrived more than [`LEASE`] ago, any sequence number is accepted
+    /// as newer. The agent may have been restarted with new numbers.
     fn counts_now(&self, frame: &Frame, now: Time) -> bool {
         let last = self.last[Kind::of(&frame.says) as usize];
         let last = last.filter(|&(_, at)| now.since(at) < LEASE);
@@ -179,8 +184,8 @@ impl Hearing {
         }
     }
 
-    /// Appends a report. If `news` from index `before` on already has a report of the same vCPU and
-    /// kind, replaces that report.
+    /// Appends the report `one` to `news`. If `news` already has a report of the same vCPU and
+    /// kind, at index `before` or later, replaces that report.
     fn add(&mut self, one: News, before: usize, news: &mut Vec<News>) {
         let what = |news: &News| (news.vcpu, Kind::of(&news.says));
         let is_same = |other: &&mut News| what(other) == what(&one);
@@ -193,7 +198,8 @@ impl Hearing {
         }
     }
 
-    /// Counts a dropped frame. After [`BAD_AT_MOST`] of them in a row, the agent counts as silent.
+    /// Counts a dropped frame. If it is the frame number [`BAD_AT_MOST`] of the frames dropped in a
+    /// row, the agent counts as silent, and its claims end.
     fn drop_one(&mut self, read: Result<Frame, NoFrame>, before: usize, news: &mut Vec<News>) {
         self.counts.dropped += 1;
         self.bad = self.bad.saturating_add(1);
@@ -209,8 +215,8 @@ impl Hearing {
         }
     }
 
-    /// Drops claims that the agent did not repeat in time. A claim of urgent tasks gets more time
-    /// while the guest waits for a CPU.
+    /// Ends the claims that the agent did not repeat in time, and appends the empty reports to
+    /// `news`. A claim of urgent tasks gets more time while the guest waits for a CPU.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -228,14 +234,14 @@ impl Hearing {
         }
     }
 
-    /// Notes that the agent has closed the channel, which ends its claims.
+    /// Records that the agent has closed the connection, which ends its claims.
     pub(super) fn hang_up(&mut self, news: &mut Vec<News>) {
         self.counts.hung_up += 1;
         self.rest.clear();
         self.withdraw(news.len(), news);
     }
 
-    /// Ends all claims of the agent. Its next frame may have any sequence number.
+    /// Ends all claims of the agent. The next frame of each kind may have any sequence number.
     fn withdraw(&mut self, before: usize, news: &mut Vec<News>) {
         self.last = [None; 2];
         for Claim { vcpu, kind, .. } in std::mem::take(&mut self.claims) {
@@ -245,8 +251,8 @@ impl Hearing {
 }
 
 impl Claim {
-    /// Returns true if the claim counts for a little longer, because its guest had no CPU time to
-    /// repeat it. Always false for a claim about pending I/O.
+    /// Returns true if the claim counts for a little longer, because its vCPU had no CPU time in
+    /// which the agent could have repeated it. Always returns false for a claim of pending I/O.
     fn goes_on(&mut self, now: Time, at: impl Fn(u16) -> VcpuActivity) -> bool {
         if self.kind == Kind::Pending || now.since(self.told) >= LEASE_AT_MOST {
             return false;
@@ -263,7 +269,8 @@ impl Claim {
     }
 }
 
-/// Returns the number of bytes to skip until a frame may begin. `bytes` do not start with a frame.
+/// Returns the number of bytes to skip until a frame may begin. The caller has checked that `bytes`
+/// do not start with a valid frame.
 fn to_next(bytes: &[u8]) -> usize {
     let next = bytes.windows(MAGIC.len()).skip(1).position(|window| window == MAGIC);
     // The last bytes may be the beginning of a frame, so they are not skipped.
@@ -325,8 +332,8 @@ mod tests {
         assert_eq!(hearing.lapses(), None);
     }
 
-    /// An agent whose guest waits for a CPU cannot repeat its claim, so the claim lasts. Once the
-    /// guest has run for 5 ms without a repetition, the claim ends.
+    /// A guest that waits for a CPU cannot repeat its claim, so its claim is prolonged. The claim
+    /// ends after the guest has run for 5 ms without repeating it.
     #[test]
     fn urgency_claim_is_prolonged_while_guest_waits_for_cpu() {
         let mut hearing = Hearing::new(1);
@@ -347,8 +354,8 @@ mod tests {
         assert_eq!(look_at(&mut hearing, at(2_100), VcpuActivity::Waits).len(), 1);
     }
 
-    /// While the guest is blocked, claims about pending I/O lapse like claims about tasks. The end
-    /// of each claim is passed on as an empty report of the same kind.
+    /// While the guest is blocked, claims of pending I/O lapse, and so do claims of urgent tasks.
+    /// The end of each claim is passed on as an empty report of the same kind.
     #[test]
     fn urgency_and_pending_io_claims_expire_on_all_guest_vcpus() {
         let mut hearing = Hearing::new(2);
@@ -387,7 +394,7 @@ mod tests {
         assert_eq!(take(&mut hearing, at(3), &bytes(1, urgent())), [urgent()]);
     }
 
-    /// A full channel accepts only the first bytes of a frame, and later another whole frame. Only
+    /// A full socket accepts only the first bytes of a frame, and later another whole frame. Only
     /// the whole frame counts.
     #[test]
     fn truncated_agent_frame_is_dropped_and_next_frame_counts() {
@@ -461,8 +468,8 @@ mod tests {
         prop::collection::vec(any::<u8>(), 0..100)
     }
 
-    /// Generates frames about four vCPUs. They resemble each other, so that the start of one frame
-    /// and the end of another can form a valid frame.
+    /// Generates frames about four vCPUs. The frames resemble each other, so that the start of one
+    /// frame and the end of another can form a valid frame.
     fn told() -> impl Strategy<Value = Frame> {
         let class = (0..3_u8, 1..3_u8, any::<bool>());
         let classes = (prop::collection::btree_set(0..140_u8, 5), prop::array::uniform5(class));
@@ -482,8 +489,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every claim that the host accepts was sent by the agent, even if the stream is cut and
-        /// joined at any place.
+        /// The stream of frames is cut at any byte and a part is left out. Every claim that the
+        /// host accepts is still a claim that the agent has sent.
         #[test]
         fn agent_stream_split_at_any_byte_yields_only_sent_claims(
             frames in prop::collection::vec(told(), 1..12),
@@ -503,8 +510,8 @@ mod tests {
             }
         }
 
-        /// Every frame is found, even if the stream arrives in pieces and other bytes lie between
-        /// frames. The unparsed bytes never amount to a whole frame.
+        /// Every frame is found, even if the stream arrives in pieces and has other bytes between
+        /// frames. The host never keeps as many unparsed bytes as a whole frame has.
         #[test]
         fn agent_frames_are_found_between_arbitrary_other_bytes(
             parts in prop::collection::vec((rubbish(), 1..70_usize), 1..20),

@@ -2,8 +2,8 @@
 //!
 //! A thread can reserve at most one CPU, so the probe starts a thread for each CPU. One thread
 //! after another asks for a whole CPU and, if that is refused, searches for the largest share that
-//! is admitted. Each thread sets its own class and exits as a deadline thread. The kernel then
-//! frees its bandwidth, as for any deadline thread that exits.
+//! is admitted. Each thread makes itself a deadline thread and exits as such. So the kernel frees
+//! the thread's bandwidth.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -18,8 +18,9 @@ use super::probe::{Host, ProbeError, Verdict, read_list};
 use super::realtime::limit;
 use slackline_linux::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
 
-/// Period of the deadline reservations that the probe asks for. The bandwidth of a thread that
-/// exits can remain allocated for one period. The shortest period that kernels allow is 100 us.
+/// Period of the deadline reservations that the probe asks for. The kernel may keep the bandwidth
+/// of a thread allocated for one period after the thread's exit, so this period is short. Kernels
+/// allow periods down to 100 us.
 const PERIOD: Span = Span::from_ms(10);
 /// Resolution of the search for the largest share, in millionths of a CPU.
 const STEP: u32 = 1_000;
@@ -69,8 +70,8 @@ fn refused(host: &Host, error: &io::Error) -> Verdict {
     }
 }
 
-/// Returns the sum of the shares that `threads` threads get if each takes as much as the kernel
-/// admits.
+/// Starts `threads` threads, each of which takes the largest share that the kernel admits. Returns
+/// the sum of these shares.
 fn free_share(threads: usize) -> Result<io::Result<CpuShare>, ProbeError> {
     /// Lock that allows one search at a time. Of two simultaneous searches, each would find only
     /// the bandwidth that the other has not taken.
@@ -110,9 +111,9 @@ fn take_all(threads: usize) -> Result<io::Result<CpuShare>, ProbeError> {
     })
 }
 
-/// Makes the calling thread a deadline thread with the largest share that the kernel admits, to a
-/// thousandth of a CPU. If the kernel does not even admit a thousandth, returns zero and the thread
-/// stays ordinary.
+/// Makes the calling thread a deadline thread with the largest share that the kernel admits,
+/// rounded down to a thousandth of a CPU. If the kernel refuses even a thousandth, the thread stays
+/// ordinary, and the result is zero.
 fn take_most() -> io::Result<CpuShare> {
     if ask(CpuShare::ONE)? {
         return Ok(CpuShare::ONE);

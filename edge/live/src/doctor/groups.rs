@@ -60,10 +60,10 @@ pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
     })
 }
 
-/// Finds out whether the kernel moves threads to other cgroups without waiting for a grace period.
-/// While it waits, no cgroup of version 2 is frozen or thawed. Slackline shortens the wait of its
-/// own moves where it can, but not that of other programs. The wait is not measured, because that
-/// would delay VMs.
+/// Finds out whether the kernel moves threads to other cgroups without waiting for an RCU grace
+/// period. During such a wait no cgroup of version 2 can be frozen or thawed. Slackline shortens
+/// the wait of its own moves where it can, but it cannot shorten the wait of moves by other
+/// programs. The probe does not measure the wait, because that would delay VMs.
 pub(super) fn moves(host: &Host) -> Result<Verdict, ProbeError> {
     let mounts = mounted()?;
     let Some(v2) = mounts.iter().find(|mount| mount.kind == HierarchyKind::V2) else {

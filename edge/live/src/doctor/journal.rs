@@ -10,7 +10,8 @@ use super::probe::{Host, ProbeError, Verdict};
 /// Types of file systems in memory: tmpfs and ramfs, as `linux/magic.h` numbers them.
 const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
-/// Finds out whether the journal is in memory, as it is on hosts that mount a tmpfs at `/run`.
+/// Finds out whether the journal's file system is in memory, such as the tmpfs that most hosts
+/// mount at `/run`.
 pub(super) fn file_system(_: &Host) -> Result<Verdict, ProbeError> {
     let folder = Path::new(KeeperCommand::STATE_DIRECTORY);
     // The folder is missing until the first thread is scheduled.

@@ -11,18 +11,19 @@ const FIFO: u32 = 1;
 const ROUND_ROBIN: u32 = 2;
 const DEADLINE: u32 = 6;
 
-/// Distance from the dispatchers' real-time priority, 99, down to the lowest priority that
+/// Difference between the dispatchers' real-time priority, 99, and the lowest priority that
 /// Slackline gives to a vCPU.
 const LEAST_RAISED: u32 = 99 - Ladder::LEAST.number() as u32;
 
-/// Number of real-time threads for each urgency and thread name.
+/// Number of real-time threads that have the same urgency and the same name, for each pair of
+/// urgency and name.
 type Kinds = BTreeMap<(Urgency, String), u64>;
 
-/// Urgency of a thread, the most urgent first.
+/// Urgency of a real-time thread. The most urgent class comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
     Deadline,
-    /// Real-time thread. The number is the distance of its priority below 99.
+    /// Thread with a real-time priority. The number is 99 less that priority.
     Below99(u32),
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Hierarchy {
     pub(super) favours_moves: bool,
 }
 
-/// Version of a hierarchy. For version 1 it includes the names of the hierarchy's controllers.
+/// Version of a hierarchy. Version 1 comes with the names of the hierarchy's controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HierarchyKind {
     V1 { controllers: Vec<String> },
@@ -71,7 +71,7 @@ fn hierarchy(line: &str) -> Option<Hierarchy> {
     Some(Hierarchy { kind, root: unescaped(root), point: unescaped(point), favours_moves })
 }
 
-/// Returns those options of a version 1 cgroup mount that are names of controllers.
+/// Returns the names of controllers among the mount options of a version 1 cgroup hierarchy.
 fn controllers(options: &str) -> Vec<String> {
     let common =
         ["rw", "ro", "xattr", "noprefix", "clone_children", "cpuset_v2_mode", "favordynmods"];
@@ -79,7 +79,7 @@ fn controllers(options: &str) -> Vec<String> {
     own.map(str::to_owned).collect()
 }
 
-/// Decodes a path as the kernel writes it: a space is `\040`, and so on.
+/// Decodes a path as the kernel writes it, in which a space is `\040`, for example.
 fn unescaped(text: &str) -> PathBuf {
     let mut pieces = text.split('\\');
     let mut path = pieces.next().unwrap_or_default().to_owned();
@@ -117,7 +117,7 @@ pub(super) fn own_group(text: &str, kind: &HierarchyKind) -> Option<PathBuf> {
 
 impl Hierarchy {
     /// Returns the directory of this process's own cgroup in this hierarchy. `cgroup` is the text
-    /// of `/proc/self/cgroup`. `None` if the cgroup is not visible below the mount point.
+    /// of `/proc/self/cgroup`. If the cgroup is not visible below the mount point, `None`.
     pub(super) fn own_directory(&self, cgroup: &str) -> Option<PathBuf> {
         let group = own_group(cgroup, &self.kind)?;
         let below = group.strip_prefix(&self.root).ok()?;

@@ -50,8 +50,8 @@ pub(super) fn privilege(host: &Host) -> Result<Verdict, ProbeError> {
 }
 
 pub(super) fn memory_lock(_: &Host) -> Result<Verdict, ProbeError> {
-    /// Amount of memory in bytes that a process with some tens of threads locks. Each thread has
-    /// a stack of 2 MiB, and the program itself needs some more.
+    /// Amount of memory in bytes that a process with some tens of threads locks. Each thread has a
+    /// stack of 2 MiB, and the program's own memory comes in addition.
     const TYPICAL_LOCKED_MEMORY: u64 = 256 << 20;
     if has(&IPC_LOCK)? {
         return Ok(Verdict::good(format!("unlimited, by {}", IPC_LOCK.1)));

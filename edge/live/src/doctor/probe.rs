@@ -71,7 +71,7 @@ pub(super) enum ProbeError {
         /// Text that could not be parsed.
         text: String,
     },
-    /// An attempted action failed for a reason that says nothing about the topic of the probe.
+    /// An action of the probe failed, and the error does not show the state of the topic.
     #[error("cannot {what}: {source}")]
     Tried {
         /// Attempted action as a phrase such as "start a thread".
@@ -93,14 +93,14 @@ pub(super) enum ProbeError {
 }
 
 impl ProbeError {
-    /// Returns a function for `map_err` that wraps an error. `what` is the attempted action as a
-    /// phrase such as "start a thread".
+    /// Returns a function for `map_err` that converts an error to [`ProbeError::Tried`]. `what` is
+    /// the attempted action as a phrase such as "start a thread".
     pub(super) fn tried<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> ProbeError {
         move |source| ProbeError::Tried { what, source: Arc::new(source.into()) }
     }
 }
 
-/// Properties of the host that several probes need.
+/// Properties of the host that several probes need. They are read once.
 #[derive(Debug)]
 pub(super) struct Host {
     /// Release of the kernel, such as `6.18.44-cloud-amd64`.
@@ -193,8 +193,8 @@ pub(super) fn read_list(path: impl AsRef<Path>) -> Result<Vec<usize>, ProbeError
     cpu_list(&text).ok_or_else(|| not_understood(path, &text))
 }
 
-/// Runs `work` on a new thread. A change that `work` makes to its thread's scheduling ends with
-/// that thread.
+/// Runs `work` on a new thread. The thread ends after that, so a change that `work` makes to its
+/// own scheduling does not remain.
 pub(super) fn on_own_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ProbeError> {

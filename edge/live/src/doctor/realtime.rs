@@ -79,12 +79,14 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
     Ok(with_machines(verdict, &budgets_of_machines()))
 }
 
-/// Process id of a VM, and the largest real-time budget that the cgroup of its vCPUs could get.
+/// Process id of a VM, and the largest real-time budget that the cgroup of its vCPUs could get. If
+/// the budget cannot be read, the error text.
 type MachineRoom = (i32, Result<BudgetLimit, String>);
 
-/// Returns the VMs on this host with their largest possible real-time budgets. The budget of a VM
-/// is the smallest budget of its vCPUs. A VM is listed only if its vCPU threads have the names that
-/// emulators give to vCPU threads, and are in cgroups with budgets.
+/// Returns the VMs on this host with their largest possible real-time budgets. The vCPUs of a VM
+/// may have different largest budgets. The smallest of these is listed. A VM is listed only if its
+/// vCPU threads have the names that emulators give to vCPU threads, and are in cgroups with
+/// budgets.
 fn budgets_of_machines() -> Vec<MachineRoom> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -106,7 +108,7 @@ fn budgets_of_machines() -> Vec<MachineRoom> {
 }
 
 /// Adds the real-time budgets of the VMs to the verdict about this process's own cgroup. A good
-/// verdict becomes limited if a VM's budget is zero or unknown. A VM without a budget cannot be
+/// verdict becomes limited if a VM's budget is zero or unknown. A VM with a zero budget cannot be
 /// scheduled.
 fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
     if machines.is_empty() {
@@ -151,17 +153,17 @@ fn rt_group_without_budget(host: &Host) -> Result<Verdict, ProbeError> {
     .hint("keep all real-time threads in the root cgroup, or boot with rt_group_sched=0"))
 }
 
-/// Returns the maximum share of each CPU that the kernel gives to real-time threads. If the limit
-/// cannot be read, the kernel's default is returned.
+/// Returns the maximum share of each CPU that the kernel gives to real-time threads. If the
+/// kernel's limit of real-time classes cannot be read, its default of 95 % is assumed.
 #[must_use]
 pub fn real_time_limit() -> CpuShare {
     const DEFAULT: CpuShare = CpuShare::from_ppm(950_000);
     beside_fair_server(limit().unwrap_or(Some(DEFAULT)), fair_server_share())
 }
 
-/// Returns the maximum share of a CPU for real-time threads. It follows from the `limit` of the
-/// real-time classes and the share of the fair `server`, which serves ordinary threads. If `limit`
-/// is `None`, only the fair server limits real-time threads.
+/// Returns the maximum share of a CPU for real-time threads: the smaller of `limit` and one CPU
+/// less `server`. `limit` is the kernel's limit of the real-time classes; if there is no limit, it
+/// is `None`. `server` is the share of the fair server, which serves ordinary threads.
 fn beside_fair_server(limit: Option<CpuShare>, server: CpuShare) -> CpuShare {
     limit.unwrap_or(CpuShare::ONE).min(CpuShare::ONE.less(server))
 }
@@ -242,7 +244,8 @@ fn fair_server_read(servers: &[(Span, Span)]) -> Verdict {
     verdict.figure("fair_server_ppm", ppm.into())
 }
 
-/// Returns the runtime and period of each CPU's fair server. `None` if the kernel shows none.
+/// Returns the runtime and period of each CPU's fair server. If the kernel shows no fair servers,
+/// `None`.
 fn fair_servers() -> Result<Option<Vec<(Span, Span)>>, ProbeError> {
     let mount;
     let mut base = PathBuf::from("/sys/kernel/debug/sched");

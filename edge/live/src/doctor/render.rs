@@ -30,10 +30,11 @@ const STATE: usize = 7;
 const TOPIC: usize = 14;
 
 impl Report {
-    /// Formats the report in lines of at most `width` columns. A `width` below 40 counts as 40.
-    /// Only a long word can make a line longer. Each topic has one line or more, under the heading
-    /// of its section. A finding whose state is not good is followed by the reason why its topic
-    /// matters, and by a hint. Lines about killed runs follow the findings. The last line says
+    /// Formats the report in lines of at most `width` columns. If `width` is below 40, lines have
+    /// at most 40 columns. A single word that is longer than a line makes the line longer. Each
+    /// topic has one line or more, under the heading of its section. A finding whose state is not
+    /// good is followed by the reason why its topic matters, and by a hint. The findings are
+    /// followed by the lines about threads that a killed run left changed. The last line says
     /// whether scenarios can run live.
     #[must_use]
     pub fn render(&self, width: usize, ink: Ink) -> String {
@@ -118,8 +119,8 @@ impl Page {
         }
     }
 
-    /// Appends a text to `out`, wrapped at the page width. The first line begins with `head`, and
-    /// the others are indented by the width of `head`.
+    /// Appends a text to `out`, wrapped at the page width. The first line begins with `head`. The
+    /// other lines are indented by the width of `head`.
     fn wrapped(&self, out: &mut String, head: &str, text: &str, style: Option<&str>) {
         let indent = printed_width(head);
         let columns = self.width.saturating_sub(indent);

@@ -12,13 +12,13 @@ use super::probe::{Host, ProbeError, Verdict, not_understood, on_own_thread, rea
 use super::realtime::DISPATCHER;
 use slackline_linux::sys::{monotonic, own_tid, set_scheduling};
 
-/// Number of timers that the probe measures. A hundred are enough for the 99th percentile to differ
-/// from the maximum.
+/// Number of timers that the probe measures. With a hundred timers the 99th percentile differs from
+/// the maximum.
 const SLEEPS: usize = 100;
 /// Length of each sleep whose timer is measured.
 const SLEEP: Span = Span::from_ms(1);
-/// Maximum lateness (99th percentile) of timers that counts as good. It is a quarter of 1 ms, the
-/// shortest usual period. If timers are later, slices are not accurate.
+/// Maximum lateness at the 99th percentile for which timers count as good. The value is a quarter
+/// of 1 ms, the shortest usual period. If timers are later, slices are not accurate.
 const LATE: Span = Span::from_us(250);
 
 pub(super) fn timers(_: &Host) -> Result<Verdict, ProbeError> {
@@ -56,7 +56,8 @@ pub(super) fn timers(_: &Host) -> Result<Verdict, ProbeError> {
         .figure("timer_worst_ns", worst.ns()))
 }
 
-/// Rounds a duration to a microsecond, since repeated measurements differ by more than that.
+/// Rounds a duration to a microsecond. Repeated measurements differ by more than a microsecond, so
+/// smaller digits mean nothing.
 fn rounded(span: Span) -> Span {
     Span::from_us((span.ns() + 500) / 1_000)
 }
@@ -86,7 +87,8 @@ fn sleep_until(until: Time) -> io::Result<()> {
 
 pub(super) fn clock(_: &Host) -> Result<Verdict, ProbeError> {
     const READINGS: u32 = 10_000;
-    /// Clock sources of different architectures that programs can read without a system call.
+    /// Clock sources, of different architectures, that a program can read without a system call.
+    /// Such a clock source is fast.
     const FAST: [&str; 8] = [
         "tsc",
         "kvm-clock",
@@ -133,12 +135,13 @@ pub(super) fn tick(host: &Host) -> Result<Verdict, ProbeError> {
     } else {
         "always on"
     };
-    Ok(Verdict::good(format!("{hertz} per second ({tick} apart), {idle}")).figure("tick_hz", hertz))
+    Ok(Verdict::good(format!("{hertz} ticks per second ({tick} apart), {idle}"))
+        .figure("tick_hz", hertz))
 }
 
 pub(super) fn steal(_: &Host) -> Result<Verdict, ProbeError> {
-    /// Smallest share of stolen CPU time at which the host's state counts as limited. The unit is
-    /// millionths, so this is 1 %.
+    /// Smallest share of stolen CPU time at which the state of this host counts as limited: 10,000
+    /// millionths, that is 1 %.
     const NOTICED_PPM: u64 = 10_000;
     let stat = read("/proc/stat")?;
     let ticks = cpu_ticks(&stat)

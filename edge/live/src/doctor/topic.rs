@@ -15,7 +15,7 @@ pub enum Topic {
     Fifo,
     /// Real-time budget of this process's cgroup.
     RtGroup,
-    /// Share of each CPU to which the kernel limits real-time classes.
+    /// Kernel's limit on the share of each CPU that real-time classes may use.
     RtLimit,
     /// Fair server: the kernel's reservation for ordinary threads.
     FairServer,
@@ -49,9 +49,9 @@ pub enum Topic {
     Journal,
     /// Support for loadable schedulers (`sched_ext`).
     SchedExt,
-    /// Support for real-time budgets of cgroups with periods (`cpu.rt.max`).
+    /// Support for real-time budgets of cgroups, with a period for each cgroup (`cpu.rt.max`).
     GroupReservations,
-    /// Perf events for a whole CPU, as counters and as records.
+    /// Perf events that observe a whole CPU, both as counters and as records.
     Perf,
     /// Tracepoints of the kernel.
     Tracefs,
@@ -66,7 +66,7 @@ pub enum Topic {
 /// Section of a report, a group of topics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Section {
-    /// Permissions of this process.
+    /// Topics about the permissions of this process.
     Permission,
     /// Topics about the amount of CPU time that can be reserved.
     Bandwidth,
@@ -76,7 +76,7 @@ pub enum Section {
     Holding,
     /// Topics about the means to observe threads.
     Watching,
-    /// Support for running VMs.
+    /// Topics about the support for running VMs.
     Machines,
 }
 

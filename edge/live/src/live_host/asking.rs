@@ -21,8 +21,8 @@ impl Decider {
         Ok(())
     }
 
-    /// Reads from the kernel whether a vCPU is runnable, and reports a change to the host. `now` is
-    /// the monotonic time.
+    /// Reads from the kernel whether a vCPU is runnable. If that has changed, reports the change to
+    /// the host. `now` is the monotonic time.
     pub(super) fn ask(&mut self, vcpu: VcpuId, now: Time) -> Result<(), LiveHostError> {
         let was_awake = self.host.moment().is_awake(vcpu);
         let Some(known) = self.vcpus[vcpu.slot()].as_mut() else { return Ok(()) };
@@ -42,8 +42,8 @@ impl Decider {
     }
 
     /// Reports the CPU time that each vCPU pinned to a CPU has used since the last pass, on hosts
-    /// without scheduling events. The vCPUs share one CPU, so their run intervals are reported one
-    /// after another. `now` is the monotonic time.
+    /// without scheduling events. The vCPUs share one CPU, so their run intervals are reported as
+    /// if each followed the other. `now` is the monotonic time.
     pub(super) fn poll(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         self.now = self.now.max(self.of_run(now));
         let at = self.now;

@@ -32,7 +32,8 @@ pub(super) struct Decider {
     /// vCPUs of the live host, by slot.
     pub(super) vcpus: Vec<Option<Vcpu>>,
     pub(super) in_line: Vec<NextInLine>,
-    /// vCPUs that are not chosen and not next in line on a CPU, and whose class may have to change.
+    /// vCPUs whose class may have to change, although they are neither chosen nor next in line on a
+    /// CPU.
     pub(super) touched: Vec<VcpuId>,
     /// vCPUs that joined or woke and are not pinned to a CPU yet. The list is only used with a
     /// policy that divides slack by weight.
@@ -45,9 +46,9 @@ pub(super) struct Decider {
     origin: Time,
     /// Current time of the run.
     pub(super) now: Time,
-    /// Time of the latest event reported to the host. An event of one CPU may be read after a later
-    /// event of another CPU. The earlier event is then reported with this time, but its CPU time is
-    /// charged at the time when it was used.
+    /// Latest time of any event reported to the host. Times reported to the host never fall. If an
+    /// event of one CPU is read after a later event of another CPU, it is reported with this latest
+    /// time. The CPU time of the event is still charged at the time when it was used.
     told: Time,
     pub(super) records: Recording,
     /// vCPUs whose threads have all ended. They are about to be removed.
@@ -57,7 +58,7 @@ pub(super) struct Decider {
     /// vCPUs for which the kernel refused an order since [`take_refused`](Decider::take_refused)
     /// was last called.
     pub(super) refused: Vec<VcpuId>,
-    /// Refused orders that would have restored or resumed threads, until the session takes them.
+    /// Refused orders that would have restored or resumed threads. The session takes them.
     pub(super) failures: Vec<(VcpuId, ActError)>,
     pub(super) is_over: bool,
 }
@@ -68,34 +69,35 @@ pub(super) struct Vcpu {
     pub(super) handle: Arc<VcpuHandle>,
     pub(super) threads: BTreeMap<Tid, ThreadRecord>,
     /// Virtual time of a process tree: the least CPU time received among its runnable threads. The
-    /// virtual time never falls.
+    /// value never falls.
     pub(super) virtual_time: Span,
     /// True if the vCPU is a process tree, whose threads can start and end while the tree is
     /// scheduled.
     pub(super) is_tree: bool,
-    /// CPUs (kernel numbers) on which threads of this vCPU may run simultaneously. The CPU time of
-    /// these threads is charged as if it came from one CPU. `None` if this vCPU uses one CPU at a
-    /// time.
+    /// CPUs (kernel numbers) on which threads of this vCPU may run simultaneously. The CPU times of
+    /// these threads are added up and charged as if they came from one CPU. `None` if this vCPU
+    /// uses one CPU at a time.
     pub(super) wide: Option<CpuSet>,
-    /// Reservation of this vCPU if it is a hard limit. The vCPU then receives no slack. `None` if
-    /// the vCPU has no hard limit.
+    /// Reservation of this vCPU, if the reservation is a hard limit, so that the vCPU receives no
+    /// slack. `None` if the vCPU has no hard limit.
     pub(super) hard_limit: Option<Reservation>,
     pub(super) home: Arc<Home>,
     /// Time of the run at which this vCPU was stopped. `None` if it is not stopped.
     pub(super) held_since: Option<Time>,
     /// True if an event showed that a thread of this vCPU ran after the stop.
     pub(super) runs_after_stop: bool,
-    /// True while this vCPU is paused, at a user's request or because it has escaped its limit.
+    /// True while this vCPU is paused, at a user's request or because it has escaped its hard
+    /// limit.
     pub(super) is_paused: bool,
-    /// True while this vCPU is paused because it has escaped its limit, if it was runnable when the
-    /// pause began. This time is recorded as a stop too.
+    /// True while this vCPU is paused because it has escaped its hard limit. False if the vCPU was
+    /// blocked when the pause began. The time of such a pause is recorded as a stop of the vCPU.
     pub(super) has_escaped: bool,
     /// True while another program controls this vCPU's threads. Slackline then leaves that
     /// program's changes in place and gives the threads no orders.
     pub(super) is_left: bool,
     /// CPU time that the vCPU used while `is_left` was true and that is not recorded yet.
     pub(super) used_left: Span,
-    /// Time of the run up to which the CPU time used while `is_left` is true has been recorded.
+    /// Time of the run up to which the CPU time of the vCPU was recorded while `is_left` is true.
     pub(super) left_until: Time,
 }
 
@@ -107,9 +109,9 @@ pub(super) struct ThreadRecord {
     /// before this time are ignored.
     pub(super) since: Time,
     pub(super) intervals: RunIntervals,
-    /// CPU time received. Of the threads of a tree, the thread with the least value runs first.
-    /// When a thread wakes, its value is raised to the tree's virtual time. Otherwise the thread
-    /// would catch up on the time in which it was blocked.
+    /// CPU time that the thread has received. Of the threads of a tree, the thread with the least
+    /// value runs first. When a thread wakes, its value is raised at least to the tree's virtual
+    /// time. Otherwise the thread would catch up on the time in which it was blocked.
     pub(super) received: Span,
     /// True if the thread has run since it woke. If it has not run, it may have been woken only
     /// because its cgroup was thawed.
@@ -154,9 +156,9 @@ impl Vcpu {
         }
     }
 
-    /// Returns true if a dispatcher has stopped this vCPU or it is paused by request. While it is
+    /// Returns true if a dispatcher has stopped this vCPU, or if it is paused. While the vCPU is
     /// stopped, the reported states of its threads are not valid. The kernel reports a stopped
-    /// thread as blocked, and a thread that blocked earlier may have become runnable.
+    /// thread as blocked, although a thread that blocked earlier may have become runnable.
     pub(super) const fn is_stopped(&self) -> bool {
         self.held_since.is_some() || self.is_paused
     }
@@ -185,7 +187,7 @@ impl Decider {
         }
     }
 
-    /// Starts the run. `origin` is its start on the monotonic clock.
+    /// Starts the run. `origin` is the start of the run on the monotonic clock.
     pub(super) fn begin(&mut self, origin: Time) {
         self.origin = origin;
     }
@@ -200,12 +202,12 @@ impl Decider {
         self.origin + (self.now - Time::START)
     }
 
-    /// Returns and clears the vCPUs for which the kernel refused an order.
+    /// Returns the list of vCPUs for which the kernel refused an order, and clears the list.
     pub(super) fn take_refused(&mut self) -> Vec<VcpuId> {
         std::mem::take(&mut self.refused)
     }
 
-    /// Returns and clears the vCPUs whose threads have ended.
+    /// Returns the list of vCPUs whose threads have all ended, and clears the list.
     pub(super) fn take_gone(&mut self) -> Vec<VcpuId> {
         std::mem::take(&mut self.gone)
     }
@@ -262,8 +264,8 @@ impl Decider {
         Ok(left)
     }
 
-    /// Returns the longest slice per `period` that one more vCPU with affinity `allowed` could
-    /// reserve. `None` if the policy has no reservations or admits any slice.
+    /// Returns the largest slice that one more vCPU with this period could reserve, if its affinity
+    /// is `allowed`. `None` if the policy has no reservations or admits any slice.
     pub(super) fn room(
         &mut self,
         period: Span,
@@ -280,7 +282,7 @@ impl Decider {
     }
 
     /// Sets the offset from the time of the run to the wall clock, to which phases of periods
-    /// refer. The offset takes effect at once.
+    /// refer. The offset takes effect immediately.
     pub(super) fn wall_clock_set(&mut self, ahead: Span) -> Result<(), LiveHostError> {
         self.step(self.now, &[], Fact::ClockSet(ahead)).map_err(broken)
     }
@@ -294,7 +296,7 @@ impl Decider {
     }
 
     /// Handles the expired time limits and timers of a CPU. Must be called after the CPU's events
-    /// have been read. `woken` is the time when its dispatcher woke.
+    /// have been read. `woken` is the time when the CPU's dispatcher woke.
     pub(super) fn expire_timers(&mut self, cpu: CpuId, woken: Time) -> Result<(), LiveHostError> {
         let now = self.now;
         self.pcpus.all[cpu.index()].is_called = false;
@@ -330,8 +332,8 @@ impl Decider {
         pcpu.clock.learn(woken, has_run, pcpu.left);
     }
 
-    /// Updates the CPU time that a CPU owes to ordinary threads. If a vCPU must begin or stop
-    /// running as an ordinary thread to pay it, the CPU gets new orders.
+    /// Updates the CPU time that a CPU owes to ordinary threads. If a vCPU must begin or stop to
+    /// pay this debt, by running as an ordinary thread, the CPU gets new orders.
     fn pay(&mut self, cpu: CpuId) {
         let pcpu = &mut self.pcpus.all[cpu.index()];
         pcpu.fair_server.pass(self.now, pcpu.clock.cost());
@@ -368,7 +370,7 @@ impl Decider {
         pcpu.clock.set(self.now, PassTimes { limit, alarm: pcpu.alarm, glance })
     }
 
-    /// Processes the events of a CPU that were read, up to `now` in the time of the run.
+    /// Processes the events of a CPU that were read, up to the time `now` of the run.
     pub(super) fn apply_drained(
         &mut self,
         news: &PassEvents,
@@ -401,8 +403,8 @@ impl Decider {
         Ok(())
     }
 
-    /// Derives the run intervals on a CPU from the CPU's events. Returns the vCPU and the length of
-    /// each interval.
+    /// Computes the run intervals on a CPU from the CPU's events. Returns for each interval the
+    /// vCPU that ran and the length.
     fn stretches(&self, cpu: CpuId, sightings: &[Sighting]) -> Vec<(VcpuId, Span)> {
         let pcpu = &self.pcpus.all[cpu.index()];
         let mut running = pcpu.running.map(|(vcpu, since)| (vcpu, since.max(pcpu.reported)));
@@ -423,8 +425,8 @@ impl Decider {
         stretches
     }
 
-    /// Processes one event of a thread. Reports the CPU time used before the event to the host.
-    /// Also reports the change of state if the vCPU blocks or wakes with the event.
+    /// Processes one event of a thread. Reports to the host the CPU time used before the event. If
+    /// the vCPU blocks or wakes by the event, reports that change of state to the host too.
     fn follow(&mut self, cpu: Option<CpuId>, sighting: &Sighting) -> Result<(), LiveHostError> {
         let Sighting { at: seen, thread, what, on } = sighting;
         let cpu = cpu.filter(|cpu| self.pcpus.all[cpu.index()].real == *on);
@@ -477,17 +479,17 @@ impl Decider {
     }
 
     /// Returns true if the thread belongs to a vCPU that is present. Returns false if the thread
-    /// belongs to an earlier vCPU with the same id.
+    /// belongs to an earlier vCPU with the same id, or has been removed.
     pub(super) fn knows(&self, thread: &Arc<WatchedThread>) -> bool {
         let vcpu = self.vcpus.get(thread.vcpu.slot()).and_then(Option::as_ref);
         let known = vcpu.and_then(|vcpu| vcpu.threads.get(&thread.tid));
         known.is_some_and(|known| Arc::ptr_eq(&known.thread, thread))
     }
 
-    /// Updates the state of a thread, or removes the thread if it has ended. The kernel reports a
-    /// thread that Slackline has stopped as blocked, and such reports are ignored. Events on
-    /// different CPUs, such as a block and a wake-up, may be read in the wrong order. Then the
-    /// event with the later time counts.
+    /// Updates the state of a thread, or removes the thread if it has ended. A thread that
+    /// Slackline has stopped is reported as blocked by the kernel; such reports are ignored. Events
+    /// on different CPUs, such as a block and a wake-up, may be read in the wrong order. In that
+    /// case the event with the later time determines the state.
     fn note(&mut self, thread: &WatchedThread, (what, on): (ThreadEventKind, CpuId), since: Time) {
         let Some(vcpu) = &mut self.vcpus[thread.vcpu.slot()] else { return };
         let is_awake = what != ThreadEventKind::SwitchedOut { ready: false };
@@ -523,8 +525,8 @@ impl Decider {
         vcpu.is_some_and(|vcpu| may_run(vcpu) && vcpu.threads.values().any(|it| it.is_awake))
     }
 
-    /// Reports one event to the host. If a vCPU blocks or yields, its CPU is rescheduled at once.
-    /// Other CPUs are rescheduled in [`settle`](Decider::settle).
+    /// Reports one event to the host. If a vCPU blocks or yields, its CPU is rescheduled
+    /// immediately. Other CPUs are rescheduled in [`settle`](Decider::settle).
     pub(super) fn step(
         &mut self,
         at: Time,
@@ -537,7 +539,8 @@ impl Decider {
     }
 
     /// Reports to the host that all events of a pass or request are known, so that the host
-    /// decides. Each CPU that the events concern is rescheduled once, even after many events.
+    /// decides. Each CPU that the events concern is rescheduled only once, even if there were many
+    /// events.
     pub(super) fn choose(&mut self) -> Result<(), LiveHostError> {
         if self.is_over || self.host.is_settled() {
             return Ok(());

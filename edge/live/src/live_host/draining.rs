@@ -7,16 +7,17 @@ use super::view::{CpuView, PassEvents};
 use super::{LiveHost, LiveHostError};
 
 impl LiveHost {
-    /// Reads the events of a CPU, and forwards wake-ups of threads that are pinned to other CPUs to
-    /// the views of those CPUs.
+    /// Reads the events of a CPU. If threads that are pinned to other CPUs have woken on this CPU,
+    /// forwards their wake-ups to the views of those CPUs.
     pub(super) fn drain_view(&self, view: &CpuView) -> Result<PassEvents, LiveHostError> {
         self.drain_view_by(view, None)
     }
 
-    /// Reads the events of the unmanaged CPUs on which process trees of the pass's CPU run too, and
-    /// adds them to `news` in order of time. If only the listener read these events, it would often
-    /// read them after the timeslice. That is too late to choose the next threads by their CPU
-    /// time.
+    /// Reads the events of unmanaged CPUs and adds them to `news` in order of time. Only those CPUs
+    /// are read on which process trees of the pass's CPU run too.
+    ///
+    /// The listener also reads these events, but often only after the timeslice. That would be too
+    /// late to choose the next threads by their CPU time.
     pub(super) fn drain_beside(
         &self,
         decider: &Decider,
@@ -64,8 +65,8 @@ impl LiveHost {
 }
 
 impl Decider {
-    /// Returns the CPUs other than `cpu` on which vCPUs may run simultaneously with a thread on
-    /// `cpu`, by the kernel's numbers. Only vCPUs that are pinned to `cpu` or to no CPU count.
+    /// Returns the kernel's numbers of all CPUs except `cpu` that vCPUs on `cpu` may use
+    /// simultaneously with it. Only vCPUs that are pinned to `cpu` or to no CPU are included.
     fn cpus_beside(&self, cpu: CpuId) -> CpuSet {
         let mut cpus = CpuSet::NONE;
         for vcpu in self.vcpus.iter().flatten() {

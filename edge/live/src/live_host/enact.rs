@@ -17,24 +17,26 @@ use slackline_fence::Timeslice;
 /// passes.
 const READY: usize = 4;
 
-/// Time after which the kernel runs the next `SCHED_RR` thread of the same priority, by default.
+/// Default timeslice of `SCHED_RR`: the time for which a thread runs before the next thread of the
+/// same priority.
 const ROUND_ROBIN_QUANTUM: Span = Span::from_ms(100);
 
 /// Least budget that a vCPU with a hard limit needs to run next if the chosen vCPU blocks.
 ///
-/// No event reports a block to the dispatcher. So the next vCPU runs until the next pass, up to
-/// 1 ms later, even if its budget is exhausted long before. A vCPU with less budget waits for that
-/// pass instead.
+/// No event reports a block to the dispatcher. So the next vCPU runs until the next pass, up to 1
+/// ms later, even if its budget is exhausted long before. A vCPU with less budget than this
+/// constant does not run until that pass.
 const LEAST_REST: Span = Span::from_us(500);
 
 /// Shortest period for which [`LEAST_REST`] applies. A vCPU with a shorter period may run next with
-/// any budget left: waiting up to 1 ms for a pass could make it miss a deadline.
+/// any budget left, because a wait of up to 1 ms could make it miss a deadline.
 const LEAST_PERIOD: Span = Span::from_ms(10);
 
-/// Returns how the threads of a process tree use a timeslice of length `limit`. The kernel's
-/// round-robin quantum continues across timeslices. If a quantum ended within a short timeslice, an
-/// arbitrary thread would receive the remaining time. So only a timeslice longer than the quantum
-/// is divided among several threads.
+/// Returns the way in which the threads of a process tree use a timeslice of length `limit`. Only a
+/// timeslice longer than the round-robin quantum is divided among several threads.
+///
+/// The kernel's round-robin quantum continues across timeslices. If it ended within a short
+/// timeslice, an arbitrary thread would receive the remaining time.
 fn timeslice_of(limit: Option<Span>) -> Timeslice {
     match limit {
         Some(limit) if limit <= ROUND_ROBIN_QUANTUM => Timeslice::Whole,
@@ -62,8 +64,8 @@ impl Decider {
         calls
     }
 
-    /// Returns the new orders for the threads on a CPU. The list is empty if nothing has changed on
-    /// this CPU.
+    /// Returns the new orders for the threads on a CPU. If nothing has changed on this CPU, there
+    /// are no orders.
     pub(super) fn enact(&mut self, cpu: CpuId) -> Vec<Assignment> {
         let mut order = Vec::new();
         let mut touched = std::mem::take(&mut self.touched);
@@ -135,8 +137,9 @@ impl Decider {
         self.in_line = in_line;
     }
 
-    /// Returns true if a vCPU may run when the vCPU before it in line blocks. Returns false for a
-    /// vCPU with a hard limit and little budget left ([`LEAST_REST`]), unless its period is short.
+    /// Returns true if a vCPU may run as soon as the vCPU before it in line blocks. Returns false
+    /// for a vCPU with a hard limit and little budget left ([`LEAST_REST`]), unless its period is
+    /// short.
     fn may_follow(&self, next: NextInLine) -> bool {
         let known = self.vcpus.get(next.vcpu.slot()).and_then(Option::as_ref);
         let hard_limit = known.and_then(|known| known.hard_limit);
@@ -152,7 +155,7 @@ impl Decider {
     }
 
     /// Pins to this CPU each vCPU that is in line to run on it and is not pinned yet. An unpinned
-    /// vCPU would run on other CPUs too, receive more than its share there, and so never be chosen.
+    /// vCPU would run on other CPUs too and receive its share there, so it would never be chosen.
     fn bind(&mut self, cpu: CpuId, bound: &mut Vec<VcpuId>) {
         let mut in_turn = Vec::new();
         self.host.in_turn(cpu, &mut in_turn);
@@ -168,8 +171,8 @@ impl Decider {
         }
     }
 
-    /// Orders the class of a vCPU that must not be real-time on this CPU. If the vCPU is pinned to
-    /// another CPU, that CPU's dispatcher orders the class.
+    /// Orders the new class of a vCPU that must no longer be real-time on this CPU. If the vCPU is
+    /// pinned to another CPU, the dispatcher of that CPU gives the order instead.
     fn put_down(
         &mut self,
         (vcpu, cpu): (VcpuId, CpuId),

@@ -1,15 +1,15 @@
 //! Choice of the threads of a process tree that run before the other threads of the tree. The
-//! choice depends only on its arguments.
+//! functions here depend only on their arguments.
 //!
-//! The threads that have received the least CPU time run first, one on each CPU of the tree. If
-//! each of them receives the same amount of time, the CPU times of two busy threads never differ by
-//! more than the longest timeslice.
+//! The threads that have received the least CPU time run first, one on each CPU of the tree. If all
+//! of these receive the same time in each timeslice, the CPU times of two busy threads never differ
+//! by more than the longest timeslice.
 
 use slackline_linux::sys::Tid;
 use slackline_units::Span;
 
-/// Maximum number of threads of a tree that may run first although they have not run since they
-/// woke. Each such thread costs two system calls.
+/// Maximum number of threads of a tree that may run first and have not run since they woke. Each
+/// such thread costs two system calls.
 const MOST_WOKEN: usize = 8;
 
 /// A runnable thread of a process tree.
@@ -29,10 +29,10 @@ pub(super) struct RunnableThread {
 /// The chosen threads have received the least CPU time. At most [`MOST_WOKEN`] (8) threads that
 /// have received even less, but have not run since they woke, come first.
 ///
-/// Several such threads are returned because thawing a cgroup wakes every thread in it, and a
-/// thread that was blocked blocks again at once. If only one were returned, an arbitrary thread
-/// would receive the rest of the timeslice. If none were returned, a thread that has really become
-/// runnable would have to wait.
+/// Threads that have not run since they woke are a special case. Thawing a cgroup wakes every
+/// thread in it, and a thread that was blocked before blocks again immediately. If only one such
+/// thread were returned, an arbitrary thread would receive the rest of the timeslice. If none were
+/// returned, a thread that has really become runnable would have to wait.
 pub(super) fn first_threads(mut runnable: Vec<RunnableThread>, width: usize) -> Vec<Tid> {
     if runnable.len() < 2 {
         return Vec::new();
@@ -52,11 +52,12 @@ pub(super) fn first_threads(mut runnable: Vec<RunnableThread>, width: usize) -> 
     front
 }
 
-/// Returns the threads that should run first from now on, in the middle of a timeslice. The threads
-/// in `ahead` run first at present. While such a thread is runnable, it is replaced only by a
-/// thread that has received less CPU time by more than `lead`. Without this lead, threads would
-/// alternate at each dispatcher pass. So a thread that wakes beside busy threads can wait for the
-/// time `lead`.
+/// Returns the threads that should run first from now on, in the middle of a timeslice. At present
+/// the threads in `ahead` run first. A thread in `ahead` that is still runnable is replaced only by
+/// a thread that has received less CPU time by more than `lead`.
+///
+/// Without this lead, threads would alternate at each dispatcher pass. The disadvantage is that a
+/// thread that wakes while others are busy may have to wait for the time `lead`.
 pub(super) fn next_threads(
     mut runnable: Vec<RunnableThread>,
     width: usize,
@@ -82,8 +83,8 @@ mod tests {
         Span::from_ms(ms)
     }
 
-    /// Returns runnable threads with the ids 1, 2 and so on, which have run since they woke and
-    /// have received this CPU time.
+    /// Returns one runnable thread for each item of `received`, the CPU time of the thread. The ids
+    /// are 1, 2 and so on. Each thread has run since it woke.
     fn busy(received: &[Span]) -> Vec<RunnableThread> {
         let thread = |(at, &received)| RunnableThread { tid: tid(at + 1), received, has_run: true };
         received.iter().enumerate().map(thread).collect()
@@ -91,7 +92,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn busy_threads_never_differ_by_more_than_the_longest_timeslice(
+        fn cpu_times_of_busy_threads_differ_within_one_timeslice(
             width in 1_usize..6,
             members in 2_usize..20,
             lengths in prop::collection::vec(1_u64..100, 1..100),
@@ -114,7 +115,7 @@ mod tests {
     /// Five busy threads share two CPUs for twenty periods. In each period two of the threads run
     /// for 1 ms. In any ten successive periods each thread runs for 4 ms.
     #[test]
-    fn five_threads_on_two_cpus_run_equally_in_ten_periods() {
+    fn five_busy_threads_share_two_cpus_equally_in_ten_periods() {
         let mut received = [Span::ZERO; 5];
         let mut seen = vec![received];
         for _ in 0..20 {
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_just_woke_precede_one_thread_per_cpu() {
+    fn newly_woken_threads_are_dispatched_before_one_thread_per_cpu() {
         let mut runnable = busy(&[ms(3), ms(1), ms(2), ms(4), ms(1)]);
         runnable[1].has_run = false;
         runnable[3].has_run = false;
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn first_thread_is_replaced_when_blocked_or_ahead_by_lead() {
+    fn running_thread_is_replaced_when_blocked_or_too_far_ahead() {
         let ahead = [tid(1), tid(2)];
         let next = |received: &[Span]| next_threads(busy(received), 2, (&ahead, ms(10)));
         assert_eq!(next(&[ms(9), ms(8), ms(0)]), [2, 1].map(tid));

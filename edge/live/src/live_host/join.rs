@@ -18,10 +18,10 @@ use slackline_linux::sys::Tid;
 pub(crate) struct Joining {
     pub(crate) threads: VcpuThreads,
     pub(crate) share: Values,
-    /// CPUs on which the vCPU may run. `None` allows all managed CPUs.
+    /// CPUs on which the vCPU may run. If `None`, the vCPU may run on all managed CPUs.
     pub(crate) cpus: Option<CpuSet>,
-    /// Reservation of the vCPU if it is a hard limit. Then its threads can be stopped. `None` if
-    /// the vCPU has no hard limit.
+    /// Reservation of the vCPU, if the reservation is a hard limit and the threads can be stopped.
+    /// `None` if the vCPU has no hard limit.
     pub(crate) hard_limit: Option<Reservation>,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct NotReplaced {
     pub(crate) vcpu: VcpuId,
     /// Reason why the vCPU could not join.
     pub(crate) why: NotDone,
-    /// Replaced vCPUs that had left and could not join again.
+    /// Replaced vCPUs that had left and could not join again, so their reservations are lost.
     pub(crate) lost: Vec<VcpuId>,
 }
 
@@ -92,8 +92,8 @@ impl LiveHost {
         Ok(result)
     }
 
-    /// Returns the longest slice per `period` that one more vCPU with affinity `allowed` could
-    /// reserve. `None` if the policy has no reservations or admits any slice.
+    /// Returns the largest slice that one more vCPU with this period could reserve, if its affinity
+    /// is `allowed`. `None` if the policy has no reservations or admits any slice.
     pub(crate) fn room(
         &self,
         period: Span,

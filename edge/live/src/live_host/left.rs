@@ -15,13 +15,13 @@ use slackline_linux::sys::Tid;
 
 impl LiveHost {
     /// Leaves the threads of a vCPU under the control of another program that has changed their
-    /// scheduling. They lose the real-time class, run as that program set them, and get no orders
-    /// until [`take_back`](LiveHost::take_back).
+    /// scheduling. The threads lose the real-time class, run as the other program has set them, and
+    /// get no orders until [`take_back`](LiveHost::take_back).
     ///
     /// The vCPU keeps its reservation, which counts as unused. A paused vCPU stays stopped.
-    /// `by_cpuset` is true if the other program has set a cpuset and not the threads' own affinity.
-    /// In that case the threads' affinity is restored. Returns the threads that the program has
-    /// changed, each with the state to which it will be restored.
+    /// `by_cpuset` is true if the other program has set a cpuset instead of the threads' own
+    /// affinity. In that case Slackline restores the threads' affinity. Returns the threads that
+    /// the program has changed, each with the state to which it will be restored.
     pub(crate) fn leave_to_others(
         &self,
         vcpu: VcpuId,
@@ -33,7 +33,7 @@ impl LiveHost {
         result
     }
 
-    /// Resumes the scheduling of a vCPU whose threads were left to another program.
+    /// Begins to schedule a vCPU again after its threads were left to another program.
     pub(crate) fn take_back(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         decider.count_left(vcpu, Span::ZERO, self.clock.now())?;
@@ -129,7 +129,8 @@ impl Decider {
         Ok(())
     }
 
-    /// Notes whether a thread runs on a CPU that is not managed.
+    /// Records whether a thread runs on a CPU that is not managed, after the event `what` of the
+    /// thread.
     pub(super) fn note_place(
         &mut self,
         thread: &WatchedThread,
@@ -149,8 +150,9 @@ impl Decider {
     }
 
     /// Charges CPU time that threads have used on unmanaged CPUs although their vCPU is pinned to
-    /// `cpu`. The vCPU is charged as if they had run on `cpu` since that CPU's last pass. So the
-    /// timeslice ends when the slice is used up, on any CPU. `now` is the monotonic time.
+    /// `cpu`. The vCPU is charged as if the threads had run on `cpu` since that CPU's last pass. So
+    /// the timeslice ends when the slice is used up, whichever CPU it was used on. `now` is the
+    /// monotonic time.
     pub(super) fn count_elsewhere(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         let mut away = std::mem::take(&mut self.away);
         away.retain(|&vcpu| {
@@ -172,8 +174,8 @@ impl Decider {
 }
 
 /// Returns the CPU time that the threads of a vCPU have used since the last reading. Only threads
-/// for which `counts` returns true are read. `counts` is called with true if the thread is on an
-/// unmanaged CPU.
+/// for which `counts` returns true are read. The argument of `counts` is true if the thread is on
+/// an unmanaged CPU.
 fn more_of(vcpu: &Vcpu, counts: impl Fn(bool) -> bool, now: Time) -> Result<Span, LiveHostError> {
     let threads = vcpu.threads.values().filter(|known| counts(known.is_elsewhere));
     let mut sum = Span::ZERO;

@@ -1,5 +1,5 @@
-//! Requests other than changes of shares: pausing and resuming a vCPU, turning its hard limit on or
-//! off, and restricting the vCPU to some CPUs.
+//! Requests about one vCPU other than changes of its share: pausing and resuming a vCPU, turning
+//! its hard limit on or off, and restricting the vCPU to some CPUs.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -12,14 +12,14 @@ use super::decider::{Decider, Vcpu, broken};
 use super::{LiveHost, LiveHostError, NotDone};
 use crate::way::{Place, VcpuHandle};
 
-/// Number of equal parts of a slice. The kernel notifies the dispatcher when a vCPU that counts as
-/// blocked has received one part (slice / 8) of CPU time. The rest of the slice is long enough for
-/// the dispatcher to stop the vCPU in time. If the dispatcher then makes the vCPU real-time,
-/// notifications end.
+/// Number of equal parts of a slice, of which each leads to a notification. When a vCPU that counts
+/// as blocked has received slice / 8 of CPU time, the kernel notifies the dispatcher. The rest of
+/// the slice is long enough for the dispatcher to stop the vCPU in time. When the dispatcher makes
+/// the vCPU real-time, notifications end.
 const NOTICES: u64 = 8;
 
-/// Limit of the cost of repeated passes if the kernel sends no notifications. A dispatcher then
-/// makes a pass at least once per slice. The pass must take at most 1/100 of the slice.
+/// Limit of the cost of passes on a host whose kernel sends no notifications. There a dispatcher
+/// makes a pass at least once per slice. The pass may take at most 1/100 of the slice.
 const MOST_LOOKING: u64 = 100;
 
 /// Reason why a vCPU is paused.
@@ -27,7 +27,7 @@ const MOST_LOOKING: u64 = 100;
 pub(crate) enum PauseReason {
     /// A user has requested the pause.
     Requested,
-    /// The vCPU has escaped its limit too often.
+    /// The vCPU has escaped its hard limit too often.
     Escaped,
 }
 
@@ -47,8 +47,8 @@ impl LiveHost {
         self.finish(decider)
     }
 
-    /// Requests notifications for a vCPU with this hard limit. Its dispatcher then
-    /// wakes at once if the vCPU receives CPU time while it counts as blocked. With `None`, ends
+    /// Requests notifications about a vCPU with this hard limit. They wake the vCPU's dispatcher
+    /// when the vCPU receives CPU time while it counts as blocked. If `hard_limit` is `None`, ends
     /// the notifications.
     pub(crate) fn notice_use_of(
         &self,
@@ -78,9 +78,9 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Pauses a vCPU that the host can stop. When this function returns, the vCPU no longer runs,
-    /// neither in reserved time nor in slack, until it is resumed. It keeps its share and counts as
-    /// blocked. A vCPU that is not present is ignored.
+    /// Pauses a vCPU that the host can stop. When this function returns, the vCPU has stopped.
+    /// Until the vCPU is resumed, it does not run, neither in reserved time nor in slack. The vCPU
+    /// keeps its share and counts as blocked. If the vCPU is not present, does nothing.
     pub(crate) fn pause(
         &self,
         vcpu: VcpuId,
@@ -95,8 +95,11 @@ impl LiveHost {
     }
 
     /// Resumes a paused vCPU. If the vCPU was runnable before the pause, its threads continue when
-    /// it is next chosen. If the vCPU was blocked, it may have been woken during the pause. The
-    /// kernel shows that only when its threads are not stopped, so the threads continue at once.
+    /// the vCPU is chosen next.
+    ///
+    /// If the vCPU was blocked before the pause, its threads continue immediately. The reason is
+    /// that the vCPU may have been woken during the pause, which the kernel shows only when the
+    /// threads are not stopped.
     pub(crate) fn resume(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
         let mut decider = self.observe()?;
         let must_look = decider.resume(vcpu)?;
@@ -109,15 +112,16 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Resumes a vCPU that has no hard limit and is not paused, and cancels earlier orders. After
-    /// this call the freezer cgroup, or other means of stopping the vCPU, may be removed.
+    /// Resumes a vCPU that has no hard limit and is not paused, and cancels orders that were given
+    /// earlier and not yet carried out. After this call the freezer cgroup, or other means of
+    /// stopping the vCPU, may be removed.
     pub(crate) fn let_run(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let decider = self.let_go(self.decider(), vcpu)?;
         self.finish(decider)
     }
 
-    /// Restores the original scheduling of a vCPU's threads, until the decider orders another
-    /// class.
+    /// Resumes the threads of a vCPU and restores their original scheduling. The restored
+    /// scheduling stays until the decider orders another class.
     fn let_go<'a>(
         &'a self,
         mut decider: MutexGuard<'a, Decider>,
@@ -145,7 +149,8 @@ impl Decider {
         known.filter(|known| known.vcpu == vcpu)
     }
 
-    /// Records how long a vCPU was stopped, when it is resumed. Pauses by request are not recorded.
+    /// Records the length of a stop of a vCPU, at the moment when the vCPU is resumed. A pause that
+    /// a user requested is not recorded as a stop.
     pub(super) fn note_let_go(&mut self, vcpu: VcpuId) {
         let to = self.now;
         let stopped = self.get(vcpu).filter(|known| !known.is_paused || known.has_escaped);
@@ -163,7 +168,7 @@ impl Decider {
 
     /// Pauses a vCPU. The vCPU is stopped before the pause is reported to the host, so CPU time
     /// used until the stop is still charged. If a user pauses a vCPU that is already paused for an
-    /// escape, the stop for the escape ends in the records, and the requested pause begins.
+    /// escape, the recorded stop for the escape ends, and the user's pause begins.
     fn pause(&mut self, vcpu: VcpuId, reason: PauseReason) -> Result<(), NotDone> {
         self.number += 1;
         let (number, now) = (self.number, self.now);
@@ -190,8 +195,9 @@ impl Decider {
         Ok(())
     }
 
-    /// Ends the pause of a vCPU. Returns true if its threads must continue at once, because the
-    /// kernel shows only then whether the threads are runnable.
+    /// Ends the pause of a vCPU. Returns true if the vCPU's threads must continue immediately. That
+    /// is so if the kernel must show whether they are runnable, which it shows only when they are
+    /// not stopped.
     fn resume(&mut self, vcpu: VcpuId) -> Result<bool, LiveHostError> {
         let now = self.now;
         if self.get(vcpu).is_some_and(|known| known.is_paused) {
@@ -212,7 +218,8 @@ impl Decider {
     }
 
     /// Changes the parameters of a vCPU and its affinity. The threads migrate before the host
-    /// decides again which vCPUs run. If the host declines the change, they migrate back.
+    /// decides which vCPUs run under the new parameters. If the host declines the change, the
+    /// threads migrate back.
     pub(super) fn move_to(
         &mut self,
         vcpu: VcpuId,

@@ -14,8 +14,8 @@ use slackline_linux::step::ActError;
 pub(super) const AGAIN: Span = Span::from_ms(100);
 
 impl LiveHost {
-    /// Returns and clears the refused orders that would have restored or resumed threads. The
-    /// threads of these vCPUs are in an ordinary class or stopped.
+    /// Returns the list of refused orders that would have restored or resumed threads, and clears
+    /// the list. The threads of these vCPUs are in an ordinary class or stopped.
     pub(crate) fn take_failures(&self) -> Vec<(VcpuId, ActError)> {
         std::mem::take(&mut self.decider().failures)
     }
@@ -24,9 +24,9 @@ impl LiveHost {
 impl Decider {
     /// Handles orders that the kernel refused. If the order was to run a vCPU, the vCPU is not
     /// chosen again before the delay [`AGAIN`] has passed. If the order was to restore or resume a
-    /// vCPU, its threads are taken out of the real-time class or stopped. If the kernel refuses
-    /// that too, the vCPU can prevent all other threads from running, so the run ends with the
-    /// error.
+    /// vCPU, the vCPU's threads are taken out of the real-time class or stopped instead. If the
+    /// kernel refuses that too, the vCPU could keep all other threads from running, so the run ends
+    /// with the error.
     pub(super) fn apply_refusals(
         &mut self,
         failed: Vec<FailedAssignment>,

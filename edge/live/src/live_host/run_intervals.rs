@@ -1,12 +1,12 @@
 //! Run intervals of one thread, from the context switches that events report.
 //!
-//! The events of one CPU are in the order of time, and the events of different CPUs are read at
+//! The events of one CPU are read in order of time, but the events of different CPUs are read at
 //! different times. So the end of an interval can be read after the beginning of a later interval
 //! on another CPU. Both ends of an interval happen on one CPU, so they are matched by CPU.
 
 use slackline_units::{CpuId, Span, Time};
 
-/// Run intervals of a thread whose end has not been read yet.
+/// State of one thread: its run intervals whose ends have not been read yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunIntervals {
     /// CPU and start (on the monotonic clock) of each run interval whose end has not been read.
@@ -22,16 +22,16 @@ impl RunIntervals {
         RunIntervals { open: Vec::new(), latest: None }
     }
 
-    /// Notes that the thread started to run on `cpu`. An earlier interval on this CPU whose end was
-    /// lost is dropped.
+    /// Adds a run interval that starts on `cpu` at time `at`. An earlier interval on this CPU whose
+    /// end was lost is dropped.
     pub(super) fn begin(&mut self, cpu: CpuId, at: Time) {
         self.open.retain(|(other, _)| *other != cpu);
         self.open.push((cpu, at));
         self.latest = self.latest.max(Some(at));
     }
 
-    /// Notes that the thread stopped running on `cpu`. Returns the length of the interval. Zero if
-    /// its start is unknown.
+    /// Ends the run interval on `cpu` at time `at`, and returns its length. If the start of the
+    /// interval is unknown, returns zero.
     pub(super) fn end(&mut self, cpu: CpuId, at: Time) -> Span {
         self.latest = self.latest.max(Some(at));
         let place = self.open.iter().position(|(other, _)| *other == cpu);
@@ -39,7 +39,7 @@ impl RunIntervals {
     }
 
     /// Returns the length of the current run interval up to `now`, a time on the monotonic clock.
-    /// Zero if the latest context switch shows that the thread does not run.
+    /// If the latest context switch shows that the thread does not run, returns zero.
     pub(super) fn current(&self, now: Time) -> Span {
         let current = self.open.iter().find(|(_, since)| Some(*since) == self.latest);
         current.map_or(Span::ZERO, |(_, since)| now.since(*since))
@@ -56,10 +56,10 @@ mod tests {
         Time::START + Span::from_ms(ms)
     }
 
-    /// The thread runs on CPU 1 until 3 ms, and on CPU 0 from 5 to 9 ms. The events of CPU 0 are
-    /// read first.
+    /// The thread runs on CPU 1 until 3 ms, and then on CPU 0 from 5 to 9 ms. The events of CPU 0
+    /// are read before the events of CPU 1.
     #[test]
-    fn run_interval_counts_if_its_end_is_read_late() {
+    fn run_interval_is_counted_if_its_end_is_read_late() {
         let mut intervals = RunIntervals::new();
         intervals.begin(CPUS[1], ms(1));
         assert_eq!(intervals.current(ms(2)), Span::from_ms(1));

@@ -7,8 +7,8 @@ use super::decider::{Decider, Vcpu};
 use crate::watch::ThreadEventKind;
 use crate::way::Place;
 
-/// Time after a stop in which running threads are expected. Each thread of the vCPU wakes to handle
-/// the stop and runs for some microseconds.
+/// Time after a stop in which threads are expected to run although the vCPU is stopped. Each thread
+/// of the vCPU wakes to handle the stop and runs for some microseconds.
 const STOP_TIME: Span = Span::from_us(200);
 
 impl Vcpu {
@@ -19,9 +19,9 @@ impl Vcpu {
 }
 
 impl Decider {
-    /// Notes that a stopped vCPU still runs, if an event shows that one of its threads was
-    /// preempted after the stop. Every thread that still runs has such an event, at the latest when
-    /// the dispatcher that reads the events preempts the thread.
+    /// Records that a stopped vCPU still runs, if an event shows that one of its threads was
+    /// preempted after the stop. Every thread that still runs has such an event. It happens at the
+    /// latest when the dispatcher that reads the events preempts the thread.
     pub(super) fn note_running_after_stop(
         &mut self,
         vcpu: VcpuId,

@@ -1,6 +1,6 @@
 //! Process trees: vCPUs that can start and end threads while the session schedules them. The views
-//! and the decider handle events of starting and ending threads. This module adds trees, and
-//! compares each tree with the kernel's list of threads at intervals.
+//! and the decider handle the events of threads that start or end. This module adds trees. At
+//! intervals it compares the known threads of each tree with the kernel's list of threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,8 +21,8 @@ use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadRef;
 
 /// Maximum lead of a thread that runs first in a tree on several CPUs. If the thread has received
-/// more CPU time than a waiting thread by more than this lead, the waiting thread replaces it in
-/// the middle of the timeslice. A replacement takes two system calls.
+/// more CPU time than a waiting thread by more than this lead, the waiting thread replaces the
+/// first thread in the middle of the timeslice. A replacement takes two system calls.
 const LEAD: Span = Span::from_ms(10);
 
 impl LiveHost {
@@ -95,8 +95,14 @@ impl LiveHost {
         Ok(ThreadRecord::new(thread, is_awake, since, Span::ZERO))
     }
 
-    /// Reads from the kernel which threads a tree has and which of them are runnable. Events miss
-    /// threads that were moved into the tree, and threads whose ids are outside the event filter.
+    /// Reads from the kernel which threads a process tree has and which of them are runnable. An
+    /// audit is needed because events miss threads that were moved into the tree, and threads whose
+    /// ids are outside the event filter.
+    ///
+    /// Returns the differences between the tree and the orders. If no thread of the tree exists any
+    /// more, `None`. If the tree has been idle since the last audit, there are no differences. The
+    /// threads in the field `left` run in another cgroup. They count as threads of the vCPU until
+    /// the caller calls [`forget`](LiveHost::forget).
     ///
     /// Returns differences from the orders. They are empty if the tree has been idle since the last
     /// audit. The threads in `left` run in another cgroup. They count as threads of the vCPU until
@@ -162,8 +168,9 @@ impl LiveHost {
         Ok(is_there.then_some(TreeCheck { audit, used }))
     }
 
-    /// Returns an entry that serves as the template for entries of a tree's threads. It is needed
-    /// if no thread of the tree is known, because all had left. `None` if the vCPU is not present.
+    /// Returns a thread that serves as the template for threads that an audit finds in a tree. It
+    /// is needed if no thread of the tree is known because all known threads have left the tree. If
+    /// the vCPU is not present, `None`.
     fn stand_in(
         &self,
         vcpu: VcpuId,
@@ -176,19 +183,21 @@ impl LiveHost {
         Ok(Some(Arc::new(thread.of_tree())))
     }
 
-    /// Returns true if a thread of the vCPU still exists, in whichever cgroup.
+    /// Returns true if a thread of the vCPU still exists, even if it is no longer in the vCPU's
+    /// cgroup.
     pub(crate) fn has_living_thread(&self, vcpu: VcpuId) -> bool {
         !self.living_threads(vcpu).is_empty()
     }
 
-    /// Returns the threads of the vCPU that still exist, in whichever cgroup.
+    /// Returns the threads of the vCPU that still exist, even if they are no longer in the vCPU's
+    /// cgroup.
     pub(crate) fn living_threads(&self, vcpu: VcpuId) -> Vec<Tid> {
         let known = self.decider().threads_of(vcpu);
         known.iter().filter(|thread| thread.is_alive()).map(|thread| thread.tid).collect()
     }
 
-    /// Stops regarding a thread as one of the vCPU's process tree. The thread runs in another
-    /// cgroup from now on.
+    /// Removes a thread from the threads of the vCPU's process tree, because the thread now runs in
+    /// another cgroup.
     pub(crate) fn forget(&self, vcpu: VcpuId, tid: Tid) -> Result<(), LiveHostError> {
         let known = self.decider().threads_of(vcpu);
         let Some(thread) = known.iter().find(|thread| thread.tid == tid) else { return Ok(()) };
@@ -201,7 +210,7 @@ impl LiveHost {
     }
 }
 
-/// Removes threads that have ended from `left`. `left` has the threads that are no longer in the
+/// Removes threads that have ended from `left`, the list of threads that are no longer in the
 /// cgroup of a tree. `known` has the known threads of the tree, and `first` the threads with which
 /// the tree joined.
 fn drop_ended(
@@ -222,8 +231,9 @@ fn drop_ended(
     });
 }
 
-/// Returns the ids in `all` that are in none of `lists`, in the order of `all`. The time is almost
-/// proportional to the number of ids, because a user can start thousands of threads.
+/// Returns the ids in `all` that are in none of `lists`, in the order of `all`. The running time is
+/// almost proportional to the number of ids, which matters because a user can start thousands of
+/// threads.
 fn missing_in(all: &[Tid], lists: &[&[Tid]]) -> Vec<Tid> {
     let listed: BTreeSet<Tid> = lists.iter().copied().flatten().copied().collect();
     all.iter().copied().filter(|tid| !listed.contains(tid)).collect()
@@ -233,7 +243,7 @@ fn missing_in(all: &[Tid], lists: &[&[Tid]]) -> Vec<Tid> {
 #[derive(Debug, Default)]
 pub(crate) struct TreeCheck {
     pub(crate) audit: TreeAudit,
-    /// CPU time that the cgroup of the tree had counted just before the audit, on all CPUs. `None`
+    /// CPU time on all CPUs that the cgroup of the tree had counted just before the audit. `None`
     /// if no thread of the tree was known.
     pub(crate) used: Option<Span>,
 }
@@ -247,7 +257,7 @@ fn tree_meter(tree: &HeldTree) -> Result<Arc<Meter>, Unreadable> {
     Ok(Meter::new(UsedClock::Tree(usage, width), used / width))
 }
 
-/// Differences between the known threads of a tree and the kernel's list.
+/// Differences between the known threads of a tree and the kernel's list of its threads.
 struct Audit<'a> {
     /// Threads that are in the tree but were not known before.
     met: Vec<ThreadRecord>,
@@ -263,8 +273,8 @@ struct Audit<'a> {
 
 impl Vcpu {
     /// Returns the virtual time of the tree: the least CPU time received among its runnable
-    /// threads. It never falls, and it stays the same while no thread is runnable. A thread that
-    /// wakes then has no claim to the time in which it was blocked.
+    /// threads. The virtual time never falls, and it stays the same while no thread is runnable. So
+    /// a thread that wakes has no claim to the time in which it was blocked.
     pub(super) fn least_received(&mut self) -> Span {
         let awake = self.threads.values().filter(|known| known.is_awake);
         let least = awake.map(|known| known.received).min();
@@ -281,9 +291,10 @@ impl Vcpu {
         first_threads(self.runnable_threads(now), self.width())
     }
 
-    /// Removes a thread that has ended. While the tree is stopped, the state of its other threads
-    /// is unknown. Another thread may have waited for the ended thread and be runnable now. So all
-    /// threads count as runnable until they are resumed and events show their state.
+    /// Removes a thread that has ended. If the tree is stopped, the state of its other threads is
+    /// unknown, because another thread may have waited for the ended thread and may be runnable
+    /// now. So all other threads count as runnable until they are resumed and events show their
+    /// states.
     pub(super) fn forget_thread(&mut self, tid: Tid) {
         let least = self.least_received();
         self.threads.remove(&tid);
@@ -297,9 +308,9 @@ impl Vcpu {
 }
 
 impl Vcpu {
-    /// Returns the runnable threads. If the vCPU may use several CPUs, a thread can be running now,
-    /// and the time of its current run interval up to `now` counts as received. `now` is the
-    /// monotonic time.
+    /// Returns the runnable threads of the tree and the CPU time that each has received. If the
+    /// vCPU may use several CPUs, a thread can be running at present. Its received time includes
+    /// its current run interval up to `now`. `now` is the monotonic time.
     fn runnable_threads(&self, now: Time) -> Vec<RunnableThread> {
         let awake = self.threads.iter().filter(|(_, known)| known.is_awake);
         let thread = |(&tid, known): (&Tid, &ThreadRecord)| {
@@ -334,8 +345,8 @@ impl ThreadRecord {
         }
     }
 
-    /// Adds the CPU time that the thread has received up to the event `what` on the CPU `on`. Time
-    /// is also counted while its tree is being stopped.
+    /// Adds the CPU time that the thread has received up to the event `what` on the CPU `on`. The
+    /// time is added even while the thread's tree is being stopped.
     pub(super) fn count(&mut self, what: ThreadEventKind, on: CpuId, at: Time) {
         match what {
             ThreadEventKind::SwitchedIn => self.intervals.begin(on, at),
@@ -351,7 +362,7 @@ impl Decider {
         self.get(vcpu).is_some_and(Vcpu::is_stopped)
     }
 
-    /// Returns true if a thread of a vCPU is runnable, as far as events and audits have shown.
+    /// Returns true if at least one thread of a vCPU is runnable, according to events and audits.
     fn has_awake_thread(&self, vcpu: VcpuId) -> bool {
         self.get(vcpu).is_some_and(|known| known.threads.values().any(|known| known.is_awake))
     }
@@ -369,8 +380,8 @@ impl Decider {
     }
 
     /// Applies the result of an audit to a tree. The state of a thread that was read from the
-    /// kernel is not applied in two cases. Either the tree was stopped at that time, or the thread
-    /// had a later event.
+    /// kernel is not applied in two cases. In the first case the tree was stopped when the state
+    /// was read. In the second case the thread had a later event.
     fn audited(&mut self, vcpu: VcpuId, audit: Audit<'_>) -> Result<(), LiveHostError> {
         let was_awake = self.host.moment().is_awake(vcpu);
         let gone = audit.gone.iter().filter(|thread| self.knows(thread)).map(|thread| thread.tid);
@@ -407,8 +418,8 @@ impl Decider {
     }
 
     /// Charges the CPU time of vCPUs that may run on several CPUs simultaneously, as if they had
-    /// run on `cpu` since its last pass. Does this for each such vCPU that has `cpu` as its
-    /// [`Home`] or has no home yet. `now` is the monotonic time.
+    /// run on `cpu` since its last pass. Each such vCPU is charged here if `cpu` is its [`Home`],
+    /// or if it has no home yet. `now` is the monotonic time.
     pub(super) fn count_wide(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         for vcpu in self.vcpus.iter().flatten().filter(|it| it.wide.is_some() && !it.is_left) {
             if vcpu.home.get().is_some_and(|home| home != cpu) {
@@ -438,7 +449,8 @@ mod tests {
 
     use super::*;
 
-    /// A comparison of each thread with each other thread would take minutes.
+    /// The test would fail if each thread were compared with each other thread, because that would
+    /// take minutes.
     #[test]
     fn changed_threads_among_two_hundred_thousand_are_found_in_seconds() {
         let tid = |number: i32| Tid::new(number).expect("thread ids are positive");

@@ -1,6 +1,6 @@
 //! View of one CPU: its events about threads that Slackline schedules, and wake-ups of threads
-//! pinned to this CPU that happened on other CPUs. A view does not use the host's state, so each
-//! CPU has its own lock.
+//! pinned to this CPU that happened on other CPUs. A view does not use the state of the live host,
+//! so each view has its own lock.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use slackline_linux::sys::Tid;
 
 /// View of one CPU: the events on it that concern threads of vCPUs.
 pub(super) struct CpuView {
-    /// Index of the CPU among the managed CPUs. `None` if it is not managed.
+    /// Index of the CPU among the managed CPUs. `None` if the CPU is not managed.
     cpu: Option<CpuId>,
     /// Number of the CPU in the kernel.
     pub(super) real: CpuId,
@@ -51,7 +51,7 @@ pub(super) struct PassEvents {
     pub(super) cpu: Option<CpuId>,
     /// Events in order of time.
     pub(super) sightings: Vec<Sighting>,
-    /// CPU time of vCPUs that the kernel has counted since the last reading.
+    /// CPU time that each vCPU has used since the last reading, as the kernel counts it.
     pub(super) used: Vec<(VcpuId, Span)>,
     /// True if events of the CPU were lost.
     pub(super) is_lossy: bool,
@@ -81,7 +81,8 @@ impl CpuView {
         self.seen().threads.remove(&tid);
     }
 
-    /// Stops delivering the events of a thread, unless its id belongs to another thread by now.
+    /// Stops delivering the events of a thread. Does nothing if the thread's id belongs to another
+    /// thread by now.
     pub(super) fn remove_this(&self, thread: &Arc<WatchedThread>) {
         let threads = &mut self.seen().threads;
         if threads.get(&thread.tid).is_some_and(|it| Arc::ptr_eq(it, thread)) {

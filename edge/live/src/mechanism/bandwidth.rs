@@ -1,8 +1,9 @@
-//! Bandwidth of `SCHED_DEADLINE` on this host: its limit, and the shares that are reserved already.
+//! Bandwidth of `SCHED_DEADLINE` on this host: the kernel's limit, and the shares that are reserved
+//! already.
 //!
 //! The kernel admits reservations up to `sched_rt_runtime_us` in every `sched_rt_period_us` of each
-//! CPU. Its own fair server and ext server reserve a share of that. Deadline threads can reserve
-//! the rest.
+//! CPU. The kernel's fair server and ext server reserve a share of this time for threads of other
+//! classes. Deadline threads can reserve the rest.
 
 use std::fmt;
 use std::fs;
@@ -29,16 +30,16 @@ const FIRST_WITH_SERVER: KernelVersion = KernelVersion { major: 6, minor: 12 };
 pub struct DeadlineBandwidth {
     /// Largest sum of shares that the kernel admits.
     pub limit: CpuShare,
-    /// Share that the fair server and the ext server of all CPUs reserve.
+    /// Sum of the shares that the fair servers and ext servers of all CPUs reserve.
     pub servers: CpuShare,
-    /// Share that deadline threads reserve.
+    /// Sum of the shares that deadline threads of all programs reserve.
     pub threads: CpuShare,
     /// Number of deadline threads.
     pub count: usize,
 }
 
 impl DeadlineBandwidth {
-    /// Reads the bandwidth of this host with these online CPUs.
+    /// Reads the bandwidth of this host. `online` has the CPUs that are online.
     ///
     /// # Errors
     /// If procfs cannot be read.
@@ -57,7 +58,7 @@ impl DeadlineBandwidth {
         })
     }
 
-    /// Returns the share that is free.
+    /// Returns the share that deadline threads can still reserve: limit − servers − threads.
     #[must_use]
     pub fn free(&self) -> CpuShare {
         self.limit.less(self.servers).less(self.threads)
@@ -79,23 +80,23 @@ fn number_at(name: &str) -> io::Result<String> {
     fs::read_to_string(Path::new("/proc/sys/kernel").join(name))
 }
 
-/// Returns the share of each CPU that the kernel admits, in millionths. A runtime of -1 means that
-/// the kernel admits every share.
+/// Returns the share of each CPU that the kernel admits, in millionths. `runtime` and `period` are
+/// the texts of the kernel's settings. A runtime of -1 means that the kernel admits every share.
 fn limit_ppm(runtime: &str, period: &str) -> u64 {
     let period: u64 = period.trim().parse().unwrap_or(1_000_000);
     let runtime: u64 = runtime.trim().parse().unwrap_or(period);
     runtime * 1_000_000 / period.max(1)
 }
 
-/// Returns the share of each CPU that the kernel's fair server gives to ordinary threads, also
-/// while real-time threads are runnable. Zero if the kernel has no fair server.
+/// Returns the share of each CPU that the kernel's fair server gives to ordinary threads, even
+/// while real-time threads are runnable. If the kernel has no fair server, zero.
 #[must_use]
 pub fn fair_server_share() -> CpuShare {
     CpuShare::from_ppm(u32::try_from(servers_ppm(0, &SERVERS[..1])).unwrap_or(u32::MAX))
 }
 
-/// Returns the share of one CPU that these servers of the kernel reserve, in millionths. If debugfs
-/// cannot be read, returns the kernel's default.
+/// Returns the share of one CPU that the kernel's servers with the names `servers` reserve, in
+/// millionths. If debugfs cannot be read, returns the kernel's default.
 fn servers_ppm(cpu: usize, servers: &[&str]) -> u64 {
     let debugfs = Path::new("/sys/kernel/debug/sched");
     let of = |server: &&str| {

@@ -3,7 +3,7 @@
 //!
 //! A mechanism that cannot express the request is never chosen. Among the others, the mechanism
 //! with the smaller error over whole seconds is chosen. `slackline doctor --trial` measures these
-//! errors on this host. Its results are valid until the host boots again.
+//! errors on this host. The results of such a trial are valid until the host boots again.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -23,7 +23,8 @@ const FORMAT: &str = "slackline-trial-1";
 /// Maximum number of bytes that are read from a file with the results of a trial.
 const LONGEST: u64 = 4096;
 
-/// Largest difference of two errors that counts as noise, in millionths of a CPU.
+/// Largest difference between the errors of two mechanisms that counts as noise, in millionths of a
+/// CPU.
 const NOISE: u64 = 200;
 
 /// Results of one mechanism in a trial.
@@ -35,12 +36,13 @@ pub struct TrialResult {
     pub error_ppm: u64,
     /// Longest time in which the target received no CPU time.
     pub gap: Span,
-    /// CPU time of all processes of Slackline, in millionths of a CPU.
+    /// CPU time that all processes of Slackline used, in millionths of a CPU.
     pub cost_ppm: u64,
 }
 
 impl TrialResult {
-    /// Path of the results of the last trial. The folder is emptied when the host boots.
+    /// Path of the file with the results of the last trial. The file's folder is emptied when the
+    /// host boots.
     pub const FILE: &str = "/run/slackline/trial";
 
     /// Writes the results of a trial to a file.
@@ -72,8 +74,8 @@ impl TrialResult {
         }
     }
 
-    /// Returns true if the results of a new trial may replace those of an older one: no mechanism
-    /// of the older trial is missing.
+    /// Returns true if the results of a new trial may replace those of an older trial. They may if
+    /// every mechanism of the older trial was tried in the new trial too.
     #[must_use]
     pub fn can_replace(new: &[TrialResult], old: &[TrialResult]) -> bool {
         let is_in_new = |it: &TrialResult| new.iter().any(|one| one.enforcement == it.enforcement);
@@ -108,21 +110,21 @@ fn short_text(file: &Path) -> io::Result<String> {
 pub struct Choice {
     /// Mechanism that was chosen.
     pub enforcement: Enforcement,
-    /// Reason in words, for `list`, `log` and the output of `hold`.
+    /// Reason for the choice in words, which `list`, `log` and `hold` show.
     pub why: String,
 }
 
-/// Reason why no mechanism can express a request.
+/// Error of a choice: no mechanism can express the request.
 #[derive(Debug, Error)]
 #[error("no mechanism can express this request: {last}")]
 pub struct ChoiceError {
-    /// Reason of the mechanism that was tried last.
+    /// Reason why the mechanism that was tried last cannot express the request.
     #[source]
     pub last: MechanismError,
 }
 
-/// Chooses a mechanism for a request. `pinned` is true if the request names CPUs, which not every
-/// mechanism can honour.
+/// Chooses a mechanism for a request. `pinned` is true if the request names CPUs. Not every
+/// mechanism can restrict the target to these CPUs.
 ///
 /// # Errors
 /// If no mechanism can express the request.
@@ -161,10 +163,10 @@ pub fn choose(
     }
 }
 
-/// Returns the mechanism that had the smaller error in this trial, and the reason as text. Only the
-/// dispatcher and `deadline` are compared, since both guarantee CPU time. If the errors are equal
-/// except for noise, the mechanism with the lower CPU cost is chosen. Returns the dispatcher if the
-/// trial did not measure both.
+/// Compares the dispatcher with `deadline`, the two mechanisms that guarantee CPU time. Returns the
+/// mechanism with the smaller error in this trial, and the reason as text. If the errors differ
+/// only by noise, returns the mechanism with the lower CPU cost. If the trial did not measure both
+/// mechanisms, returns the dispatcher.
 #[must_use]
 pub fn better(trial: &[TrialResult]) -> (Enforcement, String) {
     let of = |one| trial.iter().find(|measured| measured.enforcement == one);

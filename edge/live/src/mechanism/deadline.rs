@@ -1,11 +1,11 @@
-//! `SCHED_DEADLINE`: a runtime in every period, guaranteed and limited by the kernel. It acts on a
-//! single thread.
+//! The mechanism `deadline`, which uses the class `SCHED_DEADLINE`: the kernel guarantees a runtime
+//! in every period, and limits the thread to it. The mechanism acts on a single thread.
 //!
-//! The kernel forbids the thread to start threads in this class, so the thread gets the flag
-//! reset-on-fork. Threads that it starts are ordinary and unlimited. So the mechanism is for vCPU
-//! threads and for processes of one thread. The kernel refuses this class to a thread with a
+//! A thread cannot start other threads in this class, so the thread gets the flag reset-on-fork.
+//! Threads that it starts are ordinary, and their CPU time is not limited. So the mechanism is for
+//! vCPU threads and for processes of one thread. The kernel refuses this class to a thread with a
 //! restricted affinity, so the affinity is widened to all CPUs. A cpuset can still restrict the
-//! thread. The kernel then accepts the thread only if the cpuset is a root partition.
+//! thread. In that case the kernel accepts the thread only if the cpuset is a root partition.
 //!
 //! The flag that lets a deadline thread reclaim unused bandwidth is never set. With the flag, a
 //! thread with 5 % could receive most of a CPU.
@@ -32,7 +32,7 @@ const LEAST: Span = Span::from_ns(1 << 10);
 /// Minimum and maximum period that the kernel accepts by default.
 const PERIODS: [Span; 2] = [Span::from_us(100), Span::from_us(1 << 22)];
 
-/// The scheduling class `SCHED_DEADLINE` of the kernel.
+/// The mechanism `deadline`: the scheduling class `SCHED_DEADLINE` of the kernel.
 #[derive(Debug)]
 pub(super) struct Deadline;
 
@@ -121,7 +121,8 @@ fn is_one_thread(root: &ThreadRef) -> Result<(), MechanismError> {
 }
 
 /// Sets or changes slice and period of a thread under `SCHED_DEADLINE`. A thread that is already in
-/// this class stays in it. The kernel then counts only the difference of the two bandwidths.
+/// this class stays in it. For such a thread the kernel's admission counts only the difference
+/// between new and old bandwidth.
 pub(crate) fn reserve(
     held: &HeldThread,
     each: Reservation,
@@ -131,7 +132,7 @@ pub(crate) fn reserve(
     reserved.map_err(|error| explained(error, held.thread().tid(), each, online))
 }
 
-/// Explains a refusal of the kernel with the numbers on which it is based.
+/// Creates the error for a refusal by the kernel, with the numbers that explain the refusal.
 fn explained(error: ActError, tid: Tid, each: Reservation, online: CpuSet) -> MechanismError {
     let errno = match &error {
         ActError::Refused { source, .. } => Errno::from_io_error(source),

@@ -1,5 +1,5 @@
-//! Threads of all programs that are under `SCHED_DEADLINE`. They run before all vCPUs of a
-//! dispatcher, so admission must know them.
+//! Threads of all programs that are under `SCHED_DEADLINE`. Deadline threads run before all vCPUs
+//! of a dispatcher, so admission must take them into account.
 
 use std::fs;
 use std::path::Path;
@@ -52,13 +52,14 @@ impl DeadlineThread {
         Some(DeadlineThread { pid, tid, each, cpus: get_affinity(tid).ok()? })
     }
 
-    /// Returns true if a thread with this id still has the same runtime and period.
+    /// Returns true if a thread with this thread's id still has this thread's runtime and period
+    /// under `SCHED_DEADLINE`.
     #[must_use]
     pub fn is_there(&self) -> bool {
         DeadlineThread::read(self.pid, self.tid).is_some_and(|now| now.each == self.each)
     }
 
-    /// Returns runtime and period of each of these threads whose affinity allows this CPU.
+    /// Returns the runtime and period of each thread in `threads` whose affinity allows `cpu`.
     pub fn on(threads: &[DeadlineThread], cpu: CpuId) -> impl Iterator<Item = Reservation> {
         threads.iter().filter(move |thread| thread.cpus.contains(cpu)).map(|thread| thread.each)
     }

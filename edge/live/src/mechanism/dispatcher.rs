@@ -1,4 +1,5 @@
-//! Slackline's own dispatcher as a mechanism. Admission by the session checks the capacity.
+//! Slackline's own dispatcher as a mechanism. This module does not check the capacity: admission by
+//! the session does that.
 
 use slackline_units::{Enforcement, Span};
 

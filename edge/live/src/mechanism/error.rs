@@ -13,7 +13,7 @@ use thiserror::Error;
 /// Reason why a mechanism refuses a demand.
 #[derive(Debug, Error)]
 pub enum MechanismError {
-    /// The slice is too short for the kernel.
+    /// The slice is shorter than the kernel's minimum.
     #[error(
         "cannot limit a process to {share} every {period}: {slice} is below the kernel's minimum \
          of {least}"
@@ -23,9 +23,9 @@ pub enum MechanismError {
         share: CpuShare,
         /// Requested length of the period.
         period: Span,
-        /// CPU time of the share in a period.
+        /// Slice that follows from share and period: share × period.
         slice: Span,
-        /// Minimum CPU time that the kernel allows.
+        /// Minimum slice that the kernel allows.
         least: Span,
     },
     /// The kernel does not allow this period.
@@ -33,12 +33,12 @@ pub enum MechanismError {
     BadPeriod {
         /// Requested length of the period.
         period: Span,
-        /// Minimum that the kernel allows.
+        /// Shortest period that the kernel allows.
         shortest: Span,
-        /// Maximum that the kernel allows.
+        /// Longest period that the kernel allows.
         longest: Span,
     },
-    /// The mechanism acts on one thread, and the process has several.
+    /// The mechanism acts on one thread, and the process has several threads.
     #[error("cannot limit process {pid} by `deadline`: it has {count} threads, not 1")]
     ManyThreads {
         /// Process to be limited.
@@ -46,7 +46,7 @@ pub enum MechanismError {
         /// Number of threads of the process.
         count: usize,
     },
-    /// The mechanism acts on one thread, and the process has children.
+    /// The mechanism acts on one thread, and the process has started other processes.
     #[error(
         "cannot limit process {pid} by `deadline`: it has started {count} other processes, which \
          would have no limit"
@@ -57,7 +57,7 @@ pub enum MechanismError {
         /// Number of descendants of the process.
         count: usize,
     },
-    /// The mechanism acts on one thread, and a command may start others.
+    /// The mechanism acts on one thread, and a command may start other threads.
     #[error("cannot hold a command by `deadline`: processes that it starts would have no limit")]
     Command,
     /// The target is a cgroup of another program.
@@ -91,7 +91,8 @@ pub enum MechanismError {
         /// Mechanism of the request.
         mechanism: Enforcement,
     },
-    /// Slackline cannot make cgroups of version 2 for single vCPU threads.
+    /// The mechanism needs a cgroup for a single vCPU thread. Slackline cannot make such a cgroup
+    /// in version 2.
     #[error("cannot limit single vCPU threads by `{mechanism}` in cgroups of {version}")]
     NoThreads {
         /// Mechanism of the request.
@@ -99,7 +100,8 @@ pub enum MechanismError {
         /// Version of the cgroup hierarchy.
         version: Version,
     },
-    /// The kernel requires that a deadline thread may run on all CPUs, and a cpuset forbids some.
+    /// The kernel requires that a deadline thread may run on all CPUs, but a cpuset forbids some
+    /// CPUs to this thread.
     #[error(
         "cannot set SCHED_DEADLINE for thread {tid}: it may run on {allowed} CPUs, and the kernel \
          requires all {online}"
@@ -144,7 +146,7 @@ pub enum MechanismError {
         /// Process id of the other program. `None` if it is not known.
         by: Option<u32>,
     },
-    /// The process has exited, or must not be scheduled.
+    /// The thread has exited, or Slackline must not schedule it.
     #[error(transparent)]
     Thread(#[from] ThreadError),
     /// The process cannot be registered with the fence, so it could not be restored.
@@ -156,7 +158,7 @@ pub enum MechanismError {
         /// Change that was refused, with the kernel's reason.
         error: ActError,
     },
-    /// No cgroup can be created for the process.
+    /// No cgroup for the process can be created or set up.
     #[error("{error}{}", colon_cause(error))]
     Group {
         /// Reason of the failure.

@@ -2,14 +2,15 @@
 //!
 //! The kernel runs a deadline thread before every `SCHED_FIFO` thread, so before all vCPUs of the
 //! dispatcher. In a window of length `t`, a deadline thread with slice `C` runs for at most `C` at
-//! the end of one period. It runs for at most `C` at the start of the next, and `C` in each period
-//! after that. A deadline thread is not pinned, so each CPU must have time for all deadline
-//! threads.
+//! the end of one period. It runs for at most `C` at the start of the next period, and for `C` in
+//! each period after that. A deadline thread is not pinned, so each CPU must have time for all
+//! deadline threads.
 //!
 //! Dispatcher reservations of a CPU have the total share `U`. They need at most `U * t` in a window
 //! that begins and ends with their periods [Baruah 1990]. The shortest such window is the shortest
 //! period. So the CPU serves all reservations if `U * t + interference(t) <= t` for each window `t`
-//! from the shortest period on. The test is sufficient, not necessary.
+//! from the shortest period on. The test is sufficient but not necessary: it may refuse
+//! reservations that the CPU could serve.
 //!
 //! `interference(t)` is linear between the starts and ends of slices. So it is enough to test the
 //! windows that end at a start or end of a slice. [`InterferenceCurve`] stores which of these
@@ -19,13 +20,14 @@ use slackline_units::{CpuShare, Reservation, Span};
 use thiserror::Error;
 
 /// Number of slices of each deadline thread that are counted exactly. Beyond these slices, the
-/// interference of the thread grows no faster than its linear bound. The longest examined window is
-/// `WINDOWS` times the longest period.
+/// interference of the thread grows no faster than its linear bound. The longest window that is
+/// checked is [`WINDOWS`] times the longest period of the deadline threads. If the shortest period
+/// of the reservations is longer than that period, it is used instead.
 const WINDOWS: u64 = 64;
 
-/// Maximum number of points of a curve. It holds for up to `MOST_POINTS / 2` different threads,
-/// because each of them needs at least two points. If 64 slices of each different thread need more
-/// points, fewer slices are counted exactly.
+/// Maximum number of points of a curve. The limit holds for up to `MOST_POINTS / 2` different
+/// threads, because each different thread needs at least two points. If 64 slices of each thread
+/// need more points, fewer slices are counted exactly.
 const MOST_POINTS: u64 = 65_536;
 
 /// Number of binary digits after the point in [`InterferenceCurve::growth`].
@@ -51,8 +53,8 @@ pub struct Interference {
 /// Building a curve sorts its points. A check needs only two searches among these points.
 #[derive(Clone, Debug, Default)]
 pub struct InterferenceCurve {
-    /// Points between which the time grows linearly, in the order of their windows. The first
-    /// window is empty. There are no points if there are no threads.
+    /// Points between which the time grows linearly, in the order of their windows. The window of
+    /// the first point has length zero. If there are no threads, there are no points.
     points: Vec<Point>,
     /// Slope of the curve after the last point, in units of 2^-48: time taken per time of the
     /// window.
@@ -61,14 +63,14 @@ pub struct InterferenceCurve {
     longest: Span,
 }
 
-/// A window at whose end a slice begins or ends.
+/// Point of a curve: a window at whose end a slice of a deadline thread begins or ends.
 #[derive(Clone, Copy, Debug)]
 struct Point {
     window: Span,
     /// Longest time that the threads can take in the window.
     taken: Span,
-    /// Index of the point that leaves the smallest part of its window, among this point and all
-    /// later points.
+    /// Index of a point: among this point and all later points, the one whose window has the
+    /// smallest part left.
     tightest: usize,
 }
 
@@ -76,7 +78,7 @@ struct Point {
 /// that CPU. The reservations have the total share `reserved` and the shortest period `shortest`.
 ///
 /// # Errors
-/// The error of [`InterferenceCurve::check`].
+/// If the CPU does not have enough time, as for [`InterferenceCurve::check`].
 pub fn check_interference(
     threads: &[Reservation],
     reserved: CpuShare,
@@ -117,8 +119,8 @@ impl InterferenceCurve {
         InterferenceCurve { longest, ..InterferenceCurve::through(&changes, &bounds) }
     }
 
-    /// Builds the curve through all windows at which its growth changes. Both lists are in the
-    /// order of their windows.
+    /// Builds the curve from changes of the number of running threads (`changes`) and from the
+    /// starts of linear bounds (`bounds`). Both lists are in the order of their windows.
     fn through(changes: &[(Span, i64)], bounds: &[(Span, u128)]) -> InterferenceCurve {
         let mut curve = InterferenceCurve::default();
         let (mut at, mut taken, mut running) = (Span::ZERO, 0_u128, 0_i64);
@@ -149,8 +151,9 @@ impl InterferenceCurve {
     /// period `shortest`.
     ///
     /// # Errors
-    /// A window in which the CPU does not have enough time. It is the shortest window, the window
-    /// in which the deadline threads leave the smallest part, or the longest window.
+    /// If there is a window in which the CPU does not have enough time. Three windows are checked:
+    /// the shortest, the one of which the deadline threads leave the smallest part, and the
+    /// longest.
     pub fn check(&self, reserved: CpuShare, shortest: Span) -> Result<(), Interference> {
         let last = shortest.max(self.longest) * WINDOWS;
         let next = self.points.partition_point(|point| point.window <= shortest);
@@ -166,9 +169,9 @@ impl InterferenceCurve {
     }
 
     /// Returns the longest time that the threads can take in a window, rounded up. If a thread has
-    /// more slices in the window than are counted exactly, its time is the larger, linear bound
-    /// `2 * slice + (window - 2 * slice) * slice / period`. The bound is exact at the end of each
-    /// slice and has no steps, so it needs no more points.
+    /// more slices in the window than are counted exactly, its time is replaced by a larger, linear
+    /// bound: `2 * slice + (window - 2 * slice) * slice / period`. The bound is exact at the end of
+    /// each slice and has no steps, so it needs no more points.
     fn taken_in(&self, window: Span) -> Span {
         let next = self.points.partition_point(|point| point.window < window);
         let Some(before) = next.checked_sub(1).map(|before| self.points[before]) else {
@@ -185,7 +188,8 @@ impl InterferenceCurve {
 }
 
 impl Point {
-    /// Returns true if the threads leave a smaller part of this window than of the other window.
+    /// Returns true if the threads leave a smaller part of this point's window than of the window
+    /// of `other`.
     fn is_tighter_than(&self, other: &Point) -> bool {
         // The CPU lacks time in a window if the time computed here is at most the share of the
         // reservations in the window.
@@ -255,11 +259,11 @@ mod tests {
         assert_eq!(check_interference(&[], percent(100), PERIOD), Ok(()));
     }
 
-    /// The periods of the two threads are 1 ms and 1 s. Both windows are longer than 64 short
-    /// periods and shorter than one long period. Only the window of 200.8 ms ends with a slice of
-    /// the thread with the short period.
+    /// The two threads have periods of 1 ms and 1 s. Each tested window is longer than 64 of the
+    /// short periods and shorter than the long period. Only the window of 200.8 ms ends with a
+    /// slice of the thread with the short period.
     #[test]
-    fn slices_after_64_short_periods_still_count_as_interference() {
+    fn deadline_thread_still_counts_as_interference_after_64_short_periods() {
         let short = Reservation::new(Span::from_us(400), Span::from_ms(1)).unwrap();
         let (both, share) = ([short, each(30, 1_000)], CpuShare::from_ppm(299_401));
         for window in [200_800, 200_400] {
@@ -268,7 +272,7 @@ mod tests {
         assert_eq!(check_interference(&both, percent(29), Span::from_us(200_400)), Ok(()));
     }
 
-    /// The shares of the deadline thread and of the reservations add up to 110 %.
+    /// The share of the deadline thread plus the total share of the reservations is 110 %.
     #[test]
     fn reservations_and_deadline_thread_exceeding_one_cpu_are_refused() {
         for period in [10, 100, 1_000] {
@@ -306,10 +310,10 @@ mod tests {
         (0..number).map(each).collect()
     }
 
-    /// The sum of many threads may be larger by one nanosecond for each thread, because the linear
-    /// bound of each thread is rounded up.
+    /// The time that the curve gives for many threads may exceed the sum of their times by one
+    /// nanosecond per thread, because the linear bound of each thread is rounded up.
     #[test]
-    fn curve_of_many_different_threads_has_limited_number_of_points() {
+    fn interference_curve_of_many_threads_has_limited_number_of_points() {
         for number in [1, 512, 4_000] {
             let threads = different_threads(number);
             let curve = InterferenceCurve::new(&threads);

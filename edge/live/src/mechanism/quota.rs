@@ -1,11 +1,11 @@
-//! CFS quota: a limit of CPU time in every period for a cgroup, enforced by the kernel. It limits
-//! CPU time and never guarantees it.
+//! CFS quota: a limit of CPU time in every period for a cgroup, enforced by the kernel. A quota
+//! limits CPU time and never guarantees it.
 //!
 //! The process is moved into a cgroup of its own, with its descendants. In version 1 the new cgroup
 //! is a child of the current cgroup. In version 2 it is a child of the nearest cgroup that enables
-//! the controller for its children, which may be the root. While the process is there, limits on
-//! cgroups between that cgroup and the former cgroup do not apply to the process. Only version 1
-//! has cgroups for single vCPU threads. The emulator's other threads are then not limited.
+//! the controller for its children, which may be the root. While the process is in its own cgroup,
+//! limits of cgroups that it has left do not apply to it. Single vCPU threads can have cgroups of
+//! their own only in version 1. In that case the emulator's other threads are not limited.
 //!
 //! The kernel does not allow less than 1 ms of CPU time in a period. Bursts are not enabled: with a
 //! burst, a cgroup can exceed its quota by CPU time that it did not use before.
@@ -35,8 +35,8 @@ pub fn usual_period(share: CpuShare) -> Span {
     USUAL.max(Span::from_ns(least)).min(PERIODS[1])
 }
 
-/// CFS quota through cgroups of one version. `None` means version 2 if it has the controller,
-/// otherwise version 1.
+/// The mechanism `quota`, with cgroups of one version. `None` means version 2 if the host's version
+/// 2 has the controller `cpu`, or else version 1.
 #[derive(Debug)]
 pub(super) struct Quota(Option<Version>);
 
@@ -94,13 +94,13 @@ fn limit_of(demand: Demand) -> Result<Reservation, MechanismError> {
     }
 }
 
-/// A thread, and the place of the cgroup that is made for it.
+/// A thread, and the folder of the cgroup that is made for the thread or its process.
 pub(super) struct OwnGroup {
     thread: ThreadRef,
     place: Place,
 }
 
-/// Finds the places of new cgroups with the controller `cpu`: one for each vCPU, or one for a
+/// Finds the folders of new cgroups with the controller `cpu`: one for each vCPU, or one for a
 /// process tree. Creates nothing.
 pub(super) fn groups_for(
     target: &EnforceTarget,
@@ -135,8 +135,8 @@ pub(super) fn groups_for(
     threads.iter().map(group).collect()
 }
 
-/// For each thread or process, makes a cgroup, sets it up, and moves the thread or process into it.
-/// The fence records each thread first.
+/// Makes a cgroup for each thread or process, sets the cgroup up, and moves the thread or process
+/// into it. Before that, the fence records the thread.
 pub(super) fn in_own_groups(
     groups: &[OwnGroup],
     fence: &mut Fence,
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(of(1), Span::from_secs(1));
     }
 
-    /// A quota has no effect on other threads, so they can take the CPU from the target.
+    /// A quota guarantees no CPU time, because other threads can take the CPU from the target.
     #[test]
     fn quota_mechanism_is_refused_if_cpu_time_must_be_guaranteed() {
         let each = Reservation::new(Span::from_ms(2), Span::from_ms(10)).unwrap();

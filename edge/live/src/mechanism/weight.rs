@@ -3,8 +3,8 @@
 //! CPU.
 //!
 //! The process tree is moved into a cgroup of its own, as for a quota. The siblings of that cgroup
-//! are the threads and cgroups in its parent. The weight has no effect on other levels of the
-//! hierarchy or between different CPUs.
+//! are the threads and cgroups in its parent cgroup. A weight has no effect on other levels of the
+//! hierarchy, and no effect between different CPUs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,7 +32,8 @@ const USUAL_SHARES: u64 = 1_024;
 pub enum CpuWeight {
     /// Weight from 1 to 10000. An ordinary thread has 100.
     Of(Weight),
-    /// Only CPU time that no other thread on the CPU wants (`cpu.idle`).
+    /// No weight: the cgroup receives only CPU time that no other thread on the CPU wants
+    /// (`cpu.idle`).
     Idle,
 }
 
@@ -60,7 +61,7 @@ impl FromStr for CpuWeight {
     }
 }
 
-/// Mechanism that sets the weight of a cgroup of the controller `cpu`.
+/// The mechanism `weight`: a cgroup with the controller `cpu`, whose weight is set.
 #[derive(Debug)]
 pub(super) struct CgroupWeight;
 

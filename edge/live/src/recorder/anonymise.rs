@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slackline_trace::{Exchange, HostThread, HostThreadKind, Note, Record, Sink, VcpuName};
 
-/// Sink that removes names from entries and passes them on. Kernel threads keep their names, which
-/// are the same on each host.
+/// Sink that removes names from the entries of a recording and passes the entries on to another
+/// sink. Kernel threads keep their names, which are the same on each host.
 #[derive(Debug)]
 pub struct Anonymiser<S> {
     sink: S,
@@ -24,8 +24,9 @@ impl<S: Sink> Anonymiser<S> {
         Anonymiser { sink, kept: None, vms: BTreeMap::new(), commands: BTreeMap::new() }
     }
 
-    /// Keeps the names of these VMs. Other VMs are then called `another-VM-1` and so on. No
-    /// reservation can have such a name, because of the capital letters.
+    /// Keeps the names of these VMs. All other VMs are called `another-VM-1`, `another-VM-2` and so
+    /// on. No reservation can have such a name, because names of reservations have no capital
+    /// letters.
     #[must_use]
     pub fn keeping(self, vms: &BTreeSet<String>) -> Anonymiser<S> {
         Anonymiser { kept: Some(vms.clone()), ..self }
@@ -42,7 +43,8 @@ impl<S: Sink> Anonymiser<S> {
         self.sink
     }
 
-    /// Returns the name that replaces the name of a VM. One VM always gets the same name.
+    /// Returns the name that replaces the name of a VM. The same VM always gets the same
+    /// replacement.
     fn vm(&mut self, name: &str) -> String {
         let is_kept = self.kept.as_ref().is_some_and(|kept| kept.contains(name));
         if name.is_empty() || is_kept {

@@ -2,10 +2,10 @@
 //!
 //! Some facts are not reported by the kernel. These rules supply them:
 //!
-//! - A thread whose first event is that it leaves a CPU has been on that CPU since the observation
-//!   of the CPU began.
-//! - A blocked thread that comes to a CPU without a wake-up was woken at that moment. Some virtual
-//!   hosts do not report wake-ups on an idle CPU.
+//! - If the first event of a thread is that it leaves a CPU, the thread is assumed to have been on
+//!   that CPU since the CPU was first observed.
+//! - A blocked thread that comes to a CPU without a wake-up is assumed to have been woken then.
+//!   Some virtual hosts do not report wake-ups on an idle CPU.
 //! - If no other wake-up follows, a wake-up just before a block counts as the end of the block.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,15 +21,15 @@ use super::growing::{GrowingVm, GrowingVms};
 use super::identity::{Identify, Identity};
 use crate::watch::{Event, ThreadEventKind};
 
-/// Time in which a running thread must block after a wake-up for the wake-up to count as late. A
-/// late wake-up may have come too late to keep the thread on its CPU.
+/// Maximum time from a wake-up of a running thread to the thread's next block for which the wake-up
+/// counts as late. Such a wake-up may have come too late to keep the thread on its CPU.
 const WAKE_RACE: Span = Span::from_us(50);
 
-/// Age of a thread's identity (names, user, cgroup) at which the identity is first read again. The
-/// identity can change after a start: a new process first has the name of its parent.
+/// Age at which a thread's identity (names, user, cgroup) is read a second time. The identity can
+/// change after the thread's start. For example, a new process first has the name of its parent.
 const IDENTITY_AGE: Span = Span::from_secs(1);
 
-/// Maximum number of doublings of [`IDENTITY_AGE`], one for each reading.
+/// Maximum number of times that [`IDENTITY_AGE`] is doubled. Each reading doubles it once.
 const IDENTITY_DOUBLINGS: u32 = 6;
 
 /// Longest run interval that is recorded in one piece. A longer interval is split.
@@ -38,8 +38,8 @@ const PIECE: Span = Span::from_secs(1);
 /// Interval at which the kernel's count of each vCPU's CPU time is recorded.
 const ACCOUNTING: Span = Span::from_secs(1);
 
-/// Interval at which the kernel's states of blocked vCPUs are read, since a signal may have stopped
-/// them.
+/// Interval at which the states of blocked vCPUs are read from the kernel. A signal may have
+/// stopped such a vCPU.
 const STATE_INTERVAL: Span = Span::from_ms(100);
 
 /// A vCPU whose thread is recorded, and its names.
@@ -90,7 +90,7 @@ struct CpuRow {
     /// Thread that runs on the CPU, and the start of the part of its run interval that was not
     /// recorded yet.
     occupant: Option<(i32, Time)>,
-    /// Time of the latest change of `occupant`, or the start of the trace.
+    /// Time of the latest change of `occupant`. If there was no change, the start of the trace.
     known_from: Time,
 }
 
@@ -106,12 +106,12 @@ struct ThreadRow {
     /// Time of a wake-up that may have come too late to keep the thread on its CPU. `None` if there
     /// was no such wake-up.
     late_wake: Option<Time>,
-    /// Time when the thread left its CPU because a signal had stopped it. `None` if no signal has
-    /// stopped it.
+    /// Time when the thread left its CPU, if a signal has stopped the thread. `None` if no signal
+    /// has stopped it.
     halted: Option<Time>,
     is_ending: bool,
-    /// Latest recorded values of the kernel: the time, the CPU time, and the time spent waiting on
-    /// run queues.
+    /// Latest values that the kernel has counted for the thread: time of the reading, CPU time, and
+    /// time spent waiting on run queues.
     counted: Option<(Time, Span, Span)>,
     last_cpu: Option<CpuId>,
 }
@@ -165,16 +165,16 @@ impl<I: Identify> Assembler<I> {
         self.growing.add(vm);
     }
 
-    /// Notes that a thread belongs to a vCPU that a session schedules. The session makes the
-    /// records of that vCPU.
+    /// Registers a thread of a vCPU that a session schedules. The session makes the records of that
+    /// vCPU.
     pub fn know(&mut self, watched: RecordedVcpu) {
         self.threads.remove(&watched.tid.raw());
         self.descendants.remove(&watched.tid.raw());
         self.vcpus.insert(watched.tid.raw(), watched);
     }
 
-    /// Notes that a thread no longer belongs to a vCPU. The threads that the vCPU has started since
-    /// the call of [`know`](Assembler::know) no longer belong to it either.
+    /// Removes a thread from a vCPU. Threads that the vCPU has started since
+    /// [`know`](Assembler::know) was called are removed from it too.
     pub fn forget(&mut self, vcpu: VcpuId, tid: Tid) {
         self.threads.remove(&tid.raw());
         self.vcpus.remove(&tid.raw());
@@ -183,7 +183,7 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Makes the assembler read the identities of a VM's threads again, except those of vCPUs.
+    /// Makes the assembler read the identities of a VM's threads again, except for vCPU threads.
     pub fn forget_monitors(&mut self, vm: &str) {
         let is_monitor = |of: &Identity| of.kind == HostThreadKind::Monitor && of.vm == vm;
         self.threads.retain(|_, row| !is_monitor(&row.identity));
@@ -260,8 +260,8 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Returns each CPU whose running thread is known, with the thread. The time is the start of
-    /// the part of the thread's run interval that is not recorded yet.
+    /// Returns each CPU whose running thread is known. Each item is the CPU, the thread, and the
+    /// start of the part of the thread's run interval that is not recorded yet.
     pub fn occupants(&self) -> impl Iterator<Item = (CpuId, HostThreadId, Time)> {
         self.cpus.values().filter_map(|cpu| {
             let (tid, since) = cpu.occupant?;
@@ -456,7 +456,7 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Ends the run interval on a CPU (kernel number). Does nothing if no thread runs there.
+    /// Ends the run interval on CPU `real` at time `at`. Does nothing if no thread runs there.
     pub(super) fn vacate(&mut self, real: CpuId, at: Time, sink: &mut impl Sink) {
         if let Some((tid, since)) = self.cpus.get(&real).and_then(|cpu| cpu.occupant) {
             self.on_cpu((real, tid), (since, at), OffCpu::Unknown, sink);
@@ -513,7 +513,7 @@ impl<I: Identify> Assembler<I> {
         self.threads.get_mut(&tid.raw()).expect("the thread was inserted above")
     }
 
-    /// Records the identity of a thread under a new id, which is returned.
+    /// Records the identity of a thread under a new id of the trace. Returns this id.
     fn tell(
         &mut self,
         (tid, vcpu): (Tid, Option<VcpuId>),
@@ -540,8 +540,8 @@ impl<I: Identify> Assembler<I> {
         id
     }
 
-    /// Reads the identity of a thread again if it was read some time ago. Threads get names after
-    /// they have started, and processes execute other programs.
+    /// Reads the identity of a thread again if the last reading was some time ago. Threads get
+    /// names after they have started, and processes execute other programs.
     fn read_again(&mut self, tid: Tid, at: Time, sink: &mut impl Sink) {
         let Some(row) = self.threads.get_mut(&tid.raw()) else { return };
         let (read, times) = row.read;
@@ -564,7 +564,7 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Finds vCPU threads that a signal has stopped since they blocked.
+    /// Finds blocked vCPU threads that a signal has stopped, and marks them.
     fn find_halted(&mut self) {
         for (&tid, row) in &mut self.threads {
             let (ThreadState::Blocked(since), Some(_), None) = (row.state, row.vcpu, row.halted)

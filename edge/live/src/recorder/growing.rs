@@ -1,4 +1,4 @@
-//! VMs whose new threads are recorded as vCPUs too.
+//! Growing VMs: VMs whose new threads become vCPUs of the recording.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ pub struct GrowingVm {
     pub domain: DomId,
     /// Name of the VM.
     pub name: String,
-    /// Number of the next vCPU.
+    /// Number that the next new thread gets as a vCPU.
     pub next: u16,
     /// Processes of the VM.
     pub processes: Vec<Tid>,
@@ -33,14 +33,15 @@ impl GrowingVms {
         self.vms.insert(vm.domain, vm);
     }
 
-    /// Notes that a process has ended.
+    /// Removes a process that has ended from its VM.
     pub(super) fn forget(&mut self, process: Tid) {
         self.processes.remove(&process.raw());
     }
 
-    /// Returns the VM of a new thread, with the name of the VM and the number of the thread's vCPU.
-    /// `parent` is the process that started the thread, and `process` is the thread's own process.
-    /// `None` if the thread belongs to no growing VM, or if the VM has no further numbers.
+    /// Returns the growing VM to which a new thread belongs, as id and name, and the number of the
+    /// thread's vCPU. `parent` is the process that started the thread, and `process` is the
+    /// thread's own process. If the thread belongs to no growing VM, or the VM has used all vCPU
+    /// numbers, `None`.
     pub(super) fn next(
         &mut self,
         parent: Option<Tid>,

@@ -22,7 +22,8 @@ use crate::watch::perf::WatchError;
 pub const POLICY: &str = "fair";
 
 /// Updates an assembler after the threads of a session's vCPUs have changed from `before` to `now`.
-/// `names` has the name and the domain of each vCPU. A thread of a vCPU without a name is left out.
+/// `names` has the name and the VM of each vCPU. If a vCPU has no name there, its threads are left
+/// out.
 pub fn follow(
     assembler: &mut Assembler<Procfs>,
     (before, now): (&BTreeSet<SessionThread>, &BTreeSet<SessionThread>),
@@ -61,7 +62,7 @@ pub struct HostRecorder {
     assembler: Assembler<Procfs>,
     origin: Time,
     cpus: Vec<CpuId>,
-    /// Events whose order is not final, because another CPU can still report an earlier event.
+    /// Events that cannot be recorded yet, because another CPU may still report an earlier event.
     waiting: Vec<Event>,
     /// Monotonic time up to which events have been recorded.
     drained: Time,
@@ -71,7 +72,7 @@ pub struct HostRecorder {
 }
 
 impl HostRecorder {
-    /// Opens the recorder. The time of the recording begins now.
+    /// Opens the recorder. The recording starts at the time of this call.
     ///
     /// # Errors
     /// If the kernel does not allow events of whole CPUs, this process lacks a privilege, or
@@ -104,7 +105,7 @@ impl HostRecorder {
         Header::of_recording(title, POLICY, self.cpus.len(), groups)
     }
 
-    /// Records properties of the host, and begins the records of these vCPUs.
+    /// Records the properties of the host, and begins to record the vCPUs in `vcpus`.
     pub fn begin(&mut self, vcpus: Vec<RecordedVcpu>, sink: &mut impl Sink) {
         notes(&self.cpus, self.watch.mark()).iter().for_each(|note| sink.note(note));
         let ahead = WallClock::default().offset().ahead + self.origin.since(Time::START);

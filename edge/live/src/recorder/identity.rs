@@ -1,5 +1,5 @@
-//! Identities of threads, read from procfs. Command arguments are read only for Slackline's own
-//! processes, and are never recorded.
+//! Identities of threads, read from procfs. Command arguments are read only to recognise
+//! Slackline's own processes, and are never recorded.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,7 +23,7 @@ pub struct Identity {
     pub name: String,
     /// Name of the process.
     pub command: String,
-    /// Name of the VM to which the process belongs. Empty if it belongs to no VM.
+    /// Name of the VM to which the process belongs. Empty if the process belongs to no VM.
     pub vm: String,
     /// Systemd unit or cgroup of the process. Empty for the root cgroup.
     pub group: String,
@@ -35,19 +35,20 @@ pub trait Identify {
     /// no process.
     fn identify(&mut self, tid: Tid) -> Identity;
 
-    /// Returns the state of a thread now. `None` if it is unknown, as in a recording of the past.
+    /// Returns the present state of a thread. `None` if the state is unknown, as when a recording
+    /// of the past is converted.
     fn stat(&mut self, _process: Tid, _tid: Tid) -> Option<Stat> {
         None
     }
 
     /// Returns the CPU time of a thread and its time on run queues, as the kernel counts them.
-    /// `None` if they are unknown.
+    /// `None` if these times are unknown.
     fn counted(&mut self, _process: Tid, _tid: Tid) -> Option<(Span, Span)> {
         None
     }
 }
 
-/// Reader of thread identities from procfs.
+/// Reader that takes the identities of threads from procfs.
 #[derive(Debug, Default)]
 pub struct Procfs {
     /// Names of the processes that are VMs, by process id.
@@ -61,18 +62,19 @@ pub struct Procfs {
 const OWN_VERBS: [&[u8]; 6] = [b"serve", b"serve-front", b"keep", b"record", b"hold", b"run"];
 
 impl Procfs {
-    /// Creates a reader. `vms` has the names of the processes that are VMs, by process id.
+    /// Creates a reader. `vms` maps the id of each process that is a VM to the VM's name.
     #[must_use]
     pub fn new(vms: BTreeMap<i32, String>) -> Procfs {
         Procfs { vms, ourselves: fs::read_link("/proc/self/exe").ok() }
     }
 
-    /// Notes that a process is a VM with this name. The name applies from now on.
+    /// Registers a process as a VM with this name. Identities that are read from now on have the
+    /// name.
     pub fn add_vm(&mut self, process: Tid, name: &str) {
         self.vms.insert(process.raw(), name.into());
     }
 
-    /// Notes that no process belongs to the VM with this name any more.
+    /// Removes the VM with this name: no process belongs to it any more.
     pub fn remove_vm(&mut self, name: &str) {
         self.vms.retain(|_, vm| vm != name);
     }

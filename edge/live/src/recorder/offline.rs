@@ -1,5 +1,5 @@
 //! CPUs that went offline during a recording. The kernel removes the perf events of such a CPU, and
-//! reports no further events of the CPU even when it is online again.
+//! reports no further events of the CPU, even after the CPU is online again.
 
 use std::collections::BTreeSet;
 
@@ -26,8 +26,8 @@ impl OfflineCpus {
         OfflineCpus { cpus: BTreeSet::new(), looked: origin }
     }
 
-    /// Ends the run intervals on recorded CPUs that are or were offline, and records that events of
-    /// these CPUs are missing since the last look. Does nothing if the last look was less than a
+    /// Handles CPUs that are or were offline: ends the run intervals on them, and records that
+    /// their events since the last call are missing. Does nothing if the last call was less than a
     /// second ago. `now` is the monotonic time up to which events were converted.
     pub fn look<I: Identify>(
         &mut self,

@@ -2,8 +2,8 @@
 //!
 //! The ring consists of pieces. Each piece is a trace that can be read without the others. A piece
 //! begins with the names of all vCPUs, and contains the identity of each host thread that occurs in
-//! the piece. When the oldest piece is dropped, its entries update the recorded state at the start
-//! of the ring.
+//! the piece. When the oldest piece is dropped, its entries are applied to the stored state of the
+//! run at the start of the ring.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,15 +22,16 @@ pub struct FlightRing {
     pieces: VecDeque<RingPiece>,
     /// Number of bytes of all pieces together.
     bytes: usize,
-    /// Maximum of `bytes`, unless a single piece is larger.
+    /// Maximum number of bytes of all pieces together. Only a single piece may be larger.
     most_bytes: usize,
-    /// Minimum time that the ring covers, if `most_bytes` allows it.
+    /// Time that the ring should cover at least. It covers less if `most_bytes` does not suffice.
     length: Span,
     /// State of the run before the first piece.
     before: Standing,
     /// State of the run after the last piece.
     after: Standing,
-    /// Identities of the threads that may still be recorded, by thread id in the trace.
+    /// Identities of host threads that later entries may mention, by the thread's id in the run's
+    /// trace.
     threads: BTreeMap<HostThreadId, HostThread>,
 }
 
@@ -43,7 +44,8 @@ struct RingPiece {
 }
 
 impl FlightRing {
-    /// Creates a ring that is limited to `most_bytes` bytes and to the time `length`.
+    /// Creates an empty ring that is limited to `most_bytes` bytes. Pieces older than `length` are
+    /// dropped.
     #[must_use]
     pub fn new(header: &Header, most_bytes: usize, length: Span) -> FlightRing {
         // Each piece has this header, so long texts are left out. The full header is written when
@@ -79,8 +81,8 @@ impl FlightRing {
         &self.after
     }
 
-    /// Adds the entries between two times as a piece. Afterwards drops the identity of each thread
-    /// for which `may_record` is false.
+    /// Adds the entries of the time from `from` to `to` as a piece. Afterwards drops the identities
+    /// of threads for which `may_record` returns false.
     pub fn push(
         &mut self,
         entries: &[Entry],
@@ -115,7 +117,8 @@ impl FlightRing {
     }
 
     /// Writes all pieces that end after `since` to a sink, as one trace. The trace begins with the
-    /// state at its start. Returns that start, or `None` if no piece ends after `since`.
+    /// state of the run at the start of the trace. Returns the time of this start. If no piece ends
+    /// after `since`, writes nothing and returns `None`.
     ///
     /// # Errors
     /// If a piece is damaged.
@@ -144,20 +147,21 @@ impl RingPiece {
     }
 }
 
-/// Writer of one piece. It numbers the host threads that occur in the piece.
+/// Writer of one piece. The writer numbers the host threads that occur in the piece.
 struct PieceWriter<'a> {
     writer: Writer<&'a mut Vec<u8>>,
     threads: &'a mut BTreeMap<HostThreadId, HostThread>,
-    /// Number in the piece of each host thread that has occurred so far.
+    /// Number of each host thread in the piece, by the thread's id in the run's trace. Only threads
+    /// that have occurred so far are included.
     numbers: BTreeMap<HostThreadId, HostThreadId>,
-    /// vCPU of each slot. A thread may run on after its vCPU has left, and another vCPU may then
-    /// have the slot.
+    /// vCPU of each slot according to the entries so far. A thread may run on after its vCPU has
+    /// left, and the slot may belong to another vCPU by then.
     vcpus: BTreeMap<usize, VcpuId>,
 }
 
 impl PieceWriter<'_> {
-    /// Returns the number of a host thread in the piece. Writes the identity of the thread when it
-    /// occurs for the first time. `None` if the identity is not known.
+    /// Returns the number of a host thread in the piece. If the thread occurs for the first time,
+    /// writes its identity first. `None` if the identity is not known.
     fn number(&mut self, thread: HostThreadId) -> Option<HostThreadId> {
         if let Some(number) = self.numbers.get(&thread) {
             return Some(*number);
@@ -193,7 +197,8 @@ impl Sink for PieceWriter<'_> {
     }
 }
 
-/// Identity of a thread without its number. Threads with equal identities share one entry.
+/// Identity of a thread without the thread's number. Threads with equal identities share one entry
+/// in the joined trace.
 type ThreadIdentity = (u32, u32, Option<VcpuId>, [String; 4]);
 
 /// Joins pieces into one trace, in which each name and each identity appears once.
@@ -320,8 +325,8 @@ mod tests {
         Entry::Record(Record::OnCpu { thread, cpu, from, to, end })
     }
 
-    /// Returns a ring with ten pieces of 10 ms. Two threads run in each piece: one thread that runs
-    /// in all pieces, and one that runs only in this piece.
+    /// Returns a ring with ten pieces of 10 ms. Two threads run in each piece: one runs in all
+    /// pieces, the other in this piece only.
     fn ring(most_bytes: usize, length: Span) -> FlightRing {
         let mut ring = FlightRing::new(&header(), most_bytes, length);
         for piece in 0..10_u64 {
@@ -375,8 +380,8 @@ mod tests {
         assert_eq!(ring(usize::MAX, Span::from_secs(60)).replay(at(200), &mut ()).ok(), Some(None));
     }
 
-    /// A thread runs on after its vCPU has left. An event of the thread can be in a later piece, in
-    /// which the slot of its vCPU is free or belongs to another vCPU.
+    /// A thread runs on after its vCPU has left. A later piece can contain an event of the thread,
+    /// although the slot of its vCPU is free there or belongs to another vCPU.
     #[test]
     fn recording_ring_stays_readable_if_a_thread_outlives_its_vcpu() {
         for next in [None, Some(VcpuId::new(0, DomId::new(1), 0))] {

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use slackline_trace::{Exchange, Fact, KeptFact, Record, Sink, VcpuName, WrittenTerms};
 use slackline_units::{Span, Time, VcpuId};
 
-/// State of all vCPUs after a part of a trace. A trace of the time after that part begins with this
-/// state.
+/// State of all vCPUs at the end of a part of a trace. A trace of the time after that part begins
+/// with this state.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
     /// All vCPUs, by slot.
     vcpus: BTreeMap<usize, StandingVcpu>,
-    /// Parameters of vCPUs that have requested to join and have not joined yet.
+    /// Parameters of vCPUs that have asked to join and have neither joined nor been refused yet.
     joining: BTreeMap<VcpuId, WrittenTerms>,
-    /// vCPU of the latest change of parameters, and its parameters before. `None` once the policy
-    /// can no longer decline that change.
+    /// vCPU whose parameters were changed last, with its parameters before the change. The policy
+    /// may still decline the change. `None` if there is no such change.
     changing: Option<(VcpuId, Option<WrittenTerms>)>,
     /// Offset from the time of the run to the wall clock.
     ahead: Span,
@@ -51,7 +51,8 @@ impl Standing {
     }
 
     /// Writes this state as the start of a trace that begins at `at`. In the trace each vCPU joins
-    /// at the start of its current period, so that all later periods start as in the run.
+    /// at the start of its current period. So its later periods start at the same times as in the
+    /// run.
     pub fn tell(&self, at: Time, sink: &mut impl Sink) {
         let mut joined: Vec<(Time, &StandingVcpu)> =
             self.vcpus.values().map(|vcpu| (vcpu.period_at(at), vcpu)).collect();

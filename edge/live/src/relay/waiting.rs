@@ -1,39 +1,39 @@
-//! Count of the data that is pending for a guest, as its relay observes it. This module does no I/O
-//! and reads no clock.
+//! Count of the data that is pending for a guest, as the guest's relay observes it. This module
+//! does no I/O and reads no clock.
 
 use slackline_units::{Span, Time};
 
-/// Time for which unanswered data counts as pending. Data that is unanswered for a longer time is
-/// assumed to be for a program that never answers.
+/// Maximum time for which unanswered data counts as pending. After this time the data is assumed to
+/// be for a program that never answers.
 pub const WAITS: Span = Span::from_ms(100);
-/// Minimum average time between two reports about pending data. The rate is limited because guest
-/// and client are not trusted.
+/// Average interval between reports about pending data at the maximum rate. The rate is limited
+/// because guest and client are not trusted.
 const EACH: Span = Span::from_ms(1);
-/// Burst allowance. After a time without reports, up to 32 reports may be made at once. That is the
-/// number that the rate allows in 32 ms.
+/// Burst allowance. After a time without reports, up to 32 reports may be made without an interval.
+/// The maximum rate allows this number in 32 ms.
 const SAVED: Span = Span::from_ms(32);
 
-/// Count of pending data, and the latest report about it.
+/// Count of the data that is pending for one guest, and the latest report about it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waiting {
     /// Number of times that data arrived for the guest since the guest last sent data.
     items: u32,
-    /// Number of times that the guest has sent data. Wraps around.
+    /// Number of times that the guest has sent data. The number wraps around.
     asked: u32,
-    /// Arrival time of the oldest data that is pending for the guest. The value has no meaning if
-    /// no data is pending.
+    /// Arrival time of the oldest data that is pending for the guest. If no data is pending, the
+    /// value has no meaning.
     since: Time,
-    /// Values of `items` and `asked` in the latest report.
+    /// Values of `items` and `asked` that the latest report has.
     told: (u32, u32),
-    /// Rate limiter: the time at which all reports so far would have been made with an interval of
-    /// [`EACH`] between them.
+    /// Rate limiter. Each report moves this time ahead by [`EACH`]. While this time is more than
+    /// [`SAVED`] ahead of the present time, no report is made.
     paid: Time,
     /// Number of times that the guest did not answer within [`WAITS`].
     pub(super) unanswered: u64,
 }
 
 impl Waiting {
-    /// Notes that data for the guest has arrived from a client. Later data does not prolong the
+    /// Counts data for the guest that has arrived from a client. Later data does not prolong the
     /// time for which earlier data counts as pending.
     pub(super) fn came(&mut self, now: Time) {
         self.expire(now);
@@ -43,14 +43,13 @@ impl Waiting {
         self.items = self.items.saturating_add(1);
     }
 
-    /// Notes that the guest has sent data. After that, no data is pending for the guest.
+    /// Counts data that the guest has sent. After that, no data is pending for the guest.
     pub(super) fn answered(&mut self) {
         self.items = 0;
         self.asked = self.asked.wrapping_add(1);
     }
 
-    /// Notes that the guest has closed the connection. After that, no data is pending for the
-    /// guest.
+    /// Handles the end of the guest's connection. After that, no data is pending for the guest.
     pub(super) fn gone(&mut self) {
         self.items = 0;
     }
@@ -64,8 +63,8 @@ impl Waiting {
     }
 
     /// Returns the report that is due: the number of pending items, and the number of times that
-    /// the guest has sent data. `None` if neither has changed, or if the rate of reports is used
-    /// up.
+    /// the guest has sent data. `None` if neither number has changed, or if the rate limit forbids
+    /// a report now.
     pub(super) fn news(&mut self, now: Time) -> Option<(u32, u32)> {
         self.expire(now);
         let news = (self.items, self.asked);
@@ -78,8 +77,8 @@ impl Waiting {
     }
 
     /// Returns the time when a report may be due even if no data arrives. At that time pending data
-    /// expires, or the rate limit permits a report that was delayed. `None` if no report can be
-    /// due.
+    /// expires, or the rate limit permits a report that was delayed. If no report can be due,
+    /// `None`.
     pub(super) fn due(&self) -> Option<Time> {
         let is_late = (self.items, self.asked) != self.told;
         let late = is_late.then(|| self.paid - SAVED.min(self.paid - Time::START));
@@ -134,8 +133,8 @@ mod tests {
     }
 
     /// A guest and its client send ten requests and ten answers in each millisecond, for a second.
-    /// A thousand changes are reported, and a few more that the burst allowance permits. The latest
-    /// change is reported as soon as the rate limit permits.
+    /// The rate limit permits a thousand reports in this second, and the burst allowance a few
+    /// more. The latest change is reported as soon as the rate limit permits it.
     #[test]
     fn changes_of_pending_io_are_reported_at_a_limited_rate() {
         let mut waiting = Waiting::default();

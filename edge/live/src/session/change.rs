@@ -9,29 +9,31 @@ use super::{RequestError, Session};
 use crate::live_host::NotDone;
 
 impl Session {
-    /// Changes the share of a member at once. `due` is the time when the change was due.
+    /// Changes the share of a member. The change takes effect immediately. `due` is the time at
+    /// which the change should have taken effect.
     ///
     /// # Errors
-    /// The reason why the share was not changed. The old share stays in force.
+    /// If the share cannot be changed. The old share stays in force, and the error has the reason.
     pub fn change(&mut self, id: JoinId, share: Values, due: Time) -> Result<(), RequestError> {
         self.change_terms(id, share, None, due)
     }
 
-    /// Restricts a member to these CPUs of the session at once, also while it uses slack. `due` is
-    /// the time when the change was due.
+    /// Restricts a member to these CPUs of the session. The restriction takes effect immediately
+    /// and also holds while the member uses slack. `due` is the time at which the change should
+    /// have taken effect.
     ///
     /// # Errors
-    /// The reason why the CPUs were not changed. The old CPUs stay in force.
+    /// If the CPUs cannot be changed. The old CPUs stay in force, and the error has the reason.
     pub fn move_to(&mut self, id: JoinId, cpus: CpuSet, due: Time) -> Result<(), RequestError> {
         let share = self.row(id)?.share.clone();
         self.change_terms(id, share, Some(cpus), due)
     }
 
-    /// Changes share and CPUs of a member in one step. If `cpus` is `None`, the CPUs stay as they
-    /// are.
+    /// Changes both the share and the CPUs of a member. If `cpus` is `None`, only the share is
+    /// changed.
     ///
     /// # Errors
-    /// The reason why share and CPUs were not changed. Both stay as they were.
+    /// If share or CPUs cannot be changed. Both stay as they were, and the error has the reason.
     pub fn change_terms(
         &mut self,
         id: JoinId,

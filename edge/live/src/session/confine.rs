@@ -1,5 +1,5 @@
-//! Stops of process trees in a cell, after a tree or another process of its user has repeatedly
-//! moved or thawed the tree. A freeze of the tree's own cgroup would not last.
+//! Stops of process trees in a cell. Such a stop is needed after a tree, or another process of its
+//! user, has repeatedly moved or thawed the tree. A freeze of the tree's own cgroup would not last.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::ThreadRef;
 
 impl Session {
-    /// Freezes a process tree again after another process of its user has thawed its cgroup. That
-    /// is possible only for a cgroup that Slackline did not make.
+    /// Freezes a process tree again after another process of its user has thawed the tree's cgroup.
+    /// Users can thaw only cgroups that Slackline did not make.
     pub(super) fn look_at_thaw(
         &mut self,
         id: JoinId,
@@ -35,8 +35,9 @@ impl Session {
         self.note_move(id)
     }
 
-    /// Stops a process tree in a cell at once, because a thread that has left its cgroup cannot be
-    /// moved back. Returns the threads in the cell. The list is empty if there is no cell.
+    /// Stops a process tree in a cell immediately, because a thread that has left the tree's cgroup
+    /// cannot be moved back. Returns the threads in the cell. If no cell could be made, returns
+    /// none.
     pub(super) fn stop_in_cell(&mut self, id: JoinId) -> Result<BTreeSet<Tid>, SessionError> {
         self.stop_for_a_while(id)?;
         if self.changes(id).is_some_and(|changes| changes.cell.is_none()) {
@@ -52,8 +53,8 @@ impl Session {
         Ok(threads.into_iter().flatten().collect())
     }
 
-    /// Moves all processes of a stopped process tree into a new cell. If that fails, the tree is
-    /// only frozen, and is moved back each time it leaves its cgroup.
+    /// Moves all processes of a stopped process tree into a new cell. If that fails, the tree stays
+    /// frozen in its own cgroup. It is moved back each time that it leaves this cgroup.
     pub(super) fn confine(&mut self, id: JoinId) {
         let Some((tree, first)) = self.tree_of(id) else { return };
         let group = tree.place().group.clone();

@@ -1,5 +1,6 @@
-//! Contested members (vCPUs that the session schedules): state of a member whose threads other
-//! programs may have changed, and leaving such a member to another program until it is settled.
+//! Contested members: members (vCPUs that the session schedules) whose threads another program
+//! controls. This module keeps the state of such members, leaves them to the other program, and
+//! schedules them again when the contest is settled.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,18 +24,20 @@ use slackline_linux::thread::ThreadRef;
 /// example, libvirt puts each vCPU into its own cgroup.
 pub(super) const PLACED_WITHIN: Span = Span::from_secs(2);
 
-/// Number of escapes within [`OWN_WITHIN`] for which a target is stopped. A target escapes if it
-/// leaves its CPUs or its cgroup, or takes a priority above all vCPUs. A program that sets the
-/// affinity of its threads only when it starts escapes less often.
+/// Number of escapes within [`OWN_WITHIN`] (10 s) after which a target is stopped. A target escapes
+/// if it leaves its CPUs or its cgroup, or takes a priority above all vCPUs. A program that sets
+/// the affinity of its threads only when the program starts escapes less often.
 const OWN_AT_MOST: usize = 4;
-/// Time within which a target is stopped if it escapes [`OWN_AT_MOST`] times.
+/// Time span in which escapes are counted. A target that escapes [`OWN_AT_MOST`] times within it is
+/// stopped.
 const OWN_WITHIN: Span = Span::from_secs(10);
 
 /// Time for which a target is stopped after it has escaped too often.
 pub(super) const STOPPED_FOR: Span = Span::from_secs(1);
-/// Maximum number of doublings of the length of a stop in a cell.
+/// Maximum number of times that the length of a stop in a cell is doubled. So the longest stop is
+/// 16 times [`STOPPED_FOR`].
 const LONGEST_STOP: u32 = 4;
-/// Time without a stop in a cell after which the next stop is as short as the first.
+/// Time without a stop in a cell after which the next stop has the initial length again.
 const CALM: Span = Span::from_secs(60);
 
 /// Record of changes to a member's threads that the session did not order.
@@ -48,40 +51,41 @@ pub(super) struct Changes {
     pub(super) is_left: bool,
     /// Threads that another program has moved out of the member's process tree.
     pub(super) moved: Vec<MovedThread>,
-    /// Threads of the member's process tree for which the kernel refuses the orders, and whose
-    /// cpusets were checked.
+    /// Threads of the member's process tree for which the kernel refuses orders. The cpusets of
+    /// these threads were already checked.
     pub(super) unbound: BTreeSet<Tid>,
-    /// Class that the thread in `found` had before its class was changed.
+    /// Class that the thread in `found` had before another program changed its class.
     pub(super) original: Option<Scheduling>,
     /// Changes by the member itself that the last check of its cgroups has found.
     pub(super) own_around: Vec<ForeignChange>,
     /// Users and groups of the member's first thread when the member joined.
     pub(super) credentials: Credentials,
-    /// CPUs to which the session had pinned the member when the change was found.
+    /// CPUs to which the session had pinned the member when the change in `found` was noticed.
     pub(super) ordered: Option<CpuSet>,
     /// CPU times at the last audit of the member's process tree. `None` before the first audit.
     pub(super) audit: Option<AuditTimes>,
     /// Cgroups of the threads of the member's process tree.
     pub(super) groups: TreeGroups,
-    /// True if the member, or another process of its user, has moved or thawed the member's
-    /// process tree. A stop then needs a cell.
+    /// True if the member, or another process of its user, has moved or thawed the member's process
+    /// tree. From then on, the tree is stopped in a cell.
     pub(super) needs_cell: bool,
-    /// Number of stops in a cell, and the time when the last of them was to end.
+    /// Number of stops in a cell so far, and the planned end of the latest of them.
     confined: (u32, Time),
-    /// Cell in which the member's process tree is stopped. `None` if it is not in a cell.
+    /// Cell in which the member's process tree is stopped. `None` if the tree is not in a cell.
     pub(super) cell: Option<Confinement>,
     /// Times at which the member itself recently escaped, such as by a change of its affinity.
     own: Vec<Time>,
-    /// Time at which a member that was stopped for changing its own affinity too often may run
-    /// again. `None` if it is not stopped for that.
+    /// Time until which the member is stopped because it has escaped too often. `None` if it is not
+    /// stopped for that reason.
     pub(super) stopped_until: Option<Time>,
     /// Cgroups, CPU limits and freeze states of the member's threads, as the session expects them.
     pub(super) before: Vec<(Tid, Surroundings)>,
-    /// Time at which the kernel last refused to restore or resume a thread. `None` if it never did.
+    /// Time at which the kernel last refused to restore or resume a thread. `None` if the kernel
+    /// has never refused that.
     pub(super) refused: Option<Time>,
     /// Time of the last check of the threads' cgroups. `None` before the first check.
     pub(super) looked: Option<Time>,
-    /// Time when the member joined.
+    /// Time at which the member joined the session.
     pub(super) joined: Time,
 }
 
@@ -92,27 +96,28 @@ impl Changes {
         self.found.as_ref()
     }
 
-    /// Notes that a member with this first thread has joined.
+    /// Records the time at which the member joined, and the credentials of its first thread.
     pub(super) fn begin(&mut self, now: Time, first: Option<Tid>) {
         self.joined = now;
         self.credentials = first.map(Credentials::of).unwrap_or_default();
     }
 
-    /// Notes that the member itself has escaped. Returns true if it has escaped too often lately.
+    /// Counts an escape of the member by its own action. Returns true if it has escaped too often
+    /// lately.
     pub(super) fn note_escape(&mut self, now: Time) -> bool {
         self.own.retain(|&then| now.since(then) < OWN_WITHIN);
         self.own.push(now);
         self.own.len() >= OWN_AT_MOST
     }
 
-    /// Returns true if the member itself has escaped in the last [`OWN_WITHIN`].
+    /// Returns true if the member has escaped by its own action in the last 10 s ([`OWN_WITHIN`]).
     pub(super) fn has_escaped_lately(&self, now: Time) -> bool {
         self.own.last().is_some_and(|&then| now.since(then) < OWN_WITHIN)
     }
 
     /// Returns the length of a stop in a cell that begins now. Each such stop is twice as long as
-    /// the one before, up to 16 times [`STOPPED_FOR`]. The length is [`STOPPED_FOR`] again after
-    /// [`CALM`] without such a stop.
+    /// the one before, up to 16 times [`STOPPED_FOR`]. If there was no such stop for the time
+    /// [`CALM`], the length is [`STOPPED_FOR`] again.
     pub(super) fn next_stop(&mut self, now: Time) -> Span {
         let (count, ended) = self.confined;
         let count = if now.since(ended) < CALM { count } else { 0 };
@@ -121,17 +126,18 @@ impl Changes {
         length
     }
 
-    /// Returns the cgroups in which a thread of the member is expected. These are the cgroups of
-    /// the member's first thread, unless those of the thread itself are known. `None` before the
-    /// first check of the cgroups.
+    /// Returns the cgroups in which a thread of the member is expected. If the thread's own cgroups
+    /// are not known, returns the cgroups of the member's first thread. Before the first check of
+    /// the cgroups, `None`.
     pub(super) fn expected(&self, tid: Tid) -> Option<&Surroundings> {
         let own = self.before.iter().find(|(known, _)| *known == tid);
         own.or(self.before.first()).map(|(_, before)| before)
     }
 
-    /// Returns the threads of `unbound` whose cpusets were not checked yet. `there` has all threads
-    /// of the member's process tree, and `unbound` those for which the kernel refuses the orders.
-    /// Other threads count as not checked from now on.
+    /// Returns the threads of `unbound` whose cpusets were not checked yet, and marks them as
+    /// checked. `unbound` has the threads for which the kernel refuses the orders. `there` has all
+    /// threads of the member's process tree. The marks of threads that are not in `unbound` are
+    /// dropped.
     pub(super) fn unchecked(&mut self, there: &[Tid], unbound: &[Tid]) -> Vec<Tid> {
         // An audit that was skipped, because the tree is idle, has no threads.
         if there.is_empty() {
@@ -161,15 +167,15 @@ impl Changes {
         sum
     }
 
-    /// Drops the recorded cgroups of the threads, because the session is about to change the
-    /// cgroups itself.
+    /// Drops the cgroups in which the threads are expected, because the session is about to change
+    /// the cgroups itself.
     pub(super) fn forget_surroundings(&mut self) {
         self.before.clear();
     }
 }
 
 impl Session {
-    /// Respects a change by another program: the member counts as contested from now on.
+    /// Respects a change by another program: from now on the member is contested.
     pub(super) fn contest(
         &mut self,
         id: JoinId,
@@ -300,7 +306,7 @@ impl Session {
 pub(super) struct Confinement {
     pub(super) cell: TreePlace,
     /// Former cgroups of the processes that do not return to the origin of the cell. For example,
-    /// processes of a scheduled cgroup can have been in cgroups below that cgroup.
+    /// processes of a scheduled cgroup may have been in cgroups below that cgroup.
     pub(super) former: Vec<(Tid, PathBuf)>,
 }
 
@@ -315,7 +321,7 @@ impl Confinement {
     }
 }
 
-/// Returns those of these processes that are not in `group`, each with its version 2 cgroup.
+/// Returns the processes in `processes` that are not in `group`, each with its version 2 cgroup.
 pub(super) fn former_groups(
     processes: impl IntoIterator<Item = Tid>,
     group: &Path,
@@ -328,13 +334,13 @@ pub(super) fn former_groups(
     former.collect()
 }
 
-/// Returns all processes in a cell. The set is empty if they cannot be listed.
+/// Returns all processes in a cell. If the processes cannot be listed, the set is empty.
 pub(super) fn processes_in(cell: &TreePlace) -> BTreeSet<Tid> {
     cell.all_processes().into_iter().flatten().collect()
 }
 
-/// Maximum number of moved threads of a member whose CPU time is recorded. Each of them takes two
-/// file descriptors.
+/// Maximum number of moved threads of a member whose CPU time is recorded. Measuring a moved thread
+/// takes two file descriptors.
 pub(super) const MOST_MOVED: usize = 100;
 
 /// A thread that another program has moved out of the cgroup of its process tree.
@@ -342,7 +348,7 @@ pub(super) const MOST_MOVED: usize = 100;
 pub(super) struct MovedThread {
     thread: ThreadRef,
     clock: ThreadClock,
-    /// Value that the clock showed when it was last read.
+    /// CPU time of the thread when its clock was last read.
     used: Span,
 }
 
@@ -369,13 +375,13 @@ impl MovedThread {
 }
 
 /// Returns true if the name of a process's cgroup shows that the process is a VM of libvirt. Only
-/// root can create a cgroup of that name in that place.
+/// root can create a cgroup of that name in the folder where libvirt has its VMs.
 pub(super) fn is_of_libvirt(pid: Tid) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     has_libvirt_group(&groups)
 }
 
-/// Ignores the failure of a request, unless it ended the session.
+/// Ignores the error of a request. The one exception is an error that has ended the session.
 pub(super) fn unless_over(error: RequestError) -> Result<(), SessionError> {
     match error {
         RequestError::Host(error) => Err(error.into()),
@@ -388,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpuset_of_thread_is_checked_once_although_its_tree_rests() {
+    fn cpuset_of_exempt_thread_is_checked_only_once() {
         let [first, exempt] = [1, 2].map(|number| Tid::new(number).unwrap());
         let (mut changes, there) = (Changes::default(), [first, exempt]);
         assert_eq!(changes.unchecked(&there, &[exempt]), [exempt]);
@@ -400,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stop_in_a_cell_doubles_up_to_sixteen_seconds() {
+    fn duration_of_stops_in_cell_doubles_up_to_sixteen_seconds() {
         let (mut changes, mut now) = (Changes::default(), Time::START + Span::from_secs(120));
         for factor in [1, 2, 4, 8, 16, 16] {
             let length = changes.next_stop(now);

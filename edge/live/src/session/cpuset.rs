@@ -13,8 +13,8 @@ use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::ThreadRef;
 
 impl Session {
-    /// Checks that the cpusets of all processes of a target allow all CPUs on which the target
-    /// should run.
+    /// Checks that the target can run on the requested CPUs: the cpusets of all its processes must
+    /// allow these CPUs.
     ///
     /// # Errors
     /// [`RequestError::Elsewhere`] if a cpuset excludes one of these CPUs.
@@ -65,8 +65,8 @@ impl Session {
     }
 
     /// Uses a cpuset to restrict a thread, or its process tree, to the managed CPUs and the CPUs in
-    /// `wide`. Then no system call of the thread can move it to another CPU. Does nothing if no
-    /// such cpuset can be made.
+    /// `wide`. With such a cpuset no system call of the thread can move it to another CPU. If no
+    /// such cpuset can be made, does nothing.
     pub(super) fn keep_within(
         &mut self,
         tid: Tid,

@@ -1,5 +1,5 @@
-//! Admission beside `SCHED_DEADLINE` threads of other programs. The kernel runs them before all
-//! vCPUs of a session.
+//! Admission beside `SCHED_DEADLINE` threads of other programs. The kernel runs such threads before
+//! all vCPUs of a session.
 
 use std::collections::BTreeSet;
 
@@ -30,11 +30,11 @@ impl DeadlineConflict {
 impl Session {
     /// Checks that the session's CPUs have time for all reservations beside deadline threads of
     /// other programs. `threads` has the deadline threads of all programs. Threads that the session
-    /// schedules, and threads that have left the class meanwhile, do not count. A policy that does
-    /// not reserve slices on single CPUs is not checked.
+    /// schedules are ignored, and so are threads that have left the class meanwhile. If the policy
+    /// does not reserve slices on single CPUs, nothing is checked.
     ///
     /// # Errors
-    /// The first CPU with too little time.
+    /// If a CPU has too little time. The error names the first such CPU.
     pub fn check_deadline_threads(
         &self,
         threads: &[DeadlineThread],
@@ -58,7 +58,7 @@ impl Session {
     }
 
     /// Returns the shortest period of the reservations of members that may run on a CPU of the
-    /// session. `None` if there is no such reservation.
+    /// session. If there is no such reservation, `None`.
     fn shortest_period(&self, cpu: CpuId) -> Option<Span> {
         let here =
             self.members().filter(|member| member.cpus.is_none_or(|cpus| cpus.contains(cpu)));

@@ -1,6 +1,6 @@
 //! Choice of the threads whose cgroups are checked in one round. The kernel enforces the
-//! reservations of these threads. A round checks only a few threads, because requests wait during
-//! a round.
+//! reservations of these threads. Requests to the daemon wait during a round, so a round checks
+//! only a few threads.
 
 use slackline_units::Time;
 
@@ -14,9 +14,9 @@ pub struct DueChecks {
 }
 
 impl DueChecks {
-    /// Chooses at most [`AROUND_AT_ONCE`] threads, namely those with the longest time since their
-    /// last check. `looked` has the time of the last check of each thread, or `None` before the
-    /// first check.
+    /// Chooses the threads whose next check is due, longest unchecked first, but at most
+    /// [`AROUND_AT_ONCE`]. `looked` has the time of the last check of each thread, or `None` if the
+    /// thread was never checked.
     pub(super) fn new(looked: impl Iterator<Item = Option<Time>>, now: Time) -> DueChecks {
         let is_due = |looked: Time| now.since(looked) >= AROUND_INTERVAL;
         let due = looked.enumerate().filter(|(_, looked)| looked.is_none_or(is_due));
@@ -33,8 +33,8 @@ impl DueChecks {
     }
 
     /// Returns true if the round checks the thread with this index. `has_time` is false if the
-    /// round has used all its time for such checks. The longest unchecked thread is checked even
-    /// then, so each thread has its turn.
+    /// round has used all its time for such checks. Even then the longest unchecked thread is
+    /// checked, so that every thread is checked at some time.
     #[must_use]
     pub fn includes(&self, index: usize, has_time: bool) -> bool {
         match has_time {
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_round_checks_at_most_16_longest_unchecked_threads() {
+    fn each_round_checks_at_most_16_threads_unchecked_for_longest() {
         let at = |ms| Time::START.after(Span::from_ms(ms));
         let mut looked = vec![None; 100];
         let mut rounds = 0;

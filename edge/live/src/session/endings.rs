@@ -19,8 +19,8 @@ const AT_ONCE: usize = 256;
 #[derive(Debug)]
 pub(super) struct Endings {
     epoll: OwnedFd,
-    /// Members whose end the kernel reports, by join number. Their epoll events contain that
-    /// number.
+    /// Members whose end the kernel reports. The key is the join number of the member, which the
+    /// member's epoll events contain.
     told: BTreeMap<u64, (JoinId, EndSource)>,
     /// Members whose end the kernel cannot report. Each call of [`news`](Endings::news) returns
     /// these members, so that the caller checks them.
@@ -30,13 +30,13 @@ pub(super) struct Endings {
     doubted: BTreeSet<JoinId>,
 }
 
-/// Source of the kernel's report that a member has ended.
+/// Files or descriptors by which the kernel reports that a member has ended.
 #[derive(Debug)]
 enum EndSource {
-    /// Descriptors of the member's threads. They are copies, since the originals may be closed
-    /// after the member has left.
+    /// Descriptors of the member's threads. They are copies, because the originals may be closed
+    /// when the member has left.
     Threads(Vec<OwnedFd>),
-    /// The file `cgroup.events` of a process tree's cgroup.
+    /// File `cgroup.events` of the cgroup of a process tree.
     Tree(File),
 }
 
@@ -64,7 +64,7 @@ impl Endings {
     /// Asks the kernel to report the end of a member.
     ///
     /// # Errors
-    /// If the kernel cannot report it, for example because it has no pidfds for threads.
+    /// If the kernel cannot report the end, for example because it has no pidfds for threads.
     fn tell(&self, id: JoinId, row: &Row) -> io::Result<EndSource> {
         let news = |flags| (epoll::EventData::new_u64(id.join()), flags);
         if let Some(tree) = &row.tree {
@@ -88,8 +88,8 @@ impl Endings {
         Ok(EndSource::Threads(ends))
     }
 
-    /// Removes the descriptors of threads from epoll. Closing them is not enough, since copies of
-    /// them are open.
+    /// Removes the descriptors of threads from epoll. Closing the descriptors is not enough, since
+    /// other copies of them are open.
     fn forget(&self, threads: &[OwnedFd]) {
         for thread in threads {
             // An error means that the descriptor was never added.
@@ -111,7 +111,7 @@ impl Endings {
         self.doubted.insert(id);
     }
 
-    /// Returns the members that may have ended since the last call.
+    /// Returns the members that may have ended since the last call, so that the caller checks them.
     pub(super) fn news(&mut self) -> BTreeSet<JoinId> {
         let mut found = std::mem::take(&mut self.doubted);
         found.extend(&self.asked);

@@ -1,9 +1,10 @@
-//! Changes to a thread whose CPU time the kernel enforces, by other programs or by the thread
-//! itself. The rules are the same as for members that the session schedules: a change by the target
-//! itself is undone, and a change by an administrator is respected.
+//! Threads whose CPU time the kernel enforces: changes to such a thread by other programs or by the
+//! thread itself. The rules are the same as for members that the session schedules. A change by the
+//! target itself is undone, and a change by an administrator is respected.
 //!
-//! A stopped or frozen thread stays in its class, so its limit lasts. For a vCPU of libvirt whose
-//! class was changed, the kernel does not enforce the limit until the change is undone.
+//! A stopped or frozen thread stays in its class, so its limit remains in force. A changed class of
+//! a vCPU of libvirt is respected, so the kernel does not enforce the limit until the change is
+//! undone.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,29 +34,31 @@ pub enum EnforcedChange {
     Meddled(ForeignChange),
     /// The thread was changed, and another program keeps control of it.
     Contested(ForeignChange),
-    /// The change for which the thread was contested was undone, and the kernel enforces again.
+    /// The thread is no longer contested: the change was undone, and the kernel enforces its CPU
+    /// time again.
     Settled,
 }
 
-/// Watches one thread whose CPU time the kernel enforces for changes by other programs and by the
-/// thread itself.
+/// Watch over one thread whose CPU time the kernel enforces. It notices changes by other programs
+/// and by the thread itself.
 #[derive(Debug)]
 pub struct EnforcedWatch {
     thread: ThreadRef,
     /// Means of stopping the target if it leaves its limit repeatedly.
     hold: Hold,
-    /// Slice and period of the thread under `SCHED_DEADLINE`. `None` if a cgroup enforces.
+    /// Slice and period of the thread under `SCHED_DEADLINE`. `None` if a cgroup enforces the
+    /// limit.
     reserved: Option<Reservation>,
-    /// Class of the thread before the enforcement. `None` if the fence does not hold it.
+    /// Class of the thread before the enforcement. `None` if the fence has not recorded the thread.
     original: Option<Scheduling>,
-    /// Cgroup that enforces the limit, with the limit as the kernel writes it. `None` under
-    /// `SCHED_DEADLINE`.
+    /// Cgroup that enforces the limit, with the text of the limit as the kernel writes it. `None`
+    /// under `SCHED_DEADLINE`, where no cgroup enforces it.
     limit: Option<(PathBuf, String)>,
-    /// Members of the cgroup in `limit` at the last look: threads in version 1, processes in
-    /// version 2.
+    /// Members of the cgroup in `limit` when they were last read: threads in version 1, processes
+    /// in version 2.
     members: BTreeSet<Tid>,
     is_of_libvirt: bool,
-    /// True if a request has resumed the thread since the last look.
+    /// True if a request has resumed the thread since the thread was last looked at.
     is_resumed: bool,
     changes: Changes,
 }
@@ -64,10 +67,10 @@ impl EnforcedWatch {
     /// Longest time between two calls of [`look_at_all`](EnforcedWatch::look_at_all).
     pub const INTERVAL: Span = LOOK_INTERVAL;
 
-    /// Starts watching a thread whose CPU time the kernel enforces since `now`. `reserved` is its
-    /// reservation under `SCHED_DEADLINE`. `group` is the cgroup with the limit under the other
-    /// mechanisms. If `hierarchies` is `None`, the first check of the thread's cgroups accepts any
-    /// cgroup.
+    /// Starts to watch a thread whose CPU time the kernel enforces since `now`. `reserved` is the
+    /// thread's reservation under `SCHED_DEADLINE`, and `group` is the cgroup with the limit under
+    /// the other mechanisms. If `hierarchies` is `None`, the first check of the thread's cgroups
+    /// accepts whatever cgroups the thread is in.
     #[must_use]
     pub fn new(
         (target, thread): (&EnforceTarget, &ThreadRef),
@@ -107,23 +110,24 @@ impl EnforcedWatch {
         self.thread.is_gone().unwrap_or(false)
     }
 
-    /// Returns the watches whose cgroups are to be checked now, by their index. These are the
-    /// watches with the longest time since the last check. Each check takes about as long as a
-    /// request to the daemon, so there are only a few.
+    /// Returns the watches whose cgroups are to be checked now, as indexes. They are the watches
+    /// with the longest time since the last check. A check takes about as long as a request to the
+    /// daemon, so only a few are returned.
     #[must_use]
     pub fn due<'a>(watches: impl Iterator<Item = &'a EnforcedWatch>, now: Time) -> DueChecks {
         DueChecks::new(watches.map(|watch| watch.changes.looked), now)
     }
 
-    /// Returns true if another program keeps control of the thread, or if the thread is stopped
-    /// because it has left its limit too often.
+    /// Returns true if another program keeps control of the thread. Also returns true if the thread
+    /// is stopped because it has escaped its limit too often.
     #[must_use]
     pub fn is_disturbed(&self) -> bool {
         self.changes.found.is_some() || self.changes.stopped_until.is_some()
     }
 
-    /// Returns true if the thread must be looked at each [`INTERVAL`](EnforcedWatch::INTERVAL): it
-    /// has left its class or its cgroup lately, or it was stopped or resumed for that.
+    /// Returns true if the thread must be looked at in each [`INTERVAL`](EnforcedWatch::INTERVAL).
+    /// That is so if it has lately left its class or cgroup, is stopped for that, or was resumed by
+    /// a request.
     #[must_use]
     pub fn is_suspect(&self, now: Time) -> bool {
         let changes = &self.changes;
@@ -131,7 +135,7 @@ impl EnforcedWatch {
     }
 
     /// Changes slice and period of the thread under `SCHED_DEADLINE`. The thread does not leave the
-    /// class. It must not be [disturbed](EnforcedWatch::is_disturbed).
+    /// class. The thread must not be [disturbed](EnforcedWatch::is_disturbed).
     ///
     /// # Errors
     /// If the mechanism cannot express the reservation, or the kernel refuses it. The thread keeps
@@ -152,7 +156,8 @@ impl EnforcedWatch {
     }
 
     /// Looks for changes of all threads in `watches`, and undoes or respects them. Returns the
-    /// changes of each thread. It must be called each [`INTERVAL`](EnforcedWatch::INTERVAL).
+    /// changes of each thread. The caller must call this function once in each
+    /// [`INTERVAL`](EnforcedWatch::INTERVAL).
     pub fn look_at_all(
         watches: &mut [EnforcedWatch],
         fence: &mut Fence,
@@ -167,8 +172,8 @@ impl EnforcedWatch {
         seen.collect()
     }
 
-    /// Looks for changes of the thread, and undoes or respects them. Checks the thread's cgroups
-    /// only if `around` is `Some`.
+    /// Looks for changes of the thread, and undoes or respects them. If `around` is `Some`, also
+    /// checks the thread's cgroups.
     pub(super) fn look_with(
         &mut self,
         fence: &mut Fence,
@@ -198,8 +203,8 @@ impl EnforcedWatch {
         seen
     }
 
-    /// Checks whether members have left the cgroup that enforces the limit, and moves back those
-    /// that have left by themselves. Reads one file if nothing has changed.
+    /// Checks whether members have left the cgroup that enforces the limit. Members that have left
+    /// by their own action are moved back. If nothing has changed, reads only one file.
     fn look_at_members(&mut self, fence: &mut Fence, now: Time) -> Option<EnforcedChange> {
         let (group, _) = self.limit.as_ref()?;
         let there = members_of(group);
@@ -255,7 +260,8 @@ impl EnforcedWatch {
         own.map(EnforcedChange::Meddled)
     }
 
-    /// Stops the target in a cell, from which its user cannot move it. Returns false if that fails.
+    /// Stops the target in a cell. The target's user cannot move the target out of the cell.
+    /// Returns false if the target cannot be stopped there.
     fn confine(&mut self, fence: &mut Fence) -> bool {
         let around = Hierarchies::read().ok().and_then(|hierarchies| self.around(&hierarchies));
         let (Some((group, _)), Some(around)) = (&self.limit, around) else { return false };
@@ -300,10 +306,11 @@ impl EnforcedWatch {
         before.any(|it| it.group == group && it.version == Version::V2)
     }
 
-    /// Lets the kernel enforce again for a contested thread, also if its class stays changed.
+    /// Makes the kernel enforce the CPU time of a contested thread again. A changed class is undone
+    /// for that.
     ///
     /// # Errors
-    /// The change that keeps the thread from running, or that cannot be undone.
+    /// If a change keeps the thread from running, or cannot be undone. The error is that change.
     pub fn resume(&mut self, fence: &mut Fence) -> Result<(), ForeignChange> {
         let around = Hierarchies::read().ok();
         match self.changes.found.clone() {
@@ -316,7 +323,7 @@ impl EnforcedWatch {
         }
     }
 
-    /// Checks the class of a deadline thread.
+    /// Checks the class of a deadline thread, and undoes or respects a change.
     fn look_at_class(&mut self, fence: &mut Fence, now: Time) -> Option<EnforcedChange> {
         let tid = self.thread.tid();
         let held = fence.thread(tid).filter(|_| self.reserved.is_some())?.clone();
@@ -347,7 +354,8 @@ impl EnforcedWatch {
         Some(EnforcedChange::Contested(finding))
     }
 
-    /// Notes that the thread left its class, and stops the target if it did so too often.
+    /// Counts an escape of the target from its class or cgroup. If the target has escaped too
+    /// often, stops it.
     fn note_escape(&mut self, fence: &mut Fence, now: Time) {
         if !self.changes.note_escape(now) || self.changes.stopped_until.is_some() {
             return;
@@ -369,7 +377,7 @@ impl EnforcedWatch {
     }
 
     /// Sets the class of a stopped thread again and resumes the thread. If the kernel refuses the
-    /// class, the next check of the class tries again, and reports that.
+    /// class, the next check of the class tries again and reports the change.
     fn end_stop(&mut self, fence: &mut Fence) {
         let tid = self.thread.tid();
         if let Some(confined) = &self.changes.cell {
@@ -387,7 +395,8 @@ impl EnforcedWatch {
         }
     }
 
-    /// Checks the cgroups of the thread, and whether its process is stopped by a signal.
+    /// Checks the cgroups of the thread, and checks whether a signal has stopped the thread's
+    /// process.
     fn look_around(
         &mut self,
         fence: &mut Fence,
@@ -477,13 +486,14 @@ impl EnforcedWatch {
         }
     }
 
-    /// Returns true for a changed class, which can be undone at any time.
+    /// Returns true if the change `found` is a changed class of a deadline thread. Such a change
+    /// can be undone at any time.
     fn is_of_class(&self, found: &ForeignChange) -> bool {
         self.reserved.is_some() && matches!(found, ForeignChange::Class { .. })
     }
 
-    /// Ends the contest, and reserves CPU time again for a thread whose class was changed. Returns
-    /// false if the kernel refuses that.
+    /// Ends the state in which the thread is contested. If its class was changed, reserves CPU time
+    /// for the thread again. Returns false if the kernel refuses the reservation.
     fn take_back(&mut self, fence: &mut Fence) -> bool {
         let is_of_class = self.changes.found.as_ref().is_some_and(|it| self.is_of_class(it));
         if is_of_class && !self.reserve_again(fence) {
@@ -520,8 +530,8 @@ fn is_alive(tid: Tid) -> bool {
     Stat::of(tid, tid).is_ok_and(|stat| !stat.exited())
 }
 
-/// Returns the members of a cgroup: the threads under version 1, where a single thread can be moved
-/// without its process, and the processes under version 2.
+/// Returns the members of a cgroup. In version 1 they are threads, because a single thread can be
+/// moved without its process. In version 2 they are processes.
 fn members_of(group: &Path) -> BTreeSet<Tid> {
     let tasks = group.join("tasks");
     ids_in(&if tasks.exists() { tasks } else { group.join("cgroup.procs") })

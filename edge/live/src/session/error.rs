@@ -55,8 +55,8 @@ pub enum RequestError {
         /// Reason why switches cannot be observed.
         why: String,
     },
-    /// A hard limit cannot be enforced for this vCPU: if it runs while it counts as blocked, no
-    /// event reports that in time.
+    /// A hard limit cannot be enforced for this vCPU. If the vCPU runs while it counts as blocked,
+    /// no event reports that in time.
     #[error(
         "cannot enforce a hard limit of {slice}: the kernel does not count the CPU time of this \
          vCPU ({why}), and a dispatcher pass of {look} every {slice} costs more than 1 % of a CPU"
@@ -66,7 +66,7 @@ pub enum RequestError {
         slice: Span,
         /// CPU time of a dispatcher pass.
         look: Span,
-        /// Reason why the kernel does not count the CPU time.
+        /// Reason why the kernel does not count the CPU time of the vCPU.
         why: io::Error,
     },
     /// A thread of the target has exited, or must not be scheduled.
@@ -90,7 +90,7 @@ pub enum RequestError {
     /// The target's cpuset does not allow the CPUs on which it should be scheduled.
     #[error("cannot schedule the process or VM: {finding}")]
     Elsewhere {
-        /// Cpuset and CPUs of the target.
+        /// Description of the obstacle: cpuset and CPUs of the target.
         finding: Box<ForeignChange>,
     },
     /// The member is contested: another program has changed its threads, and the change is still in
@@ -100,7 +100,8 @@ pub enum RequestError {
         /// Change that the other program made.
         finding: Box<ForeignChange>,
     },
-    /// Threads of a member that left could not all be restored. Closing the session tries again.
+    /// A member has left, but its threads could not all be restored. Closing the session tries
+    /// again.
     #[error("cannot restore all threads: {}", listed(errors))]
     NotGivenBack {
         /// Threads that could not be restored, with the errors.
@@ -214,10 +215,10 @@ pub enum SessionError {
     /// A dispatcher panicked, which is a bug.
     #[error("the dispatcher of {} panicked", whose(*cpu))]
     Panicked {
-        /// CPU of the dispatcher. If `None`, it is the thread that serves unmanaged CPUs.
+        /// CPU of the dispatcher. `None` for the listener thread, which serves all unmanaged CPUs.
         cpu: Option<CpuId>,
     },
-    /// Threads could not all be restored.
+    /// At the end of the session, not all threads could be restored.
     #[error("cannot restore all threads: {}", listed(errors))]
     NotGivenBack {
         /// Threads that could not be restored, with the errors.
@@ -256,7 +257,8 @@ impl SessionError {
         }
     }
 
-    /// Returns true if the error is a bug in Slackline. Returns false if it comes from the host.
+    /// Returns true if the error is a bug in Slackline. Returns false if the host has caused the
+    /// error.
     #[must_use]
     pub const fn is_bug(&self) -> bool {
         match self {

@@ -11,7 +11,7 @@ use slackline_linux::sys::{Scheduling, Tid};
 /// A change to a thread of a member, made by another program or by the thread itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ForeignChange {
-    /// The affinity of a thread differs from the affinity that the session set.
+    /// The affinity of a thread is no longer the affinity that the session set.
     Cpus {
         /// Id of the thread.
         tid: Tid,
@@ -19,11 +19,11 @@ pub enum ForeignChange {
         allowed: CpuSet,
         /// Managed CPUs, which the session schedules.
         scheduled: CpuSet,
-        /// Cpuset that restricts the thread to `allowed`. `None` if the thread's own affinity was
-        /// changed.
+        /// Cpuset that restricts the thread to `allowed`. `None` if no cpuset but the thread's own
+        /// affinity was changed.
         cpuset: Option<PathBuf>,
     },
-    /// The scheduling class or priority of a thread differs from those that the session set.
+    /// The scheduling class or priority of a thread is no longer what the session set.
     Class {
         /// Id of the thread.
         tid: Tid,
@@ -57,7 +57,7 @@ pub enum ForeignChange {
         tid: Tid,
         /// Path of the cgroup.
         group: PathBuf,
-        /// The limit as the kernel writes it: CPU time and period, in microseconds.
+        /// Limit of CPU time, as the kernel writes it: CPU time and period, in microseconds.
         limit: String,
     },
     /// A process has been stopped by a signal.
@@ -67,7 +67,7 @@ pub enum ForeignChange {
     },
     /// The kernel has refused an order that would have restored or resumed a thread.
     Refused {
-        /// The order, with the error of the kernel.
+        /// Text of the refused order, with the error of the kernel.
         order: String,
     },
 }

@@ -1,4 +1,5 @@
-//! Slots and ids of a session's members. Slots are reused, ids never.
+//! Slots and ids of a session's members. A slot can be used again by a later member, but an id is
+//! never used again.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -27,24 +28,24 @@ impl JoinId {
     }
 }
 
-/// Table with a row for each member. Its size is the highest slot that was in use, so it does not
-/// grow with the number of joins.
+/// Table with a row for each member. The size of the table is the highest slot that was in use, so
+/// the table does not grow with the number of joins.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     /// Rows of the members with their ids, by slot.
     rows: Vec<Option<(JoinId, T)>>,
-    /// Domain, number and slot of each member.
+    /// Number of the VM (domain), number of the vCPU in the VM, and slot of each member.
     called: BTreeSet<(DomId, u16, usize)>,
     /// Slots that are not in use.
     free: BTreeSet<usize>,
     /// Number of joins so far.
     joins: u64,
-    /// Number at which the search for the number of a new domain begins.
+    /// Number at which the search for the number of a new VM (domain) begins.
     next_domain: u32,
 }
 
-/// Number of different domain numbers that an id can have. After that many domains, numbers start
-/// from zero again.
+/// Number of different domain numbers (numbers of VMs) that an id can have. After that many VMs,
+/// the numbers start from zero again.
 const DOMAINS: u32 = 1 << 23;
 
 impl<T> Table<T> {
@@ -53,7 +54,7 @@ impl<T> Table<T> {
         Table { rows: Vec::new(), called, free, joins: 0, next_domain: 0 }
     }
 
-    /// Returns a number for a new domain. No present member's domain has that number.
+    /// Returns a number for a new domain (VM). No VM of a present member has that number.
     pub(super) fn new_domain(&mut self) -> DomId {
         loop {
             let domain = DomId::new(self.next_domain);
@@ -64,14 +65,15 @@ impl<T> Table<T> {
         }
     }
 
-    /// Adds a row in the lowest free slot, as vCPU `number` of `domain`.
+    /// Adds a row in the lowest free slot, for vCPU `number` of the VM `domain`.
     pub(super) fn add(&mut self, domain: DomId, number: u16, row: T) -> JoinId {
         let slot = self.free.first().copied().unwrap_or(self.rows.len());
         let slot = u32::try_from(slot).expect("slots are fewer than the kernel's thread ids");
         self.put(VcpuId::new(slot, domain, number), row)
     }
 
-    /// Adds a row in the slot that the id `vcpu` contains. `None` if the slot is in use.
+    /// Adds a row in the slot that the id `vcpu` contains. If the slot is in use, adds nothing and
+    /// returns `None`.
     pub(super) fn add_as(&mut self, vcpu: VcpuId, row: T) -> Option<JoinId> {
         let is_free = self.rows.get(vcpu.slot()).is_none_or(Option::is_none);
         is_free.then(|| self.put(vcpu, row))
@@ -107,12 +109,13 @@ impl<T> Table<T> {
         self.rows[id.vcpu.slot()].take().map(|(_, row)| row)
     }
 
-    /// Returns the rows of a domain in order of vCPU number.
+    /// Returns the rows of a VM in order of vCPU number.
     pub(super) fn of_domain(&self, domain: DomId) -> impl Iterator<Item = (JoinId, &T)> {
         self.in_range((domain, 0, 0)..=(domain, u16::MAX, usize::MAX))
     }
 
-    /// Returns the rows of a vCPU of a domain. A vCPU has two rows while its thread is replaced.
+    /// Returns the rows of one vCPU of a VM. Usually there is one row. While the vCPU's thread is
+    /// replaced, there are two.
     pub(super) fn of_vcpu(&self, domain: DomId, number: u16) -> impl Iterator<Item = (JoinId, &T)> {
         self.in_range((domain, number, 0)..=(domain, number, usize::MAX))
     }

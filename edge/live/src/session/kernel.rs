@@ -1,9 +1,10 @@
-//! Threads on which the kernel enforces a demand, in addition to vCPUs that dispatchers schedule.
-//! The session's fence records these threads and restores them in whatever way the session ends.
+//! Threads for which the kernel enforces a demand. A session can have such threads in addition to
+//! vCPUs that dispatchers schedule. The session's fence records these threads and restores them,
+//! however the session ends.
 //!
 //! The threads do not belong to members (vCPUs of the session). The caller reserves capacity for
-//! them with members that have no threads. The caller also checks their
-//! [interference](crate::mechanism::check_interference) with the members.
+//! these threads by members without threads. The caller also checks the
+//! [interference](crate::mechanism::check_interference) of these threads with the members.
 
 use slackline_fence::{FenceError, GiveBackError};
 use slackline_linux::cgroup::Hierarchies;
@@ -16,11 +17,12 @@ use crate::mechanism::{
 };
 
 impl Session {
-    /// Lets the kernel enforce a demand, until [`Session::end_enforced`] or the end of the session.
+    /// Makes the kernel enforce a demand. The enforcement lasts until [`Session::end_enforced`] is
+    /// called or the session ends.
     ///
     /// # Errors
-    /// If the mechanism cannot express the demand, or this host does not allow it. All changes are
-    /// undone then.
+    /// If the mechanism cannot express the demand, or this host does not allow it. After an error
+    /// all changes are undone.
     pub fn enforce(
         &mut self,
         by: Enforcement,
@@ -41,11 +43,11 @@ impl Session {
         }
     }
 
-    /// Lets the enforcement continue for some time if this process dies without ending it.
+    /// Makes the enforcement continue for some time if this process dies without ending it.
+    /// Otherwise the keeper restores the threads immediately.
     ///
     /// # Errors
-    /// If the keeper cannot record the change. The keeper then restores the threads at once if this
-    /// process dies.
+    /// If the keeper cannot record the change.
     pub fn keep_on_death(&mut self, enforced: &KernelEnforcement) -> Result<(), FenceError> {
         enforced.tids.iter().try_for_each(|&tid| self.fence.keep_on_death(tid))
     }
@@ -53,8 +55,8 @@ impl Session {
     /// Ends the enforcement of a demand by the kernel, and restores its threads.
     ///
     /// # Errors
-    /// One error for each thread that is not completely restored. The session tries again when it
-    /// is closed.
+    /// If threads cannot be restored completely: one error for each of these threads. The session
+    /// tries again when it is closed.
     pub fn end_enforced(&mut self, enforced: &KernelEnforcement) -> Result<(), Vec<GiveBackError>> {
         enforced.end(&mut self.fence)
     }
@@ -73,7 +75,7 @@ impl Session {
     }
 
     /// Looks for changes to a thread for which the kernel enforces CPU time, and undoes or respects
-    /// them. Checks the thread's cgroups only if `around` has the cgroup hierarchies.
+    /// them. If `around` has the cgroup hierarchies, also checks the thread's cgroups.
     pub fn look_at_enforced(
         &mut self,
         watch: &mut EnforcedWatch,
@@ -97,7 +99,7 @@ impl Session {
         watch.change(&self.fence, each)
     }
 
-    /// Lets the kernel enforce again for a contested thread.
+    /// Makes the kernel enforce the CPU time of a contested thread again.
     ///
     /// # Errors
     /// If a change of another program keeps the thread from running, or cannot be undone.

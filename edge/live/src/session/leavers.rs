@@ -1,4 +1,4 @@
-//! Threads that have left the cgroup of their process tree, or their freezer cgroup.
+//! Leavers: threads that have left the cgroup of their process tree, or their freezer cgroup.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +16,11 @@ use super::{Session, SessionError, SessionEvents};
 use slackline_fence::{HeldThread, HeldTree};
 
 impl Session {
-    /// Handles running threads that have left the cgroup of a process tree. A thread that has the
-    /// permission to move itself is moved back. If it cannot be moved back, the tree is stopped in
-    /// a cell. Any other thread was moved by another program: it is restored, and the member is
-    /// contested.
+    /// Handles running threads that have left the cgroup of a process tree.
+    ///
+    /// A thread that has the permission to move itself is moved back. If it cannot be moved back,
+    /// the tree is stopped in a cell. Any other thread must have been moved by another program: the
+    /// thread is restored, and the member is contested.
     pub(super) fn look_at_leavers(
         &mut self,
         id: JoinId,
@@ -83,7 +84,8 @@ impl Session {
         found.map_or(Ok(()), |finding| self.contest_in_part(id, finding, seen))
     }
 
-    /// Restores a thread that has left the cgroup of a process tree, and counts its CPU time.
+    /// Restores a thread that has left the cgroup of a process tree, and counts the thread's
+    /// further CPU time.
     fn let_leave(&mut self, id: JoinId, (pid, tid): (Tid, Tid)) -> Result<(), SessionError> {
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
         row.tree.iter().for_each(|tree| tree.let_leave(tid));
@@ -93,9 +95,9 @@ impl Session {
         Ok(self.host.forget(id.vcpu(), tid)?)
     }
 
-    /// Moves threads of a member back into the cgroups of version 1 in which they are expected, if
-    /// they have the permission to leave these cgroups by themselves. Returns true if a thread was
-    /// moved.
+    /// Moves threads of a member back into the version 1 cgroups in which they are expected. A
+    /// thread is moved only if it has the permission to leave these cgroups by itself. Returns true
+    /// if at least one thread was moved.
     pub(super) fn return_to_cgroups(&self, row: &Row, tids: &[Tid]) -> bool {
         if row.is_of_libvirt {
             return false;
@@ -118,8 +120,8 @@ impl Session {
         audit.into_iter().flat_map(|check| check.audit.left).for_each(|tid| tree.let_leave(tid));
     }
 
-    /// Notes that another program has changed some threads of a member. The member counts as
-    /// contested, but its reservation stays enforced for its other threads.
+    /// Handles a change by another program to some threads of a member. The member counts as
+    /// contested, but its reservation stays enforced for the member's other threads.
     pub(super) fn contest_in_part(
         &mut self,
         id: JoinId,
@@ -159,7 +161,7 @@ impl Session {
         Ok(self.host.count_left(id.vcpu(), moved)?)
     }
 
-    /// Returns true if the thread of a member was moved out of its freezer cgroup.
+    /// Returns true if the thread of a member is no longer in its freezer cgroup.
     pub(super) fn has_left_freezer(&self, row: &Row) -> bool {
         self.leaver_of_freezer(row).is_some()
     }
@@ -171,7 +173,8 @@ impl Session {
     }
 
     /// Makes a new freezer cgroup for a member that was moved out of its freezer cgroup. If that
-    /// fails, the member stays without one, and the next check of its cgroups finds that.
+    /// fails, the member stays without a freezer cgroup. The next check of the member's cgroups
+    /// detects that.
     pub(super) fn renew_freezer(&mut self, id: JoinId) {
         let row = self.members.get(id);
         let Some(tid) = row.and_then(|row| self.leaver_of_freezer(row)) else { return };

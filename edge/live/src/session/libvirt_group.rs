@@ -3,8 +3,9 @@
 /// Returns true if a process is in the cgroup of a libvirt VM. `groups` is the text of the file
 /// `cgroup` of the process.
 ///
-/// The VM's cgroup is below `/machine.slice` or `/machine`, with only slices and partitions of root
-/// in between. The name of a deeper cgroup does not count, because a container can choose it.
+/// The VM's cgroup is below `/machine.slice` or `/machine`, and only slices and partitions that
+/// root has made are in between. The names of cgroups further below are ignored, because a
+/// container can choose them.
 pub(super) fn has_libvirt_group(groups: &str) -> bool {
     groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).any(|group| {
         let mut parts = group.split('/').skip(1);

@@ -1,5 +1,6 @@
-//! Checks of all threads of a process tree for stops by signals, and for moves, quotas, freezes and
-//! cpusets of their cgroups. The first thread of the tree is checked separately, and more often.
+//! Checks of all threads of a process tree. The checks find stops by signals, moves to other
+//! cgroups, and quotas, freezes and cpusets of the threads' cgroups. The first thread of the tree
+//! is checked separately, and more often.
 
 use std::fs;
 
@@ -13,13 +14,14 @@ use slackline_linux::cgroup::{Hierarchies, Surroundings};
 use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::ThreadRef;
 
-/// Maximum number of threads in one round whose cgroups are read completely. Of other threads only
-/// the names of the cgroups are read.
+/// Maximum number of threads in one round whose cgroups are read completely. For all other threads,
+/// only the names of their cgroups are read.
 const READ_AT_ONCE: usize = 8;
 
 impl Session {
-    /// Checks the threads of a process tree that are due. `there` has all its threads. If a change
-    /// by another program is found, the tree becomes contested, but its reservation stays enforced.
+    /// Checks the threads of a process tree that are due. `there` has all threads of the tree. If a
+    /// change by another program is found, the tree becomes contested, but its reservation stays
+    /// enforced.
     pub(super) fn look_at_members(
         &mut self,
         id: JoinId,
@@ -69,8 +71,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the cgroups of a thread of a process tree, whose names are in `text`. Returns a change
-    /// by another program. Adds changes by the tree itself to `own`.
+    /// Reads the cgroups of one thread of a process tree. `text` has their names. Returns a change
+    /// by another program, if there is one. Adds changes that the tree itself has made to `own`.
     fn look_at_member(
         &mut self,
         id: JoinId,

@@ -1,16 +1,16 @@
 //! Changes to the scheduling of members' threads that the session did not order. The session either
 //! undoes or respects such a change.
 //!
-//! A target is the process or thread that a member runs. The kind of a change decides whether it
-//! counts as an administrator's change or as the target's own. An administrator's change is any
-//! change to a VM of libvirt. A change of a cpuset, cgroup, freeze or quota is an administrator's
+//! A target is the process or thread that a member runs. A change counts either as an
+//! administrator's change or as the target's own change. Any change to a VM of libvirt is an
+//! administrator's change. A change of a cpuset, cgroup, freeze or quota is an administrator's
 //! change if the target's user has no permission to make it. All other changes count as the
 //! target's own, even if root has made them.
 //!
 //! - The target's own change is undone. A target that escapes repeatedly is stopped for
-//!   [`STOPPED_FOR`]. If it left its cgroup, it is stopped in a cell, and longer each time. A stop
-//!   signal, and a freeze or quota of the target's own, harm only the target, so they stay, and the
-//!   reservation stays enforced.
+//!   [`STOPPED_FOR`]. A target that left its cgroup is stopped in a cell, and longer each time. The
+//!   exceptions are stop signals, freezes and quotas by the target itself. They harm only the
+//!   target, so they are not undone, and the reservation stays enforced.
 //! - An administrator's change is respected: the threads leave the real-time class and stay as they
 //!   were found. The member is *contested* until the change is undone or a request resumes the
 //!   member. If only some threads of a process tree were moved to another cgroup, the reservation
@@ -35,7 +35,7 @@ use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
 use slackline_linux::thread::{Stat, ThreadRef};
 
 /// Interval between checks of the classes and affinities of members' threads. A change that the
-/// session did not order lasts at most twice as long.
+/// session did not order lasts at most twice this interval.
 pub(super) const LOOK_INTERVAL: Span = Span::from_ms(50);
 
 /// Minimum interval between two checks of a member's cgroups. Each check reads a few files.
@@ -96,7 +96,7 @@ impl Session {
     }
 
     /// Returns the mounts of the cgroup hierarchies. Mounts change rarely, so they are read again
-    /// only after one second. `None` if they cannot be read.
+    /// only after one second. `None` if the mounts cannot be read.
     pub fn hierarchies(&mut self) -> Option<Arc<Hierarchies>> {
         let now = self.host.now();
         let is_recent = |(read, _): &(Time, Arc<Hierarchies>)| now.since(*read) < AROUND_INTERVAL;
@@ -114,8 +114,8 @@ impl Session {
         self.members.get_mut(id).map(|row| &mut row.changes)
     }
 
-    /// Checks class, priority and affinity of all threads of a member. For a process tree, also
-    /// checks whether threads have left its cgroup.
+    /// Checks class, priority and affinity of all threads of a member. If the member is a process
+    /// tree, also checks whether threads have left the tree's cgroup.
     fn look_at_threads(
         &mut self,
         id: JoinId,
@@ -165,7 +165,7 @@ impl Session {
         }
     }
 
-    /// Undoes the changes that were found on threads of a member, or respects them.
+    /// Undoes or respects the changes that were found on threads of a member.
     fn answer(
         &mut self,
         id: JoinId,
@@ -222,7 +222,7 @@ impl Session {
         if self.has_escaped(id, all) { self.note_escape(id) } else { Ok(()) }
     }
 
-    /// Notes that a target has escaped by its own action, and that this was undone. Stops the
+    /// Counts an escape of a target by its own action, which the session has undone. Stops the
     /// target if it has escaped too often.
     pub(super) fn note_escape(&mut self, id: JoinId) -> Result<(), SessionError> {
         let now = self.host.now();
@@ -230,8 +230,8 @@ impl Session {
         if is_too_often { self.stop_for_a_while(id) } else { Ok(()) }
     }
 
-    /// Notes that a process tree was moved or thawed by itself or by another process of its user,
-    /// and that this was undone. From now on, a stop also confines the tree to a cell.
+    /// Counts a move or thaw of a process tree, by the tree itself or by another process of its
+    /// user, after the session has undone it. From now on, stops of this tree use a cell.
     pub(super) fn note_move(&mut self, id: JoinId) -> Result<(), SessionError> {
         if let Some(changes) = self.changes_mut(id) {
             changes.needs_cell = true;
@@ -260,7 +260,7 @@ impl Session {
         Ok(())
     }
 
-    /// Resumes a target once it has been stopped for [`STOPPED_FOR`] because it escaped.
+    /// Resumes a target that was stopped because it escaped, when the time of the stop has passed.
     fn end_stop(&mut self, id: JoinId, now: Time) -> Result<(), SessionError> {
         let Some(row) = self.members.get(id) else { return Ok(()) };
         let until = row.changes.stopped_until;
@@ -277,8 +277,8 @@ impl Session {
         if row.is_paused { Ok(()) } else { self.resume_threads(id, now).or_else(unless_over) }
     }
 
-    /// Returns the cpuset of a thread if it excludes a CPU to which the session has pinned the
-    /// thread. `None` if it excludes no such CPU.
+    /// Returns the cpuset of a thread if this cpuset excludes a CPU to which the session has pinned
+    /// the thread. Otherwise `None`.
     pub(super) fn hindering_cpuset(&self, row: &Row, tid: Tid) -> Option<Cpuset> {
         let ordered = self.ordered_of(row, tid)?;
         let cpuset = Cpuset::of(process_of(tid).ok()?, tid).ok()??;
@@ -315,8 +315,8 @@ impl Session {
     }
 
     /// Checks the cgroups of a member's threads for moves, freezes and limits, and the processes
-    /// for stops by signals. If the member is contested, only checks whether the change has been
-    /// undone.
+    /// for stops by signals. If the member is contested, checks only whether the change that made
+    /// it contested has been undone.
     fn look_around(
         &mut self,
         id: JoinId,
@@ -402,8 +402,8 @@ impl Session {
         Ok(is_left)
     }
 
-    /// Returns the threads for which the cgroups are checked, each as (process, thread). These are
-    /// all threads of the member, or one thread if the member is a process tree.
+    /// Returns the threads whose cgroups are checked, each as (process, thread). For a process
+    /// tree, this is one thread. For any other member, these are all its threads.
     fn threads_to_look_at(&self, row: &Row) -> Vec<(Tid, Tid)> {
         let is_there = |tid: &Tid| self.fence.thread(*tid).is_some();
         let first = row.threads.iter().filter(|thread| !thread.is_gone().unwrap_or(true));
@@ -488,8 +488,8 @@ impl Session {
         is_stopped.then_some(ForeignChange::Stopped { pid })
     }
 
-    /// Answers changes by a target itself to its cgroups. The session undoes those with which the
-    /// target would exceed its reservation.
+    /// Handles changes to cgroups that a target itself has made. Undoes those changes with which
+    /// the target would exceed its reservation.
     pub(super) fn answer_own(
         &mut self,
         id: JoinId,
@@ -521,9 +521,9 @@ impl Session {
         Ok(())
     }
 
-    /// Returns a cgroup that contains the thread and that another program has frozen. If there is
-    /// none, returns the session's own freezer cgroup of the thread, provided that another program
-    /// has frozen or thawed that cgroup. `None` otherwise.
+    /// Returns the cgroup that contains the thread and that another program has frozen. If there is
+    /// none, returns the session's own freezer cgroup of the thread, if another program has frozen
+    /// or thawed that cgroup. Otherwise `None`.
     fn frozen_by_others(&self, row: &Row, tid: Tid, now: &Surroundings) -> Option<PathBuf> {
         let tree = row.tree.as_ref();
         let group = tree.map(|tree| tree.place().group.as_path());
@@ -592,7 +592,7 @@ pub(super) fn credentials(row: &Row, tid: Tid) -> Credentials {
     Credentials::of(tid).and(&row.changes.credentials)
 }
 
-/// Returns true if a change of a cgroup's file counts as made by the target itself.
+/// Returns true if a change of the cgroup file `file` counts as made by the target itself.
 pub(super) fn is_own(row: &Row, tid: Tid, file: &Path) -> bool {
     !row.is_of_libvirt && may_write(&credentials(row, tid), file)
 }

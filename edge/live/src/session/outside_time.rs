@@ -1,5 +1,6 @@
-//! CPU time that threads of a process tree use outside the cgroup of the tree. The cgroup does not
-//! count it. A thread that leaves the cgroup is found at the next audit.
+//! CPU time that threads of a process tree use outside the cgroup of the tree. The kernel does not
+//! count this time for the cgroup, so the session computes it at each audit. An audit finds the
+//! threads that have left the cgroup.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +10,20 @@ use super::ids::JoinId;
 use super::{Session, SessionError};
 use slackline_linux::sys::{Tid, thread_cpu_time};
 
-/// CPU times of a process tree and of its threads at an audit.
+/// Result of an audit of a process tree: the CPU times of its cgroup and of its threads.
 #[derive(Debug, Default)]
 pub(super) struct AuditTimes {
     at: Time,
     /// CPU time that the cgroup of the tree had used.
     group: Span,
-    /// CPU time that each thread had used, in whichever cgroup.
+    /// CPU time that each thread had used, inside and outside the cgroup together.
     threads: BTreeMap<Tid, Span>,
 }
 
 impl AuditTimes {
     /// Returns the CPU time that the threads in `left` have used outside the cgroup since the audit
-    /// `before`. It is the part of the threads' CPU time that the cgroup has not counted. The
-    /// result is too small if threads that have since ended used CPU time in the cgroup.
+    /// `before`. This time is the part of the threads' CPU time that the cgroup has not counted. If
+    /// some threads of the cgroup have ended since `before`, the result may be too small.
     fn outside(&self, before: &AuditTimes, left: &[Tid]) -> Span {
         let more = |tid: &Tid| {
             let now = self.threads.get(tid).copied().unwrap_or_default();
@@ -36,8 +37,8 @@ impl AuditTimes {
 
 impl Session {
     /// Records the CPU time that threads of a process tree have used outside its cgroup since the
-    /// last audit. `used` is the CPU time that the cgroup has counted. `there` has the threads in
-    /// the cgroup, and `left` the threads that have left it.
+    /// last audit. `used` is the total CPU time that the cgroup has counted. `there` has the
+    /// threads in the cgroup, and `left` the threads that have left the cgroup.
     pub(super) fn count_outside(
         &mut self,
         id: JoinId,
@@ -80,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_of_a_leaver_outside_its_cgroup_is_counted() {
+    fn cpu_time_that_thread_used_outside_its_cgroup_is_counted() {
         let before = times(100, &[(1, 40), (2, 60)]);
         // Thread 2 ran for 5 ms in the cgroup and for 45 ms outside.
         let now = times(115, &[(1, 50), (2, 110)]);
@@ -89,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_starts_outside_counts_with_all_its_cpu_time() {
+    fn thread_started_outside_cgroup_counts_with_all_its_cpu_time() {
         let (before, now) = (times(10, &[(1, 10)]), times(12, &[(1, 12), (3, 30)]));
         assert_eq!(now.outside(&before, &[tid(3)]), Span::from_ms(30));
     }
 
-    /// Thread 7, which ran for 20 ms in the cgroup, has ended.
+    /// In this test, thread 7 ran for 20 ms in the cgroup and has ended.
     #[test]
-    fn time_outside_is_never_negative_nor_above_time_of_leavers() {
+    fn cpu_time_outside_cgroup_is_limited_to_threads_that_left() {
         let before = times(0, &[(1, 0), (2, 0)]);
         let now = times(40, &[(1, 20), (2, 15)]);
         assert_eq!(now.outside(&before, &[tid(2)]), Span::ZERO);

@@ -1,5 +1,5 @@
-//! Pausing and resuming members (vCPUs that the session schedules). A member is paused by a
-//! request, or because its threads left their CPUs too often.
+//! Pausing and resuming members (vCPUs that the session schedules). A member is paused at the
+//! request of a user, or stopped for a while because it has escaped too often.
 
 use slackline_units::Time;
 
@@ -8,12 +8,12 @@ use super::{RequestError, Session};
 use crate::live_host::PauseReason;
 
 impl Session {
-    /// Pauses a member, which does not run until it is resumed. Its reservation stays admitted. If
-    /// the member is already paused, it stays paused. A contested member cannot be paused if its
-    /// threads are left to another program.
+    /// Pauses a member, so that it does not run until it is resumed. The member keeps its
+    /// reservation. If it is already paused, nothing changes. If the member is contested and its
+    /// threads are left to another program, it cannot be paused.
     ///
     /// # Errors
-    /// The reason why the member was not paused.
+    /// If the member cannot be paused. The error has the reason.
     pub fn pause(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
         let changes = &self.row(id)?.changes;
         if let Some(found) = changes.contested().filter(|_| changes.is_left) {
@@ -46,7 +46,7 @@ impl Session {
     /// paused nor contested is not changed.
     ///
     /// # Errors
-    /// The reason why the member was not resumed.
+    /// If the member cannot be resumed. The error has the reason.
     pub fn resume(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
         self.row(id)?;
         self.take_back_if_possible(id)?;

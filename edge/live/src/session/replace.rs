@@ -1,4 +1,5 @@
-//! Replacement of members without threads by a group of members with threads, in one step.
+//! Replacement of members that have no threads by a group of members that have threads, in one
+//! step.
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Span};
 
@@ -11,13 +12,14 @@ use crate::vcpu_threads::{Body, VcpuThreads};
 impl Session {
     /// Replaces members without threads ([`JoinTarget::Nobody`](super::JoinTarget::Nobody)) by a
     /// group, in one scheduling decision. So no other vCPU gets the capacity that the replaced
-    /// members had. A new vCPU with the id of a replaced member continues the replaced member's
-    /// account in the policy.
+    /// members had. The policy keeps an account for each vCPU id. So a new vCPU with the id of a
+    /// replaced member continues that member's account.
     ///
     /// # Errors
-    /// The request that failed, and the reason. The replaced members are present again with their
-    /// old parameters. A member that could not join again, because other vCPUs took its capacity in
-    /// between, is reported as ended.
+    /// If a vCPU of the group cannot join. The error has the request that failed and the reason.
+    /// After an error the replaced members are present again, with their old parameters. The one
+    /// exception is a member that could not join again, because other vCPUs took its capacity in
+    /// between. It is reported as ended.
     pub fn replace(
         &mut self,
         members: &[JoinId],
@@ -54,9 +56,10 @@ impl Session {
         }
     }
 
-    /// Returns the longest slice per `period` that one more vCPU with the affinity `cpus` could
-    /// reserve now. If `cpus` is `None`, the vCPU may run on all CPUs. A slice of this length is
-    /// admitted, and a longer slice is not. `None` if the policy has no such limit.
+    /// Returns the largest slice that one more vCPU with this period could reserve now, if it may
+    /// run on the CPUs in `cpus`. If `cpus` is `None`, the vCPU may run on all CPUs. A slice of
+    /// this length is admitted, and a longer slice is refused. If the policy has no such limit,
+    /// `None`.
     ///
     /// # Errors
     /// If the session does not schedule these CPUs, or is over.
@@ -83,7 +86,8 @@ impl Session {
         reserved.map_err(|error| self.not_done(NotDone::from(error)))
     }
 
-    /// Returns the parameters with which a member without threads would join again.
+    /// Returns the parameters of a member without threads. If replacing the member fails, it joins
+    /// again with them.
     fn nobody(&self, id: JoinId) -> Result<Joining, RequestError> {
         let row = self.row(id)?;
         if !row.is_nobody() {

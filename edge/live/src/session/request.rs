@@ -1,4 +1,4 @@
-//! Requests to a session: vCPUs join and leave.
+//! Requests to a session to let vCPUs join and leave.
 
 use slackline_host::policy::Values;
 use slackline_trace::VcpuName;
@@ -17,38 +17,38 @@ use slackline_linux::sys::{ThreadClock, Tid};
 use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
 use slackline_linux::with_causes;
 
-/// Process, thread, tree or cgroup that is scheduled as one vCPU.
+/// Target of a request: process, thread, process tree or cgroup to schedule as one vCPU.
 #[derive(Clone, Debug)]
 pub enum JoinTarget {
-    /// All threads of a process that starts no other processes. A signal stops all threads
-    /// together.
+    /// All threads of a process that starts no other processes. To stop the process, the session
+    /// sends a signal, which stops all threads together.
     Process(Tid),
-    /// A process, its descendants, and all processes that they start. A cgroup freezes all of them
-    /// together.
+    /// A process, its descendants, and all processes that they start. To stop them, the session
+    /// freezes a cgroup that contains all of them.
     Tree(Tid),
-    /// A process tree, as for `Tree`, that may use all these CPUs (kernel numbers) simultaneously.
-    /// The session schedules the tree on one of these CPUs, as if they were a single CPU. So the
-    /// session divides the CPU time of the tree by the number of these CPUs. No vCPU should have a
-    /// reservation on the other CPUs.
+    /// A process tree, as for `Tree`, that may use all CPUs in the set simultaneously (kernel
+    /// numbers). The session schedules the tree on one of these CPUs, as if they were a single CPU.
+    /// So the CPU time of the tree is divided by the number of these CPUs before it is charged. No
+    /// vCPU should have a reservation on the other CPUs of the set.
     Wide(Tid, CpuSet),
     /// All threads in a version 2 cgroup, and all threads that they start.
     Group(TreePlace),
     /// One thread, such as that of a vCPU of a VM. To stop the thread, the session freezes a cgroup
     /// that contains only this thread.
     Thread(ThreadRef),
-    /// No threads yet: the vCPU reserves capacity for a target that will exist later. Such a vCPU
+    /// No threads yet. The vCPU reserves capacity for a target that will exist later. Such a vCPU
     /// is never runnable and never ends.
     Nobody,
 }
 
-/// Id that a joining vCPU gets in records and policies.
+/// Request for the id that a joining vCPU gets in records and in the policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestedId {
-    /// Any free id. All vCPUs of a group get the same new domain.
+    /// Any free id. All vCPUs of one group get the same new domain number.
     #[default]
     Anything,
-    /// This vCPU number in this domain, in any slot. A VM that joins again with its old domain and
-    /// number gets its old account in the policy.
+    /// This domain number and this vCPU number, in any slot. If a VM joins again with its old
+    /// numbers, it gets its old account in the policy.
     As(DomId, u16),
     /// Exactly this id, including its slot.
     Exactly(VcpuId),
@@ -61,17 +61,17 @@ pub struct Request {
     pub who: JoinTarget,
     /// Name of the vCPU that users see.
     pub name: String,
-    /// Name of the vCPU's domain that users see.
+    /// Name of the vCPU's VM (domain) that users see.
     pub domain: String,
     /// Id that the vCPU gets in records and in the policy.
     pub called: RequestedId,
     /// Share of the vCPU under the policy.
     pub share: Values,
-    /// CPUs of the session on which the vCPU may run. `None` allows all CPUs of the session.
+    /// CPUs of the session on which the vCPU may run. If `None`, all of them.
     pub cpus: Option<CpuSet>,
 }
 
-/// Reason why a group did not join. None of its vCPUs has joined.
+/// Error of a group of requests to join. No vCPU of the group has joined.
 #[derive(Debug, Error)]
 #[error("{error}")]
 pub struct GroupError {
@@ -81,13 +81,13 @@ pub struct GroupError {
     pub error: RequestError,
 }
 
-/// A group that is prepared to join: the fence has recorded the state of its threads. The threads
-/// have not been changed yet.
+/// A group of vCPUs that is prepared to join: the fence has recorded the original state of its
+/// threads. The threads have not been changed yet.
 #[derive(Debug)]
 #[must_use]
 pub struct PreparedGroup {
     pub(super) ids: Vec<JoinId>,
-    /// Name of each vCPU and name of its domain.
+    /// Name of each vCPU, and name of the vCPU's VM.
     pub(super) names: Vec<(String, String)>,
     pub(super) joining: Vec<Joining>,
 }
@@ -95,7 +95,7 @@ pub struct PreparedGroup {
 /// State of one member in the session.
 #[derive(Debug)]
 pub(super) struct Row {
-    /// Threads of the member. For a process tree, the threads that it had when it joined.
+    /// Threads with which the member joined. A process tree can have more threads by now.
     pub(super) threads: Vec<ThreadRef>,
     /// Process tree of the member. `None` if the member is not a process tree.
     pub(super) tree: Option<HeldTree>,
@@ -121,26 +121,26 @@ impl Row {
         self.threads.is_empty() && self.tree.is_none()
     }
 
-    /// Returns true if the member's first threads, and the threads that another program has moved
-    /// out of its process tree, have ended.
+    /// Returns true if all threads have ended with which the member joined. Threads that another
+    /// program has moved out of the member's process tree must have ended too.
     fn has_ended(&self) -> bool {
         let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);
         self.threads.iter().all(is_gone) && self.changes.moved.iter().all(MovedThread::is_gone)
     }
 
-    /// Returns true if the member is a cgroup of another program, and that program has removed it.
+    /// Returns true if the member is a cgroup of another program and was removed.
     fn is_removed(&self) -> bool {
         let place = self.tree.as_ref().map(HeldTree::place);
         place.is_some_and(|place| place.origin.is_none() && !place.is_made())
     }
 
-    /// Returns true if audits find moves of the member's threads out of this cgroup.
+    /// Returns true if audits of the process tree find moves of its threads out of `group`.
     pub(super) fn is_audited(&self, group: &Membership) -> bool {
         self.tree.is_some() && group.version == Version::V2
     }
 
-    /// Returns true if a signal to its process stops the member. Returns false if a freezer cgroup
-    /// stops it.
+    /// Returns true if the member is stopped by a signal to its process. Returns false if it is
+    /// stopped by a freezer cgroup.
     pub(super) fn is_stopped_by_signal(&self) -> bool {
         self.hold == Hold::Process
     }
@@ -148,10 +148,10 @@ impl Row {
 
 /// Requests that the owner of the session makes.
 impl Session {
-    /// Adds a group, such as the vCPUs of a VM. If one vCPU cannot join, none of the group joins.
+    /// Adds a group, such as the vCPUs of a VM. If one vCPU cannot join, no vCPU joins.
     ///
     /// # Errors
-    /// The request that failed, and the reason.
+    /// If a vCPU cannot join. The error has the request that failed and the reason.
     pub fn join(&mut self, group: Vec<Request>) -> Result<Vec<JoinId>, GroupError> {
         let first = |error| GroupError { index: 0, error };
         let prepared = self.prepare(group)?;
@@ -163,8 +163,8 @@ impl Session {
     /// Records the state of a group's threads with the fence, before the group joins.
     ///
     /// # Errors
-    /// The request that failed, and the reason. The fence has then dropped all records of the
-    /// group.
+    /// If a request fails. The error has the request and the reason. The fence has dropped all
+    /// records of the group.
     pub fn prepare(&mut self, group: Vec<Request>) -> Result<PreparedGroup, GroupError> {
         self.prepare_after(group, &[])
     }
@@ -215,12 +215,12 @@ impl Session {
     }
 
     /// Adds prepared groups in one scheduling decision, so that their periods start together. The
-    /// groups join in the given order. If there is not enough capacity for all vCPUs of a group,
-    /// none of that group joins. Returns the result of each group: the ids of its members, or the
+    /// groups join in the given order. If there is not enough capacity for all vCPUs of a group, no
+    /// vCPU of that group joins. Returns the result of each group: the ids of its members, or the
     /// request that failed and the reason.
     ///
     /// # Errors
-    /// The reason why the session is over.
+    /// If the session is over. The error has the reason.
     #[allow(clippy::type_complexity)] // One result for each group inside one result for the call.
     pub fn join_prepared(
         &mut self,
@@ -293,7 +293,7 @@ impl Session {
     }
 
     /// Returns the present processes of a process tree, including processes that are stopped in a
-    /// cell. The list is empty if the member is not a tree.
+    /// cell. If the member is not a process tree, the list is empty.
     #[must_use]
     pub fn processes_of(&self, id: JoinId) -> Vec<Tid> {
         let Some(row) = self.members.get(id) else { return Vec::new() };
@@ -330,8 +330,8 @@ impl Session {
         ended
     }
 
-    /// Checks that no member except those in `leaving` has this domain and number. Two members must
-    /// not share an account in the policy.
+    /// Checks that no member has this domain number and vCPU number already. Members in `leaving`
+    /// are ignored. Otherwise two members would share an account in the policy.
     fn check_free(
         &self,
         (domain, number): (DomId, u16),
@@ -385,8 +385,8 @@ impl Session {
         self.check_cpuset(request)
     }
 
-    /// Checks that context switches can be observed, if `share` has a reservation. Otherwise the
-    /// reservation could not be enforced.
+    /// Checks that context switches can be observed, if `share` has a reservation. Without that,
+    /// the reservation could not be enforced.
     pub(super) fn check_watched(&self, share: &Values) -> Result<(), RequestError> {
         let promise = (self.policy.promise)(share).ok().flatten();
         let (Some(promise), Some(why)) = (promise, self.host.unwatched()) else { return Ok(()) };
@@ -522,8 +522,8 @@ impl Session {
         Ok(())
     }
 
-    /// Resumes a member's threads and removes the means of stopping them. If the removal fails, the
-    /// means remain, without an effect on the member.
+    /// Resumes a member's threads and removes the means of stopping them. If the means cannot be
+    /// removed, they stay, but have no effect on the member.
     pub(super) fn drop_stop(&mut self, id: JoinId) {
         let first = self.members.get(id).and_then(|row| row.threads.first());
         let Some(tid) = first.map(ThreadRef::tid) else { return };
@@ -557,7 +557,7 @@ impl Session {
 }
 
 impl RequestError {
-    /// Converts an error that ended the session.
+    /// Converts an error that ended the session to the error of a request.
     fn of_session(error: SessionError) -> RequestError {
         match error {
             SessionError::Host(error) => RequestError::Host(error),

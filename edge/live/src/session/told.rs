@@ -11,7 +11,7 @@ use crate::relay::{Relay, RelayError, RelayStatistics};
 /// Error of connecting to an agent or of setting up a relay.
 #[derive(Debug, thiserror::Error)]
 pub enum HearError {
-    /// The path cannot be the path of an agent's socket.
+    /// The given path cannot be the path of a socket.
     #[error(transparent)]
     Nowhere(#[from] AgentError),
     /// The relay's sockets cannot be set up.
@@ -24,9 +24,10 @@ pub enum HearError {
 
 impl Session {
     /// Starts reading reports from the agent of a guest. The session connects to the agent whenever
-    /// the agent listens on the socket `path`. `ids` are the guest's vCPUs in the order of the CPUs
-    /// in the guest. Reports are passed to the policy as hints. A report of urgent tasks or of
-    /// pending I/O expires after [`LEASE`](crate::agents::LEASE) if it is not repeated.
+    /// the agent listens on the socket `path`. `ids` has the guest's vCPUs, in the order in which
+    /// the guest numbers its CPUs. Reports are passed to the policy as hints. A report of urgent
+    /// tasks or of pending I/O expires after [`LEASE`](crate::agents::LEASE) if the agent does not
+    /// repeat it.
     ///
     /// # Errors
     /// If `path` cannot be the path of a socket, or the thread that reads reports cannot be

@@ -8,7 +8,7 @@ use slackline_units::{Span, Time};
 use slackline_linux::cgroup::Surroundings;
 use slackline_linux::sys::Tid;
 
-/// Time in which all threads of a tree are checked once.
+/// Time in which each thread of a tree is checked once.
 pub(super) const COVERED_WITHIN: Span = Span::from_secs(2);
 
 /// Minimum interval between two readings of the limits of the same cgroups.
@@ -17,20 +17,20 @@ const READ_INTERVAL: Span = Span::from_secs(1);
 /// Maximum number of different sets of cgroups that are remembered for a tree.
 const MOST_KNOWN: usize = 64;
 
-/// Order in which the threads of a tree are checked: from the lowest id to the highest, and again
-/// from the lowest.
+/// Order in which the threads of a tree are checked: from the lowest thread id to the highest, and
+/// then from the lowest again.
 #[derive(Debug, Default)]
 pub(super) struct Rotation {
-    /// Time up to which checks are done. `None` before the first check.
+    /// Time up to which the checks that are due have been made. `None` before the first check.
     until: Option<Time>,
     /// Thread that was checked last. `None` before the first check.
     last: Option<Tid>,
 }
 
 impl Rotation {
-    /// Returns the threads to check now, as many as are due since the last call. `there` has all
-    /// threads in order of their ids. If it stays the same, each thread is due once in every
-    /// [`COVERED_WITHIN`].
+    /// Returns the threads to check now: as many as have become due since the last call. `there`
+    /// has all threads in order of their ids. If `there` stays the same, each thread is returned
+    /// once in every [`COVERED_WITHIN`].
     pub(super) fn due(&mut self, now: Time, there: &[Tid]) -> Vec<Tid> {
         let count = there.len() as u64;
         let until = *self.until.get_or_insert(now);
@@ -51,12 +51,12 @@ impl Rotation {
     }
 }
 
-/// Cgroups of the threads of a process tree.
+/// Record of the cgroups in which the threads of a process tree were found.
 #[derive(Debug, Default)]
 pub(super) struct TreeGroups {
     pub(super) rotation: Rotation,
-    /// Cgroups in which threads of the tree are. The key is the text of `/proc/TID/cgroup` of such
-    /// a thread.
+    /// Sets of cgroups in which threads of the tree were found. The key is the text of the file
+    /// `/proc/TID/cgroup` of a thread in these cgroups.
     known: BTreeMap<Vec<u8>, KnownGroups>,
     /// Text of `/proc/TID/cgroup` of each thread at its last check.
     threads: BTreeMap<Tid, Vec<u8>>,
@@ -64,9 +64,9 @@ pub(super) struct TreeGroups {
 
 #[derive(Debug)]
 struct KnownGroups {
-    /// Cgroups and their limits when they were first read.
+    /// Cgroups of this set, and their limits when they were first read.
     around: Surroundings,
-    /// Time when their limits were last read.
+    /// Time when the limits of these cgroups were last read.
     read: Time,
 }
 
@@ -83,14 +83,15 @@ impl TreeGroups {
         is_fresh
     }
 
-    /// Returns the cgroups in which a thread is expected. `None` if the thread, and every thread in
-    /// the same cgroups, is checked for the first time.
+    /// Returns the cgroups in which a thread is expected. `None` if neither this thread nor another
+    /// thread in the same cgroups was checked before.
     pub(super) fn expected(&self, tid: Tid, text: &[u8]) -> Option<&Surroundings> {
         let text = self.threads.get(&tid).map_or(text, Vec::as_slice);
         self.known.get(text).map(|known| &known.around)
     }
 
-    /// Notes that a thread is in these cgroups, and that no other program has changed them.
+    /// Records that a thread is in these cgroups, and that no other program has moved the thread or
+    /// changed the cgroups.
     pub(super) fn note(&mut self, tid: Tid, text: Vec<u8>, around: Surroundings, now: Time) {
         if self.known.len() >= MOST_KNOWN && !self.known.contains_key(&text) {
             self.known.clear();
@@ -106,8 +107,8 @@ impl TreeGroups {
         self.known.values().map(|known| &known.around)
     }
 
-    /// Forgets threads that are not in `there`, if too many threads are remembered. `there` has the
-    /// present threads in order of their ids.
+    /// Drops the records of threads that are not in `there`, but only if there are too many
+    /// records. `there` has the present threads in order of their ids.
     pub(super) fn keep(&mut self, there: &[Tid]) {
         if self.threads.len() > 2 * there.len() {
             self.threads.retain(|tid, _| there.binary_search(tid).is_ok());
@@ -126,9 +127,9 @@ mod tests {
     }
 
     proptest! {
-        /// Rounds can be delayed by other work of the session.
+        /// The times between rounds vary, because other work of the session can delay a round.
         #[test]
-        fn all_threads_of_a_tree_are_checked_within_three_seconds(
+        fn all_threads_of_process_tree_are_checked_within_three_seconds(
             count in 1_i32..3_000,
             rounds in prop::collection::vec(20_u64..500, 60..100),
         ) {
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn checks_continue_after_last_checked_thread_even_if_it_ended() {
+    fn next_round_continues_after_last_checked_thread_even_if_ended() {
         let (mut rotation, second) = (Rotation::default(), Span::from_secs(1));
         let at = |times: u64| Time::START + second * times;
         assert_eq!(rotation.due(at(0), &tids(1..=4)), []);

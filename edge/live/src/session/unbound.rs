@@ -1,6 +1,7 @@
-//! Threads of a process tree for which the kernel refuses an order: the CPUs of the tree, or a
-//! real-time class. They run in their original class, and are frozen and counted with the tree. So
-//! the hard limit of the tree includes their CPU time.
+//! Unbound threads: threads of a process tree for which the kernel refuses an order, either for the
+//! CPUs of the tree or for a real-time class. They run in their original class. They are frozen
+//! with the tree, and their CPU time is counted for the tree. So the hard limit of the tree also
+//! limits these threads.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,10 +21,10 @@ use slackline_linux::sys::{Tid, get_affinity, process_of};
 const READ_AT_ONCE: usize = 8;
 
 impl Session {
-    /// Checks the cpusets of threads for which the kernel refuses the orders, once for each thread.
-    /// A thread that has moved itself to another cpuset is moved back. If another program has moved
-    /// the thread, the tree is contested, but its reservation stays enforced. `there` has all
-    /// threads of the tree, and `unbound` those for which the kernel refuses the orders.
+    /// Checks the cpusets of unbound threads, once for each thread. If such a thread has moved
+    /// itself to another cpuset, it is moved back. If another program has moved it, the tree is
+    /// contested, but its reservation stays enforced. `there` has all threads of the tree, and
+    /// `unbound` the threads for which the kernel refuses the orders.
     pub(super) fn look_at_unbound(
         &mut self,
         id: JoinId,
@@ -60,8 +61,9 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the first changed thread whose cpuset excludes a CPU of the member, with the cpuset.
-    /// `None` if there is no such thread. Of threads with the same affinity, only one is checked.
+    /// Returns the first thread in `all`, the changed threads, whose cpuset excludes a CPU of the
+    /// member, together with the cpuset. If there is no such thread, `None`. Of several threads
+    /// with the same affinity, only one is checked.
     pub(super) fn hindered(
         &self,
         row: &Row,
@@ -90,17 +92,17 @@ impl Session {
         distinct.all(|tid| self.hindering_cpuset(row, tid).is_some())
     }
 
-    /// Exempts each of these threads from the orders if the kernel refuses the orders for it. The
-    /// thread then has its original class. Returns false if the kernel refuses the orders for all
-    /// threads of the member.
+    /// Exempts those of these threads from orders for which the kernel refuses the orders. An
+    /// exempted thread has its original class. Returns false if the kernel refuses the orders for
+    /// all threads of the member.
     pub(super) fn exempt_refused(&self, row: &Row, tids: &[Tid]) -> bool {
         let tree = row.tree.as_ref().filter(|_| !row.is_of_libvirt);
         tree.is_some_and(|tree| tree.exempt_refused(tids).unwrap_or(false))
     }
 
-    /// Returns true if one of these changes is an escape by the target itself. The
-    /// affinity that a cpuset enforces is no escape. Of threads with the same affinity, only one is
-    /// checked.
+    /// Returns true if one of the changes in `all` is an escape by the target itself. A changed
+    /// affinity is no escape if a cpuset enforces it. Of several threads with the same affinity,
+    /// only one is checked.
     pub(super) fn has_escaped(&self, id: JoinId, all: &[(Tid, Drift)]) -> bool {
         let Some(row) = self.members.get(id) else { return false };
         let is_unbound = |tid| row.tree.as_ref().is_some_and(|tree| tree.is_unbound(tid));
@@ -120,9 +122,9 @@ impl Session {
         })
     }
 
-    /// Returns the move of one of these threads to another cgroup of version 1 by another program.
-    /// After such a move, the session waits until the thread is moved back. `None` if no thread was
-    /// moved.
+    /// Returns the change if another program has moved one of these threads to another cgroup of
+    /// version 1. In that case the session waits until the thread is moved back. If no thread was
+    /// moved, `None`.
     pub(super) fn foreign_move(&mut self, id: JoinId, tids: &[Tid]) -> Option<ForeignChange> {
         let hierarchies = Hierarchies::read().ok()?;
         let row = self.members.get(id)?;

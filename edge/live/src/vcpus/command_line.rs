@@ -1,5 +1,5 @@
-//! The QMP socket on the command line of a process. Any user can choose the bytes of a command
-//! line.
+//! The QMP socket on the command line of a process. The bytes of a command line cannot be trusted,
+//! since any user can choose them.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,13 +13,13 @@ use super::qemu_options::qmp_socket_among;
 use super::{FILE, FindError, Process};
 
 /// Maximum number of bytes of a command line that are read. A command line of QEMU has about 10,000
-/// bytes, plus a few hundred bytes for each device. A process can make its command line gigabytes
-/// long.
+/// bytes, plus a few hundred bytes for each device. The limit is needed because a process can make
+/// its command line gigabytes long.
 pub const LONGEST_LINE: u64 = 1 << 17;
 
 /// Returns the UNIX socket on which the QEMU with process id `pid` listens for QMP, according to
 /// its command line. `None` if the command line names no such socket. If QEMU runs in a container,
-/// the path can lead to a different file on the host.
+/// the same path on the host may be a different file.
 ///
 /// # Errors
 /// If the process cannot be examined.
@@ -28,7 +28,8 @@ pub fn find_qmp_socket(pid: i32) -> Result<Option<PathBuf>, FindError> {
 }
 
 impl Process {
-    /// Returns the QMP socket on the command line of this process. `None` if there is none.
+    /// Returns the QMP socket on the command line of this process. If there is no such socket,
+    /// `None`.
     pub(super) fn qmp_socket(&self) -> Result<Option<PathBuf>, FindError> {
         let line = self.command_line().map_err(|source| self.unreadable("cmdline", source))?;
         let mut words: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();

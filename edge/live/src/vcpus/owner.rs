@@ -1,5 +1,5 @@
-//! User who wrote the command line of a process. The monitor of the process is asked with the
-//! rights of this user.
+//! User of a VM's process, who wrote the command line of the process. Slackline asks the monitor of
+//! the process with the rights of this user.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,8 @@ use slackline_linux::sys::OwnerRights;
 
 use super::{FindError, Process};
 
-/// Kind of the entry in a process's auxiliary vector that is not zero for a set-user-id program.
+/// Key in a process's auxiliary vector. The value of this key is not zero if the process runs a
+/// set-user-id program.
 const AT_SECURE: usize = 23;
 
 impl Process {
@@ -37,8 +38,9 @@ impl Process {
         OwnerRights::parse(&status).ok_or(FindError::SeveralUsers { pid: self.pid })
     }
 
-    /// Returns true if the program of this process got rights from its file, as a set-user-id
-    /// program does. Any user can start such a program, with any command line.
+    /// Returns true if the program of this process gets rights from its file, as a set-user-id
+    /// program does. Any user can start such a program with any command line, so the command line
+    /// cannot be trusted.
     fn is_elevated(&self) -> Result<bool, FindError> {
         let vector = self.read("auxv")?;
         let numbers = vector.chunks_exact(size_of::<usize>());

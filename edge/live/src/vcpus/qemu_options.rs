@@ -5,13 +5,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Value of an option on QEMU's command line: `backend,key=value,key,…`. A comma inside a value is
-/// written as `,,`.
+/// Value of one option on QEMU's command line. It has the form `backend,key=value,key,…`. A comma
+/// inside a value is written as `,,`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QemuOptions(Vec<Vec<u8>>);
 
 impl QemuOptions {
-    /// Splits an option value at its commas. Any bytes are a valid value.
+    /// Splits an option value at its commas. Does not fail: any bytes are a valid value.
     #[must_use]
     pub fn parse(value: &[u8]) -> Self {
         let mut parts = vec![Vec::new()];
@@ -26,14 +26,14 @@ impl QemuOptions {
         Self(parts)
     }
 
-    /// Returns the part before the first comma: a name, or a key with its value.
+    /// Returns the part of the value before the first comma. It is a name, or a key with its value.
     #[must_use]
     pub fn first(&self) -> &[u8] {
         &self.0[0] // An empty value has one empty part.
     }
 
-    /// Returns the value of a key. If the option has the key several times, the first value counts.
-    /// `None` if the option does not have the key.
+    /// Returns the value of a key. If the option has the key several times, returns the first
+    /// value. `None` if the option does not have the key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.0.iter().find_map(|part| part.strip_prefix(key.as_bytes())?.strip_prefix(b"="))
@@ -43,17 +43,17 @@ impl QemuOptions {
         self.get(key) == Some(b"on") || self.0.iter().any(|part| part == key.as_bytes())
     }
 
-    /// Returns true if QEMU listens on the socket of this option, and the socket has a path.
-    /// Without `server`, QEMU connects to another process instead. With `abstract`, the socket has
-    /// no path.
+    /// Returns true if QEMU listens on the socket of this option, and the socket has a path. If the
+    /// key `server` is missing, QEMU connects to another process instead of listening. With the key
+    /// `abstract`, the socket has no path.
     fn listens(&self) -> bool {
         self.is_on("server") && !self.is_on("abstract")
     }
 }
 
 /// Returns the QMP socket on which a QEMU with these arguments listens. Monitors with `pretty` are
-/// skipped, because their messages take several lines each. The time is proportional to the length
-/// of the arguments, which any user can choose.
+/// skipped, because their messages take several lines each. The running time is proportional to the
+/// length of the arguments. That matters because any user can choose them.
 pub(super) fn qmp_socket_among(words: &[&[u8]]) -> Option<PathBuf> {
     let options = || {
         words.windows(2).filter_map(|pair| {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn qmp_socket_among_thousands_of_options_is_found_at_once() {
+    fn qmp_socket_among_thousands_of_options_is_found_quickly() {
         let mut words: Vec<&[u8]> = [&b"-qmp"[..], b"chardev:none"].repeat(10_000);
         let began = Instant::now();
         assert_eq!(qmp_socket_among(&words), None);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn first_socket_with_the_id_of_a_monitor_is_used() {
+    fn first_qemu_socket_with_id_of_the_monitor_is_used() {
         let words: [&[u8]; 10] = [
             b"-mon",
             b"chardev=m,mode=control",

@@ -14,7 +14,7 @@ pub struct FedEvents(Arc<Mutex<QueuedEvents>>);
 #[derive(Debug, Default)]
 struct QueuedEvents {
     events: VecDeque<Event>,
-    /// Number of events that were dropped since the last read.
+    /// Number of events that were dropped since the queue was last read.
     lost: u64,
 }
 

@@ -3,9 +3,9 @@
 //!
 //! Switches come from side-band records of perf events and not from a tracepoint. The reason is
 //! that on some virtual hosts tracepoints do not fire when a CPU leaves idle. Wake-ups come from
-//! the tracepoint `sched_waking`, which fires on the CPU of the waker. So a wake-up is not lost if
-//! the CPU of the woken thread is idle. The kernel does not notify the recorder, which reads the
-//! rings periodically.
+//! the tracepoint `sched_waking`, which fires on the CPU of the waker. So a wake-up is recorded
+//! even if the CPU of the woken thread is idle. The kernel does not notify the recorder of events,
+//! so the recorder reads the rings at intervals.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -102,8 +102,8 @@ impl HostWatch {
     }
 }
 
-/// Removes the events up to `until` and returns them in order of time. Later events remain, because
-/// another CPU can still report earlier events.
+/// Removes the events up to `until` and returns them in order of time. Later events stay in
+/// `events`, because another CPU may still report events before them.
 pub fn take_until(events: &mut Vec<Event>, until: Time) -> Vec<Event> {
     events.sort_by_key(|event| event.at);
     let end = events.partition_point(|event| event.at <= until);

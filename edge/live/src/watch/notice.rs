@@ -1,11 +1,13 @@
-//! Notifications of CPU time that a vCPU receives while it counts as blocked. They are needed
-//! because some kernels do not report every wake-up on an idle CPU. A vCPU with a hard limit could
-//! then run past its slice until the next pass.
+//! Notifications of CPU time that a vCPU receives while it counts as blocked.
 //!
-//! A perf event counts the CPU time of the vCPU. It wakes the dispatcher each time that the vCPU
-//! has received a fixed fraction of its slice. The event is off while the vCPU is real-time, since
-//! the dispatcher's timer then ends its slice. It is on while the vCPU is ordinary, and while a
-//! process tree is stopped.
+//! They are needed because some kernels do not report every wake-up on an idle CPU. Without
+//! notifications, a vCPU with a hard limit could then run past its slice until the next dispatcher
+//! pass.
+//!
+//! A perf event counts the CPU time of the vCPU. Each time that the vCPU has received a fixed
+//! fraction of its slice, the event wakes the dispatcher. While the vCPU is real-time, the event is
+//! off, since the dispatcher's timer ends the slice. The event is on while the vCPU is ordinary,
+//! and while a process tree is stopped.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,10 +23,10 @@ use slackline_linux::sys::{CountTarget, Tid, open_use, share_ring, switch_off, s
 /// Threads whose CPU time is counted for the notifications.
 #[derive(Clone, Debug)]
 pub(crate) enum NoticeOf {
-    /// Each of these threads, counted separately.
+    /// These threads. The CPU time of each thread is counted separately.
     Threads(Vec<Tid>),
-    /// All threads of a cgroup together, by its path. If CPUs are given, the threads may use all
-    /// these CPUs simultaneously.
+    /// All threads of the cgroup with this path. Their CPU time is counted together. If CPUs are
+    /// given, the threads may use all these CPUs simultaneously.
     Group(PathBuf, Option<CpuSet>),
 }
 
@@ -34,22 +36,23 @@ pub(crate) struct UseNotice {
     of: NoticeOf,
     /// CPU time between two notifications.
     every: Span,
-    /// Rings of the CPUs, into which the perf events write.
+    /// Rings into which the perf events write, by CPU.
     rings: UseRings,
     /// Open perf events, by the kernel's number of the CPU.
     events: BTreeMap<CpuId, Vec<OwnedFd>>,
-    /// CPUs on which the perf events are switched on.
+    /// CPUs on which the perf events are switched on at present.
     on: Vec<CpuId>,
 }
 
 impl UseNotice {
-    /// Creates notifications, one for each `every` of CPU time. They are switched off at first.
+    /// Creates the notifications of a vCPU: one each time that it has received `every` of CPU time.
+    /// They are switched off at first.
     pub(crate) const fn new(of: NoticeOf, every: Span, rings: UseRings) -> UseNotice {
         UseNotice { of, every, rings, events: BTreeMap::new(), on: Vec::new() }
     }
 
-    /// Switches the notifications on for the CPU to which the vCPU is pinned, or for all CPUs if
-    /// `cpu` is `None`.
+    /// Switches the notifications on for one CPU: the CPU to which the vCPU is pinned. If `cpu` is
+    /// `None`, switches them on for all CPUs.
     ///
     /// # Errors
     /// If the kernel does not support such perf events, or this process cannot open more

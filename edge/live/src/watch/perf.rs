@@ -1,33 +1,34 @@
 //! Exact scheduling events from the kernel's perf events.
 //!
-//! Each CPU has a ring. Into the ring the kernel writes every context switch on that CPU and every
-//! wake-up that happens on that CPU (tracepoint `sched_wakeup`). The events need four descriptors
-//! per CPU, for any number of threads. Switches are read from side-band records of the events and
-//! not from a tracepoint. On the virtual hosts described below, tracepoints do not fire when a CPU
-//! goes from idle to a thread. A filter in the kernel drops wake-ups of threads whose ids are
-//! outside a few ranges, which cover all watched threads. Switches of all threads are reported, and
-//! so are wake-ups of other threads with ids in the ranges.
+//! Each CPU has a ring. The kernel writes into the ring every context switch and every wake-up
+//! (tracepoint `sched_wakeup`) that happens on that CPU. The events need four descriptors per CPU,
+//! for any number of threads. Switches are read from side-band records of the events and not from a
+//! tracepoint. On the virtual hosts described below, tracepoints do not fire when a CPU goes from
+//! idle to a thread. A filter in the kernel drops wake-ups of threads whose ids are outside a few
+//! ranges, which cover all watched threads. Switches of all threads are reported, and so are
+//! wake-ups of other threads with ids in the ranges.
 //!
-//! The kernel does not notify the reader of a ring of a switch, since waking the reader would cause
-//! another switch. It notifies the reader of a wake-up, unless Slackline has raised the woken
-//! thread to a real-time priority ([`FifoPriority::CHOSEN`] and below). The kernel runs a raised
-//! thread by itself, in the order of priorities. Nearly all wake-ups of raised threads are caused
-//! by Slackline, which resumes threads that it stopped. Wake-ups of threads with a higher priority,
-//! such as the dispatchers, are not recorded.
+//! The kernel does not notify a ring's reader about a switch, since waking the reader would cause
+//! another switch. The kernel notifies the reader about a wake-up. The one exception is a woken
+//! thread that Slackline has raised to a real-time priority ([`FifoPriority::CHOSEN`] and below).
+//! The kernel runs a raised thread by itself, in the order of priorities. Nearly all wake-ups of
+//! raised threads are caused by Slackline, which resumes threads that it stopped. Wake-ups of
+//! threads with a higher priority, such as the dispatchers, are not recorded.
 //!
 //! Times are `CLOCK_MONOTONIC`, read by the kernel when the event happens. The events of one CPU
 //! are in the order in which they happened. These are the limits of the kernel's reports:
 //!
 //! - A wake-up is recorded on the CPU on which it happens, often the waker's CPU, and not on the
 //!   CPU of the woken thread. So a wake-up may be read before the block that it ends.
-//! - A thread that is stopped, traced or frozen is switched out and not runnable, as if it blocked,
-//!   and is woken when it continues. Before it stops it runs for a moment, even if it was blocked.
+//! - A thread that is stopped, traced or frozen is reported as if it blocked: it is switched out
+//!   and not runnable. When it continues, it is reported as woken. Before it stops it runs for a
+//!   moment, even if it was blocked.
 //! - The state of a thread before its first event is unknown.
 //! - A yield is not reported as such. A thread that is alone at its real-time priority, such as the
 //!   chosen thread, continues without a switch. Any other thread that yields appears as preempted.
-//! - Some wake-ups on an idle CPU are not recorded, if the woken thread can run at once. On some
-//!   virtual hosts the second CPU records hardly any of its wake-ups. The thread is then switched
-//!   in without a wake-up, and no reader is notified.
+//! - Some wake-ups on an idle CPU are not recorded if the woken thread can run immediately. On some
+//!   virtual hosts the second CPU records hardly any of its wake-ups. In such a case the thread is
+//!   switched in without a wake-up, and no reader is notified.
 //! - CPUs that come online later are not covered.
 //!
 //! Some reported wake-ups do not end a block: the thread was about to block and had not blocked
@@ -65,7 +66,8 @@ const RANGES: usize = 32;
 
 /// Number of additional thread ids that the kernel's filter covers, above the id of a tree's newest
 /// thread. A larger number saves replacements of the filter, each of which takes tens of
-/// milliseconds. But every wake-up of an unrelated thread with such an id wakes a dispatcher.
+/// milliseconds. The disadvantage is that every wake-up of an unrelated thread with such an id
+/// wakes a dispatcher.
 const AHEAD: i32 = 1024;
 
 /// Reason why the events of threads cannot be read.
@@ -83,7 +85,8 @@ pub enum WatchError {
          than {}): {source}", paranoid.trim()
     )]
     NotPermitted {
-        /// Text of the host's `kernel.perf_event_paranoid`; `unknown` if it cannot be read.
+        /// Value of the host's setting `kernel.perf_event_paranoid` as text. `unknown` if the
+        /// setting cannot be read.
         paranoid: String,
         /// Error of the kernel.
         source: io::Error,
@@ -95,7 +98,7 @@ pub enum WatchError {
     /// The id of a tracepoint cannot be read.
     #[error(transparent)]
     NoTracepoint(#[from] TracepointError),
-    /// A tracepoint records a number of bytes or fields that this code does not know.
+    /// The records of a tracepoint have a layout that this code does not know.
     #[error("the tracepoint {name} has an unknown layout")]
     UnknownLayout {
         /// Name of the tracepoint.
@@ -113,7 +116,7 @@ pub enum WatchError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// This process cannot open more descriptors. Each CPU takes four.
+    /// This process cannot open more descriptors. The events of each CPU take four descriptors.
     #[error("cannot observe {cpu}: out of file descriptors: {source}")]
     NoDescriptors {
         /// CPU without a descriptor.
@@ -127,17 +130,18 @@ pub enum WatchError {
         /// Error of the read.
         source: io::Error,
     },
-    /// There is not enough memory for a ring, or the user is not permitted to lock that much.
+    /// There is not enough memory for a ring, or the user is not permitted to lock so much memory.
     #[error("cannot observe {cpu}: no ring buffer of {bytes} bytes: {source}")]
     NoRing {
         /// CPU of the ring.
         cpu: CpuId,
-        /// Size of the ring.
+        /// Size of the ring in bytes.
         bytes: usize,
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel refuses an event on this CPU, for a reason that no other variant names.
+    /// The kernel refuses an event on this CPU, for a reason that no other variant of this error
+    /// names.
     #[error("cannot observe {cpu}: {source}")]
     Refused {
         /// CPU for which the event was refused.
@@ -158,19 +162,19 @@ pub enum WatchError {
 /// The kernel's events and filters for the watched threads, on all CPUs.
 #[derive(Debug)]
 pub struct PerfWatch {
-    /// Tracepoint that records wake-ups.
+    /// Tracepoint at which the kernel records wake-ups.
     wakes: Tracepoint<2>,
     cpus: Vec<CpuEvents>,
     /// Ids of the watched threads that belong to no process tree.
     threads: BTreeSet<i32>,
-    /// Ids of the threads of process trees, by vCPU. These threads start and end while they are
-    /// watched.
+    /// Ids of the threads of process trees, by vCPU. Such threads can start and end while their
+    /// tree is watched.
     trees: BTreeMap<VcpuId, BTreeSet<i32>>,
     /// Ranges of thread ids whose wake-ups are recorded.
     ranges: Vec<RangeInclusive<i32>>,
 }
 
-/// Rings of all CPUs, into which additional events can write too.
+/// Rings of all CPUs, by CPU. Additional perf events can write into these rings too.
 #[derive(Debug)]
 pub(crate) struct UseRings(pub(crate) BTreeMap<CpuId, Arc<OwnedFd>>);
 
@@ -180,14 +184,14 @@ struct CpuEvents {
     cpu: CpuId,
     /// Event that owns the ring.
     holder: Arc<OwnedFd>,
-    /// Event that writes switches into the ring while it is open.
+    /// Event that writes context switches into the ring. Kept because closing it ends the records.
     _switches: OwnedFd,
-    /// Events that write wake-ups into the ring while they are open.
+    /// Events that write wake-ups into the ring. Kept because closing them ends the records.
     wakes: Vec<OwnedFd>,
 }
 
 impl PerfWatch {
-    /// Opens a watch without threads, and the ring of each online CPU.
+    /// Opens a watch that watches no threads yet, and the ring of each online CPU.
     ///
     /// # Errors
     /// Any [`WatchError`] except [`WatchError::NoThread`] and [`WatchError::Garbled`].
@@ -199,7 +203,7 @@ impl PerfWatch {
     /// power of two and at least a page.
     ///
     /// # Errors
-    /// As for [`PerfWatch::open`].
+    /// On the same conditions as [`PerfWatch::open`].
     pub fn with_rings_of(bytes: usize) -> Result<(PerfWatch, Vec<PerfRing>), WatchError> {
         if KernelVersion::of_host().is_ok_and(|version| version < KernelVersion::TELLS_READINESS) {
             return Err(WatchError::TooOld);
@@ -244,8 +248,8 @@ impl PerfWatch {
         self.add_all(&[tid], Vec::new())
     }
 
-    /// Starts watching existing threads, and the threads of trees. The filter is replaced once for
-    /// all these threads, which takes as long as for one thread.
+    /// Starts watching existing threads, and the threads of trees. The kernel's filter is replaced
+    /// only once for all of them, which takes as long as for one thread.
     ///
     /// # Errors
     /// If the kernel refuses the new filter.
@@ -266,8 +270,8 @@ impl PerfWatch {
     }
 
     /// Starts watching the threads that a process tree has at present, and stops watching threads
-    /// that have left the tree. The filter also covers the threads that the tree starts next, since
-    /// the kernel assigns ids in order.
+    /// that have left the tree. The filter also covers ids above the newest thread's id. The
+    /// threads that the tree starts next get these ids, since the kernel assigns ids in order.
     ///
     /// # Errors
     /// If the kernel refuses the new filter.
@@ -277,19 +281,20 @@ impl PerfWatch {
         newest.map_or(Ok(()), |newest| self.renew(Some(*newest)))
     }
 
-    /// Stops watching a tree. The filter still covers the tree's threads until its next
-    /// replacement.
+    /// Stops watching a tree. The kernel's filter still covers the tree's threads until the filter
+    /// is replaced the next time.
     pub(crate) fn remove_tree(&mut self, vcpu: VcpuId) {
         self.trees.remove(&vcpu);
     }
 
-    /// Returns true if the filter covers this thread id.
+    /// Returns true if the kernel's filter covers this thread id, so that wake-ups of the thread
+    /// are recorded.
     fn is_told(&self, tid: Tid) -> bool {
         self.ranges.iter().any(|range| range.contains(&tid.raw()))
     }
 
-    /// Replaces the kernel's filter by a filter that covers all watched threads and the ids that
-    /// follow `newest`.
+    /// Replaces the kernel's filter by a filter that covers all watched threads and the ids after
+    /// `newest`, the id of a tree's newest thread.
     fn renew(&mut self, newest: Option<Tid>) -> Result<(), WatchError> {
         let of_trees = self.trees.values().flatten();
         let mut ranges = ranges(&self.threads.iter().chain(of_trees).copied().collect());
@@ -299,15 +304,16 @@ impl PerfWatch {
         Ok(())
     }
 
-    /// Stops watching a thread. The filter still covers the thread until its next replacement.
+    /// Stops watching a thread. The kernel's filter still covers the thread until the filter is
+    /// replaced the next time.
     pub fn remove(&mut self, tid: Tid) {
         self.threads.remove(&tid.raw());
     }
 
-    /// Returns one descriptor per CPU. They stay the same for the lifetime of this watch. A
-    /// descriptor becomes readable after a wake-up on its CPU, and when the ring is half full. A
-    /// poll resets it, but reading the ring does not. So the first poll after a read can return
-    /// without new events.
+    /// Returns one descriptor per CPU. The descriptors stay the same for the lifetime of this
+    /// watch. A descriptor becomes readable after a wake-up on its CPU, and when the CPU's ring is
+    /// half full. A poll resets the descriptor, but reading the ring does not. So the first poll
+    /// after the ring was read may return although there are no new events.
     pub fn wake_fds(&self) -> impl Iterator<Item = (CpuId, BorrowedFd<'_>)> {
         self.cpus.iter().map(|opened| (opened.cpu, opened.holder.as_fd()))
     }
@@ -321,7 +327,7 @@ impl PerfWatch {
     /// Makes the kernel record the wake-ups of threads with ids in these ranges.
     ///
     /// The filter of an event cannot be changed, so new events are opened before the old events are
-    /// closed. Meanwhile the old and the new event may both record the same wake-up. The second
+    /// closed. In between, the old and the new event may both record the same wake-up. The second
     /// record has no effect, because the thread already counts as runnable.
     fn note(&mut self, ranges: &[RangeInclusive<i32>]) -> Result<(), WatchError> {
         // The kernel's internal priority is 99 less the FIFO priority.
@@ -415,12 +421,12 @@ const RECORD_SWITCH_CPU_WIDE: u32 = 15;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_READY: u16 = 1 << 14;
 
-/// Size in bytes of the largest record in the ring, which is a wake-up, plus the size of a report
-/// of lost records. If the ring has less free space than this size, the kernel may have dropped a
+/// Size in bytes of the largest record in the ring, a wake-up, plus the size of a report of lost
+/// records. If the free space in the ring is smaller than this sum, the kernel may have dropped a
 /// record.
 const LARGEST: usize = 64 + 40;
 
-/// Parses a context switch. `None` if the thread is the idle task.
+/// Parses a context switch. If the thread is the idle task, `None`.
 fn switched(record: &Record, cpu: CpuId) -> Option<Event> {
     // { other process, other thread }, { process, thread }, time
     let tid = Tid::new(i32::try_from(record.half(12)?).ok()?)?;
@@ -432,7 +438,7 @@ fn switched(record: &Record, cpu: CpuId) -> Option<Event> {
     Some(Event { at: Time::from_ns(record.words[2]), tid, cpu, what })
 }
 
-/// Parses the start or exit of a thread. `None` if the record has an impossible thread id.
+/// Parses the start or exit of a thread. If the record has an impossible thread id, `None`.
 fn began_or_ends(record: &Record, cpu: CpuId) -> Option<Event> {
     // { process, its parent }, { thread, thread that started it }, time
     let tid = |at| Tid::new(i32::try_from(record.half(at)?).ok()?);
@@ -455,8 +461,8 @@ fn woken(record: &Record, [tid, cpu]: [usize; 2]) -> Option<Event> {
     Some(Event { at: Time::from_ns(record.words[0]), tid, cpu, what: ThreadEventKind::Woke })
 }
 
-/// Returns a condition in the kernel's filter language that is true if the field is in one of these
-/// ranges.
+/// Returns a condition in the kernel's filter language that is true if the value of `field` is in
+/// one of these ranges.
 fn within(field: &str, ranges: &[RangeInclusive<i32>]) -> String {
     let one = |range: &RangeInclusive<i32>| {
         let (first, last) = (range.start(), range.end());
@@ -469,9 +475,9 @@ fn within(field: &str, ranges: &[RangeInclusive<i32>]) -> String {
     ranges.iter().map(one).collect::<Vec<_>>().join("||")
 }
 
-/// Returns at most [`RANGES`] ranges that contain all given ids and as few other ids as possible.
-/// With many threads the last range extends beyond the highest id, so that not every new thread
-/// needs a new filter.
+/// Returns at most [`RANGES`] ranges of thread ids. They contain all ids in `threads`, and as few
+/// other ids as possible. If there are many threads, the last range extends beyond the highest id,
+/// so that not every new thread needs a new filter.
 fn ranges(threads: &BTreeSet<i32>) -> Vec<RangeInclusive<i32>> {
     let numbers: Vec<i32> = threads.iter().copied().collect();
     let mut gaps: Vec<usize> = (1..numbers.len()).collect();
@@ -515,7 +521,7 @@ pub(super) fn wakes_of(path: &str, name: &'static str) -> Result<Tracepoint<2>, 
     Ok(found)
 }
 
-/// Converts the kernel's refusal of an event to an error that states the reason.
+/// Converts an error with which the kernel has refused an event to an error that states the reason.
 pub(super) fn refused(cpu: CpuId, source: io::Error) -> WatchError {
     match source.raw_os_error() {
         Some(libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP) => WatchError::NoPerf { source },
@@ -558,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn condition_of_a_perf_filter_fits_into_one_page() {
+    fn condition_of_a_perf_filter_fits_into_one_memory_page() {
         let most = ranges_of((0..10_000).map(|at| 4_000_000 + at * 10));
         let both = within("prev_pid", &most).len() + within("next_pid", &most).len();
         assert!(both < 4000, "{both}");

@@ -1,5 +1,5 @@
-//! Tap of a session: a copy of the events that the session reads, for a flight recorder. The tap
-//! requests no additional events from the kernel.
+//! Tap of a session: a copy of the events that the session reads, for a flight recorder. So the
+//! flight recorder needs no events of its own from the kernel.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,11 +10,11 @@ use super::host::Loss;
 use super::perf::WatchError;
 use super::{DrainReport, Event, EventSource};
 
-/// Maximum number of copied events of one CPU that wait for the recorder. It corresponds to 1.6 s
-/// at 40,000 events per second.
+/// Maximum number of copied events of one CPU that wait for the recorder. At 40,000 events per
+/// second, this number suffices for 1.6 s.
 const LIMIT: usize = 1 << 16;
 
-/// Copies of the events of all CPUs. Copying starts when the tap is turned on.
+/// Tap that copies the events of all CPUs. It copies nothing until it is turned on.
 #[derive(Debug, Default)]
 pub struct Tap {
     is_on: AtomicBool,
@@ -25,12 +25,12 @@ pub struct Tap {
 #[derive(Debug, Default)]
 struct EventBuffer {
     events: Vec<Event>,
-    /// Number of events that were lost since the recorder last took events.
+    /// Number of events that were lost after the recorder last took events.
     lost: u64,
 }
 
 impl Tap {
-    /// Creates a tap for these CPUs of the host. It is turned off.
+    /// Creates a tap for these CPUs of the host. The tap is turned off at first.
     #[must_use]
     pub fn new(cpus: impl Iterator<Item = CpuId>) -> Tap {
         let cpus = cpus.map(|cpu| (cpu, Mutex::default())).collect();
@@ -42,7 +42,7 @@ impl Tap {
         self.is_on.store(true, Ordering::Relaxed);
     }
 
-    /// Appends the events copied since the last call, and returns the losses.
+    /// Appends the events copied since the last call, and returns the losses of each CPU.
     pub fn take(&self, into: &mut Vec<Event>) -> Vec<Loss> {
         let mut losses = Vec::new();
         for (cpu, noted) in &self.cpus {
@@ -71,13 +71,13 @@ pub(crate) struct TappedSource<S> {
     tap: Arc<Tap>,
     /// Index of the CPU in the tap.
     place: usize,
-    /// Events of one read, kept to reuse the memory.
+    /// Events of one read. The vector is kept, so that its memory is used again.
     batch: Vec<Event>,
 }
 
 impl<S: EventSource> TappedSource<S> {
-    /// Creates a source that copies the events of `source` to `tap`. `place` is the index of its
-    /// CPU in the tap.
+    /// Creates a source that copies the events of `source` to `tap`. `place` is the index of the
+    /// source's CPU in the tap.
     pub(crate) fn new(source: S, tap: &Arc<Tap>, place: usize) -> TappedSource<S> {
         TappedSource { source, tap: Arc::clone(tap), place, batch: Vec::new() }
     }
@@ -116,7 +116,7 @@ mod tests {
     use crate::watch::fed::FedEvents;
 
     #[test]
-    fn event_tap_copies_only_while_enabled_and_counts_lost_events() {
+    fn event_tap_copies_events_only_while_enabled_and_counts_losses() {
         let cpu = CpuId::new(3);
         let (tap, fed) = (Arc::new(Tap::new([cpu].into_iter())), FedEvents::default());
         let mut tapped = TappedSource::new(fed.clone(), &tap, 0);

@@ -1,7 +1,8 @@
-//! Enforcement with `SCHED_FIFO`. A vCPU to which the policy guarantees CPU time now, such as one
-//! with budget left, is real-time. The vCPU that the policy picked has the highest priority. The
-//! vCPUs that the policy would pick next have lower priorities, in that order. A vCPU that must not
-//! run, such as one with a hard limit and no budget left, is stopped by a signal or frozen.
+//! Enforcement with `SCHED_FIFO`. A vCPU to which the policy guarantees CPU time at present is
+//! real-time, for example a vCPU with budget left. The vCPU that the policy picked has the highest
+//! priority. The vCPUs that the policy would pick next have lower priorities, in the order in which
+//! they would be picked. A vCPU that must not run is stopped by a signal or frozen, for example a
+//! vCPU with a hard limit and no budget left.
 
 use slackline_units::CpuId;
 
@@ -76,13 +77,14 @@ fn put_up(
     tree.put_ahead(front)
 }
 
-/// Stops a vCPU. Its threads stay real-time. Each thread stops as soon as the dispatcher sleeps. To
-/// start the next slice, the dispatcher only resumes the threads.
+/// Stops a vCPU. Each of its threads stops as soon as the dispatcher sleeps. The threads stay
+/// real-time, so the dispatcher only has to resume them for the next slice.
 ///
-/// A thread inside the kernel runs until it leaves the kernel. It may even spin there until another
-/// thread runs, for example if a process is reaped while another process is removed from `/proc`. A
-/// spinning real-time thread would keep the other thread from the CPU until the kernel throttles
-/// real-time threads. So threads that still run after the stop lose the real-time class.
+/// A thread inside the kernel runs until it leaves the kernel. Such a thread may even spin there
+/// and wait for another thread, for example if a process is reaped while another process is removed
+/// from `/proc`. A spinning real-time thread would keep the other thread from the CPU until the
+/// kernel throttles real-time threads. So threads that still run after the stop lose the real-time
+/// class.
 fn hold(
     handle: &VcpuHandle,
     state: &mut HandleState,
@@ -109,7 +111,7 @@ fn hold(
     held
 }
 
-/// Sets a vCPU to ordinary scheduling.
+/// Makes the threads of a vCPU ordinary.
 fn put_down(
     handle: &VcpuHandle,
     state: &mut HandleState,
@@ -133,9 +135,9 @@ fn put_down(
     and_then(given, || let_go(handle, state))
 }
 
-/// Runs the next step of an order if the previous step succeeded, or failed only because a thread
-/// has exited. So the other threads are still stopped or resumed. Returns the failure of the next
-/// step, or else the failure of the previous step.
+/// Combines two steps of an order. Runs the next step if the previous step `before` succeeded, or
+/// failed only because a thread has exited. So the remaining threads are still stopped or resumed.
+/// Returns the failure of the next step, or else the failure of the previous step.
 fn and_then(
     before: Result<(), ActError>,
     next: impl FnOnce() -> Result<(), ActError>,
@@ -175,7 +177,8 @@ fn let_go(handle: &VcpuHandle, state: &mut HandleState) -> Result<(), ActError> 
 }
 
 /// Applies an order to each thread of a vCPU, even if it fails for some threads. Returns the first
-/// failure. A failure because a thread has exited is returned only if there is no other failure.
+/// failure. If some failures only mean that a thread has exited, another failure is returned
+/// instead, if there is one.
 fn each(
     members: &[HeldThread],
     order: impl Fn(&HeldThread) -> Result<(), ActError>,

@@ -1,5 +1,5 @@
-//! Tests of the live host's reactions to events. The tests supply the events and the time, without
-//! a kernel or threads.
+//! Tests of the live host's reactions to events. The tests use no kernel and no threads: they
+//! supply the events and the time themselves.
 
 use slackline_host::policy::{RawValue, Spec, Topology, Values, find};
 use slackline_live::fed::{FedHost, OrderedClass};
@@ -59,8 +59,8 @@ pub(crate) fn ran(records: &[Record], of: VcpuId) -> Span {
     ran.sum()
 }
 
-/// Returns a host with two vCPUs that are pinned to different CPUs. The second vCPU has been chosen
-/// on CPU 1, and is blocked.
+/// Returns a host with two vCPUs that are pinned to different CPUs. The second vCPU has already
+/// been chosen on CPU 1, and is blocked now.
 pub(crate) fn pair() -> FedHost {
     let mut host = host(2);
     for slot in 0..2 {
@@ -95,7 +95,7 @@ fn cpu_time_counted_by_kernel_is_recorded_in_run_interval() {
     assert_eq!(stretch, Some((CPUS[1], us(10), us(20), Span::from_us(10))));
 }
 
-/// The kernel's count of CPU time is read only once for two run intervals of one vCPU.
+/// One vCPU has two run intervals between two readings of the kernel's count of its CPU time.
 #[test]
 fn reading_of_cpu_time_is_divided_between_two_run_intervals() {
     let host = pair();
@@ -187,7 +187,7 @@ fn vcpu_with_failed_priority_change_is_skipped_and_later_retried() {
     assert!(host.told().contains(&(vcpu(0), OrderedClass::InLine)));
 }
 
-/// The vCPU has no threads in this test, so none of them stays real-time.
+/// The vCPU has no threads in this test, so no thread can stay real-time after the failure.
 #[test]
 fn vcpu_that_cannot_be_restored_does_not_end_the_run() {
     let mut host = host(1);
@@ -211,9 +211,9 @@ fn vcpu_that_cannot_be_restored_does_not_end_the_run() {
     assert_eq!(last_told(&host, vcpu(1)), Some(OrderedClass::InLine));
 }
 
-/// If the order were repeated, the kernel would refuse it again.
+/// The kernel refuses one order. It would refuse the same order again.
 #[test]
-fn priority_change_refused_by_kernel_is_not_repeated_at_once() {
+fn priority_change_refused_by_kernel_is_not_repeated_immediately() {
     let mut host = host(1);
     for slot in 0..3 {
         host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
@@ -261,8 +261,8 @@ fn scheduling_calls_per_switch_do_not_grow_with_vcpu_count() {
     assert!(told[1] <= 5 * 6, "{told:?}");
 }
 
-/// In one pass three vCPUs wake, and one vCPU wakes and blocks again. The CPU is rescheduled once
-/// for all these events.
+/// In one pass three vCPUs wake, and one vCPU wakes and blocks again. All these events together
+/// cause one scheduling pass of the CPU.
 #[test]
 fn dispatcher_pass_with_several_events_reschedules_its_cpu_once() {
     let mut host = host(1);
@@ -286,8 +286,9 @@ fn dispatcher_pass_with_several_events_reschedules_its_cpu_once() {
     assert_eq!((facts, settled), (6, 1), "five events and one end of the pass");
 }
 
-/// Slack is divided by weight. As ordinary threads two vCPUs would receive equal parts of it. So
-/// the vCPU that is not chosen gets the lowest priority, below all ordinary threads.
+/// Slack is divided by weight. If both vCPUs were ordinary threads, the kernel would give them
+/// equal parts of the slack. So the vCPU that is not chosen gets the lowest priority, below all
+/// ordinary threads.
 #[test]
 fn only_the_vcpu_picked_for_slack_competes_with_ordinary_threads() {
     let spec = find("sedf").unwrap();
@@ -320,9 +321,9 @@ fn only_the_vcpu_picked_for_slack_competes_with_ordinary_threads() {
     assert!(light >= 9 && heavy.abs_diff(3 * light) <= 4, "{turns:?}");
 }
 
-/// Two vCPUs with 0.45 ms of each millisecond leave 50 us of the 0.95 ms that can be reserved. The
-/// dispatch overhead is two passes per period and vCPU. Four passes of 12 us fit into the 50 us.
-/// Four passes of 13 us do not fit.
+/// In each millisecond, 0.95 ms can be reserved, and two vCPUs reserve 0.45 ms each. That leaves 50
+/// us for the dispatch overhead: two passes per period and vCPU. Four passes of 12 us fit into 50
+/// us, but four passes of 13 us do not.
 #[test]
 fn reservation_that_leaves_no_time_for_dispatch_overhead_is_refused() {
     let second = |look| {
@@ -402,8 +403,8 @@ fn throttled_process_tree_is_resumed_if_all_threads_ended() {
 }
 
 /// Runs a process tree for nine periods as the kernel would. Thread 1 is blocked, and threads 2 to
-/// 4 are always runnable. Thawing wakes all four, and each runs for a moment before it is frozen.
-/// Returns the number of timeslices that threads 2 to 4 received.
+/// 4 are always runnable. Thawing the tree wakes all four threads. Each of them runs for a moment
+/// before the tree is frozen again. Returns the number of timeslices that threads 2 to 4 received.
 fn timeslices_of_three() -> [u32; 3] {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2, 3, 4]), &share("2ms", "10ms"), true).unwrap();
@@ -445,8 +446,9 @@ fn busy_threads_of_a_scheduled_process_tree_receive_equal_timeslices() {
     assert_eq!(timeslices_of_three(), [3; 3]);
 }
 
-/// Thawing wakes all threads of a tree. Four of them are blocked and block again, and one has just
-/// become runnable. The host learns which thread is runnable only when the threads run.
+/// Thawing a tree wakes all of its threads. Four of them were blocked before and block again
+/// immediately. One has really become runnable. The host learns which thread that is only when the
+/// threads run.
 #[test]
 fn thawed_threads_that_have_not_run_yet_are_dispatched_first() {
     let mut host = host(1);
@@ -469,8 +471,8 @@ fn thawed_threads_that_have_not_run_yet_are_dispatched_first() {
     assert_eq!(host.front(), [1, 2, 3, 4, 5, 6]);
 }
 
-/// A vCPU that missed time because the kernel kept it from running catches up as a real-time
-/// thread. As an ordinary thread it would have to wait for real-time threads of other programs.
+/// The kernel has kept a vCPU from running for a while. The vCPU catches up as a real-time thread.
+/// As an ordinary thread it would have to wait for real-time threads of other programs.
 #[test]
 fn vcpu_receives_missed_budget_later_at_real_time_priority() {
     let mut host = host(1);
@@ -497,7 +499,8 @@ fn vcpu_receives_missed_budget_later_at_real_time_priority() {
 }
 
 /// A hypervisor takes half of the CPU. So at least two of four vCPUs are entitled at any time. If
-/// they were always real-time, the kernel would stop all of them for 50 ms in every second.
+/// all entitled vCPUs were always real-time, the kernel would stop all of them for 50 ms in every
+/// second.
 #[test]
 fn ordinary_threads_receive_fair_server_time_despite_50_percent_steal() {
     let mut host = host(1);
@@ -524,9 +527,9 @@ fn ordinary_threads_receive_fair_server_time_despite_50_percent_steal() {
     assert!(least >= Some(50), "{least:?} ms of a second");
 }
 
-/// Runs a vCPU with a hard limit of 8.4 s in 10 s and other ordinary threads for three periods.
-/// Returns the CPU time that the vCPU received in each period, and the most that it received as an
-/// ordinary thread in any period.
+/// Runs a vCPU with a hard limit of 8.4 s in 10 s, next to ordinary threads that never block, for
+/// three periods. Returns the CPU time that the vCPU received in each period. Also returns the
+/// longest CPU time that it received as an ordinary thread in one of the periods.
 fn exact_in_three_long_periods() -> ([Span; 3], Span) {
     let mut host = host(1);
     host.join(vcpu(0), &share("8400ms", "10s"), true).unwrap();
@@ -557,8 +560,8 @@ fn exact_in_three_long_periods() -> ([Span; 3], Span) {
     (received, as_ordinary.into_iter().max().unwrap())
 }
 
-/// A vCPU may use a slice of several seconds as a real-time thread. Ordinary threads would then
-/// receive nothing for so long that the kernel would stop the vCPU.
+/// The vCPU has a slice of several seconds. If it used the whole slice as a real-time thread,
+/// ordinary threads would receive nothing for so long that the kernel would stop the vCPU.
 #[test]
 fn hard_limited_vcpu_receives_its_reservation_during_fair_server_repayment() {
     let (received, as_ordinary) = exact_in_three_long_periods();

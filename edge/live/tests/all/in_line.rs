@@ -6,9 +6,9 @@ use slackline_units::Span;
 
 use crate::fed::{ASLEEP, CPUS, host, last_told, share, us, vcpu};
 
-/// Returns true if the second of two vCPUs with these slices and periods is stopped when the first
-/// vCPU wakes. By then, the second vCPU has received `used`, which is its slice
-/// without the last 200 us.
+/// Runs two vCPUs with hard limits and with these slices and periods. The first vCPU blocks and the
+/// second runs. When the first vCPU wakes, the second has received `used`, which is its slice
+/// without the last 200 us. Returns true if the second vCPU is stopped then.
 fn is_stopped_with_small_rest(shares: [(&str, &str); 2], used: Span) -> bool {
     let mut host = host(1);
     for (slot, (slice, period)) in (0..).zip(shares) {
@@ -30,8 +30,8 @@ fn is_stopped_with_small_rest(shares: [(&str, &str); 2], used: Span) -> bool {
     host.told().contains(&(vcpu(1), OrderedClass::Held))
 }
 
-/// The dispatcher notices up to 1 ms late that the chosen vCPU has blocked. Meanwhile the second
-/// vCPU would exceed its hard limit.
+/// The chosen vCPU blocks, and the dispatcher notices that up to 1 ms later. Meanwhile the second
+/// vCPU would exceed its hard limit, so it is stopped before.
 #[test]
 fn waiting_vcpu_is_stopped_shortly_before_its_hard_limit() {
     let shares = [("6ms", "10ms"), ("2ms", "20ms")];

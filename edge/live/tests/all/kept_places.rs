@@ -1,6 +1,6 @@
-//! Tests of reservations for vCPUs that do not exist yet or have left. Such a reservation counts in
-//! admission, and only its vCPU can use it. A vCPU gains no CPU time by leaving and joining again.
-//! Needs root.
+//! Tests of reservations for vCPUs that do not exist yet or have left. Admission takes such a
+//! reservation into account, and only the vCPU for which it was made can use it. A vCPU gains no
+//! CPU time by leaving and joining again. The tests need root.
 
 use std::collections::BTreeMap;
 
@@ -134,8 +134,8 @@ fn failed_join_of_reserved_vcpus_does_not_change_their_reservation() {
 }
 
 /// A vCPU with 100 ms in every second leaves and joins again ten times a second. It receives its
-/// reservation and at most one additional slice, and not a whole slice after each join. A tolerance
-/// of 50 % allows for a test machine that stops the vCPU late.
+/// reservation plus at most one slice. It does not receive a whole slice after each join. A
+/// tolerance of 50 % allows for a test machine that stops the vCPU late.
 #[test]
 fn vcpu_rejoining_ten_times_a_second_gains_no_cpu_time() {
     let Some(_alone) = begin() else { return };
@@ -188,8 +188,8 @@ fn into_period(clock: &WallClock, session: &Session, at: Time) -> Span {
     (at.after(ahead) - Time::START).left_after(Span::from_ms(7)) % LONG
 }
 
-/// Returns for each VM the offset from the start of its period at which the VM begins to run. It is
-/// the median over many periods, since a busy hypervisor can delay the VMs in some periods.
+/// Returns for each VM the time from the start of its period until the VM begins to run. The result
+/// is the median over many periods, since a busy hypervisor can delay the VMs in some periods.
 fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
     let (from, mut all) = (session.now(), Vec::new());
     while session.now() < from + LONG * 20 {

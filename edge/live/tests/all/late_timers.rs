@@ -1,6 +1,6 @@
-//! Tests that reservations are delivered in each period, on hosts with late timers and expensive
-//! passes and on hosts with cheap passes. The tests simulate the kernel: one CPU whose vCPUs never
-//! block, and a dispatcher that wakes late and takes a given time for a pass.
+//! Tests that reservations are delivered in each period, whether a host's timers are late and its
+//! passes expensive, or its timers exact and its passes cheap. The tests simulate a kernel with one
+//! CPU. Its vCPUs never block, and its dispatcher wakes late and takes a given time for a pass.
 
 use slackline_host::policy::{RawValue, Topology, Values, find};
 use slackline_live::fed::{FedHost, OrderedClass};
@@ -13,12 +13,12 @@ const NAP: Span = Span::from_ms(20);
 /// Tolerance of comparisons: the accuracy with which a live host measures CPU time.
 const ACCURACY: Span = Span::from_us(5);
 
-/// Lateness of a simulated host's timers, and overhead of its dispatcher passes.
+/// A kind of simulated host: lateness of its timers, and CPU time of its dispatcher passes.
 #[derive(Clone, Copy)]
 struct Timers {
     /// CPU time of a dispatcher pass, in microseconds.
     look: u64,
-    /// Lateness of each timer, in microseconds, by its number.
+    /// Function from the number of a timer to its lateness in microseconds.
     late: fn(u64) -> u64,
     /// Upper bound of the difference between the average and the minimum lateness, in microseconds.
     unsteady: u64,
@@ -56,8 +56,8 @@ struct Kernel {
     timers: Timers,
     now: Time,
     round: u64,
-    /// vCPUs in the order in which the kernel runs them: first the real-time vCPUs by priority,
-    /// then the vCPU with the highest ordinary priority.
+    /// vCPUs in the order in which the kernel runs them: first the real-time vCPUs, highest
+    /// priority first, then the vCPU with the highest ordinary priority.
     line: Vec<VcpuId>,
     /// Run intervals so far: vCPU, start and end.
     ran: Vec<(VcpuId, Time, Time)>,
@@ -73,8 +73,8 @@ impl Kernel {
         Kernel::with(timers, promises, "forgive")
     }
 
-    /// Creates the same host as `new`, with a value for the parameter `overrun`, which forgives or
-    /// repays overruns.
+    /// Creates vCPUs as [`Kernel::new`] does. `overrun` is the value of the policy's parameter
+    /// `overrun`, which forgives or repays overruns.
     fn with(timers: Timers, promises: &[(u64, u64)], overrun: &str) -> Result<Kernel, String> {
         let edf = find("edf").unwrap();
         let values = Values::defaults(edf.policy_fields).unwrap();
@@ -121,7 +121,8 @@ impl Kernel {
         }
     }
 
-    /// Returns the CPU time that a vCPU received in each of its periods except the first.
+    /// Returns the CPU time that a vCPU received in each of its periods up to `until`. The first
+    /// period is left out.
     fn received(&self, slot: usize, period: Span, until: Time) -> Vec<Span> {
         let mut periods =
             vec![Span::ZERO; usize::try_from((until - Time::START) / period).unwrap()];
@@ -180,8 +181,8 @@ fn vcpus_receive_whole_slices_in_each_period_despite_late_timers() {
     }
 }
 
-/// As long as the lateness of timers fits into the time that no vCPU has reserved, every slice is
-/// complete, even if the lateness varies.
+/// The lateness of timers varies. As long as it fits into the time that no vCPU has reserved, every
+/// slice is complete.
 #[test]
 fn slices_are_complete_while_slack_covers_the_varying_timer_lateness() {
     let promises: [&[(u64, u64)]; 5] = [
@@ -221,8 +222,8 @@ fn cpu_time_differs_from_share_by_at_most_two_repaid_overruns() {
     }
 }
 
-/// The longest slice that admission accepts is delivered completely. A slice that is one
-/// microsecond longer is refused.
+/// The longest slice that admission accepts is delivered completely. Admission refuses a slice that
+/// is one microsecond longer.
 #[test]
 fn longest_admitted_slice_is_received_and_longer_slice_is_refused() {
     for (_, timers) in HOSTS {
@@ -238,12 +239,13 @@ fn longest_admitted_slice_is_received_and_longer_slice_is_refused() {
     }
 }
 
-/// Virtual host that its hypervisor sometimes halts for 4 ms without reporting it as steal time.
+/// Virtual host that is sometimes halted by its hypervisor for 4 ms. The hypervisor does not report
+/// these 4 ms as steal time.
 const HALTED: Timers =
     Timers { look: 20, late: |round| if round % 40 == 0 { 4_000 } else { 15 }, unsteady: 100 };
 
-/// While there is slack, a vCPU receives a complete slice in every period, even after a very late
-/// stop.
+/// A vCPU is sometimes stopped very late. As long as there is slack, it still receives a complete
+/// slice in every period.
 #[test]
 fn slices_after_very_late_stop_are_complete_while_slack_remains() {
     for (slice, period) in [(3_000, 10_000), (900, 10_000)] {

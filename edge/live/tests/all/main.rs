@@ -1,4 +1,4 @@
-//! Tests that do not need a CPU without other load.
+//! Tests of this crate that also pass if the CPUs have other load.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -35,7 +35,7 @@ impl Identify for Numbered {
     }
 }
 
-/// Source of thread identities whose name changes with each reading.
+/// Source of thread identities that gives a thread another name at each reading.
 struct Renamed(u32);
 
 impl Identify for Renamed {
@@ -45,7 +45,7 @@ impl Identify for Renamed {
     }
 }
 
-/// Returns a thread id that no thread of a host has.
+/// Returns a thread id that no thread of the test machine has.
 fn tid(number: i32) -> Tid {
     Tid::new(i32::MAX - number).expect("above zero")
 }
@@ -243,9 +243,9 @@ fn threads_that_a_process_tree_starts_belong_to_its_vcpu() {
     assert_eq!(identified(&entries), [other(1), other(3), other(0)]);
 }
 
-/// CPU 3 of the host goes offline while thread 1 runs there, and is online again later.
+/// CPU 3 of the host goes offline while thread 1 runs on it, and comes online again later.
 #[test]
-fn events_of_cpu_count_as_lost_after_it_goes_offline() {
+fn events_of_cpu_count_as_lost_after_cpu_goes_offline() {
     let (real, index) = (CpuId::new(3), CpuId::new(0));
     let mut assembler = Assembler::new(ORIGIN, [(real, index)], (WakeMark::Waking, Numbered));
     let (mut offline, mut entries) = (OfflineCpus::new(ORIGIN), Vec::<Entry>::new());
@@ -270,8 +270,8 @@ fn events_of_cpu_count_as_lost_after_it_goes_offline() {
     assert_eq!(lost.collect::<Vec<_>>(), expected);
 }
 
-/// Thread 1 ends without a record of its end. Thread 7 is not in the cgroup, and later starts
-/// another process with the id 1.
+/// Thread 1 ends, but the kernel reports no exit. Thread 7 is not in the cgroup. It later starts
+/// another process, which gets the id 1 too.
 #[test]
 fn processes_started_in_recorded_cgroup_become_its_vcpus() {
     let forked = |number| ThreadEventKind::Forked { child: tid(number) };

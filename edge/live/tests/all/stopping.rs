@@ -18,8 +18,8 @@ fn us(us: u64) -> Time {
     Time::START + Span::from_us(us)
 }
 
-/// Reschedules the CPU and returns the class of the latest order for the tree. `None` if there was
-/// no order.
+/// Reschedules the CPU and returns the class of the latest order for the tree. If there was no
+/// order, `None`.
 fn order_at(host: &FedHost, now: Time) -> Option<OrderedClass> {
     host.at(now);
     host.reschedule(CPU).unwrap();
@@ -64,7 +64,7 @@ fn stop_of_escaped_vcpu_is_recorded_from_pause_to_resume() {
     assert!(records.contains(&paused), "{records:?}");
 }
 
-/// The thread runs for another 2 ms after the stop, until a dispatcher pass preempts it.
+/// After the stop the thread still runs for 2 ms, until a dispatcher pass preempts it.
 #[test]
 fn process_tree_that_stops_slowly_loses_its_real_time_class() {
     let host = stopped_tree();
@@ -82,8 +82,9 @@ fn process_tree_that_stops_slowly_loses_its_real_time_class() {
     assert_eq!(order_at(&host, us(12_021)), Some(OrderedClass::Held));
 }
 
-/// A thread that is stopped first wakes to handle the stop signal. That takes some microseconds, or
-/// more if another thread preempts it. Such a delay does not cost the tree its class.
+/// A thread that is stopped first wakes to handle the stop signal. Handling takes some
+/// microseconds, or more if another thread preempts the thread. Such a delay alone does not cost
+/// the tree its real-time class.
 #[test]
 fn process_tree_that_stops_quickly_keeps_its_real_time_class() {
     let host = stopped_tree();

@@ -6,13 +6,14 @@ use slackline_units::{Span, Time};
 
 use crate::fed::{ASLEEP, CPUS, host, share, us, vcpu};
 
-/// Returns a time in a period of 10 ms, by the microseconds since the start of the period.
+/// Returns the time that is `offset` microseconds after the start of a period of 10 ms. `period` is
+/// the number of the period.
 fn at(period: u64, offset: u64) -> Time {
     us(10_000 * period + offset)
 }
 
-/// Lets two threads spin in a period until their tree is stopped. Thawing wakes both threads.
-/// Returns the thread that receives the slice.
+/// Lets both threads of a tree spin in one period until the tree is stopped. Thawing the tree wakes
+/// both threads. Returns the thread that receives the slice.
 fn spin(host: &FedHost, period: u64) -> i32 {
     host.at(at(period, 2));
     host.reschedule(CPUS[0]).unwrap();
@@ -30,10 +31,10 @@ fn spin(host: &FedHost, period: u64) -> i32 {
     runs
 }
 
-/// One thread runs for 20 ms while the other is blocked, and then both spin. The second thread
-/// wakes while the first is blocked, so no thread of the tree is runnable at that time.
+/// One thread runs for 20 ms while the other is blocked. Then the first thread blocks, and the
+/// second wakes while no thread of the tree is runnable. Afterwards both spin.
 #[test]
-fn thread_that_wakes_in_idle_tree_claims_no_past_time() {
+fn thread_waking_in_idle_process_tree_gains_nothing_from_blocking() {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2]), &share("2ms", "10ms"), true).unwrap();
     for period in 0..20 {

@@ -7,7 +7,8 @@ use slackline_units::Span;
 
 use crate::fed::{ASLEEP, CPUS, host, last_told, pair, ran, share, us, vcpu};
 
-/// The kernel notifies no dispatcher of the wake-up, since the vCPU is still real-time at the time.
+/// The vCPU wakes while a pass demotes it. The kernel notifies no dispatcher of the wake-up, since
+/// the vCPU is still real-time at that moment.
 #[test]
 fn wake_during_vcpu_demotion_causes_an_immediate_dispatcher_pass() {
     let mut host = host(1);

@@ -7,10 +7,11 @@ use slackline_units::Span;
 
 use crate::fed::{ASLEEP, CPUS, share, us, vcpu};
 
-/// Threads that are always runnable. Thread 1 of the tree is blocked.
+/// Numbers of the threads that are always runnable. Thread 1 of the tree is blocked.
 const BUSY: std::ops::RangeInclusive<i32> = 2..=6;
 
-/// Returns a host that schedules the first of two CPUs. A tree with a hard limit uses both CPUs.
+/// Returns a host that schedules the first of two CPUs. A process tree with a hard limit uses both
+/// CPUs.
 fn host_with_wide_tree() -> FedHost {
     let edf = find("edf").unwrap();
     let values = Values::defaults(edf.policy_fields).unwrap();
@@ -21,8 +22,9 @@ fn host_with_wide_tree() -> FedHost {
     host
 }
 
-/// Runs the tree for one period as the kernel would. Thawing wakes all threads, and each runs for a
-/// moment before it is frozen. Returns the two busy threads that receive the timeslice.
+/// Runs the tree for one period as the kernel would. Thawing wakes all threads of the tree. Each
+/// runs for a moment before the tree is frozen again. Returns the two busy threads that receive the
+/// timeslice.
 fn run_period(host: &FedHost, period: u64) -> [i32; 2] {
     let at = |offset: u64| us(10_000 * period + offset);
     let note = |cpu: usize, offset: u64, thread: i32, what: ThreadEventKind| {
@@ -59,10 +61,10 @@ fn run_period(host: &FedHost, period: u64) -> [i32; 2] {
     runs
 }
 
-/// Only CPU 0 has a dispatcher. CPU time on CPU 1 counts too when the threads of the next timeslice
-/// are chosen.
+/// Only CPU 0 has a dispatcher. When the threads of the next timeslice are chosen, CPU time on CPU
+/// 1 is taken into account too.
 #[test]
-fn busy_threads_on_two_cpus_receive_similar_numbers_of_slices() {
+fn busy_threads_on_two_cpus_receive_similar_numbers_of_timeslices() {
     let host = host_with_wide_tree();
     let runs: Vec<[i32; 2]> = (0..40).map(|period| run_period(&host, period)).collect();
     for ten in runs.windows(10) {

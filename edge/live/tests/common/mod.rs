@@ -1,5 +1,5 @@
-//! Functions that the tests of a whole session share. Only one test runs live at a time. Each
-//! target process can be compared with its state before the run.
+//! Functions that the tests of a whole session share. Only one test at a time runs live. A test can
+//! compare each target process with the state that the process had before the test.
 
 #![allow(dead_code, unreachable_pub)] // Each test program uses only some of these functions.
 
@@ -29,8 +29,8 @@ use turn::Turn;
 #[allow(unused_imports)] // Each test program uses only some of these functions.
 pub use waiting::{PATIENCE, kill, let_pass, nap, wait_until};
 
-/// Environment variable that tells a child process which role it plays. It is not set in the test
-/// process itself.
+/// Environment variable that tells a child process of a test which role it plays. In the test
+/// process itself it is not set.
 pub const PART: &str = "SLACKLINE_TEST_PART";
 
 pub fn plays(part: &str) -> bool {
@@ -82,8 +82,8 @@ pub fn play_target() {
     }
 }
 
-/// Returns a command that runs this test program again in another role. `test` is the name of a
-/// test that ends with `entry_point_of_helper_ROLE`, and may contain its module.
+/// Returns a command that runs this test program again, in another role. `test` is the path of a
+/// test function whose name ends with `entry_point_of_helper_ROLE`.
 pub fn again(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("this program"));
     let (_, part) = test.rsplit_once("entry_point_of_helper_").expect("a test with a role");
@@ -91,8 +91,8 @@ pub fn again(test: &str) -> Command {
     command
 }
 
-/// Returns the command that starts this program as the keeper, with its journal in a folder of the
-/// test.
+/// Returns the command that starts this program as the keeper, with its journal in the folder
+/// `state` of the test.
 pub fn keeper(state: &Path) -> KeeperCommand {
     let script = format!(
         "exec env {PART}=keeper \"$0\" --exact entry_point_of_helper_keeper --nocapture --quiet"
@@ -120,8 +120,8 @@ pub fn our_groups(tid: Tid) -> Vec<PathBuf> {
     names.filter(is_ours).collect()
 }
 
-/// Waits until no other live test runs. Returns `None`, after printing the reason, if no live test
-/// can run on this host.
+/// Waits until no other live test runs. If no live test can run on this host, prints the reason and
+/// returns `None`.
 pub fn begin() -> Option<Turn> {
     if !geteuid().is_root() {
         println!("skipped: needs root");
@@ -157,7 +157,7 @@ pub fn share(slice: u64, period: u64, exact: bool) -> Values {
     Values::read(policy.share_fields, given.into_iter()).expect("a share")
 }
 
-/// The part of a thread's state that scheduling can change.
+/// Scheduling state of one thread: everything that a session can change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub tid: Tid,
@@ -167,7 +167,7 @@ pub struct State {
     pub groups: String,
 }
 
-/// A target process, with the state of its threads before it was scheduled.
+/// A target process of a test, with the state of its threads before the test scheduled it.
 pub struct Target {
     pub child: Child,
     before: Vec<State>,
@@ -250,7 +250,7 @@ impl Target {
         kill(self.pid().raw(), signal);
     }
 
-    /// Returns the CPU time of all threads of the process together.
+    /// Returns the CPU time that all threads of the process have used so far.
     pub fn used(&self) -> Span {
         process_cpu_time(self.pid()).expect("the target is there")
     }
@@ -286,7 +286,7 @@ impl Target {
         self.state().iter().all(|state| state.is_stopped)
     }
 
-    /// Asserts that every thread is scheduled as it was before the test scheduled the process.
+    /// Asserts that the scheduling of every thread is as it was before the test.
     #[track_caller]
     pub fn is_given_back(&self) {
         let deadline = Instant::now() + PATIENCE;
@@ -310,8 +310,8 @@ impl Target {
         self.rests_frozen();
     }
 
-    /// Asserts that the threads that never block are frozen. A thread that is just being frozen or
-    /// stopped can still use a little CPU time.
+    /// Asserts that the threads that never block are frozen. Only the little CPU time that a thread
+    /// uses while it is being frozen or stopped is allowed.
     #[track_caller]
     pub fn rests_frozen(&self) {
         let before = self.used();

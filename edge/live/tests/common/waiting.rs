@@ -1,5 +1,5 @@
-//! Waiting for other processes, and ending them, on a test machine that may be busy. The live tests
-//! of the crate `slackline` use this file too.
+//! Functions that wait for other processes, and end them, on a test machine that may be busy. The
+//! live tests of the crate `slackline` use this file too.
 
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
@@ -14,9 +14,9 @@ pub fn kill(pid: i32, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid).expect("a process id"), signal);
 }
 
-/// Polls a condition until it holds, at most 40 times a second. It panics with `what` after
-/// [`PATIENCE`]. The test machine may be busy with the work that is waited for, and a daemon
-/// refuses more than 50 requests a second.
+/// Waits until a condition holds, and panics with the message `what` if that takes longer than
+/// [`PATIENCE`]. The condition is polled at most 40 times a second, for two reasons. The test
+/// machine may be busy with the awaited work, and a daemon refuses more than 50 requests a second.
 #[track_caller]
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;

@@ -14,7 +14,7 @@ use slackline_linux::thread::{ThreadRef, threads_of};
 use slackline_live::session::JoinTarget;
 use slackline_units::Span;
 
-/// Returns the path of a process's cgroup of version 2 in the kernel.
+/// Returns the path of a process's version 2 cgroup, as the kernel names it.
 fn unified_group(pid: Tid) -> String {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let group = groups.lines().find_map(|line| line.strip_prefix("0::"));
@@ -26,7 +26,7 @@ fn is_in_cell(pid: Tid) -> bool {
 }
 
 #[test]
-fn process_with_two_held_threads_returns_from_its_only_cell() {
+fn process_with_two_held_threads_is_moved_back_from_cell() {
     let Some(_alone) = begin() else { return };
     let target = Target::threaded();
     let pid = target.pid();
@@ -57,10 +57,10 @@ fn process_with_two_held_threads_returns_from_its_only_cell() {
     assert_eq!(listed.trim(), pid.to_string());
 }
 
-/// Another process of the same user moves the target again and again, so the session stops the
+/// Another process of the target's user moves the target again and again, so the session stops the
 /// target in a cell.
 #[test]
-fn processes_of_a_tree_include_processes_in_its_cell() {
+fn processes_of_a_process_tree_include_processes_in_its_cell() {
     let Some(_alone) = begin() else { return };
     let Some((group, adversary)) = delegated_spinner() else { return };
     let mut open = Open::holding(JoinTarget::Tree(adversary.pid()), true);
@@ -79,7 +79,7 @@ fn processes_of_a_tree_include_processes_in_its_cell() {
 }
 
 #[test]
-fn tree_that_cannot_be_moved_back_stays_within_its_limit() {
+fn process_tree_that_cannot_be_moved_back_stays_within_limit() {
     let Some(_alone) = begin() else { return };
     let Some(group) = Delegated::make() else {
         println!("skipped: needs cgroups of version 2 that can be written");
@@ -102,7 +102,7 @@ fn tree_that_cannot_be_moved_back_stays_within_its_limit() {
 }
 
 /// The process and its child are in one cgroup of version 1 with a quota, and in two cgroups of
-/// version 2. The child moves itself out of the quota again and again.
+/// version 2. The child moves itself out of the cgroup with the quota again and again.
 #[test]
 fn processes_under_quota_return_from_cell_to_own_cgroups() {
     let Some(_alone) = begin() else { return };

@@ -17,7 +17,7 @@ use slackline_live::mechanism::{Bound, Demand, EnforceTarget};
 use slackline_live::session::{EnforcedChange, ForeignChange, JoinTarget, Session};
 use slackline_units::{Enforcement, Reservation, Span};
 
-/// A cgroup with the version 1 controller `cpu` in which real-time threads are allowed.
+/// A cgroup with the version 1 controller `cpu`, in which the kernel allows real-time threads.
 pub(crate) struct CpuGroup(pub(crate) PathBuf);
 
 impl CpuGroup {
@@ -55,8 +55,8 @@ impl Drop for CpuGroup {
     }
 }
 
-/// Asserts that a session notices a change in time. The target must run as ordinary threads until
-/// the change is undone, and must be scheduled again afterwards.
+/// Asserts that a session notices the change `change` in time. Until the change is undone, the
+/// target must run as ordinary threads. Afterwards the session must schedule the target again.
 #[track_caller]
 fn contests_until_undone(
     target: &Target,
@@ -98,8 +98,8 @@ fn thread(target: &Target) -> JoinTarget {
     JoinTarget::Thread(ThreadRef::open(target.pid(), target.pid()).unwrap())
 }
 
-/// Another program sets a quota in a version 1 hierarchy and in a version 2 hierarchy, on a process
-/// tree and on a thread.
+/// Another program sets a quota. The test does this in a version 1 hierarchy and in a version 2
+/// hierarchy, and for a process tree and for a thread.
 #[test]
 fn target_is_contested_while_limited_by_quota_of_another_program() {
     let Some(_alone) = begin() else { return };
@@ -131,7 +131,8 @@ fn target_is_contested_while_limited_by_quota_of_another_program() {
     }
 }
 
-/// With a cut budget, the kernel stops real-time threads of a cgroup for nearly all of each period.
+/// Another program cuts the real-time budget of a cgroup. With so small a budget, the kernel stops
+/// the cgroup's real-time threads for nearly all of each period.
 #[test]
 fn target_is_contested_while_its_real_time_budget_is_cut() {
     let Some(_alone) = begin() else { return };
@@ -157,7 +158,8 @@ fn target_is_contested_while_its_real_time_budget_is_cut() {
     }
 }
 
-/// A class that root gives to a vCPU of libvirt stays, also while the kernel limits the vCPU.
+/// A class that root gives to a vCPU of libvirt is not undone, even while the kernel enforces a
+/// limit on the vCPU.
 #[test]
 fn libvirt_vcpu_under_sched_deadline_is_contested_after_class_change() {
     let Some(_alone) = begin() else { return };
@@ -205,7 +207,7 @@ fn libvirt_vcpu_under_sched_deadline_is_contested_after_class_change() {
     session.close(&mut Vec::new()).unwrap();
 }
 
-/// A cgroup with a name that only libvirt gives, below the systemd slice of all VMs.
+/// A cgroup below the systemd slice of all VMs. Only libvirt gives cgroups such a name there.
 struct LibvirtGroup(PathBuf);
 
 impl LibvirtGroup {
@@ -248,7 +250,7 @@ fn libvirt_vcpu_with_scheduling_class_changed_by_root_is_contested() {
     drop(target);
 }
 
-/// The vCPU runs in slack for most of the time. While it does, no order is in effect.
+/// The vCPU runs in slack for most of the time. While it runs in slack, no order is in effect.
 #[test]
 fn libvirt_vcpu_keeps_class_or_nice_value_changed_during_slack() {
     let Some(_alone) = begin() else { return };
@@ -335,8 +337,8 @@ fn affinity_change_by_root_to_whole_libvirt_vm_is_kept() {
     drop(target);
 }
 
-/// A change of class counts as made by the target itself. The session undoes it and reports it as
-/// `meddled`.
+/// Root changes the class of a process tree. That still counts as a change by the target itself. So
+/// the session undoes it and reports it as `meddled`.
 #[test]
 fn process_tree_scheduling_class_changed_by_root_is_restored() {
     let Some(_alone) = begin() else { return };

@@ -1,5 +1,5 @@
-//! Tests of the examination by `doctor`. It runs as the user who runs the tests. If that user is
-//! root, it also runs as a user without privileges.
+//! Tests of the host examination by `doctor`. The examination runs as the user who runs the tests.
+//! If that user is root, the examination also runs as a user without privileges.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use slackline_live::doctor::{Finding, Ink, Report, State, Topic, examine};
 
-/// Environment variable that is set for a copy of this program without privileges.
+/// Environment variable that is set if this program is a copy that runs without privileges.
 const UNPRIVILEGED: &str = "SLACKLINE_TEST_UNPRIVILEGED";
 
 fn is_root() -> bool {

@@ -1,5 +1,5 @@
 //! Tests with unprivileged members that try to escape their limit, and with changes that other
-//! programs make to members. Needs root and two CPUs.
+//! programs make to members. The tests need root and two CPUs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub(crate) fn spin(length: Duration) {
 }
 
 /// Runs as an adversary without privileges, if a test has started this program as such an
-/// adversary. It prints its thread id and then tries to escape.
+/// adversary. The adversary prints its thread id and then tries to escape.
 #[test]
 fn entry_point_of_helper_adversary() {
     let Ok(part) = std::env::var(common::PART) else { return };
@@ -80,8 +80,8 @@ fn entry_point_of_helper_adversary() {
     }
 }
 
-/// A process that tries to escape its limit. It changes its own scheduling again and again. For
-/// example, it sets its affinity to the first CPU, which no session schedules. It never blocks.
+/// A process that tries to escape its limit. It never blocks, and it changes its own scheduling
+/// again and again. For example, it sets its affinity to the first CPU, which no session schedules.
 pub(crate) struct Adversary {
     child: std::process::Child,
     pub(crate) tid: Tid,
@@ -182,8 +182,8 @@ impl Open {
         self.seen.iter().flat_map(|seen| &seen.contested).map(|(_, finding)| finding).collect()
     }
 
-    /// Polls the session until it reports a change by another program that was made just now.
-    /// Asserts that it does so in time.
+    /// Polls the session until it reports a change that another program has just made. Asserts that
+    /// the session reports the change within [`NOTICED`].
     #[track_caller]
     pub(crate) fn until_contested(&mut self) {
         self.until_contested_within(NOTICED);
@@ -205,7 +205,8 @@ impl Open {
         self.seen.iter().map(|seen| seen.settled.len()).sum()
     }
 
-    /// Returns the CPU time of the member on all CPUs, according to the session's records.
+    /// Returns the CPU time that the member has used on all CPUs so far, according to the session's
+    /// records.
     pub(crate) fn told(&self) -> Span {
         let used = |entry: &Entry| match entry {
             Entry::Record(
@@ -227,7 +228,7 @@ pub(crate) fn scheduled() -> CpuSet {
 }
 
 /// Asserts that an adversary stays within its limit for 2 s, and that the session's records agree
-/// with the kernel. `hold` returns the target to schedule.
+/// with the kernel. `hold` returns the target that the session schedules.
 #[track_caller]
 fn stays_within_its_limit(how: &str, hold: impl FnOnce(&Adversary) -> Option<JoinTarget>) {
     let adversary = Adversary::start(how);
@@ -281,7 +282,7 @@ fn thread_that_changes_its_own_scheduling_stays_within_its_limit() {
     }
 }
 
-/// A thread executes another program, and so takes over the id of its process.
+/// A scheduled thread calls `execve`. So it takes over the id of its process.
 #[test]
 fn thread_that_calls_execve_is_restored_and_no_longer_scheduled() {
     let Some(_alone) = begin() else { return };
@@ -301,8 +302,8 @@ fn thread_that_calls_execve_is_restored_and_no_longer_scheduled() {
     }
 }
 
-/// A session creates no cpuset for a cgroup that another program made. So it moves an escaped
-/// target back, and stops the target if it escapes repeatedly.
+/// The target is a cgroup that another program made, so the session creates no cpuset for it.
+/// Instead the session moves an escaped target back, and stops the target if it escapes repeatedly.
 #[test]
 fn cgroup_with_processes_that_change_their_scheduling_stays_limited() {
     let Some(_alone) = begin() else { return };

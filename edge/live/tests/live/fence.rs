@@ -1,5 +1,5 @@
 //! Tests that every thread is restored, no matter which process is killed at which time. The tests
-//! really stop, freeze and pin threads, make them real-time, and kill their owners. Needs root.
+//! really stop, freeze and pin threads, make them real-time, kill fence owners, and need root.
 //!
 //! The owner and the keeper of a fence must be processes other than the test, because the test
 //! kills them. Both are copies of this test program, in the role that the environment names.
@@ -31,17 +31,17 @@ use tempfile::TempDir;
 const TARGET: &str = "SLACKLINE_TEST_TARGET";
 /// Environment variable that tells the process that owns the fence the folder of its journal.
 const STATE: &str = "SLACKLINE_TEST_STATE";
-/// Environment variable with the number of the step after which the process that owns the fence
-/// kills itself. If there is no such step, the process repeats all steps. If the variable is not
-/// set, the process stops the target and waits for commands.
+/// Environment variable with the number of a step, for the process that owns the fence. After this
+/// step the process kills itself. If there is no step with this number, the process repeats all
+/// steps. If the variable is not set, the process stops the target and waits for commands.
 const LAST_STEP: &str = "SLACKLINE_TEST_LAST_STEP";
 
 const NICE: i32 = 5;
 
 // Roles of child processes.
 
-/// Runs as a target process with two threads, if a test has started this program as such a process.
-/// The second thread never blocks and prints its id.
+/// Runs as a target process with two threads, if a test has started this program in that role. The
+/// second thread never blocks and prints its id.
 #[test]
 fn entry_point_of_helper_scheduled_thread() {
     if plays("scheduled_thread") {
@@ -125,8 +125,8 @@ fn take_hold(fence: &mut Fence) -> HeldThread {
 
 /// Number of the last step of the process that owns the fence.
 const LAST_STEP_NUMBER: usize = 9;
-/// Step number that the process that owns the fence never reaches. With this number the process
-/// does not kill itself after a step, and repeats all steps until the test kills it.
+/// Step number that does not exist, so the process that owns the fence does not kill itself. It
+/// repeats all steps until the test kills it.
 const NO_STEP: usize = 10;
 
 // Helpers of the tests.
@@ -135,7 +135,7 @@ fn tid_of(text: &str) -> Tid {
     Tid::new(text.trim().parse().unwrap()).unwrap()
 }
 
-/// A process with its standard input and output. It is killed at the end of its test.
+/// A process with its standard input and output. The process is killed when this value is dropped.
 struct Process {
     child: Child,
     to: ChildStdin,
@@ -157,8 +157,8 @@ impl Process {
         tid_of(&self.child.id().to_string())
     }
 
-    /// Returns the number on the next output line that has an `@`. Other lines come from the test
-    /// harness.
+    /// Returns the number on the next output line that has an `@`. Lines without `@` come from the
+    /// test harness.
     fn says(&mut self) -> Tid {
         loop {
             let mut line = String::new();
@@ -187,7 +187,7 @@ impl Drop for Process {
     }
 }
 
-/// A thread that the owner of a fence controls, and its state before the owner changed it.
+/// A thread that the owner of a fence controls, and the thread's state before any change.
 struct Target {
     process: Process,
     thread: Tid,
@@ -233,7 +233,7 @@ impl Target {
         ThreadRef::open(self.process.tid(), self.thread).unwrap()
     }
 
-    /// Starts an owner process that has given every kind of order to the target.
+    /// Starts an owner process. Returns after it has given the target every kind of order.
     fn owner(&self, state: &Path) -> (Process, Tid) {
         let mut owner = Process::start(&mut self.owner_command(state));
         let keeper = owner.says();
@@ -292,13 +292,13 @@ fn groups(pid: Tid, tid: Tid) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/task/{tid}/cgroup")).unwrap()
 }
 
-/// Returns true if a process has ended. It can remain a zombie for a long time, since this process
-/// cannot reap it.
+/// Returns true if a process has ended. A zombie counts as ended, since the process may remain a
+/// zombie for a long time: the test cannot reap it.
 fn is_gone(process: Tid) -> bool {
     TaskFd::open(process).map_or(true, |held| held.has_exited().unwrap())
 }
 
-/// Returns true if the folder contains no journal. The lock file of a running keeper is ignored.
+/// Returns true if the folder contains no journal. A running keeper's lock file is ignored.
 fn is_empty(directory: &TempDir) -> bool {
     let names = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
     names.filter(|path| path.extension().is_none_or(|end| end != "keeper")).count() == 0
@@ -372,7 +372,7 @@ fn threads_are_restored_if_scheduler_dies_after_any_step() {
 #[test]
 fn threads_are_restored_whenever_the_scheduling_process_is_killed() {
     /// Number of different times at which the owner is killed. An owner takes about 300 us for one
-    /// round of all steps. The times are spread over a longer interval, so that every step is hit.
+    /// round of all steps. The times are spread over 680 us, so that every step is hit.
     const MOMENTS: u32 = 40;
     let Some(_alone) = begin() else { return };
     for target in targets() {
@@ -527,10 +527,10 @@ fn dropping_a_fence_restores_threads_and_disables_their_handles() {
     }
 }
 
-/// A thread must not stay stopped after the means of stopping it was removed. So the thread is
-/// resumed first.
+/// A thread must not stay stopped if the means of stopping it is removed. So the thread is resumed
+/// first.
 #[test]
-fn thread_is_resumed_if_its_stop_method_is_removed() {
+fn stopped_thread_is_resumed_before_its_stop_method_is_removed() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();

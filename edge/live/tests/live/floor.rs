@@ -1,5 +1,5 @@
 //! Test that a reservation with a hard limit is delivered exactly, even if other programs compete
-//! for its CPU. Needs root.
+//! for its CPU. The test needs root.
 
 use std::time::{Duration, Instant};
 
@@ -38,8 +38,8 @@ fn seconds(session: &mut Session, target: &Target, count: usize) -> Vec<(Span, S
 }
 
 /// Reads the CPU time of a target together with the current time. If this thread was preempted
-/// between the two readings, they belong to different instants. Then both are read again, for up
-/// to a second.
+/// between the two readings, they belong to different times. In that case both are read again, for
+/// up to a second.
 fn used_now(target: &Target) -> (Instant, Span) {
     let first = Instant::now();
     loop {
@@ -50,9 +50,9 @@ fn used_now(target: &Target) -> (Instant, Span) {
     }
 }
 
-/// Schedules a tree with a hard limit of 30 %. Ordinary threads and one `SCHED_FIFO` thread, none
-/// of which blocks, compete for its CPU. Returns the CPU time that the tree receives in each of six
-/// seconds, and the length of each second.
+/// Runs a process tree with a hard limit of 30 %. Ordinary threads and one `SCHED_FIFO` thread
+/// compete for its CPU, and none of them blocks. Returns for each of six seconds the CPU time that
+/// the tree receives, and the length of the second.
 fn beside_a_fifo_spinner() -> Vec<(Span, Span)> {
     let cpu = cpus(1)[0];
     let mut others = Vec::new();
@@ -74,9 +74,9 @@ fn beside_a_fifo_spinner() -> Vec<(Span, Span)> {
 }
 
 /// The kernel gives 50 ms of each second to ordinary threads, during which no real-time thread
-/// runs. The tree receives its missing time later in the second. The test passes if one of three
-/// runs shows that. A hypervisor can take the CPU and so delay a slice beyond the end of a second,
-/// or make its stop late. Therefore one second of each run may differ more.
+/// runs. The tree receives its missing time later in the second. A hypervisor can take the CPU, and
+/// so delay a slice beyond the end of a second or make the stop of the slice late. Therefore one
+/// second of each run may differ more, and the test passes if one of three runs is as expected.
 #[test]
 fn process_tree_receives_its_share_in_nearly_every_second() {
     let Some(_alone) = begin() else { return };

@@ -1,5 +1,6 @@
-//! Tests that a VM's user cannot use Slackline to reach sockets of other users. The command line of
-//! that user's process names the socket of another user as its monitor. Needs root.
+//! Tests that a VM's user cannot use Slackline to reach sockets of other users. The user starts a
+//! process whose command line names a socket of another user as the monitor's socket. The tests
+//! need root.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -12,8 +13,8 @@ use std::thread;
 
 use slackline_live::vcpus::{FindError, QmpError, find};
 
-/// A process of another user, with a command line like that of a QEMU that has a given monitor
-/// socket.
+/// A process of another user than root. Its command line looks like that of a QEMU with a given
+/// monitor socket.
 struct Stranger(Child);
 
 impl Stranger {
@@ -77,8 +78,8 @@ fn monitor_socket_forbidden_to_the_vm_user_is_refused() {
     assert_eq!(heard, b"", "no data is sent to root's process");
 }
 
-/// Slackline does not open the socket, in whatever form the command line names it, and through
-/// whatever symbolic links.
+/// Slackline does not open the socket. The test tries several forms of naming it on a command line,
+/// and several symbolic links to it.
 #[test]
 fn monitor_socket_forbidden_to_the_vm_user_is_never_opened() {
     if !rustix::process::geteuid().is_root() {
@@ -125,8 +126,9 @@ fn monitor_socket_forbidden_to_the_vm_user_is_never_opened() {
     }
 }
 
-/// A symbolic link changes all the time, even between the check of the path and the connection. It
-/// leads to no socket and to root's socket in turn.
+/// The path on the command line is a symbolic link that changes all the time. It leads in turn to
+/// no socket and to root's socket. So it can change even between the check of the path and the
+/// connection.
 #[test]
 fn root_socket_behind_changing_monitor_symlink_receives_no_data() {
     if !rustix::process::geteuid().is_root() {
@@ -171,9 +173,10 @@ fn root_socket_behind_changing_monitor_symlink_receives_no_data() {
     assert!(connected > 0, "the link leads to root's socket at least once");
 }
 
-/// A set-user-id program of root runs entirely as root, but any user can write its command line.
+/// A set-user-id program of root runs as root. Its command line cannot be trusted, since any user
+/// can start the program with any command line.
 #[test]
-fn monitor_named_by_setuid_program_of_root_is_not_asked() {
+fn monitor_socket_named_by_setuid_root_program_is_not_queried() {
     let python = std::fs::canonicalize("/usr/bin/python3");
     let (true, Ok(python)) = (rustix::process::geteuid().is_root(), python) else {
         return println!("skipped: needs root and python3");

@@ -11,8 +11,8 @@ use slackline_linux::thread::ThreadRef;
 use slackline_live::session::JoinTarget;
 use slackline_units::Span;
 
-/// The test moves the thread and removes the cgroup as root, since only the owner of the cgroup
-/// above counts.
+/// The test moves the thread and removes the freezer cgroup as root. The user who owns the cgroup
+/// above could do the same. For the session only the ownership of that cgroup matters.
 #[test]
 fn thread_with_removed_freezer_cgroup_keeps_its_hard_limit() {
     let Some(_alone) = begin() else { return };

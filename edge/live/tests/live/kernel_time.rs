@@ -1,6 +1,6 @@
 //! Test with a process tree that spends most of its time in the kernel, where a stop takes effect
-//! late. The tree starts programs that read a large file and exit. Needs root and version 2
-//! cgroups.
+//! late. The tree starts programs that read a large file and exit. The test needs root and version
+//! 2 cgroups.
 
 use std::fs::{self, File};
 use std::time::{Duration, Instant};
@@ -10,11 +10,12 @@ use crate::escapes::Open;
 use slackline_live::session::JoinTarget;
 use slackline_units::Span;
 
-/// Size of the file that the tree reads with one system call, which takes milliseconds.
+/// Size of the file that programs of the tree read with one system call. Such a call takes
+/// milliseconds.
 const FILE_SIZE: u64 = 16 << 20;
 
 /// Returns the CPU time of all processes of a tree, from the cgroup in which a session holds the
-/// tree. `None` if there is no such cgroup.
+/// tree. If there is no such cgroup, `None`.
 fn used_by_group(target: &Target) -> Option<Span> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;
@@ -27,9 +28,10 @@ fn used_by_group(target: &Target) -> Option<Span> {
 }
 
 /// The tree starts programs in a loop. Each program reads 16 MiB with one system call and exits.
-/// The tree reserves 2 ms in 10 ms. Stops are late by milliseconds, and the tree pays overruns back
-/// later. So the excess is at most 250 us per period, plus 50 ms, plus the largest debt. The
-/// largest debt is the tree's share of a second, 200 ms.
+/// The tree reserves 2 ms in 10 ms. Stops are late by milliseconds, and the resulting overruns are
+/// deducted from later slices. So the excess over the hard limit is at most the sum of three
+/// amounts: 250 us per period, 50 ms, and the largest debt. The largest debt is the tree's share of
+/// a second, 200 ms.
 #[test]
 fn excess_over_hard_limit_is_bounded_despite_long_system_calls() {
     let Some(_alone) = begin() else { return };

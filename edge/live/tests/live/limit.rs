@@ -1,5 +1,5 @@
-//! Tests of limits of CPU time on processes. Each kind of limit is enforced, and is removed when
-//! its owner ends in any way. Needs root.
+//! Tests of limits of CPU time on processes. The tests check that each kind of limit is enforced,
+//! and that it is removed when its owner ends, in whatever way. They need root.
 //!
 //! The owner and its keeper must be processes other than the test, because the test kills them.
 //! Both are copies of this test program, in the role that the environment names.
@@ -28,8 +28,8 @@ const TARGET: &str = "SLACKLINE_TEST_TARGET";
 /// Environment variable that tells the process that owns the limit the folder of its journal.
 const STATE: &str = "SLACKLINE_TEST_STATE";
 
-/// Limiter script as users write them. It stops and continues a process in turn. If the script is
-/// killed, the process stays stopped or running as it is.
+/// Limiter script as users write them. The script stops and continues a process in turn. If the
+/// script is killed, the process stays as it is at that time, stopped or running.
 const SCRIPT: &str = "while :; do kill -STOP $1; sleep 0.09; kill -CONT $1; sleep 0.01; done";
 
 #[test]
@@ -52,7 +52,7 @@ fn entry_point_of_helper_limiter() {
     exit(0);
 }
 
-/// Returns all kinds of limits. The kind that runs a user's program gets the script [`SCRIPT`].
+/// Returns all kinds of limits. One of them runs a program of the user, here the script [`SCRIPT`].
 fn ways(scratch: &Path) -> Vec<LimitInterface> {
     let script = scratch.join("limiter");
     fs::write(&script, SCRIPT).unwrap();
@@ -128,8 +128,8 @@ fn state(tid: Tid) -> (SchedulingOf, CpuSet, String) {
     (get_scheduling(tid).unwrap(), get_affinity(tid).unwrap(), groups)
 }
 
-/// Returns `None` if the error says that this host does not support the kind of limit. Panics on
-/// any other error.
+/// Returns the value of a result. Returns `None` if the error says that this host does not support
+/// the kind of limit `way`. Panics on any other error.
 fn unless_impossible(
     way: &LimitInterface,
     result: Result<LimitedProcess, LimitError>,
@@ -220,7 +220,8 @@ fn is_stopped(tid: Tid) -> bool {
     fs::read_to_string(format!("/proc/{tid}/stat")).unwrap().contains(") T ")
 }
 
-/// Returns the processes whose command line contains the target's process id as a word.
+/// Returns the processes whose command line has the id of the process `hog` as a word. They are the
+/// processes that limit it.
 fn limiters(hog: &Hog) -> Vec<String> {
     let number = hog.pid().to_string();
     processes()

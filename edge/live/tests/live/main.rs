@@ -1,4 +1,4 @@
-//! Tests that schedule CPUs of this host, one at a time. They need root.
+//! Tests that schedule CPUs of this host. Only one test runs at a time. The tests need root.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -28,7 +28,8 @@ fn entry_point_of_helper_keeper() {
     common::play_keeper();
 }
 
-/// Entry point of the child processes that tests schedule. Without such a test it does nothing.
+/// Runs as a child process that tests schedule, if a test has started this program as such a
+/// process. Otherwise does nothing.
 #[test]
 fn entry_point_of_helper_scheduled_thread() {
     common::play_target();

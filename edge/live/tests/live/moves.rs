@@ -1,5 +1,5 @@
-//! Tests with targets that leave their cgroup, stop their first process, or set limits of their
-//! own cgroups, and with targets that root moves. Needs root.
+//! Tests with targets that leave their cgroup, stop their first process, or set limits of their own
+//! cgroups. Also tests with targets that root moves. All of them need root.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -23,10 +23,11 @@ use slackline_live::mechanism::{Bound, Demand, EnforceTarget, kernel_mechanism};
 use slackline_live::session::{EnforcedChange, EnforcedWatch, ForeignChange, JoinTarget};
 use slackline_units::{Enforcement, Reservation, Span};
 
-/// Time before the first move of an adversary. In this time a test gives it to a session.
+/// Time that an adversary waits before its first move, so that the test can give it to a session.
 const BEFORE: Duration = Duration::from_millis(2_500);
 
-/// Moves this process to another cgroup again and again, as an ordinary process, and never blocks.
+/// Moves this process to another cgroup again and again, and makes it an ordinary process each
+/// time. Never blocks.
 pub(crate) fn move_repeatedly(group: &str, removes: bool) -> ! {
     let ordinary = SchedulingOf { class: Scheduling::Other { nice: 0 }, reset_on_fork: true };
     spin(BEFORE);
@@ -43,9 +44,9 @@ pub(crate) fn move_repeatedly(group: &str, removes: bool) -> ! {
     }
 }
 
-/// Moves this process to the cgroup `group` again and again, and never blocks. Makes the cgroup `b`
-/// in `group` threaded, so that the kernel allows no process in the former cgroup `a` beside `b`
-/// any more.
+/// Moves this process to the cgroup `group` again and again. Never blocks. Makes the cgroup `b` in
+/// `group` threaded, so that the kernel no longer allows processes in the former cgroup `a` beside
+/// `b`.
 pub(crate) fn move_for_good(group: &str) -> ! {
     let ordinary = SchedulingOf { class: Scheduling::Other { nice: 0 }, reset_on_fork: true };
     spin(BEFORE);
@@ -67,8 +68,8 @@ pub(crate) fn write_repeatedly(text: &str, file: &str) -> ! {
     }
 }
 
-/// Starts a child process that moves itself to another cgroup again and again. The child starts
-/// after this process is scheduled.
+/// Starts a child process that moves itself to another cgroup again and again. The child is started
+/// only when a session already schedules this process.
 pub(crate) fn let_child_move(group: &str) -> ! {
     spin(BEFORE / 2);
     let mut command = common::again("escapes::entry_point_of_helper_adversary");
@@ -87,8 +88,8 @@ impl Delegated {
         Delegated::make_in(|line| line.contains(" - cgroup2 "))
     }
 
-    /// Makes the cgroups in the hierarchy of version 1 with the controller `cpu`. `None` without a
-    /// hierarchy that can be written. Then the test is skipped, and a message says so.
+    /// Makes the cgroups in the version 1 hierarchy with the controller `cpu`. If there is no such
+    /// hierarchy that can be written, prints that the test is skipped and returns `None`.
     pub(crate) fn make_with_cpu() -> Option<Delegated> {
         let has_cpu = |line: &str| {
             let options = line.rsplit(' ').next().unwrap_or_default();
@@ -101,7 +102,8 @@ impl Delegated {
         made
     }
 
-    /// Makes the cgroups in the hierarchy for whose line in the table of mounts `is_it` is true.
+    /// Makes the cgroups in one hierarchy. `is_it` returns true for the line of this hierarchy in
+    /// the table of mounts.
     pub(crate) fn make_in(is_it: impl Fn(&str) -> bool) -> Option<Delegated> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let line = mounts.lines().find(|line| is_it(line))?;
@@ -140,8 +142,8 @@ impl Drop for Delegated {
     }
 }
 
-/// Returns the path of the cgroup that a session has made for a process. Also returns the path of
-/// the file in the parent cgroup to which ids of single threads are written.
+/// Returns the path of the cgroup that a session has made for a process. Also returns the path of a
+/// file in the parent cgroup: ids of single threads are written to this file to move them there.
 fn own_group(pid: Tid) -> (PathBuf, PathBuf) {
     let group = common::our_groups(pid).into_iter().find(|group| {
         ["cgroup.threads", "tasks"].iter().any(|file| {
@@ -155,8 +157,8 @@ fn own_group(pid: Tid) -> (PathBuf, PathBuf) {
     (group, above)
 }
 
-/// Returns the most CPU time that a target may use in `length`: a fifth, which is the limit of all
-/// targets here, and `more` milliseconds for the time until an audit.
+/// Returns the longest CPU time that a target may use in `length`. It is a fifth of `length`, the
+/// limit of all targets here, plus `more` milliseconds for the time until an audit.
 pub(crate) fn limit_in(length: Span, more: u64) -> Span {
     length / 5 + Span::from_ms(more)
 }
@@ -194,7 +196,8 @@ fn process_tree_moved_by_root_is_contested_until_moved_back() {
     drop(target);
 }
 
-/// Root moves the process and ends it there. The member ends only with the process.
+/// Root moves the process to another cgroup and ends it there. The member ends only when its last
+/// process has ended.
 #[test]
 fn process_tree_moved_by_root_ends_with_its_last_process() {
     let Some(_alone) = begin() else { return };
@@ -272,10 +275,10 @@ fn tree_with_first_process_that_stops_itself_stays_within_limit() {
     assert!(used > Span::from_ms(200), "the child keeps its reservation: {used}");
 }
 
-/// The user of the target may set a quota of its cgroup. The test sets the quota as root, since
-/// only the owner of the file counts.
+/// The target's user may set a quota of the target's cgroup. The test sets the quota as root. That
+/// makes no difference, since the session checks only the owner of the file.
 #[test]
-fn quota_in_cgroup_of_target_user_lifts_no_hard_limit() {
+fn quota_set_by_user_of_target_lifts_no_hard_limit() {
     let Some(_alone) = begin() else { return };
     let adversary = Adversary::start("spin");
     let Some(group) = CpuGroup::with(adversary.pid()) else {
@@ -368,9 +371,9 @@ fn thread_moved_out_of_its_freezer_soon_after_joining_stays_limited() {
     wait_until("its cgroups to be removed", || common::our_groups(target.pid()).is_empty());
 }
 
-/// Asserts that an adversary, which spins, stays within its limit for 3 s although `helper`,
-/// another process of its user, works against the session. The session schedules the adversary
-/// already.
+/// Asserts that an adversary stays within its limit for 3 s. The adversary spins, and the session
+/// already schedules it. `helper` is another process of the adversary's user, which works against
+/// the session.
 #[track_caller]
 fn stays_limited_despite(helper: &str, adversary: &Adversary, open: &mut Open) {
     let helper = Adversary::start(helper);
@@ -393,8 +396,8 @@ fn stays_limited_despite(helper: &str, adversary: &Adversary, open: &mut Open) {
     });
 }
 
-/// Starts a spinning process in the cgroup `a` of a delegated cgroup. Prints why not if that is
-/// impossible.
+/// Starts a spinning process in the cgroup `a` of a delegated cgroup. If that is impossible, prints
+/// the reason and returns `None`.
 pub(crate) fn delegated_spinner() -> Option<(Delegated, Adversary)> {
     let Some(group) = Delegated::make() else {
         println!("skipped: needs cgroups of version 2 that can be written");
@@ -440,7 +443,7 @@ fn delegated_cgroup_thawed_by_its_user_stays_within_limit() {
 }
 
 #[test]
-fn released_tree_returns_from_its_cell_to_its_former_cgroup() {
+fn released_process_tree_returns_from_cell_to_former_cgroup() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let state = tempfile::tempdir().unwrap();
@@ -480,7 +483,7 @@ fn process_tree_is_contested_while_signal_stops_its_child() {
     kill_all_below(&target);
 }
 
-/// Kills the children of a shell, which would outlive it.
+/// Kills the children of a shell. Otherwise they would continue after the shell has ended.
 fn kill_all_below(target: &Target) {
     for child in descendants(target.pid()).unwrap() {
         if child != target.pid() {
@@ -514,7 +517,7 @@ fn process_tree_is_contested_after_root_moves_its_child() {
     drop(group);
 }
 
-/// Process that a quota limits to 20 ms in 100 ms, with its descendants.
+/// Process and its descendants, which a quota limits to 20 ms in 100 ms.
 pub(crate) struct UnderQuota {
     fence: Fence,
     watches: [EnforcedWatch; 1],
@@ -540,7 +543,8 @@ impl UnderQuota {
         UnderQuota { fence, watches, seen: Vec::new(), _state: state }
     }
 
-    /// Looks for changes until `is_done` returns true for the changes found so far.
+    /// Checks the process for changes again and again, until `is_done` returns true for the list of
+    /// all changes found so far.
     pub(crate) fn look_until(&mut self, what: &str, is_done: impl Fn(&[EnforcedChange]) -> bool) {
         let began = Instant::now();
         while !is_done(&self.seen) {
@@ -552,7 +556,7 @@ impl UnderQuota {
     }
 }
 
-/// The process moves itself to another cgroup of version 1, which its user owns.
+/// The process moves itself to another version 1 cgroup, which the user of the process owns.
 #[test]
 fn process_leaving_its_quota_group_stays_within_limit() {
     let Some(_alone) = begin() else { return };

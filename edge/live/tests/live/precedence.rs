@@ -1,4 +1,4 @@
-//! Tests with targets that get a scheduling class above all vCPUs. Needs root.
+//! Tests with targets that get a scheduling class or priority above all vCPUs. They need root.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ fn set_class(tid: Tid, class: Scheduling) -> std::io::Result<()> {
     set_scheduling(tid, &SchedulingOf { class, reset_on_fork: true })
 }
 
-/// The dispatcher of the CPU has the same priority, so it cannot preempt the thread.
+/// A thread takes the priority of the dispatchers. The dispatcher of its CPU cannot preempt it,
+/// since both have the same priority.
 #[test]
 fn thread_with_top_priority_during_slack_is_demoted_in_time() {
     let Some(_alone) = begin() else { return };

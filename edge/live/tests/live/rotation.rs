@@ -1,5 +1,5 @@
-//! Tests of targets that are scheduled as one vCPU: their threads or processes receive equal shares
-//! of the target's CPU time. Needs root.
+//! Tests of targets with several threads or processes that are scheduled as one vCPU. The threads
+//! or processes receive equal shares of the target's CPU time. The tests need root.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
@@ -18,7 +18,7 @@ use slackline_units::{CpuSet, Span};
 /// Number of threads or processes of a target.
 const MEMBERS: usize = 5;
 
-/// Period of the reservations. It is long compared with the delays on a busy test machine.
+/// Period of the reservations. The period is long compared with the delays on a busy test machine.
 const PERIOD: Span = Span::from_ms(100);
 
 /// Number of consecutive periods over which each member receives its equal share.
@@ -34,7 +34,7 @@ fn spin(nice: i32) -> ! {
 }
 
 /// Runs as a target whose threads or processes compute all the time, if a test has started this
-/// program as such a target. Each of them prints its thread id.
+/// program as such a target. Each thread or process prints its thread id.
 #[test]
 fn entry_point_of_helper_busy_target() {
     let Ok(part) = std::env::var(common::PART) else { return };
@@ -69,8 +69,8 @@ struct Members {
 }
 
 impl Members {
-    /// Starts the members as `threads` or `processes`. The nice value of each member is higher by
-    /// `step` than the nice value of the previous member.
+    /// Starts a target whose members are `threads` or `processes`, as `kind` says. Each member has
+    /// a nice value that is higher by `step` than that of the member before.
     fn start(kind: &str, step: i32) -> Members {
         let mut command = common::again("rotation::entry_point_of_helper_busy_target");
         command.env(common::PART, format!("members {kind} {step}"));
@@ -112,16 +112,17 @@ struct Held {
     is_group: bool,
 }
 
-/// Differences between the CPU time of a target's members and an equal share.
+/// Result of a measurement: the differences between the CPU times of a target's members and an
+/// equal share.
 struct Unevenness {
-    /// Largest difference of any member from an equal share, in any ten consecutive periods.
+    /// Largest difference of any member from an equal share, over ten consecutive periods.
     worst: Span,
-    /// Smallest CPU time that a member received in the whole run.
+    /// Smallest CPU time that any member received in the whole run.
     least: Span,
 }
 
-/// Schedules a target and measures how its members share its CPU time. `None` if the host has no
-/// version 2 cgroups.
+/// Schedules a target and measures how its members share its CPU time. If the host has no version 2
+/// cgroups, `None`.
 fn unevenness(held: Held) -> Option<Unevenness> {
     let members = Members::start(held.kind, held.nice_step);
     let group = if held.is_group { Some(Group::with(members.pid())?) } else { None };
@@ -182,8 +183,8 @@ const HELD: Held = Held {
 };
 
 /// Asserts that the CPU time of each member of a target differs from an equal share by at most one
-/// slice for each CPU that the target uses. With a hard limit, the whole slice of a period on a CPU
-/// goes to a single member.
+/// slice for each CPU that the target uses. The difference can be that large because, with a hard
+/// limit, the whole slice of a period on a CPU goes to a single member.
 fn is_even(held: Held) {
     let Some(Unevenness { worst, .. }) = unevenness(held) else {
         println!("skipped: needs cgroups of version 2 that can be written");
@@ -235,9 +236,9 @@ fn threads_sharing_hard_limit_on_two_cpus_receive_equal_time() {
     is_even(Held { cpus: 2, slice: Span::from_ms(40), kind: "threads", ..HELD });
 }
 
-/// Two trees take turns, and at each turn the priorities of both change.
+/// Two process trees take turns on one CPU. At each turn the priorities of both trees change.
 #[test]
-fn threads_of_trees_that_take_turns_receive_similar_time() {
+fn threads_of_two_alternating_process_trees_receive_similar_cpu_time() {
     let Some(_alone) = begin() else { return };
     let trees = [Members::start("processes", 0), Members::start("processes", 0)];
     let state = tempfile::tempdir().unwrap();

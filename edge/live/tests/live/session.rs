@@ -1,5 +1,5 @@
 //! Tests of a session without a scenario: vCPUs join, change parameters, are paused and migrated,
-//! and leave. A request that fails changes nothing. Needs root.
+//! and leave. A request that fails changes nothing. The tests need root.
 
 use std::time::Duration;
 
@@ -35,7 +35,8 @@ impl Open {
         self.session.join(vec![request]).unwrap()[0]
     }
 
-    /// Polls the session for a length of time. Returns the members that ended in that time.
+    /// Polls the session for a length of time. Returns the members that have ended during the
+    /// polling.
     fn go_on(&mut self, length: Span) -> Vec<JoinId> {
         let until = self.session.now() + length;
         let mut ended = Vec::new();
@@ -87,7 +88,7 @@ impl Open {
 const NOW: Time = Time::START;
 
 /// Maximum excess of CPU time over the share. On a busy test machine a vCPU may be stopped late by
-/// this amount, and the excess is paid back only afterwards.
+/// up to this time. The resulting excess is paid back only afterwards.
 const LATE: Span = Span::from_ms(50);
 
 #[test]
@@ -116,7 +117,7 @@ fn vcpu_in_session_is_limited_to_reserved_share_until_leaving() {
     assert!(matches!(records.last(), Some(Entry::Record(Record::Ended { .. }))));
 }
 
-/// If two sessions scheduled the same CPU, both would reserve the same CPU time.
+/// If two sessions scheduled the same CPU, both would reserve the same capacity of it.
 #[test]
 fn second_session_on_a_managed_cpu_is_refused() {
     let Some(_alone) = begin() else { return };
@@ -199,7 +200,8 @@ fn vcpu_paused_in_session_uses_no_cpu_time_until_resumed() {
     }
 }
 
-/// A vCPU that is woken during its pause is runnable when it is resumed.
+/// The vCPU is blocked when it is paused, and is woken during the pause. So it must be runnable
+/// when it is resumed.
 #[test]
 fn vcpu_that_is_blocked_can_be_paused_and_resumed() {
     let Some(_alone) = begin() else { return };
@@ -287,7 +289,8 @@ fn vcpu_with_changed_affinity_runs_only_on_its_new_cpu() {
     other.is_given_back();
 }
 
-/// `chrt` and `taskset` change a member's thread. The session undoes and reports the changes.
+/// The programs `chrt` and `taskset` change a member's thread. The session undoes the changes and
+/// reports them.
 #[test]
 fn scheduling_class_and_affinity_set_by_other_programs_are_undone() {
     let Some(_alone) = begin() else { return };
@@ -490,7 +493,7 @@ fn target_stays_limited_after_one_of_its_threads_exits() {
     hog.is_given_back();
 }
 
-/// A hundred members share one CPU, each with a hard limit of 0.5 % of it.
+/// A hundred members share one CPU. Each has a hard limit of 0.5 % of this CPU.
 #[test]
 fn hundred_session_vcpus_on_one_cpu_stay_within_reserved_shares() {
     let Some(_alone) = begin() else { return };
@@ -521,8 +524,8 @@ fn hundred_session_vcpus_on_one_cpu_stay_within_reserved_shares() {
 }
 
 /// A member with 100 ms in every second increases and reduces its slice by a millisecond in turn,
-/// ten times a second. It receives its reservation and at most one additional slice. If each change
-/// granted a whole slice, the member would receive several times that. A tolerance of 50 % allows
+/// ten times a second. It receives its reservation plus at most one slice. If each change granted a
+/// whole slice, the member would receive several times its reservation. A tolerance of 50 % allows
 /// for a test machine that stops the member late.
 #[test]
 fn ten_slice_changes_per_second_gain_no_cpu_time() {

@@ -1,6 +1,6 @@
 //! Soak test of a session: fifty processes join, change, pause, migrate and leave. The process that
 //! owns the session and its keeper are killed in turn. After each kill, no target stays stopped,
-//! real-time, pinned or frozen. Needs root.
+//! real-time, pinned or frozen. The test needs root.
 //!
 //! The test takes fifteen seconds. `cargo xtask soak --minutes 5` runs it for longer.
 
@@ -70,7 +70,7 @@ impl Dice {
 /// The process that owns the session and sends random requests to it.
 struct Owner {
     session: Session,
-    /// The target processes. Some are members of the session at any time.
+    /// The target processes. At any time some of them are members of the session.
     targets: Vec<Tid>,
     /// Members of the session, by the process id of the target.
     members: BTreeMap<Tid, JoinId>,
@@ -100,7 +100,8 @@ impl Owner {
         }
     }
 
-    /// Sends one random request about a target. A target that is not a member joins.
+    /// Sends one random request about a target. If the target is not a member of the session, the
+    /// request is to join.
     fn ask_about(&mut self, target: Tid) {
         let now = self.session.now();
         // Each target gets a hundredth or a fiftieth of a CPU, and half of them a hard limit.
@@ -133,8 +134,8 @@ impl Owner {
     }
 }
 
-/// Asserts that a request failed because a process has ended. In this test a process can end at any
-/// time.
+/// Asserts that the error of a request only means that a process has ended. In this test a process
+/// can end at any time.
 fn expected(error: &RequestError) {
     let text = format!("{error:?}");
     let is_gone = text.contains("Gone") || text.contains("ESRCH") || text.contains("NoThread");
@@ -145,7 +146,7 @@ fn expected(error: &RequestError) {
 /// Handle of a process that owns a session and that the test kills.
 struct Running {
     child: Child,
-    /// Lines that the process has printed and the test has not read.
+    /// Lines that the process has printed and that the test has not read yet.
     said: std::sync::mpsc::Receiver<String>,
     /// Process id of the session's keeper, as the owner of the session last printed it.
     keeper: Option<i32>,
@@ -190,8 +191,8 @@ impl Running {
         assert!(status.is_none(), "the owner ended by itself: {status:?}");
     }
 
-    /// Lets the owner of the session continue for at least a length of time, and until it has sent
-    /// another request.
+    /// Lets the owner of the session continue for at least `length`. Returns after the owner has
+    /// sent another request.
     fn go_on(&mut self, length: Duration) {
         self.hear();
         let before = self.asked;
@@ -270,8 +271,8 @@ fn targets_are_restored_after_random_kills_of_scheduler_and_keeper() {
     assert!(asked > 50 * rounds as u64, "{asked} requests in {rounds} rounds");
 }
 
-/// Asserts that no target is stopped: each is runnable, or has run since the check began. With many
-/// targets that never block, a runnable target can wait for a long time.
+/// Asserts that no target is stopped: each is runnable, or has run since the check began. A
+/// runnable target may have to wait for a long time, since many targets never block.
 fn everybody_may_run(targets: &[Target]) {
     let before: Vec<Span> = targets.iter().map(Target::used).collect();
     let deadline = Instant::now() + crate::common::PATIENCE;

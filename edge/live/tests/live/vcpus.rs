@@ -1,4 +1,4 @@
-//! Tests of finding vCPU threads by name, over QMP, and in a real QEMU process.
+//! Tests of the search for vCPU threads: by thread names, over QMP, and in a real QEMU process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,11 +18,11 @@ const GREETING: &str = r#"{"QMP": {"version": {}, "capabilities": ["oob"]}}"#;
 const DONE: &str = r#"{"return": {}}"#;
 const EVENT: &str = r#"{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "RESUME"}"#;
 
-/// A step of the scripted monitor.
+/// A step in the script of a simulated monitor.
 enum Step {
     /// Sends a line of text.
     Say(String),
-    /// Reads one line from the client. The test fails if the line does not contain this text.
+    /// Reads one line from the client. If the line does not contain this text, the test fails.
     Hear(&'static str),
     /// Sends bytes without a line break.
     Begin(Vec<u8>),
@@ -36,7 +36,7 @@ fn say(line: &str) -> Step {
     Step::Say(line.to_owned())
 }
 
-/// A monitor that follows a script for one client and then closes the connection.
+/// A simulated monitor. It follows a script for one client and then closes the connection.
 struct Monitor {
     folder: TempDir,
     thread: JoinHandle<()>,
@@ -275,8 +275,8 @@ fn this_process() -> i32 {
     i32::try_from(std::process::id()).expect("a process id")
 }
 
-/// All names are tested in a single test, because all tests in this file share the process whose
-/// threads are examined.
+/// All names are tested in a single test. The reason is that all tests in this file share one
+/// process, and the search examines the threads of that process.
 #[test]
 fn vcpu_threads_are_found_by_thread_names_of_each_hypervisor() {
     // The threads are created in reverse order, so that vCPU 10 follows vCPU 9 neither by age nor
@@ -348,7 +348,7 @@ fn thread_of_another_process_reported_by_qmp_is_refused() {
     assert_eq!(tid, this_process());
 }
 
-/// A QEMU process that has its vCPU threads but does not run them. It is killed when this value is
+/// A QEMU process whose vCPU threads exist but do not run. The process is killed when this value is
 /// dropped.
 struct Qemu {
     process: Child,
@@ -363,8 +363,8 @@ impl Drop for Qemu {
 }
 
 impl Qemu {
-    /// Starts QEMU. `None` if it is not installed. `SOCKET` in an argument is replaced by a new
-    /// path.
+    /// Starts QEMU with these arguments. The text `SOCKET` in an argument is replaced by the path
+    /// of a new socket. If QEMU is not installed, `None`.
     fn with(arguments: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder for the socket");
         let mut qemu = Command::new("qemu-system-x86_64");
@@ -389,7 +389,7 @@ impl Qemu {
         Some(qemu)
     }
 
-    /// Waits until QEMU answers a command. It does so only after the whole VM has been created.
+    /// Waits until QEMU answers a command. QEMU does so only after it has created the whole VM.
     fn wait_until_ready(&mut self) {
         let input = self.process.stdin.as_mut().expect("a pipe");
         input.write_all(b"{\"execute\":\"qmp_capabilities\"}\n").expect("QEMU listens");

@@ -1,4 +1,4 @@
-//! Tests with targets that move themselves to cgroups of version 1. Needs root.
+//! Tests with targets that move themselves to cgroups of version 1. The tests need root.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -13,8 +13,8 @@ use slackline_linux::sys::{online_cpus, process_cpu_time};
 use slackline_live::session::{ForeignChange, JoinTarget};
 use slackline_units::Span;
 
-/// A new cgroup with the version 1 controller `cpu`. On a kernel with real-time budgets of cgroups,
-/// no thread in it can be real-time.
+/// A new cgroup with the version 1 controller `cpu`. It has no real-time budget: on a kernel with
+/// real-time budgets, no thread in it can be real-time.
 struct WithoutBudget(PathBuf);
 
 impl WithoutBudget {
@@ -39,8 +39,8 @@ impl Drop for WithoutBudget {
     }
 }
 
-/// Asserts that a process stays within its limit although it keeps moving itself to a cgroup of
-/// which it may only write the lists of members.
+/// Asserts that a process stays within its limit although it moves itself to the cgroup `group`
+/// again and again. Of the files of this cgroup, the process may write only the lists of members.
 #[track_caller]
 fn stays_within_limit(group: &Path) {
     for file in ["tasks", "cgroup.procs"] {
@@ -60,7 +60,7 @@ fn stays_within_limit(group: &Path) {
     open.session.close(&mut records).unwrap();
 }
 
-/// Root moves one process of a tree to a cpuset without the CPU of the session.
+/// Root moves one process of a tree to a cpuset that does not contain the CPU of the session.
 #[test]
 fn process_tree_keeps_limit_after_root_moves_child_to_cpuset() {
     let Some(_alone) = begin() else { return };
@@ -93,7 +93,8 @@ fn process_tree_keeps_limit_after_root_moves_child_to_cpuset() {
     assert!(during <= Span::from_secs(2) / 5 + Span::from_ms(300), "{during}");
 }
 
-/// Root moves one process of a tree on two CPUs to a cpuset with only one of these CPUs.
+/// A process tree runs on two CPUs. Root moves one of its processes to a cpuset with only one of
+/// these CPUs.
 #[test]
 fn process_tree_receives_its_time_if_child_has_smaller_cpuset() {
     let Some(_alone) = begin() else { return };

@@ -1,5 +1,5 @@
-//! Tests of the watch with real threads. They check properties that must hold on any host, however
-//! busy.
+//! Tests of the watch for scheduling events, with real threads. They check properties that must
+//! hold on every host, even on a busy one.
 //!
 //! No test sleeps for a fixed time. A test that needs a thread to be blocked reads events until the
 //! watch reports the block, and fails after [`PATIENCE`].
@@ -25,10 +25,10 @@ use slackline_units::{CpuId, CpuSet, Span, Time};
 /// Timeout after which a test counts as hung.
 const PATIENCE: Span = Span::from_secs(60);
 
-/// Maximum duration of one context switch. A thread's CPU clock starts before the switch, and the
-/// record of the switch is written after it. The same holds when the thread is switched out. The
-/// measured duration is 1 us. The larger limit allows for a hypervisor that interrupts the host
-/// during a switch.
+/// Maximum duration of one context switch. When a thread is switched in or out, its CPU clock
+/// starts or ends before the switch, and the kernel writes the record after the switch. A switch
+/// takes 1 us as measured. The limit is larger because a hypervisor may interrupt the host during a
+/// switch.
 const SWITCH: Span = Span::from_us(50);
 
 /// A watch with the event rings of all CPUs.
@@ -51,7 +51,8 @@ impl Watch {
         Ok(())
     }
 
-    /// Drops all later events of a thread. The thread stays in the opened watch.
+    /// Drops all later events of a thread. The kernel still reports them, since the thread stays in
+    /// the opened watch.
     fn remove(&mut self, tid: Tid) {
         self.tids.retain(|&other| other != tid);
     }
@@ -86,7 +87,8 @@ fn watch() -> Option<Watch> {
     unless_skipped(PerfWatch::open())
 }
 
-/// Returns the opened watch. `None` if the host does not allow it: the test is then skipped.
+/// Returns the opened watch. If the host does not allow the watch, prints that the test is skipped
+/// and returns `None`.
 fn unless_skipped(opened: Result<(PerfWatch, Vec<PerfRing>), WatchError>) -> Option<Watch> {
     match opened {
         Ok((opened, rings)) => Some(Watch { opened, rings, tids: Vec::new(), unripe: Vec::new() }),
@@ -103,7 +105,8 @@ fn unless_skipped(opened: Result<(PerfWatch, Vec<PerfRing>), WatchError>) -> Opt
     }
 }
 
-/// A thread that performs one action when it is started, and then waits until it is dropped.
+/// A thread that waits until it is started, performs one action, and waits again until this value
+/// is dropped.
 struct Worker {
     tid: Tid,
     go: Option<Sender<()>>,
@@ -181,7 +184,7 @@ fn of(events: &[Event], tid: Tid) -> Vec<Event> {
     events.iter().copied().filter(is_of).collect()
 }
 
-/// Returns true if the event is the start or the exit of a thread.
+/// Returns true if the event is the start of a new thread or the exit of a thread.
 fn is_of_life(what: ThreadEventKind) -> bool {
     matches!(what, ThreadEventKind::Forked { .. } | ThreadEventKind::Ending)
 }
@@ -339,8 +342,8 @@ fn wake_from_the_same_cpu_is_recorded_and_notified_once() {
     sleeper.finished();
 }
 
-/// Reads events until a thread is idle. A thread counts as idle when procfs shows it as sleeping
-/// twice, with no event between.
+/// Reads events until a thread is idle. A thread counts as idle when procfs has shown it as
+/// sleeping twice and no event came between the two readings.
 fn drain_until_idle(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid) {
     let start = monotonic();
     let asleep = || {
@@ -395,7 +398,7 @@ fn run_intervals_of_thread_add_up_to_its_cpu_time() {
 }
 
 /// Returns the time that interrupts and the hypervisor have taken since the host booted, in
-/// hundredths of a second. Each kind is rounded down.
+/// hundredths of a second. The result is the sum of three values of the kernel, each rounded down.
 fn taken_from_threads() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     let all = stat.lines().next().unwrap().split_ascii_whitespace().skip(1);
@@ -507,8 +510,8 @@ fn process_that_is_stopped_is_reported_blocked_until_it_continues() {
     watch.drain(&mut events);
 }
 
-/// If the resumed thread has a real-time priority, its wake-up must not wake the dispatcher that
-/// resumes it.
+/// The dispatcher resumes a thread with a real-time priority. The wake-up of this thread must not
+/// wake the dispatcher.
 #[test]
 fn resuming_a_real_time_thread_does_not_wake_the_dispatcher() {
     let Some(mut watch) = watch() else { return };

@@ -1,10 +1,10 @@
-//! Limits a process by running a program that the user names, such as `cpulimit`.
+//! Limits on a process by a program that the user names, such as `cpulimit`.
 //!
-//! The program runs in a process group of its own and is ended when the limit is removed. It
-//! receives a signal first, so that it can clean up, and is killed if it has not ended after a
-//! second. Many such programs stop and continue the limited process, and may leave it stopped when
-//! they are killed. So Slackline continues the process and restores its scheduling and affinity
-//! once the program has ended.
+//! The program runs in a process group of its own and is ended when the limit is removed. The
+//! program first receives a signal, so that it can clean up. If it has not ended after a second, it
+//! is killed. Many such programs stop and continue the limited process, and may leave the process
+//! stopped when they are killed. So after the program has ended, Slackline continues the limited
+//! process and restores its scheduling and affinity.
 
 use std::fmt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -37,7 +37,7 @@ pub struct CommandLine {
 impl FromStr for CommandLine {
     type Err = LimitError;
 
-    /// Splits the text at white space. No shell interprets it.
+    /// Splits the text into words at white space. No shell interprets the text.
     fn from_str(text: &str) -> Result<CommandLine, LimitError> {
         for missing in [PID, PERCENT] {
             if !text.contains(missing) {
@@ -74,8 +74,8 @@ fn percent(target: Reservation) -> String {
 pub(super) struct LimitCommand {
     child: Child,
     command: String,
-    /// Fence (keeper process and journal) that restores the limited process. It is released only
-    /// after the program has ended.
+    /// Fence (keeper process and journal) that restores the limited process. The fence restores the
+    /// process only after the program has ended.
     pub(super) fence: Fence,
 }
 
@@ -135,8 +135,8 @@ impl LimitCommand {
         }
     }
 
-    /// Sends a signal to the program's process group. The group id is valid only until the program
-    /// has been waited for.
+    /// Sends a signal to the program's process group. Must not be called after the program has been
+    /// waited for, since the id of its group is no longer valid then.
     fn signal(&self, signal: Signal) {
         if let Some(id) = self.id() {
             let _ = signal_group(id, signal);

@@ -1,5 +1,6 @@
-//! Limit by Slackline's dispatcher: a reservation under `edf` with a hard limit. Overrun is repaid,
-//! so the share is exact over time. It limits all threads of the process together.
+//! Limit by Slackline's dispatcher: a reservation under `edf` with a hard limit. Overrun is
+//! deducted from later slices, so the share is exact over time. The limit applies to all threads of
+//! the process together.
 
 use slackline_host::policy::{FieldError, RawValue, Spec, Values, find};
 use slackline_trace::Entry;
@@ -11,8 +12,8 @@ use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadError;
 use slackline_live::session::{JoinId, JoinTarget, Options, Request, RequestedId, Session};
 
-/// Part of the CPU that is never reserved. If the requested limit leaves a smaller part of the CPU,
-/// only that smaller part is never reserved.
+/// Part of the CPU that is never reserved. If the requested limit leaves less of the CPU than that,
+/// the part is reduced to what the limit leaves.
 const RESERVE: CpuShare = CpuShare::from_ppm(50_000);
 
 /// A limit that Slackline's own dispatcher enforces.
@@ -21,7 +22,8 @@ pub(super) struct OwnLimit {
     session: Session,
     process: Tid,
     id: JoinId,
-    /// Records of the session, which are not used. The vector is kept to reuse its memory.
+    /// Records of the session. They are not used, but the vector is kept so that its memory is used
+    /// again.
     records: Vec<Entry>,
 }
 

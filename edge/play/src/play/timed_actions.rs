@@ -1,5 +1,6 @@
 //! Actions of a scenario during its live run: domains join and leave, and vCPUs change. A join or
-//! change is refused if deadline threads of other programs could then make vCPUs miss deadlines.
+//! change is refused if, after it, deadline threads of other programs could make vCPUs miss
+//! deadlines.
 
 use slackline_host::policy::Values;
 use slackline_live::session::{JoinId, RequestError};
@@ -9,7 +10,7 @@ use slackline_units::{CpuSet, Time, VcpuId};
 use super::{LiveError, Play, of_request};
 
 impl Play<'_> {
-    /// Carries out an action. If admission refuses the action, notes that.
+    /// Carries out an action. If admission refuses the action, adds that to the results of the run.
     pub(super) fn act(&mut self, action: Action) -> Result<(), LiveError> {
         let Action { at, vcpu, what } = action;
         let domain = self.scenario.domain_of(vcpu);
@@ -44,8 +45,8 @@ impl Play<'_> {
         Ok(())
     }
 
-    /// Changes the share of a vCPU, its CPUs or both. `None` changes nothing. If deadline threads
-    /// conflict with the change, the vCPU gets its former share and CPUs back.
+    /// Changes the share of a vCPU, its CPUs or both. A parameter that is `None` stays as it is. If
+    /// deadline threads conflict with the change, the vCPU gets its former share and CPUs back.
     fn change(
         &mut self,
         id: JoinId,
@@ -95,7 +96,8 @@ impl Play<'_> {
     }
 
     /// Returns true if, after the join or change of `vcpu`, deadline threads of other programs
-    /// could make vCPUs miss deadlines. Then notes that this join or change is refused.
+    /// could make vCPUs miss deadlines. In that case adds to the results of the run that the join
+    /// or change was refused.
     fn is_in_conflict(&mut self, vcpu: VcpuId, at: Time) -> bool {
         let checked = self.session.check_deadline_threads(&self.deadline_threads);
         let refused = checked.err().map(|found| (at, vcpu, found.to_string()));

@@ -153,8 +153,8 @@ impl Alphabet {
     }
 }
 
-/// Returns the character that shows how much of a column is filled. It is never the empty
-/// character, since `part` is not zero.
+/// Returns the character that shows how much of a column is filled. The character is never the one
+/// for an empty column, because `part` is not zero.
 fn step(steps: &[char], part: Span, whole: Span) -> char {
     let count = steps.len() as u128;
     let (part, whole) = (u128::from(part.ns()), u128::from(whole.ns()));
@@ -163,8 +163,8 @@ fn step(steps: &[char], part: Span, whole: Span) -> char {
     steps[index]
 }
 
-/// Returns the line that marks the ends of a vCPU's periods, and those periods in which it received
-/// less than its slice.
+/// Returns the line that marks the ends of a vCPU's periods, and those periods in which the vCPU
+/// received less than its slice.
 fn periods(timeline: &Timeline, row: &Row, alphabet: &Alphabet) -> Line {
     let window = &timeline.window;
     let mut line = vec![(' ', Hue::Faint); window.columns()];

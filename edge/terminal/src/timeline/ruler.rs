@@ -34,8 +34,8 @@ pub(crate) fn even_window(from: Time, span: Span, columns: usize) -> Window {
     windows.find(is_even).unwrap_or_else(|| Window::new(from, span, columns))
 }
 
-/// Returns the smallest distance between round times at which their labels fit. `None` if they fit
-/// at no distance.
+/// Returns the smallest distance between round times at which their labels fit. `None` if the
+/// labels fit at no distance.
 fn step(window: &Window) -> Option<Span> {
     let mut steps = (0..20).flat_map(|power| [1, 2, 5].map(|digit| (digit, power)));
     steps.find_map(|(digit, power)| {

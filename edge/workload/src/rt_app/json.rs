@@ -1,5 +1,6 @@
-//! JSON as rt-app and workgen read it. It has comments, commas at the end of lists, and keys that
-//! occur several times in one object. The order of such keys counts.
+//! JSON as rt-app and workgen read it. Unlike standard JSON, the files have comments, commas at the
+//! end of lists, and keys that occur several times in one object. The order of such keys has a
+//! meaning.
 
 use std::fmt;
 
@@ -56,8 +57,8 @@ pub(crate) fn parse(file: &SourceFile<'_>) -> Result<Node, WorkloadError> {
     })
 }
 
-/// Returns the largest number of brackets that are open at once. Brackets in texts and comments
-/// count too, so the depth of the values is at most that.
+/// Returns the largest number of brackets that are open at the same time. Brackets in texts and
+/// comments count too, so the depth of the values is at most this number.
 fn depth(text: &str) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     for byte in text.bytes() {

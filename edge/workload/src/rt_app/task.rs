@@ -8,8 +8,8 @@ use crate::rt_app::json::Node;
 const LONGEST_US: u64 = 3_600_000_000;
 /// Largest number of repetitions and of threads.
 const MOST_LOOPS: u64 = 1_000_000_000;
-/// Events that a scenario can express. `runtime` must precede `run`, since a key is matched by how
-/// it begins.
+/// Events that a scenario can express. `runtime` must precede `run`, because a key is matched by
+/// how it begins.
 const EVENTS: [&str; 4] = ["runtime", "run", "sleep", "timer"];
 /// Events by which threads wait for each other or use more than CPU time.
 const OTHERS: [&str; 14] = [
@@ -57,7 +57,7 @@ pub(crate) struct Task {
     pub(crate) cpus: Vec<u16>,
     /// Time before the thread begins.
     pub(crate) delay: Span,
-    /// Number of repetitions of all phases. `None` for endless repetition.
+    /// Number of repetitions of all phases. If the phases are repeated forever, `None`.
     pub(crate) loops: Option<u64>,
     pub(crate) phases: Vec<Phase>,
     /// True if the thread has an event `runtime`, which computes until a time has passed.
@@ -76,7 +76,7 @@ pub(crate) enum RtPolicy {
 /// Events that are repeated.
 #[derive(Debug)]
 pub(crate) struct Phase {
-    /// Number of repetitions. `None` for endless repetition.
+    /// Number of repetitions. If the events are repeated forever, `None`.
     pub(crate) loops: Option<u64>,
     pub(crate) events: Vec<Event>,
 }
@@ -101,7 +101,7 @@ impl Task {
                 let phases = phases.object().ok_or("`phases` is not an object")?;
                 if let Some((key, _)) = fields.iter().find(|(key, _)| event(key).is_some()) {
                     return Err(format!(
-                        "a thread with `phases` has event `{key}` outside of them"
+                        "a thread with `phases` has the event `{key}` outside of its phases"
                     ));
                 }
                 check_keys(fields)?;
@@ -238,7 +238,7 @@ fn cpus(node: &Node) -> Result<Vec<u16>, String> {
     Ok(list.iter().map(cpu).collect::<Result<_, _>>()?)
 }
 
-/// Returns the number of repetitions. `None` for -1, which is endless.
+/// Returns the number of repetitions. If the file has -1, which means forever, `None`.
 fn loops(node: &Node, default: Option<u64>) -> Result<Option<u64>, String> {
     match node.get("loop").map(|it| (it, it.number())) {
         None => Ok(default),

@@ -126,7 +126,8 @@ struct Jobs {
     next: Span,
     /// Work since the last sleep or timer.
     work: Span,
-    /// Sum of all times so far, without waiting for a CPU.
+    /// Sum of the times of all events so far. Time in which the thread waits for a CPU is not
+    /// included.
     total: Span,
 }
 

@@ -157,7 +157,7 @@ proptest! {
 
 /// A reading at the end of ten years would otherwise cause intervals for all the time before it.
 #[test]
-fn series_of_few_late_readings_with_too_many_intervals_is_refused() {
+fn cpu_series_with_too_many_empty_intervals_is_refused() {
     let late = |vms: u64| {
         let mut text = "0,first,0,0,90\n".to_owned();
         (0..vms).for_each(|vm| text += &format!("316000000,vm{vm},0,0,90\n"));

@@ -36,7 +36,7 @@ fn tasks_of_eva_become_vms_that_reserve_their_execution_time() {
 #[test]
 fn invalid_eva_line_is_refused_with_the_line_number() {
     for (text, says) in [
-        ("10 20", "set.txt:1: 2 fields; a task has 3"),
+        ("10 20", "set.txt:1: the line has 2 fields; a task has 3"),
         ("1 2 3\nx 2 3", "set.txt:2: WCET `x` is not a time in ms"),
         ("1 2 3\n1 NaN 3", "set.txt:2: deadline `NaN` is not a time"),
         ("1 2 -3", "set.txt:1: period `-3` is not a time"),

@@ -154,7 +154,7 @@ fn simso_files_that_no_scenario_can_express_are_refused() {
     refused(Kind::SimSo, text.as_bytes(), message);
     let text = changed("period=\"7\"", "period=\"seven\"");
     refused(Kind::SimSo, text.as_bytes(), "file: task `T1`: period `seven` is not a time in ms");
-    refused(Kind::SimSo, b"<a/>", "file: the element `a` is not `simulation`");
+    refused(Kind::SimSo, b"<a/>", "file: the root element is `a`, not `simulation`");
     let entity = b"<!DOCTYPE a [<!ENTITY b 'c'>]><simulation>&b;</simulation>";
     assert!(one(Kind::SimSo, "file", entity).is_err(), "entities are refused");
 }

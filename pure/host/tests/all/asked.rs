@@ -53,7 +53,7 @@ fn host_event_reschedules_its_cpu_and_cpus_named_by_policy() {
 }
 
 #[test]
-fn cpus_that_policy_names_on_charge_or_start_are_rescheduled() {
+fn cpus_named_by_policy_on_charge_or_start_are_rescheduled() {
     let mut story = one_runs();
     story.hardware.now = at(1);
     story.answers().ask_when_charged = CpuSet::one(CPU1);
@@ -113,7 +113,7 @@ fn woken_vcpu_that_runs_is_not_offered_to_another_cpu() {
 }
 
 #[test]
-fn vcpu_allowed_again_causes_rescheduling_only_if_it_waits() {
+fn vcpu_no_longer_barred_causes_rescheduling_only_if_waiting() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 1));
     story.answers().ask = CpuSet::NONE;

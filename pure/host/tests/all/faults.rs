@@ -363,7 +363,7 @@ fn vcpu_refused_by_hardware_mid_timeslice_runs_when_allowed_again() {
 }
 
 #[test]
-fn vcpu_refused_by_hardware_runs_on_idle_cpu_once_allowed() {
+fn vcpu_refused_by_hardware_runs_on_idle_cpu_when_allowed() {
     let mut story = Story::new("round-robin", 2);
     story.join(0, &[]);
     story.join(1, &[]);

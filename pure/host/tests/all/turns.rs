@@ -115,7 +115,7 @@ fn new_timeslice_limit_does_not_split_current_run_interval() {
 }
 
 #[test]
-fn run_order_is_repeated_only_if_the_timeslice_end_moves() {
+fn order_to_run_is_repeated_only_if_timeslice_end_changes() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     story.wants(CPU0, run(0, 6));

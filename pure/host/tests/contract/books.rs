@@ -24,7 +24,7 @@ pub(crate) enum Breach {
     NoSuchCpu(CpuId),
     /// Two calls of `pick` at the same instant returned different answers.
     ChangedItsMind(CpuId, Time),
-    /// CPU time charged to the policy differs from the CPU time used.
+    /// The CPU time for which the host charged a vCPU differs from the CPU time that the vCPU used.
     Charged(VcpuId, Time),
     /// The hardware reported too many events at this instant, and time does not advance.
     Stuck(Time),
@@ -39,13 +39,13 @@ pub(crate) enum Breach {
     /// A vCPU received more CPU time than its bound: the CPU time that its reservations allow so
     /// far, plus one slice. The bound is exceeded in the run interval that begins at this time.
     Advanced(VcpuId, Time),
-    /// A vCPU that began to wait at this time waited for longer than one timeslice of each other
-    /// vCPU.
+    /// A vCPU that began to wait at this time waited longer than one timeslice for each other vCPU
+    /// would last.
     Waited(VcpuId, Time),
     /// The policy's pick for a CPU has changed, but the policy did not return the CPU for
     /// rescheduling.
     Unasked(CpuId, Time),
-    /// The policy received a hint that differs from the reported hint, or received none.
+    /// The hardware reported a hint, but the policy received a different hint or none.
     Misheard(VcpuId, Time),
     /// An eligible vCPU never ran, although there was time enough for a timeslice of each vCPU.
     Forgotten(VcpuId),
@@ -57,7 +57,7 @@ pub(crate) enum Breach {
     DeclinedChangedIt,
 }
 
-/// State of one vCPU according to the suite.
+/// State of one vCPU, as the suite tracks it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Row {
     pub(crate) is_awake: bool,
@@ -133,9 +133,10 @@ impl Books {
         self.note(breach(vcpu, cpu, self.now));
     }
 
-    /// Checks a time to which the policy set the timer of a CPU. The time may be in the past only
-    /// while the timer that was set before is late to expire. While the timer of the CPU expires,
-    /// the policy must clear it or set it to a later time.
+    /// Checks a time to which the policy set the timer of a CPU. In general the time must not be in
+    /// the past. The one exception is a timer that should already have expired and is late: the
+    /// policy may set it to a past time. While a timer expires, the policy must clear it or set it
+    /// to a later time.
     pub(crate) fn check_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
         let Some(alarm) = alarm else { return };
         let is_late = self.alarms[cpu.index()].is_some_and(|before| before < self.now);

@@ -70,7 +70,7 @@ pub(crate) struct Canary {
     wrong: Wrong,
     number: u64,
     asked: AtomicU64,
-    /// Number of `pick` calls so far, as it was when a vCPU was last started.
+    /// Number of `pick` calls before the last start of a vCPU.
     worn: u64,
     gone: Option<VcpuId>,
     now: Time,

@@ -19,7 +19,8 @@ const SLOTS: usize = 10;
 const AFTERWARDS: Span = Span::from_ms(560);
 
 /// Number of further intervals of `AFTERWARDS` in which a vCPU may wait after its cap was lifted.
-/// Each of ten vCPUs may have to pay back a period of at most 150 ms, one after the other.
+/// Up to ten vCPUs may have debt to pay back. Each of them pays for at most 150 ms, one vCPU after
+/// the other.
 const CAPPED_PATIENCE: u32 = 4;
 
 /// Maximum number of events at one instant. A correct policy causes far fewer events, even with all
@@ -171,8 +172,8 @@ pub(crate) struct ScriptHardware<'a> {
     /// True if `in_line` is called for every CPU after every step, to test that the call changes
     /// nothing.
     looks_ahead: bool,
-    /// First CPU whose state does not match the policy's pick at a settled instant. It is idle
-    /// although a vCPU is picked for it, or busy although none is picked. `None` if there is no
+    /// First CPU whose state does not match the policy's pick at a settled instant. The CPU is idle
+    /// although a vCPU is picked for it, or busy although no vCPU is picked. `None` if there is no
     /// such CPU.
     unasked: Option<Breach>,
 }
@@ -237,17 +238,18 @@ impl<'a> ScriptHardware<'a> {
         Ok(Run { told: self.body.told, history: self.history, forgotten, unasked: self.unasked })
     }
 
-    /// Returns true if the vCPU can have excess over the fluid rate from earlier parameters. With a
-    /// small reservation it can take longer to pay back the excess than any script lasts.
+    /// Returns true if the vCPU can have excess over the fluid rate from earlier parameters. A vCPU
+    /// with a small reservation can need more time to pay the excess back than any script lasts.
     fn may_owe(&self, who: VcpuId) -> bool {
         let of_it = self.history.lives.iter().filter(|life| life.vcpu == who);
         of_it.flat_map(|life| &life.promises).filter(|(_, promise)| promise.is_some()).count() > 1
     }
 
-    /// Returns a runnable vCPU that never runs. Blocks all vCPUs that run in the meantime, until no
-    /// vCPU waits or only waiting vCPUs are left. A vCPU with a small share can wait longer than
-    /// any script lasts, but not once the vCPUs with large shares are blocked. A capped vCPU waits
-    /// until its cap is lifted and its debt is paid back.
+    /// Returns a runnable vCPU that never runs, or `None` if every runnable vCPU runs. Lets time
+    /// pass and blocks each vCPU that has run, until no vCPU waits or every vCPU that is left
+    /// waits. A vCPU with a small share can wait longer than any script lasts, as long as vCPUs
+    /// with larger shares run. A vCPU that had a cap may wait longer, because its debt must be paid
+    /// back after the cap is lifted.
     fn find_forgotten(&mut self) -> Result<Option<VcpuId>, Breach> {
         let mut patience = CAPPED_PATIENCE;
         loop {
@@ -387,8 +389,8 @@ impl<'a> ScriptHardware<'a> {
         }
     }
 
-    /// Draws the affinity of a vCPU that joins. Half of the vCPUs are confined to some of the CPUs,
-    /// if domains have several vCPUs. `None` means all CPUs.
+    /// Draws the affinity of a vCPU that joins. If domains have several vCPUs, half of the vCPUs
+    /// are confined to some of the CPUs. `None` means all CPUs.
     fn affinity(&self, step: Step) -> Option<CpuSet> {
         // A separate seed, so that the affinity does not change what else is drawn.
         let mut dice = Dice(!step.draw);

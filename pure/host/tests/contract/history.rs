@@ -54,7 +54,7 @@ impl Life {
     }
 
     /// Divides the time from the vCPU's join until it leaves into intervals. In each interval one
-    /// reservation is in force, and the vCPU runs on reserved time always or never.
+    /// reservation is in force, and the vCPU either always runs on reserved time or never does.
     fn steps(&self, end: Time) -> Vec<Step> {
         let left = self.left.unwrap_or(end);
         let mut cuts: Vec<Time> = self.promises.iter().map(|&(from, _)| from).collect();
@@ -112,8 +112,8 @@ fn earned(rate: Reservation, span: Span) -> i128 {
     (slice * i128::from(span.ns()) + period - 1) / period
 }
 
-/// Computes how much of some sorted intervals lies within a window. Windows must be queried in
-/// order.
+/// Sorted intervals, for computing how much of them lies within a window. Windows must be queried
+/// in ascending order.
 struct Overlap<'a> {
     stretches: &'a [(Time, Time)],
 }
@@ -130,7 +130,7 @@ impl Overlap<'_> {
     }
 }
 
-/// Setting of the [`GridClock`] over time. Times must be queried in order.
+/// Settings of the [`GridClock`] in the course of a run. Times must be queried in ascending order.
 struct Clocks<'a> {
     sets: &'a [(Time, Span)],
     clock: GridClock,
@@ -150,11 +150,12 @@ impl Clocks<'_> {
 }
 
 impl History {
-    /// Checks each period that lies wholly within the time of one reservation. Periods count from
-    /// the start of the reservation or lie on its grid. A vCPU that was runnable throughout must
-    /// have received at least the period's budget, whatever other vCPUs did. A vCPU with a hard
-    /// limit must not have received more than the budget. A vCPU that changed its parameters or
-    /// rejoined may first have to pay back its excess, at most one slice in total.
+    /// Checks each period that lies wholly within the time of one reservation. The periods follow
+    /// one another from the start of the reservation, or start at its phase. A vCPU that was
+    /// runnable throughout must have received at least the period's budget, whatever other vCPUs
+    /// did. A vCPU with a hard limit must not have received more than the budget. A vCPU that
+    /// changed its parameters or rejoined may first have to pay back its excess, at most one slice
+    /// in total.
     pub(crate) fn check_slices(&self) -> Result<(), Breach> {
         for (index, life) in self.lives.iter().enumerate() {
             let is_first = self.lives[..index].iter().all(|before| before.vcpu != life.vcpu);

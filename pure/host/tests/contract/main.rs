@@ -51,8 +51,8 @@ proptest! {
     }
 }
 
-/// Returns the fields of `sedf` with a mandatory slice and no weight. Few scripts that draw from
-/// all fields have a slice.
+/// Returns the fields of `sedf` with a mandatory slice and without the weight. If all fields were
+/// drawn, few scripts would have a slice.
 fn with_slices() -> &'static [Field] {
     static FIELDS: LazyLock<Vec<Field>> = LazyLock::new(|| {
         let fields = slackline_policy::find("sedf").expect("`sedf` is on the list").share_fields;
@@ -66,9 +66,9 @@ fn with_slices() -> &'static [Field] {
     &FIELDS
 }
 
-/// Returns `sedf` such that the suite always checks all slices, even if the drawn policy parameters
-/// do not guarantee them. The caller must create the policy with its default parameters, which few
-/// scripts draw.
+/// Returns the policy `sedf` with a check of all slices that the suite always makes, even if the
+/// drawn policy parameters do not guarantee the slices. The caller must create the policy with its
+/// default parameters, because few scripts draw exactly the defaults.
 fn own_sedf() -> Spec {
     Spec { keeps: |_, _| true, ..*slackline_policy::find("sedf").expect("`sedf` is on the list") }
 }

@@ -76,10 +76,10 @@ pub(crate) enum Kind {
     Block,
     /// A vCPU that occupies a CPU yields the rest of its timeslice.
     Yield,
-    /// The hardware will refuse the next orders, zero to three of them. Hardware that is
-    /// [`Manner::Exact`] only lets time pass.
+    /// The hardware will refuse the next orders: zero to three of them, by a random draw. If the
+    /// hardware is [`Manner::Exact`], the step refuses nothing and lets time pass.
     Refuse,
-    /// A vCPU that was refused can run again.
+    /// A vCPU that the hardware refused to run can run again.
     Allow,
     /// A vCPU sends a hint about its tasks or about I/O.
     Tell,

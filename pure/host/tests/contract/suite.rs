@@ -58,8 +58,8 @@ pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<()
     forgotten.or(first.run.unasked).map_or(Ok(()), Err)
 }
 
-/// Returns true if the script draws the default value for each policy parameter that is a choice of
-/// words.
+/// Returns true if the script draws the default for every policy parameter whose value is one of
+/// several words.
 pub(crate) fn has_own_rules(spec: &Spec, script: &Script) -> bool {
     let drawn = Dice(script.seed).values(spec.policy_fields);
     drawn.iter().all(|(field, value)| match value {

@@ -7,13 +7,13 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
 use crate::books::{Breach, Shared};
 
-/// Extra stress on a policy in a run, which must not change its decisions.
+/// Extra stress on a policy in a run. The stress must not change the policy's decisions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Treatment {
     /// Number of times that each `pick` is repeated.
     pub(crate) again: usize,
-    /// Error to return for some admission requests without asking the policy. Requests are numbered
-    /// from zero in their order.
+    /// Admission requests that fail without a call of the policy, each with its error. Requests are
+    /// numbered from zero in their order.
     pub(crate) withheld: BTreeMap<usize, AdmitError>,
 }
 

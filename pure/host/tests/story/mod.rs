@@ -29,7 +29,7 @@ pub(crate) fn at(ms: u64) -> Time {
     Time::START + Span::from_ms(ms)
 }
 
-/// Returns vCPU parameters for a policy that has none.
+/// Returns the vCPU parameters of a policy that defines no vCPU parameters.
 pub(crate) fn no_share() -> Values {
     Values::defaults(&[]).expect("no field is required")
 }
@@ -266,8 +266,8 @@ impl Story {
         self.answers().asked.iter().collect()
     }
 
-    /// Reports an event as the only event of its instant. With it, the hardware reports CPU time
-    /// `used` without a request from the host.
+    /// Reports an event as the only event of its instant. Together with the event, the hardware
+    /// reports the CPU time `used` without a request from the host.
     pub(crate) fn report(&mut self, used: &[CpuUse], fact: Fact<'_>) -> Result<(), Box<Fault>> {
         let report = Report { now: self.hardware.now, used, fact };
         self.host.step(report, &mut self.hardware, &mut self.trace)?;

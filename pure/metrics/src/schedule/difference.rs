@@ -3,8 +3,8 @@
 //! The test is a bootstrap over blocks of time. A *draw* takes blocks of a run at random and with
 //! repetition, and computes the metric from the drawn blocks. Each draw takes as many blocks as the
 //! run has. [`DRAWS`] draws are made, with a fixed seed. A difference is more than noise if at
-//! least 99 % of the drawn differences have its sign. Samples of the same moment lie in the same
-//! block, so several long waits at one moment count as one event.
+//! least 99 % of the drawn differences have the same sign as the difference. Samples of the same
+//! moment lie in the same block, so several long waits at one moment count as one event.
 
 use std::collections::BTreeSet;
 

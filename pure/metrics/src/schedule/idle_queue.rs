@@ -6,8 +6,8 @@ use slackline_units::{CpuId, Time};
 #[derive(Debug)]
 pub(crate) struct IdleQueue {
     cpus: usize,
-    /// Starts and ends of all intervals. Each has the time, the index of the CPU, and the change of
-    /// the counts of that CPU.
+    /// Starts and ends of all intervals. Each entry has the time, the index of the CPU, and the
+    /// change of the counts of that CPU.
     events: Vec<(Time, usize, Step)>,
 }
 

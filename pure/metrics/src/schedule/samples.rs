@@ -4,8 +4,8 @@ use slackline_units::Span;
 
 use super::BLOCKS;
 
-/// Number of bits that a histogram keeps of a length, in addition to its leading bit. So 16 steps
-/// cover each doubling of the length.
+/// Number of bits of a length that a histogram keeps after the leading bit of the length. So 16
+/// steps cover each doubling of the length.
 const BITS: u32 = 4;
 
 /// Number of steps in the histogram of one block.

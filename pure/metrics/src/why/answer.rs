@@ -27,8 +27,8 @@ pub struct Blame {
     pub name: String,
     /// Time that the vCPU ran on CPUs, without stolen time.
     pub ran: Span,
-    /// Time in which the vCPU was runnable or kept from running, and did not run. It is the sum of
-    /// the times of all culprits.
+    /// Time in which the vCPU was runnable or kept from running, and did not run. This time is the
+    /// sum of the times of all culprits.
     pub waited: Span,
     /// Each cause of waiting with its time. The cause with the longest time comes first.
     pub culprits: Vec<(Culprit, Span)>,
@@ -101,9 +101,9 @@ impl Blame {
         self.culprits.iter().filter(|(culprit, _)| is_it(culprit)).map(|&(_, span)| span).sum()
     }
 
-    /// Returns the causes of waiting as a tenant may see them. Names of VMs, host processes and
-    /// kernel threads are removed, and so are the parts of waits. VMs for which `owns` returns true
-    /// keep their names.
+    /// Returns the causes of waiting in the form that a tenant is allowed to see. Names of VMs,
+    /// host processes and kernel threads are removed, and so are the parts of waits. VMs for which
+    /// `owns` returns true keep their names.
     #[must_use]
     pub fn for_tenant(&self, owns: impl Fn(&str) -> bool) -> Blame {
         let hidden = self.culprits.iter().map(|(it, span)| (it.for_tenant(&owns), *span));

@@ -5,12 +5,12 @@ use core::fmt;
 /// Cause that kept a runnable vCPU from running.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Culprit {
-    /// Another VM ran, within its reservation or beyond it. A VM without a reservation always
-    /// counts as beyond it.
+    /// Another VM ran, within its reservation or beyond it. If that VM has no reservation, all its
+    /// CPU time counts as beyond.
     OtherVm {
         /// Name of the VM. Empty if the reader is not allowed to see it.
         vm: String,
-        /// True if the VM ran beyond its reservation.
+        /// True if the VM ran beyond its reservation, or has no reservation.
         beyond: bool,
     },
     /// Another vCPU of the waiting VM ran, or a thread of its virtual machine monitor.
@@ -44,7 +44,7 @@ pub enum Culprit {
 }
 
 impl Culprit {
-    /// Returns the kind of culprit as one word. JSON uses this word, so it never changes.
+    /// Returns the kind of culprit as one word. JSON uses this word, so the word never changes.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -62,8 +62,9 @@ impl Culprit {
         }
     }
 
-    /// Returns the cause as a tenant may see it. Names of other VMs, host processes and kernel
-    /// threads are removed. VMs for which `owns` returns true keep their names.
+    /// Returns the cause in the form that a tenant is allowed to see. Names of other VMs, host
+    /// processes and kernel threads are removed. VMs for which `owns` returns true keep their
+    /// names.
     #[must_use]
     pub fn for_tenant(&self, owns: impl Fn(&str) -> bool) -> Culprit {
         match self {

@@ -3,7 +3,7 @@
 use slackline_units::Time;
 
 /// A set of time intervals. Intervals are added in any order and can overlap. [`Intervals::settle`]
-/// sorts them and makes them disjoint, and must be called before [`Intervals::cut`].
+/// sorts the intervals and makes them disjoint. It must be called before [`Intervals::cut`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Intervals(Vec<(Time, Time)>);
 

@@ -79,7 +79,7 @@ fn share_error_counts_only_excess_time_in_seconds_with_block() {
 }
 
 #[test]
-fn seconds_spent_entirely_blocked_have_no_share_error() {
+fn share_error_ignores_seconds_in_which_vcpu_is_always_blocked() {
     // The vCPU is blocked from 0.2 s to 5.5 s, through many periods at once. Then it is runnable
     // but never runs.
     let script = awake(3_000, 10_000).ran(0, 0, 200_000).blocked(0, 200_000);
@@ -194,8 +194,8 @@ fn vcpu_stopped_time_is_neither_waiting_nor_blocked_time() {
     assert_eq!(of("sim").stopped, None);
 }
 
-/// A live host pauses a vCPU that has escaped its limit. At the end of the pause, it records the
-/// same time as a stop.
+/// A live host pauses a vCPU that has escaped its limit. At the end of the pause, the host records
+/// the same time as a stop.
 #[test]
 fn stop_of_escaped_vcpu_is_neither_waiting_nor_blocked_time() {
     let [from, to] = [1_000, 4_000].map(|at| Time::START + us(at));

@@ -178,7 +178,7 @@ fn moving_window_metrics_equal_metrics_measured_from_window_start() {
 }
 
 #[test]
-fn vcpus_of_changed_domain_are_counted_from_the_change_on() {
+fn metrics_of_changed_domain_count_only_from_the_change_on() {
     let changed = vcpu(1).domain();
     let mut compared = 0;
     for seed in 0..20 {

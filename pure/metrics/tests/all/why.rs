@@ -183,7 +183,7 @@ fn why_command_counts_throttling_by_sched_deadline_as_exhausted_budget() {
 
 /// The daemon schedules CPU 5 of the host, which is CPU 0 of the trace.
 #[test]
-fn why_command_names_lost_event_cpu_by_its_host_number() {
+fn why_command_shows_host_number_of_cpu_with_lost_events() {
     let (cpu, from, to) = (CpuId::new(0), at(10), at(20));
     let note = Note { name: "cpus".into(), text: "5".into() };
     let lost = Entry::Record(Record::Lost { cpu, from, to, events: 3 });
@@ -229,7 +229,7 @@ fn why_command_distinguishes_vm_runs_within_and_beyond_reservation() {
 }
 
 #[test]
-fn late_timer_is_blamed_for_vcpu_runs_not_for_process_runs() {
+fn late_timer_is_blamed_only_for_wait_behind_a_vcpu() {
     let late = |us, late| {
         let (cpu, late) = (CpuId::new(0), Span::from_us(late));
         Entry::Record(Record::RangLate { at: at(us), cpu, late })

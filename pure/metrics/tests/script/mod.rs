@@ -12,7 +12,7 @@ pub struct Script {
     pub entries: Vec<Entry>,
 }
 
-/// Identity of vCPU number `slot`, the only one of its domain.
+/// Identity of vCPU number `slot`, the only vCPU of its domain.
 pub const fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
@@ -43,7 +43,8 @@ pub fn header() -> Header {
 }
 
 impl Script {
-    /// Starts a run on two CPUs with vCPUs of these names. All of them join at once.
+    /// Starts a run on two CPUs with vCPUs of these names. All of them join at the start of the
+    /// run.
     pub fn new(names: &[&str]) -> Script {
         let script = Script { header: header(), entries: Vec::new() };
         let named = (0..).zip(names).fold(script, |script, (slot, name)| script.named(slot, name));
@@ -93,7 +94,7 @@ impl Script {
         self
     }
 
-    /// Makes the run one of a live host, which records only the total CPU time of scheduling.
+    /// Makes the run a run of a live host, which records only the total CPU time of scheduling.
     pub fn knows_overhead_in_all(mut self) -> Script {
         self.header.knows.overhead = false;
         self
@@ -202,9 +203,9 @@ impl Script {
     }
 }
 
-/// Summary of two seconds with five vCPUs. Two web servers block, and the second is starved once.
-/// The others are a work-conserving batch job, a player that has jobs and a hard limit, and a VM
-/// without a reservation.
+/// Summary of two seconds with five vCPUs. Two vCPUs are web servers that block, and the second of
+/// them is starved once. The other vCPUs are a work-conserving batch job, a player that has jobs
+/// and a hard limit, and a VM without a reservation.
 pub fn web_servers() -> Summary {
     let mut script = Script::new(&["web.0", "web.1", "batch", "player", "idle"]);
     script = script.promised(0, 0, 2_000, 10_000).promised(1, 0, 2_000, 10_000);

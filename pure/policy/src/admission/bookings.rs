@@ -77,7 +77,8 @@ pub(crate) struct AdmissionRequest<'a> {
     pub(crate) demands: &'a dyn Fn() -> Vec<Option<Demand>>,
 }
 
-/// Placement of a reservation.
+/// Placement of a reservation: its CPU or its subtasks, and the excess that the vCPU has to pay
+/// back.
 #[derive(Clone, Debug)]
 pub(crate) struct BookedPlacement {
     /// Subtasks of a split reservation. Empty if the reservation is bound to one CPU.
@@ -184,8 +185,8 @@ impl Bookings {
     }
 
     /// Returns the time until a refused reservation fits on one CPU, if no reservation changes in
-    /// between. Zero if it does not fit even after the release of all shares that vCPUs have given
-    /// up.
+    /// between. Zero if the reservation does not fit even after the release of all shares that
+    /// vCPUs have given up.
     fn free_after(&self, lifted: &DetachedBooking<CpuId>, asked: &AdmissionRequest<'_>) -> Span {
         let fits_at = |end: &Time| {
             let mut then = self.clone();
@@ -365,7 +366,7 @@ impl PlacementSearch<'_> {
         ask(&FitSearch { splits, share, allowed, before, only_open, demands, fits, whole })
     }
 
-    /// Returns the best CPU for the whole reservation among those for which `fits` is true. If
+    /// Returns the best CPU for the whole reservation among the CPUs for which `fits` is true. If
     /// there is no such CPU, the error is the best of all allowed CPUs.
     fn whole(&self, fits: &dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> {
         let load = |cpu: CpuId| &self.books.loads.loads[cpu.index()];
@@ -387,7 +388,8 @@ impl PlacementSearch<'_> {
         load
     }
 
-    /// Returns the error for a reservation that fits on no CPU. `roomiest` is the best CPU.
+    /// Returns the error for a reservation that fits on no CPU. `roomiest` is the best of the
+    /// allowed CPUs.
     fn refuse(&self, roomiest: CpuId) -> AdmitError {
         let (asked, books) = (self.asked.share, self.books);
         let room = |cpu| longest_slice(asked.period(), |asked| self.fits(cpu, asked));
@@ -487,7 +489,7 @@ mod tests {
     /// A vCPU has run for its whole slice, 60 of 100 us, and then shrinks to 10 us. At 100 us its
     /// entitlement reaches these 60 us. Until then its old share stays reserved.
     #[test]
-    fn refusal_states_when_a_held_share_is_free() {
+    fn refusal_includes_time_at_which_held_share_becomes_free() {
         let us = |slice| Reservation::new(Span::from_us(slice), Span::from_us(100)).unwrap();
         let capacity = Some(CpuShare::from_ppm(900_000));
         let mut booked = Bookings::new(&Topology::flat(1), capacity, Packing::Spread);

@@ -2,7 +2,8 @@
 //!
 //! On a CPU without split vCPUs the policy decides whether a whole reservation fits. On strict CPUs
 //! (see `split`) the demand test decides. A reservation that fits on no CPU as a whole is split. If
-//! a changed reservation does not fit at once, its new slice may begin with the vCPU's next period.
+//! a changed reservation does not fit at once, the search tries whether the new slice fits from the
+//! vCPU's next period on.
 
 use alloc::vec::Vec;
 
@@ -12,8 +13,8 @@ use crate::admission::demand::Demand;
 use crate::admission::dispatch_overhead::longest_slice;
 use crate::admission::split::{CandidateCpus, Splits, Subtask};
 
-/// Chooses a CPU among those that satisfy a predicate. If no CPU satisfies it, the error is the
-/// best of the other CPUs.
+/// Chooses a CPU among the CPUs that satisfy a predicate. If no CPU satisfies the predicate, the
+/// error is the best of all CPUs that may be chosen.
 type Choose<'a> = dyn Fn(&dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> + 'a;
 
 /// Search for a placement of one reservation.
@@ -26,13 +27,14 @@ pub(crate) struct FitSearch<'a> {
     /// True if the reservation must be whole, on a CPU that does not need the demand test.
     pub(crate) only_open: bool,
     /// Returns the demand of all other vCPUs from now on, one entry per CPU. If the entry of a CPU
-    /// is `None`, no vCPU can be split on it. Called only if the result can change the placement.
+    /// is `None`, no vCPU can be split on that CPU. Called only if the result can change the
+    /// placement.
     pub(crate) demands: &'a dyn Fn() -> Vec<Option<Demand>>,
     /// Returns true if a CPU that does not need the demand test can take this reservation as a
     /// whole.
     pub(crate) fits: &'a dyn Fn(CpuId, Reservation) -> bool,
-    /// Chooses the CPU for the whole reservation among the CPUs that can take it. If none can, the
-    /// error is the best of the CPUs that cannot.
+    /// Chooses the CPU for the whole reservation among the CPUs that can take it. If no CPU can
+    /// take it, the error is the best of all CPUs that may be chosen.
     pub(crate) whole: &'a Choose<'a>,
 }
 

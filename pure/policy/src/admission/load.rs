@@ -14,7 +14,7 @@ use core::cmp::Ordering;
 
 use slackline_units::{CpuShare, Reservation, Span};
 
-/// Reserved load of one CPU.
+/// Reserved load of one CPU: the exact sum of slice/period of its reservations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReservedLoad {
     /// Sum of the slices of each period, in nanoseconds.
@@ -94,7 +94,7 @@ impl ReservedLoad {
     }
 }
 
-/// Returns the slice in nanoseconds.
+/// Returns the slice of a reservation in nanoseconds.
 fn slice(reservation: Reservation) -> u128 {
     u128::from(reservation.slice().ns())
 }
@@ -230,7 +230,7 @@ mod tests {
 
     proptest! {
         /// Shares whose periods divide 2^4 · 3^2 · 5 · 7 ns can be added in plain integers.
-        /// Reservations that were removed count for nothing.
+        /// Reservations that were removed must no longer count.
         #[test]
         fn available_capacity_check_agrees_with_integer_arithmetic(
             terms in prop::collection::vec((1u64..=100, 0usize..24), 1..12),

@@ -19,8 +19,8 @@ pub(crate) enum Packing {
     Spread,
     /// The first CPU that can take the vCPU.
     Pack,
-    /// The best CPU. If no CPU can take the whole vCPU, it is split over several CPUs, under
-    /// policies that split vCPUs.
+    /// The best CPU. If no CPU can take the whole vCPU, a policy that splits vCPUs splits the vCPU
+    /// over several CPUs.
     Split,
 }
 
@@ -75,7 +75,7 @@ impl Population {
     }
 
     /// Applies a new affinity to a vCPU that is bound to `home`. The vCPU stays if the affinity
-    /// allows `home` and migrates otherwise. Returns its CPU.
+    /// allows `home` and migrates otherwise. Returns the CPU to which the vCPU is bound then.
     pub(crate) fn stay_or_move(&mut self, home: CpuId, allowed: CpuSet) -> CpuId {
         let cpu = self.place(allowed, Some(home));
         self.count_move(home, cpu);

@@ -2,11 +2,13 @@
 //! confined to the set may not exceed the capacity of its CPUs.
 //!
 //! By Hall's theorem, the shares can then be divided among the CPUs that their vCPUs may use, such
-//! that no CPU has more than its capacity. It suffices to test unions of affinities, since another
-//! set has more CPUs than the union of the affinities within it, and no more load. It suffices to
-//! test connected unions, in which affinities overlap: the load of two sets that no affinity
-//! connects is at most the sum of their loads. If each two affinities are disjoint, or one of them
-//! contains the other, then each connected union is one of the affinities.
+//! that no CPU has more than its capacity. Not every set has to be tested:
+//! - Unions of affinities suffice. Any other set has more CPUs than the union of the affinities
+//!   within it, and no more load.
+//! - Of these unions, the connected unions suffice, in which affinities overlap. The load of two
+//!   sets that no affinity connects is at most the sum of their loads.
+//! - If each two affinities are disjoint, or one of them contains the other, then each connected
+//!   union is one of the affinities.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -22,8 +24,8 @@ use crate::{AdmitError, Topology};
 /// far more unions. The affinities of most hosts are single CPUs, nodes and all CPUs.
 const MOST_SETS: usize = 512;
 
-/// Reservations for policies that bind them to sets of CPUs. The capacity of a set is the total
-/// capacity of its CPUs.
+/// Reservations by set of CPUs, for policies that bind each reservation to a set of CPUs. The
+/// capacity of a set is the total capacity of its CPUs.
 ///
 /// A vCPU that gave up a share has several shares as long as the old share is held. The sets of
 /// these shares can overlap. A set counts only the largest share of each vCPU, because a vCPU uses
@@ -40,7 +42,7 @@ pub(crate) struct SetBooks {
     looks: DispatchOverhead,
 }
 
-/// Load of a set of CPUs.
+/// Set of CPUs, with the load of the vCPUs that are confined to it.
 #[derive(Clone, Debug)]
 struct SetLoad {
     cpus: CpuSet,
@@ -48,7 +50,8 @@ struct SetLoad {
     load: ReservedLoad,
 }
 
-/// Place of a share: a vCPU, and the CPUs to which the share is confined.
+/// Owner and CPUs of a share: the vCPU that has the share, and the CPUs to which the share is
+/// confined.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AffinityOf {
     /// Domain of the vCPU, and the number of the vCPU in the domain.
@@ -63,7 +66,7 @@ impl AffinityOf {
 }
 
 impl SetBooks {
-    /// Creates books without reservations for the CPUs of a host.
+    /// Creates the admission state of a host without any reservation.
     pub(crate) fn new(topology: &Topology, capacity: CpuShare) -> SetBooks {
         let (sets, shares) = (Vec::new(), BTreeMap::new());
         let looks = DispatchOverhead::on(topology);
@@ -74,8 +77,8 @@ impl SetBooks {
 
     /// Starts to track the loads of an affinity and of its unions with other affinities. Returns
     /// the CPUs to which a share with this affinity must be confined. These are the CPUs of the
-    /// affinity or, if there are too many unions, one CPU of it. A share that fits on one CPU of
-    /// its affinity also fits if it may use the others.
+    /// affinity or, if there are too many unions, only one of these CPUs. A share that fits on one
+    /// CPU of its affinity also fits if it may use the other CPUs of the affinity.
     pub(crate) fn keep(&mut self, cpus: CpuSet) -> CpuSet {
         if self.is_kept(cpus) || self.keep_unions(cpus) {
             return cpus;
@@ -95,8 +98,9 @@ impl SetBooks {
         self.sets.iter().any(|set| set.cpus == cpus)
     }
 
-    /// Starts to track the load of this set of CPUs, and of each new connected union of it with
-    /// tracked sets. Does nothing and returns false if these are too many sets.
+    /// Starts to track the load of this set of CPUs, and of each connected union of it with tracked
+    /// sets, and returns true. If the number of tracked sets would exceed `MOST_SETS`, tracks
+    /// nothing and returns false.
     fn keep_unions(&mut self, cpus: CpuSet) -> bool {
         let tracked: BTreeSet<CpuSet> = self.sets.iter().map(|set| set.cpus).collect();
         let (mut new, mut next) = (BTreeSet::from([cpus]), alloc::vec![cpus]);
@@ -184,8 +188,9 @@ impl SetBooks {
         longest_slice(period, |asked| self.too_full_for(|_| asked, allowed).is_none())
     }
 
-    /// Returns a set of CPUs that contains `allowed` and lacks capacity for its `share`. `None` if
-    /// all such sets have enough.
+    /// Returns a tracked set of CPUs that contains `allowed` and lacks capacity for a new share.
+    /// `share` returns the share that has to be booked in a set. `None` if all tracked sets that
+    /// contain `allowed` have enough capacity.
     fn too_full_for(
         &self,
         share: impl Fn(CpuSet) -> Reservation,
@@ -204,8 +209,8 @@ impl SetBooks {
         CpuShare::from_ppm(cpus * self.capacity.ppm())
     }
 
-    /// Returns the largest demand of a vCPU within these CPUs. `None` if the vCPU has no share that
-    /// is confined to them.
+    /// Returns the largest of a vCPU's shares that are confined to these CPUs. `None` if the vCPU
+    /// has no such share.
     fn largest(&self, own: &[Booking<CpuSet>], cpus: CpuSet) -> Option<Reservation> {
         let here = own.iter().filter(|(affinity, _)| within(*affinity, cpus));
         let demands = here.map(|(_, share)| self.looks.demand(*share));
@@ -351,9 +356,10 @@ mod tests {
     }
 
     /// Each two neighbours of 64 CPUs are the affinity of a vCPU. The unions of 31 such pairs in a
-    /// row are 496 sets, and all CPUs are one more. The next pair would have 32 more unions.
+    /// row are 496 sets, and the set of all CPUs is one more. The next pair would have 32 more
+    /// unions.
     #[test]
-    fn share_with_many_affinity_unions_must_fit_on_one_cpu() {
+    fn share_with_too_many_affinity_unions_must_fit_one_cpu() {
         let mut books = SetBooks::new(&Topology::flat(64), CpuShare::ONE);
         let mut sizes = Vec::new();
         for number in 0..40_u16 {

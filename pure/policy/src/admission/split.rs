@@ -12,8 +12,8 @@
 //!
 //! A CPU with a split vCPU is *strict*: every reservation on it is admitted by the demand test.
 //!
-//! The longest subtask that a CPU can take does not depend on the slice, and each shorter one fits
-//! too. So the longest slice that can be admitted is known exactly.
+//! The longest subtask that a CPU can take does not depend on the slice, and each shorter subtask
+//! fits too. So the longest slice that can be admitted is known exactly.
 
 use alloc::vec::Vec;
 
@@ -101,7 +101,8 @@ impl Splits {
         self.strict.contains(cpu) && !self.split.iter().any(is_here)
     }
 
-    /// Adds a split reservation. `promise` receives the share to book on each of its CPUs.
+    /// Adds a split reservation. `promise` receives the share to book on each CPU of the split
+    /// reservation.
     pub(crate) fn insert(
         &mut self,
         (vcpu, period, parts): (VcpuId, Span, &[Subtask]),
@@ -321,7 +322,7 @@ impl Search<'_> {
         parts.iter().all(fits).then_some(parts)
     }
 
-    /// Returns true if the CPU of a subtask can take it.
+    /// Returns true if the CPU of the subtask `part` has enough capacity for this subtask.
     fn takes(&self, part: &Subtask) -> bool {
         let job = part.job(self.period, self.looks);
         let more = TaskDemand { owed: None, next: self.among.wait + part.begins, job };
@@ -405,7 +406,7 @@ mod tests {
         })
     }
 
-    /// Loads all CPUs to 95 % with periods of 5 to 100 ms. Counts how many of 200 sets are
+    /// Loads all CPUs to 95 % with periods of 5 to 100 ms. Counts how many of 200 sets of vCPUs are
     /// admitted, first with `spread` and then with `split`.
     #[test]
     fn splitting_admits_nearly_all_vcpu_sets_of_95_percent_load() {
@@ -458,7 +459,7 @@ mod tests {
     /// The split vCPU `c` forfeits the budget that it would have used while it was blocked.
     /// Otherwise `a` would miss its deadline.
     #[test]
-    fn split_vcpu_forfeits_the_budget_it_would_use_while_blocked() {
+    fn split_vcpu_forfeits_budget_for_the_time_it_is_blocked() {
         picture(
             "edf place=split reserve=0.1cpu",
             "

@@ -73,7 +73,7 @@ impl SubtaskCursor {
     }
 
     /// Moves on to the subtask that may run at `since_begin`, the time since the start of the
-    /// period. Adds the unused budget of earlier subtasks to its budget.
+    /// period. Adds the unused budget of earlier subtasks to the budget of that subtask.
     pub(crate) fn catch_up(&mut self, since_begin: Span) {
         while self.now().ends <= since_begin && !self.is_last() {
             self.part += 1;

@@ -47,7 +47,8 @@ impl Trial {
         admitted
     }
 
-    /// Changes the parameters and affinity of a vCPU that has joined. `None` keeps the affinity.
+    /// Changes the parameters and affinity of a vCPU that has joined. If `cpus` is `None`, the
+    /// affinity stays the same.
     ///
     /// # Errors
     /// If the new parameters cannot be honoured. The old parameters stay in force.

@@ -2,13 +2,13 @@
 //! rejoin: the CPU time that they used beyond the fluid rate.
 //!
 //! A vCPU can use its slice faster than its entitlement, `slice × elapsed / period`, grows. Other
-//! vCPUs of the CPU get their slices while it waits for the end of its period. If its share were
-//! reserved for another vCPU before that, the same CPU time could be used twice and other vCPUs
-//! would miss deadlines. So when a share shrinks, migrates or ends, the old share is *held* until
-//! the *zero-lag time*. At that time the vCPU's entitlement equals the CPU time that it used, and
-//! leaving changes nothing for others (Stoica, Abdel-Wahab and Jeffay, 1996). If the CPU, or set of
-//! CPUs, is quiescent, no vCPU waits for time that was used in excess. The share is then free at
-//! once.
+//! vCPUs of the CPU get their slices while this vCPU waits for the end of its period. If its share
+//! were reserved for another vCPU before the end of this period, the same CPU time could be used
+//! twice and other vCPUs would miss deadlines. So when a share shrinks, migrates or ends, the old
+//! share is *held* until the *zero-lag time*. At that time the vCPU's entitlement equals the CPU
+//! time that it used, and leaving changes nothing for other vCPUs (Stoica, Abdel-Wahab and Jeffay,
+//! 1996). If the CPU, or set of CPUs, is quiescent, no vCPU waits for time that was used in excess.
+//! The share is then free at once.
 //!
 //! A vCPU that rejoins before the zero-lag time continues with the excess that is left. The vCPU is
 //! identified by its domain and its number in the domain, not by its slot.
@@ -67,8 +67,8 @@ struct Hold<P> {
 /// Place and share of a reservation.
 pub(crate) type Booking<P> = (P, Reservation);
 
-/// Reservation of a vCPU, and shares that it gave up and that are still reserved. They are counted
-/// in no load while the next reservation of the vCPU is decided.
+/// Reservation of a vCPU, and shares that the vCPU gave up and that are still reserved. All of them
+/// count in no load while the next reservation of the vCPU is decided.
 pub(crate) struct DetachedBooking<P> {
     who: (DomId, u16),
     /// Current reservation of the vCPU. `None` if the vCPU is split or has no reservation.
@@ -174,7 +174,7 @@ impl<P: Copy + PartialEq> Holds<P> {
 
     /// Books the next reservation of a vCPU, or none if the vCPU leaves. `advance` is the CPU time
     /// that the vCPU used in excess of the fluid rate of its previous reservation. The share that
-    /// it gives up stays reserved until its entitlement has grown by that excess.
+    /// the vCPU gives up stays reserved until its entitlement has grown by that excess.
     pub(crate) fn settle<B: ReservationBooks<Place = P>>(
         &mut self,
         lifted: &DetachedBooking<P>,
@@ -544,9 +544,9 @@ mod tests {
         }
     }
 
-    /// A vCPU that reserves 5 of 10 ms is 2.5 ms ahead of its fluid rate. It reduces its slice to
-    /// 1 ms and leaves at once. In the 4 ms until it rejoins, its excess decays by 0.4 ms, and not
-    /// by the 2 ms of the larger share. That share is free at its own zero-lag time all the same.
+    /// A vCPU that reserves 5 of 10 ms is 2.5 ms ahead of its fluid rate. It reduces its slice to 1
+    /// ms and leaves at once. In the 4 ms until it rejoins, its excess decays by 0.4 ms, not by the
+    /// 2 ms of the larger share. Yet the larger share is free at its own zero-lag time.
     #[test]
     fn excess_of_departed_vcpu_decays_at_its_last_reserved_rate() {
         for name in POLICIES {

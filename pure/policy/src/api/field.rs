@@ -10,7 +10,7 @@ use slackline_units::{CpuShare, ParseShareError, ParseSpanError, Span, Time, Wei
 use crate::ShareText;
 use crate::api::nearest::nearest;
 
-/// Declaration of one parameter.
+/// Declaration of one parameter of a policy or of a vCPU.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Field {
     /// Name that users type.
@@ -128,8 +128,8 @@ pub enum FieldError {
 }
 
 impl FieldError {
-    /// Returns the name or value that the user should type instead. `None` if no known name is
-    /// similar.
+    /// Returns a hint for the user, such as a similar name or an example of a valid value. `None`
+    /// if the parameter is unknown and no known name is similar.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {

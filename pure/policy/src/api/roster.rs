@@ -5,7 +5,7 @@ use core::ops::{Index, IndexMut};
 
 use slackline_units::VcpuId;
 
-/// Values of the vCPUs that have joined, indexed by slot in constant time.
+/// Map from each vCPU that has joined to a value. A look-up by slot takes constant time.
 #[derive(Clone, Debug)]
 pub struct Roster<T> {
     rows: Vec<Option<T>>,

@@ -35,12 +35,12 @@ pub struct Spec {
     /// scheduler can lack such a guarantee.
     pub keeps: fn(&Values, &Topology) -> bool,
     /// Returns the parameters that limit a vCPU to a share of a CPU, in every period if the policy
-    /// has periods. They are field names and values as in a scenario. `None` if the policy has no
-    /// limits.
+    /// has periods. The result contains field names and values as in a scenario. `None` if the
+    /// policy has no limits.
     pub limit: Option<fn(CpuShare, Span) -> ShareText>,
     /// Field and value with which the vCPUs of a VM may borrow each other's unused budget, such as
-    /// `spread` and `use`. With them users can give one total for the VM. `None` if each vCPU has
-    /// only its own slice.
+    /// `spread` and `use`. With this field and value, users can state one total for all vCPUs of
+    /// the VM. `None` if each vCPU has only its own slice.
     pub together: Option<(&'static str, &'static str)>,
     /// Returns the service vCPU that is charged for balancing, given the parameters and the host.
     /// `None` if the policy does not balance or balancing takes no CPU time.
@@ -75,8 +75,8 @@ pub struct Promise {
 /// given share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BalancerVcpu {
-    /// Interval of the service vCPU's work. At each multiple of the interval it wakes if it is
-    /// blocked.
+    /// Interval of the service vCPU's work. At each multiple of the interval the service vCPU wakes
+    /// if it is blocked.
     pub every: Span,
     /// CPU on which the service vCPU runs.
     pub cpu: CpuId,

@@ -1,8 +1,8 @@
 //! Text form of parameters, such as `slice=6ms period=10ms exact=true`.
 //!
 //! A scenario may omit fields, but the text form names every field, so it keeps its meaning if
-//! defaults change. The exception is an optional duration that is `none`: `none` is always its
-//! default.
+//! defaults change. The one exception: an optional duration that is `none` is left out, because
+//! `none` is always its default.
 
 use core::fmt;
 
@@ -24,7 +24,7 @@ impl Values {
     /// Reads values from their text form. A field that the text does not name takes its default.
     ///
     /// # Errors
-    /// If a parameter is unknown, missing or invalid. Names the first such parameter.
+    /// If a parameter is unknown, missing or invalid. The error names the first such parameter.
     pub fn read_written(fields: &'static [Field], text: &str) -> Result<Values, FieldError> {
         let kind = |name| fields.iter().find(|field| field.name == name).map(|field| field.kind);
         let given = text.split_whitespace().map(|word| {

@@ -39,7 +39,7 @@ impl Level {
     }
 }
 
-/// Groups of each level, in any order.
+/// Groups of CPUs at each level of the topology, in any order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
     /// Sets of CPUs that are threads of one core.
@@ -65,7 +65,8 @@ impl Groups {
     }
 }
 
-/// Properties of the host for which a policy is built. A policy knows no other property of it.
+/// Properties of the host for which a policy is built. A policy knows no other property of the
+/// host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// Groups that contain a CPU, indexed by CPU and then by level.
@@ -221,7 +222,7 @@ impl Topology {
         Topology::new(cpus, &Groups { cores, caches, nodes, sockets })
     }
 
-    /// Sets the groups of a level. Fails if they are not a partition of the CPUs.
+    /// Sets the groups of a level. Fails if the groups are not a partition of the CPUs.
     fn set(&mut self, level: Level, groups: &[CpuSet]) -> Result<(), TopologyError> {
         for &group in groups {
             if group.is_empty() {
@@ -267,7 +268,7 @@ mod tests {
         groups.iter().map(|group| group.iter().map(|&cpu| CpuId::new(cpu)).collect()).collect()
     }
 
-    /// Returns two sockets of two cores of two threads. n and n + 4 are the threads of a core.
+    /// Returns two sockets of two cores of two threads. CPUs n and n + 4 are the threads of a core.
     fn spread() -> Groups {
         let halves = sets(&[&[0, 1, 4, 5], &[2, 3, 6, 7]]);
         Groups {

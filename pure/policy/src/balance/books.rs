@@ -60,7 +60,7 @@ struct VcpuSample {
     /// places. `None` until a run was averaged.
     by_run: Option<u64>,
     /// CPU time that the vCPU received beyond its fair share of the CPU time of its group, in ns.
-    /// Negative if it received less.
+    /// Negative if the vCPU received less.
     lead: i64,
 }
 
@@ -277,14 +277,14 @@ impl LoadSamples {
     }
 
     /// Returns the average weight of a vCPU times the fraction of time for which it was runnable.
-    /// Zero before its first sample, or if the result is below 1/64 of `full`.
+    /// Zero before the vCPU's first sample, or if the result is below 1/64 of `full`.
     pub(crate) fn weight(&self, vcpu: VcpuId, full: Weight) -> Weight {
         let weight = self.vcpus[vcpu].average.map_or(0, |(_, weight)| weight);
         Weight(if weight < full.0 / 64 { 0 } else { weight })
     }
 
-    /// Returns the tau of a vCPU, its CPU time per weight. It is averaged over samples, or over
-    /// runs of the balancer if `by_runs`.
+    /// Returns the tau of a vCPU, its CPU time per weight. The tau is averaged over runs of the
+    /// balancer if `by_runs` is true, otherwise over samples.
     pub(crate) fn served(&self, vcpu: VcpuId, by_runs: bool) -> Tau {
         let had = &self.vcpus[vcpu];
         if let Some(time) = had.by_run.filter(|_| by_runs) {

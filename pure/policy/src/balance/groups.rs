@@ -48,8 +48,8 @@ impl DisjointSets {
         DisjointSets((0..places).collect())
     }
 
-    /// Returns the representative of the set that contains `place`. Halves the path to it for later
-    /// calls.
+    /// Returns the representative of the set that contains `place`. Halves the path to the
+    /// representative, for later calls.
     fn root(&mut self, mut place: usize) -> usize {
         while self.0[place] != place {
             self.0[place] = self.0[self.0[place]];
@@ -86,9 +86,9 @@ mod tests {
     }
 
     /// Figures 4.1 to 4.3 of the thesis: all CPUs connected, two separate groups, and two groups
-    /// that are one because a vCPU may run in both.
+    /// that count as one because a vCPU may run in both.
     #[test]
-    fn balancer_groups_cpus_that_are_connected_by_vcpu_affinities() {
+    fn balancer_puts_cpus_connected_by_vcpu_affinities_into_one_group() {
         assert_eq!(grouped(&[&[0, 1, 2, 3], &[], &[2], &[3]]), [vec![0, 1, 2, 3]]);
         let islands: [&[usize]; 4] = [&[0, 1], &[0, 1], &[2, 3], &[2, 3]];
         assert_eq!(grouped(&islands), [vec![0, 1], vec![2, 3]]);

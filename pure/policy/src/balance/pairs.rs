@@ -10,11 +10,11 @@ use super::{BalancerCpu, Move, Tau};
 
 pub(crate) use super::swap::SwapRules;
 
-/// Returns the migrations of one run of the balancer, which stay within each group. A pair has a
-/// *hot* CPU, with little CPU time per weight, and an *idle* CPU, with more. `groups` has indices
-/// into `loads`, and `core_of` returns the threads of a core. In a run at most one thread of a core
-/// takes over vCPUs as the idle CPU of a pair. Migrations from an idle CPU to a hot CPU do not
-/// count, so the two threads of a core can exchange vCPUs.
+/// Returns the migrations of one run of the balancer. Each migration stays within a group of CPUs.
+/// `groups` has indices into `loads`, and `core_of` returns the threads of a core. A pair has a
+/// *hot* CPU, with little CPU time per weight, and an *idle* CPU, with more. In a run at most one
+/// thread of a core is the idle CPU of a pair and takes over vCPUs. The hot CPU of a pair can also
+/// take over vCPUs, which does not count here. So the two threads of a core can exchange vCPUs.
 pub(crate) fn run<C: Fn(CpuId) -> CpuSet>(
     loads: &[BalancerCpu],
     groups: &[Vec<usize>],

@@ -1,6 +1,6 @@
 //! Planned split: computes the CPU time of each best-effort vCPU in a period and places the vCPU on
-//! one CPU if it fits there. The few vCPUs that fit on no CPU are split over several, one after the
-//! other. [balancer §4.4]
+//! one CPU if it fits there. The few vCPUs that fit on no CPU are split over several CPUs and run
+//! on them one after the other. [balancer §4.4]
 //!
 //! Rates, room and quotas are CPU time in a sample of 100 ms, in ns. The *room* of a CPU is its
 //! available time that is not planned yet. A *place* is the index of a CPU in `loads`.
@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     made_for: Vec<PlannedRate>,
 }
 
-/// A split vCPU, with its pieces in the order in which it receives them in a period.
+/// A split vCPU, with its pieces in the order in which the vCPU receives them in a period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Split {
     pub(crate) vcpu: VcpuId,
@@ -132,8 +132,8 @@ impl Plan {
     }
 
     /// Packs the vCPUs of a group in two ways, with and without a preference for their current
-    /// CPUs. Adds the packing with fewer splits. With equally many splits, adds the one with fewer
-    /// migrations.
+    /// CPUs. Adds the packing with fewer splits. With equally many splits, adds the packing with
+    /// fewer migrations.
     fn add(&mut self, loads: &[BalancerCpu], group: &[usize], rooms: &[u64]) {
         let mut items: Vec<Item> = Vec::new();
         for &place in group {
@@ -221,8 +221,8 @@ impl<'a> PlanPacking<'a> {
         }
     }
 
-    /// Places all vCPUs that fit on one CPU, then splits the others. If `stays`, a vCPU stays on
-    /// its current CPU if it fits there.
+    /// Places all vCPUs that fit on one CPU, then splits the others. If `stays` is true, each vCPU
+    /// that fits on its current CPU stays there.
     fn pack(mut self, items: &[Item], stays: bool) -> PlanPacking<'a> {
         let mut left: Vec<&Item> = Vec::new();
         for item in items {
@@ -278,14 +278,15 @@ impl<'a> PlanPacking<'a> {
         rate <= room + self.most_tolerance
     }
 
-    /// Returns the index of the vCPU's current CPU if that has as much unplanned time as `place`,
-    /// otherwise `place`.
+    /// Returns the index of the vCPU's current CPU if this CPU has as much unplanned time as the
+    /// CPU `place`. Otherwise returns `place`.
     fn home_or(&self, item: &Item, (room, place): (u64, usize)) -> usize {
         let is_equal = self.room[item.home] == room && self.may_go(item, item.home);
         if is_equal { item.home } else { place }
     }
 
-    /// Takes `rate` from the unplanned time of a CPU, or all of that time if it is less.
+    /// Takes `rate` from the unplanned time of a CPU, or all of that time if less than `rate` is
+    /// left.
     fn take(&mut self, place: usize, rate: u64) {
         let before = (self.room[place], place);
         let after = (before.0.saturating_sub(rate), place);

@@ -13,7 +13,7 @@ use slackline_units::VcpuId;
 
 use super::{BalancerCpu, Member, Ratio, Tau};
 
-/// Choices that the thesis leaves open, and repairs of its flaws.
+/// Rules for swaps: choices that the thesis leaves open, and repairs of flaws of the thesis.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SwapRules {
     /// Tolerance for w_ideal, the weight that should migrate: a swap is close enough if it misses
@@ -23,9 +23,9 @@ pub(crate) struct SwapRules {
     /// of the group's tau. [balancer A3]
     pub(crate) least: Ratio,
     /// True if more than the ideal weight may migrate when no other swap is possible. The hot CPU,
-    /// which has less CPU time per weight, must gain by it. If true, no swap may leave either CPU
-    /// with less CPU time per weight than the hot CPU had before the swap.
-    /// [balancer §1.8, 1; trap 13]
+    /// which has less CPU time per weight, must gain CPU time per weight by the swap. If true, no
+    /// swap may leave either CPU with less CPU time per weight than the hot CPU had before the
+    /// swap. [balancer §1.8, 1; trap 13]
     pub(crate) improves: bool,
     /// True if vCPUs of equal weight are not exchanged for each other, since that does not change
     /// the weight of either CPU. [balancer §4.2]
@@ -33,7 +33,7 @@ pub(crate) struct SwapRules {
     /// True if CPUs with equal CPU time per weight are ordered by the greatest lead of their vCPUs.
     /// A lead is CPU time received beyond the fair share. [balancer §1.8, 2]
     pub(crate) by_lead: bool,
-    /// True if a CPU that found no vCPUs to swap with one CPU can try another CPU in the same run.
+    /// True if a CPU that could not swap vCPUs with one CPU can try another CPU in the same run.
     /// [balancer §1.8, 3]
     pub(crate) retries: bool,
 }
@@ -147,7 +147,8 @@ impl<'a> Pair<'a> {
     }
 
     /// Returns the amount by which a weight exceeds w_ideal, the weight that should migrate.
-    /// Negative if it is less. The result is multiplied by `shares`, the denominator of w_ideal.
+    /// Negative if the weight is less than w_ideal. The result is multiplied by `shares`, the
+    /// denominator of w_ideal.
     fn beyond(&self, weight: i128) -> i128 {
         weight * self.shares - self.wanted
     }

@@ -71,11 +71,11 @@ const SLICE: Field = Field::required_span("slice", "CPU time of each vCPU in eve
 const PERIOD: Field =
     Field::required_span("period", "length of a period; the slice is due by its end");
 const LATENCY: Field =
-    Field::span("latency", "0s", "first period after a long block; 0s for none, at most `period`");
+    Field::span("latency", "0s", "first period after a long block, at most `period`; 0s is none");
 const EXTRA: Field =
     Field::flag("extra", "the vCPU may use slack; false makes the slice a hard limit");
 
-/// Description of the policy.
+/// Description of the policy `atropos`.
 pub(crate) const SPEC: Spec = Spec {
     name: "atropos",
     summary: "a slice in every period, latency hints, slack round robin (Xen 2.0)",
@@ -96,8 +96,8 @@ a hint: take `edf` or `sedf`.
 {parameters}
 Rules:
 - Admission: each vCPU is bound to one CPU, where the sum of slice/period may
-  not exceed 1 - `reserve`. admission = \"off\" accepts everything, as Xen did:
-  then nothing is guaranteed.
+  not exceed 1 - `reserve`. With admission = \"off\" everything is accepted, as
+  in Xen, and nothing is guaranteed.
 - Latency hint: a vCPU that wakes after its deadline starts with a period as
   long as `latency` and a budget of slice x latency / period. Each following
   period is twice as long, until the natural (reserved) period ends. In the
@@ -116,8 +116,8 @@ Rules:
   usage beyond slice x elapsed / period is deducted from the next slices. A vCPU
   that leaves and rejoins gains nothing either.
 - Capacity that a vCPU gives up stays reserved until slice x elapsed / period
-  has reached its usage. The capacity is free at once if no other vCPU of the
-  CPU has budget left or can wake with some.
+  has reached the CPU time that the vCPU used. The capacity is free at once if
+  no other vCPU of the CPU has budget left or can wake with some.
 
 Limits:
 - Without a latency hint a vCPU may wait up to period - slice.
@@ -167,7 +167,7 @@ struct Atropos {
     servers: Roster<AtroposServer>,
 }
 
-/// Parameters of a vCPU.
+/// Parameters of a vCPU under the policy `atropos`.
 #[derive(Clone, Copy)]
 struct AtroposParameters {
     natural: Reservation,
@@ -188,7 +188,7 @@ struct AtroposServer {
     period: Span,
     /// End of the current period.
     deadline: Time,
-    /// Budget granted since `from`.
+    /// Budget granted since the time in `from`.
     granted: Span,
     /// Part of `granted` that is not used yet.
     remaining: Span,
@@ -206,7 +206,7 @@ struct AtroposServer {
     slack_used: Span,
 }
 
-/// Queues of a CPU.
+/// Kind of queue. Each CPU has one queue of each kind.
 #[derive(Clone, Copy)]
 enum AtroposQueue {
     /// Runnable vCPUs with budget left.
@@ -553,7 +553,7 @@ impl AtroposServer {
     }
 
     /// Begins periods that are each twice as long as the one before. Stops when the vCPU has budget
-    /// before a future deadline or the natural period ends.
+    /// and a deadline in the future, or when the natural period ends.
     fn next_period(&mut self, now: Time) {
         while self.deadline < self.period_end && (self.remaining.is_zero() || self.deadline <= now)
         {

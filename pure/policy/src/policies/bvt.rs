@@ -14,7 +14,8 @@
 //!
 //! A *pass* ends a timeslice and chooses the next vCPU, as in Xen. CPU time is collected during a
 //! timeslice and charged at the pass. The decision of a pass is stored and stays in force until the
-//! next pass. The *floor* of a CPU is the earliest clock with which a vCPU may wake there.
+//! next pass. The *floor* of a CPU is the earliest actual virtual time from which a vCPU that wakes
+//! there starts.
 //!
 //! Rules in which the papers and Xen differ are in `paper` and `xen`; all others are common.
 //!
@@ -60,7 +61,7 @@ use rules::{
 };
 use xen::Xen;
 
-/// Description of the policy.
+/// Description of the policy `bvt`.
 pub(crate) const SPEC: Spec = Spec {
     name: "bvt",
     summary: "shares by weight, and warps for short waits (Xen 2.0)",
@@ -93,11 +94,12 @@ trait Source: Sized + Send + 'static {
     /// Returns the parameters of a vCPU's clock, read from `share`, the parameters of the vCPU.
     fn parameters(share: &Values, rules: &BvtRules) -> Parameters;
 
-    /// Returns the earliest clock with which a vCPU may wake on `cpu` (the *floor*).
+    /// Returns the *floor* of `cpu`. If a vCPU wakes there with an earlier actual virtual time, its
+    /// actual virtual time is set to the floor.
     fn floor(bvt: &Bvt<Self>, now: Time, cpu: CpuId) -> VirtualTime;
 
-    /// Returns the earliest clock with which a vCPU may wake on a CPU that becomes idle. `last` is
-    /// the actual virtual time of the CPU's last occupant.
+    /// Returns the floor of a CPU that becomes idle: the earliest actual virtual time from which a
+    /// vCPU that wakes there starts. `last` is the actual virtual time of the CPU's last occupant.
     fn floor_of_idle(floor: VirtualTime, last: VirtualTime) -> VirtualTime;
 
     /// Returns the end of the current timeslice after another vCPU was queued. `lead` is the amount
@@ -145,7 +147,7 @@ struct Bvt<S> {
     pauses: Queues<Time>,
 }
 
-/// State of one CPU.
+/// State of one CPU: the vCPU chosen by the last pass, its timeslice, and the floor of clocks.
 #[derive(Clone, Debug)]
 struct BvtCpu {
     /// vCPU chosen by the last pass.
@@ -167,7 +169,7 @@ struct BvtCpu {
     warp_ends: Time,
 }
 
-/// Reason for a pass.
+/// Reason for a scheduling pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PassCause {
     /// A timer or a wake requests the pass. The pass follows after all wakes of the same instant.

@@ -77,7 +77,7 @@ const GANG: Field =
 /// Parameters of VMs whose vCPUs are scheduled independently, without gangs.
 pub(crate) const SHARE_FIELDS: &[Field] = &[WEIGHT, CAP];
 
-/// Description of the policy.
+/// Description of the policy `credit`.
 pub(crate) const SPEC: Spec = Spec {
     name: "credit",
     summary: "shares by weight, and caps (Xen)",
@@ -105,8 +105,8 @@ pub(crate) struct Credit {
     topology: Topology,
     /// True if each CPU is a core of its own and all CPUs are in one socket.
     is_flat: bool,
-    /// True once the first vCPU has joined. The ticks start then, since the time is not known
-    /// before.
+    /// True after the first vCPU has joined. The ticks start at that time, since the time is not
+    /// known before.
     has_begun: bool,
     /// Number of ticks of CPU 0, which trigger the accounting, since the last accounting.
     ticks: u32,
@@ -477,8 +477,8 @@ impl Credit {
         }
     }
 
-    /// Makes a vCPU the chosen vCPU of its CPU because it started in place of a chosen vCPU that is
-    /// not eligible.
+    /// Makes a vCPU the chosen vCPU of its CPU because this vCPU started in place of a chosen vCPU
+    /// that is not eligible.
     fn replace(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.requested.remove(cpu);
         self.put_back(at, cpu, PassReason::Preempted);

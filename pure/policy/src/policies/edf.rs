@@ -1,5 +1,5 @@
-//! Earliest deadline first over periodic reservations, partitioned over the CPUs.
-//! Source: Lin and Dinda, SC 2005, cited as [VSched]. The admission test is Liu and Layland's.
+//! Earliest deadline first over periodic reservations, partitioned over the CPUs. Source: Lin and
+//! Dinda, SC 2005, cited as [VSched]. The admission test is Liu and Layland's.
 //!
 //! Each vCPU has a budget of `slice` in each `period`, and its deadline is the end of the period.
 //! Of the runnable vCPUs with budget left, the one with the earliest deadline runs [VSched §3.1].
@@ -26,7 +26,7 @@
 //!
 //! A vCPU with a hard limit (`exact`) is forgiven a limited amount of this other debt. In each
 //! period this is a quarter of a slice, at least 50 us and at most 250 us. Amounts that are not
-//! used add up, to at most 40 of them. Within that limit none of its slices is short. Its mean
+//! used add up, to at most 40 amounts. Within that limit none of its slices is short. Its mean
 //! excess over the slice per period is the mean lateness of stops minus the least lateness. Debt
 //! beyond that limit is deducted from the next slices, which can be short. The debt is at most ten
 //! slices or the vCPU's share of a second, whichever is more. With `repay` nothing is forgiven: the
@@ -92,7 +92,7 @@ use crate::{
     Account, AdmitError, Entitlement, Moment, Pick, Policy, Roster, Spec, Topology, Values,
 };
 
-/// Description of the policy.
+/// Description of the policy `edf`.
 pub(crate) const SPEC: Spec = Spec {
     name: "edf",
     summary: "a slice in every period, earliest deadline first (VSched)",
@@ -117,7 +117,7 @@ struct Edf {
     promised: Bookings,
     quantum: Span,
     /// Two queues per CPU, by deadline: `owed` with the vCPUs that have budget left, `served` with
-    /// the others.
+    /// the other vCPUs.
     deadlines: Queues<Time>,
     /// One queue per CPU: the vCPUs in `served` that may use slack, in order of `SlackRank`.
     spare: Queues<SlackRank>,
@@ -152,7 +152,7 @@ impl SpareTime {
     }
 }
 
-/// Order in which vCPUs get slack.
+/// Rank of a vCPU in the order in which vCPUs get slack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum SlackRank {
     /// The vCPU has backlog. Such vCPUs come first, in order of their current deadlines.
@@ -352,7 +352,7 @@ impl Policy for Edf {
     }
 
     /// Prepares a pick. A split vCPU that still occupies this CPU can start on its next CPU only
-    /// after it left this one. So the next CPU is rescheduled too.
+    /// after it left this CPU. So the next CPU is rescheduled too.
     fn prepare_pick(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         if self.promised.strict().is_empty() {
             return CpuSet::NONE;

@@ -46,7 +46,7 @@ const OWN_SLICE: Field =
 const QUOTA: Field =
     Field::cap("quota", CpuShare::from_ppm(1_000_000), "limit of CPU time in each period");
 
-/// Name, parameters and help page of the policy.
+/// Description of the policy `fair`: its name, its parameters and its help page.
 pub(crate) const SPEC: Spec = Spec {
     name: "fair",
     summary: "ordinary scheduling of Linux (EEVDF), simulated only",
@@ -106,7 +106,7 @@ struct Fair {
     cpus: Vec<FairCpu>,
 }
 
-/// State of one vCPU.
+/// State of one vCPU: the CPU of its queue, and its parameters.
 #[derive(Clone, Debug)]
 struct FairVcpu {
     /// CPU in whose queue the vCPU is, or was last.
@@ -116,7 +116,7 @@ struct FairVcpu {
     quota: Option<Quota>,
 }
 
-/// Quota of a vCPU.
+/// Quota of a vCPU: the limit of its CPU time in each period, and the part that is left.
 #[derive(Clone, Copy, Debug)]
 struct Quota {
     /// CPU time that the vCPU may use in each period.
@@ -127,7 +127,7 @@ struct Quota {
     refill: Time,
 }
 
-/// State of one CPU.
+/// State of one CPU: its queue, the running vCPU, and its timer.
 #[derive(Clone, Debug, Default)]
 struct FairCpu {
     queue: FairQueue,
@@ -285,8 +285,8 @@ impl Fair {
         }
     }
 
-    /// Returns the CPU whose queue a woken vCPU enters. It is the CPU where the vCPU ran last. If
-    /// its affinity does not allow that CPU, it is the CPU with the shortest queue.
+    /// Returns the CPU whose queue a woken vCPU enters: the CPU where the vCPU ran last. If the
+    /// affinity of the vCPU does not allow that CPU, returns the CPU with the shortest queue.
     fn home_for(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
         if let Some(last) = at.last_cpu_of(vcpu).filter(|&cpu| at.is_allowed(vcpu, cpu)) {
             return last;

@@ -1,4 +1,4 @@
-//! GAPS: Credit, in which a VM with urgent work may precede others that have credit too. Source:
+//! GAPS: Credit, in which a VM with urgent work may precede other VMs that have credit too. Source:
 //! Kim, Kim, Jeon, Seo and Lee, *Guest-Aware Priority-Based Virtual Machine Scheduling for Highly
 //! Consolidated Server*, 2008. Accounts, lists and passes are those of Credit. This module only
 //! selects the base rules of Credit and the rules by which guests' reports count.
@@ -93,7 +93,7 @@ const PLACE: Field = Field::choice(
     "place in the queue after a timeslice ahead of others: the tail, or the former place",
 );
 
-/// Description of the policy.
+/// Description of the policy `gaps`.
 pub(crate) const SPEC: Spec = Spec {
     name: "gaps",
     summary: "credit that lets urgent VMs go first, within bounds (Kim 2008)",

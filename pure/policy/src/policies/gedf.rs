@@ -1,12 +1,12 @@
-//! Global earliest deadline first: a budget in every period, one queue for all CPUs.
-//! Source: the rules of Xen's RTDS, which is such a scheduler with deferrable servers. The bound of
-//! tardiness is Devi and Anderson's (Real-Time Systems 38, 2008), cited as [Devi].
+//! Global earliest deadline first: a budget in every period, one queue for all CPUs. Source: the
+//! rules of Xen's RTDS, which is such a scheduler with deferrable servers. The bound of tardiness
+//! is Devi and Anderson's (Real-Time Systems 38, 2008), cited as [Devi].
 //!
 //! Each vCPU has a budget in each period, and its deadline is the end of the period. The CPUs run
 //! the vCPUs with the earliest deadlines, wherever they ran last. A vCPU whose budget is exhausted
 //! waits for the next period. With the extra-time flag its budget is filled up again and its
-//! *level*, a number, rises by one. The lower number always has precedence, whatever the deadlines.
-//! So slack is divided in units of budgets, and a vCPU on level zero precedes all slack.
+//! *level*, a number, rises by one. A lower level always has precedence, whatever the deadlines. So
+//! slack is divided in units of budgets, and a vCPU on level zero precedes all slack.
 //!
 //! Holds after every call:
 //! - A runnable vCPU runs, or waits if it has budget left (`order`). The end of its period is in
@@ -79,10 +79,10 @@ const EXTRA: Field = Field {
     name: "extra",
     kind: Kind::Flag,
     default: Some("true"),
-    help: "may run at a lower level after its budget is exhausted; false is a hard limit",
+    help: "the vCPU may run at a lower level after its budget is exhausted; false: hard limit",
 };
 
-/// Description of the policy.
+/// Description of the policy `gedf`.
 pub(crate) const SPEC: Spec = Spec {
     name: "gedf",
     summary: "global EDF: a budget in every period, one queue for all CPUs (like RTDS)",
@@ -136,8 +136,8 @@ struct GedfRules {
 struct GedfServer {
     reservation: Reservation,
     extra: bool,
-    /// CPUs against whose capacity the vCPU's share counts: its affinity or, if [`SetBooks::keep`]
-    /// cannot track that, one CPU of it.
+    /// CPUs against whose capacity the vCPU's share counts: all CPUs of its affinity, or only one
+    /// of them if [`SetBooks::keep`] cannot track the affinity.
     allowed: CpuSet,
     /// End of the vCPU's period that began last.
     period_end: Time,
@@ -406,8 +406,8 @@ impl Gedf {
         (self.servers[vcpu].rank() < last).then_some(cpu)
     }
 
-    /// Marks a CPU for rescheduling and returns it, with an idle CPU on which its occupant can
-    /// continue. The vCPU that takes over the marked CPU may be unable to run on that idle CPU.
+    /// Marks `cpu` for rescheduling. Returns `cpu`, and an idle CPU to which its occupant can
+    /// migrate, if any. (The affinity of the vCPU that takes over `cpu` may exclude the idle CPU.)
     fn tell(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let idle = at.idle();
         let occupant = at.occupant(cpu).filter(|_| !idle.is_empty());
@@ -590,7 +590,7 @@ impl GedfServer {
         }
     }
 
-    /// Begins the budget of the next period for a tardy vCPU. Tardiness beyond the bound of global
+    /// Begins the budget of the next period for a tardy vCPU. Budget later than the bound of global
     /// EDF is dropped.
     fn next_job(&mut self, now: Time, rules: GedfRules) {
         let next = self.deadline.after(self.reservation.period()).min(self.period_end);

@@ -28,7 +28,7 @@ const RULES: Field = Field::choice(
 );
 const QUANTUM: Field = Field::positive_span("quantum", "10ms", "length of a timeslice");
 
-/// Description of the policy.
+/// Description of the policy `round-robin`.
 pub(crate) const SPEC: Spec = Spec {
     name: "round-robin",
     summary: "runnable vCPUs take turns of one quantum",
@@ -74,8 +74,8 @@ See also: `slackline help credit` (weights), `edf` (reservations).",
 struct RoundRobin {
     quantum: Span,
     queue: FifoQueue,
-    /// Part of its current timeslice that each vCPU has used. A vCPU that is picked again runs for
-    /// the rest.
+    /// CPU time that each vCPU has used of its current timeslice. A vCPU that is picked again runs
+    /// for the rest of that timeslice.
     used: Roster<Span>,
 }
 

@@ -70,7 +70,7 @@ use split::SplitState;
 use terms::{CpuTally, SedfParameters};
 use weights::ReleasedSlices;
 
-/// Description of the policy.
+/// Description of the policy `sedf`.
 pub(crate) const SPEC: Spec = Spec {
     name: "sedf",
     summary: "a slice in every period, and slack by weight (Xen 3.0)",
@@ -94,8 +94,8 @@ struct Sedf {
     rules: SedfRules,
     cpus: Vec<SedfCpu>,
     looks: DispatchOverhead,
-    /// Two queues per CPU, by the end of a period and by the start of the next period. Ties are
-    /// first come, first served.
+    /// Two queues per CPU: ready vCPUs by the end of their period, and waiting vCPUs by the start
+    /// of their next period. Of vCPUs with equal times, the first to enter comes first.
     deadlines: Queues<(Time, u64)>,
     /// One queue per CPU: vCPUs that get slack as compensation for lost or missed budget.
     penalties: Queues<(Score, u64)>,
@@ -113,7 +113,7 @@ struct Sedf {
     balancer: Option<Box<Balancer>>,
 }
 
-/// State of one CPU.
+/// State of one CPU: the last decision, the timer, and the sums of reservations and weights.
 #[derive(Debug, Default)]
 struct SedfCpu {
     /// Decision of the last scheduling pass. `None` if the CPU is idle.
@@ -448,8 +448,8 @@ impl Sedf {
         !self.rules.fills_gaps || !self.full_slice(vcpu).is_zero()
     }
 
-    /// Ends the current timeslice of a vCPU and accounts for it. Returns false if the vCPU has
-    /// none. The next pass decides what its CPU runs.
+    /// Ends the current timeslice of a vCPU and accounts for it. Returns false if the vCPU has no
+    /// current timeslice. The next pass decides what its CPU runs.
     fn stop(&mut self, at: &Moment, vcpu: VcpuId) -> bool {
         let cpu = &mut self.cpus[self.servers[vcpu].cpu.index()];
         let turn = cpu.turn.take_if(|turn| turn.vcpu == vcpu);
@@ -476,9 +476,9 @@ impl Sedf {
         }
     }
 
-    /// Returns true if slack must compensate a vCPU for lost or missed budget. With extra support
-    /// such budget counts at a wake even if slack is divided without regard to it. [Xen 3.0, §15
-    /// item 9]
+    /// Returns true if slack must compensate a vCPU for lost or missed budget. Under the unblocking
+    /// rule `extra-support`, such budget counts at a wake even if slack is divided without regard
+    /// to it. [Xen 3.0, §15 item 9]
     fn is_penalised(&self, vcpu: VcpuId) -> bool {
         if self.rules.unblocking == Unblocking::ExtraSupport {
             !self.servers[vcpu].due_from_slack().is_zero()

@@ -26,7 +26,7 @@ pub(crate) struct Queues<K> {
     places: Vec<QueuePosition>,
 }
 
-/// One queue. Each of its vCPUs is either in the sorted run or in the heap.
+/// One ordered queue. Each of its vCPUs is either in the sorted run or in the heap.
 #[derive(Clone, Debug)]
 struct OrderedQueue<K> {
     run: SortedRun,

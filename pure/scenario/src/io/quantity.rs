@@ -28,8 +28,8 @@ const RATES: [(&str, u64); 6] = [
     ("GB/s", 8_000_000_000),
 ];
 
-/// Largest accepted amount of data in bytes, and largest accepted rate in bits per second. It is a
-/// thousand times what real hosts have.
+/// Largest accepted amount of data in bytes, and largest accepted rate in bits per second. Both are
+/// a thousand times as large as on real hosts.
 const MOST: u64 = 1_000_000_000_000_000;
 
 /// Reads an amount of data in bytes, which must not be zero.

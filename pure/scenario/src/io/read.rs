@@ -39,7 +39,8 @@ pub(crate) fn cost(costs: &mut Costs, item: &Item<'_>) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// Reads the devices, the driver domain and the clients. `None` if the scenario has none.
+/// Reads the devices, the driver domain and the clients. `None` if the scenario has no driver
+/// domain.
 pub(crate) fn read(
     root: &Table<'_>,
     domains: &[Domain],

@@ -363,8 +363,8 @@ fn domain_without_share_takes_policy_default_or_is_refused() {
 }
 
 /// Each vCPU of a domain gets an equal share, rounded down. Unused budget is lent to the other
-/// vCPUs of the domain, unless the file sets another `spread`. A domain with one vCPU lends to
-/// none.
+/// vCPUs of the domain, unless the file sets another `spread`. A domain with a single vCPU lends no
+/// budget.
 #[test]
 fn domain_cpu_share_is_divided_equally_among_vcpus() {
     let edf = find("edf").unwrap();
@@ -410,7 +410,7 @@ fn vcpu_of_a_domain_may_have_own_share_and_affinity() {
     assert_eq!(scenario.domains[0].cpus(scenario.domains[0].vcpus[0]), None);
 }
 
-/// The settings of a vCPU override those of its domain.
+/// The settings of a vCPU override the settings of its domain.
 #[test]
 fn vcpu_may_be_configured_to_start_blocked_on_given_cpu() {
     let scenario = full();

@@ -1,4 +1,4 @@
-//! Start of the service: restoring the reservations of the ledger.
+//! Start of the service, which restores the reservations of the ledger.
 
 use std::collections::BTreeMap;
 
@@ -32,9 +32,9 @@ struct RestoredRow {
 }
 
 impl Service {
-    /// Starts a service from the contents of the ledger. All reservations enter the scheduler at
-    /// one instant, oldest first. A reservation that no longer fits waits for capacity, and its
-    /// state says why. A reservation for a process that has ended is removed.
+    /// Starts a service from the contents of the ledger. The scheduler adds all reservations at the
+    /// same instant, oldest first. A reservation that no longer fits waits for capacity, and its
+    /// state gives the reason. A reservation for a process that has ended is removed.
     pub fn recover(
         settings: Settings,
         now: Time,
@@ -75,8 +75,8 @@ impl Service {
         service
     }
 
-    /// Looks up the VMs of all rows, oldest first. Removes rows whose process has ended, and rows
-    /// whose end time has passed.
+    /// Looks up the VMs of all rows, oldest row first. Removes rows whose process has ended, and
+    /// rows whose end time has passed. Returns the other rows.
     fn heirs(&mut self, now: Time, rows: Vec<Row>, world: &mut impl World) -> Vec<RestoredRow> {
         let mut heirs: Vec<RestoredRow> = Vec::with_capacity(rows.len());
         for row in rows {
@@ -114,7 +114,7 @@ impl Service {
         heirs
     }
 
-    /// Adds all reservations to the scheduler at one instant.
+    /// Adds all restored reservations to the scheduler at the same instant.
     fn adopt(&mut self, now: Time, heirs: Vec<RestoredRow>, world: &mut impl World) {
         let group: Vec<JoiningDomain<'_>> = heirs
             .iter()
@@ -147,7 +147,8 @@ impl Service {
         }
     }
 
-    /// Adds a restored reservation to the service. `standing` says which part of it is in force.
+    /// Adds a restored reservation to the service. `standing` tells which part of the reservation
+    /// is in force.
     fn enter(
         &mut self,
         now: Time,

@@ -1,7 +1,7 @@
 //! Lists of reservations. All reservations of a list are admitted, or nothing changes.
 //!
-//! A request lists the reservations that should exist. All capacity that becomes free is freed
-//! before any capacity is reserved, so the order of the list does not matter. If one reservation is
+//! A request lists the reservations that should exist. Changes that free capacity are made before
+//! changes that reserve capacity, so the order of the list does not matter. If one reservation is
 //! refused, the earlier changes are undone in reverse order. All changes are written in one commit.
 //! So after a crash, either all reservations have their old parameters or all have their new
 //! parameters.
@@ -74,9 +74,9 @@ impl Service {
         Ok(None)
     }
 
-    /// Carries out all steps or none, and queues them for the ledger in one commit. `by` returns
-    /// the cause of the change with a given index. Returns the changed rows with their new
-    /// revisions.
+    /// Carries out all steps or none, and queues their changes for the ledger in one commit. `by`
+    /// returns the cause of the change by a step, given the index of the step. Returns the changed
+    /// rows with their new revisions.
     pub(super) fn carry_out<'a>(
         &mut self,
         now: Time,
@@ -88,8 +88,8 @@ impl Service {
         Ok(self.record_all(now, (asked, by), steps, done))
     }
 
-    /// Queues completed steps for the ledger, in one commit. Returns the changed rows with their
-    /// new revisions.
+    /// Queues the changes of completed steps for the ledger, in one commit. Returns the changed
+    /// rows with their new revisions.
     pub(super) fn record_all<'a>(
         &mut self,
         now: Time,
@@ -112,7 +112,7 @@ impl Service {
     }
 
     /// Returns the steps that make the reservations match the list. With `prune`, reservations that
-    /// the list leaves out are released.
+    /// are not in the list are released.
     pub(super) fn plan(
         &self,
         now: Time,
@@ -191,8 +191,8 @@ impl Service {
         Ok(Step::Change { before: row.clone(), change: Some(change), terms })
     }
 
-    /// Returns the step for a new reservation. The VM is not looked up now. It is found later, like
-    /// a VM that starts after its reservation was made.
+    /// Returns the step that makes a new reservation. The VM is not looked up now. It is found
+    /// later, like a VM that starts after its reservation was made.
     fn plan_new(&self, asked: &ClientRequest, target: &Request) -> Result<Step, Refusal> {
         let Request::Reserve { name, amount, vcpus, binding, user, .. } = target else {
             return Err(Refusal::Unkeepable("the request names no reservation".into()));
@@ -289,8 +289,8 @@ impl Service {
         done.into_iter().rev().for_each(|undo| self.undo(now, undo, world));
     }
 
-    /// Undoes a step. If the old terms do not fit at once, the reservation waits for capacity, and
-    /// another attempt follows immediately.
+    /// Undoes a step. If the old terms do not fit immediately, the reservation waits for capacity,
+    /// and the next attempt to admit it follows immediately.
     fn undo(&mut self, now: Time, undo: Undo, world: &mut impl World) {
         match undo {
             Undo::Create(name) => {
@@ -394,7 +394,7 @@ fn check_target_end(target: &Request, now: Time, world: &mut impl World) -> Resu
     check_end(*until, now, world)
 }
 
-/// Returns the refusal of a whole list because of one of its reservations.
+/// Returns the refusal of a whole list, given the refusal `why` of one of its reservations.
 fn of(name: &Name, why: Refusal) -> Refusal {
     Refusal::InList { name: name.clone(), why: Box::new(why) }
 }

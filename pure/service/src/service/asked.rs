@@ -1,5 +1,5 @@
 //! Handling of a request: rate limits, rights, retries with an idempotency key, and the call of the
-//! function for its kind.
+//! function that handles this kind of request.
 
 use slackline_units::{Enforcement, Time};
 
@@ -22,8 +22,8 @@ impl Service {
         reply(asked, outcome, world);
     }
 
-    /// Handles a request for which the VM has been looked up. The request was already counted
-    /// against the rate limits before the lookup, so it is not counted again.
+    /// Handles a request whose VM has been looked up. The rate limits are not checked here, because
+    /// the request was counted before the look-up.
     pub(super) fn sought_and_asked(
         &mut self,
         now: Time,
@@ -34,8 +34,8 @@ impl Service {
         reply(asked, outcome, world);
     }
 
-    /// Counts a request against the rate limits. Called before any slow work is done for the
-    /// request.
+    /// Counts a request against the rate limits of its caller. Must be called before any slow work
+    /// is done for the request.
     ///
     /// # Errors
     /// If the caller may not send a request of this kind, or exceeds a rate limit.
@@ -56,8 +56,8 @@ impl Service {
         outcome.map_err(|refusal| self.without_hidden_names(asked, refusal))
     }
 
-    /// Removes from a refusal what a tenant may not know: the names, VMs and parameters of other
-    /// owners' reservations.
+    /// Removes from a refusal what a tenant has no right to see: the names, VMs and parameters of
+    /// other owners' reservations.
     pub(super) fn without_hidden_names(&self, asked: &ClientRequest, refusal: Refusal) -> Refusal {
         let is_hidden = |name: &Name| self.book.row(name).is_some_and(|row| !asked.owns(row));
         match refusal {
@@ -87,7 +87,7 @@ impl Service {
         }
     }
 
-    /// Checks that a tenant does not name a reservation of another owner.
+    /// Checks that the request of a tenant names no reservation of another owner.
     fn check_owner(&self, asked: &ClientRequest) -> Result<(), Refusal> {
         let name = match &asked.request {
             Request::Hold { member, .. } => member.name(),
@@ -99,7 +99,7 @@ impl Service {
         }
     }
 
-    /// Returns the outcome of an earlier request with the same idempotency key.
+    /// Looks for an earlier request with the same idempotency key, and returns its outcome.
     fn answered_before(
         &mut self,
         now: Time,
@@ -125,7 +125,7 @@ impl Service {
         }))
     }
 
-    /// Returns a stored answer with the present state of its reservation.
+    /// Returns the stored answer to an earlier request, with the present state of its reservation.
     fn again(&self, kept: KeptAnswer) -> Answer {
         let now = self.book.get(&kept.row.name).filter(|entry| entry.row.since == kept.row.since);
         let mut reservation = now.map_or_else(|| ended(kept.row.clone()), |entry| entry.listed());
@@ -158,8 +158,8 @@ impl Service {
         outcome
     }
 
-    /// Carries out a request with `auto`. Tries the mechanism of [`World::best_mechanism`] first.
-    /// If the service refuses that mechanism, tries the dispatcher. Logs the mechanism of each
+    /// Carries out a request with `auto`: first with the mechanism of [`World::best_mechanism`],
+    /// and, if the service refuses that mechanism, with the dispatcher. Logs the mechanism of each
     /// changed reservation.
     fn carry_out_by_best_mechanism(
         &mut self,
@@ -177,7 +177,8 @@ impl Service {
         }
     }
 
-    /// Carries out a request with `auto` by the dispatcher, after the mechanism `by` was refused.
+    /// Carries out a request with `auto` with the dispatcher, because the mechanism `by` was
+    /// refused.
     fn carry_out_by_dispatcher(
         &mut self,
         now: Time,
@@ -190,8 +191,8 @@ impl Service {
         self.carry_out_by(now, asked, choice, world)
     }
 
-    /// Carries out a request with `auto` by the dispatcher, after it waited for capacity and the
-    /// mechanism `by` was then refused. Replies to the request.
+    /// Carries out a request with `auto` with the dispatcher, and replies to the request. The
+    /// mechanism `by` was refused after the request had waited for capacity.
     pub(super) fn retry_by_dispatcher(
         &mut self,
         now: Time,
@@ -204,7 +205,7 @@ impl Service {
         reply(asked, outcome, world);
     }
 
-    /// Carries out a request with `auto` by the chosen mechanism.
+    /// Carries out a request with `auto`, using the chosen mechanism.
     fn carry_out_by(
         &mut self,
         now: Time,
@@ -225,8 +226,8 @@ impl Service {
         Ok(answer)
     }
 
-    /// Logs the mechanism that was chosen for each reservation that has changed. `before` has the
-    /// names of the reservations, with their revisions before the change.
+    /// Logs which mechanism the service chose for each reservation that has changed. `before`
+    /// contains the names of the reservations, with their revisions before the change.
     pub(super) fn note_choice(
         &mut self,
         now: Time,
@@ -244,8 +245,8 @@ impl Service {
         }
     }
 
-    /// Forgets the service's choice of mechanism for each reservation for which the request names a
-    /// mechanism.
+    /// Deletes the record of the service's own choice for each reservation for which the request
+    /// names a mechanism.
     fn forget_choices(&mut self, request: &Request) {
         match request {
             Request::Reserve { name, enforce, .. }
@@ -263,8 +264,8 @@ impl Service {
         }
     }
 
-    /// Returns the revisions of the reservations with these names. `None` for a reservation that
-    /// does not exist.
+    /// Returns the names, each with the revision of the reservation. The revision is `None` if no
+    /// reservation has that name.
     pub(super) fn revisions_of(&self, names: &[Name]) -> Vec<(Name, Option<u64>)> {
         let revision = |name: &Name| self.book.row(name).map(|row| row.revision);
         names.iter().map(|name| (name.clone(), revision(name))).collect()
@@ -308,7 +309,7 @@ impl Service {
     }
 }
 
-/// Replies to a request. Does nothing if the answer comes later, after a commit or from the
+/// Replies to a request. Does nothing if the answer is sent later: after a commit, or by the
 /// [`World`].
 fn reply(asked: &ClientRequest, outcome: Replied, world: &mut impl World) {
     match outcome {
@@ -320,9 +321,10 @@ fn reply(asked: &ClientRequest, outcome: Replied, world: &mut impl World) {
 
 /// Outcome of an earlier request that has the same idempotency key.
 enum EarlierRequest {
-    /// No request had this key before.
+    /// No earlier request has this key.
     Never,
-    /// The earlier request has no answer yet. After the commit, both requests get the same answer.
+    /// The earlier request waits for its commit. After the commit, both requests get the same
+    /// answer.
     Waits,
     /// The earlier request was answered.
     Answered(Box<Answer>),

@@ -65,11 +65,11 @@ impl Service {
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
-    /// Returns the row of a reservation, for a request that changes it.
+    /// Returns the row of a reservation that a request wants to change.
     ///
     /// # Errors
     /// If no reservation has this name, if the reservation is held for a gang, or if its revision
-    /// is not the expected one.
+    /// differs from the revision in the request.
     pub(super) fn expected(&self, name: &Name, revision: Option<u64>) -> Result<Row, Refusal> {
         let unknown = || Refusal::NoSuchReservation { name: name.clone() };
         let row = self.book.row(name).ok_or_else(unknown)?;
@@ -82,7 +82,7 @@ impl Service {
         }
     }
 
-    /// Replaces the terms of a reservation that is in force.
+    /// Gives a reservation new terms in the scheduler.
     pub(super) fn enforce(
         &mut self,
         name: &Name,

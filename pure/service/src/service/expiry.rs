@@ -1,7 +1,7 @@
-//! Reservations with an end time of the wall clock.
+//! Reservations that end at a time of the wall clock.
 //!
-//! An end time is stored as a time of the wall clock. So if the wall clock is set, reservations end
-//! earlier or later.
+//! The end time is stored as a time of the wall clock. So if the wall clock is set, the reservation
+//! ends earlier or later.
 
 use slackline_units::{Time, WallTime};
 
@@ -13,8 +13,8 @@ use crate::world::World;
 use super::Service;
 
 impl Service {
-    /// Ends the reservations whose end time has come, oldest first. Returns the next end time.
-    /// `None` if no reservation has an end time.
+    /// Ends the reservations whose end time has come, oldest first. Returns the earliest end time
+    /// of the remaining reservations. `None` if none of them has an end time.
     pub(super) fn end_expired(&mut self, now: Time, world: &mut impl World) -> Option<Time> {
         let next = self.book.iter().filter_map(end).min()?;
         let ahead = world.wall_ahead();
@@ -31,8 +31,8 @@ impl Service {
     }
 }
 
-/// Returns the end time of a reservation. `None` if it has no end time, or if it is held for a
-/// gang. A held reservation is not in the ledger, and ends with its lease.
+/// Returns the end time of a reservation. `None` if the reservation has no end time or is held for
+/// a gang. A held reservation is not in the ledger, and ends when its lease expires.
 fn end(entry: &Entry) -> Option<WallTime> {
     entry.row.terms.until().filter(|_| !entry.is_lent())
 }

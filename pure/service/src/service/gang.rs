@@ -1,4 +1,4 @@
-//! Members of gangs: holding a member, beginning it, and breaking a gang.
+//! Members of gangs on this host: holding a member, beginning it, and breaking its gang.
 
 use slackline_units::Time;
 
@@ -20,9 +20,9 @@ use super::reserve::{is_promised, join, refusal};
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 impl Service {
-    /// Admits a member of a gang. Its capacity is reserved, but its VM is not scheduled until the
-    /// member begins. Nothing is written to the ledger. So if the service dies, the capacity is
-    /// free at once.
+    /// Admits a member of a gang. The capacity of the member is reserved, but its VM is not
+    /// scheduled until the member begins. Nothing is written to the ledger, so if the service dies,
+    /// the capacity is free immediately.
     pub(super) fn hold(
         &mut self,
         now: Time,
@@ -53,8 +53,8 @@ impl Service {
         Ok(Some(Answer::Done { reservation, is_new: true, warning: None }))
     }
 
-    /// Answers a repeated request of the same caller to hold a gang member. The lease is not
-    /// extended.
+    /// Answers a repeated request to hold a gang member, if it comes from the same caller. The
+    /// repetition does not extend the lease.
     fn hold_again(
         &self,
         asked: &ClientRequest,
@@ -71,8 +71,8 @@ impl Service {
         Err(Refusal::Exists { name: row.name.clone(), is: row.to_string() })
     }
 
-    /// Turns a held member of a gang into a reservation. Its VM is scheduled when the begin time
-    /// has come.
+    /// Turns a held member of a gang into a reservation. The VM of the member is scheduled from the
+    /// time `at`, at which the gang begins.
     pub(super) fn begin(
         &mut self,
         now: Time,
@@ -105,8 +105,8 @@ impl Service {
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
-    /// Handles the report that a gang is broken. The member on this host ends if it has not begun,
-    /// or if the gang is strict. Otherwise the member goes on alone.
+    /// Handles the report that a gang is broken. If the member on this host has not begun, or if
+    /// the gang is strict, the member ends. Otherwise it stays as a reservation without a gang.
     pub(super) fn break_gang(
         &mut self,
         now: Time,
@@ -151,8 +151,8 @@ impl Service {
         }
     }
 
-    /// Returns an error if the reservation is held, that is, if the periods of its gang have not
-    /// begun. Requests must not change a held reservation.
+    /// Returns an error if the reservation is held: the periods of its gang have not begun. No
+    /// request may change a held reservation.
     pub(super) fn check_lent(&self, name: &Name) -> Result<(), Refusal> {
         let lent = self.book.get(name).filter(|entry| entry.is_lent());
         match lent.and_then(|entry| entry.row.gang.as_ref()) {

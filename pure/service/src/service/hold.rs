@@ -14,8 +14,8 @@ use crate::world::World;
 use super::reserve::refusal;
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
-/// A request about one reservation, the name of the reservation, and the revision that it must
-/// have.
+/// A request about one reservation, with the name of that reservation and the revision that it must
+/// have. `None` if any revision is accepted.
 type ForOne<'a> = (&'a ClientRequest, &'a Name, Option<u64>);
 
 impl Service {

@@ -16,8 +16,9 @@ use super::reserve::{join, refusal};
 use super::{ChangeOrigin, DoneChange, Service, TRY_AGAIN};
 
 impl Service {
-    /// Handles a VM of `user` that may have started: schedules it for the reservations that wait
-    /// for it. A reservation for another user can have the same binding and mean another VM.
+    /// Handles a VM of `user` that may have started: schedules the VM for the reservations that
+    /// wait for it. A reservation for another user can have the same binding but refer to another
+    /// VM.
     pub(super) fn appeared(
         &mut self,
         now: Time,
@@ -45,8 +46,8 @@ impl Service {
         }
     }
 
-    /// Handles a VM of `user` that cannot be scheduled for the reservations that wait for it. The
-    /// reason why they wait is replaced, because an earlier reason may no longer apply.
+    /// Handles a failed look-up of a VM of `user`. The reservations that wait for this VM continue
+    /// to wait, now for the reason `error`. A reservation whose VM can never return is ended.
     pub(super) fn not_found(
         &mut self,
         now: Time,
@@ -64,7 +65,7 @@ impl Service {
         }
     }
 
-    /// Schedules a VM for the reservation that waits for it. Does nothing if the VM belongs to
+    /// Schedules a VM for a reservation that waits for it. Does nothing if the VM belongs to
     /// another user or already has a reservation.
     pub(super) fn give(&mut self, now: Time, row: &Row, machine: Machine, world: &mut impl World) {
         let name = &row.name;
@@ -86,7 +87,8 @@ impl Service {
         }
     }
 
-    /// Ends a reservation if its VM can never return. Returns true if the reservation was ended.
+    /// Ends a reservation if its VM can never exist again. Returns true if the reservation was
+    /// ended.
     pub(super) fn ends(
         &mut self,
         now: Time,
@@ -127,14 +129,14 @@ impl Service {
         Ok(())
     }
 
-    /// Sets which part of a reservation is in force.
+    /// Records which part of a reservation is in force.
     pub(super) fn stand(&mut self, name: &Name, standing: Standing) {
         if let Some(entry) = self.book.get_mut(name) {
             entry.stand(standing);
         }
     }
 
-    /// Updates the row of a reservation with the identity and the user of its VM, and writes an
+    /// Writes the identity and the user of the VM into the row of its reservation, and logs an
     /// event.
     pub(super) fn machine_is(&mut self, now: Time, name: &Name, happened: EventKind) {
         let Some(entry) = self.book.get_mut(name) else { return };
@@ -158,7 +160,7 @@ impl Service {
         );
     }
 
-    /// Handles the end of a scheduled VM.
+    /// Handles the end of a VM that was scheduled for a reservation.
     pub(super) fn vanished(
         &mut self,
         now: Time,
@@ -177,7 +179,8 @@ impl Service {
         }
     }
 
-    /// Returns the reservation of a domain if the VM with this identity is scheduled for it.
+    /// Returns the reservation of a domain. `None` if the VM with this identity is not scheduled
+    /// for it.
     fn held(&self, domain: DomId, identity: Identity) -> Option<&Entry> {
         let is_it = |machine: &Machine| machine.identity == identity;
         self.book.of_domain(domain).filter(|entry| entry.machine().is_some_and(is_it))
@@ -221,8 +224,8 @@ impl Service {
         }
     }
 
-    /// Writes an event about an undone change to scheduled threads, at most one event per VM in ten
-    /// seconds.
+    /// Logs that the service undid a change to scheduled threads. At most one such event is logged
+    /// for each VM in ten seconds.
     pub(super) fn meddled(&mut self, now: Time, domain: DomId, what: String) {
         let Some(name) = self.name_of(domain).cloned() else { return };
         let entry = self.book.get_mut(&name).filter(|entry| entry.is_seated());
@@ -231,8 +234,8 @@ impl Service {
         }
     }
 
-    /// Leaves the threads of a place (reserved vCPU) to the program that changed them, because an
-    /// administrator may have made the change.
+    /// Leaves the threads of a place (reserved vCPU) to the program that changed them, since an
+    /// administrator may have wanted the change.
     pub(super) fn contest(&mut self, now: Time, domain: DomId, place: u16, what: &str) {
         let Some(name) = self.name_of(domain).cloned() else { return };
         let Some(entry) = self.book.get_mut(&name) else { return };
@@ -244,7 +247,8 @@ impl Service {
         }
     }
 
-    /// Records that the service schedules the threads of a place (reserved vCPU) again.
+    /// Records that the service schedules the threads of a place (reserved vCPU) again, after they
+    /// were left to another program.
     pub(super) fn settled(&mut self, now: Time, domain: DomId, place: u16) {
         let Some(name) = self.name_of(domain).cloned() else { return };
         let entry = self.book.get_mut(&name);
@@ -263,7 +267,8 @@ impl Service {
         }
     }
 
-    /// Records whether the vCPUs of a scheduled VM can be told apart.
+    /// Records the reason `why` the vCPUs of a scheduled VM cannot be told apart. `None` if they
+    /// can be told apart.
     pub(super) fn note_unclear(&mut self, whose: (DomId, Identity), why: Option<String>) {
         let name = self.held(whose.0, whose.1).map(|entry| entry.row.name.clone());
         if let Some(entry) = name.and_then(|name| self.book.get_mut(&name)) {
@@ -271,7 +276,8 @@ impl Service {
         }
     }
 
-    /// Retries the reservations that do not fit into the available capacity, oldest first.
+    /// Tries again to admit the reservations that did not fit into the available capacity, oldest
+    /// first.
     pub(super) fn fit(&mut self, now: Time, world: &mut impl World) {
         for name in self.book.oldest(Entry::is_out) {
             let Some(entry) = self.book.get_mut(&name) else { continue };
@@ -286,8 +292,8 @@ impl Service {
     }
 }
 
-/// Returns true if the VM of a row can never return: the binding is a process id, and the process
-/// has ended.
+/// Returns true if the VM of a row can never exist again: its binding is a process id, and the
+/// process has ended.
 pub(super) fn is_over(row: &Row, found: &Result<Machine, LookError>) -> bool {
     !row.binding.lasts()
         && match found {

@@ -1,4 +1,4 @@
-//! Limits of the stored plans, in number and in bytes. A plan in progress is never dropped.
+//! Limits on the number and the size of the stored plans. A plan in progress is never dropped.
 
 use crate::answer::AppliedChange;
 use crate::input::ClientRequest;
@@ -8,15 +8,16 @@ use crate::refusal::Refusal;
 
 use super::Service;
 
-/// Maximum number of principals whose last plan is kept. One more principal drops the oldest plan.
+/// Maximum number of principals whose last plan is kept. The plan of one more principal replaces
+/// the oldest plan.
 const MOST_PLANS: usize = 200;
 
-/// Part of [`PLANS_BYTES`] that is kept for plans in progress of administrators.
+/// Number of bytes of [`PLANS_BYTES`] that only plans of administrators in progress can use.
 const KEPT_BYTES: usize = PLAN_BYTES;
 
 impl Service {
-    /// Checks that a plan of these changes may be stored. A plan with a canary will be in progress,
-    /// so it must also fit beside the other plans in progress.
+    /// Checks that a plan with these changes may be stored. A plan with a canary stays in progress
+    /// for a time, so it must also fit beside the other plans in progress.
     ///
     /// # Errors
     /// If the plan is too large, or if the plans in progress would be too large or too many.
@@ -60,8 +61,9 @@ impl Service {
         Ok(())
     }
 
-    /// Drops the oldest plans beyond the limits, except plans in progress. They are deleted by the
-    /// commit that adds the plan for which there was no room.
+    /// Drops the oldest plans until all plans are within the limits. Plans in progress are not
+    /// dropped. The commit that adds the newest plan also deletes the dropped plans from the
+    /// ledger.
     pub(super) fn drop_surplus_plans(&mut self) {
         let mut bytes: usize = self.plans.values().map(Plan::stored_bytes).sum();
         while self.plans.len() > MOST_PLANS || bytes > PLANS_BYTES {

@@ -1,4 +1,4 @@
-//! Plans of principals: canaries, and undoing the last plan.
+//! Plans of principals: plans with a canary, and undoing the last plan.
 
 use slackline_units::{Span, Time};
 
@@ -20,7 +20,7 @@ use super::reserve::{check_end, check_run};
 use super::steps::Step;
 use super::{ChangeOrigin, Replied, Service};
 
-/// Time until a canary is checked again if the ledger could not be written.
+/// Time after which a canary is checked again if the ledger could not be written.
 const AGAIN: Span = Span::from_secs(1);
 
 impl Service {
@@ -31,15 +31,15 @@ impl Service {
     }
 
     /// Returns the revision of the host: the number of the event that last changed a reservation.
-    /// Releases before the last restart of the service do not count.
+    /// Events that ended a reservation count only since the last restart of the service.
     #[must_use]
     pub fn revision(&self) -> u64 {
         let rows = self.book.iter().map(|entry| entry.row.revision);
         rows.max().unwrap_or(0).max(self.last_end)
     }
 
-    /// Returns an error if the host does not have the revision for which a list was made. `None`
-    /// accepts any revision.
+    /// Returns an error if the host does not have the revision for which a list was made. With
+    /// `None`, the host may have any revision.
     pub(super) fn check_host(&self, revision: Option<u64>) -> Result<(), Refusal> {
         let is = self.revision();
         match revision.filter(|revision| *revision != is) {
@@ -60,7 +60,7 @@ impl Service {
         }
     }
 
-    /// Changes the first VM of a plan, and starts to watch it.
+    /// Changes the canary of a plan, and starts to watch it.
     pub(super) fn canary(
         &mut self,
         now: Time,
@@ -111,8 +111,8 @@ impl Service {
         Ok(None)
     }
 
-    /// Makes the first step of `steps` that has a prediction and is admitted alone. Only a change
-    /// of an existing reservation can be made first.
+    /// Carries out the first step of `steps` that has a prediction and is admitted without the
+    /// other steps. Only a change of an existing reservation can be chosen.
     fn begin_canary(
         &mut self,
         now: Time,
@@ -165,7 +165,7 @@ impl Service {
     /// Returns the steps that undo the changes of a plan.
     ///
     /// # Errors
-    /// If a reservation has changed since the plan changed it.
+    /// If a reservation was changed again after the plan had changed it.
     fn steps_back(&self, plan: &Plan) -> Result<Vec<Step>, Refusal> {
         let done = plan.steps.iter().filter(|step| step.is_done);
         let mut steps: Vec<Step> =
@@ -174,7 +174,8 @@ impl Service {
         Ok(steps)
     }
 
-    /// Returns the current row of a reservation.
+    /// Returns the current row of a reservation, which must not have changed since `known` was
+    /// read.
     ///
     /// # Errors
     /// If the reservation's revision differs from the revision of `known`.
@@ -247,7 +248,7 @@ impl Service {
         }
     }
 
-    /// Stores an applied list as the last plan of the caller.
+    /// Stores the changes of an applied list as the last plan of the caller.
     pub(super) fn keep_list(&mut self, asked: &ClientRequest, changes: &[AppliedChange]) {
         let changed = changes.iter().filter(|change| change.before != change.after);
         let steps = changed.map(|change| PlanStep {
@@ -264,7 +265,7 @@ impl Service {
         self.writer.touch_plan(principal);
     }
 
-    /// Records the plans that a commit has written to the ledger.
+    /// Records that a commit has written these plans to the ledger.
     pub(super) fn stored_plans(&mut self, written: &[(Principal, Option<Plan>)]) {
         for (principal, plan) in written {
             match plan {
@@ -274,7 +275,8 @@ impl Service {
         }
     }
 
-    /// Resets each plan whose last stage could not be written to the stage that the ledger has.
+    /// Resets each plan whose last stage could not be written to the stage that the ledger
+    /// contains.
     pub(super) fn take_plans_back(&mut self, now: Time) {
         for principal in self.writer.unwritten_plans() {
             let stored = self.stored_plans.get(&principal);
@@ -290,8 +292,8 @@ impl Service {
         self.watch_again(now);
     }
 
-    /// Handles a change that the service itself made to a reservation. Updates the plans that
-    /// contain the reservation, so that they can still be undone.
+    /// Handles a change that the service itself made to a reservation. Updates all plans that
+    /// contain the reservation, so that these plans can still be undone.
     pub(super) fn follow_in_plans(&mut self, before: &Row, after: &Row) {
         for (principal, plan) in &mut self.plans {
             if plan.follow(before, after) {
@@ -300,7 +302,7 @@ impl Service {
         }
     }
 
-    /// Restarts the watches of all canaries.
+    /// Restarts the watching of all canaries from now.
     pub(super) fn watch_again(&mut self, now: Time) {
         let watched = self.plans.values().filter(|plan| plan.watched().is_some());
         let due = now.after(SETTLING);
@@ -308,7 +310,8 @@ impl Service {
         self.watches = again.collect();
     }
 
-    /// Checks the canaries whose watch is due. Returns the time of the next check.
+    /// Checks the canaries that are due for a check. Returns the time of the next check. `None` if
+    /// no canary is watched, or if a list waits for capacity.
     pub(super) fn look_at_canaries(&mut self, now: Time, world: &mut impl World) -> Option<Time> {
         let due = self.watches.iter().filter(|(_, watch)| watch.due <= now);
         let due: Vec<Principal> = due.map(|(principal, _)| *principal).collect();
@@ -357,7 +360,7 @@ impl Service {
         }
     }
 
-    /// Makes all other changes of a plan after its canary did as predicted.
+    /// Makes the remaining changes of a plan, after its canary has behaved as predicted.
     fn spread(&mut self, now: Time, plan: Plan, name: &Name, world: &mut impl World) {
         let asked = asked_again(&plan);
         let rest: Result<Vec<Step>, Refusal> = plan
@@ -376,8 +379,8 @@ impl Service {
         }
     }
 
-    /// Records that all changes of a plan are made: the change of the canary `name`, and other
-    /// changes, whose number is `others`.
+    /// Records that all changes of a plan are made: the change of the canary `name`, and `others`
+    /// further changes.
     pub(super) fn end_spread(&mut self, now: Time, mut plan: Plan, (name, others): (&Name, usize)) {
         for step in plan.steps.iter_mut().filter(|step| !step.is_done) {
             step.is_done = true;
@@ -389,7 +392,7 @@ impl Service {
         self.end_canary(now, plan, PlanStage::Done);
     }
 
-    /// Restores the first VM of a plan, because the other changes were refused.
+    /// Restores the canary of a plan, because the remaining changes were refused.
     pub(super) fn refuse_spread(
         &mut self,
         now: Time,
@@ -403,12 +406,12 @@ impl Service {
     }
 
     /// Returns the step that makes one change of a plan, after the canary succeeded. `None` if the
-    /// reservation already has the planned parameters, for instance because the ledger failed after
-    /// an earlier attempt.
+    /// reservation already has the planned parameters, for instance because an earlier attempt made
+    /// the change but could not write it to the ledger.
     ///
     /// # Errors
-    /// If the reservation has changed since the plan was made, or if the name or the vCPUs of a new
-    /// reservation are already reserved.
+    /// If the reservation has changed since the plan was made, or if another reservation already
+    /// has the name or the VM of a new reservation.
     fn step_forward(&self, step: &PlanStep) -> Result<Option<Step>, Refusal> {
         let current = step.name().and_then(|name| self.book.row(name)).map(|row| row.terms);
         if current == step.after.as_ref().map(|row| row.terms) {
@@ -432,7 +435,7 @@ impl Service {
         }
     }
 
-    /// Restores the first VM of a plan, and records the reason.
+    /// Restores the canary of a plan, and records the reason `why`.
     fn take_canary_back(&mut self, now: Time, plan: Plan, why: String, world: &mut impl World) {
         let asked = asked_again(&plan);
         let by = |_| ChangeOrigin::Plan(&asked);
@@ -467,8 +470,8 @@ impl Service {
     }
 }
 
-/// Checks that the caller may take a step of a plan now. The caller's rights may have been reduced
-/// since the caller asked for the plan.
+/// Checks that the caller still has the right to a step of a plan. The caller's rights may have
+/// been reduced since the caller asked for the plan.
 fn check_rights(asked: &ClientRequest, step: &Step) -> Result<(), Refusal> {
     let (row, terms) = match step {
         Step::Create { row } => (row, Some((None, row.terms))),
@@ -485,8 +488,8 @@ fn check_rights(asked: &ClientRequest, step: &Step) -> Result<(), Refusal> {
     terms.map_or(Ok(()), |(before, terms)| check_run(asked, before, terms))
 }
 
-/// Checks that an end time that a step sets is in the future. A step that sets no end time is
-/// valid.
+/// Checks that the end time of a step is in the future. A step that sets no end time passes the
+/// check.
 fn check_step_end(step: &Step, now: Time, world: &mut impl World) -> Result<(), Refusal> {
     let until = match step {
         Step::Create { row } => row.terms.until(),
@@ -499,7 +502,8 @@ fn check_step_end(step: &Step, now: Time, world: &mut impl World) -> Result<(), 
     check_end(until, now, world).map_err(refused)
 }
 
-/// Returns a request with the rights that the caller had when it asked for the plan.
+/// Returns a request on behalf of the principal of a plan, with the rights that the principal had
+/// when it asked for the plan.
 fn asked_again(plan: &Plan) -> ClientRequest {
     ClientRequest {
         ticket: Ticket(0),
@@ -512,8 +516,8 @@ fn asked_again(plan: &Plan) -> ClientRequest {
 }
 
 impl Service {
-    /// Returns the answer that shows the caller's last plan. It hides reservations that the caller
-    /// may no longer see.
+    /// Returns the answer that shows the caller's last plan. Reservations that the caller has no
+    /// right to see any more are left out.
     pub(super) fn show_plan(&self, asked: &ClientRequest) -> Answer {
         let mut plan = self.plans.get(&asked.principal).cloned();
         if let Some(plan) = &mut plan {
@@ -523,8 +527,9 @@ impl Service {
         Answer::Plan(plan.map(Box::new))
     }
 
-    /// Handles a change of the access of a principal, or of several if `whom` is `None`. A watched
-    /// canary is taken back, since its caller may have lost the right to the other changes.
+    /// Handles a change of the access of the principal `whom`, or of all operators if `whom` is
+    /// `None`. The canaries of these principals are restored, since the principals may have lost
+    /// the right to the remaining changes of their plans.
     pub(super) fn access_changed(
         &mut self,
         now: Time,

@@ -1,15 +1,15 @@
-//! Lists that wait for capacity.
+//! Lists of reservations that wait for capacity.
 //!
-//! A VM may have used more CPU time than its reservation has accrued. If its reservation shrinks or
-//! ends, the policy keeps the old share reserved until the zero-lag time: the time at which the
-//! reservation has accrued that CPU time. So a list is done in two parts. The first part has all
-//! steps that free capacity. The second part has the other steps. If the second part lacks capacity
-//! that becomes free at a zero-lag time, the first part stays in force, and the second part is
-//! tried again at that time.
+//! A VM may have used more CPU time than its reservation has accrued. If that reservation shrinks
+//! or ends, the policy keeps the old share reserved until the zero-lag time: the time at which the
+//! reservation has accrued that CPU time. So a list is carried out in two parts. The first part has
+//! all steps that free capacity. The second part has the other steps. If the second part lacks
+//! capacity that becomes free at a zero-lag time, the first part stays in force, and the second
+//! part is tried again at that time.
 //!
 //! While a list waits, no other request changes a reservation, nothing of the list is written to
-//! the ledger, and no capacity is given to others. So the first part can be undone at any time, and
-//! after a crash all reservations have their old parameters.
+//! the ledger, and no other reservation gets the freed capacity. So the first part can be undone at
+//! any time, and after a crash all reservations have their old parameters.
 
 use slackline_units::{DomId, Enforcement, Span, Time};
 
@@ -27,30 +27,32 @@ use crate::world::World;
 use super::steps::{Step, Undo};
 use super::{ChangeOrigin, Service};
 
-/// Longest wait of a list of an administrator. It covers a period of a second.
+/// Longest time for which the list of an administrator waits. It is longer than a period of one
+/// second.
 const LONGEST_WAIT: Span = Span::from_ms(1_200);
 
-/// Longest wait of a list of another caller, since other requests wait in the meantime.
+/// Longest time for which the list of any other caller waits. It is short, because the requests of
+/// all callers wait in the meantime.
 const LONGEST_WAIT_OF_USER: Span = Span::from_ms(100);
 
-/// Steps that are done together, and their purpose.
+/// Steps that are carried out together, and their purpose.
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) asked: ClientRequest,
-    /// Steps in the order of their ranks. At least one.
+    /// Steps, at least one, in the order of their ranks.
     pub(super) steps: Vec<Step>,
     pub(super) purpose: Purpose,
 }
 
-/// Reason for which a list is done.
+/// Purpose for which a list is carried out.
 #[derive(Debug)]
 pub(super) enum Purpose {
-    /// A request applies a list. The changes are those of the answer.
+    /// A request applies a list. The value contains the changes for the answer.
     Apply(Vec<AppliedChange>),
-    /// A request undoes the last plan of the caller. The changes are those of the answer.
+    /// A request undoes the last plan of the caller. The value contains the changes for the answer.
     Undo(Vec<AppliedChange>),
-    /// The canary of a plan behaved as predicted, so the other changes are made. The name is that
-    /// of the canary's reservation.
+    /// The remaining changes of a plan are made after its canary behaved as predicted. The name is
+    /// that of the canary's reservation.
     Spread(Box<Plan>, Name),
 }
 
@@ -58,20 +60,21 @@ pub(super) enum Purpose {
 #[derive(Debug)]
 pub(super) struct PostponedList {
     list: List,
-    /// Number of steps in the first part. They free capacity.
+    /// Number of steps in the first part, which frees capacity.
     freeing: usize,
     /// Data to undo the first part.
     undo: Vec<Undo>,
-    /// Mechanism that the service chose for the reservations with these names.
+    /// Names of the reservations for which the service chose the mechanism, and that mechanism.
+    /// `None` if the request names the mechanisms.
     pub(super) choice: Option<(Vec<Name>, MechanismChoice)>,
-    /// Time of the next attempt.
+    /// Time of the next attempt to carry out the second part.
     next: Time,
-    /// Latest time of an attempt.
+    /// Time after which no further attempt is made.
     until: Time,
 }
 
 impl PostponedList {
-    /// Returns the time of the next attempt to do the second part.
+    /// Returns the time of the next attempt to carry out the second part of the list.
     pub(super) const fn next(&self) -> Time {
         self.next
     }
@@ -88,16 +91,16 @@ impl PostponedList {
 }
 
 impl Service {
-    /// Returns true if a list waits for capacity. The wait ends within 1.2 s. A list with `auto`
-    /// can wait twice: after another mechanism is refused, the list is tried with the dispatcher.
+    /// Returns true if a list waits for capacity. A wait ends within 1.2 s. A list with `auto` can
+    /// wait a second time: after its mechanism is refused, the list is tried with the dispatcher.
     #[must_use]
     pub fn has_postponed_list(&self) -> bool {
         self.postponed.is_some()
     }
 
-    /// Returns true if a request must not be passed to the service now, because it could change a
-    /// reservation, and a list waits for capacity. The caller keeps the request, and passes it when
-    /// [`has_postponed_list`](Service::has_postponed_list) is false.
+    /// Returns true if a request must not be passed to the service now, because a list waits for
+    /// capacity and the request could change a reservation. The caller keeps the request, and
+    /// passes it when [`has_postponed_list`](Service::has_postponed_list) is false.
     #[must_use]
     pub fn must_wait(&self, asked: &ClientRequest) -> bool {
         // A member that begins has its capacity already, and is in no list.
@@ -105,8 +108,8 @@ impl Service {
         self.has_postponed_list() && asked.request.verb().is_change() && !is_begin
     }
 
-    /// Carries out all steps of a list or none. If only capacity is missing that is free soon, the
-    /// list is postponed.
+    /// Carries out all steps of a list or none. If the list lacks only capacity that is free soon,
+    /// the list is postponed.
     pub(super) fn begin_list(
         &mut self,
         now: Time,
@@ -122,8 +125,8 @@ impl Service {
         self.complete_list(now, list, world).map_err(|refused| refused.1)
     }
 
-    /// Does the second part of a list. If it is refused, the first part is undone, or the list is
-    /// postponed.
+    /// Carries out the second part of a list. If this part is refused, either the list is
+    /// postponed, or its first part is undone and the refusal is returned.
     fn complete_list(
         &mut self,
         now: Time,
@@ -154,7 +157,7 @@ impl Service {
         }
     }
 
-    /// Records a list whose steps are all done.
+    /// Records the changes of a list whose steps are all done.
     fn finish_list(&mut self, now: Time, done: PostponedList) {
         let PostponedList { list: List { asked, steps, purpose }, undo, choice, .. } = done;
         let (asked, last) = (&asked, steps.len().saturating_sub(1));
@@ -184,7 +187,7 @@ impl Service {
         }
     }
 
-    /// Continues the postponed list, if there is one. Called after each input.
+    /// Continues the postponed list. Does nothing if no list is postponed. Called after each input.
     pub(super) fn go_on_with_list(&mut self, now: Time, world: &mut impl World) {
         let Some(list) = self.postponed.take() else { return };
         let ahead = world.wall_ahead();
@@ -207,7 +210,7 @@ impl Service {
         }
     }
 
-    /// Ends the wait of a list before an input that may change one of its reservations.
+    /// Gives up a waiting list before an input is handled that may change one of its reservations.
     pub(super) fn give_up_list_before(&mut self, now: Time, input: &Input, world: &mut impl World) {
         let Some(list) = self.postponed.take() else { return };
         let has_domain = |domain: DomId| list.has(self.name_of(domain));
@@ -263,7 +266,7 @@ impl Service {
     }
 }
 
-/// Returns the time after which the capacity is free that a list lacks. `None` if the list was
+/// Returns the time after which the capacity that a list lacks becomes free. `None` if the list was
 /// refused for another reason.
 fn free_after(why: &Refusal) -> Option<Span> {
     let Refusal::InList { why, .. } = why else { return None };
@@ -271,7 +274,7 @@ fn free_after(why: &Refusal) -> Option<Span> {
     *free_after
 }
 
-/// Returns the changes of an answer with the rows that were recorded for them.
+/// Returns the changes for an answer, with the rows `rows` that were recorded for these changes.
 fn with_revisions(mut changes: Vec<AppliedChange>, rows: &[Row]) -> Vec<AppliedChange> {
     for change in &mut changes {
         let done = rows.iter().find(|row| row.name == *change.name());

@@ -20,8 +20,8 @@ use super::reserve::{check_run, found};
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 impl Service {
-    /// Binds a reservation to another VM, or to the same VM by another name. The parameters stay
-    /// unchanged. If the other VM does not exist, the reservation waits for it.
+    /// Binds a reservation to another VM, or to the same VM by another name. The terms of the
+    /// reservation stay unchanged. If the new VM does not exist, the reservation waits for it.
     pub(super) fn rebind(
         &mut self,
         now: Time,
@@ -77,9 +77,10 @@ impl Service {
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
-    /// Checks that a caller who is neither the owner nor an administrator may give a reservation to
-    /// another VM. The whole reservation then counts against the caller's budget. A reservation for
-    /// root also accepts some VMs of other users, so its new VM must exist and belong to root.
+    /// Checks that a caller who is neither the owner nor an administrator may bind a reservation to
+    /// another VM. The whole reservation then counts against the caller's budget. If the
+    /// reservation is for root, the new VM must exist and belong to root, because such a
+    /// reservation could also accept VMs of other users.
     fn check_other_vm(
         &self,
         asked: &ClientRequest,
@@ -96,7 +97,7 @@ impl Service {
         self.afford_for_other(asked, before, (known, before.terms))
     }
 
-    /// Checks that no reservation other than `row` has the VM, or the binding that `row` gets.
+    /// Checks that no reservation other than `row` has the new VM or the new binding of `row`.
     fn check_free_for(
         &self,
         row: &Row,
@@ -111,8 +112,8 @@ impl Service {
         }
     }
 
-    /// Assigns the places of a reservation to the threads of another VM. Nothing changes if the VM
-    /// already has these places, or if the scheduler declines.
+    /// Assigns the places (reserved vCPUs) of a reservation to the threads of another VM. Nothing
+    /// changes if the VM already has these places, or if the scheduler declines.
     fn take_machine(
         &mut self,
         name: &Name,

@@ -12,9 +12,9 @@ use super::{ChangeOrigin, DoneChange, Service};
 
 impl Service {
     /// Binds a reservation that waits for a libvirt domain to the domain's new name, and schedules
-    /// the domain. The name of the reservation stays. The domain must have the UUID and the user of
-    /// the domain that was last scheduled. The user is checked because a UUID is taken from the
-    /// VM's command line, which any user can set.
+    /// the domain. The name of the reservation stays the same. The domain must have the UUID and
+    /// the user of the domain that was last scheduled. The user is checked because the UUID is read
+    /// from the VM's command line, which any user can choose.
     pub(super) fn renamed(
         &mut self,
         now: Time,

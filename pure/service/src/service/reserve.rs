@@ -36,8 +36,8 @@ impl Service {
         self.make(now, (asked, row, machine), world)
     }
 
-    /// Makes all checks for a new reservation except admission. Returns its row, and the VM if it
-    /// exists.
+    /// Makes all checks for a new reservation except admission. Returns the row of the reservation,
+    /// and its VM if the VM exists.
     pub(super) fn checked(
         &mut self,
         now: Time,
@@ -75,8 +75,8 @@ impl Service {
         Ok((row, machine))
     }
 
-    /// Ends a reservation if its process has ended and the service has not been notified of that
-    /// yet, for instance after a restart of the service. The name of the reservation is then free.
+    /// Ends a reservation if its process has ended but the service was not notified yet, for
+    /// instance after a restart of the service. The name of the reservation is then free.
     fn let_go_if_over(&mut self, now: Time, name: &Name, world: &mut impl World) {
         let Some(entry) = self.book.get(name).filter(|entry| !entry.row.binding.lasts()) else {
             return;
@@ -92,9 +92,9 @@ impl Service {
         }
     }
 
-    /// Answers a repeated request of the same principal to make a reservation. If the reservation
-    /// waits for its VM, looks the VM up, because a program that starts a VM often repeats its
-    /// request.
+    /// Answers a repeated request to make a reservation, if it comes from the same principal. If
+    /// the reservation waits for its VM, looks for the VM now, because a program that starts a VM
+    /// often repeats its request.
     fn reserve_again(
         &mut self,
         now: Time,
@@ -115,12 +115,14 @@ impl Service {
         }
     }
 
-    /// Checks that `new` more reservations stay within [`MOST_RESERVATIONS`].
+    /// Checks that the number of reservations stays within [`MOST_RESERVATIONS`] if `new` are
+    /// added.
     pub(super) fn check_count(&self, asked: &ClientRequest, new: usize) -> Result<(), Refusal> {
         check_count(asked.is_administrator(), self.book.iter().count(), new)
     }
 
-    /// Checks the limits on the number of vCPUs for new terms of a reservation of `owner`.
+    /// Checks that new terms of a reservation of `owner` stay within the limits on the number of
+    /// vCPUs.
     pub(super) fn check_vcpus(
         &self,
         asked: &ClientRequest,
@@ -133,9 +135,9 @@ impl Service {
         check_vcpus((owner, asked.is_administrator()), others, change)
     }
 
-    /// Checks that no other reservation has the VM. Also checks that no reservation with the same
-    /// owner, or for the same user, has the binding. `new` has the owner and the user of the new
-    /// reservation.
+    /// Checks that no other reservation has the VM. Also checks that the binding belongs to no
+    /// other reservation with the same owner or for the same user. `new` contains the owner and the
+    /// user of the new reservation.
     pub(super) fn check_free(
         &self,
         binding: &Binding,
@@ -149,7 +151,7 @@ impl Service {
         }
     }
 
-    /// Makes a reservation. If its VM exists, the VM is scheduled at once.
+    /// Makes a reservation. If its VM exists, the VM is scheduled immediately.
     fn make(
         &mut self,
         now: Time,
@@ -204,8 +206,9 @@ pub(super) fn check_end(
     if until > now { Ok(()) } else { Err(Refusal::EndPassed { until, now }) }
 }
 
-/// Checks that only an administrator makes a reservation whose name ends with [`Name::OF_LIBVIRT`].
-/// The libvirt hook uses such a name for a guest if another user has taken the guest's own name.
+/// Checks that a name that ends with [`Name::OF_LIBVIRT`] is used only by an administrator. The
+/// libvirt hook uses such a name for a guest if another user's reservation already has the guest's
+/// own name.
 pub(super) fn check_name(asked: &ClientRequest, name: &Name) -> Result<(), Refusal> {
     if name.as_str().ends_with(Name::OF_LIBVIRT) && !asked.is_administrator() {
         return Err(Refusal::KeptName { name: name.clone() });
@@ -213,8 +216,8 @@ pub(super) fn check_name(asked: &ClientRequest, name: &Name) -> Result<(), Refus
     Ok(())
 }
 
-/// Checks that only an administrator reserves a slice longer than [`Terms::LONGEST_RUN`]. If the
-/// old slice was already that long, a slice that is not longer than the old one is allowed.
+/// Checks that only an administrator reserves a slice longer than [`Terms::LONGEST_RUN`]. A caller
+/// who is no administrator may keep or shorten a slice that is already so long.
 pub(super) fn check_run(
     asked: &ClientRequest,
     before: Option<Terms>,
@@ -267,12 +270,12 @@ fn whose(
     }
 }
 
-/// Returns the VM that the binding names. `None` if no such VM runs now, but one can be started
-/// under the same name later.
+/// Returns the VM to which the binding refers. `None` if no such VM runs now, but one can start
+/// later.
 ///
 /// # Errors
-/// If the binding names a process id that no process has, if the user may not use the VM, or if the
-/// host cannot identify the VM.
+/// If the binding is a process id and no such process exists, if the user may not use the VM, or if
+/// the host cannot identify the VM.
 pub(super) fn found(
     principal: Principal,
     (binding, user): (&Binding, u32),
@@ -290,7 +293,7 @@ pub(super) fn found(
     }
 }
 
-/// Adds one reservation to the scheduler.
+/// Adds the domain of one reservation to the scheduler.
 pub(super) fn join(
     world: &mut impl World,
     domain: slackline_units::DomId,
@@ -337,15 +340,15 @@ pub(super) fn refusal(declined: WorldError, terms: &Terms, binding: &Binding) ->
     }
 }
 
-/// Returns the slice that fits in a whole period. The period is divided into parts for enforcement,
-/// and `room` is the slice that fits in each part.
+/// Returns the slice for a whole period, if `room` is the slice that fits into each part of the
+/// period. A long period is enforced in several equal parts.
 fn of_whole_period(room: Span, terms: &Terms) -> Span {
     let (whole, part) = (terms.each().period(), terms.in_each_second().each().period());
     let ns = u128::from(room.ns()) * u128::from(whole.ns()) / u128::from(part.ns().max(1));
     Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
-/// Returns true if a request to reserve would result in exactly this row.
+/// Returns true if a request to reserve would make exactly the reservation `row`.
 pub(super) fn is_promised(request: &Request, row: &Row) -> bool {
     let Request::Reserve { name, amount, vcpus, binding, user, .. } = request else {
         return false;

@@ -8,7 +8,8 @@ use crate::refusal::Refusal;
 use super::Service;
 
 impl Service {
-    /// Lists one reservation or all reservations, as they are now.
+    /// Lists the reservation `name`, or all reservations if `name` is `None`, with their present
+    /// states.
     pub(super) fn list(&self, name: Option<&Name>) -> Result<Answer, Refusal> {
         let Some(name) = name else {
             return Ok(Answer::List(self.book.iter().map(Entry::listed).collect()));

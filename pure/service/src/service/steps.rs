@@ -1,4 +1,4 @@
-//! Single steps of a list of reservations.
+//! Single steps by which a list of reservations is carried out.
 
 use crate::answer::{Action, AppliedChange};
 use crate::book::Entry;
@@ -7,14 +7,15 @@ use crate::raise::Raise;
 use crate::row::Row;
 use crate::terms::{Terms, TermsChange};
 
-/// A single change that leads from the present reservations to the listed reservations.
+/// One change of a single reservation. All steps of a list together lead from the present to the
+/// listed reservations.
 #[derive(Debug)]
 pub(super) enum Step {
     Create {
         row: Row,
     },
-    /// A change of the terms. `change` is what the request asked for. `None` if the request gave
-    /// the complete terms.
+    /// A change of the terms. `change` contains the parameters that the request names. `None` if
+    /// the request contains the complete terms.
     Change {
         before: Row,
         change: Option<TermsChange>,
@@ -28,11 +29,11 @@ pub(super) enum Step {
     },
 }
 
-/// A step that was done, with the data to undo it.
+/// A step that was carried out, with the data to undo it.
 #[derive(Debug)]
 pub(super) enum Undo {
     Create(Name),
-    /// Reservation and its raises before the step.
+    /// The row of the reservation and its raises, as they were before the step.
     Change(Box<Row>, Vec<Raise>),
     Release(Box<Entry>),
 }
@@ -42,7 +43,8 @@ impl Step {
         &self.row().name
     }
 
-    /// Returns the reservation before the step. For a new reservation, returns it after the step.
+    /// Returns the row of the reservation before the step. A new reservation has no earlier row, so
+    /// the row after the step is returned.
     pub(super) const fn row(&self) -> &Row {
         match self {
             Step::Create { row } | Step::Keep { row } => row,
@@ -50,8 +52,8 @@ impl Step {
         }
     }
 
-    /// Returns the rank of a step. Steps that free capacity come before steps that reserve
-    /// capacity.
+    /// Returns the rank of a step. Steps with low ranks are carried out first: those that free
+    /// capacity come before those that reserve capacity.
     pub(super) fn rank(&self) -> u8 {
         match self {
             Step::Keep { .. } => 0,

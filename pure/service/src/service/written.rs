@@ -1,4 +1,4 @@
-//! Commits to the ledger, and reverting changes after a failed commit.
+//! Commits to the ledger, and reverting changes that a failed commit could not write.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,8 @@ use super::reserve::{join, refusal};
 use super::{ChangeOrigin, DoneChange, Service};
 
 impl Service {
-    /// Begins a commit. Does nothing if there is nothing to write or a commit is under way.
+    /// Begins a commit. Does nothing if there is nothing to write or if another commit is in
+    /// progress.
     pub(super) fn write(&mut self, now: Time, world: &mut impl World) {
         let book = &self.book;
         let whole = |seq, lost| Event {
@@ -45,8 +46,8 @@ impl Service {
         }
     }
 
-    /// Handles a completed commit: answers the callers that waited for it, and publishes its
-    /// events.
+    /// Handles a completed commit: answers the callers that waited for the commit, and publishes
+    /// the events of the commit.
     pub(super) fn committed(&mut self, now: Time, seq: u64, world: &mut impl World) {
         let Some((commit, deeds)) = self.writer.committed(seq) else { return };
         self.stored_plans(&commit.plans);
@@ -74,8 +75,8 @@ impl Service {
         }
     }
 
-    /// Returns a reservation as `list` shows it, with the parameters of this row and its current
-    /// state.
+    /// Returns a reservation as the request `list` shows it, with the parameters of this row and
+    /// its current state.
     fn seen(&self, row: Row) -> ListedReservation {
         let entry = self.book.get(&row.name).filter(|entry| entry.row.since == row.since);
         match entry.map(Entry::listed) {
@@ -84,9 +85,9 @@ impl Service {
         }
     }
 
-    /// Handles a failed commit. The ledger cannot be written for a while. A change that takes CPU
-    /// time from no other reservation stays in force, unless it belongs to a list. All other
-    /// changes are reverted.
+    /// Handles a failed commit. After the failure, the ledger cannot be written for a while. A
+    /// change that takes CPU time from no other reservation stays in force, unless the change
+    /// belongs to a list. All other changes are reverted.
     pub(super) fn not_committed(
         &mut self,
         now: Time,
@@ -123,7 +124,8 @@ impl Service {
         }
     }
 
-    /// Answers the callers that wait for a change. A request with a list is answered as a whole.
+    /// Answers all callers that wait for a change. The answer to a request with a list contains all
+    /// changes of the list.
     fn reply_deed(
         &mut self,
         deed: &UncommittedChange,
@@ -139,9 +141,10 @@ impl Service {
         }
     }
 
-    /// Reverts the changes that must not stay in force without the ledger. Changes whose reversal
-    /// frees capacity come first. `listed` has the names of reservations that a list changed.
-    /// Returns the names of reservations that could not be reverted.
+    /// Reverts all changes that must not stay in force while they are not in the ledger. Changes
+    /// whose reversal frees capacity are reverted first. `listed` contains the names of
+    /// reservations that a list changed. Returns the names of reservations that could not be
+    /// reverted.
     fn take_back_all(
         &mut self,
         now: Time,
@@ -175,9 +178,9 @@ impl Service {
         stays
     }
 
-    /// Resets the raises of all reservations whose changes were reverted, so that a raise counts
-    /// for exactly as long as it is in force. `stays` has the names of reservations that could not
-    /// be reverted, whose raises stay too.
+    /// Reverts the raises of all reservations whose changes were reverted, so that a raise counts
+    /// for exactly as long as it is in force. `stays` contains the names of reservations that could
+    /// not be reverted. The raises of these reservations stay too.
     fn take_raises_back(&mut self, stays: &BTreeSet<Name>) {
         for name in self.writer.unsettled() {
             let Some(row) = self.book.lasting(&name) else { continue };
@@ -189,9 +192,10 @@ impl Service {
         }
     }
 
-    /// Reverts a reservation from its current terms to an earlier row. If that row no longer fits,
-    /// for instance because vCPUs are now placed on other CPUs, the current row stays, and its name
-    /// is returned. A reservation that a list changed then waits for capacity instead.
+    /// Reverts a reservation from its current terms to the earlier row `remains`. If that row no
+    /// longer fits, for instance because vCPUs are now placed on other CPUs, the current row stays,
+    /// and the name of the reservation is returned. The exception is a reservation that a list
+    /// changed: it gets the earlier row and waits for capacity.
     fn put_back(
         &mut self,
         now: Time,
@@ -237,7 +241,8 @@ impl Service {
         self.book.insert(Entry::new(row, domain, standing));
     }
 
-    /// Returns the answer for a change that is in force but cannot be written.
+    /// Returns the answer to a request whose change is in force but cannot be written to the
+    /// ledger.
     pub(super) fn answer_unwritten(&mut self, now: Time, deed: &UncommittedChange) -> Answer {
         let row = self.book.row(&deed.name).filter(|row| row.since == deed.row.since).cloned();
         if let Some(kept) = kept(deed, row.as_ref()) {
@@ -251,8 +256,8 @@ impl Service {
         Answer::Done { reservation, is_new, warning }
     }
 
-    /// Answers a request that changed nothing. If the reported row is not in the ledger yet, or if
-    /// the request has a key, the answer waits for the commit.
+    /// Answers a request that changed nothing. If the row in the answer is not in the ledger yet,
+    /// or if the request has a key, the answer waits for the commit.
     pub(super) fn is_so(&mut self, now: Time, asked: &ClientRequest, row: Row) -> Option<Answer> {
         if self.writer.is_unwritten(&row.name) || asked.key.is_some() {
             let done = DoneChange { kind: Kind::Same, before: None, after: row, happened: None };
@@ -264,14 +269,14 @@ impl Service {
     }
 }
 
-/// Returns the row to report in an answer. If the row in the ledger belongs to the same
-/// reservation, that row is returned. Otherwise the row of the change is returned.
+/// Returns the row for an answer. If the row in the ledger belongs to the same reservation, this is
+/// the row in the ledger. Otherwise it is the row of the change.
 fn committed_row(deed: &UncommittedChange, written: Option<&Row>) -> Row {
     let written = written.filter(|row| row.since == deed.row.since && deed.kind != Kind::Ended);
     written.unwrap_or(&deed.row).clone()
 }
 
-/// Returns the answer to store for a request. `None` if the request has no key.
+/// Returns the answer to store for repetitions of a request. `None` if the request has no key.
 fn kept(deed: &UncommittedChange, written: Option<&Row>) -> Option<KeptAnswer> {
     let key = deed.key.as_ref()?;
     Some(KeptAnswer {

@@ -9,8 +9,8 @@ fn each(slice_us: u64, period_us: u64) -> Reservation {
 const NO_CHANGE: TermsChange =
     TermsChange { amount: None, exact: None, phase: None, vcpus: None, until: None, enforce: None };
 
-/// A deadline thread has a hard limit, and periods that the kernel starts. A reservation keeps
-/// its mechanism until a change names another mechanism.
+/// A deadline thread always has a hard limit, and the kernel starts its periods. A reservation
+/// keeps its mechanism until a change names another mechanism.
 #[test]
 fn deadline_mechanism_is_refused_for_parameters_kernel_cannot_enforce() {
     let exact = Terms::new(each(2_000, 10_000), true, 2).unwrap();
@@ -61,8 +61,8 @@ fn cpu_share_is_divided_equally_among_vcpus_and_rounded_up() {
     assert_eq!(wrong.to_string(), "1.5cpu is more than 1 vCPU can use");
 }
 
-/// A share for all vCPUs together allows borrowing of unused budget. A slice for each vCPU does
-/// not. Terms that a change does not name stay as they are.
+/// A total share for all vCPUs together lets the vCPUs borrow unused budget, and a slice for each
+/// vCPU does not. Parameters that a change does not name stay as they are.
 #[test]
 fn vcpus_borrow_budget_under_total_share_but_not_under_slices() {
     let together = Amount::Together { share: CpuShare::from_ppm(600_000), period: None };
@@ -103,10 +103,10 @@ fn reservation_phase_must_be_below_period_and_needs_no_capacity() {
     assert_eq!(says, "a phase of 10ms must be shorter than the period of 10ms");
 }
 
-/// A reservation exceeds another reservation if its share is larger, its period is shorter, or
-/// it has more vCPUs. A longer period never exceeds a shorter one.
+/// New terms exceed the old terms if the share is larger, the period is shorter, or there are more
+/// vCPUs. A longer period alone never makes the terms exceed the old ones.
 #[test]
-fn change_to_larger_share_or_shorter_period_exceeds_reservation() {
+fn reservation_with_larger_share_or_shorter_period_exceeds_old_reservation() {
     let terms = |slice, period, vcpus| Terms::new(each(slice, period), false, vcpus).unwrap();
     let old = terms(5_000, 10_000, 2);
     for within in [old, terms(4_000, 10_000, 2), terms(50_000, 100_000, 1)] {
@@ -157,10 +157,10 @@ fn reservation_with_long_period_is_enforced_in_short_parts() {
     assert_eq!(phased.in_each_second().phase(), Some(ms(50)));
 }
 
-/// Five reservations of 17.9 % of a CPU each. If their periods begin together and all of them
-/// use their slices, the CPU has no break until all slices that have begun are used.
+/// The test has five reservations of 17.9 % of a CPU each. If their periods begin together and all
+/// of them use their slices, the CPU runs without a break until all these slices are used.
 #[test]
-fn five_reservations_beginning_together_leave_the_cpu_within_a_second() {
+fn five_reservations_that_start_together_occupy_cpu_below_one_second() {
     let terms = [(107_400, 600), (125_300, 700), (143_200, 800), (161_100, 900), (179_000, 1_000)];
     let terms = terms.map(|(slice_us, period_ms)| {
         Terms::new(each(slice_us, period_ms * 1_000), true, 1).unwrap()

@@ -1,4 +1,4 @@
-//! Invariants that are checked after each step of a simulation.
+//! Checks of invariants, which are made after each step of a simulation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use slackline_units::{CpuShare, DomId, Enforcement, Span};
 use crate::scheduler::{Meter, PARTS, RESERVE};
 use crate::world::Model;
 
-/// A request that a client sent.
+/// A request that was sent to the service in the simulation.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) principal: Principal,
@@ -20,7 +20,7 @@ pub(crate) struct Sent {
     pub(crate) request: Request,
 }
 
-/// Requests and replies so far. Some checks need them.
+/// All requests and replies of the run so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) sent: Vec<Sent>,
@@ -36,7 +36,7 @@ macro_rules! hold {
     };
 }
 
-/// Checks all invariants that the present state can show.
+/// Checks all invariants that can be checked in the present state.
 pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Checked {
     if let Some(wrong) = model.wrong.take() {
         return Err(wrong);
@@ -61,9 +61,9 @@ pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Ch
     Ok(())
 }
 
-/// Checks that admission never overbooks the host. The sum of slice/period over the vCPUs of all
+/// Checks that admission never overbooks the host: the sum of slice/period over the vCPUs of all
 /// reservations is at most the number of CPUs × (1 - [`RESERVE`]). The sum is computed in whole
-/// [`PARTS`], without the policy's own arithmetic.
+/// [`PARTS`], independently of the policy's own arithmetic.
 fn capacity(model: &Model) -> Checked {
     let mut sum = 0;
     for domain in model.scheduler.domains.values() {
@@ -81,9 +81,10 @@ fn capacity(model: &Model) -> Checked {
     Ok(())
 }
 
-/// Checks that exactly the listed reservations are in force. The scheduler has no other
-/// reservation, and no thread occupies two places. While the ledger is failing, a reservation of a
-/// reverted list can wait until the excess of the VMs that had its capacity is repaid.
+/// Checks that exactly the listed reservations are in force: the scheduler has no other
+/// reservation, and no thread occupies two places. The one exception is a reservation whose
+/// capacity is missing after a list was reverted: while the ledger is failing, it may wait until
+/// the VMs that had its capacity have repaid their excess CPU time.
 fn in_force(
     listed: &BTreeMap<DomId, ListedReservation>,
     is_failing: bool,
@@ -133,8 +134,8 @@ fn in_force(
     Ok(())
 }
 
-/// Checks that a `pid:` binding refers to the right process. That is the process that had the
-/// process id when the reservation was made or got this binding.
+/// Checks that a `pid:` binding refers to the right process: the process that had the process id
+/// when the reservation got this binding.
 fn identities(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     for one in listed.values().filter(|one| !one.row.binding.lasts()) {
         let Some(identity) = one.row.identity else { continue };
@@ -168,7 +169,7 @@ pub(crate) fn budgets() -> Budgets {
     Budgets::from([(Principal::User(1), BUDGET)])
 }
 
-/// Checks that no owner exceeds its budget.
+/// Checks that the operator does not exceed its budget. No other principal has a budget.
 fn within_budgets(listed: &BTreeMap<DomId, ListedReservation>) -> Checked {
     let rows = listed.values().map(|one| &one.row);
     let rows: Vec<&Row> = rows.filter(|row| row.owner == Principal::User(1)).collect();
@@ -182,8 +183,8 @@ fn within_budgets(listed: &BTreeMap<DomId, ListedReservation>) -> Checked {
     Ok(())
 }
 
-/// Checks users: each owner may reserve for the VMs of its reservations, and each reservation has a
-/// VM of the right user.
+/// Checks the user of each reservation: the owner of the reservation may reserve for this user's
+/// VMs, and the scheduled VM belongs to this user.
 fn owners(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     for (domain, one) in listed {
         let row = &one.row;
@@ -214,9 +215,10 @@ fn ends(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     Ok(())
 }
 
-/// Checks that a VM with a hard limit never received too much at a place (reserved vCPU). The limit
-/// is the CPU time reserved at that place since the start, plus one slice of the largest size. In
-/// any interval the excess is at most two slices, because unused budget is not carried over.
+/// Checks that a VM with a hard limit never received too much CPU time at a place (reserved vCPU).
+/// In total, the VM may receive the CPU time that was reserved at that place since the start, plus
+/// one slice of the largest size. In any interval, the VM may exceed the reserved CPU time by at
+/// most two slices, because unused budget is not carried over.
 fn given(model: &Model) -> Checked {
     for (place, meter) in &model.scheduler.meters {
         let Meter { given, promised, ahead, slice, .. } = *meter;
@@ -226,7 +228,7 @@ fn given(model: &Model) -> Checked {
     Ok(())
 }
 
-/// Checks that the ledger has each change that was acknowledged as durable.
+/// Checks that the ledger contains each change that a reply called durable.
 fn acknowledged(model: &mut Model) -> Checked {
     for (ticket, reply) in &model.replies {
         let Ok(Answer::Done { reservation, warning: None, .. }) = reply else { continue };
@@ -247,7 +249,8 @@ fn acknowledged(model: &mut Model) -> Checked {
     Ok(())
 }
 
-/// Checks that the ledger has exactly the listed reservations. Called when no commit is under way.
+/// Checks that the ledger contains exactly the listed reservations. Called when no commit is in
+/// progress.
 pub(crate) fn written(service: &Service, model: &Model) -> Checked {
     // A reservation that is held for a gang is not in the ledger.
     let rows = service.listed().map(|(_, one)| one.row).filter(|row| row.revision > 0);
@@ -265,8 +268,8 @@ pub(crate) fn written(service: &Service, model: &Model) -> Checked {
     Ok(())
 }
 
-/// Checks a commit. Its rows must follow from the previous rows and its events. Each event must
-/// have a cause: a request that its sender may send, or a change of the VM.
+/// Checks a commit. Its rows must follow from the previous rows and the events of the commit. Each
+/// event must have a cause: a request that its sender may send, or a change of the VM.
 fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
     for (name, row) in &commit.rows {
         let mut now = model.disk.rows.get(name).cloned();
@@ -316,7 +319,7 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
     Ok(())
 }
 
-/// Returns true if the event is about a reservation, but does not change its row.
+/// Returns true if an event about a reservation leaves the row of the reservation unchanged.
 fn changes_no_row(event: &Event) -> bool {
     matches!(event.what, EventKind::Chosen(_) | EventKind::Incident(_))
 }
@@ -345,7 +348,8 @@ fn is_fact(event: &Event) -> bool {
     }
 }
 
-/// Returns true if one request put the reservation on hold, and another request let it begin.
+/// Returns true if the event is explained by two requests: one that held the reservation for its
+/// gang, and one that let the gang member begin.
 fn was_held(history: &History, event: &Event) -> bool {
     let Some(after) = &event.after else { return false };
     let begins = history.sent.iter().any(|sent| {
@@ -365,7 +369,8 @@ fn was_held(history: &History, event: &Event) -> bool {
     begins && holds
 }
 
-/// Returns true if the request reports that the gang of the reservation is broken.
+/// Returns true if the event is explained by this request: the request reports that the gang of the
+/// reservation is broken.
 fn broken(sent: &Sent, event: &Event) -> bool {
     let Request::Break { gang, name, .. } = &sent.request else { return false };
     let Some(before) = &event.before else { return false };
@@ -377,8 +382,8 @@ fn broken(sent: &Sent, event: &Event) -> bool {
     sent.principal == event.principal && *name == before.name && is_member && goes_on
 }
 
-/// Returns true if the event undoes an earlier event, and the principal has asked for the undoing
-/// or for a canary that was undone.
+/// Returns true if the event undoes an earlier change, and its principal has sent a request that
+/// can cause this: an `undo` or a canary.
 fn is_undone(history: &History, event: &Event, (model, commit): (&Model, &Commit)) -> bool {
     let asks = |sent: &Sent| {
         let is_plan = matches!(sent.request, Request::Undo | Request::Canary { .. });
@@ -463,7 +468,7 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
     }
 }
 
-/// Returns the request for a single reservation that has the same effect as this entry of a list.
+/// Returns the request for one reservation that has the same effect as this entry of a list.
 fn single(target: &Request, verb: Verb) -> Option<Request> {
     let Request::Reserve { name, amount, exact, phase, vcpus, until, enforce, .. } = target else {
         return None;
@@ -485,7 +490,8 @@ fn single(target: &Request, verb: Verb) -> Option<Request> {
     }
 }
 
-/// Returns true if a list releases the reservation because it does not name it.
+/// Returns true if the list in a request caused the event: the list releases a reservation that it
+/// does not name.
 fn is_pruned(sent: &Sent, targets: &[Request], event: &Event) -> bool {
     let Some(before) = &event.before else { return false };
     let is_listed = targets.iter().any(|target| target.name() == Some(&before.name));
@@ -494,7 +500,7 @@ fn is_pruned(sent: &Sent, targets: &[Request], event: &Event) -> bool {
     sent.principal == event.principal && event.after.is_none() && !is_listed && may
 }
 
-/// Returns true if a request has `auto` for one of its reservations.
+/// Returns true if a request has `auto` for at least one of its reservations.
 fn leaves_choice(request: &Request) -> bool {
     match request {
         Request::Reserve { enforce, .. } | Request::Change { enforce: Some(enforce), .. } => {
@@ -508,8 +514,8 @@ fn leaves_choice(request: &Request) -> bool {
     }
 }
 
-/// Returns the mechanism that a reservation must have after a request. With `auto` every mechanism
-/// is allowed, so the mechanism in `after` is returned.
+/// Returns the mechanism that a reservation must have after a request. With `auto`, every mechanism
+/// is allowed, so the reservation's actual mechanism in `after` is returned.
 fn wanted(enforce: WantedMechanism, after: &Row) -> Enforcement {
     if enforce.is_auto() { after.terms.enforcement() } else { enforce.by() }
 }

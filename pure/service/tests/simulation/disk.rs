@@ -1,5 +1,5 @@
-//! Model of the ledger's disk. The disk has a commit completely or not at all. A synced commit
-//! survives a crash.
+//! Model of the ledger's disk. After a crash, the disk contains a commit completely or not at all.
+//! A synced commit survives every crash.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use slackline_service::{
 };
 use slackline_units::Time;
 
-/// Rows, keys and numbers that the ledger holds.
+/// Contents of the ledger, and the commit that is being written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
     pub(crate) rows: BTreeMap<Name, Row>,
@@ -16,17 +16,18 @@ pub(crate) struct Disk {
     pub(crate) kept: Vec<(KeptAnswer, Time)>,
     pub(crate) plans: BTreeMap<Principal, Plan>,
     pub(crate) raises: BTreeMap<Name, Vec<Raise>>,
-    /// Number of the last commit that wrote a row, by name.
+    /// Number of the last commit that wrote the row of each name.
     pub(crate) written: BTreeMap<Name, u64>,
     last_seq: u64,
-    /// The commit that is being written, with the time at which it will be complete.
+    /// The commit that is being written, and the time at which the write will be complete.
     pub(crate) pending: Option<(Commit, Time)>,
-    /// True if nothing can be written, because the disk is full or faulty.
+    /// True if nothing can be written, for example because the disk is full.
     pub(crate) fails: bool,
 }
 
 impl Disk {
-    /// Completes the commit if its time has come. Returns its number, and true if it was written.
+    /// Completes the pending commit if its time has come. Returns the number of the commit, and
+    /// true if the commit was written.
     pub(crate) fn finish(&mut self, now: Time) -> Option<(u64, bool)> {
         let (commit, _) = self.pending.take_if(|(_, due)| *due <= now)?;
         if !self.fails {
@@ -35,8 +36,9 @@ impl Disk {
         Some((commit.seq, !self.fails))
     }
 
-    /// Simulates a loss of power or a death of the service. `is_there` says whether a commit that
-    /// was not synced is on the disk. A part of a commit is never on the disk.
+    /// Simulates a loss of power or a death of the service. If `is_there` is true, a commit that
+    /// was not synced is on the disk completely. If `is_there` is false, nothing of the commit is
+    /// on the disk.
     pub(crate) fn crash(&mut self, now: Time, is_there: bool) {
         if let Some((commit, _)) = self.pending.take()
             && is_there

@@ -1,6 +1,6 @@
-//! Random numbers, one stream for each seed.
+//! Random number generator. The same seed always yields the same numbers.
 
-/// Generator SplitMix64 of Steele, Lea and Flood.
+/// Random number generator SplitMix64 of Steele, Lea and Flood.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw(u64);
 
@@ -17,8 +17,8 @@ impl Draw {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `most`. The result is slightly biased towards small numbers, which
-    /// does not matter here.
+    /// Returns a random number below `most`. The numbers are slightly biased towards small ones,
+    /// which does not matter here.
     pub(crate) const fn below(&mut self, most: u64) -> u64 {
         self.bits() % most
     }

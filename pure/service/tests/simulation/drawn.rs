@@ -1,5 +1,5 @@
-//! A run drawn from one seed: requests of clients, events of VMs, faults, and deaths of the
-//! service.
+//! A random run that one seed determines: requests of clients, starts and ends of VMs, faults, and
+//! deaths of the service.
 
 use slackline_service::gang::Gang;
 use slackline_service::{
@@ -15,20 +15,20 @@ use crate::run::Run;
 use crate::world::{Lie, Model};
 
 const MACHINES: [&str; 4] = ["m0", "m1", "m2", "m3"];
-/// Usual owner of each VM. Two VMs belong to the operator, one to root, and one to [`DAEMON`], the
-/// unprivileged user of processes that root starts.
+/// Usual user of each VM in `MACHINES`. Two VMs belong to the operator, one to root, and one to
+/// [`DAEMON`], the unprivileged user of processes that root starts.
 const USERS: [u32; 4] = [1, 1, 0, DAEMON];
-/// A user without rights. The VMs of this user have names of other users' VMs.
+/// A user without rights, whose VMs have the names of other users' VMs.
 const STRANGER: u32 = 7;
 const NAMES: [&str; 5] = ["m0", "m1", "web", "db", "batch"];
 
-/// A client that sends requests, and repeats each request that got no reply.
+/// A client that sends requests, and repeats a request until it gets a reply.
 struct Client {
     who: (Principal, Option<Role>),
     waits: Option<(Request, Option<Key>, Vec<Ticket>)>,
 }
 
-/// Numbers of runs with each outcome.
+/// Numbers of deaths and of replies of each kind, in one run or in all runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) deaths: u32,
@@ -107,7 +107,8 @@ impl Drawn {
         Ok(())
     }
 
-    /// Draws the time and the manner of the next death of the service, or no further death.
+    /// Draws the time and the manner of the next death of the service. Sometimes no further death
+    /// is drawn.
     fn doom(&mut self) {
         self.run.is_there = self.draw.percent(50);
         if self.draw.percent(8) {
@@ -201,7 +202,7 @@ impl Drawn {
         (request, key)
     }
 
-    /// Draws a list of wanted reservations.
+    /// Draws a request with a list of reservations.
     fn list(&mut self) -> Request {
         let draw = &mut self.draw;
         let mut targets = Vec::new();
@@ -235,7 +236,7 @@ impl Drawn {
         }
     }
 
-    /// Draws a request about a member of the gang. There is only one gang.
+    /// Draws a request about the gang member `name`. All members belong to the same gang.
     fn of_gang(&mut self, name: Name) -> Request {
         let draw = &mut self.draw;
         let gang: Name = "gang".parse().expect("a name");
@@ -304,7 +305,7 @@ impl Drawn {
         self.run.step(Input::ClockStepped { by, is_ahead })
     }
 
-    /// Reports a measurement of a CPU to the service, mostly near the CPU's limit.
+    /// Reports a measured load of a CPU to the service. Most of the loads are near the CPU's limit.
     fn measure(&mut self) -> Checked {
         let cpu = CpuId::new(usize::from(self.draw.percent(50)));
         let share = |ppm: u64| CpuShare::from_ppm(u32::try_from(ppm).expect("below a CPU"));
@@ -313,7 +314,7 @@ impl Drawn {
         self.run.step(Input::Load { cpu, load: CpuLoad { reserved, overhead, limit } })
     }
 
-    /// Delivers replies to the clients. Some replies are lost.
+    /// Delivers the service's replies to the clients. Some replies are lost.
     fn hear(&mut self) -> Checked {
         for (ticket, reply) in self.run.replies() {
             if let Err(Refusal::NotDurable { .. }) = reply {
@@ -333,9 +334,9 @@ impl Drawn {
         Ok(())
     }
 
-    /// Checks that a request that could not be stored had no effect. A release or a pause may be
-    /// refused for that reason only if its reservation was undone. A later request can have made a
-    /// reservation of the same name before the check.
+    /// Checks that a request that was refused because of a full disk had no effect. A refused
+    /// release or pause must leave no reservation of that name in force, unless a later request
+    /// could have made it.
     fn check_undone(&self, ticket: Ticket) -> Checked {
         let sent = &self.run.history.sent;
         let number = usize::try_from(ticket.0).map_err(|error| error.to_string())?;
@@ -359,7 +360,8 @@ impl Drawn {
     }
 }
 
-/// Returns the slice that a request sets. No two requests set the same slice.
+/// Returns the slice that a request sets, by which the request is recognized. `None` if the request
+/// sets no slice.
 fn slice(request: &Request) -> Option<Span> {
     match request {
         Request::Reserve { amount: Amount::Each(each), .. }
@@ -368,8 +370,8 @@ fn slice(request: &Request) -> Option<Span> {
     }
 }
 
-/// Draws an amount of CPU time. No two requests get the same slice, so that the effect can be
-/// traced to the request.
+/// Draws an amount of CPU time. If the amount contains a slice, no other request has the same
+/// slice, so that the effect can be traced to the request.
 fn amount(draw: &mut Draw, number: u64) -> Amount {
     let period = Span::from_ms(draw.one_of(&[5, 10, 20, 50]));
     if draw.percent(8) {
@@ -381,9 +383,10 @@ fn amount(draw: &mut Draw, number: u64) -> Amount {
     Amount::Each(Reservation::new(slice, period).expect("less than a period"))
 }
 
-/// Returns an end time for every sixth reservation. The end time is at most three seconds ahead.
-/// Some end times have passed and are refused. They are computed and not drawn, so that the other
-/// draws of a seed do not change.
+/// Returns an end time if `asked` is a multiple of six, and otherwise `None`. The end time is at
+/// most three seconds in the future. Some end times are already over, and their requests are
+/// refused. The end time is computed and not drawn, so that the random numbers for all other values
+/// stay the same.
 fn end(model: &Model, asked: u64) -> Option<WallTime> {
     const SECOND_NS: u64 = 1_000_000_000;
     let ahead = Span::from_ns((asked / 6 % 5) * SECOND_NS).left_after(Span::from_secs(1));
@@ -391,8 +394,8 @@ fn end(model: &Model, asked: u64) -> Option<WallTime> {
     asked.is_multiple_of(6).then_some(at)
 }
 
-/// Draws a phase. Most are `None`, and some are invalid because they are not shorter than the
-/// period.
+/// Draws a phase. Most results are `None`. Some phases are invalid because they are not shorter
+/// than the period.
 fn phase(draw: &mut Draw) -> Option<Span> {
     draw.percent(25).then(|| Span::from_us(draw.below(12_000)))
 }
@@ -406,7 +409,7 @@ fn reserves(request: &Request, name: &Name) -> bool {
     }
 }
 
-/// Draws the user whose VM starts under a name. Usually a name always has one user.
+/// Draws the user whose VM starts under a name. Most VMs of the same name have the same user.
 fn user(draw: &mut Draw, name: &str) -> u32 {
     let own = MACHINES.iter().zip(USERS).find(|(machine, _)| **machine == name);
     if draw.percent(15) { STRANGER } else { own.map_or(STRANGER, |(_, user)| user) }
@@ -425,8 +428,8 @@ fn binding(draw: &mut Draw, name: &Name) -> Option<Binding> {
     Some(text.parse().expect("a binding"))
 }
 
-/// Returns the mechanism of the request with this number. Every fifth request names `deadline`,
-/// every eleventh request has `auto`, and the others use the dispatcher.
+/// Returns the mechanism for the request with this number. Every fifth number names `deadline`. Of
+/// the other numbers, about every eleventh has `auto`, and the rest name the dispatcher.
 const fn mechanism(number: u64) -> WantedMechanism {
     match (number % 5, number % 11) {
         (0, _) => WantedMechanism::only(Enforcement::Deadline),

@@ -1,4 +1,4 @@
-//! Tests of reservations with an end time of the wall clock.
+//! Tests of reservations that end at a time of the wall clock.
 
 use slackline_service::{Answer, EventKind, Input, Principal, Refusal, Request, State, Verb};
 use slackline_units::{Span, WallTime};
@@ -56,7 +56,7 @@ fn states(run: &Run) -> Vec<State> {
     run.service.listed().map(|(_, listed)| listed.state).collect()
 }
 
-/// Returns the words of all events in the ledger.
+/// Returns the kinds of all events in the ledger, each as one word.
 fn words(run: &Run) -> Vec<&'static str> {
     run.model.disk.events.iter().map(|event| event.what.word()).collect()
 }

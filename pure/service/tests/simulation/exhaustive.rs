@@ -1,4 +1,4 @@
-//! Tests in which the service dies before each call, for every sequence of up to three commands.
+//! Tests that run every sequence of up to three commands and let the service die before each call.
 
 use slackline_service::{Amount, Key, Name, Principal, Request, Role, Ticket, WantedMechanism};
 use slackline_units::{Reservation, Span};
@@ -8,14 +8,14 @@ use crate::run::Run;
 
 const WHO: (Principal, Option<Role>) = (Principal::User(1), Some(Role::Operator));
 
-/// Behaviour of the ledger during a run.
+/// Behaviour of the ledger during one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ledger {
     /// Each commit completes before the next command.
     Quick,
     /// Commits take longer than all commands together.
     Slow,
-    /// Commits are slow, and fail in the end.
+    /// Commits are slow, and finally fail.
     Fails,
 }
 
@@ -25,12 +25,12 @@ struct Way {
     ledger: Ledger,
     /// Number of the call before which the service dies.
     dies_at: u32,
-    /// True if the commit that is under way at the death is on the disk.
+    /// True if the commit that is in progress when the service dies is on the disk.
     is_there: bool,
 }
 
-/// Returns the commands that are possible at this position of a sequence. Each command has a
-/// different slice, so that an effect can be traced to its command.
+/// Returns the commands that are possible at position `number` of a sequence. Commands at different
+/// positions set different slices, so that an effect can be traced to its command.
 fn alphabet(number: usize) -> Vec<Request> {
     let name = |text: &str| -> Name { text.parse().expect("a name") };
     let own = Span::from_ns(number as u64);
@@ -71,8 +71,8 @@ fn alphabet(number: usize) -> Vec<Request> {
     ]
 }
 
-/// Runs all commands. After a death, repeats the commands that got no reply. Returns true if the
-/// service died.
+/// Runs all commands. If the service dies, repeats the commands that got no reply. Returns true if
+/// the service died.
 fn run(commands: &[Request], way: Way, with_trace: bool) -> Result<bool, (String, Vec<String>)> {
     let mut run = Run::new(1, None, with_trace);
     let went = play(&mut run, commands, way);
@@ -112,7 +112,7 @@ fn key(index: usize) -> Key {
     format!("k{index}").parse().expect("a key")
 }
 
-/// Returns all sequences of `length` commands.
+/// Returns all possible sequences of `length` commands.
 fn sequences(length: usize) -> Vec<Vec<Request>> {
     (0..length).fold(vec![Vec::new()], |shorter, number| {
         let longer = |before: Vec<Request>| {

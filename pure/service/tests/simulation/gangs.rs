@@ -1,5 +1,5 @@
-//! Simulation of gangs over several hosts. Hosts die, messages are lost in both directions, clocks
-//! are wrong, and the starter dies.
+//! Simulation of a gang over several hosts. Hosts die, messages are lost in both directions, clocks
+//! are wrong, and the client that starts the gang dies.
 
 use slackline_service::gang::{Gang, GangMessage, GangReply, GangStart, Hosts, LEASE, start};
 use slackline_service::{Amount, Name, Request, State, WantedMechanism};
@@ -17,7 +17,7 @@ fn name(text: &str) -> Name {
     text.parse().expect("a name")
 }
 
-/// Numbers of runs with each outcome, to check that every outcome occurs.
+/// Numbers of runs with each outcome. The test checks that every outcome occurs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Count {
     pub(crate) begun: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Count {
     pub(crate) halves: u32,
 }
 
-/// The client that starts the gang, with its connections to the hosts.
+/// The client that starts the gang, with the hosts to which it is connected.
 struct Starter {
     draw: Draw,
     hosts: Vec<Run>,
@@ -37,7 +37,7 @@ struct Starter {
     is_strict: bool,
     /// True if a host refused to hold its member.
     refused: bool,
-    /// Number of members that were ordered to begin.
+    /// Number of members to which the client sent the request to begin.
     begun: usize,
     at: Option<Time>,
     wrong: Option<String>,
@@ -177,7 +177,7 @@ impl Hosts for Starter {
     }
 }
 
-/// Starts one gang, and checks the outcome.
+/// Starts one gang on three hosts, and checks the outcome.
 pub(crate) fn run(seed: u64, count: &mut Count) -> Checked {
     let mut starter = Starter::new(seed);
     if starter.draw.percent(25) {

@@ -1,4 +1,4 @@
-//! Model of the kernel: processes with vCPU threads. Process ids are reused.
+//! Model of the kernel: processes with vCPU threads. The ids of ended processes are reused.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// Starts a VM of a user under a name. It gets the lowest free process id, so that ids are
-    /// reused soon.
+    /// Starts a VM of a user under a name. The process gets the lowest free process id, so that ids
+    /// are reused soon.
     pub(crate) fn start(&mut self, name: &str, user: u32, vcpus: u16) {
         if self.named(name).is_some() {
             return;
@@ -52,8 +52,8 @@ impl Kernel {
         self.processes.retain(|_, process| process.name != name);
     }
 
-    /// If `more` is true, adds a vCPU with the lowest free number. Otherwise removes the first
-    /// vCPU.
+    /// Adds a vCPU with the lowest free number to a VM, or, if `more` is false, removes the first
+    /// vCPU of the VM.
     pub(crate) fn plug(&mut self, name: &str, more: bool) {
         let Some(process) = self.processes.values_mut().find(|one| one.name == name) else {
             return;

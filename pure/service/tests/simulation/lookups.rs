@@ -1,4 +1,4 @@
-//! Tests of VMs that run but cannot be scheduled, because a look-up of the host fails.
+//! Tests of VMs that run but cannot be scheduled, because their look-up on the host fails.
 
 use slackline_service::{
     Binding, ClientRequest, Input, LookError, Principal, Reason, Request, Role, State, Ticket,
@@ -12,7 +12,7 @@ fn binding(text: &str) -> Binding {
     text.parse().expect("a binding")
 }
 
-/// Returns a run with a reservation for the VM `a`, which runs if `is_there`.
+/// Returns a run with a reservation for the VM `a`. The VM runs if `is_there` is true.
 fn reserved(is_there: bool) -> Run {
     let mut run = Run::new(1, None, true);
     if is_there {
@@ -79,7 +79,7 @@ fn reservation_is_partial_while_two_threads_share_a_vcpu_name() {
 }
 
 #[test]
-fn request_asks_only_monitors_of_permitted_users() {
+fn vm_lookup_queries_only_qemu_monitors_of_permitted_users() {
     let run = reserved(true);
     let asked = |uid, role, name: &str| ClientRequest {
         ticket: Ticket(9),

@@ -1,5 +1,5 @@
 //! Deterministic simulation of the service with clients, VMs, the ledger and the real policy.
-//! Faults and deaths are injected, and invariants are checked after each step.
+//! Faults and deaths of the service are injected, and invariants are checked after each step.
 
 mod apply;
 mod checks;
@@ -29,13 +29,13 @@ use slackline_service::{
 use slackline_units::{CpuId, CpuShare, DomId, Reservation, Span, Time};
 use world::Lie;
 
-/// Environment variable with the number of seeds, and the first seed: `N` or `N from M`.
+/// Environment variable that sets the number of seeds and the first seed: `N` or `N from M`.
 const SEEDS: &str = "SLACKLINE_SEEDS";
 
-/// Default number of seeds, which takes a few seconds on one core.
+/// Default number of seeds. They take a few seconds on one core.
 const FEW: u64 = 3000;
 
-/// Returns the report of a failed seed, with the last steps of the run.
+/// Returns a report about a seed whose run failed, with the last steps of that run.
 fn failure(seed: u64, lie: Option<Lie>) -> String {
     let Err((error, trace)) = drawn::run(seed, lie, true) else {
         return format!("seed {seed} fails only without a trace");
@@ -68,14 +68,15 @@ fn random_faults_leave_each_command_completely_done_or_reverted() {
     assert!(seeds < 100 || each.iter().all(|&count| u64::from(count) > seeds / 10), "{all:?}");
 }
 
-/// Seeds that once revealed a defect. They lie far beyond the range that is always run.
+/// The seeds of this test once revealed a defect. They lie far beyond the range of seeds that is
+/// always run. Three examples:
 ///
 /// - Seed 42634: a reservation was released, and its name was held for a gang before the release
-///   was written. The row of the held member was then written.
+///   was written. The row of the held member was then written by mistake.
 /// - Seed 192023: a change that could not be written was reverted. The phase that it had set came
 ///   back with the next change, although that change named no phase.
-/// - Seed 1743187: a defect of the checks. A VM ended and another VM took its place at that
-///   instant. The checks charged the remaining period of the first VM to the second VM.
+/// - Seed 1743187: a defect of the checks. A VM ended and another VM took over its reservation at
+///   that instant. The checks charged the rest of the first VM's period to the second VM.
 #[test]
 fn service_simulation_passes_with_every_seed_that_revealed_a_defect() {
     for seed in [42_634, 192_023, 207_015, 540_112, 1_743_187] {
@@ -85,9 +86,9 @@ fn service_simulation_passes_with_every_seed_that_revealed_a_defect() {
     }
 }
 
-/// A gang over three hosts begins on all hosts or on none. If the starter dies, held members expire
-/// and their capacity is freed. A host that was notified that the gang is broken keeps no member of
-/// the gang.
+/// A gang over three hosts should begin on all hosts or on none, but the starter can lose its
+/// connection between its last messages. If the starter dies, held members expire and their
+/// capacity is freed. A host that was notified that the gang is broken keeps no member of the gang.
 #[test]
 fn gang_rarely_begins_on_only_some_hosts_under_random_faults() {
     let mut count = gangs::Count::default();
@@ -104,8 +105,8 @@ fn gang_rarely_begins_on_only_some_hosts_under_random_faults() {
     assert!(halves < 150, "{count:?}");
 }
 
-/// The excess of a removed vCPU is repaid at that vCPU's own reserved rate. The rates of the
-/// remaining vCPUs do not count, even after the vCPU is added again.
+/// The vCPU repays its excess CPU time at the rate of its own reservation. The rates of the
+/// remaining vCPUs do not count, even after the removed vCPU is added again.
 #[test]
 fn removed_vcpu_repays_excess_cpu_time_at_own_reserved_rate() {
     let terms = |slice_ms, vcpus| {
@@ -131,8 +132,8 @@ fn removed_vcpu_repays_excess_cpu_time_at_own_reserved_rate() {
     assert_eq!(run(&mut scheduler, 8), 1_500_000);
 }
 
-/// A step of the wall clock is reported in an event if it is at least a tenth of the period of a
-/// reservation with a phase.
+/// The service logs a step of the wall clock if a reservation has a phase and the step is at least
+/// a tenth of its period.
 #[test]
 fn wall_clock_step_is_logged_only_if_reservation_has_phase() {
     let mut run = Run::new(1, None, false);
@@ -167,8 +168,8 @@ fn wall_clock_step_is_logged_only_if_reservation_has_phase() {
     assert_eq!(set(&mut run, 1_000, false), [told]);
 }
 
-/// The overhead varies around the limit for an hour, and the ledger fails now and then. For each
-/// CPU, the events report begins and ends of overloads alternately, and all events are written.
+/// The overhead of the CPUs varies around the limit for an hour, and the ledger fails now and then.
+/// The log of each CPU shows beginnings and ends of overloads in turn, and no event is lost.
 #[test]
 fn fluctuating_cpu_overload_is_logged_once_at_begin_and_end() {
     let mut run = Run::new(2, None, false);
@@ -232,7 +233,7 @@ fn reservation_of_a_suspended_guest_is_listed_as_suspended() {
     }
 }
 
-/// The log also has the events that follow an incident.
+/// Events that follow the incident are logged too.
 #[test]
 fn incident_of_vm_is_logged_and_leaves_its_revision_unchanged() {
     let mut run = Run::new(1, None, false);
@@ -261,8 +262,8 @@ fn incident_of_vm_is_logged_and_leaves_its_revision_unchanged() {
     assert_eq!((&of_a.before, &of_a.after), (&before, &before));
 }
 
-/// A process has ended, but the service has not been notified, as after a restart of the service.
-/// The name of its reservation is free.
+/// The process has ended, but the service has not been notified yet, as after a restart of the
+/// service. A new reservation can have the same name.
 #[test]
 fn reservation_name_is_free_as_soon_as_the_process_ends() {
     let mut run = Run::new(1, None, false);

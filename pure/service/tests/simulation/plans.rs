@@ -1,4 +1,4 @@
-//! Tests of plans: outcomes of canaries, undoing a plan, and a death of the service before every
+//! Tests of plans: outcomes of canaries, undoing a plan, and deaths of the service before each
 //! call.
 
 use slackline_service::{
@@ -29,7 +29,8 @@ fn list(of: &[(&str, u64)]) -> Request {
     Request::Apply { targets: targets(of), prune: false, dry_run: false, revision: None }
 }
 
-/// Returns a request with a canary that predicts a share of 20 % for each VM.
+/// Returns a request to apply a list with a canary. It predicts a share of 20 % of a CPU for each
+/// VM.
 fn canary(of: &[(&str, u64)], prune: bool, revision: Option<u64>) -> Request {
     let prediction = |&(name, _): &(&str, u64)| VmPrediction {
         name: name.parse().expect("a name"),
@@ -72,7 +73,7 @@ fn stage(run: &Run, who: Who) -> Option<PlanStage> {
     run.service.plan_of(who.0).map(|plan| plan.stage.clone())
 }
 
-/// Returns the log entries about canaries.
+/// Returns all entries of the log that are about canaries.
 fn logged(run: &Run) -> Vec<String> {
     let events = run.model.disk.events.iter().map(|event| event.what.to_string());
     events.filter(|what| what.starts_with("canary")).collect()
@@ -169,9 +170,10 @@ fn canary_request_based_on_outdated_host_revision_is_refused() {
     assert!(run.service.revision() > is);
 }
 
-/// A client sends a list again if it got no answer. The first list may have changed the revision.
+/// A client that got no answer may send its list again. The first application of the list has
+/// changed the host's revision, but the repeated list changes nothing and is accepted.
 #[test]
-fn outdated_list_is_refused_unless_it_changes_nothing() {
+fn outdated_apply_request_is_refused_unless_it_changes_nothing() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
     let asked = run.service.revision();
@@ -203,7 +205,7 @@ fn undo_request_is_refused_after_later_change_by_another_user() {
     let refused = ask(&mut run, ROOT, Request::Undo).expect_err("it has moved");
     assert_eq!(
         refused.to_string(),
-        format!("a is at revision {is}, and the plan knows revision {asked}")
+        format!("a is at revision {is}, and the plan is for revision {asked}")
     );
     // Each principal can undo its own last change.
     ask(&mut run, OTHER, Request::Undo).expect("nothing has moved since");
@@ -248,13 +250,13 @@ fn undo_works_after_a_vm_start_and_a_service_restart() {
     run.finish().expect("no check fails");
 }
 
-/// Behaviour of the world while a plan runs.
+/// Behaviour of the model world in one run with a plan.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     measured_ppm: u64,
     /// Number of the call before which the service dies.
     dies_at: u32,
-    /// True if the commit that is under way at the death is on the disk.
+    /// True if the commit that is in progress when the service dies is on the disk.
     is_there: bool,
     /// True if a commit takes longer than the watch of the canary.
     is_slow: bool,
@@ -263,8 +265,8 @@ struct Way {
 const OLD: [(&str, u64); 3] = [("a", 2), ("b", 2), ("c", 1)];
 const NEW: [(&str, u64); 3] = [("a", 1), ("b", 3), ("d", 2)];
 
-/// Runs a plan in which the service dies. Returns true if the service died, and true if the plan
-/// was carried out.
+/// Runs a plan in which the service can die. Returns two values: true if the service died, and true
+/// if the plan was carried out.
 fn play(run: &mut Run, way: Way) -> Result<(bool, bool), String> {
     ask(run, ROOT, list(&OLD)).expect("there is room");
     run.model.measured_ppm = way.measured_ppm;
@@ -347,7 +349,7 @@ fn ledger_failure_during_canary_leaves_plan_complete_or_undone() {
     }
 }
 
-/// Returns a random request about four VMs.
+/// Returns a random request about reservations for four VMs.
 fn drawn_request(draw: &mut Draw) -> Request {
     let mut some = || -> Vec<(&str, u64)> {
         let all = ["a", "b", "c", "d"];
@@ -366,8 +368,8 @@ fn drawn_request(draw: &mut Draw) -> Request {
     }
 }
 
-/// Sends random requests of two principals, while VMs start and end, calls fail, the ledger fails
-/// and the service dies. All invariants are checked after each step.
+/// Sends random requests of two principals. Meanwhile VMs start and end, calls fail, the ledger
+/// fails and the service dies. All invariants are checked after each step.
 fn drawn(seed: u64, with_trace: bool) -> Result<[u32; 4], (String, Vec<String>)> {
     // With one CPU, the capacity that a refused list used for an instant may be missing when the
     // list is undone.
@@ -453,7 +455,8 @@ fn canary_is_undone_when_access_of_its_caller_changes() {
     run.finish().expect("no check fails");
 }
 
-/// Sends a request of a principal whose plan has 3.3 MB, since it may reserve for many users.
+/// Sends a request whose plan needs 3.3 MB in the ledger, because the caller may reserve for
+/// 300,000 users and the plan stores them.
 fn ask_at_length(run: &mut Run, who: Who, request: Request) -> Result<Answer, Refusal> {
     run.users = vec![1; 300_000];
     let answer = ask(run, who, request);
@@ -461,7 +464,8 @@ fn ask_at_length(run: &mut Run, who: Who, request: Request) -> Result<Answer, Re
     answer
 }
 
-/// Returns the principals that have a plan, in the service and in the ledger.
+/// Returns the users in `uids` that have a plan: first those in the service, then those in the
+/// ledger.
 fn with_plans(run: &Run, uids: std::ops::Range<u32>) -> [Vec<u32>; 2] {
     let has_plan = |uid: &u32| run.service.plan_of(Principal::User(*uid)).is_some();
     let is_stored = |uid: &u32| run.model.disk.plans.contains_key(&Principal::User(*uid));
@@ -511,7 +515,7 @@ fn plans_in_progress_leave_room_for_plans_of_administrators() {
 }
 
 #[test]
-fn list_with_too_large_record_is_refused_and_changes_nothing() {
+fn apply_request_with_too_large_undo_record_is_refused() {
     let mut run = Run::new(1, None, false);
     run.users = vec![1; 400_000];
     for request in [list(&[("a", 2)]), canary(&[("a", 1)], false, None)] {

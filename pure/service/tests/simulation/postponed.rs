@@ -1,5 +1,5 @@
-//! Tests of lists that wait for capacity of VMs that used CPU time in excess of their reservations.
-//! All vCPUs of the model always run, so a VM uses its slice early in each period.
+//! Tests of lists that wait until VMs have repaid CPU time beyond their reservations. All vCPUs of
+//! the model are always runnable, so a VM uses its slice early in each period.
 
 use slackline_service::{
     Amount, Answer, Input, PlanStage, Principal, Refusal, Request, Role, VmPrediction,
@@ -29,7 +29,8 @@ fn named(rows: &[(&str, u64)]) -> Vec<(String, u64)> {
     rows.iter().map(|&(name, slice)| (name.to_owned(), slice)).collect()
 }
 
-/// Sends a request and passes `time`. Returns the only answer of that time, if there is one.
+/// Sends a request and lets `time` pass. Returns the only reply of that time. `None` if no reply
+/// came.
 fn ask(run: &mut Run, who: Who, request: Request, time: Span) -> Option<Result<Answer, Refusal>> {
     run.ask(who, request, None).expect("no check fails");
     run.pass(time).expect("no check fails");
@@ -38,7 +39,7 @@ fn ask(run: &mut Run, who: Who, request: Request, time: Span) -> Option<Result<A
     replies.pop().map(|(_, reply)| reply)
 }
 
-/// Starts VMs that always compute, on one CPU, and reserves for them.
+/// Starts VMs that compute all the time, on a host with one CPU, and makes a reservation for each.
 fn running(vms: &[(&str, u64)]) -> Run {
     let mut run = Run::new(1, None, false);
     for (name, _) in vms {
@@ -50,7 +51,8 @@ fn running(vms: &[(&str, u64)]) -> Run {
     run
 }
 
-/// Sends a list at several times of a period of `a`, until the list waits for capacity.
+/// Tries several instants within a period of `a` to send the list, and returns a run in which the
+/// list waits for capacity.
 fn waiting(vms: &[(&str, u64)], who: Who, targets: &[(&str, u64)]) -> Run {
     for us in (0..10_000).step_by(500) {
         let mut run = running(vms);
@@ -63,9 +65,9 @@ fn waiting(vms: &[(&str, u64)], who: Who, targets: &[(&str, u64)]) -> Run {
     panic!("no VM is ever ahead of its fluid rate");
 }
 
-/// Two VMs exchange capacity at each millisecond of their periods.
+/// The two VMs exchange capacity 20 times, each time at another millisecond of their periods.
 #[test]
-fn apply_can_move_capacity_between_running_vms_at_any_time() {
+fn apply_moves_capacity_between_vms_at_any_point_of_period() {
     let mut run = running(&[("a", 6), ("b", 2)]);
     let mut waited = 0;
     for step in 0..20 {
@@ -83,8 +85,9 @@ fn apply_can_move_capacity_between_running_vms_at_any_time() {
     run.finish().expect("no check fails");
 }
 
+/// Two VMs have exchanged capacity. The exchange is undone at each millisecond of their periods.
 #[test]
-fn undo_of_a_capacity_exchange_works_at_any_time() {
+fn undo_moves_exchanged_capacity_back_at_any_point_of_period() {
     let mut run = running(&[("a", 6), ("b", 2)]);
     let mut waited = 0;
     for ms in 20..40 {
@@ -101,8 +104,10 @@ fn undo_of_a_capacity_exchange_works_at_any_time() {
     run.finish().expect("no check fails");
 }
 
+/// After the canary of a plan, the other two VMs of the plan exchange capacity. The plan starts at
+/// each millisecond of the VMs' periods.
 #[test]
-fn plan_after_a_canary_can_exchange_capacity_at_any_time() {
+fn canary_plan_moves_capacity_at_any_point_of_a_period() {
     let mut waited = 0;
     for ms in 0..10 {
         let mut run = running(&[("a", 1), ("b", 5), ("c", 2)]);
@@ -130,7 +135,8 @@ fn plan_after_a_canary_can_exchange_capacity_at_any_time() {
     assert!(waited > 3, "only {waited} plans waited");
 }
 
-/// The service dies before each of its calls, and after each millisecond of the wait.
+/// In separate runs, the service dies before each of its calls and after each millisecond of the
+/// wait.
 #[test]
 fn capacity_exchange_interrupted_by_a_crash_is_all_or_nothing() {
     let (old, new) = (named(&[("a", 6), ("b", 2)]), named(&[("a", 2), ("b", 6)]));
@@ -163,7 +169,7 @@ fn capacity_exchange_interrupted_by_a_crash_is_all_or_nothing() {
 }
 
 #[test]
-fn other_changes_are_executed_after_the_wait_of_a_list() {
+fn other_requests_are_executed_after_a_waiting_apply_request() {
     let mut run = waiting(&[("a", 6), ("b", 2)], ROOT, &[("a", 2), ("b", 6)]);
     assert_eq!(ask(&mut run, ROOT, reserve("c", 1), Span::ZERO), None);
     assert_eq!(listed(&run), named(&[("a", 2), ("b", 2)]));
@@ -178,7 +184,7 @@ fn other_changes_are_executed_after_the_wait_of_a_list() {
 }
 
 #[test]
-fn waiting_list_is_undone_if_one_of_its_vms_ends() {
+fn apply_request_that_waits_is_undone_if_vm_ends() {
     let mut run = waiting(&[("a", 6), ("b", 2)], ROOT, &[("a", 2), ("b", 6)]);
     run.model.kernel.end("b");
     run.tell().expect("no check fails");
@@ -188,9 +194,9 @@ fn waiting_list_is_undone_if_one_of_its_vms_ends() {
     run.finish().expect("no check fails");
 }
 
-/// After the wait there is room for `b`, but not for `d`.
+/// After the wait, the capacity is enough for `b` but not for `d`.
 #[test]
-fn list_that_waited_in_vain_is_refused_and_undone() {
+fn apply_request_that_waited_in_vain_is_refused_and_undone() {
     let targets = [("a", 1), ("b", 6), ("d", 3)];
     let mut run = waiting(&[("a", 6), ("b", 2)], ROOT, &targets);
     run.pass(Span::from_ms(12)).expect("no check fails");
@@ -201,9 +207,10 @@ fn list_that_waited_in_vain_is_refused_and_undone() {
     run.finish().expect("no check fails");
 }
 
-/// The model prefers `deadline` in each odd millisecond. The kernel refuses it after the wait.
+/// The model world prefers the mechanism `deadline` in each odd millisecond. The kernel refuses
+/// that mechanism after the wait.
 #[test]
-fn auto_list_uses_dispatcher_if_deadline_is_refused_after_wait() {
+fn automatic_choice_becomes_dispatcher_if_sched_deadline_is_finally_refused() {
     let mut waited = 0;
     for us in (0..20_000).step_by(500) {
         let mut run = running(&[("a", 6), ("b", 2)]);
@@ -234,7 +241,7 @@ fn auto_list_uses_dispatcher_if_deadline_is_refused_after_wait() {
 }
 
 #[test]
-fn list_that_can_never_fit_is_refused_without_a_wait() {
+fn apply_request_that_can_never_fit_is_refused_without_wait() {
     let mut run = running(&[("a", 6), ("b", 2)]);
     for _ in 0..20 {
         let refused = ask(&mut run, ROOT, list(&[("a", 3), ("b", 7)]), Span::ZERO);
@@ -244,10 +251,10 @@ fn list_that_can_never_fit_is_refused_without_a_wait() {
     run.finish().expect("no check fails");
 }
 
-/// A refused change states when the capacity is free that another VM gave up. The change is then
-/// admitted.
+/// A VM has given up capacity that is not free yet. A change that needs the capacity is refused,
+/// and the refusal states the time until it is free. A repeated change after that time is admitted.
 #[test]
-fn refused_change_states_when_the_capacity_is_free() {
+fn refusal_of_change_includes_time_at_which_capacity_is_free() {
     let mut stated = 0;
     for us in (0..10_000).step_by(1_000) {
         let mut run = running(&[("a", 6), ("b", 2)]);
@@ -269,9 +276,10 @@ fn refused_change_states_when_the_capacity_is_free() {
     assert!(stated > 3, "only {stated} refusals state a time");
 }
 
-/// The periods are 400 ms. The list of an operator must not delay other users for so long.
+/// The periods are 400 ms long, but a waiting list of an operator must not delay other users for
+/// that long.
 #[test]
-fn list_of_an_operator_waits_at_most_100_ms() {
+fn apply_request_of_an_operator_waits_at_most_100_ms() {
     let operator = (Principal::User(1), Some(Role::Operator));
     let list = |slices: [u64; 2]| {
         let targets = ["a", "b"].into_iter().zip(slices).map(|(name, slice_ms)| {

@@ -26,8 +26,8 @@ fn pass(run: &mut Run) {
     run.pass(Span::from_ms(100)).expect("no check fails");
 }
 
-/// Returns a run in which `web` was scheduled for the libvirt domain with UUID 1, and the domain
-/// was then shut down.
+/// Returns a run with a reservation for the libvirt domain `web` with UUID 1. The domain was
+/// scheduled and then shut down.
 fn off() -> Run {
     let mut run = Run::new(1, None, false);
     run.model.kernel.start_domain("web", DAEMON, &uuid(1));

@@ -1,16 +1,16 @@
-//! Requests that several test modules send.
+//! Requests that several of the test modules send.
 
 use slackline_service::{Amount, Principal, Request, Role, WantedMechanism};
 use slackline_units::{Reservation, Span, WallTime};
 
-/// A principal with its role.
+/// Principal and role of a caller. `None` if the caller has no role.
 pub(crate) type Who = (Principal, Option<Role>);
 
-/// The user root, an administrator.
+/// The user root, who is an administrator.
 pub(crate) const ROOT: Who = (Principal::User(0), Some(Role::Administrator));
 
-/// Returns a request for a hard limit of `slice_ms` in 10 ms, for one vCPU of a VM. The end time is
-/// optional.
+/// Returns a request to reserve `slice_ms` in each 10 ms, as a hard limit, for one vCPU of a VM.
+/// `until` is the end time, if any.
 pub(crate) fn reserve(
     name: &str,
     binding: &str,

@@ -1,4 +1,4 @@
-//! One run: the service in the model world gets inputs, dies, and is restarted.
+//! One run of the simulation: the service in the model world gets inputs, dies, and is restarted.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,20 +13,22 @@ use slackline_units::{DomId, Span, Time};
 use crate::checks::{self, Checked, History, Sent};
 use crate::world::{Crash, Lie, Model, Replied};
 
-/// A run in progress, with its model world.
+/// A run of the simulation in progress, with its model world.
 pub(crate) struct Run {
     pub(crate) service: Service,
     pub(crate) model: Model,
     pub(crate) history: History,
     pub(crate) deaths: u32,
-    /// For each death of the service in the run: true if the commit that is under way then is on
-    /// the disk.
+    /// True if, whenever the service dies in this run, the commit that is in progress is on the
+    /// disk.
     pub(crate) is_there: bool,
-    /// Number of calls after which the service dies again while it restarts.
+    /// Number of calls after which the service dies again during its restart. `None` if it does not
+    /// die again.
     pub(crate) dies_again: Option<u32>,
-    /// Users for whose VMs the senders of requests may reserve, besides their own.
+    /// Users for whose VMs the senders of requests may reserve, besides their own VMs.
     pub(crate) users: Vec<u32>,
-    /// Requests that the service gets when no list waits for capacity any more.
+    /// Requests that wait until no list waits for capacity any more. They are then passed to the
+    /// service.
     pub(crate) deferred: Vec<ClientRequest>,
     next_ticket: u64,
 }
@@ -80,7 +82,7 @@ impl Run {
         checks::all(&self.service, &mut self.model, &self.history)
     }
 
-    /// Restarts the dead service, repeatedly if it dies during the restart.
+    /// Restarts the dead service, and tries again if the service dies during the restart.
     pub(crate) fn recover(&mut self) -> Checked {
         loop {
             self.deaths += 1;
@@ -105,8 +107,8 @@ impl Run {
         self.recovered()
     }
 
-    /// Checks that all stored reservations are restored, except those whose process has ended or
-    /// whose end time has passed.
+    /// Checks that the restarted service has restored all stored reservations, except those whose
+    /// process has ended or whose end time has passed.
     fn recovered(&self) -> Checked {
         let rows: BTreeMap<_, _> =
             self.service.listed().map(|(_, one)| (one.row.name.clone(), one.row)).collect();
@@ -139,7 +141,7 @@ impl Run {
         row.terms.until().is_some_and(|until| until.ns() <= wall)
     }
 
-    /// Advances time, and handles all events that are due until then.
+    /// Advances the simulated time by `time`, and handles all events that are due in this time.
     pub(crate) fn pass(&mut self, time: Span) -> Checked {
         let end = self.model.now.after(time);
         loop {
@@ -192,7 +194,7 @@ impl Run {
         Ok(ticket)
     }
 
-    /// Returns the replies since the last call.
+    /// Returns the replies that have arrived since the last call of this function.
     pub(crate) fn replies(&mut self) -> Vec<Replied> {
         std::mem::take(&mut self.model.replies)
     }
@@ -226,8 +228,8 @@ impl Run {
         Ok(())
     }
 
-    /// Stops all faults, and completes everything that is under way. Each request must then have a
-    /// reply.
+    /// Stops all faults, and completes everything that is in progress. Checks that each request has
+    /// a reply then.
     pub(crate) fn finish(&mut self) -> Checked {
         self.model.faults = None;
         self.model.dies_after = None;

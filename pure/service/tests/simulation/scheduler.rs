@@ -1,4 +1,5 @@
-//! The real policy `edf` on model CPUs. All vCPUs are always runnable, and time is simulated.
+//! Model scheduler: the real policy `edf` on model CPUs. All vCPUs are always runnable, and time is
+//! simulated.
 
 use std::collections::BTreeMap;
 
@@ -16,57 +17,60 @@ pub(crate) const RESERVE: CpuShare = CpuShare::from_ppm(100_000);
 pub(crate) struct Domain {
     pub(crate) terms: Terms,
     pub(crate) identity: Option<Identity>,
-    /// VM that was last assigned to the reservation. Its CPU time is metered even while it is not
-    /// assigned.
+    /// Identity of the VM that was last assigned to the reservation. The meters also count the VM's
+    /// reserved CPU time after it has lost the assignment.
     last: Option<Identity>,
     pub(crate) places: Vec<Place>,
     pub(crate) is_paused: bool,
 }
 
-/// A place (reserved vCPU), and the vCPU that occupies it.
+/// A place (reserved vCPU), and the number of the VM's vCPU that occupies it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     vcpu: VcpuId,
     pub(crate) sits: Option<u16>,
 }
 
-/// CPU time that a VM received at a place (reserved vCPU), and CPU time that was reserved there,
-/// since it last got a hard limit. Both are in [parts](PARTS) of a nanosecond, so that nothing is
-/// rounded.
+/// CPU time that a VM received at a place (reserved vCPU), and CPU time that was reserved at that
+/// place, since the VM last got a hard limit. Both amounts are in [parts](PARTS) of a nanosecond,
+/// so that nothing is rounded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter {
     pub(crate) given: u128,
     pub(crate) promised: u128,
-    /// Largest excess over the reservation in any interval that ends now.
+    /// Largest amount by which the received CPU time exceeds the reserved CPU time in any interval
+    /// that ends now.
     pub(crate) ahead: u128,
-    /// Largest reserved slice. If the VM had several reservations at one time, the sum of their
-    /// largest slices.
+    /// Largest reserved slice so far. While the VM has several reservations, the sum of one slice
+    /// of each counts as the reserved slice.
     pub(crate) slice: u128,
-    /// Four values of the current step. They are received time, reserved time, time still reserved
-    /// after the VM left, and the sum of one slice of each reservation.
+    /// Four amounts of the current step: received CPU time, reserved CPU time, CPU time that stayed
+    /// reserved after the VM left, and the sum of one slice of each reservation.
     step: (u128, u128, u128, u128),
 }
 
-/// Share that stays reserved after a VM left, until its excess is repaid.
+/// Share that stays reserved after a VM has left a reservation, until the VM's excess CPU time is
+/// repaid.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     each: Reservation,
-    /// Excess that is not repaid yet, in parts of a nanosecond.
+    /// Excess CPU time that is not repaid yet, in parts of a nanosecond.
     unearned: u128,
 }
 
-/// Number of parts of a nanosecond. It is a multiple of all periods in nanoseconds, so shares are
-/// whole numbers of parts.
+/// Number of parts into which the checks divide a nanosecond. The number is a multiple of all
+/// periods in nanoseconds, so that every share is a whole number of parts per nanosecond.
 pub(crate) const PARTS: u128 = 604_800_000_000_000;
 
-/// Returns the CPU time reserved in an interval of length `time`, in parts of a nanosecond.
+/// Returns the CPU time that is reserved in an interval of length `time`, in [parts](PARTS) of a
+/// nanosecond.
 fn promised(each: Reservation, time: Span) -> u128 {
     let (slice, period) = (u128::from(each.slice().ns()), u128::from(each.period().ns()));
     slice * (PARTS / period) * u128::from(time.ns())
 }
 
 impl Meter {
-    /// Adds the current step to the totals.
+    /// Adds the amounts of the current step to the totals.
     fn count(&mut self) {
         let (given, promised, left, slice) = std::mem::take(&mut self.step);
         self.slice = self.slice.max(slice);
@@ -78,9 +82,9 @@ impl Meter {
     }
 }
 
-/// Transfers the places (reserved vCPUs) of a VM to another VM in the middle of a period. The other
-/// VM gets the remaining slice. It also gets the reserved CPU time that the earlier VM had not
-/// received, up to one slice.
+/// Creates meters for a VM that takes over the places (reserved vCPUs) of another VM in the middle
+/// of a period. The new VM may use the rest of the slice. So its meters begin with the reserved CPU
+/// time that the earlier VM had not received, up to one slice.
 fn take_over(
     meters: &mut BTreeMap<(Identity, u16), Meter>,
     (before, now): (Identity, Identity),
@@ -99,15 +103,18 @@ pub(crate) struct Scheduler {
     policy: Box<dyn Policy>,
     at: Moment,
     pub(crate) domains: BTreeMap<DomId, Domain>,
-    /// Domain that uses each slot. `None` if the slot is free.
+    /// Domain that uses each slot of the policy. `None` if the slot is free.
     slots: Vec<Option<DomId>>,
     /// End of the current timeslice of each CPU.
     limits: Vec<Time>,
-    /// Meters by VM and place. All threads of a VM at one place share a meter.
+    /// Meters by VM and place (reserved vCPU). All threads that a VM ever has at a place share its
+    /// meter.
     pub(crate) meters: BTreeMap<(Identity, u16), Meter>,
-    /// Shares that stay reserved after a VM left a reservation, until its excess is repaid.
+    /// Shares that stay reserved after a VM has left a reservation, until the VM's excess CPU time
+    /// is repaid. They are sorted by VM, place and domain.
     left: BTreeMap<(Identity, u16, DomId), Left>,
-    /// True if every reservation is admitted. This is a defect for tests of the checks.
+    /// True if every reservation is admitted, even without capacity. This is an injected defect,
+    /// which the checks must find.
     pub(crate) admits_all: bool,
     pub(crate) forgets: bool,
     joins: u32,
@@ -219,8 +226,9 @@ impl Scheduler {
         self.domains.remove(&id);
     }
 
-    /// Changes the terms of all places (reserved vCPUs) of a domain, or of none. Places are removed
-    /// last, with their old terms. So if the change is refused, the old terms fit again.
+    /// Changes the terms of all places (reserved vCPUs) of a domain, or of none. Surplus places are
+    /// removed at the end and keep their old terms until then. So if the change is refused, the old
+    /// terms still fit.
     pub(crate) fn change(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
         let (before, left) = (self.domains[&id].terms, self.left.clone());
         let kept = before.vcpus().min(terms.vcpus());
@@ -236,7 +244,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Adds empty places until there are as many as in the terms.
+    /// Adds empty places (reserved vCPUs) to a domain until it has as many as the terms require.
     fn grow(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
         (self.places(id)..terms.vcpus()).try_for_each(|place| self.add(id, terms, place))
     }
@@ -260,7 +268,7 @@ impl Scheduler {
             .try_for_each(|place| self.policy.adjust(&self.at, place.vcpu, &share).map(|_| ()))
     }
 
-    /// Assigns threads to the places of a domain.
+    /// Assigns threads to the places (reserved vCPUs) of a domain.
     pub(crate) fn seat(&mut self, id: DomId, seats: Option<&Seats>) {
         let domain = self.domains.get_mut(&id).expect("the domain is in the table");
         domain.identity = seats.map(|seats| seats.identity);
@@ -288,7 +296,7 @@ impl Scheduler {
         self.rouse(id);
     }
 
-    /// Wakes the threads of a domain unless it is paused.
+    /// Wakes the threads of a domain, unless the domain is paused.
     fn rouse(&mut self, id: DomId) {
         let domain = self.domains[&id].clone();
         for place in domain.places {
@@ -308,7 +316,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns the available capacity of a CPU for the period `period`.
+    /// Returns the capacity of a CPU that is available for reservations with the period `period`.
     pub(crate) fn room(&self, period: Span, cpu: CpuId) -> Span {
         self.policy.available_slice(&self.at, period, CpuSet::one(cpu)).unwrap_or(Span::ZERO)
     }
@@ -318,7 +326,7 @@ impl Scheduler {
         self.policy.set_clock(&self.at, ahead);
     }
 
-    /// Runs the picked vCPUs until the time `end`.
+    /// Lets each CPU run the vCPUs that the policy picks, until the time `end`.
     pub(crate) fn run_until(&mut self, end: Time) {
         loop {
             self.decide();
@@ -367,7 +375,7 @@ impl Scheduler {
         }
     }
 
-    /// Advances time by a step in which the picked vCPUs do not change.
+    /// Advances time to `to`, while each CPU runs the same vCPU.
     fn advance(&mut self, to: Time) {
         let ran = to.since(self.at.now());
         self.at.advance(to);
@@ -386,7 +394,7 @@ impl Scheduler {
         self.promise(ran);
     }
 
-    /// Adds the CPU time that is reserved for each VM in a step.
+    /// Adds to the meters the CPU time that is reserved for each VM in a step of length `time`.
     fn promise(&mut self, time: Span) {
         for domain in self.domains.values() {
             let Some(identity) = domain.last else { continue };

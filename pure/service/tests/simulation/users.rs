@@ -92,7 +92,7 @@ fn tenant_can_change_only_its_own_reservations() {
         .expect("a tenant may change its own reservation");
 }
 
-/// Returns a request of a list with one reservation, for the VM of reservation `a`.
+/// Returns a request that applies a list of one reservation, for the VM that reservation `a` has.
 fn applied(name: &str) -> Request {
     Request::Apply {
         targets: vec![for_vm_of_a(name, ms(1, 10))],
@@ -102,7 +102,7 @@ fn applied(name: &str) -> Request {
     }
 }
 
-/// Returns a request for a reservation of the VM that reservation `a` has.
+/// Returns a request for a reservation of the VM that reservation `a` already has.
 fn for_vm_of_a(name: &str, amount: Amount) -> Request {
     let mut request = reserve(name, amount, None);
     if let Request::Reserve { binding, .. } = &mut request {
@@ -178,7 +178,7 @@ fn slice_longer_than_a_second_needs_an_administrator() {
     ask(&mut run, operator(ALICE), change("a", second)).expect("a shorter slice is allowed");
 }
 
-/// Returns a list of reservations with tiny shares, for VMs that do not run.
+/// Returns a request with a list of reservations with tiny shares, for VMs that do not run.
 fn absent(prefix: &str, count: usize, vcpus: u16) -> Request {
     let one = |nth: usize| {
         let week = Span::from_secs(7 * 24 * 3600);
@@ -197,7 +197,7 @@ fn absent(prefix: &str, count: usize, vcpus: u16) -> Request {
 }
 
 #[test]
-fn list_with_too_many_vcpus_for_one_owner_is_refused() {
+fn apply_request_with_too_many_vcpus_per_owner_is_refused() {
     let mut run = Run::new(1, None, false);
     let Err(Refusal::InList { name, why }) = ask(&mut run, tenant(ALICE), absent("a", 10, 500))
     else {
@@ -285,7 +285,7 @@ fn former_operator_cannot_undo_or_see_changes_of_others() {
     ask(&mut run, operator(ALICE), Request::Undo).expect("an operator may");
 }
 
-/// Returns a list of many reservations for VMs that do not exist.
+/// Returns a request with a list of many reservations for VMs that do not exist.
 fn long_list(prefix: &str) -> Request {
     let target = |number| {
         let amount = each(Span::from_us(50), Span::from_secs(604_800));
@@ -300,7 +300,7 @@ fn long_list(prefix: &str) -> Request {
 }
 
 #[test]
-fn administrator_can_reserve_while_long_list_of_tenant_is_written() {
+fn administrator_can_reserve_while_long_request_of_tenant_is_written() {
     let mut run = Run::new(1, None, false);
     run.ask(tenant(BOB), reserve("b", ms(1, 10), None), None).expect("no check fails");
     // The first commit is under way, so this list waits.
@@ -412,7 +412,7 @@ fn waiting_reservation_of_one_user_never_blocks_vms_of_others() {
 }
 
 #[test]
-fn name_with_libvirt_ending_needs_an_administrator() {
+fn reservation_name_with_libvirt_suffix_needs_an_administrator() {
     let mut run = Run::new(1, None, false);
     let list = |name| {
         let targets = vec![tiny(name, "qemu:a")];
@@ -427,7 +427,7 @@ fn name_with_libvirt_ending_needs_an_administrator() {
     ask(&mut run, ROOT, tiny("db.libvirt", "qemu:a")).expect("root may");
 }
 
-/// Returns a change of the end time or the hard limit of a reservation.
+/// Returns a request to change the end time or the hard limit of a reservation.
 fn lengthen(name: &str, until: Option<Option<WallTime>>, exact: Option<bool>) -> Request {
     let mut request = change(name, ms(1, 10));
     if let Request::Change { amount, until: end, exact: limit, .. } = &mut request {
@@ -437,7 +437,7 @@ fn lengthen(name: &str, until: Option<Option<WallTime>>, exact: Option<bool>) ->
 }
 
 #[test]
-fn dropping_end_or_hard_limit_needs_budget_for_whole_reservation() {
+fn removal_of_end_time_or_limit_needs_budget_for_everything() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(100_000));
     let hour = |hours: u64| {
@@ -499,7 +499,7 @@ fn later_end_or_dropped_limit_counts_against_operator_until_reverted() {
 
 /// Without the ledger, a change that takes no CPU time from others stays in force.
 #[test]
-fn unwritten_lengthening_counts_while_it_is_in_force() {
+fn removed_hard_limit_counts_although_ledger_write_failed() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(650_000));
     ask(&mut run, ROOT, reserve("a", ms(60, 100), Some(5002))).expect("root may");
@@ -514,7 +514,7 @@ fn unwritten_lengthening_counts_while_it_is_in_force() {
 }
 
 #[test]
-fn refused_list_leaves_no_increase_that_counts_against_operator_budget() {
+fn refused_apply_request_does_not_count_against_operator_budget() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(100_000));
     ask(&mut run, tenant(BOB), reserve("a", ms(1, 100), None)).expect("its own VM");
@@ -574,7 +574,7 @@ fn undone_release_counts_against_limits_of_the_reservation_owner() {
 
 /// The reservation that `undo` restores would count against the budget of its owner only.
 #[test]
-fn operator_cannot_undo_release_of_a_reservation_that_was_raised() {
+fn operator_cannot_undo_release_of_reservation_that_operator_increased() {
     let mut run = Run::new(1, None, false);
     run.users = vec![5002];
     run.service.set_budgets(budget_of_alice(100_000));

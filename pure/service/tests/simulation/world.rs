@@ -1,4 +1,5 @@
-//! Model world for the service, with faults. Defects can be switched on that the checks must find.
+//! Model world for the service, with faults. Tests can add a defect to the model that the checks
+//! must find.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -15,7 +16,7 @@ use crate::draw::Draw;
 use crate::kernel::Kernel;
 use crate::scheduler::Scheduler;
 
-/// Defect of the model world that a check must find.
+/// Defect of the model world that the checks must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
     /// A commit is reported as written, but is not written.
@@ -24,13 +25,13 @@ pub(crate) enum Lie {
     LosesEvents,
     /// Stored answers with keys are lost at a restart.
     LosesKeys,
-    /// All reservations are admitted.
+    /// Stored answers with idempotency keys are lost at a restart.
     AdmitsAll,
-    /// Threads of a domain that leaves are not restored.
+    /// Threads of a domain that is removed from the scheduler are not restored.
     KeepsThreads,
     /// Threads of a VM are not restored when the VM ends.
     KeepsSeats,
-    /// A VM that returns gets a new account of CPU time.
+    /// The scheduler forgets how much CPU time a VM received before the VM came back.
     ForgetsAccounts,
     /// Changes of terms are not applied.
     IgnoresChanges,
@@ -67,10 +68,10 @@ impl Lie {
     ];
 }
 
-/// Panic payload that marks a simulated death of the service.
+/// Panic payload by which a simulated death of the service is recognized.
 pub(crate) struct Crash;
 
-/// A reply that has arrived.
+/// Reply that a client has received, with the ticket of its request.
 pub(crate) type Replied = (Ticket, Result<Answer, Refusal>);
 
 pub(crate) struct Model {
@@ -79,15 +80,15 @@ pub(crate) struct Model {
     pub(crate) disk: Disk,
     pub(crate) scheduler: Scheduler,
     pub(crate) lie: Option<Lie>,
-    /// Generator of faults in calls. `None` if no faults are injected.
+    /// Random numbers that decide which calls fail. `None` if no faults are injected.
     pub(crate) faults: Option<Draw>,
-    /// Number of calls after which the service dies.
+    /// Number of the call before which the service dies. `None` if the service does not die.
     pub(crate) dies_after: Option<u32>,
     pub(crate) calls: u32,
-    /// Requests without a reply.
+    /// Requests that have no reply yet.
     pub(crate) open: BTreeMap<Ticket, Request>,
     pub(crate) replies: Vec<Replied>,
-    /// Commits that were begun and that the test has not checked yet.
+    /// Commits that were begun and that the simulation has not checked yet.
     pub(crate) begun: Vec<Commit>,
     pub(crate) published: u64,
     pub(crate) rings: Option<Time>,
@@ -95,13 +96,13 @@ pub(crate) struct Model {
     /// there was no such call.
     pub(crate) wrong: Option<String>,
     pub(crate) trace: Option<Vec<String>>,
-    /// Time from the begin of a commit until it is synced.
+    /// Time from the beginning of a commit until the commit is synced.
     pub(crate) sync: Span,
-    /// True if the kernel refuses all deadline threads.
+    /// True if the kernel refuses to make any thread a deadline thread.
     pub(crate) refuses_deadline: bool,
-    /// Share that each VM receives in measurements, in millionths of a CPU.
+    /// Share that each measurement reports for each VM, in millionths of a CPU.
     pub(crate) measured_ppm: u64,
-    /// Time by which the wall clock is ahead of the simulation's clock.
+    /// Length of time by which the wall clock is ahead of the simulation's clock.
     pub(crate) wall_ahead: Span,
 }
 
@@ -149,8 +150,8 @@ impl Model {
         self.faults.as_mut().is_some_and(|draw| draw.percent(chance))
     }
 
-    /// Kills the service. The keeper process restores all threads, and the disk keeps each synced
-    /// commit.
+    /// Kills the service. The keeper process restores all threads. Each synced commit stays on the
+    /// disk, and a commit in progress is on the disk if `is_there` is true.
     pub(crate) fn crash(&mut self, is_there: bool) {
         let (cpus, now) = (self.scheduler.cpus(), self.now);
         self.scheduler = Scheduler::new(cpus, now);
@@ -164,7 +165,7 @@ impl Model {
         self.dies_after = None;
     }
 
-    /// Sets the wall clock ahead or back by `by`.
+    /// Sets the wall clock forward by `by`, or back if `is_ahead` is false.
     pub(crate) fn step_clock(&mut self, by: Span, is_ahead: bool) {
         let back = self.wall_ahead.left_after(by);
         self.wall_ahead = if is_ahead { self.wall_ahead + by } else { back };
@@ -183,8 +184,9 @@ impl Model {
         loaded
     }
 
-    /// Checks that the VM and its vCPUs in `seats` exist. With a probability of `chance` percent
-    /// each, the VM ends first, or the kernel refuses.
+    /// Checks that the VM and the vCPUs in `seats` exist. To simulate faults, the VM ends before
+    /// the check with a probability of `chance` percent, and the kernel refuses with the same
+    /// probability.
     fn hold(&mut self, seats: &Seats, chance: u64) -> Result<(), WorldError> {
         if self.fault(chance) {
             // The VM may end between the lookup and this call, and another VM may get its process
@@ -315,8 +317,8 @@ impl World for Model {
         self.wall_ahead
     }
 
-    /// Alternates between the mechanisms over time, as if the trials on the host had different
-    /// results.
+    /// Returns one of the mechanisms in turn, depending on the time, as if trials on the host had
+    /// different results.
     fn best_mechanism(&mut self) -> MechanismChoice {
         self.call(|| "best mechanism".into());
         let is_odd = self.now.since(Time::START).ns() / 1_000_000 % 2 == 1;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use slackline_scenario::Scenario;
 use slackline_units::{Span, VcpuId};
 
-/// A vCPU that waits at a barrier, and the message latency after which it continues once all nodes
+/// A vCPU that waits at a barrier, and the message latency after which it continues when all nodes
 /// have arrived.
 pub(crate) type Waiting = (VcpuId, Span);
 
@@ -64,8 +64,8 @@ impl Barriers {
         self.programs.get_mut(program)
     }
 
-    /// Records that a node has reached the barrier. If all other nodes have reached it too, returns
-    /// all nodes, which then continue. Otherwise returns an empty list.
+    /// Records that a node has reached the barrier. If all other nodes have reached the barrier
+    /// too, returns all nodes, which then continue. Otherwise returns an empty list.
     pub(crate) fn come(&mut self, vcpu: VcpuId, latency: Span) -> Vec<Waiting> {
         let Some(program) = self.program(vcpu) else { return Vec::new() };
         program.waiting.push((vcpu, latency));
@@ -73,7 +73,7 @@ impl Barriers {
     }
 
     /// Removes a node from its parallel program. If all remaining nodes have reached the barrier,
-    /// returns them, and they continue. Otherwise returns an empty list.
+    /// returns these nodes, which then continue. Otherwise returns an empty list.
     pub(crate) fn leave(&mut self, vcpu: VcpuId) -> Vec<Waiting> {
         let Some(program) = self.program(vcpu) else { return Vec::new() };
         program.nodes -= 1;

@@ -17,8 +17,8 @@ pub(crate) enum InterruptTarget {
 /// Effects of guests and devices that are still to be carried out, in the order of the fields.
 #[derive(Default)]
 pub(crate) struct Effects {
-    /// True if there may be effects to carry out. Checked after every work item of a simulated
-    /// operating system.
+    /// True if there can be effects to carry out. The field is checked after every work item of a
+    /// simulated operating system.
     pub(crate) are_due: bool,
     /// Records for the trace.
     pub(crate) records: Vec<Record>,
@@ -52,7 +52,8 @@ impl Effects {
         self.pending.push(of);
     }
 
-    /// Alerts a vCPU. Further alerts of it have no effect until the effects are carried out.
+    /// Alerts a vCPU. Further alerts of the same vCPU have no effect until the effects are carried
+    /// out.
     pub(crate) fn alert(&mut self, vcpu: Option<VcpuId>) {
         self.are_due |= vcpu.is_some();
         let news = vcpu.filter(|vcpu| !self.alerted.contains(vcpu));

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use slackline_scenario::Scenario;
 use slackline_units::{Span, VcpuId};
 
-/// CPU time that a vCPU requests while it spins on a lock. No vCPU can use that much, since a run
+/// CPU time that a vCPU requests while it spins on a lock. No vCPU can use that much, because a run
 /// lasts at most a year. The CPU time spent spinning is this value minus the time that is left.
 pub(super) const SPIN: Span = Span::from_ns(1 << 62);
 
@@ -32,7 +32,8 @@ impl Locks {
         Locks { of_domain, granted: Vec::new() }
     }
 
-    /// Requests the spin lock of the vCPU's domain. Returns true if the vCPU gets it at once.
+    /// Requests the spin lock of the vCPU's domain. Returns true if the vCPU gets the lock
+    /// immediately, and false if the vCPU has to wait.
     pub(crate) fn take(&mut self, vcpu: VcpuId) -> bool {
         let queue = &mut self.of(vcpu).queue;
         queue.push_back(vcpu);

@@ -11,9 +11,9 @@ use std::collections::VecDeque;
 use slackline_scenario::{GuestScheduler, Task};
 use slackline_units::Time;
 
-/// Urgency of a task. The lower value is more urgent. With fixed priorities it is the level of the
-/// priority, where level zero is the most urgent priority of any task. With EDF it is the deadline
-/// of the task's current job in nanoseconds.
+/// Urgency of a task. The lower value is more urgent. With fixed priorities, the rank is the level
+/// of the priority, where level zero is the most urgent priority of any task. With EDF, the rank is
+/// the deadline of the task's current job in nanoseconds.
 pub(crate) type Rank = u64;
 
 /// Ready tasks that wait for a vCPU.

@@ -43,8 +43,8 @@ pub(crate) struct Job {
 pub(crate) struct Work<'a> {
     pub(crate) program: &'a Program,
     pub(crate) draws: Stream,
-    /// Job releases since the program began. They are kept in this struct so that a guest fits in
-    /// one cache line.
+    /// Job releases since the program began. The releases are kept in this struct so that a guest
+    /// fits in one cache line.
     releases: Releases,
     /// Position in the recording of the program, if the program has a recording.
     recorded: Option<Box<RecordingPosition>>,
@@ -83,7 +83,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Takes the reason why the recording of the program could not be read to the end.
+    /// Removes and returns the reason why the program's recording could not be read to the end.
+    /// `None` if there is no such reason.
     pub(crate) fn take_failure(&mut self) -> Option<ErrorKind> {
         self.recorded.as_mut()?.failed.take()
     }
@@ -95,14 +96,14 @@ pub(crate) struct Progress {
     step: u32,
     /// CPU time that the program still needs before its next step. `Span::MAX` means forever.
     left: Span,
-    /// Time at which the program began. Release times are relative to it.
+    /// Time at which the program began. Release times are relative to this time.
     began: Time,
     released: Time,
     deadline: Time,
 }
 
-/// Number of further steps that a program may take at the current instant. Without a limit, a
-/// program that neither computes nor sleeps would stop simulated time.
+/// Number of further steps that a program is still allowed to take at the current instant. Without
+/// a limit, a program that neither computes nor sleeps would stop simulated time.
 pub(crate) struct StepLimit(u32);
 
 impl StepLimit {

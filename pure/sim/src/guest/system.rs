@@ -49,7 +49,7 @@ pub(crate) struct Item<D> {
     pub(crate) cost: Span,
 }
 
-/// Result of a device step of a task: the task goes on at once, or waits for the device.
+/// Result of a device step of a task: the task goes on immediately, or waits for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskStep {
     GoOn,
@@ -78,7 +78,8 @@ pub(crate) trait Devices {
         at: &mut Context<'_, '_, Self::Duty>,
     ) -> TaskStep;
 
-    /// Returns a vCPU's next work item for devices, which precedes all tasks, and its cost.
+    /// Returns a vCPU's next work item for devices, which precedes all tasks, and the cost of that
+    /// item.
     fn choose(
         &mut self,
         seat: Seat,
@@ -111,7 +112,7 @@ pub(crate) struct Systems<'a, D> {
 }
 
 impl<'a, D: Copy> Systems<'a, D> {
-    /// Takes the reason why a recording could not be read to the end.
+    /// Removes and returns the reason why a recording could not be read to the end.
     pub(crate) fn take_failure(&mut self) -> Option<ErrorKind> {
         let tasks = self.systems.iter_mut().flat_map(|system| &mut system.tasks);
         tasks.map(|task| &mut task.work).find_map(Work::take_failure)
@@ -163,7 +164,7 @@ impl<'a, D: Copy> Systems<'a, D> {
         self.tasks[number]
     }
 
-    /// Returns the first vCPU of a system. It stands for the system in events and records.
+    /// Returns the first vCPU of a system. This vCPU stands for the system in events and records.
     #[inline]
     pub(crate) fn first(&self, id: SystemId) -> VcpuId {
         self.systems[usize::from(id)].vcpus[0].id
@@ -377,8 +378,8 @@ impl<'a, D: Copy> System<'a, D> {
 
     /// Returns the work item for the next task of a vCPU. If no task is ready, returns the item for
     /// a search that finds no work. `None` if that search costs nothing, or if the vCPU has just
-    /// done it (`has_idled`). `idle` is added to the system's own cost of the search. The last
-    /// `left` ready tasks are left to other vCPUs.
+    /// made such a search (`has_idled`). `idle` is added to the system's own cost of the search.
+    /// The last `left` ready tasks are left to other vCPUs.
     #[inline]
     fn choose(&mut self, has_idled: HasIdled, idle: Span, left: usize) -> Option<Item<D>> {
         if (left == 0 || self.ready.len() > left)

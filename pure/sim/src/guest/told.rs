@@ -1,6 +1,6 @@
 //! Reports that a guest sends about its tasks. The report for a vCPU names the most urgent tasks
-//! that could run on this vCPU. It also names the tasks of the whole guest that wait, and the tasks
-//! that I/O has woken recently.
+//! that could run on this vCPU. For the whole guest, the report also names the tasks that wait, and
+//! the tasks that I/O has woken recently.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -21,7 +21,7 @@ pub(crate) enum State {
 /// Number that stands for a task that does not exist. No guest has that many tasks.
 const NOT_THERE: u16 = u16::MAX;
 
-/// Tasks of a guest as it reports them.
+/// Tasks of a guest, as the guest reports them to the scheduler.
 pub(crate) struct TaskInfo {
     urgencies: Vec<Urgency>,
     wants: BTreeSet<(Urgency, u16)>,
@@ -79,8 +79,8 @@ impl TaskInfo {
         self.woken.truncate(TASKS);
     }
 
-    /// Returns the report for a vCPU. It leaves out tasks that run on other vCPUs, for which
-    /// `are_others` returns true. `None` if the report equals the last report sent.
+    /// Returns the report for a vCPU. The report leaves out tasks that run on other vCPUs, for
+    /// which `are_others` returns true. `None` if the report equals the last report sent.
     pub(crate) fn news(&mut self, vcpu: usize, are_others: impl Fn(u16) -> bool) -> Option<Tasks> {
         let woken = self.woken.iter().map(|&task| TaskId::new(task));
         let now = Tasks {

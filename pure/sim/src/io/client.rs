@@ -31,7 +31,8 @@ pub(super) struct Client<'a> {
 
 /// A TCP stream, as seen from both ends.
 pub(super) struct Stream {
-    /// A packet of the stream, copied for each further packet. `None` before the stream begins.
+    /// A packet of the stream, from which each further packet is copied. `None` until the stream
+    /// begins.
     pub(super) packet: Option<Packet>,
     /// Maximum number of packets that are in flight or not acknowledged.
     pub(super) window: u32,
@@ -42,15 +43,15 @@ pub(super) struct Stream {
     pub(super) unsent: u64,
     /// Task that waits until the stream has room for more data.
     pub(super) waiting: Option<u16>,
-    /// Earliest time at which the next packet may be sent.
+    /// Earliest time at which the next packet can be sent.
     next: Time,
     /// True if an event for the time `next` is scheduled.
     is_pacing: bool,
 }
 
 impl Stream {
-    /// Returns true if a task may add data to the stream. The unsent data may be as large as the
-    /// data that may be in flight.
+    /// Returns true if a task may add data to the stream. The unsent data can be as large as the
+    /// data that can be in flight.
     pub(super) fn has_room(&self) -> bool {
         self.unsent < u64::from(self.window) * SEGMENT
     }
@@ -96,12 +97,13 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Returns true if the client's packets need no answer once the guest has received them.
+    /// Returns true if the client's packets need no answer after the guest has received them.
     pub(super) fn wants_no_answer(&self) -> bool {
         matches!(self.spec.kind, ClientKind::Pings { ends: PingEnds::Received, .. })
     }
 
-    /// Returns the task that must answer the client's requests. `None` if any task may answer them.
+    /// Returns the task that must answer the client's requests. `None` if every task is allowed to
+    /// answer them.
     pub(super) fn wants(&self) -> Option<TaskId> {
         self.spec.task
     }
@@ -167,7 +169,7 @@ impl Io<'_> {
         self.emit(packet.saying(PacketMessage::Ping), context);
     }
 
-    /// Handles the event of a client: it starts, or sends its next request or packet.
+    /// Handles the event of a client: the client starts, or sends its next request or packet.
     pub(super) fn act(&mut self, client: usize, context: &mut Context<'_, '_>) {
         if !self.clients[client].has_begun {
             return self.start_client(client, context);

@@ -37,12 +37,13 @@ pub(super) struct Driver {
     is_told: bool,
     /// Packets that the driver took from the card and has not handed to their guests yet.
     batch: Vec<Packet>,
-    /// Guests with entries in their rings, in the order in which the driver serves them.
+    /// Guests whose rings have entries, in the order in which the driver serves the guests.
     calls: VecDeque<SystemId>,
     /// Disk request that the driver is passing to the disk, or completed read that it is passing
     /// to the guest.
     read: Option<DiskRead>,
-    /// Work that the driver has done for each guest since such work was last recorded in the trace.
+    /// Work that the driver has done for each guest since the last record of such work in the
+    /// trace.
     service: Vec<Service>,
     /// Guests for which `service` has work.
     served: Vec<SystemId>,
@@ -142,7 +143,8 @@ impl Io<'_> {
         context.systems.alert(guest);
     }
 
-    /// Returns the driver's next work for guests and devices, and its cost, varied at random.
+    /// Returns the driver's next work for guests and devices, and the cost of that work, varied at
+    /// random.
     #[inline(always)]
     pub(super) fn choose_service(
         &mut self,
@@ -153,7 +155,8 @@ impl Io<'_> {
         Some((duty, context.systems.vary(*system, cost, spec.costs.noise_ppm)))
     }
 
-    /// Returns the driver's next work for guests and devices, and its cost before random variation.
+    /// Returns the driver's next work for guests and devices, and the cost of that work before
+    /// random variation.
     #[inline(always)]
     fn next_service(&mut self) -> Option<(DeviceWork, Span)> {
         let driver = &mut self.driver;

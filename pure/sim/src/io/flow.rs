@@ -38,7 +38,7 @@ pub(super) struct Flow {
     /// Number of the connection's client. `A_TASK` if a task of a guest sends requests to a server
     /// outside the host.
     pub(super) client: usize,
-    /// Task of the guest that sent the request, or that answered it.
+    /// Task of the guest that sent the request, or that answered the request.
     pub(super) task: u16,
     /// True while the client still waits for the answer on this connection.
     pub(super) is_wanted: bool,
@@ -96,8 +96,8 @@ impl Flows {
     }
 
     /// Returns the operating system that a packet is for, even if the packet's connection has
-    /// ended. If the connection's number has been reused for another system since, the packet is
-    /// for no task.
+    /// ended. If the connection's number now belongs to a connection of another system, the packet
+    /// is for no task of that system.
     pub(super) fn system(&self, packet: Packet) -> SystemId {
         self.flows[packet.flow as usize].system
     }
@@ -338,7 +338,7 @@ impl Io<'_> {
         }
     }
 
-    /// Acknowledges all stream packets that are not acknowledged yet, since no more packets have
+    /// Acknowledges all stream packets that are not acknowledged yet, because no more packets have
     /// arrived.
     pub(super) fn catch_up(&mut self, id: SystemId, context: &mut Context<'_, '_>) {
         while let Some(client) = self.frontends[usize::from(id)].lagging.pop() {

@@ -116,9 +116,10 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// Returns the amount of completed I/O that is pending for the guest, and the amount it has
-    /// requested. `None` if neither has changed since the last call. A packet that the guest is
-    /// processing counts as pending until it is known which task the packet wakes.
+    /// Returns the amount of completed I/O that is pending for the guest, and the amount of I/O
+    /// that the guest has requested. `None` if neither has changed since the last call. A packet
+    /// that the guest is processing counts as pending until it is known which task the packet
+    /// wakes.
     pub(super) fn news(&mut self, domain: DomId) -> Option<Pending> {
         let items = self.received.len() + usize::from(self.receiving.is_some()) + self.read.len();
         let items = u32::try_from(items).unwrap_or(u32::MAX);
@@ -128,7 +129,7 @@ impl<'a> Frontend<'a> {
     }
 
     /// Returns the tasks that the pending I/O would continue. A request for which no task waits
-    /// continues none.
+    /// continues no task.
     fn tasks_meant(&self) -> [Option<TaskId>; TASKS] {
         let mut meant = [None; TASKS];
         let mut free = meant.iter_mut();
@@ -195,8 +196,8 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// Takes the first request that a task may answer. If no request waits, the task waits for a
-    /// request.
+    /// Takes the first request that a task is allowed to answer. If no request waits, the task
+    /// waits for a request.
     pub(super) fn take_request(&mut self, task: u16) -> Option<Packet> {
         let told_by = self.told_by(task);
         let may = |&(_, by): &(Packet, Option<TaskId>)| by.is_none() || by == told_by;
@@ -221,7 +222,7 @@ impl<'a> Frontend<'a> {
             || !self.asking.is_empty() && self.reads.len() < self.spec.ring
     }
 
-    /// Returns the guest's next work for devices, and its cost.
+    /// Returns the guest's next work for devices, and the cost of that work.
     #[inline(always)]
     fn choose(&mut self) -> Option<(DeviceWork, Span)> {
         let costs = &self.spec.costs;
@@ -254,15 +255,17 @@ impl Io<'_> {
     }
 
     /// Makes the first vCPU of a guest look for work if the guest can put something in a ring. Only
-    /// that vCPU does so. It may be blocked, or run a task, while another vCPU or a client causes
-    /// the work. Does nothing if the first vCPU is about to look for work anyway.
+    /// the first vCPU puts entries in rings. When another vCPU or a client causes this work, the
+    /// first vCPU can be blocked or run a task. Does nothing if the first vCPU is about to look for
+    /// work anyway.
     pub(super) fn call_first(&self, id: SystemId, context: &mut Context<'_, '_>) {
         if self.frontends[usize::from(id)].can_send() {
             context.systems.alert(id);
         }
     }
 
-    /// Returns the next work of a guest for its devices and its cost, varied at random.
+    /// Returns the next work of a guest for its devices, and the cost of that work, varied at
+    /// random.
     #[inline(always)]
     pub(super) fn choose_frontend(
         &mut self,

@@ -29,10 +29,11 @@ pub(super) struct Nic {
     /// Packets that have arrived and wait until the driver takes them.
     pub(super) ring: VecDeque<Packet>,
     pub(super) interrupts: Interrupts,
-    /// Times from which the incoming and the outgoing direction of the wire are free.
+    /// Time from which the incoming direction of the wire is free. The next field is the same for
+    /// the outgoing direction.
     in_free: Time,
     out_free: Time,
-    /// Times on the wire of a packet without data and of a full packet.
+    /// Time on the wire of a packet without data. The next field is the same for a full packet.
     empty: Span,
     full: Span,
 }

@@ -9,7 +9,7 @@ use crate::guest::{TaskOf, TaskStep};
 
 impl Io<'_> {
     /// Begins a step of a task that needs a device. If the step leaves work for devices, the first
-    /// vCPU looks for it at once, whichever vCPU ran the task.
+    /// vCPU immediately looks for that work, whichever vCPU ran the task.
     pub(super) fn take_step(
         &mut self,
         of: TaskOf,

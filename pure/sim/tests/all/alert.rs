@@ -1,6 +1,6 @@
 //! The allocation error test (ALERT) on two CPUs. Three domains are limited to 66 % of a CPU each,
 //! by the rules of Xen of 2006-10-30. The test runs with every phase of the joins relative to the
-//! ticks. Both CPUs tick at once.
+//! ticks. Both CPUs tick at the same time.
 
 use slackline_scenario::Scenario;
 use slackline_trace::Record;

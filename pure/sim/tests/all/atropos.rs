@@ -69,9 +69,9 @@ proptest! {
         }
     }
 
-    /// A timeslice overruns by at most the lateness of one timer, and the overrun is paid back. So
-    /// after any number of periods, a vCPU without extra time has received at most one lateness
-    /// more than its slices.
+    /// A timeslice overruns by at most the lateness of one timer, and the overrun is deducted from
+    /// later slices. So after any number of periods, a vCPU without extra time has received at most
+    /// one lateness more than its slices.
     #[test]
     fn total_overrun_under_atropos_never_exceeds_one_timer_lateness(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
@@ -87,8 +87,8 @@ proptest! {
     }
 
     /// A vCPU with a latency hint wakes once after a long sleep, in any phase of its period. Within
-    /// the hinted latency it receives a CPU time of share × latency. If its period ends earlier,
-    /// the time to the end of the period takes the place of the latency.
+    /// the hinted latency the vCPU receives a CPU time of share × latency. If the vCPU's period
+    /// ends earlier, the time to the end of the period takes the place of the latency.
     #[test]
     fn atropos_waking_vcpu_meets_the_latency_hint_on_full_cpu(
         others in set(5, 600_000),

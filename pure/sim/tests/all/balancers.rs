@@ -137,7 +137,7 @@ fn balancer_never_migrates_vcpus_between_cpu_groups_with_disjoint_affinities() {
     }
 }
 
-/// Case R11 of the reference on balancers, figure 4.3 of the thesis. A vCPU on CPU 1 may also run
+/// Case R11 of the reference on balancers, figure 4.3 of the thesis. A vCPU on CPU 1 can also run
 /// on CPU 3, so all four CPUs are one group. That vCPU migrates between CPU 1 and CPU 3. vCPUs
 /// without affinity to CPU 2 never run on CPU 2.
 #[test]
@@ -162,9 +162,9 @@ fn balancer_migrates_vcpu_only_to_cpus_that_its_affinity_allows() {
 }
 
 /// Figures 4.4 and 4.5 of the thesis [Diestelhorst]: one always runnable vCPU shares a CPU with
-/// dom0, which has 5 ms of every 20 ms. Two more always runnable vCPUs are on the other CPU. They
-/// start at ten phases. The CPU times of the three vCPUs differ by at most the gain from one
-/// exchange. dom0 receives its slice in each period.
+/// dom0, which has 5 ms of every 20 ms. Two more always runnable vCPUs are on the other CPU. The
+/// test starts them at ten phases. The CPU times of the three vCPUs differ by at most the gain from
+/// one exchange. dom0 receives its slice in each period.
 #[test]
 fn balancer_gives_vcpus_beside_dom0_equal_time_whenever_they_start() {
     for (balancer, phase) in ["thesis", "repaired"]
@@ -205,8 +205,8 @@ fn balancer_on_one_cpu_host_leaves_the_trace_unchanged() {
     assert!(others.iter().all(|other| *other == none));
 }
 
-/// A vCPU whose affinity shrinks to CPU 0 migrates to CPU 0 and stays on it. It may migrate again
-/// once its affinity grows.
+/// A vCPU whose affinity shrinks to CPU 0 migrates to CPU 0 and stays there. After its affinity has
+/// grown again, the vCPU can migrate again.
 #[test]
 fn vcpu_migrates_when_affinity_shrinks_and_returns_when_affinity_grows() {
     let text = hosts::text(

@@ -19,8 +19,9 @@ fn beside_hog(policy: &str, joins: &str, work: &str) -> Summary {
     meter.view().expect("every vCPU has a name")
 }
 
-/// A boost of `credit` lasts for 10 ms of CPU time. By Xen's rules it ends at the next tick, which
-/// is 5 ms after each wake-up. A job of 12 ms uses the boost up, and a job of 2 ms does not.
+/// A boost of `credit` lasts for 10 ms of CPU time. By Xen's rules, a boost ends at the next tick.
+/// In this test the next tick is 5 ms after each wake-up. A job of 12 ms uses the boost up, and a
+/// job of 2 ms does not.
 #[test]
 fn boost_used_up_by_long_job_counts_as_false_boost() {
     let exact = "name = 'credit'";

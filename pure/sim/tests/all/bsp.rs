@@ -72,7 +72,7 @@ fn bsp_nodes_do_not_wait_for_nodes_of_another_program() {
 }
 
 /// A node with a fifth of a CPU takes five times as long for a round, and the other nodes wait for
-/// it.
+/// this node.
 #[test]
 fn slowest_bsp_node_limits_the_rate_of_all_nodes() {
     let spread: String =

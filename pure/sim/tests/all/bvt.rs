@@ -12,7 +12,8 @@ use slackline_trace::Record;
 #[derive(Clone, Debug)]
 struct Task {
     weight: u64,
-    /// Times to compute and to sleep, in turn. Empty for a vCPU that is always runnable.
+    /// Pairs of a time to compute and a time to sleep, in nanoseconds. Empty for a vCPU that is
+    /// always runnable.
     sleeps: Vec<(u64, u64)>,
 }
 
@@ -69,10 +70,10 @@ fn runs(trace: &[Record]) -> Vec<(usize, u64, u64)> {
 }
 
 /// Checks BVT's bound on unfairness. At the end of a timeslice, the virtual time of a vCPU is at
-/// most the allowance C ahead of that of any other vCPU. The vCPU then waits until its virtual time
-/// is the earliest. So for two always runnable vCPUs, `W_i/w_i - W_j/w_j` is at most `C/w_i`, where
-/// W is the CPU time charged and w the weight. If charges are rounded up to a unit, C becomes C
-/// plus one unit. The check multiplies both sides by both weights.
+/// most the allowance C ahead of the virtual time of any other vCPU. The vCPU then waits until its
+/// virtual time is the earliest. So for two always runnable vCPUs, `W_i/w_i - W_j/w_j` is at most
+/// `C/w_i`, where W is the CPU time charged and w the weight. If charges are rounded up to a unit,
+/// C becomes C plus one unit. The check multiplies both sides by both weights.
 fn check_fairness(
     tasks: &[Task],
     runs: &[(usize, u64, u64)],
@@ -104,10 +105,10 @@ fn check_fairness(
     Ok(())
 }
 
-/// Checks BVT's bound for vCPUs that block. At a wake, the virtual time of vCPU i is behind that of
-/// a runnable vCPU j by at most the lead of j, `C/w_j`. It then gets ahead by at most `C/w_i`.
-/// However long vCPU i was blocked, it then gains at most the sum of these two amounts over an
-/// always runnable vCPU.
+/// Checks BVT's bound for vCPUs that block. At a wake, the virtual time of vCPU i is behind the
+/// virtual time of a runnable vCPU j by at most the lead of j, `C/w_j`. The virtual time of i then
+/// gets ahead by at most `C/w_i`. However long vCPU i was blocked, it then gains at most the sum of
+/// these two amounts over an always runnable vCPU.
 fn check_awake_stretches(
     tasks: &[Task],
     trace: &[Record],
@@ -162,9 +163,9 @@ fn check_time(trace: &[Record]) -> Result<(), TestCaseError> {
 }
 
 /// Checks the longest wait under BVT. While vCPU `j` waits, every other vCPU `i` runs until its
-/// virtual time is `C` ahead of that of `j`. The virtual time of `j` may have been `C/w_j` ahead of
-/// the others when `j` stopped. So each vCPU `i` runs for at most `C + C w_i/w_j`, plus a
-/// nanosecond per timeslice.
+/// virtual time is `C` ahead of the virtual time of `j`. The virtual time of `j` may have been
+/// `C/w_j` ahead of the other vCPUs when `j` stopped. So each vCPU `i` runs for at most `C + C
+/// w_i/w_j`, plus a nanosecond per timeslice.
 fn check_waits(tasks: &[Task], trace: &[Record], allowance: u64) -> Result<(), TestCaseError> {
     let mut since: Vec<Option<u64>> = vec![None; tasks.len()];
     let mut waits = Vec::new();

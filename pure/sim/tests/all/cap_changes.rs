@@ -1,5 +1,5 @@
-//! Changes of a cap under Credit. CPU time that a VM used before a change still counts after it.
-//! Numbers are in nanoseconds.
+//! Changes of a cap under Credit. CPU time that a VM used before a change still counts after the
+//! change. Numbers are in nanoseconds.
 
 use std::fmt::Write as _;
 
@@ -14,10 +14,11 @@ const TIMESLICE: u64 = 10 * MS;
 #[derive(Clone, Debug)]
 struct Capped {
     vcpus: usize,
-    /// Times to compute and to sleep, in turn. Empty for vCPUs that are always runnable.
+    /// Pairs of a time to compute and a time to sleep, in nanoseconds. Empty for vCPUs that are
+    /// always runnable.
     sleeps: Vec<(u64, u64)>,
-    /// Caps in percent of a CPU, each with the time from which it holds. The first holds from the
-    /// start.
+    /// Caps in percent of a CPU, each with the time from which it holds. The first cap holds from
+    /// the start.
     caps: Vec<(u64, u64)>,
 }
 
@@ -55,7 +56,8 @@ impl Capped {
     }
 
     /// Returns the CPU time that the largest cap in an accounting period allows. A change counts
-    /// from the next timeslice on, so the cap at the start of a timeslice counts until its end.
+    /// from the next timeslice on, so the cap at the start of a timeslice counts until the end of
+    /// the timeslice.
     fn most(&self, period: u64) -> u64 {
         let (start, end) = ((period * PERIOD).saturating_sub(TIMESLICE), (period + 1) * PERIOD);
         let ends = self.caps.iter().skip(1).map(|&(at, _)| at).chain([u64::MAX]);
@@ -111,7 +113,7 @@ fn lower_credit_cap_leaves_no_debt_from_the_higher_cap() {
 }
 
 /// The timeslice in progress at the change goes on for 5 ms of the next period. Later periods are
-/// not shortened for it.
+/// not shortened because of these 5 ms.
 #[test]
 fn timeslice_running_at_cap_reduction_costs_later_periods_no_time() {
     let caps = vec![(0, 100), (29 * MS, 1)];

@@ -91,7 +91,7 @@ fn total(intervals: &[Interval]) -> Span {
     intervals.iter().map(length).sum()
 }
 
-/// Returns intervals sorted by time. Fails if two of them overlap.
+/// Returns intervals sorted by time. Fails if two intervals overlap.
 fn in_order(mut intervals: Vec<Interval>) -> Result<Vec<Interval>, TestCaseError> {
     intervals.sort();
     for pair in intervals.windows(2) {
@@ -135,8 +135,8 @@ fn intervals(records: &[Record], of: impl Fn(CpuId, Option<VcpuId>) -> bool) -> 
     intervals
 }
 
-/// Checks that overhead paid by a vCPU lies within the time that it ran, and unpaid overhead within
-/// time in which no vCPU ran.
+/// Checks that overhead paid by a vCPU lies within the time in which that vCPU ran, and unpaid
+/// overhead within time in which no vCPU ran.
 fn check_intervals(records: &[Record], length: Span, cpus: usize) -> Result<(), TestCaseError> {
     for cpu in (0..cpus).map(CpuId::new) {
         let RecordedIntervals { ran, paid, unpaid } = intervals(records, |of, _| of == cpu);
@@ -163,7 +163,7 @@ fn check_intervals(records: &[Record], length: Span, cpus: usize) -> Result<(), 
     Ok(())
 }
 
-/// Returns the intervals with adjacent ones joined.
+/// Returns the intervals. Adjacent intervals are joined.
 fn merged(intervals: Vec<Interval>) -> Vec<Interval> {
     let mut merged: Vec<Interval> = Vec::new();
     for (from, to) in intervals {

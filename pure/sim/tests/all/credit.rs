@@ -22,7 +22,7 @@ pub(crate) const PERIOD: u64 = 30 * MS;
 #[derive(Clone, Debug)]
 struct Dom {
     weight: u64,
-    /// Cap in percent of a CPU. `None` without a cap.
+    /// Cap in percent of a CPU. `None` if the domain has no cap.
     cap: Option<u64>,
     vcpus: usize,
     /// Times to compute and to sleep, in turn. Empty for vCPUs that are always runnable.
@@ -32,7 +32,7 @@ struct Dom {
     confined: Vec<(u64, u8)>,
 }
 
-/// A domain with one vCPU that is always runnable and may run on all CPUs.
+/// A domain with one vCPU that is always runnable and can run on all CPUs.
 const HOG: Dom = Dom { weight: 256, cap: None, vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
 
 impl Dom {
@@ -133,7 +133,7 @@ fn any_dom() -> impl Strategy<Value = Dom> {
     (hog(), sleeps).prop_map(|(hog, sleeps)| Dom { sleeps, ..hog })
 }
 
-/// A domain with or without a cap, whose affinity may change.
+/// A domain with or without a cap, whose affinity can change.
 fn confined_dom() -> impl Strategy<Value = Dom> {
     let cap = prop::option::weighted(0.2, 1..=150_u64);
     let sets = prop::collection::btree_map(0..3 * SECOND, any::<u8>(), 0..4);
@@ -145,8 +145,8 @@ fn confined_dom() -> impl Strategy<Value = Dom> {
     (any_dom(), cap, sets).prop_map(|(dom, cap, confined)| Dom { cap, confined, ..dom })
 }
 
-/// Returns the fair CPU time of always runnable VMs. It is proportional to the weights, and each VM
-/// gets at most the time that its vCPUs can use.
+/// Returns the fair CPU time of always runnable VMs. The fair CPU times are proportional to the
+/// weights, but each VM gets at most the time that its vCPUs can use.
 fn fair(host: &Host, doms: &[Dom]) -> Vec<u64> {
     let mut shares = vec![0; doms.len()];
     let mut open: Vec<usize> = (0..doms.len()).collect();
@@ -244,7 +244,7 @@ proptest! {
     /// In the long run CPU time follows weights, but no domain receives more than its vCPUs can
     /// use. Credit granted to a vCPU is exact, and its CPU time differs from the grants by the
     /// credit left. With n active vCPUs, the credit left right after an accounting is at most n + 1
-    /// accounting periods, positive or negative. One more period may have passed since the
+    /// accounting periods, positive or negative. Up to one more period has passed after the last
     /// accounting.
     #[test]
     fn cpu_time_under_credit_follows_weights_in_the_long_run(
@@ -282,7 +282,7 @@ proptest! {
         }
     }
 
-    /// No CPU is idle while an uncapped vCPU that may run on that CPU waits.
+    /// No CPU is idle while an uncapped vCPU whose affinity allows that CPU waits.
     #[test]
     fn credit_leaves_no_cpu_idle_while_an_uncapped_vcpu_waits(
         cpus in 1..=4_usize,
@@ -298,8 +298,8 @@ proptest! {
     }
 
     /// Under the rules of Xen an idle CPU looks for work at a wake, and one slice after it last
-    /// looked. It cannot take a vCPU while another CPU still switches away from that vCPU. So a
-    /// vCPU can wait for up to a slice after the last wake while a CPU is idle.
+    /// looked. The idle CPU cannot take a vCPU while another CPU still switches away from that
+    /// vCPU. So a vCPU can wait for up to a slice after the last wake while a CPU is idle.
     #[test]
     fn xen_credit_idle_cpu_takes_waiting_vcpu_within_one_timeslice(
         cpus in 1..=4_usize,
@@ -391,7 +391,7 @@ fn credit_divides_two_cpus_equally_among_three_vcpus() {
 }
 
 /// Three vCPUs with a cap of 66 % each reach it on two CPUs, to within a timeslice. Timeslices are
-/// short enough for the third vCPU to run when the first two have used their caps.
+/// short enough for the third vCPU to run when the other two vCPUs have used their caps.
 #[test]
 fn three_capped_domains_on_two_cpus_reach_caps_under_credit() {
     let hog =
@@ -430,9 +430,9 @@ fn usage(rules: &str, cap: u64, phase: u64) -> Usage {
     Usage { long_run: seconds.iter().sum::<u64>() / SECONDS, seconds }
 }
 
-/// Expected results of a hog with a cap, alone on its CPU. They are its CPU time in the long run,
-/// and the smallest and largest error of any second in percent of the cap. All results are over all
-/// phases of timeslices, ticks and seconds.
+/// Expected results of a hog with a cap, alone on its CPU. The results are the hog's CPU time in
+/// the long run, and the smallest and largest error of any second in percent of the cap. All
+/// results are over all phases of timeslices, ticks and seconds.
 struct Expected {
     rules: &'static str,
     cap: u64,
@@ -451,10 +451,10 @@ const fn expected(
     Expected { rules, cap, long_run, errors }
 }
 
-/// Table of the reference on Credit, section 7.8 with section 15, item 7. If the phase decides the
-/// result, the table of the reference has means over random phases. They are 27.3 % for 25 % and
-/// 68.2 % for 75 %. One number differs. The smallest error for 25 % under 3.0.3 is -4 % in the
-/// reference. In this simulator, no phase yields less than the whole cap.
+/// Table of the reference on Credit, section 7.8 with section 15, item 7. For two caps the CPU time
+/// depends on the phase, and the reference has means over random phases: 27.3 % for 25 % and 68.2 %
+/// for 75 %. One number differs from the reference. For 25 % under 3.0.3, its smallest error is -4
+/// %. In this simulator, no phase yields less than the whole cap.
 const TABLE: [Expected; 21] = [
     expected("xen-3.0.3", 1, &[33_333], (200, 500)),
     expected("xen-3.0.3", 2, &[33_333], (50, 200)),
@@ -480,8 +480,8 @@ const TABLE: [Expected; 21] = [
 ];
 
 /// A minute ends within a timeslice, so the CPU time of a minute varies by up to 30 ms, which is
-/// 500 millionths. It varies by twice that if the phase decides between parking and a further
-/// slice. Both extremes of the errors are reached and not exceeded.
+/// 500 millionths. The CPU time varies by twice that if the phase decides between parking and a
+/// further slice. Both extremes of the errors are reached and not exceeded.
 #[test]
 fn xen_credit_cap_errors_equal_the_errors_recorded_on_xen() {
     const PHASES: u64 = 100;
@@ -536,8 +536,8 @@ fn xen_credit_queues_all_unparked_vcpus_before_any_cpu_reschedules() {
 }
 
 /// An accounting visits the active vCPUs of a domain newest first. Each vCPU that it unparks goes
-/// behind those unparked before. In the test, vCPU 2 becomes active after vCPU 1, and both after
-/// vCPU 0. (Reference on Credit, 7.2 and 7.3.)
+/// behind the vCPUs that were unparked before. In the test, vCPU 2 becomes active after vCPU 1, and
+/// both after vCPU 0. (Reference on Credit, 7.2 and 7.3.)
 #[test]
 fn xen_credit_accounting_visits_the_newest_active_vcpu_first() {
     let trace = simulate(
@@ -557,8 +557,8 @@ fn xen_credit_accounting_visits_the_newest_active_vcpu_first() {
 }
 
 /// Reference on Credit, section 15, item 14. Xen 3.0.3 parks a domain that received more than its
-/// fair share, even below its cap. So both of its vCPUs are often parked at once, a CPU is idle,
-/// and the rival domain receives half of a CPU. Xen 3.0.4 added a check that ended this.
+/// fair share, even below its cap. So both of its vCPUs are often parked at the same time, a CPU is
+/// idle, and the rival domain receives half of a CPU. Xen 3.0.4 added a check that ended this.
 #[test]
 fn xen_303_credit_parks_domain_at_fair_share_below_cap() {
     let dom = |cap, vcpus| Dom { weight: 256, cap, vcpus, ..HOG };

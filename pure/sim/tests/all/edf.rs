@@ -112,9 +112,9 @@ proptest! {
 
     /// A timeslice overruns by at most one lateness. A later slice is shortened by at most the
     /// overrun, to within the measurement tolerance. So after any number of periods, a vCPU has
-    /// received at most one lateness more than its slices. It has not received less, since only
-    /// half of a CPU is reserved. For six vCPUs with periods above 1.5 ms, a slice and a lateness
-    /// in each period, minus one lateness, fit in a CPU.
+    /// received at most one lateness more than its slices. The vCPU has not received less than its
+    /// slices, because only half of a CPU is reserved. For six vCPUs with periods above 1.5 ms, a
+    /// slice and a lateness in each period, minus one lateness, fit in a CPU.
     #[test]
     fn edf_late_timers_never_shorten_a_slice(tasks in set(6, 500_000)) {
         let host = Host { lateness: LATENESS, length: 2_000_000_000, ..EXACT };
@@ -138,8 +138,8 @@ proptest! {
 }
 
 /// The reservation of t0 changes in mid-period on a full CPU. t0 has used its whole slice of 2 ms
-/// by 2 ms of its period of 4 ms. That is an excess of 1 ms, by which its first new slice is
-/// shorter. t1 receives its 11 ms of 22 ms as if nothing had changed.
+/// by 2 ms of its period of 4 ms. That is an excess of 1 ms, and the first new slice of t0 is
+/// shorter by this excess. t1 receives its 11 ms of 22 ms as if nothing had changed.
 #[test]
 fn edf_share_change_deducts_excess_from_the_changed_vcpu_only() {
     const MS: u64 = 1_000_000;
@@ -159,7 +159,7 @@ fn edf_share_change_deducts_excess_from_the_changed_vcpu_only() {
 }
 
 /// Two vCPUs on each CPU join at 3 ms and at 8 ms. Their first periods end at 12 ms, with budgets
-/// of 3.6 ms and 1.6 ms. From then on the periods of both begin together.
+/// of 3.6 ms and 1.6 ms. From 12 ms on, the periods of the two vCPUs begin together.
 #[test]
 fn edf_vcpus_of_equal_phase_begin_periods_together() {
     let text = "title = \"in phase\"\nlength = \"42ms\"\n\
@@ -215,7 +215,7 @@ fn edf_vcpu_that_wakes_late_receives_an_exactly_prorated_budget() {
 }
 
 /// A guest computes almost all the time, but blocks briefly now and then, as every virtual machine
-/// monitor does. The enforcement of its slices is late by 80 us and up to 20 us more. Once the
+/// monitor does. The enforcement of its slices is late by 80 us and up to 20 us more. After the
 /// policy has measured that lateness, slices end in time, apart from the part that differs between
 /// timeslices.
 #[test]

@@ -13,8 +13,8 @@ struct DomainResults {
     ran_ns: u64,
     spun_ns: u64,
     rounds: u64,
-    /// Time in nanoseconds in which all vCPUs of the domain ran, and time in which at least one
-    /// ran.
+    /// Time in nanoseconds in which all vCPUs of the domain ran. The next field is the time in
+    /// which at least one of them ran.
     all_ns: u64,
     any_ns: u64,
 }

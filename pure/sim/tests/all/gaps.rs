@@ -180,8 +180,8 @@ impl Outcome {
         }
     }
 
-    /// Checks that the CPU time of each guest is within this many thousandths of an equal share. No
-    /// guest may wait for more than 400 ms.
+    /// Checks that the CPU time of each guest is within this many thousandths of an equal share.
+    /// Also checks that no guest waits for more than 400 ms.
     #[track_caller]
     fn assert_fair(&self, within: u64, who: &str) {
         let fair = 1_000 - within..=1_000 + within;
@@ -199,9 +199,9 @@ fn less(this: Span, than: Span) -> i64 {
     100 - i64::try_from(this * 100 / than).expect("the percentage is small")
 }
 
-/// Response time of a server beside one always runnable task. It is the time of two transfers on
-/// the wire, two runs of the driver domain and one run of the guest. Each run includes its dispatch
-/// cost.
+/// Response time of a server beside one always runnable task. The response time is the time of two
+/// transfers on the wire, two runs of the driver domain and one run of the guest. Each run includes
+/// its dispatch cost.
 #[test]
 fn response_time_under_gaps_is_sum_of_all_path_costs() {
     for policy in [CREDIT, PAPER, "name = 'gaps'"] {
@@ -218,7 +218,7 @@ fn response_time_under_gaps_is_sum_of_all_path_costs() {
 }
 
 /// Reference on GAPS, section 7.3. Each step of the path takes a millisecond. The client sends
-/// requests at 0 ms and 40 ms after each answer. The first answer takes 96 ms, since the driver
+/// requests at 0 ms and 40 ms after each answer. The first answer takes 96 ms, because the driver
 /// domain wakes behind three vCPUs that are boosted as well.
 #[test]
 fn server_response_times_under_gaps_equal_hand_computed_times() {
@@ -322,8 +322,8 @@ fn least_urgent_guest_starves_only_under_paper_rules_of_gaps() {
 
 /// A server answers much sooner under GAPS, which uses hints, than under Credit, the policy that
 /// GAPS extends. Most of the gain remains beside a guest that always claims the highest urgency, or
-/// that always claims to wait for I/O. Such a guest delays others by at most the time for which it
-/// may run ahead of them.
+/// that always claims to wait for I/O. Such a guest delays others by at most the time for which the
+/// policy lets it run ahead of the other guests.
 #[test]
 fn lying_guest_hardly_delays_servers_under_bounded_rules_of_gaps() {
     let cases =

@@ -104,7 +104,8 @@ proptest! {
         }
     }
 
-    /// If at least as many vCPUs as there are CPUs may use slack (extra time), no CPU is ever idle.
+    /// If the number of vCPUs that are allowed to use slack (extra time) is at least the number of
+    /// CPUs, no CPU is ever idle.
     #[test]
     fn gedf_leaves_no_cpu_idle_if_enough_vcpus_use_slack(
         parts in prop::collection::vec(set(4, 500_000), 2..=3),

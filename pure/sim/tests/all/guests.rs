@@ -208,7 +208,7 @@ fn short(told: &VcpuHint) -> String {
 /// `hog` has the CPU from 10 to 20 ms. The guest wakes a task at 13 ms, and reports it to the
 /// policy when the guest runs again.
 #[test]
-fn guest_reports_woken_task_only_once_the_guest_runs_again() {
+fn guest_reports_woken_task_only_after_guest_runs_again() {
     let (hints, _) = hints(scenario(
         "27ms",
         "[[domain]]\nname = 'guest'\ntells = true\n\
@@ -406,7 +406,7 @@ fn departing_guest_does_not_remove_unsent_hints_of_other_guests() {
 }
 
 /// Task `s`, one of two tasks, sends one packet per round trip. The pending acknowledgement is
-/// reported for `s`, since `s` waits for it.
+/// reported for `s`, because `s` waits for it.
 #[test]
 fn driver_domain_reports_a_pending_acknowledgement_for_the_sending_task() {
     let (hints, _) = hints(scenario(

@@ -1,8 +1,8 @@
 //! Ten cases of overhead, slow CPUs and idle time, computed by hand, by a second simulator and by
 //! the crate's simulator.
 //!
-//! The second simulator is the module `steps`. It shares no code or ideas with the crate: it has no
-//! events or timers and steps through a run microsecond by microsecond.
+//! The second simulator is the module `steps`. This module shares no code or ideas with the crate.
+//! It has no events or timers, and steps through a run microsecond by microsecond.
 
 use slackline_metrics::Meter;
 use slackline_scenario::Scenario;
@@ -260,7 +260,7 @@ fn sums(tasks: &[(u64, u64, Option<u64>)], overhead: &[[u64; 4]], idle: &[u64]) 
     Sums { tasks: tasks.to_vec(), overhead: overhead.to_vec(), idle: idle.to_vec() }
 }
 
-/// 980 ms of work end with the 99th tick of 200 us. The 100th meets an idle CPU.
+/// 980 ms of work end with the 99th tick of 200 us. The 100th tick meets an idle CPU.
 #[test]
 fn tick_at_the_end_of_a_timeslice_costs_cpu_time() {
     let host = Host { length: 1_005_000, tick: 200, ..steps::PLAIN };

@@ -74,9 +74,10 @@ const FREE: &str = "[driver]\ndomain = 'dom0'\n[[domain]]\nname = 'dom0'\n";
 
 /// Response time of a ping. All times in parentheses are in microseconds. A packet of 90 bytes
 /// takes 0.72 us on the wire at 1 Gbit/s, and 100 us between host and client. The driver is
-/// dispatched (35), takes the packet (10) and blocks. The guest is dispatched (30), receives it
-/// (15), computes (100), sends (12) and blocks. The driver is dispatched (35) and passes the answer
-/// on (10). The answer takes 0.72 us and 100 us again. The interrupt meets an idle CPU and is free.
+/// dispatched (35), takes the packet (10) and blocks. The guest is dispatched (30), receives the
+/// packet (15), computes (100), sends (12) and blocks. The driver is dispatched (35) and passes the
+/// answer on (10). The answer takes 0.72 us and 100 us again. The interrupt meets an idle CPU and
+/// is free.
 #[test]
 fn ping_response_time_is_the_sum_of_all_path_costs() {
     let records = run(&scenario(
@@ -178,7 +179,7 @@ fn simulated_stream_transfers_one_window_per_round_trip() {
 }
 
 /// A round trip takes 2 ms. No data moves before the client begins, or later than a round trip
-/// after it stopped.
+/// after the client has stopped.
 #[test]
 fn simulated_client_sends_requests_only_between_its_start_and_end() {
     for client in ["kind = 'ttcp'\nway = 'in'\nwindow = '14480B'", "kind = 'ab'\nat_once = 3"] {

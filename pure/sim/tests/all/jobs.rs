@@ -29,8 +29,8 @@ fn metric(summary: &Summary, name: &str) -> Measure {
     summary.lookup(name, Some("x")).expect("the metric exists")
 }
 
-/// Jobs of 30 ms are released every 30 ms and receive a third of a CPU, so 100 of 300 end. The last
-/// of them runs from 2,970 ms to 8,980 ms. The 300th job is due as the run ends.
+/// Jobs of 30 ms are released every 30 ms and receive a third of a CPU, so 100 of 300 jobs end. The
+/// last of these 100 jobs runs from 2,970 ms to 8,980 ms. The 300th job is due as the run ends.
 #[test]
 fn job_that_is_unfinished_at_its_deadline_counts_as_late() {
     let work = "period = '30ms', work = '30ms'";

@@ -59,8 +59,8 @@ fn staggered_ticks_cost_all_busy_cpus_equal_time() {
     assert_eq!((last(&ends[..2]), last(&ends[2..])), (Some(81_632_600), Some(81_632_400)));
 }
 
-/// Two tasks with 1,000 jobs each reserve half of the CPU each. Nothing is left for ticks that cost
-/// a tenth of the CPU.
+/// Two tasks, each with 1,000 jobs and half of the CPU, reserve the whole CPU. No time is left for
+/// ticks, which cost a tenth of the CPU.
 #[test]
 fn edf_misses_deadlines_if_tick_costs_overload_the_cpu() {
     let task = |name| {

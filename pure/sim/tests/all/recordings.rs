@@ -7,7 +7,7 @@ use slackline_scenario::{FileBytes, Scenario};
 use slackline_sim::RunError;
 use slackline_trace::Checksum;
 
-/// Largest number of bytes that a reader may ask for.
+/// Largest number of bytes that one read of the file is allowed to ask for.
 const LARGEST_READ: usize = 1 << 14;
 
 /// File of equal lines. Its bytes are computed when they are read, and not kept in memory.

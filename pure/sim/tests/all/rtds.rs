@@ -85,7 +85,7 @@ fn gedf(cpus: usize, tasks: &[Task], length: u64, misses: &str) -> Vec<u64> {
     summary.vcpus.iter().map(|vcpu| vcpu.delivered.ns()).collect()
 }
 
-/// In each period two vCPUs run for 6 ms, and the third vCPU receives the 4 ms that are left on one
+/// In each period two vCPUs run for 6 ms, and the third vCPU receives the remaining 4 ms on one
 /// CPU. The third vCPU still runs as the next period begins, and is not preempted. So it receives
 /// its full budget in that period. The vCPU with the lowest number receives its full budget as
 /// well.
@@ -111,7 +111,7 @@ fn gedf_delivers_feasible_budgets_with_misses_forgotten_or_carried() {
     }
 }
 
-/// Periods of which no two have a common deadline within a run, since RTDS and `gedf` order equal
+/// Periods of which no two have a common deadline within a run, because RTDS and `gedf` order equal
 /// deadlines differently. The first common deadline is at 97 × 101, after the end of the run.
 const PERIODS: [u64; 9] = [97, 101, 103, 107, 109, 113, 127, 131, 137];
 const LENGTH: u64 = 96 * 101;

@@ -1,6 +1,6 @@
-//! Expected results of every scenario under every policy for which it has shares. They are stored
-//! beside the scenarios, so a change of behaviour shows as a change of these files. `UPDATE=1` in
-//! the environment writes the files again.
+//! Expected results of every scenario under every policy for which it has shares. The results are
+//! stored in files beside the scenarios, so a change of behaviour shows as a change of these files.
+//! `UPDATE=1` in the environment writes the files again.
 
 use std::fmt::Write as _;
 
@@ -30,7 +30,7 @@ fn summary(scenario: &Scenario) -> String {
 }
 
 /// Returns the header of a trace in the encoding used when the checksums were first stored. It
-/// contains the parameters of the run but not the scenario's text, since a comment in that text
+/// contains the parameters of the run but not the scenario's text, because a comment in that text
 /// changes nothing. The encoding stays the same when the trace file format changes.
 fn about(scenario: &Scenario) -> Vec<u8> {
     let mut bytes = b"slackline-trace-2\n".to_vec();

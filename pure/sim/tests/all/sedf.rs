@@ -115,9 +115,9 @@ proptest! {
         }
     }
 
-    /// A timeslice overruns by at most one lateness, and the overrun is paid back. So after any
-    /// number of periods, a vCPU without extra time has received at most one lateness more than its
-    /// slices.
+    /// A timeslice overruns by at most one lateness, and the overrun is deducted from later slices.
+    /// So after any number of periods, a vCPU without extra time has received at most one lateness
+    /// more than its slices.
     #[test]
     fn total_overrun_under_sedf_never_exceeds_one_timer_lateness(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;

@@ -12,7 +12,7 @@ use slackline_units::{Span, Time};
 
 const LENGTH: u64 = 400_000_000;
 
-/// Parameters of a domain with `spread = "use"`, whose vCPUs may borrow each other's unused budget.
+/// Parameters of a domain with `spread = "use"`, whose vCPUs can borrow each other's unused budget.
 #[derive(Clone, Debug)]
 struct Family {
     /// Slice of each vCPU of the domain in every `period`, in nanoseconds.
@@ -20,8 +20,8 @@ struct Family {
     period: u64,
     /// Time at which each vCPU of the domain wakes. A time after the end of the run means never.
     wakes: Vec<u64>,
-    /// Times to compute and to sleep in turn, for each vCPU. Empty for vCPUs that are always
-    /// runnable.
+    /// Pairs of a time to compute and a time to sleep, in nanoseconds, for each vCPU. Empty for
+    /// vCPUs that are always runnable.
     sleeps: Vec<(u64, u64)>,
     is_exact: bool,
     joins: u64,
@@ -115,7 +115,7 @@ fn run(
     }
 }
 
-/// Returns the slots of the vCPUs of each domain. They follow the slots of the neighbours.
+/// Returns the slots of the vCPUs of each domain. The slots follow the slots of the neighbours.
 fn slots(neighbours: usize, families: &[Family]) -> Vec<std::ops::Range<usize>> {
     let mut first = neighbours;
     let slots = families.iter().map(|family| {
@@ -305,9 +305,9 @@ fn busy_one(slice_us: u64, spread: &str) -> Span {
     Got::of(&trace, 4).within(Time::START, Time::START + Span::from_secs(1))
 }
 
-/// The CPU time of the busy vCPU is the least of three amounts. They are a whole CPU, the domain's
-/// share, and the vCPU's equal share plus the available capacity of its CPU. A domain with 1.5 CPUs
-/// gives each of its four vCPUs 0.375. The busy vCPU receives 0.65, because its CPU has 0.275 more
+/// The CPU time of the busy vCPU is the least of three amounts: a whole CPU, the domain's share,
+/// and the vCPU's equal share plus the available capacity of its CPU. A domain with 1.5 CPUs gives
+/// each of its four vCPUs 0.375. The busy vCPU receives 0.65, because its CPU has 0.275 more
 /// available. A domain with 0.4 CPU gives each vCPU 0.1, and the busy vCPU receives all of the 0.4.
 /// In the first period nothing can be borrowed yet.
 #[test]
@@ -322,8 +322,8 @@ fn busy_vcpu_receives_unused_sibling_budget_up_to_cpu_capacity() {
 }
 
 /// Runs three vCPUs on one CPU. The first has 4 of 10 ms and a sibling on another CPU that leaves
-/// as much unused. The second has 4 of 20 ms. The third, the newcomer, joins and wakes at the given
-/// times with the remaining 1.6 of 4 ms. `None` if the newcomer is not admitted.
+/// the same amount unused. The second has 4 of 20 ms. The third, the newcomer, joins and wakes at
+/// the given times with the remaining 1.6 of 4 ms. `None` if the newcomer is not admitted.
 fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
     let wakes = format!("wakes = \"{wakes_ms}ms\"\n");
     let wakes = if wakes_ms > joins_ms { &wakes } else { "" };
@@ -350,9 +350,9 @@ fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
 
 /// A vCPU borrows 4 ms for its period from 20 to 30 ms, and uses the loan from 24 to 28 ms. The
 /// borrower becomes entitled to the loan evenly over the period. A newcomer that joins at 21 or 22
-/// ms is admitted. The borrower keeps the part of the loan to which it is entitled by then, and the
-/// rest is cut. At 27 and 28 ms the borrower has used more of the loan than that part. So a
-/// newcomer at these times is refused, and a newcomer at 30 ms is admitted.
+/// ms is admitted. The borrower keeps the part of the loan to which it is entitled at that time,
+/// and the rest of the loan is cut. At 27 and 28 ms the borrower has used more of the loan than
+/// that part. So a newcomer at these times is refused, and a newcomer at 30 ms is admitted.
 #[test]
 fn newcomer_may_reserve_lent_capacity_not_yet_used_by_borrower() {
     let ms = |ms| Time::START + Span::from_ms(ms);

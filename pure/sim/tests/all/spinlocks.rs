@@ -41,8 +41,8 @@ const fn us(us: u64) -> Time {
     Time::from_ns(us * 1_000)
 }
 
-/// Both vCPUs start together. The second waits for the lock once. From then on the two are out of
-/// step and neither waits.
+/// Both vCPUs start together. The second vCPU waits for the lock once. After that, the two vCPUs
+/// are out of step and neither waits.
 #[test]
 fn vcpu_spins_until_the_holder_releases_the_spinlock() {
     let vcpus = run("10ms", &guest(2, 2, "compute = '80us', hold = '20us'", ""));
@@ -53,7 +53,7 @@ fn vcpu_spins_until_the_holder_releases_the_spinlock() {
 }
 
 /// Four vCPUs each hold the lock for half of their time, so the lock is always held. Each vCPU
-/// waits for the three others, the first of which has just acquired the lock.
+/// waits until the three other vCPUs have held the lock, the first of which has just acquired it.
 #[test]
 fn always_held_spinlock_allows_one_round_per_hold_time() {
     let vcpus = run("10ms", &guest(4, 4, "compute = '20us', hold = '20us'", ""));

@@ -77,7 +77,7 @@ proptest! {
     }
 
     /// Half of the reservations grow, shrink, are split or become unsplit at any time. A vCPU whose
-    /// reservation changes may receive its new slice only from its second new period on. All other
+    /// reservation changes must receive its new slice from its second new period on. All other
     /// vCPUs receive every slice.
     #[test]
     fn reservation_change_under_split_placement_causes_no_deadline_miss(

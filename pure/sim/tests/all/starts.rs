@@ -33,7 +33,7 @@ fn stretches(records: &[Record], slot: usize) -> Vec<(usize, Time, Time, RanEnd)
 }
 
 /// Three of four vCPUs start on CPU 1. Under policies that bind vCPUs to CPUs they stay on CPU 1.
-/// Under the other policies a vCPU that waits may run first on another CPU, but each vCPU runs.
+/// Under the other policies a vCPU that waits can first run on another CPU, but each vCPU runs.
 #[test]
 fn vcpu_starts_on_its_configured_cpu_if_policies_bind_vcpus() {
     for spec in ALL.iter().chain(SIMULATED_ONLY) {
@@ -69,7 +69,7 @@ fn vcpu_starts_on_its_configured_cpu_if_policies_bind_vcpus() {
 /// vCPUs are on CPU 0, CPU 0 takes the waiting vCPU, and CPU 1 takes the preempted vCPU. If both
 /// vCPUs are on CPU 1, CPU 0 takes the waiting vCPU, and CPU 1 keeps its own vCPU.
 #[test]
-fn xen_credit_second_vcpu_starting_on_cpu_waits_one_slice() {
+fn xen_credit_second_vcpu_starting_on_cpu_waits_one_timeslice() {
     let (first, second) = ((ms(0), ms(10)), (ms(30), ms(40)));
     for (starts_on, cpus) in
         [("", [0, 1]), ("starts_on = 0\n", [0, 0]), ("starts_on = 1\n", [1, 0])]
@@ -91,7 +91,7 @@ fn xen_credit_second_vcpu_starting_on_cpu_waits_one_slice() {
     }
 }
 
-/// A vCPU that joins blocked has its reservation at once, and wakes at its configured time.
+/// A vCPU that joins blocked has its reservation immediately, and wakes at its configured time.
 #[test]
 fn vcpu_that_joins_blocked_wakes_at_its_configured_time() {
     let records = records(
@@ -117,8 +117,8 @@ fn vcpu_that_joins_blocked_wakes_at_its_configured_time() {
     );
 }
 
-/// Two vCPUs yield their timeslice of 10 ms after 2 ms and 3 ms. Once the second is alone, it
-/// continues at once after a yield.
+/// Two vCPUs yield their timeslice of 10 ms after 2 ms and 3 ms. When the second vCPU is alone, it
+/// continues immediately after a yield.
 #[test]
 fn vcpu_that_yields_passes_the_cpu_to_a_waiting_vcpu() {
     let records = records(

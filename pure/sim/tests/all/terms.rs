@@ -67,10 +67,10 @@ fn vcpu_runs_only_on_cpus_that_its_affinity_allows() {
     assert_eq!(cpus(2, ms(0), ms(100)), [0, 1]);
 }
 
-/// A vCPU with affinity to both CPUs is preempted by a waking vCPU that may run on one CPU only.
+/// A vCPU with affinity to both CPUs is preempted by a waking vCPU with affinity to one CPU only.
 /// The preempted vCPU continues on the idle CPU at that very instant, in either order of the CPUs.
 #[test]
-fn gedf_preempted_vcpu_continues_at_once_on_an_idle_cpu() {
+fn gedf_preempted_vcpu_continues_immediately_on_an_idle_cpu() {
     for cpu in [0, 1] {
         let records = records(
             "name = 'gedf', reserve = '0cpu'",
@@ -93,7 +93,7 @@ fn gedf_preempted_vcpu_continues_at_once_on_an_idle_cpu() {
 
 /// A vCPU moves to an idle CPU at the instant at which its affinity changes.
 #[test]
-fn affinity_change_to_an_idle_cpu_moves_vcpu_at_once() {
+fn affinity_change_to_an_idle_cpu_moves_vcpu_immediately() {
     let xens = "name = 'round-robin', rules = 'xen-2.0'";
     for policy in [ROUND_ROBIN, xens, "name = 'bvt'", "name = 'credit'", "name = 'sedf'"] {
         let records = records(

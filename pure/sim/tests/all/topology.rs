@@ -32,7 +32,8 @@ fn done(records: &[Record]) -> Vec<u64> {
     records.iter().filter_map(of).collect()
 }
 
-/// Keys of a host with two caches. Each cache is shared by two cores of two threads, and is a node.
+/// Keys of a host with two caches. Each cache is shared by two cores of two threads. The CPUs that
+/// share a cache are also a memory node.
 const EIGHT: &str = "cpus = 8\nthreads_per_core = 2\ncaches = [[0, 1, 2, 3], [4, 5, 6, 7]]\n\
                      nodes = [[0, 1, 2, 3], [4, 5, 6, 7]]\nsockets = [[0, 1, 2, 3, 4, 5, 6, 7]]\n";
 
@@ -95,7 +96,7 @@ fn migrating_vcpu_refills_only_the_unshared_cache_part() {
 }
 
 /// Another vCPU that runs for 30 us on a third CPU evicts 30 us from the shared cache. A run of 90
-/// us evicts all of it.
+/// us evicts the whole content.
 #[test]
 fn shared_cache_is_evicted_by_each_cpu_that_shares_it() {
     let costs = [30, 60, 90].map(|us| {
@@ -110,8 +111,8 @@ fn shared_cache_is_evicted_by_each_cpu_that_shares_it() {
     assert_eq!(costs, [70, 100, 100]);
 }
 
-/// Each of two CPUs loses 1 ms of every 10 ms to ticks: both CPUs at once, or the second CPU 5 ms
-/// later.
+/// Each of two CPUs loses 1 ms of every 10 ms to ticks: both CPUs at the same time, or the second
+/// CPU 5 ms later.
 #[test]
 fn ticks_of_two_cpus_occur_together_or_staggered_as_configured() {
     let two = "[[domain]]\nname = 'a'\ncpus = [0]\n\
@@ -238,8 +239,8 @@ fn task_woken_by_guest_vcpu_runs_on_idle_sibling_vcpu() {
     assert!(is_near, "{first} {second}, expected {expected:?}");
 }
 
-/// A guest with two vCPUs that answers packets. Two clients send it their first packets after 100
-/// and 200 us.
+/// A guest with two vCPUs that answers packets. Two clients send the guest their first packets
+/// after 100 and 200 us.
 const TWO_PINGS: &str = "\
     [driver]\ndomain = 'dom0'\nreceive = '1us'\nsend = '1us'\n[nic]\n\
     [[domain]]\nname = 'dom0'\ncpus = [0]\n\
@@ -250,9 +251,9 @@ const TWO_PINGS: &str = "\
     [[client]]\nkind = 'ping'\nto = 'guest'\ndelay = '200us'\nevery = '1s'\n";
 
 /// Two packets reach the driver after 100.72 and 200.72 us, and the driver handles each in 1 us.
-/// The guest's first vCPU handles one after the other, in 200 us each. After the first packet it
-/// wakes the server's task. At that instant the second vCPU wakes, and it computes until the end of
-/// the run.
+/// The guest's first vCPU handles the packets one after the other, in 200 us each. After the first
+/// packet, the first vCPU wakes the server's task. At that instant the second vCPU wakes, and the
+/// second vCPU computes until the end of the run.
 #[test]
 fn woken_sibling_vcpu_runs_the_task_without_delay() {
     let records = records("601us", "cpus = 3", TWO_PINGS);
@@ -268,11 +269,11 @@ fn woken_sibling_vcpu_runs_the_task_without_delay() {
 
 /// The packets and the costs are those of `woken_sibling_vcpu_runs_the_task_without_delay`. The
 /// task on the second vCPU computes from 301.72 to 601.72 us, and for the second packet until
-/// 901.72 us. The first vCPU is blocked by then. It wakes at once and sends each answer in 1 us.
-/// The driver passes each answer on in 1 us. An answer takes 0.72 us on the wire, and then 100 or
-/// 200 us.
+/// 901.72 us. The first vCPU is blocked by then. It wakes immediately and sends each answer in 1
+/// us. The driver passes each answer on in 1 us. An answer takes 0.72 us on the wire, and then 100
+/// or 200 us.
 #[test]
-fn second_vcpu_task_wakes_blocked_first_vcpu_to_send_answer() {
+fn task_on_second_vcpu_wakes_blocked_first_vcpu_to_answer() {
     let records = records("2ms", "cpus = 3", TWO_PINGS);
     let done = |record: &Record| match *record {
         Record::Job { done, .. } => Some((done - Time::START).ns()),
@@ -287,7 +288,7 @@ fn second_vcpu_task_wakes_blocked_first_vcpu_to_send_answer() {
 /// other task, which is 100 ms. So the disk serves 333 reads in a second. The task that always
 /// computes continues on the second vCPU and loses no time.
 #[test]
-fn second_vcpu_disk_request_does_not_wait_for_first_vcpu() {
+fn disk_request_of_second_vcpu_never_waits_for_first_vcpu() {
     let records = records(
         "1s",
         "cpus = 3",

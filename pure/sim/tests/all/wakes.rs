@@ -25,7 +25,7 @@ const ATROPOS: Rules = Rules {
     },
 };
 
-/// Returns the run intervals of a vCPU, with adjacent ones joined.
+/// Returns the run intervals of a vCPU, with adjacent run intervals joined.
 fn bursts(trace: &[Record], slot: usize) -> Vec<(Time, Time)> {
     let mut joined: Vec<(Time, Time)> = Vec::new();
     for (from, to) in Got::of(trace, slot).runs {
@@ -69,9 +69,9 @@ fn mostly_blocked_vcpu_is_not_throttled_if_wakes_begin_periods() {
     }
 }
 
-/// A vCPU blocks for a microsecond just before its slice is used up. It wakes with less budget than
-/// its share of the rest of the period. If a new period began instead, it would receive two slices
-/// before the first deadline of its neighbour, which has no slack for that.
+/// A vCPU blocks for a microsecond just before its slice is used up. The vCPU wakes with less
+/// budget than its share of the rest of the period. If a new period began instead, the vCPU would
+/// receive two slices before the first deadline of another vCPU, which has no slack for that.
 #[test]
 fn vcpu_that_blocks_for_a_microsecond_causes_no_deadline_miss() {
     let task = |slice, period, sleeps| {
@@ -87,8 +87,8 @@ fn vcpu_that_blocks_for_a_microsecond_causes_no_deadline_miss() {
     }
 }
 
-/// Returns the most CPU time that a vCPU with a hard limit may receive in a time that begins at a
-/// wake: its share of the time plus 2 × slice × (1 - share).
+/// Returns the most CPU time that a vCPU with a hard limit is allowed to receive in a time that
+/// begins at a wake: its share of the time plus 2 × slice × (1 - share).
 fn bound(task: &Task, time: Span) -> Span {
     let [slice, period] = [task.slice, task.period].map(Span::from_ns);
     let share = Reservation::new(slice, period).expect("a slice is within its period");
@@ -116,9 +116,9 @@ proptest! {
     }
 
     /// From any wake on, a vCPU with a hard limit receives at most its share of the time plus 2 ×
-    /// slice × (1 - share). This is the bound of a constant bandwidth server. A slice at the end of
-    /// a period can be followed by a part of the next slice and a block. After these comes a whole
-    /// slice of the period that begins at the wake.
+    /// slice × (1 - share). This is the bound of a constant bandwidth server. The worst case has
+    /// three parts: a slice at the end of a period, then a part of the next slice and a block, and
+    /// then the whole slice of the period that begins when the vCPU wakes.
     #[test]
     fn vcpu_with_hard_limit_gains_less_than_two_slices_by_waking(tasks in set(4, 800_000)) {
         for rules in [EDF, ATROPOS] {

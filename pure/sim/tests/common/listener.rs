@@ -1,5 +1,5 @@
-//! A policy that records the events and hints that it receives in a run, and the vCPUs that it lets
-//! run ahead of others.
+//! A policy that records the events and hints that it receives in a run, and the vCPUs that the
+//! wrapped policy lets run ahead of others.
 
 #![allow(dead_code)] // Not every test uses all of it.
 
@@ -14,7 +14,7 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuHint, VcpuId};
 
 /// Event that the recording policy received.
 pub(crate) enum Noted {
-    /// Hint: its time, the vCPU that gave it, and its content.
+    /// Hint, with three values: time, vCPU that gave the hint, and content.
     Told(Time, VcpuId, VcpuHint),
     /// Start of a run interval. `ahead_for` is the urgency for which the vCPU runs ahead of others.
     /// `None` if it does not run ahead of others.

@@ -17,7 +17,8 @@ pub(crate) struct Task {
     pub(crate) slice: u64,
     pub(crate) period: u64,
     pub(crate) is_exact: bool,
-    /// Times to compute and to sleep, in turn. Empty for a vCPU that is always runnable.
+    /// Pairs of a time to compute and a time to sleep, in nanoseconds. Empty for a vCPU that is
+    /// always runnable.
     pub(crate) sleeps: Vec<(u64, u64)>,
     /// Time at which the slice changes, and the new slice, both in nanoseconds. `None` if the slice
     /// never changes.
@@ -29,7 +30,8 @@ pub(crate) struct Task {
 pub(crate) const UNITS: u64 = 55_440;
 pub(crate) const UNIT: u64 = 997;
 
-/// Divisors of `UNITS`. The number of units in a period is `UNITS` divided by one of them.
+/// Divisors of `UNITS`. The number of units in a period is `UNITS` divided by one of these
+/// divisors.
 const PARTS: [u64; 12] = [1, 2, 3, 4, 5, 7, 9, 11, 12, 16, 20, 35];
 
 /// Random tasks that together reserve `share` millionths of a CPU. For 1,000,000 they fill the CPU
@@ -84,8 +86,8 @@ pub(crate) struct Host {
     pub(crate) length: u64,
 }
 
-/// A policy as a scenario names it, and the text of a vCPU's share. Arguments of `share` are the
-/// index in the set, the task and the slice.
+/// A policy as a scenario names it, and the text of a vCPU's share. The arguments of `share` are
+/// the index in the set, the task and the slice.
 pub(crate) struct Rules {
     pub(crate) name: &'static str,
     pub(crate) parameters: &'static str,
@@ -230,9 +232,9 @@ impl Got {
     }
 }
 
-/// Checks that every always runnable vCPU receives at least its slice in every period, and with a
-/// hard limit no more. After a change of its reservation, exactly its excess before the change is
-/// deducted from the following slices.
+/// Checks that every always runnable vCPU receives at least its slice in every period, and under a
+/// hard limit exactly its slice. After a change of its reservation, exactly its excess before the
+/// change is deducted from the following slices.
 pub(crate) fn check_slices(trace: &[Record], tasks: &[Task]) -> Result<(), TestCaseError> {
     check_slices_but(trace, tasks, Got::advance)
 }

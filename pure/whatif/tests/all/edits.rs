@@ -63,7 +63,7 @@ fn whatif_adds_cpus_to_the_host_before_it_moves_vms() {
 
 /// The daemon schedules CPUs 2 and 5 of the host, which are CPUs 0 and 1 of the trace.
 #[test]
-fn whatif_numbers_cpus_in_edits_as_the_recorded_host_does() {
+fn whatif_edits_use_the_cpu_numbers_of_the_recorded_host() {
     let scenario = scenario(&format!("{THREE}[host]\ncpus = 2\n"));
     let note = Note { name: "cpus".into(), text: "2,5".into() };
     let mut all = entries(&scenario);

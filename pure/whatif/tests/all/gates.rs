@@ -1,5 +1,5 @@
-//! Tests of the gate. It accepts recordings that their simulation repeats, and names a cause for
-//! each recording that it refuses.
+//! Tests of the gate. The gate accepts a recording if the simulation of the recording agrees with
+//! the recording. For each refused recording, the gate names a cause.
 
 use slackline_sim::trace_header;
 use slackline_trace::{Entry, Exchange, Header, Record, Sink, VcpuName};
@@ -27,8 +27,8 @@ fn whatif_accepts_a_recording_with_constant_costs() {
     }
 }
 
-/// Returns a trace entry with all its times shifted later by `length`. `None` for kinds of entries
-/// that the test leaves out.
+/// Returns a trace entry with all its times shifted later by `length`. `None` if the test leaves
+/// out entries of this kind.
 fn behind(entry: &Entry, length: Span) -> Option<Entry> {
     let later = |at: &Time| at.after(length);
     Some(Entry::Record(match entry {
@@ -107,7 +107,7 @@ fn renumber(entry: &mut Entry, from: VcpuId, to: VcpuId) {
 /// The service runs its own front process under a reservation. A new front process replaces one
 /// that has ended.
 #[test]
-fn front_process_has_no_results_and_can_join_again() {
+fn whatif_shows_no_results_for_the_front_process_of_daemon() {
     let scenario = scenario(THREE);
     let db = scenario.domains[1].vcpus[0];
     let front = VcpuId::new(u32::try_from(db.slot()).expect("three"), DomId::OF_SERVICE, 0);
@@ -245,7 +245,7 @@ fn whatif_refuses_a_recording_with_different_shares_in_its_halves() {
 }
 
 #[test]
-fn shares_differing_between_halves_are_blamed_only_with_hard_limit() {
+fn whatif_blames_different_halves_only_for_vm_with_hard_limit() {
     let gate = lacking_from(scenario(THREE).length / 2, THREE);
     assert!(!gate.passes());
     assert!(!matches!(gate.cause, None | Some(Cause::HalvesDiffer(_))), "{:?}", gate.cause);

@@ -48,7 +48,7 @@ fn thread(number: u32, kind: HostThreadKind) -> Entry {
 }
 
 /// Converts records of the vCPU `program` to records of a host thread, and interference to
-/// interference by a kernel thread. `None` for entries that are left out.
+/// interference by a kernel thread. `None` if the entry is left out.
 fn as_host(entry: &Entry, program: VcpuId) -> Option<Entry> {
     let on_cpu = |number: u32, cpu: CpuId, (from, to), end| {
         let thread = HostThreadId::new(number);

@@ -14,7 +14,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// Reads the resources that a process uses now. `None` if it has ended.
+    /// Reads the resources that a process uses now. `None` if the process has ended.
     pub fn of(pid: i32) -> Option<Needs> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let number = |key: &str| {
@@ -65,8 +65,8 @@ pub struct Growth {
     seen: Vec<(Duration, Needs)>,
 }
 
-/// Age of a process from which samples count. Before that, it still allocates what it needs to
-/// start.
+/// Age of a process from which on its samples are used. A younger process still allocates what it
+/// needs for its start.
 const SETTLES: Duration = Duration::from_secs(600);
 
 /// Minimum time after [`SETTLES`] that samples must cover before growth can be detected.

@@ -345,7 +345,7 @@ impl<'a> Soak<'a> {
     }
 
     /// Checks that `list` shows all acknowledged changes, and that the kernel's state agrees with
-    /// it.
+    /// `list`.
     pub fn all_is_well(&mut self) {
         let deadline = Instant::now() + SHOWS;
         loop {

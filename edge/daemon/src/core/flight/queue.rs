@@ -1,5 +1,5 @@
-//! Queue of the flight recorder: events of the session and queries of clients, on their way to the
-//! recorder thread.
+//! Queue of the flight recorder. In this queue, events of the session and queries of clients wait
+//! for the recorder thread.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,16 +18,18 @@ use slackline_units::Time;
 use super::super::whatif::PredictionOrder;
 use super::{Own, Question};
 
-/// Maximum number of messages queued for the recorder. The daemon's main thread sends this number
+/// Maximum number of messages in the recorder's queue. The daemon's main thread sends 256 messages
 /// in about a second if it handles many requests, and in 25 s if it is idle.
 pub(super) const QUEUE: usize = 256;
 
-/// Maximum number of queries of clients that the recorder has not answered, in total and of one
-/// principal. Queries for the timeline are quick and frequent, so they are counted separately.
+/// Maximum number of unanswered queries of all clients together. Each principal has a lower limit
+/// of its own. That limit counts queries for the timeline separately, because they are quick and
+/// frequent.
 const MOST_ASKED: usize = 64;
 const MOST_ASKED_EACH: usize = 4;
 
-/// Maximum number of entries that are kept for the next message if the recorder's queue is full.
+/// Maximum number of session entries that are kept for the next message while the recorder's queue
+/// is full.
 const MOST_KEPT: usize = 100_000;
 
 /// Message from the daemon's main thread to the recorder thread.
@@ -47,7 +49,7 @@ pub(super) struct FlightQuery {
     pub(super) is_cancelled: Arc<AtomicBool>,
 }
 
-/// Message with the events since the previous message to the recorder thread.
+/// Message with the events that arrived after the previous message to the recorder thread was sent.
 pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
     pub(super) events: Vec<Event>,
@@ -59,14 +61,16 @@ pub(super) struct Batch {
     pub(super) has_gap: bool,
 }
 
-/// Principal that sent a query, and true if the query is for the timeline.
+/// Class of a query, for the limit on unanswered queries: the principal that sent the query, and
+/// true if the query is for the timeline.
 type QueryClass = (Principal, bool);
 
 /// Sending end of the flight recorder's queue, which the daemon's main thread has.
 pub(super) struct FlightQueue {
     orders: SyncSender<FlightOrder>,
     threads: Vec<SessionThread>,
-    /// Entries of the session that did not fit in the recorder's queue, such as names of vCPUs.
+    /// Session entries, such as names of vCPUs, that did not fit in the recorder's queue. They are
+    /// sent with the next message.
     kept: Vec<Entry>,
     /// True if events were dropped because the recorder's queue was full.
     has_gap: bool,
@@ -80,8 +84,9 @@ impl FlightQueue {
         FlightQueue { orders, threads, kept, has_gap: false, asked }
     }
 
-    /// Sends the events of the session since the last call. If the queue is full, the events of the
-    /// CPUs are dropped, and the entries are sent with the next call.
+    /// Sends the recorder what has happened since the last call: the scheduling session's `entries`
+    /// and the CPUs' events. If the queue is full, the events of the CPUs are dropped, and the
+    /// entries of the session are sent with the next call.
     pub(super) fn send(
         &mut self,
         entries: &[Entry],
@@ -105,10 +110,10 @@ impl FlightQueue {
         }
     }
 
-    /// Sends a client's query to the recorder.
+    /// Sends a client's query to the flight recorder.
     ///
     /// # Errors
-    /// If the recorder has too many unanswered queries, of this principal or in total.
+    /// If the recorder has too many unanswered queries of this principal or in total, or has ended.
     pub(super) fn ask(
         &mut self,
         (ticket, principal): (Ticket, Principal),
@@ -123,7 +128,7 @@ impl FlightQueue {
                  at most {MOST_ASKED_EACH} are allowed"
             );
             let problem = Problem::new(Kind::TooMany, detail);
-            return Err(problem.hinting("wait for the answers to these queries first"));
+            return Err(problem.hinting("wait for the answers to the earlier queries"));
         }
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let asked = (class, Arc::clone(&is_cancelled));
@@ -136,15 +141,16 @@ impl FlightQueue {
         Ok(())
     }
 
-    /// Cancels a query whose caller has disconnected. It counts until the recorder drops it.
+    /// Cancels a query whose caller has disconnected. The query counts as unanswered until the
+    /// recorder drops it.
     pub(super) fn cancel(&self, ticket: Ticket) {
         if let Some((_, is_cancelled)) = self.asked.get(&ticket) {
             is_cancelled.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Orders the recorder to copy the window for a prediction. If the recorder cannot take the
-    /// order, the prediction ends with the reason.
+    /// Orders the recorder to copy its latest events for a prediction. If the recorder cannot take
+    /// the order, the prediction fails with the reason.
     pub(super) fn window(&self, order: Box<PredictionOrder>) {
         let Err(error) = self.orders.try_send(FlightOrder::Window(order)) else { return };
         let problem = not_sent(&error);
@@ -160,9 +166,9 @@ impl FlightQueue {
     }
 }
 
-/// Returns the next order for the recorder. Events come first, so that a slow query delays them by
-/// its own time only. `queries` holds queries that were received and not returned yet. Returns
-/// `None` after the last order.
+/// Returns the next order for the recorder. Returns events before queries, so that events wait at
+/// most for the one query that the recorder is answering. `queries` contains the queries that were
+/// received and not yet returned. Returns `None` after the last order, if the sender has ended.
 pub(super) fn next_order(
     orders: &Receiver<FlightOrder>,
     queries: &mut VecDeque<FlightOrder>,

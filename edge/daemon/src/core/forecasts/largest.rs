@@ -10,9 +10,9 @@ use slackline_units::{DomId, Reservation, Span};
 use super::super::Core;
 
 impl Core {
-    /// Returns the largest share that admission would accept now for each VM of `asked.set`: the
-    /// VMs for which a request to `/v1/whatif` sets other parameters. A name without a reservation
-    /// is left out. If `own` is given, a name outside it is left out too.
+    /// Returns the largest share that admission would accept now for each VM in `asked.set`, the
+    /// changes of a what-if question. Names without a reservation are left out. If `own` is given,
+    /// names that it does not contain are left out too.
     pub(super) fn largest_of(
         &mut self,
         asked: &WhatIf,
@@ -34,8 +34,9 @@ impl Core {
         largest
     }
 
-    /// Returns the largest share of one VM. The function asks admission for a slice that is nearly
-    /// the whole period. The refusal names the largest slice that would be admitted.
+    /// Returns the largest share of one VM. To find it, the function asks admission for a slice
+    /// that is nearly the whole period. The refusal names the largest slice that would be admitted.
+    /// `None` if the kernel enforces the reservation, or if no such slice is known.
     fn largest(
         &mut self,
         domain: DomId,

@@ -114,7 +114,7 @@ fn libvirt_status_file_outside_its_folder_is_never_read() {
 }
 
 #[test]
-fn discovery_pass_never_asks_monitor_of_another_user() {
+fn discovery_pass_never_queries_qemu_monitor_of_another_user() {
     let name = format!("not-asked-{}", std::process::id());
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("qmp");

@@ -1,4 +1,4 @@
-//! Worker process: starting it, sending it a question with a time limit, and killing it.
+//! Worker process: its start, a question to it with a time limit, and its end.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -15,11 +15,11 @@ use slackline_control::{Kind, Problem};
 use super::super::front_process::FrontCommand as WorkerCommand;
 use crate::worker::MOST_MEMORY;
 
-/// Maximum length of a worker's answer, in bytes. With this length, the line with the answer is
-/// short enough for the link to the front process.
+/// Maximum length of a worker's answer, in bytes. With this limit, the line that contains the
+/// answer is short enough for the link to the front process.
 const LONGEST_ANSWER: usize = 3 << 20;
 
-/// Maximum number of bytes that are kept of what a worker reports on standard error.
+/// Maximum number of bytes that are kept of a worker's output on standard error.
 const LONGEST_REPORT: usize = 4096;
 
 /// Interval of checks whether the caller has disconnected.
@@ -31,7 +31,7 @@ const STACK: usize = 64 << 10;
 /// A worker process. Dropping it kills the process.
 #[derive(Debug)]
 pub(super) struct Worker {
-    /// The process. `None` after the drop has begun.
+    /// Child process of the worker. `None` after the drop has begun.
     child: Option<Child>,
     input: ChildStdin,
     output: ChildStdout,
@@ -39,16 +39,16 @@ pub(super) struct Worker {
     reported: Vec<u8>,
 }
 
-/// Reason why a worker has no answer.
+/// Reason why a worker has not answered.
 #[derive(Debug)]
 pub(super) enum WorkerFailure {
-    /// The caller has disconnected.
+    /// The caller of the question has disconnected.
     Cancelled,
-    /// The time limit has passed.
+    /// The time limit has passed without an answer.
     Hung,
     /// The answer has more than [`LONGEST_ANSWER`] bytes.
     TooLong,
-    /// The process has ended. The text is its report on standard error.
+    /// The process has ended without an answer. The text is its output on standard error.
     Ended(ExitStatus, String),
     /// The process cannot be started, or its pipes cannot be used.
     Io(io::Error),
@@ -61,7 +61,7 @@ impl From<io::Error> for WorkerFailure {
 }
 
 impl Worker {
-    /// Starts a worker without waiting for it.
+    /// Starts a worker process, and returns without waiting until the worker is ready.
     pub(super) fn start(command: &WorkerCommand) -> io::Result<Worker> {
         let mut child = Command::new(&command.program)
             .args(&command.arguments)
@@ -84,8 +84,8 @@ impl Worker {
 
     /// Sends `message`, which consists of frames, and returns the next frame of the worker.
     ///
-    /// If that fails, the process is killed, and this call waits until it has ended. So a principal
-    /// never has two processes.
+    /// If this fails, the process is killed, and the call returns after the process has ended. So a
+    /// principal never has two processes.
     pub(super) fn ask(
         &mut self,
         message: &[u8],
@@ -125,7 +125,7 @@ impl Worker {
         }
     }
 
-    /// Waits until a pipe is ready.
+    /// Waits until a pipe to or from the worker is ready, at most for the time `most`.
     fn wait(&self, has_unsent: bool, most: Duration) -> io::Result<()> {
         let mut pipes = vec![PollFd::new(&self.output, PollFlags::IN)];
         if has_unsent {
@@ -138,7 +138,8 @@ impl Worker {
         }
     }
 
-    /// Sends as many bytes as the pipe accepts. Returns false if the worker has closed the pipe.
+    /// Sends as many bytes as the pipe to the worker accepts now. Returns false if the worker has
+    /// closed the pipe.
     fn send(&mut self, unsent: &mut &[u8]) -> io::Result<bool> {
         while !unsent.is_empty() {
             match self.input.write(unsent) {
@@ -152,7 +153,8 @@ impl Worker {
         Ok(true)
     }
 
-    /// Reads all bytes that have arrived. Returns true if the worker has closed its output.
+    /// Reads all bytes of the worker's answer that have arrived. Returns true if the worker has
+    /// closed its output.
     fn receive(&mut self, answer: &mut Vec<u8>) -> Result<bool, WorkerFailure> {
         self.read_report();
         let mut bytes = [0; 64 * 1024];
@@ -170,7 +172,7 @@ impl Worker {
         }
     }
 
-    /// Reads the worker's standard error, so that the worker never waits for a reader.
+    /// Reads the worker's standard error, so that the worker never blocks on a full pipe.
     fn read_report(&mut self) {
         let mut bytes = [0; LONGEST_REPORT];
         while let Ok(count @ 1..) = self.report.read(&mut bytes) {
@@ -179,8 +181,8 @@ impl Worker {
         }
     }
 
-    /// Returns how the process ended. Returns `Hung` if the process has closed its pipes but does
-    /// not end within 100 ms.
+    /// Returns the exit status and output of the process, which has closed its pipes. If the
+    /// process does not end within 100 ms, returns `Hung`.
     fn ended(&mut self) -> WorkerFailure {
         for _ in 0..50 {
             let status = self.child.as_mut().map(Child::try_wait);
@@ -196,8 +198,8 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Kills the process. A killed process of class `SCHED_IDLE` ends only when it gets CPU time,
-    /// so another thread waits for it.
+    /// Kills the process. A killed process of class `SCHED_IDLE` does not end until it gets CPU
+    /// time, so a separate thread waits for its end.
     fn drop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
         let _ = child.kill();
@@ -210,7 +212,7 @@ impl Drop for Worker {
     }
 }
 
-/// Returns the message of a frame if the whole frame has arrived.
+/// Returns the message in a frame. `None` if only a part of the frame has arrived.
 fn whole(frame: &[u8]) -> Result<Option<Vec<u8>>, WorkerFailure> {
     let Some((length, rest)) = frame.split_first_chunk::<8>() else { return Ok(None) };
     let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
@@ -221,7 +223,7 @@ fn whole(frame: &[u8]) -> Result<Option<Vec<u8>>, WorkerFailure> {
 }
 
 impl WorkerFailure {
-    /// Returns the refusal that the caller gets. `within` is the time limit.
+    /// Returns the refusal that the caller gets for this failure. `within` is the time limit.
     pub(super) fn problem(&self, within: Duration) -> Problem {
         let shorter = "ask about a shorter time, such as `\"since\": \"5s\"`";
         match self {
@@ -314,7 +316,7 @@ mod tests {
         assert!(began.elapsed() < Duration::from_secs(30));
     }
 
-    /// Kills a process when a test ends.
+    /// Process that is killed when this value is dropped at the end of a test.
     struct Spinner(Child);
 
     impl Drop for Spinner {
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_a_starved_whatif_worker_does_not_wait_for_it() {
+    fn drop_of_whatif_handle_does_not_wait_for_starved_worker() {
         // Freeing 150 MB takes the worker some milliseconds of CPU time, which it does not get.
         let script = "x=$(head -c 150000000 /dev/zero | tr '\\000' a); \
                       printf '\\003\\000\\000\\000\\000\\000\\000\\000yes'; read y";

@@ -1,7 +1,7 @@
 //! Rule of the Vertical Pod Autoscaler of Kubernetes: a decaying histogram of the use. A margin of
 //! 15 % is added to each percentile. If the share is below the 50th or above the 95th percentile,
-//! it is set to the 90th. A sample loses half of its weight in 12 rounds. The original has one
-//! sample per minute and a half-life of one day.
+//! the share is set to the 90th percentile. A sample loses half of its weight in 12 rounds. The
+//! original has one sample per minute and a half-life of one day.
 
 use std::collections::BTreeMap;
 

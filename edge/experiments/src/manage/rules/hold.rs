@@ -1,6 +1,6 @@
 //! Rule of Proxmox VE for balancing load. A change is made only if it is large enough and was
-//! wanted for several rounds. Changes are made one at a time. Proxmox uses the rule to move VMs,
-//! but here it sets the share to 1.25 times the use.
+//! wanted for several rounds. Changes are made one at a time. Proxmox uses the rule to move VMs.
+//! Here the rule sets the share of a VM to 1.25 times the use.
 
 use std::collections::BTreeMap;
 

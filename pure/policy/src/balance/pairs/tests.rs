@@ -33,7 +33,7 @@ fn weight(units: u64) -> Weight {
 }
 
 /// Returns a CPU with `thousandths` of its time available. `members` are pairs of a weight and a
-/// tau (CPU time per weight) in ten-thousandths. The ids of the vCPUs count from `first`.
+/// tau (CPU time per weight) in ten-thousandths. The vCPUs have consecutive ids from `first` on.
 fn load(cpu: usize, thousandths: u64, first: u32, members: &[(u64, u64)]) -> BalancerCpu {
     let mut load =
         BalancerCpu::empty(CpuId::new(cpu), Span::from_ns(SAMPLE.ns() / 1_000 * thousandths));
@@ -175,8 +175,8 @@ fn balancer_swap_rules_thrift_and_improves_select_hand_computed_vcpus() {
 
 /// Trap 13 of the reference on balancers: weight 10 on a whole CPU, weight 0.5 on a tenth of a CPU.
 /// A migration of weight 0.68 is close to the ideal, w_ideal. But the CPU that takes over that
-/// weight would then have less CPU time per weight than the other CPU had. The option `improves`
-/// rejects the migration.
+/// weight would then have less CPU time per weight than the other CPU had before. The option
+/// `improves` rejects the migration.
 #[test]
 fn balancer_option_rejects_swaps_that_lower_minimum_time_per_weight() {
     let heavy = Weight((932 << PLACES) / 100);

@@ -57,7 +57,7 @@ pub(super) fn set(
 /// Recipient of CPU time from the balancer's plan: a vCPU, or all vCPUs that must stay on a CPU.
 #[derive(Clone, Copy, Debug)]
 enum RateRecipient<'a> {
-    /// All vCPUs together that may not migrate from the CPU with this index.
+    /// All vCPUs that may not migrate from the CPU with this index, taken together.
     Staying(usize),
     Member(&'a Member),
 }

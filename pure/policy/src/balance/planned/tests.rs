@@ -38,7 +38,7 @@ fn rates(plan: &Plan, count: u32) -> Vec<u64> {
     (0..count).map(|slot| (rate(slot) * 1_000).div_ceil(SAMPLE.ns())).collect()
 }
 
-/// Returns the pieces of each split vCPU: the CPU, and the quota in thousandths of it.
+/// Returns the pieces of each split vCPU: the CPU, and the quota in thousandths of the CPU.
 fn pieces(plan: &Plan) -> Vec<Vec<(usize, u64)>> {
     let piece = |piece: &super::Piece| {
         (piece.cpu.index(), (piece.quota * 1_000 + SAMPLE.ns() / 2) / SAMPLE.ns())
@@ -93,8 +93,8 @@ fn planned_balancer_splits_vcpu_if_rate_fits_no_single_cpu() {
     assert!(moved.whole[0].1 != moved.whole[1].1);
 }
 
-/// The smaller CPU takes the heaviest vCPU, which fills it. If the heaviest vCPU stayed where it
-/// is, neither CPU would have enough room for the other two vCPUs.
+/// The smaller CPU takes the heaviest vCPU, which fills it. If the heaviest vCPU stayed on its
+/// current CPU, neither CPU would have enough room for the other two vCPUs.
 #[test]
 fn planned_balancer_migrates_vcpus_if_that_avoids_a_split() {
     let plan = planned(&loads(&[(1_000, &[6]), (600, &[5, 5])]));

@@ -47,7 +47,7 @@ pub(super) struct VcpuClock {
     pub(super) warping: bool,
     /// True if the vCPU may warp at all.
     may_warp: bool,
-    /// Amount by which a warp moves the effective time before the actual time.
+    /// Amount by which the effective time is earlier than the actual time during a warp.
     warp: VirtualSpan,
     /// Longest warp, in CPU time. Zero means no limit.
     warp_limit: Span,
@@ -63,7 +63,7 @@ pub(super) struct VcpuClock {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parameters {
     pub(super) pace: Pace,
-    /// Amount by which a warp moves the effective time before the actual time.
+    /// Amount by which the effective time is earlier than the actual time during a warp.
     pub(super) warp: VirtualSpan,
     pub(super) may_warp: bool,
 }

@@ -19,11 +19,11 @@ Rules:
 - Weight: weight = 2 gets twice the CPU time of weight = 1. No CPU idles while a
   vCPU on it can run.
 - Allowance: the running vCPU goes on until its clock is `allowance` ahead of
-  the clock of the next vCPU. With a long allowance switches are rare, with a
-  short allowance waits are short.
+  the clock of the next vCPU. A long allowance makes switches rare, a short
+  allowance makes waits short.
 - Blocking: a vCPU that wakes starts at the earliest clock of the runnable
-  vCPUs, or at its own clock if that is later. So a blocked vCPU saves nothing
-  up.
+  vCPUs, or at its own clock if that is later. So a vCPU saves no CPU time up
+  while it is blocked.
 - Warp: the clock of a vCPU with a warp is read `warp` earlier, so the vCPU runs
   as soon as it wakes. Time used is charged as usual, so the share stays the
   same. After `warpl` of CPU time the warp pauses for `warpu`.

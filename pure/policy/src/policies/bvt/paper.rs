@@ -41,9 +41,9 @@ impl Source for Paper {
         others.map_or(actual, |others| others.min(actual)).max(line.floor)
     }
 
-    /// Returns the floor of a CPU that becomes idle: the earliest clock with which a vCPU may wake
-    /// there. The floor includes the clock of the last occupant, so that a vCPU cannot save up time
-    /// while all are blocked.
+    /// Returns the floor of a CPU that becomes idle: the earliest actual virtual time from which a
+    /// vCPU that wakes there starts. The floor is not before the actual virtual time of the CPU's
+    /// last occupant, so that a vCPU cannot save up time while all vCPUs are blocked.
     fn floor_of_idle(floor: VirtualTime, last: VirtualTime) -> VirtualTime {
         floor.max(last)
     }

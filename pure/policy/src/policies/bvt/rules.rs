@@ -1,4 +1,4 @@
-//! Parameters that choose the rules, and the known faults of Xen by name.
+//! Parameters that choose the rules of `bvt`, and the known faults of Xen's scheduler by name.
 
 use slackline_units::{Pace, Span, Time, VirtualSpan, VirtualTime};
 
@@ -14,7 +14,7 @@ pub(super) const ALLOWANCE: Field = Field::span_within(
     "allowance",
     "5ms",
     (Span::from_us(1), Span::from_secs(10)),
-    "context switch allowance: how far a vCPU may get ahead of the next one",
+    "context switch allowance: how far a vCPU may get ahead of the next vCPU",
 );
 pub(super) const UNIT: Field = Field::span_within(
     "unit",
@@ -35,12 +35,12 @@ pub(super) const UNIT_SLIP: Field = Field::choice(
 pub(super) const CHARGE_AGAIN: Field = Field::choice(
     "charge_again",
     SWITCH,
-    "fault: a vCPU chosen again is charged again for its whole run",
+    "fault: if a vCPU is chosen twice in a row, its first run is charged twice",
 );
 pub(super) const NARROW: Field = Field::choice(
     "narrow",
     SWITCH,
-    "fault: clocks wrap at 32 bits; all clocks are moved back when nearly full",
+    "fault: clocks wrap at 32 bits; all clocks are moved back when one is nearly full",
 );
 pub(super) const WARP_UNDERFLOW: Field = Field::choice(
     "warp_underflow",

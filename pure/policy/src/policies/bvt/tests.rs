@@ -160,9 +160,9 @@ fn bvt_warp_underflow_puts_vcpu_last_under_xen_rules() {
     );
 }
 
-/// With these advances a clock of 32 bits wraps after less than 15 ms of CPU time. A vCPU whose
-/// clock wrapped seems far behind and runs until it has caught up: `c` from 25 ms on, `a` from 40
-/// ms on.
+/// With the values of `advance` in this test, a clock of 32 bits wraps after less than 15 ms of CPU
+/// time. A vCPU whose clock wrapped seems far behind and runs until it has caught up: `c` from 25
+/// ms on, `a` from 40 ms on.
 #[test]
 fn bvt_vcpu_with_wrapped_clock_runs_until_caught_up() {
     picture(

@@ -17,7 +17,7 @@ use super::rules::BvtRules;
 use super::{Bvt, Source};
 use crate::{Moment, Values};
 
-/// Number of allowances in the timeslice of a vCPU that is alone.
+/// Number of context switch allowances in the timeslice of a vCPU that is alone.
 const ALONE: u64 = 10;
 
 /// Rules of Xen 2.0 to 3.0.2.

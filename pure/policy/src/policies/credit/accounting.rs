@@ -30,8 +30,8 @@ impl Credit {
     }
 
     /// Sets the class of a vCPU by its credit, and parks the vCPU if it is over its cap. `allowed`
-    /// is the CPU time that the cap allows in a period, `None` without a cap. Returns the credit to
-    /// count in the total of all active vCPUs.
+    /// is the CPU time that the cap allows in a period, or `None` if there is no cap. Returns the
+    /// credit to count in the total of all active vCPUs.
     #[inline]
     pub(super) fn close_account(&mut self, at: &Moment, vcpu: VcpuId, allowed: Option<i64>) -> i64 {
         let period = self.rules.period;

@@ -33,7 +33,7 @@ pub(crate) struct ClaimRules {
     /// that wait for I/O.
     pub(crate) considers: ClaimTasks,
     /// Selects the blocked tasks that count in the urgency claim of a VM while I/O is pending for
-    /// it.
+    /// the VM.
     pub(crate) matching: TaskMatching,
     /// Maximum number of tasks woken by I/O that count in an urgency claim. The tasks that were
     /// woken most recently count.
@@ -53,7 +53,7 @@ pub(crate) struct ClaimRules {
 pub(crate) enum ClaimSource {
     Guest,
     /// Inferred from the answers of a VM to I/O. An answer is in time if the VM used at most this
-    /// CPU time before it.
+    /// CPU time before the answer.
     Inferred(Span),
 }
 
@@ -98,7 +98,7 @@ pub(crate) enum RequeuePosition {
 pub(crate) struct ClaimLimit {
     /// Part of the VM's own share of CPU time in which it may precede others.
     pub(crate) cap: CpuShare,
-    /// Most CPU time that a VM can save up for preceding others.
+    /// Largest amount of CPU time that a VM can save up for preceding others.
     pub(crate) depth: Span,
 }
 
@@ -283,8 +283,8 @@ impl Claims {
     }
 
     /// Returns the claim of a vCPU, or `NONE` if the claim does not count. If the time to precede
-    /// others is limited, a claim of ordinary urgency does not count. It would use up the time that
-    /// its VM needs for urgent work.
+    /// others is limited, a claim of ordinary urgency does not count. Such a claim would use up the
+    /// time that its VM needs for urgent work.
     #[inline]
     fn counted(&self, vcpu: VcpuId) -> Claim {
         let Claimant { domain, effective, .. } = self.vcpus[vcpu];

@@ -16,11 +16,11 @@ pub(super) struct Domain {
     pub(super) weight: Weight,
     pub(super) cap: Option<CpuShare>,
     pub(super) vcpus: Vec<VcpuId>,
-    /// Number of active vCPUs.
+    /// Number of active vCPUs of the VM.
     pub(super) active: i64,
-    /// Active vCPUs, newest last.
+    /// Active vCPUs of the VM, in the order in which they became active.
     pub(super) active_vcpus: Vec<VcpuId>,
-    /// Index in the list of active VMs.
+    /// Index of the VM in the list of active VMs.
     place: usize,
     /// CPU time that the cap leaves the VM until the next accounting, without the part in `held`. A
     /// vCPU that gets a CPU moves a part of this budget to `held`, for its timeslice.
@@ -48,7 +48,8 @@ pub(super) struct Domain {
     pub(super) enough: u64,
     /// Amounts that the VM contributes to the sums in `CreditLevel`.
     pub(super) counted: LevelContribution,
-    /// True if the VM's cap or its number of vCPUs limits its credit, rather than its weight.
+    /// True if the VM's cap or its number of vCPUs limits its credit, false if only its weight
+    /// does.
     pub(super) is_limited: bool,
     /// True if the vCPUs of the VM run as a gang.
     pub(super) is_gang: bool,
@@ -61,7 +62,7 @@ pub(super) struct Domains {
     by_id: BTreeMap<DomId, usize>,
     /// Rows without a VM, which the next VMs get.
     free: Vec<usize>,
-    /// Rows of the active VMs. The VM that became active last comes first.
+    /// Rows of the active VMs, stored in reverse: the VM that became active last is at the end.
     pub(super) list: Vec<usize>,
     /// Total weight of the active VMs.
     pub(super) weight: i64,
@@ -250,7 +251,8 @@ impl Domains {
         self.spend(row, -part);
     }
 
-    /// Makes a vCPU active. The first active vCPU of a VM puts the VM at the front of the list.
+    /// Makes a vCPU active. With its first active vCPU, a VM enters the list of active VMs. The VM
+    /// is appended, because the list is stored in reverse: its end is the front of Xen's list.
     pub(super) fn activate(&mut self, row: usize, vcpu: VcpuId) {
         self.active += 1;
         let domain = &mut self.rows[row];
@@ -263,7 +265,7 @@ impl Domains {
         }
     }
 
-    /// Makes a vCPU inactive. The last active vCPU of a VM takes the VM from the list.
+    /// Makes a vCPU inactive. With its last active vCPU, a VM leaves the list of active VMs.
     pub(super) fn deactivate(&mut self, row: usize, vcpu: VcpuId) {
         self.active -= 1;
         let domain = &mut self.rows[row];
@@ -297,7 +299,7 @@ impl Domains {
         self.list = list;
     }
 
-    /// Returns the CPU time that the VM's cap allows in `span`. `None` without a cap.
+    /// Returns the CPU time that the VM's cap allows in `span`. `None` if the VM has no cap.
     pub(super) fn allowance(&self, row: usize, span: Span) -> Option<i64> {
         let cap = self.rows[row].cap?;
         let amount = u128::from(cap.ppm()) * u128::from(span.ns()) / 1_000_000;
@@ -378,8 +380,8 @@ mod tests {
         }
     }
 
-    /// As in Xen's linked lists, a VM that becomes active goes to the front of the list. A VM that
-    /// becomes inactive leaves the order of the others unchanged.
+    /// A VM that becomes active goes to the front of Xen's list, which is stored in reverse. A VM
+    /// that becomes inactive leaves the order of the other VMs unchanged.
     #[test]
     fn credit_keeps_active_domains_and_vcpus_in_order_of_activation() {
         let mut domains = Domains { keeps_order: true, ..Domains::default() };

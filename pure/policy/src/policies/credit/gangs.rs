@@ -4,10 +4,10 @@
 //!
 //! When a vCPU of a gang is chosen, its waiting siblings are *invited*: each to a CPU whose vCPU
 //! does not precede it by class. The timeslice of an invited sibling ends with that of the first
-//! vCPU. So all stop together, and each CPU continues with the vCPU that it had. CPU time is
-//! charged as always, so credit and shares stay the same. If a sibling cannot run, or is stopped
-//! before the others, the others stop after the *skew* and go behind all vCPUs of their class. A
-//! vCPU of the gang continues on a CPU where no vCPU of its class waits.
+//! vCPU. So all vCPUs of the gang stop together, and each CPU continues with its previous vCPU. CPU
+//! time is charged as always, so credit and shares stay the same. If a sibling cannot run, or is
+//! stopped early, the other vCPUs of the gang stop after the *skew* and go behind all vCPUs of
+//! their class. A vCPU of the gang continues on a CPU where no vCPU of its class waits.
 //!
 //! Holds after every pass: no vCPU is invited to two CPUs, or to a CPU for which a sibling is
 //! chosen.
@@ -84,8 +84,9 @@ impl Gangs {
 }
 
 impl Credit {
-    /// Returns the vCPU that a pass chooses when `first` is next in the list. It is the vCPU that
-    /// is invited to the CPU, unless `first` precedes it.
+    /// Returns the vCPU that a pass of `cpu` chooses: the vCPU that is invited to `cpu`. If no vCPU
+    /// is invited, or if `first` precedes the invited vCPU, returns `first`, the next vCPU in the
+    /// list.
     #[inline]
     pub(super) fn or_invited(&mut self, at: &Moment, cpu: CpuId, first: VcpuId) -> VcpuId {
         match &mut self.gangs {
@@ -184,10 +185,11 @@ impl Credit {
         if own == Class::Over && is_close { class.max(own) } else { own }
     }
 
-    /// Returns a CPU on which the waiting `vcpu` may run in place of the CPU's chosen vCPU. That
-    /// vCPU has a lower class, or the same class and no precedence. CPUs in `taken` are left out.
-    /// Of several CPUs, returns one whose chosen vCPU has the lowest class. Of several such CPUs,
-    /// returns the CPU in whose list `vcpu` belongs, or else the next CPU after it.
+    /// Returns the CPU on which `vcpu`, which waits, runs in place of the CPU's chosen vCPU. `None`
+    /// if there is no such CPU. CPUs in `taken` are left out. The chosen vCPU must have a class
+    /// below `class`, or be of `class` without precedence over `vcpu`. The first choice is a CPU
+    /// whose chosen vCPU has the lowest class. Of such CPUs, the home CPU of `vcpu` is the first,
+    /// followed by the CPUs with higher numbers and then those with lower numbers.
     fn place_beside(
         &self,
         at: &Moment,
@@ -225,8 +227,9 @@ impl Credit {
         this.until > at.now() && this.chosen.is_some_and(is_of_gang)
     }
 
-    /// Shortens the timeslices of a gang after one of its vCPUs was preempted and waits. They end
-    /// after the skew, the time for which a gang may run without a sibling.
+    /// Shortens the timeslices of a gang after one of its vCPUs was preempted and waits. The
+    /// shortened timeslices end after the skew, the time for which a gang may run without a
+    /// sibling.
     #[inline]
     pub(super) fn stop_siblings(&mut self, at: &Moment, vcpu: VcpuId, why: PassReason) {
         if self.gangs.is_some()

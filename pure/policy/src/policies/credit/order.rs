@@ -28,7 +28,7 @@ impl Claim {
         Claim(u16::from(urgency))
     }
 
-    /// Returns the claim as an urgency on the scale of guest reports. `None` for no claim.
+    /// Returns the claim as an urgency on the scale of guest reports. `None` if there is no claim.
     pub(super) fn urgency(self) -> Option<u8> {
         u8::try_from(self.0).ok()
     }

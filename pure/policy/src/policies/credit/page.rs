@@ -26,17 +26,18 @@ Rules:
 - Cap: a limit for all vCPUs of the VM together in every period of three ticks,
   even if a CPU idles. Unused time of a cap is not saved up.
 - gang = \"relaxed\": when a vCPU of a VM with gang = true gets a CPU, its waiting
-  siblings get CPUs too, and all of them stop together.
+  siblings get CPUs too, and all vCPUs of the VM stop together.
 - rules = \"xen-3.0.3\", \"xen-2006-10-30\" and \"xen-3.0.4\" behave like these
   versions of Xen, with their faults.
 
-Limits (rules = \"exact\"), with n active vCPUs of total weight W on m CPUs:
+Limits (rules = \"exact\"), with n active vCPUs of total weight W on m CPUs, in
+periods of three ticks:
 - A vCPU of weight w works off its debt in at most (n + 1) W / w / m periods.
 - A vCPU of weight w waits at most (n + 1) (n + 2) W / w / m periods.
 - The CPU time of a VM that always has work differs from its share by at most
   n + 2 periods for each of its vCPUs.
-- Gangs gain nothing if siblings rarely wait for a CPU. They make shares less
-  exact on a host where other programs take much of the CPUs.
+- A gang gains nothing if its vCPUs rarely wait for a CPU. Gangs make shares
+  less exact on a host where other programs take much of the CPUs.
 
 See also: `slackline help gaps` (credit with reports from guests), `bvt`. The
 book's chapter on credit has the rules in full.";

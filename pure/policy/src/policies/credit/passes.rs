@@ -83,8 +83,8 @@ impl Credit {
         }
     }
 
-    /// Takes the chosen vCPU from a CPU and returns it. Puts it into its list if it is runnable and
-    /// not parked.
+    /// Takes the chosen vCPU from a CPU and returns the vCPU. Puts the vCPU into its list if it is
+    /// runnable and not parked.
     #[inline(always)]
     pub(super) fn put_back(&mut self, at: &Moment, cpu: CpuId, why: PassReason) -> Option<VcpuId> {
         let vcpu = self.cpus[cpu.index()].chosen.take()?;
@@ -166,7 +166,7 @@ impl Credit {
         }
     }
 
-    /// Returns the length of a vCPU's timeslice if it starts now.
+    /// Returns the length of a vCPU's timeslice if the timeslice starts now.
     #[inline]
     pub(super) fn turn(&self, vcpu: VcpuId) -> Span {
         self.within_bounds(vcpu, self.vcpus[vcpu].turn)
@@ -202,7 +202,7 @@ impl Credit {
         }
     }
 
-    /// Returns the vCPU that should run on a CPU: the first eligible one in the CPU's own list. If
+    /// Returns the vCPU that should run on a CPU: the first eligible vCPU in the CPU's own list. If
     /// that vCPU has no credit, the first vCPU with credit in the list of another CPU precedes it.
     #[inline(never)]
     pub(super) fn best(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
@@ -218,8 +218,8 @@ impl Credit {
         }
     }
 
-    /// Returns the first vCPU of a higher class than `class` in the list of another CPU, if `may`
-    /// allows it.
+    /// Returns the first vCPU in the list of another CPU that has a higher class than `class` and
+    /// for which `may` is true. `None` if there is no such vCPU.
     fn stolen(&self, cpu: CpuId, class: Class, may: impl Fn(VcpuId) -> bool) -> Option<VcpuId> {
         let class = class.max(Class::Idle);
         let mut others = self.queues.with_any_above(class);
@@ -303,8 +303,8 @@ impl Credit {
         if idle.is_empty() { idle } else { idle.and(&at.allowed(vcpu)) }
     }
 
-    /// Takes a vCPU that blocks or leaves from its list or its CPU. The part of its VM's budget
-    /// that the vCPU has not used returns to the VM.
+    /// Takes a vCPU from its list or its CPU because the vCPU blocks or leaves the policy. The part
+    /// of its VM's budget that the vCPU has not used returns to the VM.
     pub(super) fn retire(&mut self, at: &Moment, vcpu: VcpuId) {
         match self.vcpus[vcpu].on {
             Some(cpu) => {

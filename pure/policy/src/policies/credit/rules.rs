@@ -100,8 +100,8 @@ pub(super) enum OverCap {
     Cap,
 }
 
-/// Largest debt that a vCPU keeps: one period's credit, or one period's credit for each active vCPU
-/// and one more. Debt beyond that is forgiven.
+/// Largest debt that a vCPU keeps: the credit of one period, or that amount times the number of
+/// active vCPUs plus one. Debt beyond that is forgiven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Floor {
     Period,
@@ -125,8 +125,8 @@ pub(super) enum CreditStart {
     Awake,
 }
 
-/// Time at which a vCPU goes behind the others of its class: at every pass, or when its timeslice
-/// is used up.
+/// Time at which a vCPU goes behind the other vCPUs of its class: at every pass, or when its
+/// timeslice is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rotation {
     Pass,
@@ -252,9 +252,9 @@ fn worth(credits: Option<i64>, tick: Span) -> (i64, i64) {
 }
 
 /// Returns the length of a timeslice: the parameter if it is set, else `by_rules`. By the exact
-/// rules a timeslice is a tick. If it were a whole period, three vCPUs with caps of 66 % each on
-/// two CPUs would not reach their caps. The two that run first would leave too little of the period
-/// for the third.
+/// rules a timeslice is a tick. If a timeslice were a whole period, three vCPUs with caps of 66 %
+/// each on two CPUs would not reach their caps. The two vCPUs that run first would leave too little
+/// of the period for the third.
 fn slice(values: &Values, by_rules: Span) -> Span {
     match values.span(&SLICE) {
         Span::ZERO => by_rules,

@@ -21,7 +21,7 @@ use super::rules::ClassChange;
 pub(super) enum Class {
     /// The vCPU is parked: its place is behind Xen's idle vCPU, so it does not run.
     Parked,
-    /// Class of the mark that stands for Xen's idle vCPU. No other vCPU has it.
+    /// Class of the mark that stands for Xen's idle vCPU. No vCPU has this class.
     Idle,
     /// The vCPU has no credit left.
     Over,
@@ -49,7 +49,7 @@ impl Class {
 /// power of two.
 const OF_CPU: usize = 8;
 
-/// Number of classes of a vCPU.
+/// Number of classes that a vCPU or the mark can have.
 pub(super) const CLASSES: usize = 5;
 
 /// Index, among the list nodes of a CPU, of the mark that stands for Xen's idle vCPU.

@@ -97,7 +97,7 @@ fn credit_boost_field_decides_if_boost_lasts_a_tick_length() {
 
 /// Credit reference 7.8: 7 % of 30 credits is rounded up to three credits, which is 10 %.
 #[test]
-fn credits_value_ten_rounds_7_percent_cap_up_to_10() {
+fn credit_field_credits_set_to_ten_rounds_small_cap_up() {
     picture(
         "credit rules=xen-2006-10-30 credits=ten tick=1ms slice=3ms",
         "
@@ -115,8 +115,8 @@ fn credits_value_ten_rounds_7_percent_cap_up_to_10() {
 }
 
 /// vCPU h has a cap of half a CPU and wakes at 5 ms. An accounting parks it at 30 ms, and another
-/// accounting unparks it at 60 ms. With `queue` both take effect at the next pass. With `pause`
-/// both take effect at once. With `budget`, h stops when its budget is exhausted.
+/// accounting unparks it at 60 ms. With `queue` these two changes take effect at the next pass,
+/// with `pause` at once. With `budget`, h stops when its budget is exhausted.
 #[test]
 fn credit_park_field_decides_when_vcpu_at_the_cap_stops() {
     picture(
@@ -169,7 +169,7 @@ fn over_cap_field_set_to_debt_parks_vcpus_below_cap() {
 }
 
 /// vCPU h has a debt of 25 credits at 90 ms, is parked, and still runs for two ticks. With
-/// `floor=period`, ten of its then 40 credits of debt are forgiven at 120 ms, and it runs two
+/// `floor=period`, ten of the 40 credits that it owes at 120 ms are forgiven, and it runs two
 /// periods sooner. A column is 5 ms of Xen's time.
 #[test]
 fn credit_floor_field_decides_if_excess_debt_is_forgiven() {
@@ -193,7 +193,7 @@ fn credit_floor_field_decides_if_excess_debt_is_forgiven() {
 /// credit, is in debt two ticks after its wake-up, and gets no boost at the next wake-up. With
 /// `keep` it keeps a period's credit, and preempts h.
 #[test]
-fn credit_leaving_field_decides_if_a_second_wake_is_boosted() {
+fn credit_leaving_field_decides_if_second_wake_preempts_running_vcpu() {
     picture(
         "credit rules=xen-3.0.4 leaving=forfeit tick=1ms slice=3ms",
         "
@@ -214,7 +214,7 @@ fn credit_leaving_field_decides_if_a_second_wake_is_boosted() {
 
 /// With `newcomers=active`, n gets half of all credit while blocked and preempts h at 35 ms.
 #[test]
-fn credit_newcomers_field_decides_if_newcomers_get_credit_at_once() {
+fn credit_newcomers_field_decides_if_blocked_newcomers_get_credit() {
     picture(
         "credit rules=xen-3.0.4 boost=off newcomers=active",
         "
@@ -408,9 +408,9 @@ fn credit_vcpu_with_twice_the_weight_gets_twice_the_timeslices() {
     );
 }
 
-/// Time that a cap keeps from a VM is divided among the others by weight. Timers are late in this
-/// test, so a capped VM receives a little less than its cap. The other VMs divide the difference in
-/// alternate timeslices, not by weight.
+/// CPU time that a cap keeps from a VM is divided among the other VMs by weight. Timers are late in
+/// this test, so a capped VM receives a little less than its cap. The other VMs share this small
+/// remainder in alternate timeslices, not by weight.
 #[test]
 fn credit_divides_time_withheld_by_cap_according_to_weight() {
     let all = turns("credit", "a weight=4096 cap=20% r\nb weight=512 r\nc r", Span::ZERO, 5_000);
@@ -468,7 +468,7 @@ fn credit_accounts_do_not_overflow_when_a_century_passes() {
 /// The first accounting gives credit to only some of 17 VMs. The last VM gets another vCPU before
 /// its own credit has been added to any account.
 #[test]
-fn credit_vcpu_joining_domain_before_its_first_credit_is_active() {
+fn credit_vcpu_is_active_before_its_vm_gets_any_credit() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
@@ -537,7 +537,7 @@ fn credit_vcpu_replacing_a_barred_vcpu_gets_a_whole_timeslice() {
 }
 
 /// After the first timeslice both vCPUs have more than a period's credit. With equal credit the
-/// first vCPU goes behind the other vCPU. With a nanosecond more it continues.
+/// first vCPU goes behind the other vCPU. With a nanosecond more credit, the first vCPU continues.
 #[test]
 fn credit_vcpu_goes_behind_vcpu_of_equal_credit_after_timeslice() {
     for (more, next) in [(-1, 1), (0, 1), (1, 0)] {
@@ -571,8 +571,8 @@ fn credit_late_accounting_timer_does_not_delay_the_next_timer() {
     }
 }
 
-/// Two CPUs are idle, and two vCPUs that belong to the list of the same CPU wake at once. Without
-/// placement each still gets a CPU.
+/// Two CPUs are idle, and two vCPUs that belong to the list of the same CPU wake at once. Even
+/// without placement at wake-ups, each vCPU gets a CPU.
 #[test]
 fn credit_runs_two_vcpus_waking_together_on_two_idle_cpus() {
     let stays = [("placement", RawValue::Text("stay"))];

@@ -55,7 +55,7 @@ impl Edf {
     }
 
     /// Frees shares that are still held after vCPUs gave them up, if the CPU is quiescent. Updates
-    /// the unreserved share of the CPU. Called after its reservations changed.
+    /// the unreserved share of the CPU. Called after the reservations of the CPU changed.
     pub(super) fn note_promises(&mut self, at: &Moment, cpu: CpuId) {
         let resting = self.resting(at, CpuSet::one(cpu));
         resting.iter().for_each(|cpu| self.promised.rest(cpu));

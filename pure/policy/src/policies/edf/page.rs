@@ -39,17 +39,19 @@ Rules:
 - Overrun: CPU time used past the end of a slice is debt. The part that recurs
   in every period is deducted from the next slice. The rest is paid from slack,
   or from later slices if there is no slack. An `exact` vCPU is forgiven a
-  quarter of its slice per period, but at least 50us and at most 250us. Up to 40
-  unused amounts add up. Debt beyond the forgiven amount is deducted from its
-  later slices, which can be short. The debt is at most 10 slices, or the vCPU's
-  share of 1s if that is more. With overrun = \"repay\" all debt is deducted from
-  later slices: the share is exact over time, but slices may be short.
+  quarter of its slice per period, but at least 50us and at most 250us. The
+  amounts of up to 40 periods add up if they are not used. Debt beyond the
+  forgiven amount is deducted from later slices, which can be short. The debt is
+  at most 10 slices, or the vCPU's share of 1s if that is more. With overrun =
+  \"repay\" all debt is deducted from later slices: the share is exact over time,
+  but slices may be short.
 - Changing parameters takes effect at once and starts a new period. A change
   yields no extra CPU time: usage beyond slice x elapsed / period is deducted
   from the next slices. A vCPU that leaves and rejoins gains nothing either.
 - Capacity that a vCPU gives up stays reserved until slice x elapsed / period
-  has reached its usage, at most until its period ends. The capacity is free at
-  once if no other vCPU of the CPU has budget left or can wake with some.
+  has reached the CPU time that the vCPU used, at most until the period ends.
+  The capacity is free at once if no other vCPU of the CPU has budget left or
+  can wake with some.
 - Phase: periods start `phase` after multiples of the period on the host's
   clock, so that the vCPUs of a parallel program start together. In a scenario
   the host's clock starts with the run. For the daemon the host's clock is the
@@ -69,9 +71,9 @@ Limits:
 - On a CPU with a split vCPU at least 0.1 % stays free, a vCPU that blocks loses
   the budget it would have used, and nothing is lent. A change of parameters may
   take effect only with the next period.
-- A vCPU with a phase is not split, and no vCPU is split on its CPU.
+- A vCPU with a phase is not split, and its CPU has no split vCPU.
 - Splitting on a live host needs a larger `reserve`, because the first part of a
-  split slice must run at once.
+  split slice must run without delay.
 
 See also: `slackline help gedf` (one queue for all CPUs), `sedf` (slack by
 weight), `service`.";

@@ -283,8 +283,8 @@ fn edf_overrun_is_not_deducted_if_no_other_vcpu_waits() {
     assert_eq!(limit, Some(Span::from_ms(4) - overrun::history::UNTOLD));
 }
 
-/// The first period of the vCPU is half as long as the others and worth 3,500,000.5 ns, which is
-/// rounded down for the budget. The budget for the rest of the period, here all of it, is rounded
+/// The first period of the vCPU is half as long as later periods. Its budget would be 3,500,000.5
+/// ns and is rounded down. The budget for the rest of the period, here the whole period, is rounded
 /// up. The difference must not count as excess, so the CPU is free again at once.
 #[test]
 fn edf_vcpu_with_phase_frees_share_by_leaving_before_running() {
@@ -344,7 +344,7 @@ pub(super) fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
 }
 
 /// Three vCPUs reserve 0.6 CPU each on two CPUs, so the third vCPU is split. CPU time that it used
-/// before it left can still delay the others, until the CPU is quiescent.
+/// before it left can still delay the other two vCPUs, until the CPU is quiescent.
 #[test]
 fn edf_keeps_demand_test_until_quiescence_after_split_vcpu_leaves() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
@@ -504,8 +504,8 @@ fn edf_excess_cpu_time_of_rejoining_split_vcpu_is_deducted() {
 }
 
 /// Two vCPUs have received nothing of their 6 ms and have 6 ms until their deadlines. A split vCPU
-/// would make one of them miss its deadline, so it is refused. At time zero the same split vCPU
-/// would fit.
+/// would make one of them miss its deadline, so the split vCPU is refused. At time zero the same
+/// split vCPU would fit.
 #[test]
 fn edf_vcpu_is_not_split_if_splitting_causes_deadline_miss() {
     for (now, has_room) in [(0, true), (4, false)] {
@@ -550,7 +550,7 @@ fn had(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId, time: Span) {
     at.vacate(cpu);
 }
 
-/// A borrower has used more of its loan than has accrued. If another vCPU waits for that time, the
+/// A borrower has used more of its loan than has accrued. If another vCPU waits for the CPU, the
 /// capacity of the loan stays reserved until the used part is accrued.
 #[test]
 fn loan_used_before_accrual_stays_reserved_while_another_vcpu_waits() {

@@ -49,8 +49,8 @@ impl FairQueue {
         self.entities.len()
     }
 
-    /// Adds an entity with the lag that its vCPU had when it left. A delayed entity of the vCPU
-    /// stays at its place and is no longer delayed.
+    /// Adds an entity with the lag that its vCPU had when the vCPU left. A delayed entity of the
+    /// vCPU stays at its place and is no longer delayed.
     pub(super) fn enter(&mut self, mut entity: Entity) {
         let average = self.average();
         if let Some(known) = self.find(entity.vcpu) {
@@ -70,8 +70,8 @@ impl FairQueue {
         self.entities.push(entity);
     }
 
-    /// Handles the block of a vCPU: removes its entity, or marks the entity as delayed if it is
-    /// ahead of the average.
+    /// Handles the block of a vCPU: removes its entity, or marks the entity as delayed if the
+    /// entity is ahead of the average.
     pub(super) fn leave(&mut self, vcpu: VcpuId, tick: Span) {
         let average = self.average();
         match self.find(vcpu) {

@@ -23,7 +23,7 @@ Rules:
 - Reports: with tells = true a guest reports its most urgent runnable tasks, its
   most urgent blocked tasks, and the tasks that I/O woke lately. The driver
   domain reports for which VM I/O is pending. On a live host an agent in the
-  guest reports.
+  guest makes these reports.
 - Urgency is 0 (most urgent) to 255. The urgency of a task is 255 - `priority`:
   priority 135 is urgency 120, which is ordinary work.
 - A vCPU claims the urgency of its most urgent runnable task, or of a blocked
@@ -31,8 +31,8 @@ Rules:
 - The vCPU with the most urgent claim goes ahead of the vCPU whose turn it is.
 - Bound: a VM runs ahead of others for at most `boost-cap` of its own share, and
   pays credit for that time. So a guest that lies gains no CPU time.
-- tell = \"inferred\" treats a VM that answers I/O quickly as urgent while I/O is
-  pending. tell = \"none\" ignores all reports.
+- With tell = \"inferred\" a VM that answers I/O quickly counts as urgent while
+  I/O is pending. With tell = \"none\" all reports are ignored.
 - rules = \"paper\" and \"paper-ro\" are GAPS as published, without a bound.
 
 Limits:

@@ -142,7 +142,7 @@ fn no_vcpu_starves_under_bounded_rules_of_gaps() {
 /// runs for 400 us by its claim before its own timeslices at 90 and 240 ms. It pays for those
 /// claims too.
 #[test]
-fn boosted_vcpu_goes_to_configured_queue_place_after_boost_depth() {
+fn boosted_vcpu_returns_to_configured_queue_place_after_its_boost() {
     let begins = |policy: &str| {
         let all = dispatches(policy, &hogs(&[110, 120, 120, 120]), Span::from_ms(340));
         let later = all.iter().filter(|turn| turn.at >= Time::START + Span::from_ms(180));

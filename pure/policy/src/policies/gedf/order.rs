@@ -4,7 +4,8 @@
 //! The host does not notify a policy when a vCPU loses its CPU. The policy finds out when another
 //! vCPU starts on that CPU, or when it handles an event of the vCPU. Until then the vCPU counts as
 //! running although it has no CPU. Only a vCPU that is out of budget or barred can lose its CPU in
-//! this way. Neither can be picked, so its absence among the waiting vCPUs changes no decision.
+//! this way. Such a vCPU cannot be picked, so its absence among the waiting vCPUs changes no
+//! decision.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -111,8 +112,8 @@ impl RankOrder {
         Some((rank, cpu))
     }
 
-    /// Enters a runnable vCPU among the running or the waiting vCPUs. `rank` is `None` if it is out
-    /// of budget. A vCPU whose affinity no longer allows its CPU waits.
+    /// Enters a runnable vCPU among the running or the waiting vCPUs. `rank` is `None` if the vCPU
+    /// is out of budget. A vCPU whose affinity no longer allows its CPU waits.
     pub(super) fn put(&mut self, at: &Moment, vcpu: VcpuId, rank: Option<Rank>) {
         self.take_out(vcpu);
         if let Some(cpu) = at.cpu_of(vcpu).filter(|&cpu| at.is_allowed(vcpu, cpu)) {

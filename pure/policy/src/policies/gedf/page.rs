@@ -17,10 +17,11 @@ CPUs, take `edf` with place = \"split\".
 
 {parameters}
 Rules:
-- Admission: the sum of budget/period may not exceed the CPUs less the `reserve`
-  of each. The test also applies to vCPUs that are confined to some of the CPUs,
-  and to vCPUs whose CPUs overlap. Three vCPUs of 0.6 of a CPU fit on two CPUs.
-  If affinities overlap in very many ways, a vCPU must fit on one of its CPUs.
+- Admission: the sum of budget/period may not exceed the number of CPUs, less
+  the `reserve` of each CPU. So three vCPUs of 0.6 of a CPU fit on two CPUs. The
+  test is also made for vCPUs that are confined to some of the CPUs, and for
+  vCPUs whose CPUs overlap. If affinities overlap in very many ways, a vCPU must
+  fit on one of its CPUs.
 - Extra time: with `extra` a vCPU that exhausts its budget gets the same budget
   again, one level lower. On a lower level the vCPU runs when no vCPU of a
   higher level is runnable. It returns to the top level with its next period.
@@ -30,41 +31,42 @@ Rules:
   vCPUs late. With asleep = \"trimmed\" a vCPU that wakes has the larger of two
   budgets: its budget less the blocked time, or budget/period of the rest of the
   period.
-- A late budget keeps its deadline, so it has precedence until it is used. With
-  misses = \"forgotten\" a late budget is lost, as in RTDS: three vCPUs that never
-  block, each with 6 ms in 10 ms, have 60, 50 and 50 % of two CPUs, not 60 %
-  each.
+- A late budget keeps its deadline, so the budget has precedence until it is
+  used. With misses = \"forgotten\" a late budget is lost, as in RTDS. Three vCPUs
+  that never block, each with 6 ms in 10 ms, then have 60, 50 and 50 % of two
+  CPUs, not 60 % each.
 - An overrun is deducted from the next budget. With overrun = \"forgive\" an
   overrun is not deducted, as in RTDS.
 - Changing parameters starts a new period at once and yields no extra CPU time:
   usage beyond budget x elapsed / period is deducted, whatever `overrun` says.
   A vCPU that leaves and rejoins gains nothing either.
 - Capacity that a vCPU gives up stays reserved until budget x elapsed / period
-  has reached its usage. The capacity is free at once if no other vCPU has
-  budget left or can wake with some.
+  has reached the CPU time that the vCPU used. The capacity is free at once if
+  no other vCPU has budget left or can wake with some.
 
 Limits:
 - On one CPU, with asleep = \"trimmed\", a vCPU that is always runnable has its
   budget in every period.
-- On m CPUs each vCPU has received its budget at most (m + 1) / 2 x the largest
-  budget after its deadline, and the long-run share is exact. Budget that is
-  later than this bound is dropped, because only the host can have delayed it.
-- The bound on m CPUs is for vCPUs that may run on every CPU. A confined vCPU
-  that takes a CPU moves its occupant to an idle CPU if there is one, but never
-  to a CPU where a third vCPU runs.
+- On m CPUs each vCPU receives its budget with a tardiness of at most
+  (m + 1) / 2 x the largest budget, and the long-run share is exact. Budget that
+  is later than this bound is dropped, because only the host can have delayed
+  it.
+- The bound on m CPUs is for vCPUs that may run on every CPU. If a confined vCPU
+  takes the CPU of another vCPU, the other vCPU moves to an idle CPU if there is
+  one. The other vCPU never takes the CPU of a third vCPU.
 - The bounds of this page hold only with misses = \"carried\".
 
 To model RTDS, set misses = \"forgotten\", overrun = \"forgive\" and asleep =
 \"kept\". Five differences from RTDS remain:
 - `gedf` refuses reservations that do not fit; RTDS admits everything. With
   reserve = \"0cpu\" the difference is smallest.
-- Periods of `gedf` count from when a vCPU joins; in RTDS from the start of the
-  host.
+- The first period of a vCPU starts when the vCPU joins; in RTDS periods start
+  at multiples of their length since the start of the host.
 - If deadlines are equal under `gedf`, a running vCPU stays, and of waiting
   vCPUs the one with the lowest number is first. In RTDS the vCPU that was
   queued first is first.
-- Changing parameters of `gedf` starts a period and keeps debt; RTDS refills the
-  budget.
+- A change of parameters of `gedf` starts a new period and keeps debt; RTDS
+  refills the budget.
 - A scheduling pass of `gedf` waits for no lock; RTDS has one lock for each pool
   of CPUs.
 

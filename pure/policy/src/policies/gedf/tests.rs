@@ -302,8 +302,8 @@ fn one_vcpu_ahead_on_cpu_0(third: &Values) -> (Box<dyn Policy>, Moment) {
 }
 
 /// At 5 ms the first vCPU has an excess of 2.5 ms, and at 10 ms it has none. If another vCPU got
-/// its capacity on CPU 0 before 10 ms, the second vCPU would be tardy. On both CPUs together, the
-/// first vCPU counts once.
+/// the first vCPU's capacity on CPU 0 before 10 ms, the second vCPU would be tardy. On both CPUs
+/// together, the first vCPU counts once.
 #[test]
 fn gedf_affinity_change_keeps_old_cpus_reserved_until_zero_lag() {
     for (rejoins, to) in [(true, &[1][..]), (true, &[0, 1]), (false, &[1]), (false, &[0, 1])] {
@@ -332,7 +332,7 @@ fn gedf_affinity_change_keeps_old_cpus_reserved_until_zero_lag() {
 }
 
 /// All capacity is reserved. While the old CPU of a vCPU stays reserved, the other vCPUs may still
-/// change their reservations within what they have.
+/// change their reservations within the shares that they have reserved.
 #[test]
 fn gedf_admits_reductions_while_share_of_moved_vcpu_is_held() {
     let (mut policy, mut at) = one_vcpu_ahead_on_cpu_0(&share("10ms", "10ms"));

@@ -22,7 +22,7 @@ pub(super) struct XenRoundRobin {
     homes: Roster<CpuId>,
 }
 
-/// State of one CPU.
+/// State of one CPU: the current vCPU, its timeslice, and the positions in the queue.
 #[derive(Clone, Debug)]
 struct RoundRobinCpu {
     /// vCPU in its timeslice, which ends at `until`.

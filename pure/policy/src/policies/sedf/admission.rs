@@ -236,7 +236,7 @@ impl SedfPlacement<'_> {
     }
 
     /// Builds the search for a placement of `share`, whole or split, and returns the result of
-    /// `ask` for it.
+    /// `ask` for this search.
     fn fitting<T>(
         &self,
         share: Reservation,

@@ -7,8 +7,8 @@
 //! balancing (`service_vcpu`), the timer expires after that vCPU has run for the call.
 //!
 //! CPUs are rescheduled in order of number. A running vCPU that migrates to a CPU with a lower
-//! number is still on its old CPU when the new one is rescheduled. So the new CPU decides nothing
-//! until then, and is rescheduled again after the old one.
+//! number is still on its old CPU when the new CPU is rescheduled. So the new CPU decides nothing
+//! at that time, and is rescheduled again after the old CPU.
 
 mod planned_rates;
 mod planning;
@@ -34,7 +34,7 @@ use crate::{Moment, Topology, Values};
 const CALLS_A_SAMPLE: u64 = SAMPLE.ns() / CALL.ns();
 const CALLS_A_RUN: u64 = RUN.ns() / CALL.ns();
 
-/// State of the balancer.
+/// State of the balancer: its rules, its samples, and the migrations in progress.
 #[derive(Debug)]
 pub(super) struct Balancer {
     rules: SwapRules,
@@ -92,7 +92,7 @@ impl Balancer {
     }
 
     /// Returns the time at which the timer of CPU 0 expires to call the balancer. `None` if no call
-    /// is due or the service vCPU has not run for it yet.
+    /// is due or the service vCPU has not run for the call yet.
     fn rings(&self) -> Option<Time> {
         if self.payers.is_empty() { self.next } else { self.payers.paid }
     }

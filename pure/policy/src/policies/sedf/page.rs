@@ -28,6 +28,6 @@ Rules:
 Limits:
 - place = \"split\" needs admission \"exact\", unblocking \"proportional\" and
   first-period \"at-once\". place = \"pack\" needs admission \"exact\".
-- On a live host slack competes with other programs.
+- On a live host vCPUs that use slack compete with other programs.
 
 See also: `slackline help edf`, `host`, and docs/schedulers/sedf.md.";

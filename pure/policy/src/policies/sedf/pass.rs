@@ -122,8 +122,8 @@ impl Sedf {
 
     /// Moves a vCPU back in the queue for slack by `cost`. The other vCPUs keep their scores. The
     /// base of the queue is the score of the last vCPU that received slack, and vCPUs that wake
-    /// start from it. Xen subtracts that score from all others instead, but not if the vCPU
-    /// blocked.
+    /// start from it. Xen instead subtracts that score from the scores of all other vCPUs, except
+    /// if the vCPU blocked.
     pub(super) fn spend(&mut self, vcpu: VcpuId, cost: Score, stays: bool) {
         if self.extras.queue_of(vcpu).is_none() {
             self.servers[vcpu].score = cost;
@@ -201,7 +201,8 @@ impl Sedf {
     }
 
     /// Adds a vCPU to the penalty queue if it has lost or missed budget. The larger that budget is
-    /// as a part of its period, the earlier is its place. [Diestelhorst, equation 3.5]
+    /// in relation to the vCPU's period, the earlier is the vCPU's place. [Diestelhorst, equation
+    /// 3.5]
     fn enter_penalties(&mut self, vcpu: VcpuId) {
         let server = &self.servers[vcpu];
         let due = server.due_from_slack();
@@ -317,8 +318,8 @@ impl Sedf {
         !self.rules.fills_gaps && next.is_some_and(is_short)
     }
 
-    /// Returns `time`, or a quantum from now if it has passed already, as in Xen. [Xen 3.0, §6.4
-    /// step 6]
+    /// Returns `time`. If `time` has passed already, returns a quantum from now, as in Xen. [Xen
+    /// 3.0, §6.4 step 6]
     fn after_now(&self, time: Time, now: Time) -> Time {
         if time > now { time } else { now.after(self.rules.quantum) }
     }

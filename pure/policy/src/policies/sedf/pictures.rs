@@ -61,8 +61,9 @@ fn sedf_extra_weight_defaults_to_slice_over_period() {
     );
 }
 
-/// The vCPU blocks for the third millisecond of its period. Then it waits for the next period, or
-/// continues with the budget that is left after the blocked time is deducted.
+/// The vCPU blocks for the third millisecond of its period. Depending on the rule of unblocking, it
+/// then waits for the next period, or continues with the budget that is left after the blocked time
+/// is deducted.
 #[test]
 fn sedf_unblocking_rule_decides_the_budget_after_a_short_block() {
     picture(
@@ -303,7 +304,7 @@ fn sedf_penalty_slack_goes_only_to_vcpus_with_lost_budget() {
     );
 }
 
-/// Slack goes first to vCPUs that lost budget by blocking, then to all by slice/period.
+/// Slack goes first to vCPUs that lost budget by blocking, then to all vCPUs by slice/period.
 #[test]
 fn sedf_two_level_slack_makes_up_lost_budget_first() {
     picture(
@@ -318,7 +319,7 @@ fn sedf_two_level_slack_makes_up_lost_budget_first() {
 }
 
 /// A vCPU loses a slice of 8 ms by a short block. The rule of compensation decides if slack returns
-/// nothing of it, one quantum, or all of it.
+/// nothing, one quantum, or all of the lost budget.
 #[test]
 fn sedf_compensation_field_limits_lost_budget_repaid_from_slack() {
     picture(
@@ -368,8 +369,8 @@ fn sedf_compensation_field_limits_lost_budget_repaid_from_slack() {
     );
 }
 
-/// A loss that slack cannot compensate within the period is dropped at the end of the period, or
-/// carried over.
+/// Depending on the rule of compensation, a loss that slack cannot compensate within the period is
+/// dropped at the end of the period or carried over.
 #[test]
 fn sedf_compensation_value_in_period_drops_loss_at_period_end() {
     picture(
@@ -398,7 +399,8 @@ fn sedf_compensation_value_in_period_drops_loss_at_period_end() {
     );
 }
 
-/// Slack for less than a quantum, before a period begins, is used or left idle.
+/// Depending on the field `below-quantum`, slack that lasts less than a quantum until a period
+/// begins is used or left idle.
 #[test]
 fn sedf_below_quantum_field_decides_if_short_gap_stays_idle() {
     picture(
@@ -420,7 +422,7 @@ fn sedf_below_quantum_field_decides_if_short_gap_stays_idle() {
 }
 
 #[test]
-fn sedf_first_period_field_decides_if_period_begins_at_once() {
+fn sedf_first_period_field_decides_if_period_begins_at_wake() {
     picture(
         "sedf rules=xen-3.0.3 first-period=after-a-slice",
         "
@@ -437,7 +439,8 @@ fn sedf_first_period_field_decides_if_period_begins_at_once() {
     );
 }
 
-/// A vCPU that blocks within a quantum is charged for all of it, or for the used part.
+/// Depending on the field `quantum-charge`, a vCPU that blocks within a quantum is charged for the
+/// whole quantum or for the used part.
 #[test]
 fn sedf_quantum_charge_field_decides_if_unused_part_is_charged() {
     picture(
@@ -458,8 +461,8 @@ fn sedf_quantum_charge_field_decides_if_unused_part_is_charged() {
     );
 }
 
-/// Two vCPUs reserve 12 ms of every 10 ms together. Missed budget is dropped, or compensated by
-/// later slack.
+/// Two vCPUs reserve 12 ms of every 10 ms together. Depending on the field `misses`, missed budget
+/// is dropped, or compensated by later slack.
 #[test]
 fn sedf_misses_field_decides_if_slack_repays_missed_budget() {
     picture(

@@ -16,7 +16,7 @@ use crate::{Field, FieldError, Values};
 const RULES: Field = Field::choice(
     "rules",
     &["best", "xen-3.0.3", "xen-3.0.2", "thesis"],
-    "Slackline's, Xen's or the thesis's value for each parameter that is as-rules",
+    "values of all parameters at as-rules: Slackline's, Xen's or the thesis's",
 );
 const UNBLOCKING: Field = Field::choice(
     "unblocking",
@@ -60,27 +60,27 @@ const QUANTUM_CHARGE: Field = Field::choice(
 const BELOW_QUANTUM: Field = Field::choice(
     "below-quantum",
     &[AS_RULES, "used", "idle"],
-    "slack shorter than a quantum before a period begins is used, or left idle",
+    "slack that is shorter than a quantum until the next period is used, or left idle",
 );
 const FIRST_PERIOD: Field = Field::choice(
     "first-period",
     &[AS_RULES, "at-once", "after-a-slice"],
-    "the first period begins at once, or one slice late",
+    "the first period of a vCPU begins when it joins, or one slice later",
 );
 const CATCH_UP: Field = Field::choice(
     "catch-up",
     &[AS_RULES, "whole", "one-period"],
-    "if the period of a best-effort vCPU ended long ago, it skips all past periods, or only one",
+    "a best-effort vCPU whose period ended long ago skips all past periods, or only one",
 );
 const OLD_RESERVATION: Field = Field::choice(
     "old-reservation",
     &[AS_RULES, "forgotten", "counted"],
-    "a slice given up for an extra-weight is free, or still counted as reserved",
+    "a slice that a vCPU gave up for an extra-weight is free, or still reserved",
 );
 const SLACK_SHARE: Field = Field::choice(
     "slack-share",
     &[AS_RULES, "slice", "set-slice", "one"],
-    "extra-weight 0 means: slice/period; slice/period but 1 for slices by `weight`; or always 1",
+    "meaning of extra-weight 0: slice/period; slice/period, but 1 if `weight` is set; or always 1",
 );
 const ADMISSION: Field = Field::choice(
     "admission",
@@ -132,7 +132,7 @@ pub(super) const FIELDS: &[Field] = &[
     LEAST_DIFFERENCE,
 ];
 
-/// Budget of a vCPU that wakes, in its current period. [Diestelhorst §3.2.3]
+/// Rule that sets the budget of a vCPU that wakes, for its current period. [Diestelhorst §3.2.3]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unblocking {
     /// The larger of two amounts: the budget left had the vCPU run while it was blocked, and slice
@@ -207,9 +207,10 @@ pub(super) struct SedfRules {
     pub(super) fills_gaps: bool,
     /// True if the first period begins at the first wake, false if one slice later.
     pub(super) begins_at_once: bool,
-    /// True if a best-effort vCPU skips all past periods at once, false if one in each pass.
+    /// True if a best-effort vCPU skips all past periods at once, false if it skips one period in
+    /// each pass.
     pub(super) catches_up: bool,
-    /// True if a slice that was given up for an extra-weight still counts, as in Xen.
+    /// True if a slice that was given up for an extra-weight still counts as reserved, as in Xen.
     pub(super) counts_old: bool,
     pub(super) slack_share: SlackShare,
     pub(super) admits_exactly: bool,
@@ -308,16 +309,16 @@ impl SedfRules {
         needs.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, need)| need).collect()
     }
 
-    /// Returns true if each admitted slice is delivered in every period since its admission. That
-    /// needs admission control and periods that never move.
+    /// Returns true if each admitted slice is delivered in every period since its admission. This
+    /// guarantee needs admission control and periods that never move.
     pub(super) fn keep_promises(&self) -> bool {
         let in_period = matches!(self.compensation, Compensation::InPeriod | Compensation::None);
         let stay = self.unblocking == Unblocking::Proportional && self.begins_at_once;
         stay && self.admits_exactly && in_period
     }
 
-    /// Returns true if the usage of a vCPU in excess of the fluid rate is always known. That needs
-    /// periods that do not move at wake-ups.
+    /// Returns true if the usage of a vCPU in excess of the fluid rate is always known. For this,
+    /// periods must not move at wake-ups.
     pub(super) fn keeps_accounts(&self) -> bool {
         self.unblocking == Unblocking::Proportional
     }

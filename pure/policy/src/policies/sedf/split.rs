@@ -26,7 +26,7 @@ use crate::admission::split::{Splits, Subtask};
 use crate::admission::subtasks::{PeriodState, SubtaskCursor};
 use crate::balance::CALL;
 
-/// Placement of split vCPUs.
+/// Split reservations, and the CPUs to reschedule because a split vCPU migrated to them.
 #[derive(Debug)]
 pub(super) struct SplitState {
     pub(super) splits: Splits,
@@ -170,7 +170,7 @@ impl Sedf {
         self.parting.iter_mut().for_each(|parting| parting.to_ask.insert(cpu));
     }
 
-    /// Takes the CPUs to reschedule because a vCPU migrated to them.
+    /// Removes and returns the CPUs to reschedule because a vCPU migrated to them.
     #[inline(always)]
     pub(super) fn take_asked(&mut self) -> CpuSet {
         let parting = self.parting.as_mut();

@@ -24,7 +24,7 @@ const LATENCY: Field = Field::span_within(
     "latency",
     "0s",
     (Span::ZERO, Span::from_secs(10)),
-    "first period after a long block, for unblocking latency-hint or burst; 0s is none",
+    "first period after a long block, with unblocking latency-hint or burst; 0s is none",
 );
 const EXTRA: Field = Field {
     name: "extra",
@@ -81,12 +81,13 @@ pub(super) struct SedfParameters {
     pub(super) slice: Span,
     /// Period as given if there is a slice, and `WEIGHT_PERIOD` otherwise.
     pub(super) period: Span,
-    /// Length of the first period after a long block. Zero for none.
+    /// Length of the first period after a long block. Zero if a long block does not shorten the
+    /// period.
     pub(super) latency: Span,
     /// True if the vCPU may use slack.
     pub(super) extra: bool,
     /// Weight that determines the slice: the vCPU's part of the time that fixed slices leave in
-    /// each 100 ms. Zero if the vCPU has a fixed slice or none.
+    /// each 100 ms. Zero if the vCPU has a fixed slice or no slice.
     pub(super) weight: u64,
     /// Weight that determines the share of slack (extra-weight). With zero, slice/period counts
     /// instead.

@@ -170,8 +170,9 @@ fn sedf_hard_limited_vcpu_overrun_is_deducted_under_xen_rules() {
     assert_eq!(script.turn(), (Some(0), Some(Span::from_ms(1)), Entitlement::Due));
 }
 
-/// A whole CPU is reserved for 350 ms, so the best-effort vCPU gets nothing and its third period
-/// ends. Then it either skips all past periods at once, or one in each pass while the CPU idles.
+/// A best-effort vCPU waits for 345 ms, because another vCPU has reserved the whole CPU. During the
+/// wait, three periods of the best-effort vCPU end. Depending on the field `catch-up`, one
+/// scheduling pass skips all three periods, or each pass skips one of them.
 #[test]
 fn sedf_best_effort_vcpu_skips_past_periods_together_or_singly() {
     for (rules, passes) in [("thesis", 2), ("xen-3.0.2", 0)] {
@@ -312,8 +313,8 @@ fn sedf_vcpu_picked_after_timeslice_end_gets_time_limit_zero() {
 
 /// A vCPU has a slice of 2 of 10 ms, or a weight that gives it 95 of 100 ms, beside a best-effort
 /// vCPU. By slice/period it gets 25.6 or 121.6 times as much slack as the best-effort vCPU. It gets
-/// the same amount if both count as extra-weight 1. In Xen, as recorded, a fixed slice counts by
-/// slice/period (reference on SEDF, §13.5).
+/// the same amount if both count as extra-weight 1. In Xen a fixed slice counts by slice/period
+/// (reference on SEDF, §13.5).
 #[test]
 fn sedf_slack_share_field_decides_if_share_counts_as_weight() {
     let (set, by_weight) = ("slice=2ms period=10ms", "weight=1");
@@ -361,10 +362,9 @@ impl Script {
     }
 }
 
-/// Three vCPUs with a weight have a slice of 25 of 100 ms each. Assume that two of them left after
-/// using their slices, and that the slice of the third vCPU grew at once. The third vCPU would get
-/// another 12.5 and 37.5 ms in the same 100 ms. The reservation of 30 of 150 ms would then get only
-/// 150 - 137.5 = 12.5 ms.
+/// Three vCPUs with a weight have slices of 25 ms in each 100 ms. Two of them leave after they have
+/// used their slices. The slice of the third vCPU grows only when its next period begins. So a
+/// fourth vCPU, which reserves 30 ms in each 150 ms, still receives its slice by its deadline.
 #[test]
 fn sedf_departing_weighted_vcpus_cause_no_deadline_miss() {
     let mut script = Script::new("");

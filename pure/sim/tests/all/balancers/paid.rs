@@ -41,17 +41,17 @@ fn moved(got: &Got, slots: usize) -> Vec<Time> {
     (0..slots).flat_map(of).collect()
 }
 
-/// Returns true if the migration at `at` followed a paid call at once, or with the next timeslice
-/// of slack.
+/// Returns true if the migration at `at` followed a paid call immediately, or with the next
+/// timeslice of slack.
 fn follows(at: Time, paid: &[Time]) -> bool {
     let quantum = Span::from_us(500);
     paid.iter().any(|&paid| paid <= at && at.since(paid) <= quantum)
 }
 
 /// Figure 4.4 of the thesis [Diestelhorst], with costs. The balancer makes 20 calls per second.
-/// Each takes 5 us, plus 200 ns for each of two CPUs and 50 ns for each of four vCPUs. The balancer
-/// vCPU uses exactly that CPU time. Once a balancing run has been paid, it migrates as many vCPUs
-/// as without costs.
+/// Each call takes 5 us, plus 200 ns for each of two CPUs and 50 ns for each of four vCPUs. The
+/// balancer vCPU uses exactly that CPU time. After a balancing run has been paid, it migrates as
+/// many vCPUs as without costs.
 #[test]
 fn cost_of_balancer_calls_is_charged_to_the_balancer_vcpu() {
     let guests = three_loops_and_dom0();
@@ -210,7 +210,7 @@ fn balancer_with_calls_that_cost_nothing_leaves_the_trace_unchanged() {
     assert!(free == paid, "on one CPU, the cost of a call does not change the trace");
 }
 
-/// A scenario can name a domain that makes the balancer's calls. The domain may be on any CPU, and
+/// A scenario can name a domain that makes the balancer's calls. The domain can be on any CPU, and
 /// makes calls only while it is present.
 #[test]
 fn domain_named_as_balancer_makes_balancer_calls_while_present() {

@@ -76,7 +76,7 @@ fn fair(drawn: &Drawn) -> Vec<u64> {
 }
 
 /// Returns the error of each vCPU's CPU time in a window of this many milliseconds, in thousandths
-/// of its fair share.
+/// of the vCPU's fair share.
 fn errors(had: &[u64], fair: &[u64], window: u64) -> Vec<u64> {
     let error = |(had, fair): (&u64, &u64)| (had / window).abs_diff(*fair) * 1_000 / fair;
     had.iter().zip(fair).map(error).collect()

@@ -134,7 +134,7 @@ mod tests {
     use crate::policies::credit::order::{Claim, ClaimScope};
 
     /// Creates five VMs of equal weight. Each may precede others for 25 % of its share and saves up
-    /// at most 10 ms of that.
+    /// at most 10 ms of this time.
     fn five() -> (Claims, Vec<VcpuId>) {
         let bound = ClaimLimit { cap: CpuShare::from_ppm(250_000), depth: Span::from_ms(10) };
         let mut claims = Claims::new(ClaimRules {
@@ -160,9 +160,9 @@ mod tests {
     const PERIOD: Span = Span::from_ms(30);
 
     /// Example of the reference on GAPS, section 7.4. Each of five VMs may precede others for 1500
-    /// us in a period, and saves up at most 10 ms of that.
+    /// us in a period, and saves up at most 10 ms of this time.
     #[test]
-    fn boost_allowance_under_gaps_accumulates_to_at_most_10_ms() {
+    fn gaps_boost_allowance_accumulates_to_at_most_10_ms() {
         let (mut claims, vcpus) = five();
         assert_eq!(claims.left(vcpus[0]), Some(Span::ZERO));
         assert!(claims.domains[0].is_spent);
@@ -177,7 +177,7 @@ mod tests {
     /// A request takes 60 us of CPU time. So the time in which a VM may precede others suffices for
     /// 25 requests in a period.
     #[test]
-    fn boost_allowance_under_gaps_covers_25_requests_of_60_us() {
+    fn gaps_boost_allowance_covers_25_requests_of_60_us() {
         let (mut claims, vcpus) = five();
         for _ in 0..3 {
             assert!(claims.renew(1, PERIOD).contains(&2));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn boost_allowance_under_gaps_is_redivided_when_a_vm_leaves() {
+    fn gaps_boost_allowance_is_redivided_when_a_vm_leaves() {
         let (mut claims, vcpus) = five();
         claims.set_weight(0, Weight::new(4 * 256).unwrap());
         claims.renew(2, PERIOD);
@@ -218,7 +218,7 @@ mod tests {
     /// The boost allowance is the CPU time for which a VM may precede others by urgency claims. Of
     /// five VMs, the four that stayed are granted a new allowance.
     #[test]
-    fn vm_that_left_is_granted_no_boost_allowance_under_gaps() {
+    fn gaps_grants_departed_vm_no_boost_allowance() {
         let (mut claims, vcpus) = five();
         claims.leave(vcpus[3]);
         assert_eq!(claims.renew(1, PERIOD), [0, 1, 2, 4]);

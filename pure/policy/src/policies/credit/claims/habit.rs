@@ -37,8 +37,8 @@ impl ResponseHistory {
         ResponseHistory { ran: Span::ZERO, since: Span::ZERO, owed: 0, asked: 0, answers: 0 };
 
     /// Handles a report about a VM. The number of its waiting I/O items changed from `before` to
-    /// `items`, and it has sent `asked` I/O requests in total. `ran` is the CPU time of the VM up
-    /// to now.
+    /// `items`, and the VM has sent `asked` I/O requests in total. `ran` is the CPU time of the VM
+    /// up to now.
     pub(super) fn hear(&mut self, ran: Span, (before, items): (u32, u32), asked: u32) {
         if items < before {
             self.owed = self.owed.saturating_add(before - items);
@@ -56,7 +56,7 @@ impl ResponseHistory {
     }
 
     /// Charges the CPU time `ran`. If the VM has an I/O item and has used `within` without
-    /// answering it, that item counts as answered late. The reason is that the VM does other work.
+    /// answering the item, the item counts as answered late: the VM did other work in that time.
     #[inline]
     pub(super) fn run(&mut self, ran: Span, has_items: bool, within: Span) {
         self.ran += ran;

@@ -18,8 +18,8 @@ impl Claims {
         (!is_driver).then(|| self.domains[domain].habit.left(within))
     }
 
-    /// Charges a vCPU's VM in the record of its answers to I/O. Returns the VM if its urgency claim
-    /// has changed.
+    /// Charges CPU time of a vCPU to the record of how quickly its VM answers I/O. Returns the VM
+    /// if its urgency claim has changed.
     #[inline]
     fn run(&mut self, now: Time, vcpu: VcpuId, ran: Span) -> Option<usize> {
         let ClaimSource::Inferred(within) = self.belief.tell else { return None };
@@ -74,8 +74,9 @@ impl Credit {
 
     /// Handles the report of a driver VM about the I/O that is pending for a VM. The driver VM
     /// itself gets the highest urgency claim. A VM that reports its own I/O does not count as a
-    /// driver VM: on a live host, devices report on behalf of each VM. No driver vCPU then wakes or
-    /// blocks, so the report itself requests a pass if it makes the VM's claim more urgent.
+    /// driver VM: on a live host, devices report on behalf of each VM. On such a host no driver
+    /// vCPU wakes or blocks, so the report itself requests a pass if it makes the VM's claim more
+    /// urgent.
     fn listen_to_driver(&mut self, at: &Moment, driver: VcpuId, told: &Pending) {
         let domain = self.domains.row_of(told.domain);
         let Some(claims) = &mut self.claims else { return };
@@ -206,7 +207,8 @@ impl Credit {
     }
 
     /// Returns true if a vCPU stays in its queue while it runs. That is so if the vCPU runs ahead
-    /// of others by its urgency claim, and either claims keep places or the rotation is by turn.
+    /// of others by its urgency claim, and the rules let such a vCPU keep its place or continue its
+    /// timeslice later (`rotation = "turn"`).
     #[inline]
     pub(in crate::policies::credit) fn stands_in_line(&self, vcpu: VcpuId) -> bool {
         self.claims.as_ref().is_some_and(|claims| {
@@ -248,8 +250,9 @@ impl Credit {
     }
 
     /// Requests a pass on each CPU where a vCPU of this VM would precede others. Called when the VM
-    /// may precede others again. So a VM that always claims urgency uses up its limit before others
-    /// need the CPU. Does nothing if a pass costs the running vCPU its place in the queue.
+    /// may precede others again. So a VM that always claims urgency uses up its time to precede
+    /// others early, before others need the CPU. Does nothing if a pass costs the running vCPU its
+    /// place in the queue.
     fn ask_for(&mut self, domain: usize) {
         if self.rules.rotation != Rotation::Turn {
             return;

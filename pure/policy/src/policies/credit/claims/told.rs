@@ -44,8 +44,8 @@ impl GuestReport {
         self.reckon(now, belief);
     }
 
-    /// Sets the tasks that the driver VM names. Returns true if they differ from the tasks that it
-    /// named before.
+    /// Sets the tasks that the driver VM names. Returns true if they differ from the tasks that the
+    /// driver VM named before.
     #[inline]
     pub(super) fn mean(&mut self, tasks: &[Option<TaskId>; TASKS]) -> bool {
         core::mem::replace(&mut self.meant, *tasks) != *tasks
@@ -135,8 +135,9 @@ mod tests {
         core::array::from_fn(|index| of.get(index).map(task))
     }
 
-    /// Returns the urgency claim of a vCPU by four rules. They use its runnable tasks only, the
-    /// list of recently woken tasks, all blocked tasks, and the tasks that the driver VM names.
+    /// Returns the urgency claim of a vCPU by four rules. The first rule uses only runnable tasks.
+    /// The others add blocked tasks: those in the list of recently woken tasks, all of them, or
+    /// those that the driver VM names.
     fn claims(
         runnable: &[(u16, u8)],
         blocked: &[(u16, u8)],
@@ -196,7 +197,7 @@ mod tests {
         assert_eq!([3, 2, 1, 0].map(believed), [Some(5), Some(6), Some(7), None]);
     }
 
-    /// I/O wakes task B at 100 ms. B blocks again, and from 200 ms on it no longer counts. A second
+    /// I/O wakes task B at 100 ms. B blocks again, and from 200 ms on B no longer counts. A second
     /// wake-up of B starts its time again. A wake-up of A leaves the time of B unchanged.
     #[test]
     fn blocked_task_woken_by_io_claims_urgency_for_configured_time() {

@@ -96,7 +96,7 @@ impl Credit {
 
     /// Lets the siblings of a vCPU that wait in lists run on idle CPUs if the VM has budget left.
     /// Called after the vCPU has given its unused part of the budget back. Returns the CPUs to
-    /// reschedule, none if the VM has no cap.
+    /// reschedule, an empty set if the VM has no cap.
     #[inline]
     pub(in crate::policies::credit) fn offer_returned_budget(
         &mut self,
@@ -138,7 +138,7 @@ mod tests {
 
     const CPU: CpuId = CpuId::new(0);
 
-    /// Returns the parameters of a VM with a cap. `None` if it has no cap.
+    /// Returns the parameters of a VM. If `cap` is `None`, the VM has no cap.
     fn share(cap: Option<&'static str>) -> Values {
         let given = cap.map(|cap| ("cap", RawValue::Text(cap)));
         Values::read(SPEC.share_fields, given.into_iter()).unwrap()
@@ -189,9 +189,9 @@ mod tests {
         }
     }
 
-    /// The VM loses its cap with a third vCPU that joins without a cap.
+    /// A third vCPU joins without a cap, which lifts the cap of the whole VM.
     #[test]
-    fn idle_cpu_is_rescheduled_if_newcomer_lifts_its_vm_cap() {
+    fn idle_cpu_is_rescheduled_if_uncapped_newcomer_ends_vm_cap() {
         let (mut policy, mut at, waits, _) = exhausted();
         at.join(of_vm(2));
         policy.admit(&at, of_vm(2), &share(None)).unwrap();
@@ -211,7 +211,7 @@ mod tests {
 
     /// A newcomer with the same cap does not give the VM another budget.
     #[test]
-    fn newcomer_with_the_same_cap_requests_no_pass() {
+    fn newcomer_with_the_same_cap_requests_no_scheduling_pass() {
         let (mut policy, mut at, ..) = exhausted();
         at.join(of_vm(2));
         policy.admit(&at, of_vm(2), &share(Some("10%"))).unwrap();
@@ -242,8 +242,8 @@ mod tests {
 
     /// Two vCPUs of a VM with a cap take turns on `OTHER`. A third one may use only `CPU`. It wakes
     /// shortly before the second timeslice on `OTHER` ends, and takes the rest of the budget.
-    /// `OTHER` becomes idle, and the first vCPU waits in its list. Returns that vCPU and the one
-    /// that runs on `CPU`, which has used 1 us.
+    /// `OTHER` becomes idle, and the first vCPU waits in its list. Returns the waiting vCPU and the
+    /// vCPU that runs on `CPU` and has used 1 us.
     fn rest_of_budget_taken() -> (Credit, Moment, VcpuId, VcpuId) {
         let values = Values::defaults(SPEC.policy_fields).unwrap();
         let rules = CreditRules::read(&values, "exact");

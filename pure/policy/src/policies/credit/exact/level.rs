@@ -2,16 +2,17 @@
 //!
 //! The *level* is the credit that a unit of weight has received since the start. A visit gives a VM
 //! the rise of the level since its last visit, times its weight. So it does not matter how often a
-//! VM is visited, and an accounting visits only some of them. The cap or the number of vCPUs of a
-//! VM may prevent it from using all credit that its weight gives. Such a VM is *limited*: it
+//! VM is visited, and an accounting visits only some of the VMs. The cap or the number of vCPUs of
+//! a VM may prevent it from using all credit that its weight gives. Such a VM is *limited*: it
 //! receives the CPU time that it can use, and the level rises faster for the others. The *pace* is
 //! the rate at which the level rises.
 //!
-//! A VM is limited if the pace, given the limited VMs known so far, is high enough for it. The last
-//! rise does not decide, since it can contain credit that others could not keep. The pace is
-//! highest when all limited VMs are known: to miss a limited VM, or to limit a VM wrongly, lowers
-//! the pace. So no VM is limited wrongly for long. VMs that can use the least for their weight are
-//! found first. All are found when each VM has been visited as often as there are VMs.
+//! A VM counts as limited if, at the present pace, its weight gives it all CPU time that it can
+//! use, or more. The pace follows from the limited VMs known so far. The last rise of the level is
+//! not used for this decision, since it can contain credit that other VMs could not keep. The pace
+//! is highest when all limited VMs are known: to miss a limited VM, or to limit a VM wrongly,
+//! lowers the pace. So no VM is limited wrongly for long. VMs that can use the least for their
+//! weight are found first. All are found when each VM has been visited as often as there are VMs.
 
 use slackline_units::{Span, Time, VcpuId};
 
@@ -34,7 +35,7 @@ const PLACES: u32 = 20;
 
 /// Largest rise of the credit level at one accounting. It is 2.4 hours of CPU time for each unit of
 /// weight, far beyond any credit that may be kept. The level wraps. But a VM that receives credit
-/// often enough can compute the rise since it last received some.
+/// often enough can compute the rise since it last received credit.
 const HIGHEST_RISE: u64 = 1 << 63;
 
 /// Highest rate at which the credit per unit of weight rises: 268 CPUs for each unit of weight. No

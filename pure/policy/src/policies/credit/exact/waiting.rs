@@ -1,5 +1,6 @@
 //! Work conservation: no vCPU waits while a CPU that its affinity allows is idle. Changes of class
-//! take effect at once. Also, the vCPU with the most credit continues after its timeslice.
+//! take effect at once. A vCPU with more than a period's credit continues after its timeslice if it
+//! has more credit than the first waiting vCPU.
 
 use slackline_units::{CpuId, VcpuId};
 
@@ -45,8 +46,8 @@ impl Credit {
         }
     }
 
-    /// Requests passes on idle CPUs for the siblings of a vCPU that wait, unless their cap keeps
-    /// them from running.
+    /// Requests passes on idle CPUs for the waiting siblings of a vCPU, unless their cap keeps
+    /// these siblings from running.
     pub(in crate::policies::credit) fn offer_siblings(&mut self, at: &Moment, vcpu: VcpuId) {
         let row = self.vcpus[vcpu].domain;
         if self.free.is_empty() || self.domains.is_broke(row) {

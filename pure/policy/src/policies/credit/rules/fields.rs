@@ -35,7 +35,7 @@ pub(crate) const ORDER: Field = Field::choice(
 pub(crate) const OFFSET: Field = Field::span(
     "offset",
     "0ns",
-    "delay of the first tick; without it the first tick is one tick after the first vCPU joins",
+    "delay of the first tick, in addition to one tick after the first vCPU joins",
 );
 pub(crate) const SAMPLING: Field = Field::choice(
     "sampling",
@@ -65,12 +65,12 @@ pub(crate) const OVER_CAP: Field = Field::choice(
 pub(crate) const FLOOR: Field = Field::choice(
     "floor",
     &["as-rules", "period", "turns"],
-    "debt beyond one period is forgiven, or debt beyond one period per active vCPU",
+    "debt beyond one period is forgiven, or debt beyond n + 1 periods, for n active vCPUs",
 );
 pub(crate) const LEAVING: Field = Field::choice(
     "leaving",
     &["as-rules", "forfeit", "keep"],
-    "a vCPU with more than a period's worth of credit loses all, or the excess while blocked",
+    "a vCPU with credit for over a period loses all credit, or while blocked only the excess",
 );
 pub(crate) const NEWCOMERS: Field = Field::choice(
     "newcomers",
@@ -90,7 +90,8 @@ pub(crate) const CHANGES: Field = Field::choice(
 pub(crate) const PLACEMENT: Field = Field::choice(
     "placement",
     &["as-rules", "stay", "tick", "wake"],
-    "a better CPU for a vCPU is sought never, at ticks, or at wake-up; idle CPUs steal vCPUs",
+    "a better CPU for a vCPU is sought never, at ticks, or at wake-up. In all cases idle CPUs \
+     steal vCPUs",
 );
 
 pub(in crate::policies::credit) const GANG: Field = Field::choice(

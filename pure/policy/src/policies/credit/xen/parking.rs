@@ -12,7 +12,7 @@ use crate::policies::credit::{Credit, PassReason};
 
 impl Credit {
     /// Sets the class of a vCPU with a debt, and parks it if it is over its cap. `allowed` is the
-    /// CPU time that the cap allows in a period, `None` without a cap.
+    /// CPU time that the cap allows in a period, or `None` if there is no cap.
     pub(in crate::policies::credit) fn hold_to_cap(
         &mut self,
         vcpu: VcpuId,

@@ -1,5 +1,5 @@
 //! Distribution of a period's credits as in Xen (section 7.3 of the reference on Credit). VMs get
-//! credits one after the other, by weight, and none gets more than it can use. Credits that a VM
+//! credits one after the other, by weight, and no VM gets more than it can use. Credits that a VM
 //! cannot use go to the VMs after it. All division rounds up. Amounts are in credits.
 
 /// Credits to distribute to all active VMs at one accounting.
@@ -18,9 +18,9 @@ pub(super) struct Pool {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ActiveDomain {
     pub(super) weight: i64,
-    /// Number of active vCPUs.
+    /// Number of active vCPUs of the VM.
     pub(super) active: i64,
-    /// Credits that the cap allows in a period. `None` without a cap.
+    /// Credits that the cap allows in a period. `None` if the VM has no cap.
     pub(super) cap: Option<i64>,
 }
 

@@ -6,8 +6,8 @@
 //! exhausted their own budget. A vCPU that exhausted its budget in one period borrows at the start
 //! of the next period, for all of that period. A vCPU that does so for the first time borrows at
 //! once, for the rest of its period. A loan comes out of the unreserved share of the borrower's CPU
-//! (`loans`). So no other vCPU gets less because of a loan. The lender does not either: when it
-//! wakes, it has its equal share.
+//! (`loans`). So no other vCPU gets less because of a loan. The lender loses nothing either: when
+//! it wakes, it has its equal share.
 //!
 //! Only unused budget is lent. So at any time the vCPUs of a VM together have received at most
 //! their slices since they joined, plus one slice each.
@@ -43,8 +43,8 @@ pub(in crate::policies::edf) struct UnusedBudget {
     loan: Span,
     /// Time at which the loan began.
     since: Time,
-    /// Most that the vCPU could have used of a loan when it last borrowed. Unlimited before its
-    /// first loan.
+    /// Largest loan that the vCPU could have used when it last borrowed. Unlimited before its first
+    /// loan.
     could_use: Span,
     /// Time up to which the vCPU has been charged.
     charged: Time,

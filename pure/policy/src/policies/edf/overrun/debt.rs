@@ -29,8 +29,8 @@ impl EdfServer {
         }
     }
 
-    /// Returns the maximum debt. Overrun beyond the maximum is forgotten. [`Span::MAX`] for a
-    /// work-conserving vCPU, and with `repay`.
+    /// Returns the maximum debt. Overrun beyond the maximum is forgotten. The maximum is
+    /// [`Span::MAX`] for a work-conserving vCPU, and with `repay`.
     fn most_debt(&self) -> Span {
         if !self.exact || self.repays {
             return Span::MAX;
@@ -42,7 +42,7 @@ impl EdfServer {
 
     /// Deducts slack from the urgent part of the debt, for which other vCPUs can still have to
     /// wait. That slack is the slack of the CPU since the last such deduction. The urgent part
-    /// becomes zero if the CPU was quiescent since.
+    /// becomes zero if the CPU has been quiescent since that deduction.
     fn count_urgent(&mut self, now: Time, spare_time: SpareTime) {
         let (before, rests) = core::mem::replace(&mut self.counted, (now, spare_time.rests));
         if rests != spare_time.rests {
@@ -96,9 +96,9 @@ impl EdfServer {
         if self.exact { self.leniency.take(forgiven, now) } else { forgiven }
     }
 
-    /// Returns the excess that a vCPU with a hard limit owes when it rejoins. It is the vCPU's
-    /// debt, plus the part of its leniency that is used up. So the vCPU gains nothing by leaving.
-    /// Zero for other vCPUs.
+    /// Returns the excess that a vCPU with a hard limit owes when it rejoins. This excess is the
+    /// vCPU's debt, plus the part of its leniency that is used up. So the vCPU gains nothing by
+    /// leaving. Zero for other vCPUs.
     pub(in crate::policies::edf) fn owed_on_leave(&self, now: Time) -> Span {
         let spent = if self.repays { Span::ZERO } else { self.leniency.spent(now) };
         if self.exact { self.debt + spent } else { Span::ZERO }

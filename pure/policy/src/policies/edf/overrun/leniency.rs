@@ -44,8 +44,9 @@ impl Leniency {
     }
 
     /// Changes the reservation. The amount left stays, up to the new capacity. The amount spent
-    /// stays too, since the amount left does not show it. A bucket that became larger is not full
-    /// even if nothing was spent. A bucket that became smaller can be full although some was spent.
+    /// stays too, since it does not follow from the amount left: a bucket that became larger is not
+    /// full even if nothing was spent, and a bucket that became smaller can be full although some
+    /// was spent.
     pub(in crate::policies::edf) fn change(&mut self, share: Reservation, now: Time) {
         self.accrue(now);
         self.refill = refill(share);
@@ -123,7 +124,8 @@ mod tests {
         assert_eq!(leniency.spent(at_ms(1_000_000)), Span::ZERO);
     }
 
-    /// A change to a slice with a smaller bucket and back, at the same time, adds nothing.
+    /// The vCPU changes to a slice with a smaller bucket and back at the same instant. The bucket
+    /// gains nothing.
     #[test]
     fn edf_change_of_parameters_adds_no_overrun_forgiveness() {
         let (long, short) = (Span::from_ms(8), Span::from_us(40));
@@ -135,7 +137,7 @@ mod tests {
     }
 
     /// A change to a larger bucket does not raise the amount spent, and a change to a smaller
-    /// bucket does not lower it.
+    /// bucket does not lower that amount.
     #[test]
     fn edf_change_of_parameters_keeps_the_spent_overrun_forgiveness() {
         let [long, short] =

@@ -57,7 +57,7 @@ impl Lone {
     }
 }
 
-/// Forty refills of 250 us are forgiven at once, and one more in each period.
+/// Forty refills of 250 us are forgiven at once, and one more refill in each period.
 #[test]
 fn edf_hard_limited_vcpu_repays_overrun_beyond_the_forgiven_amount() {
     let mut lone = Lone::new();
@@ -115,8 +115,8 @@ fn edf_vcpu_that_grew_its_slice_owes_nothing_when_rejoining() {
 }
 
 proptest! {
-    /// In any window of whole periods, the CPU time of a vCPU is bounded. It is at most its slices,
-    /// a refill per period, the 40 refills of the bucket and 10 slices of debt.
+    /// In any window of whole periods, the CPU time of a vCPU is bounded. It is at most the sum of
+    /// its slices, a refill per period, the 40 refills of the bucket, and 10 slices of debt.
     #[test]
     fn edf_overrun_under_hard_limit_is_bounded_in_any_interval(
         overruns in prop::collection::vec(0..80_000_u64, 300),

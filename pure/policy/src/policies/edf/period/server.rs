@@ -73,9 +73,9 @@ impl EdfServer {
     }
 
     /// Handles a wake. The vCPU keeps the larger of two amounts of budget that cannot cause
-    /// deadline misses of other vCPUs (see the head of `edf`). If `is_strict`, the vCPU keeps only
-    /// the budget that it would have left had it run while it was blocked. So split vCPUs of its
-    /// CPU are not delayed either.
+    /// deadline misses of other vCPUs (see the head of `edf`). If `is_strict` is true, the vCPU
+    /// keeps only the budget that it would have left had it run while it was blocked. Then split
+    /// vCPUs of the CPU are not delayed either.
     pub(in crate::policies::edf) fn wake(
         &mut self,
         now: Time,

@@ -1,9 +1,9 @@
-//! Execution of the balancer's plan. A split vCPU migrates from one of its CPUs to the next in
-//! time, and receives its planned rate on each. [balancer §4.4]
+//! Execution of the balancer's plan. At scheduled times a split vCPU migrates from one of its CPUs
+//! to the next, and it receives its planned rate on each CPU. [balancer §4.4]
 //!
 //! The queue for slack (*extra*) enforces the rate. While a vCPU is on a CPU as planned, its weight
-//! there is set such that its part of the slack equals its rate. The others share the rest by their
-//! weights.
+//! there is set such that its part of the slack equals its rate. The other vCPUs on the CPU share
+//! the rest by their weights.
 
 use alloc::vec::Vec;
 

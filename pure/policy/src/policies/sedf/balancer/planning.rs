@@ -23,7 +23,8 @@ pub(in crate::policies::sedf) struct PlanState {
     pub(in crate::policies::sedf) coming: Vec<(Time, Move)>,
     /// Cost of a quantum of slack for each split vCPU that is on one of its planned CPUs.
     pub(in crate::policies::sedf) costs: Roster<Cost>,
-    /// CPU time in ns by which each split vCPU is behind its plan. Negative if it is ahead.
+    /// CPU time in ns by which each split vCPU is behind its plan. Negative if the vCPU is ahead of
+    /// its plan.
     pub(in crate::policies::sedf) owed: Roster<i64>,
 }
 
@@ -68,8 +69,8 @@ impl PlanState {
         Some(piece.rate.saturating_add_signed(more))
     }
 
-    /// Adds, for each split vCPU, the CPU time by which it received less than planned since the
-    /// last run of the balancer.
+    /// Adds to `owed`, for each split vCPU, the planned CPU time that the vCPU has not received
+    /// since the last run of the balancer.
     pub(in crate::policies::sedf) fn note_owed(&mut self, books: &LoadSamples) {
         let Some(plan) = &self.plan else { return };
         for split in &plan.splits {
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn split_vcpu_migrates_at_once_from_cpu_with_zero_quota() {
+    fn split_vcpu_migrates_immediately_from_cpu_with_zero_quota() {
         let [half, least, none] = [SAMPLE.ns() / 4, 1, 0].map(set_out);
         assert_eq!(half, (None, alloc::vec![Time::START + RUN / 2]));
         assert_eq!(least, (None, alloc::vec![Time::START + Span::from_ns(10)]));

@@ -2,8 +2,9 @@
 //! [Diestelhorst §4.4]
 //!
 //! The service vCPU has a slice of CPU 0 like any vCPU. It wakes when a call of the balancer is
-//! due, and runs for the cost of the call. The call is made when it blocks again. So EDF determines
-//! the time of the call: with admission, it is before the deadline of the service vCPU.
+//! due, and runs for the cost of the call. The call is made when the service vCPU blocks again. So
+//! EDF determines the time of the call: with admission, the call comes before the deadline of the
+//! service vCPU.
 //!
 //! Without a service vCPU the balancer is called when a call is due, and the call costs no time. A
 //! share of CPU 0 as large as that of the service vCPU then stays free. So the real cost of a call
@@ -69,9 +70,9 @@ impl BalancerVcpus {
         if is_kept { self.keeps } else { CpuShare::NONE }
     }
 
-    /// Handles the block of a vCPU while a balancer call is due. If it is a service vCPU, the call
-    /// can be made. Returns the CPU to reschedule: its timer makes the call, since all CPUs must be
-    /// measured before.
+    /// Handles the block of a vCPU while a balancer call is due. If the vCPU is a service vCPU, the
+    /// call can be made. Returns the CPU to reschedule: its timer makes the call, since all CPUs
+    /// must be measured before.
     pub(in crate::policies::sedf) fn note_paid(&mut self, now: Time, vcpu: VcpuId) -> CpuSet {
         if !self.all.contains(&vcpu) {
             return CpuSet::NONE;

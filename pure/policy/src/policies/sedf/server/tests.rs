@@ -242,7 +242,7 @@ fn sedf_proportional_unblocking_keeps_larger_of_remaining_and_prorated_budget() 
     assert_eq!(state(&late), (ms(10), at(300)));
 }
 
-/// The first period begins at the first wake-up, or one slice later.
+/// Depending on the rules, the first period begins at the first wake-up or one slice later.
 #[test]
 fn sedf_first_period_field_delays_first_deadline_by_a_slice() {
     for (word, deadline) in [("at-once", at(130)), ("after-a-slice", at(150))] {
