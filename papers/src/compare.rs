@@ -111,7 +111,7 @@ impl fmt::Display for Verdict {
 }
 
 impl Verdict {
-    /// Parses a verdict as it is shown to users. If the text is no verdict, `None`.
+    /// Parses a verdict as it is shown to users. `None` if the text is no verdict.
     #[must_use]
     pub fn read(text: &str) -> Option<Verdict> {
         use Verdict::{Differs, NotAttempted, NothingToCompare, Reproduced, SameShape};

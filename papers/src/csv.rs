@@ -26,7 +26,7 @@ impl Table {
         text
     }
 
-    /// Parses a text that [`Table::text`] wrote. If the text has another form, `None`.
+    /// Parses a text that [`Table::text`] wrote. `None` if the text has another form.
     pub(crate) fn read(text: &str) -> Option<Table> {
         let (comment, rest) = text.split_once('\n')?;
         let comment = comment.strip_prefix("# ")?.to_owned();

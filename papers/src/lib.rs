@@ -164,7 +164,8 @@ impl Paper {
     /// `asked` is empty, reads all experiments except experiments about assumptions, which need
     /// many runs and are rarely needed.
     ///
-    /// # Errors If no experiment matches one of the names, or a file is faulty.
+    /// # Errors
+    /// If no experiment matches one of the names, or a file is faulty.
     pub fn chosen(&self, asked: &[String]) -> Result<Vec<Experiment>, PaperError> {
         let mut all = self.experiments()?;
         let is_called =

@@ -64,9 +64,8 @@ impl Channel {
         opened.map_err(|source| NoChannel { to: to.clone(), source })
     }
 
-    /// Accepts the connection of a waiting host. Returns true if a host was accepted, to which all
-    /// reports must be sent from the start. Returns false if no host waits, and always for a
-    /// virtio-serial port.
+    /// Accepts the connection of a waiting host. Returns true if a host was accepted, which then
+    /// needs all reports. Returns false if no host waits, and always for a virtio-serial port.
     pub(crate) fn has_news(&mut self) -> bool {
         let Channel::Socket { listener, host, .. } = self else { return false };
         match listener.accept() {

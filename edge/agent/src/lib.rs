@@ -54,8 +54,8 @@ pub const RULES: [Rule; 2] = [Rule::RealTime, Rule::Nice(-1)];
 /// Interval at which the agent searches `/proc` for urgent tasks.
 const SCAN: Duration = Duration::from_millis(200);
 /// Number of scans after which the agent identifies the kernel threads of the guest again. Between
-/// these scans the agent skips kernel threads. They are most tasks of a small guest, and reading
-/// them in each scan would be the largest cost of the agent.
+/// these scans the agent skips kernel threads. Most tasks of a small guest are kernel threads, and
+/// reading them in each scan would be the largest cost of the agent.
 const FORGET: u32 = 32;
 /// Interval at which the agent polls the states of urgent tasks, if the kernel has no tracing.
 const LOOK: Duration = Duration::from_millis(5);

@@ -153,8 +153,8 @@ pub(crate) struct Keeping {
     /// Save the trace in the format of the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// Save CSV: a row for each domain and CPU in each second; with axes, for each vCPU at each
-    /// point.
+    /// Save CSV: in each second a row for each domain and each CPU; with axes, a row for each vCPU
+    /// at each point.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
     /// Save numbers, timeline and scenario as an HTML page.

@@ -241,6 +241,9 @@ impl Client {
     }
 
     /// Returns the VMs whose name or binding contains `text`. If `text` is `None`, returns all VMs.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
     pub fn find(&mut self, text: Option<&str>) -> Answered<Vec<Machine>> {
         let query = text.map(|text| format!("?text={}", escaped(text)));
         self.ask(&RepeatableRequest::get(format!("/v1/machines{}", query.unwrap_or_default())))

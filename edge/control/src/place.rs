@@ -109,8 +109,8 @@ mod tests {
     }
 
     /// Places 100 sets of eight reservations on three hosts. Each set needs about 1.2 times the
-    /// capacity of the hosts. Eight reservations are placed one after another, without knowledge of
-    /// the later ones. The total that fits is compared with the optimum for the whole set.
+    /// capacity of the hosts. The reservations of a set are placed one after another, without
+    /// knowledge of the later ones. The total that fits is compared with the optimum for the set.
     #[test]
     fn sequential_placement_of_reservations_reaches_80_percent_of_optimum() {
         for (fit, least_percent) in [(Fit::First, 90), (Fit::Best, 90), (Fit::Worst, 80)] {

@@ -33,7 +33,7 @@ pub enum Kind {
     NoRoom,
     /// The request would exceed a limit in the grant of the reservation's owner.
     OverBudget,
-    /// With this request, the reservation's owner would exceed a limit of the owner's grant.
+    /// The reservation has changed since the revision that the request names.
     Stale,
     /// Reservations have changed since the plan was made or applied.
     Moved,

@@ -195,8 +195,7 @@ pub struct AppliedChange {
     pub revision: Option<u64>,
 }
 
-/// Cost of the CPU time that a reservation reserves. The VM pays for reserved CPU time even if it
-/// leaves that time unused.
+/// Cost of the reserved CPU time. Reserved time that the VM leaves unused costs the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cost {

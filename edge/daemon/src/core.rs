@@ -479,8 +479,8 @@ impl Core {
         }
     }
 
-    /// Reports to the service each VM that has ended although its last vCPU thread ended before the
-    /// VM. The live session reports no event for the end of such a VM.
+    /// Reports to the service each VM that has ended after its last vCPU thread. The live session
+    /// reports no event for the end of such a VM.
     fn notice_ended(&mut self) {
         let held = self.host.scheduler.held();
         let ended: Vec<_> = held.filter(|&(_, identity)| self.host.has_ended(identity)).collect();
@@ -504,7 +504,7 @@ impl Core {
         self.service.step(now, input, &mut self.host);
     }
 
-    /// Returns the reasons why the daemon is unhealthy, one sentence each. Empty if it has none.
+    /// Returns the reasons why the daemon is unhealthy, one sentence each. Empty if it is healthy.
     fn troubles(&self) -> Vec<String> {
         let mut troubles = Vec::new();
         let health = self.service.health();

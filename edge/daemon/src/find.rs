@@ -1,6 +1,6 @@
 //! Search for everything on this host that can have a reservation: VMs, containers, services,
 //! cgroups and processes. In this module, each of them is called a *machine*. The search also finds
-//! the names of machines, and the threads of VMs that are vCPUs.
+//! the names of machines, and which threads of a VM are vCPUs.
 //!
 //! The search reads procfs and cgroups. The only exception is a QEMU whose threads have no names:
 //! its monitor may be asked. Any user can choose names and command lines of their own processes. So
@@ -248,7 +248,7 @@ pub fn find(binding: &Binding) -> Result<FoundMachine, Absent> {
 }
 
 /// Finds a machine as [`find`] does. If several machines have the name, prefers machines of `user`.
-/// If `user` is root, prefers also domains of libvirt. So a VM can be found even if another user
+/// If `user` is root, also prefers domains of libvirt. So a VM can be found even if another user
 /// gives a VM the same name.
 ///
 /// # Errors

@@ -131,7 +131,7 @@ pub struct Remote {
     pub tls: Arc<ServerConfig>,
 }
 
-/// Drops all rights that the front process must not have. It must be called before untrusted input
+/// Drops all rights that the front process must not have. Must be called before untrusted input
 /// is parsed, while the process has only one thread.
 ///
 /// # Errors

@@ -95,7 +95,7 @@ pub const NOTICES: [Notice; 11] = [
     },
 ];
 
-/// Syslog priority of messages of all other kinds than [`NOTICES`]: 5, which means notice.
+/// Syslog priority of messages whose kind is not in [`NOTICES`]: 5, which means notice.
 const OTHER: u8 = 5;
 
 /// Path of the journal's socket.

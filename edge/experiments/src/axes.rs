@@ -132,7 +132,7 @@ pub fn last_place(axes: &[Axis], point: &[usize]) -> Range<usize> {
 }
 
 /// Returns the text of an error in the varied scenario `text`. The error quotes the line as it is
-/// after all changes, because a scenario is checked only after all changes.
+/// after all changes, because a scenario is checked only then.
 #[must_use]
 pub fn as_it_became(text: &str, error: &ScenarioError) -> String {
     match text.lines().nth(error.line.saturating_sub(1)) {

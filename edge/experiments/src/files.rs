@@ -13,7 +13,7 @@ use slackline_scenario::{FileBytes, NamedFile};
 const LONGEST_INPUT: u64 = 1 << 28;
 
 /// Path of a regular file. The file is opened only while it is read, because a run can have more
-/// recordings than the limit of a process on open files.
+/// recordings than a process may have open files.
 struct RegularFile {
     path: String,
 }
@@ -42,8 +42,9 @@ impl FileBytes for Input {
 /// Returns the contents of a file that a scenario names. Regular files may have any size, and are
 /// read later. Other inputs, such as a pipe, are read immediately and kept in memory.
 ///
-/// # Errors If the file cannot be opened, is a folder, or is a pipe with too many bytes. The error
-/// does not contain the name of the file.
+/// # Errors
+/// If the file cannot be opened, is a folder, or is a pipe with too many bytes. The error does not
+/// contain the name of the file.
 pub fn file_bytes(path: &Path) -> NamedFile {
     let file = File::open(path).map_err(|error| reason(&error))?;
     let kind = file.metadata().map_err(|error| reason(&error))?.file_type();

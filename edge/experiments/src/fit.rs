@@ -59,7 +59,8 @@ pub fn miss_below(tasks: &NamedTasks, fit: &Fit) -> Result<Option<MissWitness>, 
 /// Returns a run in which a reservation misses a deadline. The analysis could not prove that this
 /// reservation suffices. `None` if no missed deadline is known, or if the run would take too long.
 ///
-/// # Errors If a simulation fails, which is a bug.
+/// # Errors
+/// If a simulation fails, which is a bug.
 pub fn miss_in(
     tasks: &NamedTasks,
     (reservation, refutation): (Reservation, Refutation),

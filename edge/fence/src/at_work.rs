@@ -1,6 +1,6 @@
-//! Detects if a keeper is still restoring the threads of a dead owner. The owner is the Slackline
-//! process that scheduled the threads. Another program must not schedule the same threads before
-//! the keeper has ended, because the keeper would undo that program's changes.
+//! Detects whether a keeper is still restoring the threads of a dead owner. The owner is the
+//! Slackline process that scheduled the threads. Another program must not schedule the same threads
+//! before the keeper has ended, because the keeper would undo that program's changes.
 //!
 //! Each keeper holds a lock on a file named after its owner. The kernel releases the lock when the
 //! keeper ends, for whatever reason.

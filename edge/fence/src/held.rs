@@ -145,9 +145,9 @@ impl HeldThread {
         self.orders()?.pin.unpin()
     }
 
-    /// Returns the difference between the state of the thread and its orders. It differs if another
-    /// program or the thread itself has changed its class, priority or affinity. `None` if nothing
-    /// differs.
+    /// Returns the difference between the state of the thread and its orders. The two differ if
+    /// another program or the thread itself has changed its class, priority or affinity. `None` if
+    /// nothing differs.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or its state cannot be read.
@@ -174,10 +174,10 @@ impl HeldThread {
         orders.priority.undo()
     }
 
-    /// Leaves the thread under the control of the program that has changed it. If class, priority
-    /// or affinity are as ordered, they are restored to their original values. If they differ from
-    /// the orders, they stay as they are, and become the original values. Returns the state to
-    /// which the thread will be restored in the end.
+    /// Leaves the thread under the control of the program that has changed it. Class, priority and
+    /// affinity that are as ordered are restored to their original values. Those that differ from
+    /// the orders stay as they are, and count as the original ones from now on. Returns the state
+    /// to which the thread will be restored in the end.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -304,8 +304,8 @@ impl HeldThread {
         self.lock().brake = brake;
     }
 
-    /// Replaces the brake of the thread: the means by which it can be stopped. If the thread is
-    /// frozen in its former freezer cgroup, the new freezer cgroup is frozen too.
+    /// Replaces the brake of the thread: the means by which it can be stopped. If the former
+    /// freezer cgroup is frozen, the new one is frozen too.
     ///
     /// # Errors
     /// If the thread was restored, or the kernel refuses. The thread then keeps its former brake.

@@ -217,8 +217,8 @@ impl Keeper {
         })
     }
 
-    /// Records the threads of held process trees that have no entry of their own. Drops recorded
-    /// threads that need not be restored any more.
+    /// Records, for each held process tree, its threads that have no entry of their own. Drops
+    /// recorded threads that need not be restored any more.
     fn look_at_trees(&mut self) {
         let (mut there, mut new) = (BTreeSet::new(), Vec::new());
         let held: BTreeSet<Tid> = self.held.iter().map(|entry| entry.thread.id).collect();

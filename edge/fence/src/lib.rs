@@ -249,7 +249,7 @@ impl Fence {
 
     /// Undoes [`Fence::add_stop`]: resumes the thread, which is then held with [`Hold::Nothing`]
     /// again. If another program later stops the process by a signal, restoring the thread does not
-    /// continue it.
+    /// continue the process.
     ///
     /// # Errors
     /// If the thread cannot be resumed, its cgroup cannot be dissolved, or the keeper cannot record
@@ -553,7 +553,7 @@ impl Drop for Fence {
     }
 }
 
-/// Converts an error that occurred while a thread's state was read: the thread has exited, or not.
+/// Converts an error of reading a thread's state: the thread has exited, or the kernel refused.
 fn unreadable((pid, tid): (Tid, Tid), source: io::Error) -> FenceError {
     if means_gone(&source) {
         ThreadError::Gone { pid, tid }.into()

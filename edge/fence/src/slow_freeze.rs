@@ -55,8 +55,8 @@ struct FreezeState {
     is_over: bool,
 }
 
-/// Freezes a tree by calling `write`, while a guard watches. Returns the result of `write`. Returns
-/// also true if the freeze was slow, so that the guard has given the ordinary class to the tree.
+/// Freezes a tree by calling `write`, while a guard watches. Returns the result of `write`, and
+/// true if the guard has given the ordinary class to the tree because the freeze was slow.
 pub(super) fn guarded<T>(tree: &Arc<GuardedTree>, write: impl FnOnce() -> T) -> (T, bool) {
     GUARD.with_borrow_mut(|guard| {
         if guard.is_none() {

@@ -362,7 +362,7 @@ impl HeldTree {
     /// Returns the state to which a thread of the tree will be restored. `None` if the thread has
     /// ended.
     ///
-    /// A thread that was not in the tree at its registration gets the default affinity. If it has a
+    /// A thread that joined the tree after the registration gets the default affinity. If it has a
     /// class that the fence gives to trees, or a class above all vCPUs, it gets the default class
     /// with its own nice value. Otherwise it keeps its current class.
     fn original(&self, orders: &mut TreeOrders, tid: Tid) -> Result<Option<Original>, ActError> {

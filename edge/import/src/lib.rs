@@ -37,8 +37,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Recognises the kind of a recording by its first [`BEGINS`] bytes. If the file is no
-    /// recording, `None`.
+    /// Recognises the kind of a recording by its first [`BEGINS`] bytes. `None` if the file is no
+    /// recording of these kinds.
     #[must_use]
     pub fn of(begin: &[u8]) -> Option<Kind> {
         if perf::is_perf(begin) {

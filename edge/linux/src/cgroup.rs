@@ -272,7 +272,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// Location of a cgroup that Slackline makes for a thread or process, now or later.
+/// Place of a cgroup that Slackline makes for a thread or process. The cgroup need not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Version of the cgroup hierarchy.

@@ -393,9 +393,9 @@ pub fn clock_tick() -> Span {
     Span::from_secs(1) / u64::try_from(a_second).ok().filter(|&ticks| ticks > 0).unwrap_or(100)
 }
 
-/// Value of the three lowest bits in the id of a CPU clock. This value selects the CPU time as the
-/// scheduler counts it (`CPUCLOCK_SCHED`). The bits above are the complement of the id of the
-/// thread or process.
+/// Value of the two lowest bits in the id of a CPU clock. This value selects the CPU time as the
+/// scheduler counts it (`CPUCLOCK_SCHED`). The third bit is [`PER_THREAD`]. The bits above are the
+/// complement of the id of the thread or process.
 const BY_SCHEDULER: libc::clockid_t = 2;
 /// Bit of a CPU clock's id that selects the clock of a thread instead of a process.
 const PER_THREAD: libc::clockid_t = 4;

@@ -129,7 +129,7 @@ impl ThreadRef {
     ///
     /// # Errors
     /// If there is no such thread, or if Slackline must not schedule it. Slackline schedules no
-    /// kernel threads, and no threads of process 1 and of its own process. Unless it runs as root,
+    /// kernel threads, and no threads of process 1 or of its own process. Unless it runs as root,
     /// it schedules no threads of other users.
     pub fn open(pid: Tid, tid: Tid) -> Result<ThreadRef, ThreadError> {
         if pid.raw() == 1 {

@@ -163,8 +163,8 @@ impl Agents {
         (sockets, until)
     }
 
-    /// Locks the list of agents. The lock can be taken even after another thread has panicked while
-    /// it held it. At worst, the reports of one agent are missed.
+    /// Locks the list of agents, even if another thread has panicked while it held the lock. At
+    /// worst, the reports of one agent are missed.
     fn all(&self) -> MutexGuard<'_, Vec<Agent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

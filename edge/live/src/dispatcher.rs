@@ -199,7 +199,7 @@ fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), Dispatch
 }
 
 /// Runs the main loop of the listener. The listener pauses after each pass over the unmanaged CPUs.
-/// On a busy host, where threads wake very often, it would otherwise add much load.
+/// Without the pause, the listener would add much load to a busy host, on which many threads wake.
 fn listen(host: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
     while !host.is_over() {
         host.apply_unmanaged_events()?;

@@ -233,7 +233,7 @@ impl FedHost {
         self.host.leave(vcpu)
     }
 
-    /// Stops a vCPU, as the session does with a vCPU that has escaped its hard limit.
+    /// Stops a vCPU, as the session does with a vCPU that has escaped too often.
     ///
     /// # Errors
     /// If policy and host violated their contract, which is a bug.

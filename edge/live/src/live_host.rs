@@ -159,11 +159,11 @@ pub(crate) struct LiveHost {
     way: Box<dyn Way>,
     perf: Mutex<Option<PerfWatch>>,
     wanted: Mutex<NewcomerThreads>,
-    /// Descriptors (eventfds) with which dispatchers are woken. The index is the number of the
-    /// managed CPU.
+    /// Descriptors (eventfds) with which dispatchers are woken. The index is the CPU's number in
+    /// the run.
     calls: Vec<OwnedFd>,
-    /// Start of the latest pass of each dispatcher, on the host's clock. The index is the number of
-    /// the managed CPU.
+    /// Start of the latest pass of each dispatcher, on the host's clock. The index is the CPU's
+    /// number in the run.
     looked: Vec<AtomicU64>,
     clock: HostClock,
     /// Start of the run, on the host's clock.

@@ -208,7 +208,7 @@ pub fn mechanism(name: Enforcement) -> &'static dyn Mechanism {
 }
 
 /// Returns the mechanism with this name if the kernel enforces it. `None` for the dispatcher, which
-/// is not enforced by the kernel.
+/// is part of Slackline.
 #[must_use]
 pub fn kernel_mechanism(name: Enforcement) -> Option<&'static dyn KernelMechanism> {
     match name {

@@ -16,7 +16,8 @@ pub(crate) struct Pcpu {
     /// Current timeslice: the chosen vCPU, the time limit, and the vCPU's entitlement. `None` if no
     /// vCPU is chosen.
     pub(crate) turn: Option<(VcpuId, Option<Time>, Entitlement)>,
-    /// Unused part of the current timeslice, zero if the timeslice has no time limit.
+    /// Unused part of the current timeslice. Zero if the timeslice has no time limit or runs in
+    /// slack.
     pub(crate) left: Span,
     /// Time for which the policy has set a timer on this CPU. `None` if there is no timer.
     pub(crate) alarm: Option<Time>,

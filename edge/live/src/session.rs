@@ -106,8 +106,8 @@ pub struct SessionEvents {
     pub ended: Vec<JoinId>,
     /// True if the keeper process had died and the session has replaced it.
     pub keeper_replaced: bool,
-    /// Step by which a program has set the clock to which phases refer. The session has moved the
-    /// starts of all periods by the same step. `None` if no program has set the clock.
+    /// Step by which the clock to which phases refer was set. The session has moved the starts of
+    /// all periods by the same step. `None` if the clock was not set.
     pub clock_stepped: Option<ClockStep>,
     /// Members whose scheduling another program or the member itself has changed, each with the
     /// change. The session has undone these changes, or enforces the reservation despite them.

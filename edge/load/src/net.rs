@@ -229,8 +229,8 @@ impl Head {
         self.body.is_none() && self.text.len() > HEADER
     }
 
-    /// Returns the body length in the header of a successful answer. If the header is any other
-    /// header, `None`.
+    /// Returns the body length in the header of a successful answer. `None` if the header is not
+    /// that of a successful answer, or states no length.
     pub(crate) fn length(&self) -> Option<u64> {
         let text = std::str::from_utf8(&self.text).ok()?;
         let mut lines = text.split("\r\n");

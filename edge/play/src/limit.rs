@@ -6,7 +6,7 @@
 //! child process) removes the limit. Before each change, the keeper receives the state to restore.
 //!
 //! The effect of a limit is measured from outside by a [`Sampler`](slackline_live::meter::Sampler),
-//! in the same way for all of them.
+//! in the same way for every kind of limit.
 
 mod command;
 mod own;

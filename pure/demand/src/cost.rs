@@ -97,7 +97,7 @@ impl Samples {
     }
 
     /// Returns the nearest-rank percentile: the smallest value `v` for which at least `percent` %
-    /// of all values are at most `v`. If there are no values, `None`.
+    /// of all values are at most `v`. `None` if there are no values.
     #[must_use]
     pub fn percentile(&self, percent: usize) -> Option<Span> {
         self.percentiles([percent as u64]).map(|[span]| span)

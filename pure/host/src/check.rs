@@ -110,8 +110,7 @@ pub enum Broken {
         /// Number of CPUs of the host.
         cpus: usize,
     },
-    /// The policy returned a CPU that the host does not have. It was to be rescheduled, or its vCPU
-    /// was to be charged.
+    /// The policy returned a CPU that the host does not have, for rescheduling or for charging.
     #[error("the policy named {cpu}, but only {cpus} CPUs are scheduled, numbered from 0")]
     NoSuchCpu {
         /// CPU that the policy returned.
@@ -161,7 +160,7 @@ pub enum NotEligible {
     /// The vCPU is blocked or paused.
     #[error("the vCPU is blocked or paused")]
     Asleep,
-    /// The vCPU is already running on another CPU, the CPU in this variant.
+    /// The vCPU is running on this other CPU.
     #[error("the vCPU runs on {0}")]
     Elsewhere(CpuId),
     /// The affinity of the vCPU excludes the CPU.

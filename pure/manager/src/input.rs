@@ -39,8 +39,8 @@ pub struct VmRound {
     /// Map from an amount of CPU time to the number of periods of this round that demanded exactly
     /// this amount.
     pub demand: DemandCounts,
-    /// Number of missed periods in this round. A job that takes more than `n` periods and at most
-    /// `n + 1` misses `n` periods.
+    /// Number of missed periods in this round. A job that is done more than `n` and at most `n + 1`
+    /// periods after it became ready misses `n` periods.
     pub misses: u64,
     /// CPU time received in this round.
     pub received: Span,

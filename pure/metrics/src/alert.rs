@@ -164,7 +164,7 @@ impl AllocationErrors {
     }
 
     /// Returns the median allocation error. If the number of errors is even, this is the lower of
-    /// the two middle errors. If there are fewer than two errors, `None`.
+    /// the two middle errors. `None` if there are fewer than two errors.
     #[must_use]
     pub fn median(&self) -> Option<i64> {
         let middle = self.errors.len().checked_sub(2)?.div_ceil(2);

@@ -18,8 +18,8 @@ pub struct Cumulative {
 }
 
 impl Cumulative {
-    /// Returns the cumulative distribution of the values in a tally. If the tally has no values,
-    /// `None`.
+    /// Returns the cumulative distribution of the values in a tally. `None` if the tally has no
+    /// values.
     pub(crate) fn of(vcpu: &str, metric: &'static str, tally: &Tally) -> Option<Cumulative> {
         let steps = tally.steps();
         let vcpu = vcpu.to_owned();

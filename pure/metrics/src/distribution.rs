@@ -19,7 +19,7 @@ pub struct Distribution {
     pub worst: Span,
     /// Mean of all values.
     pub mean: Span,
-    /// Mean of the longest tenth of all values. If there are fewer than ten values, `None`.
+    /// Mean of the longest tenth of all values. `None` if there are fewer than ten values.
     pub worst_tenth: Option<Span>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct Spread {
     pub(crate) p99: Option<u64>,
     pub(crate) worst: u64,
     pub(crate) mean: u64,
-    /// Mean of the largest tenth of the values. If there are fewer than ten values, `None`.
+    /// Mean of the largest tenth of the values. `None` if there are fewer than ten values.
     pub(crate) worst_tenth: Option<u64>,
 }
 
@@ -110,8 +110,8 @@ impl Tally {
         }
     }
 
-    /// Returns the distribution of the values as lengths of time. If the tally has no values,
-    /// `None`.
+    /// Returns the distribution of the values as lengths of time. `None` if the tally has no
+    /// values.
     pub(crate) fn distribution(&self) -> Option<Distribution> {
         let Spread { count, p50, p90, p99, worst, mean, worst_tenth } = self.spread()?;
         let [p50, p90, p99, worst_tenth] =
@@ -120,15 +120,15 @@ impl Tally {
         Some(Distribution { count, p50, p90, p99, worst, mean, worst_tenth })
     }
 
-    /// Returns the distribution of the values as parts of a whole. If the tally has no values,
-    /// `None`.
+    /// Returns the distribution of the values as parts of a whole. `None` if the tally has no
+    /// values.
     pub(crate) fn parts(&self) -> Option<PartDistribution> {
         let Spread { p50, p99, worst, .. } = self.spread()?;
         Some(PartDistribution { p50_ppm: p50, p99_ppm: p99, worst_ppm: worst })
     }
 
-    /// Returns the distribution of the values as errors of whole seconds. If the tally has no
-    /// values, `None`.
+    /// Returns the distribution of the values as errors of whole seconds. `None` if the tally has
+    /// no values.
     pub(crate) fn errors(&self) -> Option<ErrorDistribution> {
         let Spread { count, p99, worst, .. } = self.spread()?;
         Some(ErrorDistribution { p99_ppm: p99, worst_ppm: worst, seconds: count })

@@ -22,8 +22,8 @@ const T: [u128; 30] = [
 ];
 
 impl OverRuns {
-    /// Returns the mean and confidence interval of a number, given its value in each run. If there
-    /// are no runs, `None`.
+    /// Returns the mean and confidence interval of a number, given its value in each run. `None` if
+    /// there are no runs.
     #[must_use]
     pub fn of(numbers: &[i64]) -> Option<OverRuns> {
         let count = i128::try_from(numbers.len()).ok().filter(|&count| count > 0)?;

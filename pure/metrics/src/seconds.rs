@@ -7,7 +7,7 @@ use slackline_units::{Span, Time};
 
 use crate::split::Stretch;
 
-/// Minimum number of windows in a run interval from which on the windows are closed in one step.
+/// Minimum number of windows that a run interval must fill for them to be closed in one step.
 const MANY: u64 = 1_000;
 
 /// Minimum and maximum CPU time that a vCPU received in windows of one length.
@@ -77,8 +77,8 @@ impl Spans {
         self.begins = None;
     }
 
-    /// Returns the minimum and maximum CPU time over all whole windows, in millionths of a CPU. If
-    /// there was no whole window, `None`.
+    /// Returns the minimum and maximum CPU time over all whole windows, in millionths of a CPU.
+    /// `None` if there was no whole window.
     pub(crate) fn least_and_most(&self) -> Option<(u64, u64)> {
         let ppm = |used| crate::split::ppm(used, self.length);
         self.least_and_most.map(|(least, most)| (ppm(least), ppm(most)))

@@ -57,9 +57,9 @@ pub(crate) struct VcpuMeter {
     wake_to_run: Tally,
     /// Reservation in force, with the time at which it took effect.
     promised: Option<TimedReservation>,
-    /// Last recorded reservation. If no reservation was recorded yet, `None`. If the last record
-    /// took the reservation away, `Some(None)`. The field `has_changed` is true if the reservation
-    /// changed after the warm-up.
+    /// Last recorded reservation. `None` if no reservation was recorded yet, and `Some(None)` if
+    /// the last record took the reservation away. The field `has_changed` is true if the
+    /// reservation changed after the warm-up.
     terms: Option<Option<Reservation>>,
     has_changed: bool,
     /// Entitlement of all reservations so far: the sum of slice / period × time in force.

@@ -42,8 +42,8 @@ use target::{KernelAccount, Target, Wait, WaitState};
 /// Maximum length of a gap between two threads on a CPU that counts as a context switch.
 const SWITCH: Span = Span::from_us(20);
 
-/// Longest time that is attributed to an idle CPU from a wake to the first instruction of the woken
-/// thread. A longer wait is unexplained.
+/// Longest time that an idle CPU may take from a wake to the first instruction of the woken thread.
+/// A longer wait is unexplained.
 const LEAVING_IDLE: Span = Span::from_ms(1);
 
 /// Time for which the threads that ran on a CPU are remembered. A stop of a vCPU is recorded only

@@ -83,7 +83,7 @@ pub struct Scenario {
     pub host: HostSpec,
     /// Domains in the order of the file, at least one. The id of a domain is its index.
     pub domains: Vec<Domain>,
-    /// Devices, their driver domain and the clients. If the scenario has no driver domain, `None`.
+    /// Devices, their driver domain and the clients. `None` if the scenario has no driver domain.
     pub io: Option<io::Io>,
     /// CPU time that other programs take from simulated CPUs, in the order of the file. These
     /// programs have precedence over all vCPUs.

@@ -191,7 +191,7 @@ impl RecordingReader {
     }
 
     /// Returns run and block of the next line. Empty lines and lines that begin with `#` are
-    /// skipped. If no further line exists, `None`.
+    /// skipped. `None` if there is no further line.
     pub(crate) fn next_line(&mut self) -> Result<Option<(Span, Span)>, ErrorKind> {
         while let Some((from, to)) = self.find_line()? {
             self.line += 1;

@@ -14,7 +14,7 @@ pub enum Answer {
     /// The requested change was made. Or nothing was changed, because the reservation already was
     /// as requested.
     Done {
-        /// The reservation after the change, as it was written to the ledger.
+        /// The reservation immediately after the change.
         reservation: Box<ListedReservation>,
         /// True if the request made a new reservation.
         is_new: bool,

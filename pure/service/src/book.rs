@@ -219,7 +219,7 @@ fn count(vcpus: usize) -> u16 {
     u16::try_from(vcpus).unwrap_or(u16::MAX)
 }
 
-/// Returns a reservation that has ended, with its state, as clients see them.
+/// Returns a reservation that has ended, as clients see it.
 pub(crate) const fn ended(row: Row) -> ListedReservation {
     ListedReservation { row, state: State::Ended, reason: None, served: 0, chosen: None }
 }

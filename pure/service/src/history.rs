@@ -195,8 +195,8 @@ impl History {
         History { loaded, ..History::default() }
     }
 
-    /// Starts to count the CPU time of a domain that has just been added to the scheduler. If the
-    /// ledger has a row of the reservation, the time since that row counts as unknown.
+    /// Starts to count the CPU time of a domain that has just been added to the scheduler. If an
+    /// earlier daemon counted the reservation, the time since its last row is unknown.
     pub fn begin(
         &mut self,
         domain: DomId,

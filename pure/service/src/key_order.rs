@@ -1,4 +1,4 @@
-//! Limits on the stored answers to requests with idempotency keys: on their number and their bytes.
+//! Limits on the number and the total size of stored answers to requests with idempotency keys.
 
 use std::collections::{BTreeMap, BTreeSet};
 

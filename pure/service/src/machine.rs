@@ -5,8 +5,8 @@ use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::binding::Binding;
 
-/// Identity of a VM until the host reboots. No two VMs have equal identities, even if one of them
-/// gets the process id or the name of the other after its end.
+/// Identity of a VM until the host reboots. Two VMs never have equal identities, even if a VM gets
+/// the process id or the name of an earlier VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// Identity of a process.

@@ -11,16 +11,16 @@ use crate::name::Name;
 use crate::principal::{Principal, Role};
 use crate::row::Row;
 
-/// Longest time for which a request may have a canary watched.
+/// Longest time for which a canary is watched.
 pub const LONGEST_WATCH: Span = Span::from_secs(600);
 
-/// Shortest time for which a request may have a canary watched.
+/// Shortest time for which a canary is watched.
 pub const SHORTEST_WATCH: Span = Span::from_secs(1);
 
-/// Maximum size that one plan may have in the ledger, in bytes.
+/// Maximum size of one plan in the ledger, in bytes.
 pub const PLAN_BYTES: usize = 4 << 20;
 
-/// Maximum size that all plans together may have in the ledger, in bytes.
+/// Maximum size of all plans in the ledger together, in bytes.
 pub const PLANS_BYTES: usize = 16 << 20;
 
 /// Delay between the change of a canary and the beginning of its watch.

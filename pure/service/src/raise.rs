@@ -132,8 +132,8 @@ impl Raises {
         self.put(before, all, terms);
     }
 
-    /// Drops the raises by which a reservation was bound to another VM. The reason is that its
-    /// owner or an administrator has now bound it.
+    /// Drops the raises by which a reservation was bound to another VM. Called after its owner or
+    /// an administrator has bound it.
     pub(crate) fn drop_moves(&mut self, row: &Row) {
         let mut all = self.of(row);
         all.retain(|raise| raise.from.is_some());

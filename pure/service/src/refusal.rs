@@ -29,7 +29,7 @@ pub enum Refusal {
         /// Message of the policy, with all numbers.
         says: String,
     },
-    /// One reservation of a list was refused, so the whole list was not applied.
+    /// One reservation of a list was refused, so no reservation of the list was changed.
     #[error("{name}: {why}")]
     InList {
         /// Name of the refused reservation.

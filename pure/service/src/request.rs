@@ -185,7 +185,8 @@ pub enum Request {
     Log {
         /// Name of the reservation whose events are shown. `None` shows all events.
         name: Option<Name>,
-        /// Number above those of the shown events. `None` shows events up to the newest.
+        /// Upper limit for the numbers of the shown events, which are all below it. `None` shows
+        /// events up to the newest.
         before: Option<u64>,
         /// Maximum number of events in the answer.
         most: u16,

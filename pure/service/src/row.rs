@@ -103,8 +103,8 @@ pub enum State {
     /// The VM has fewer or more vCPUs than the reservation. vCPUs without a place (reserved vCPU)
     /// in the reservation run as ordinary threads.
     Partial,
-    /// Another program has changed threads of the VM. The program controls them until it undoes the
-    /// change or the reservation is resumed. The capacity of the VM stays reserved.
+    /// Another program has changed threads of the VM, and controls them until the change is undone
+    /// or the reservation is resumed. The capacity of the VM stays reserved.
     Contested,
     /// The VM's monitor has suspended the guest. The capacity of the VM stays reserved.
     Suspended,

@@ -170,7 +170,7 @@ impl Service {
 
     /// Returns the users whose VM monitors may be asked about vCPUs for a request. They are the
     /// caller, the users for whom the caller may reserve, and the user of the reservation that the
-    /// request names if the caller owns it. `None` if the caller may reserve for all users.
+    /// request names, if the caller may see it. `None` if the caller may reserve for all users.
     #[must_use]
     pub fn users_to_ask(&self, asked: &ClientRequest) -> Option<Vec<u32>> {
         if asked.role == Some(Role::Administrator) {
@@ -249,10 +249,10 @@ impl Service {
     }
 
     /// Checks that the budgets allow the caller to give a reservation the new terms. The new terms
-    /// count against the budget of the owner. If the caller is not the owner, the raise also counts
-    /// against the caller's budget, which covers the caller's own reservations, reservations for
-    /// the caller's VMs, and earlier raises by the caller. If the reservation would last longer or
-    /// lose its hard limit, the whole reservation counts and not only the raise.
+    /// count against the budget of the owner. If the caller is neither the owner nor an
+    /// administrator, they also count against the caller's budget. That budget covers the caller's
+    /// own reservations, reservations for its VMs, and reservations that it raised. It limits only
+    /// a larger share, a later end, or a dropped hard limit.
     ///
     /// # Errors
     /// If one of the two budgets would be exceeded.
@@ -515,8 +515,8 @@ impl Service {
 /// Cause of a change: a request, a plan, or the service itself.
 enum ChangeOrigin<'a> {
     Asked(&'a ClientRequest),
-    /// One of several changes that a single request makes. The request is answered with the last of
-    /// these changes.
+    /// One of several changes that a single request makes. The request is answered after the commit
+    /// of the last of these changes.
     Together {
         asked: &'a ClientRequest,
         is_last: bool,

@@ -365,8 +365,8 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// Default period. A shorter period would cost more CPU time: with this period, a few hundred
-    /// vCPUs cost little. A longer period would be noticed by users.
+    /// Default period. It is so short that users do not notice it, and so long that a few hundred
+    /// vCPUs cost little CPU time.
     pub const USUAL_PERIOD: Span = Span::from_ms(10);
 
     /// Returns the terms for `vcpus` vCPUs. `exact` is true for a hard limit. The slice is rounded

@@ -57,7 +57,7 @@ pub(crate) struct Batch {
     /// Changes whose callers wait for the commit.
     pub(crate) deeds: Vec<UncommittedChange>,
     /// Events that were kept while the ledger could not be written, and events that belong to no
-    /// queued change. The field `kept` holds the answers of the same time.
+    /// queued change. The field `kept` has the answers from the time in which the ledger failed.
     events: VecDeque<Event>,
     kept: Vec<KeptAnswer>,
     /// Number of events that were dropped because more than the maximum were waiting.
@@ -160,8 +160,8 @@ impl Writer {
         batches.flat_map(|batch| &mut batch.deeds).find(is_same)
     }
 
-    /// Queues a change for the ledger. If the ledger cannot be written now, only the event of the
-    /// change is queued, and the change is returned so that its caller can be answered.
+    /// Queues a change for the ledger. If the ledger cannot be written now, only the row and the
+    /// event are queued, and the change is returned so that its caller can be answered.
     pub(crate) fn add(&mut self, mut deed: UncommittedChange) -> Option<UncommittedChange> {
         deed.remains = self.apply(&deed);
         if deed.event.is_some() {

@@ -258,9 +258,9 @@ impl Cpus {
     }
 
     /// Takes the time of an interrupt or of a timer tick from a CPU. The running vCPU pays for this
-    /// time. If the CPU is idle, the time passes while no vCPU runs, and a vCPU that starts earlier
-    /// pays for the rest. The one exception is an interrupt of an idle CPU. It is free, because the
-    /// cost of dispatching the woken vCPU includes the interrupt.
+    /// time. On an idle CPU, the time of a tick passes while no vCPU runs, and a vCPU that starts
+    /// before its end pays for the rest. An interrupt of an idle CPU is free, because the cost of
+    /// dispatching the woken vCPU includes the interrupt.
     pub(crate) fn steal(
         &mut self,
         cpu: CpuId,

@@ -1,11 +1,11 @@
 //! Overhead that a CPU has incurred and not yet paid.
 //!
 //! Overhead takes time of the CPU, as an interrupt does. The running vCPU pays the overhead. On an
-//! idle CPU, the overhead passes while no vCPU runs, and a vCPU that starts earlier pays the rest.
-//! The costs of a migration and of a cold cache belong to one vCPU instead. If that vCPU stops
-//! before it has paid them, it pays the remainder when it runs on that CPU again. The remainder of
-//! a refill is limited to the cost of filling the cache with the domain's whole working set. The
-//! cost of a dispatch has no remainder: the next dispatch is paid in full.
+//! idle CPU, the overhead passes while no vCPU runs, and a vCPU that starts before its end pays the
+//! rest. The costs of a migration and of a cold cache belong to one vCPU instead. If that vCPU
+//! stops before it has paid them, it pays the remainder when it runs on that CPU again. The
+//! remainder of a refill is limited to the cost of filling the cache with the domain's whole
+//! working set. The cost of a dispatch has no remainder: the next dispatch is paid in full.
 
 use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};

@@ -44,7 +44,7 @@ impl GridClock {
         self.ahead = ahead;
     }
 
-    /// Returns the time from the last grid point, which is at `at` or before it, until `at`.
+    /// Returns the time from the last grid point at or before `at` until `at`.
     fn since_point(&self, at: Time, period: Span, phase: Span) -> Span {
         // A new offset applies only to periods that begin after the instant of the change. So the
         // order of events within that instant does not matter.

@@ -153,9 +153,9 @@ impl LivePlan {
         Ok(results)
     }
 
-    /// Returns true if the test skips a mechanism that fails with this error, and continues. Such
-    /// errors are shares that are too small for the mechanism. If the user named no mechanisms,
-    /// every error is skipped.
+    /// Returns true if the test skips a mechanism that fails with this error, and continues. That
+    /// is so if the share is too small for the mechanism, and for every error if the user named no
+    /// mechanisms.
     fn skips(&self, error: &LimitError) -> bool {
         is_too_fine(error) || self.demand == Demand::AllThereAre
     }

@@ -105,8 +105,8 @@ fn is_of(vcpu: &str, vm: &str) -> bool {
     vcpu == vm || vcpu.strip_prefix(vm).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Shortens a prediction to the time for which the first VM is watched. After that time the change
-/// is perhaps undone.
+/// Shortens a prediction to the time for which the first VM is watched, because the change may be
+/// undone after that time.
 fn within_watch(one: Prediction, watch: Span) -> Prediction {
     let length_ns = one.length_ns.min(watch.ns().saturating_sub(100_000_000));
     let part = |count: u64| {

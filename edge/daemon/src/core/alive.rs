@@ -28,7 +28,7 @@ pub(super) struct Alive {
 }
 
 impl Alive {
-    /// Starts the heartbeat in the file beside the socket `socket`. Returns also the time of the
+    /// Starts the heartbeat in the file beside the socket `socket`. Also returns the time of the
     /// last heartbeat of an earlier daemon. This time is `None` if no daemon has run since the host
     /// was booted.
     pub(super) fn begin(socket: &Path, boot: &str) -> io::Result<(Alive, Option<Time>)> {
@@ -49,7 +49,7 @@ impl Alive {
         Ok((alive, before.map(|(_, at)| at)))
     }
 
-    /// Writes a heartbeat with the present time.
+    /// Writes a heartbeat with the current time.
     pub(super) fn sign(&mut self) {
         let text = format!(
             "{} {:020} {:020}\n",

@@ -1,6 +1,6 @@
-//! Changes to the scheduling of the daemon's threads of VMs that other programs, or the VMs' own
-//! threads, make. Examples are another class, priority or affinity. The session undoes or accepts
-//! each change, and this module logs it.
+//! Changes by other programs, or by a VM's own threads, to the scheduling of threads that the
+//! daemon schedules. Examples are another class, priority or affinity. The session undoes or
+//! accepts each change, and this module logs it.
 
 use slackline_live::session::{ForeignChange, SessionEvents};
 use slackline_service::{Input, State};

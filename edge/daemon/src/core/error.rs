@@ -16,7 +16,7 @@ pub enum ServeError {
     /// At least one of the requested CPUs is not online.
     #[error("cannot schedule CPU {}: not online on this host", super::listed(cpus))]
     NoSuchCpus {
-        /// Numbers of the CPUs that are not online, as the kernel counts CPUs.
+        /// Kernel's numbers of the CPUs that are not online.
         cpus: Vec<CpuId>,
     },
     /// A file in which the kernel gives information cannot be read.

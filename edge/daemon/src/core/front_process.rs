@@ -324,7 +324,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts a shell with `script` in place of the front process. Returns also the folder for its
+    /// Starts a shell with `script` in place of the front process. Also returns the folder for its
     /// socket and files.
     fn front(script: &str) -> (FrontProcess, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();

@@ -67,7 +67,7 @@ pub(super) struct Host {
     looked: LookupResult,
     /// Look-up result of the present request, as given to the service, which can ask twice.
     answered: Option<(Binding, Result<Machine, LookError>)>,
-    /// Time at which the ledger began the present commit. `None` if no commit is being written.
+    /// Time at which the ledger got the commit that it is writing. `None` if it is writing none.
     committing: Option<Time>,
     pub(super) began: SystemTime,
     pub(super) change_effect: Histogram,

@@ -37,7 +37,7 @@ struct DeadlineState {
 
 impl DeadlineState {
     /// Builds the interference curve of the daemon's own deadline threads. If other programs have
-    /// deadline threads, builds also the curve of all deadline threads of each CPU.
+    /// deadline threads, also builds the curve of all deadline threads of each CPU.
     fn new(
         own: &[Reservation],
         (others, cpus): (&[DeadlineThread], &[CpuId]),
@@ -265,7 +265,8 @@ mod tests {
 
     /// On each of 64 CPUs, 10 % are reserved by the dispatcher. The daemon has 512 deadline
     /// threads. Another program has eight deadline threads on the even CPUs and eight on the odd
-    /// CPUs. A check of each pair of threads in each window would take hours.
+    /// CPUs. All these threads have different parameters. A check of each pair of threads in each
+    /// window would take hours.
     #[test]
     fn capacity_of_64_cpus_beside_512_deadline_threads_is_exact() {
         let began = Instant::now();

@@ -16,14 +16,14 @@ use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
 use super::shares::empty_place;
 
-/// Domain name of the reservations that only keep CPU time free and have no threads. A deadline
-/// thread has such a reservation on each CPU but the CPU of its place (reserved vCPU).
+/// Domain name of the reservations that only keep CPU time free and have no threads. A place
+/// (reserved vCPU) under the kernel's enforcement has such a reservation on each CPU but its own.
 const SHADOW: &str = "deadline";
 
 /// State of a domain whose reservation the kernel enforces.
 pub(super) struct KernelDomain {
-    /// Reservations without threads, on each CPU but the CPU of a place (reserved vCPU). They keep
-    /// CPU time free for the deadline threads of the domain.
+    /// Reservations without threads: for each place (reserved vCPU), one on each CPU but the CPU of
+    /// the place. They keep CPU time free for the deadline threads of the domain.
     pub(super) shadows: Vec<JoinId>,
     /// Thread in each place (reserved vCPU). `None` for a place without a thread.
     pub(super) seated: Vec<Option<SeatedThread>>,
@@ -54,7 +54,7 @@ pub(super) struct SeatedThread {
 pub(super) struct KernelChecks {
     /// Time of the next round, which checks some of the threads.
     pub(super) next_round: Time,
-    /// Earliest time at which a client's request for numbers makes the daemon read the clocks of
+    /// Earliest time at which a client's request for metrics makes the daemon read the clocks of
     /// all threads again.
     pub(super) next_reading: Time,
 }
@@ -105,9 +105,9 @@ pub(super) fn cannot_pause() -> WorldError {
     }
 }
 
-/// Writes the mechanism into each reservation of a request that names none. A reservation gets the
-/// daemon's default mechanism if it has a slice, a hard limit (`exact`) and no phase. Otherwise it
-/// gets the dispatcher.
+/// Writes the daemon's default mechanism into the reservations of a request that name no mechanism.
+/// A reservation gets the default only if it has a slice, a hard limit (`exact`) and no phase. A
+/// reservation that still has no mechanism uses the dispatcher.
 pub(super) fn name_mechanism(request: &mut link::Request, default: RequestedMechanism) {
     let name = |wanted: &mut ReservationParameters| {
         let can = wanted.exact && wanted.slice.is_some() && wanted.phase.is_none();

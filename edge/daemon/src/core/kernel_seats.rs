@@ -201,7 +201,7 @@ impl Scheduler {
     }
 
     /// Returns true if the kernel enforces the reservation of a domain for all its threads. Returns
-    /// false if another program or the session keeps a thread of the domain from running.
+    /// false if another program keeps control of a thread, or if the session has stopped a thread.
     pub(super) fn is_undisturbed(&self, domain: DomId) -> bool {
         let kernel = self.domains.get(&domain).and_then(|known| known.kernel.as_ref());
         kernel.is_some_and(|kernel| {

@@ -358,7 +358,8 @@ mod tests {
         };
         assert_eq!(watch(1, 1, 400), Ok(()));
         let problem = watch(1, 2, 1).expect_err("401 predictions");
-        assert!(problem.detail.ends_with("; at most 400 are allowed"), "{problem:?}");
+        let says = "401 open predictions at a time; at most 400 are allowed";
+        assert!(problem.detail.ends_with(says), "{problem:?}");
         for second in 0..8 {
             assert_eq!(watch(2, second, 1), Ok(()), "{second}");
         }

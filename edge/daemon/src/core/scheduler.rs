@@ -496,7 +496,7 @@ impl Scheduler {
     }
 
     /// Returns the domain and place of a session member. `None` if the member is not a vCPU of a
-    /// domain, such as the front process.
+    /// domain. The front process is such a member.
     pub(super) fn place_of(&self, id: JoinId) -> Option<(DomId, u16)> {
         let (domain, number) = (id.vcpu().domain(), id.vcpu().number());
         let place = self.domains.get(&domain)?.places.get(usize::from(number))?;

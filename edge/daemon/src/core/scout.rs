@@ -128,8 +128,8 @@ impl AwaitedVm {
         is_told.then(|| ScoutFinding::NotFound(self.row.binding.clone(), self.row.user, error))
     }
 
-    /// Returns the libvirt domain that this reservation scheduled last, if it runs now under
-    /// another name. `None` if no domain or several domains have its UUID.
+    /// Returns the libvirt domain that was last scheduled for this reservation, if it now runs
+    /// under another name. `None` if no domain or several domains have its UUID.
     fn renamed<'a>(&self, machines: &'a [Machine]) -> Option<&'a Machine> {
         let by_uuid = self.row.by_uuid.as_ref()?;
         let mut named = machines.iter().filter(|one| one.by_uuid().as_ref() == Some(by_uuid));

@@ -61,7 +61,7 @@ impl SocketError {
 
 /// Returns the socket that systemd passed. If systemd passed no socket, creates a socket at `path`.
 /// Its owner and members of the groups that give permissions may connect. If the group of
-/// administrators could not be given access, returns also a warning as text.
+/// administrators could not be given access, also returns a warning as text.
 pub(super) fn listen(
     path: &Path,
     people: People,

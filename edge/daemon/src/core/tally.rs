@@ -14,7 +14,7 @@ use slackline_units::{DomId, Reservation, Span, Time};
 /// Length of the recent window, in which recent metrics are counted.
 pub(super) const WHILE: Span = Span::from_secs(5);
 
-/// Maximum age up to which computed metrics are used again. Computing metrics requires reading all
+/// Maximum age at which computed metrics are used again. Computing metrics requires reading all
 /// records of the window.
 const MAX_CACHE_AGE: Span = Span::from_ms(200);
 

@@ -213,7 +213,7 @@ pub(super) fn machine(
     }
 }
 
-/// Maximum length of the name in the list of VMs, in bytes. Any user can give a VM a longer name.
+/// Maximum length of a VM's name in the list of VMs, in bytes. Users can give a VM a longer name.
 pub(super) const LONGEST_NAME: usize = 255;
 
 /// Maximum number of vCPUs of a VM in the list of VMs. A VM with more vCPUs cannot have a

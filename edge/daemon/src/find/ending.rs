@@ -27,7 +27,7 @@ enum EndDescriptor {
 const PIDFS: u64 = 0x5049_4446;
 
 impl Ending {
-    /// Opens a descriptor of a process. Returns also the descriptor's inode, which identifies the
+    /// Opens a descriptor of a process. Also returns the descriptor's inode, which identifies the
     /// process until the host is rebooted. The inode is `None` before Linux 6.9.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl Ending {
     }
 
     /// Opens a descriptor that becomes ready when all processes in a cgroup have ended. `group` is
-    /// the folder of the cgroup. Returns also the folder's inode, which identifies the cgroup in
+    /// the folder of the cgroup. Also returns the folder's inode, which identifies the cgroup in
     /// its hierarchy until the host is rebooted.
     ///
     /// # Errors

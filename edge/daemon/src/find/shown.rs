@@ -44,8 +44,8 @@ mod tests {
 
     use super::*;
 
-    /// Reverses the escaping of `shown`. The tests show by this function that different names have
-    /// different escaped forms.
+    /// Reverses the escaping of `shown`. The tests use this function to show that different names
+    /// have different escaped forms.
     fn meant(text: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut rest = text.as_bytes();

@@ -1,4 +1,4 @@
-//! Acceptance of connections from clients, and service of these connections.
+//! Accepts connections from clients, and serves them.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -85,7 +85,7 @@ const STRANGER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent
 ///
 /// A refused connection does not delay the loop, since administrators may wait in the queue behind
 /// it. A connection is registered with the runtime only if it is served or answered, because a
-/// registration takes longer than all other steps. After each [`AT_ONCE`] connections, the runtime
+/// registration takes longer than all other steps. After every [`AT_ONCE`] connections, the runtime
 /// serves requests before the loop goes on.
 ///
 /// # Errors
@@ -338,8 +338,8 @@ impl Origin {
         Ok(Caller { who, owner, role: role.into(), until, session: Some(session.key.clone()) })
     }
 
-    /// Returns the caller of a request. The error is the response to a caller without identity: 401
-    /// for missing or unknown credentials, or the error of the core process.
+    /// Returns the caller of a request. The error is the response to send instead: 401 for missing
+    /// or unknown credentials, or the error that the core process reports.
     async fn caller(
         &self,
         request: &http::Request<Incoming>,

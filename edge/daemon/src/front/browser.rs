@@ -1,9 +1,9 @@
 //! Checks of requests that come from a browser.
 //!
-//! A browser sends requests for any page that its user opens, with the cookies and certificates of
-//! the user. So a request of a browser is accepted only if it comes from our own web page and
-//! proves a session. The proof consists of a cookie and a token. Scripts cannot read the cookie.
-//! Other sites, and other ports of this host, do not have the token. These checks are made on every
+//! A browser sends the requests that any open page makes, with the cookies and certificates of the
+//! user. So a request of a browser is accepted only if it comes from our own web page and proves a
+//! session. The proof consists of a cookie and a token. Scripts cannot read the cookie. Other
+//! sites, and other ports of this host, do not have the token. These checks are made on every
 //! socket, since `ssh -L` can forward each socket to a browser.
 
 use std::sync::{Mutex, PoisonError};

@@ -12,7 +12,7 @@ use super::limits::Owner;
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) who: CallerIdentity,
-    /// Principal to which the caller's requests are counted in limits.
+    /// Principal whose limits apply to requests of the caller.
     pub(super) owner: Owner,
     pub(super) role: Role,
     pub(super) until: Instant,
@@ -40,8 +40,8 @@ impl Caller {
         CoreRequest { who: self.who.clone(), is_of_administrator, key, request }
     }
 
-    /// Checks that the caller's role allows `verb`. The core process checks the rights later a
-    /// second time.
+    /// Checks that the caller's role allows `verb`. The core process checks the rights a second
+    /// time.
     ///
     /// This check always allows a local user's requests about grants of access. The front process
     /// knows only the role from the user's groups, and only the core knows if a grant makes the

@@ -36,7 +36,7 @@ pub(super) const UNWRITTEN: usize = 64;
 /// process must answer within five such intervals.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Number of [`EVERY`] intervals between two comments in a stream, which keep its connection open.
+/// Number of [`EVERY`] intervals between two comments that keep the connection of a stream open.
 /// Only streams without reservations need comments.
 const ALIVE: u32 = 10;
 

@@ -30,7 +30,7 @@ const STREAMS_EACH: usize = 2;
 /// Maximum number of requests that a principal may send in a burst after a pause.
 const BURST: u32 = 100;
 
-/// Time that a principal's rate limit counts for one request. It allows fifty requests per second.
+/// Time after which a principal may send one more request. It allows fifty requests per second.
 const A_REQUEST: Duration = Duration::from_millis(20);
 
 /// Weight of a request to the metrics address in the rate limit: it counts as five other requests.
@@ -44,7 +44,7 @@ const MOST_PRINCIPALS: usize = 1_024;
 /// Maximum number of connections that a user may open in a burst after a pause.
 const CONNECTING_BURST: u32 = 200;
 
-/// Time that a user's rate limit counts for one new connection. It allows a hundred connections per
+/// Time after which a user may open one more connection. It allows a hundred connections per
 /// second.
 const A_CONNECTION: Duration = Duration::from_millis(10);
 
@@ -143,7 +143,7 @@ impl Limits {
     }
 
     /// Takes a connection slot for a client at `address` on another host, if a slot is free.
-    /// Returns also a notification that is sent when another connection takes over the slot.
+    /// Also returns a notification that is sent when another connection takes over the slot.
     pub(super) fn connect_remote(
         limits: &Arc<Mutex<Limits>>,
         address: IpAddr,

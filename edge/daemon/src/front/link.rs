@@ -41,8 +41,8 @@ pub(super) struct Link {
 
 /// A line for the core process.
 struct UnsentLine {
-    /// Ticket of the request in the line, if the line must not be sent after the request's caller
-    /// has disconnected. `None` for a cancellation.
+    /// Ticket of the request in the line. If the request's caller disconnects before the line is
+    /// sent, the line is dropped. `None` for a cancellation, which is always sent.
     ticket: Option<u64>,
     line: Vec<u8>,
 }

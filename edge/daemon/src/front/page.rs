@@ -237,7 +237,7 @@ pub(super) async fn make_code(
     body::read_nothing(sent, caller.until).await?;
     if !front.has_page {
         let problem = Problem::new(Kind::NotNow, "this daemon serves no page");
-        return Err(No(problem.hinting("start the daemon by `slackline serve --page`")));
+        return Err(No(problem.hinting("start the daemon with `slackline serve --page`")));
     }
     // The core knows whether the caller has access.
     front.ask(&caller, None, Request::Whoami).await?;

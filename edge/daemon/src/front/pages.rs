@@ -349,7 +349,7 @@ pub(super) async fn release(
     front.write(&caller, &headers, Request::Release { name, if_revision }).await
 }
 
-/// Stops the vCPUs of a VM until the VM is resumed. The capacity of its reservation stays reserved.
+/// Stops the vCPUs of a VM until the VM is resumed. The VM's capacity stays reserved.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/reservations/{name}/pause",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
@@ -433,7 +433,7 @@ pub(super) async fn room(
 pub(super) struct Logging {
     /// Only events of this reservation.
     name: Option<String>,
-    /// Only events with a lower number than this number.
+    /// Only events with a lower number than this.
     before: Option<u64>,
     /// Maximum number of events, 1 to 500. Default: 100.
     limit: Option<usize>,

@@ -22,7 +22,7 @@ const HEAD_WITHIN: Duration = Duration::from_secs(2);
 /// Time limit for the next request on an idle connection.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Time for which a client may read nothing of its answer. Then the connection is closed.
+/// Time for which a client may read nothing of its answer before the connection is closed.
 pub(super) const STUCK: Duration = Duration::from_secs(5);
 
 /// State of a connection, with the time limit of that state.

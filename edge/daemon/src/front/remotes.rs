@@ -188,9 +188,9 @@ impl Remotes {
     /// such connection keeps it for [`SOON`]. The one exception is a silent address, if `address`
     /// is not silent.
     ///
-    /// If all callers are identified, the principal with the most connections loses its oldest one.
-    /// Each principal keeps one connection if `is_known` is true, and [`KEPT_EACH`] connections if
-    /// not.
+    /// If no connection is found by these rules, the principal with the most connections loses its
+    /// oldest one. Each principal keeps one connection if `is_known` is true, and [`KEPT_EACH`]
+    /// connections if not.
     fn victim(&self, (address, is_known): (IpAddr, bool), now: Instant) -> Option<u64> {
         let unknown = self.unidentified(address, now, false);
         let known = || self.unidentified(address, now, true).filter(|_| is_known);

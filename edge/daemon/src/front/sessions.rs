@@ -60,7 +60,7 @@ struct IssuedCode {
 pub(super) struct Session {
     /// Caller for whom the code of the session was made.
     pub(super) who: CallerIdentity,
-    /// Principal to which requests of the session are counted in limits.
+    /// Principal whose limits apply to requests of the session.
     pub(super) owner: Owner,
     pub(super) until: Instant,
     /// Hash of the token that each request of the session must contain, in addition to the cookie.

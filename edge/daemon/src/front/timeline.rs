@@ -203,8 +203,8 @@ fn row(vm: &Reservation, ready_ppm: Option<u64>) -> Value {
     ])
 }
 
-/// Returns each column as an array that repeats three numbers: CPU, vCPU, and part of the column's
-/// time.
+/// Returns each column as one flat array of numbers. Each three numbers in a row are a CPU, a vCPU,
+/// and the part of the column's time for which that vCPU ran there.
 fn compact(timeline: &Timeline) -> Value {
     let columns = timeline.columns.iter().map(|column| {
         let ran = column.ran.iter().flat_map(|&(cpu, vcpu, part)| [cpu, vcpu, part]);

@@ -1,9 +1,9 @@
 //! Rows of the table `answer`: the choice of the rows that are loaded at the start, and of the rows
 //! that are deleted.
 //!
-//! The table has at most the number of rows and bytes of the answers that the service keeps. A
-//! ledger of an older version may have more rows. The extra rows are not loaded, and are deleted a
-//! few at a time.
+//! The table has at most as many rows and bytes as the answers that the service keeps. A ledger of
+//! an older version may have more rows. The extra rows are not loaded, and are deleted a few at a
+//! time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;

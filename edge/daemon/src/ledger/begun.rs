@@ -15,7 +15,7 @@ pub(super) struct BeginTimes(BTreeMap<Name, (u64, SystemTime)>);
 
 impl BeginTimes {
     /// Reads the times from the log. If the event that made a reservation is no longer in the log,
-    /// uses the time of the oldest later event of the reservation. If there is no such event
+    /// uses the time of the oldest later event of any reservation. If the log has no later event
     /// either, uses `now`, the time at which the ledger is opened.
     pub(super) fn load(connection: &Connection, rows: &[Row], now: SystemTime) -> BeginTimes {
         let sql = "SELECT at FROM event WHERE seq >= ?1 ORDER BY seq LIMIT 1";

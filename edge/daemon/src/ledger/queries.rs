@@ -20,7 +20,7 @@ pub const QUERIES_OF_ONE: usize = 4;
 pub(super) struct OpenQueries(BTreeMap<u64, (Principal, Arc<AtomicBool>)>);
 
 impl OpenQueries {
-    /// Adds a query. Returns a flag. When the flag is set, the writer drops the query.
+    /// Adds a query. Returns the flag that, when set, makes the writer drop the query.
     ///
     /// # Errors
     /// If the principal, or all principals together, have too many queries.

@@ -161,7 +161,7 @@ impl Shares {
         self.0.iter().map(|share| share.bytes).sum()
     }
 
-    /// Returns the principal that loses rows next. Returns also the number of rows that it loses
+    /// Returns the principal that loses rows next. Also returns the number of rows that it loses
     /// before the shares must be compared again. `None` if there are no rows.
     pub(super) fn largest(&self, administrators: &BTreeSet<Principal>) -> Option<(&str, u64)> {
         let is_kept = |share: &Share| {

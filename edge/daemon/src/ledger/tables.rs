@@ -132,8 +132,8 @@ CREATE TABLE rights (
 INSERT INTO rights SELECT 1, user_version IN (0, 7) FROM pragma_user_version;
 ";
 
-/// Migration that adds the UUID of the libvirt domain that a reservation last scheduled. Rows from
-/// earlier versions get the UUID when the daemon finds their VM.
+/// Migration that adds the UUID of the libvirt domain that was last scheduled for a reservation.
+/// Rows from earlier versions get the UUID when the daemon finds their VM.
 const UUIDS: &str = "
 ALTER TABLE reservation ADD COLUMN uuid TEXT;
 ";

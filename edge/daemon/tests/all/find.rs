@@ -419,7 +419,7 @@ fn systemd_units_and_containers_are_found_by_their_cgroups() {
     }
 }
 
-/// The cgroup of the unit contains a thousand other cgroups. At the end, it is removed before the
+/// The cgroup of the unit contains 1,001 other cgroups. At the end, it is removed before the
 /// cgroup that contains it.
 #[test]
 fn unit_with_1001_child_cgroups_is_found_without_reading_them() {

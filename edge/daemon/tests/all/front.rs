@@ -272,7 +272,7 @@ fn resumed_event_stream_reports_each_missed_or_new_event_once() {
     assert_eq!((all.matches("id: 9\n").count(), all.matches("id: 10\n").count()), (1, 1), "{all}");
 }
 
-/// Answers a request as a daemon core would that has 5,000 events in its log.
+/// Answers a request like a daemon core that has 5,000 events in its log.
 fn with_long_log(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.request {
         Request::Log { before, limit, .. } => {

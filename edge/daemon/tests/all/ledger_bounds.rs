@@ -227,8 +227,8 @@ fn user_with_many_events_displaces_no_events_of_other_users() {
     assert_eq!((newest, of(9)), (20, 10));
 }
 
-/// The principal is an administrator as a member of a group. A grant gives the principal a lower
-/// role, and is then revoked.
+/// The principal is an administrator as a member of a group. A grant that gave the principal a
+/// lower role is revoked.
 #[test]
 fn events_of_administrator_by_group_survive_revocation_of_grant() {
     let folder = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use slackline_daemon::front::{PageSite, SessionTimes};
 
 use crate::common::{EventStream, Front, Says, event, fine, status};
 
-/// Answers a request as a daemon core would that treats each caller as an administrator.
+/// Answers a request like a daemon core for which each caller is an administrator without a grant.
 fn administrators(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.request {
         Request::Revoke { .. } => Some(Err(Problem::new(Kind::NoSuchReservation, "no grant"))),
@@ -21,7 +21,7 @@ fn administrators(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }
 }
 
-/// Answers a request as a daemon core would that treats each caller as a viewer.
+/// Answers a request like a daemon core for which each caller is a viewer.
 fn viewers(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.request {
         Request::Whoami => Some(Ok(Answer::You(Role::Viewer))),
@@ -29,7 +29,7 @@ fn viewers(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }
 }
 
-/// Answers a request as a daemon core would that revokes the access of all callers when it gets the
+/// Answers a request like a daemon core that revokes the access of all callers when it gets the
 /// first request for the list of reservations.
 fn forgetful(ask: &Ask) -> Option<Result<Answer, Problem>> {
     static IS_REVOKED: AtomicBool = AtomicBool::new(false);

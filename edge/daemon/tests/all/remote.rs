@@ -86,8 +86,8 @@ static ENROLLED: OnceLock<String> = OnceLock::new();
 /// True after the test has revoked the token.
 static REVOKED: AtomicBool = AtomicBool::new(false);
 
-/// Answers a request as a daemon core would that knows two credentials: a token with the role
-/// operator, and a certificate with the role viewer.
+/// Answers a request like a daemon core that knows two credentials: a token with the role operator,
+/// and a certificate with the role viewer.
 fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     let role = match &ask.who {
         CallerIdentity::User { .. } => Some(Role::Administrator),
@@ -106,8 +106,8 @@ fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }
 }
 
-/// Answers a request as a daemon core would that knows a single token. The token is revoked while
-/// the client is connected.
+/// Answers a request like a daemon core that knows a single token. The token is revoked while the
+/// client is connected.
 fn revoking(ask: &Ask) -> Option<Result<Answer, Problem>> {
     match ask.who {
         CallerIdentity::Token(_) if REVOKED.load(Ordering::SeqCst) => {

@@ -236,7 +236,7 @@ fn be_core((mut stream, core): (UnixStream, &Mutex<UnixStream>), says: Says, tel
     }
 }
 
-/// Answers a request as a daemon core would that accepts every request.
+/// Answers a request like a daemon core that accepts every request.
 pub fn fine(ask: &Ask) -> Option<Result<Answer, Problem>> {
     let done = |name: &str, is_new| {
         let reservation = Box::new(reservation(name));

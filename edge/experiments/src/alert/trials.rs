@@ -56,8 +56,7 @@ impl Trials {
     }
 }
 
-/// Converts percent of a CPU to a target share. If `percent` is not above 0, or is above 100,
-/// `None`.
+/// Converts percent of a CPU to a target share. `None` unless `percent` is above 0 and at most 100.
 #[must_use]
 pub fn target_of_percent(percent: f64) -> Option<CpuShare> {
     let ppm = (percent * 10_000.0).round();

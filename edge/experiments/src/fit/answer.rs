@@ -114,7 +114,7 @@ pub enum FitError {
         /// Smallest reservation that was found.
         reservation: Reservation,
         /// Smallest share of a CPU with which the tasks meet their deadlines. `None` if a whole CPU
-        /// does not suffice.
+        /// does not suffice, or if the question is a share with a delay.
         least: Option<CpuShare>,
     },
     /// A simulation failed or contradicted the proof. Either is a bug.
@@ -258,7 +258,8 @@ fn percent(share: CpuShare) -> String {
 
 /// Answers a question about a task set.
 ///
-/// # Errors If no reservation fits the tasks, or if a simulation fails, which is a bug.
+/// # Errors
+/// If no reservation fits the tasks, or if a simulation fails, which is a bug.
 pub fn answer(tasks: NamedTasks, question: FitQuestion) -> Result<FitAnswer, FitError> {
     let FitQuestion { goal, step, reserve } = question;
     let least = || search::least_share(&tasks.set);

@@ -126,8 +126,8 @@ impl GoalList {
         Err(GoalsError::FloorAboveCeiling { vm: vm.into(), floor, ceiling })
     }
 
-    /// Returns floor and ceiling of a VM. The default floor applies if no floor is stated. If the
-    /// stated ceiling is below the default floor, the floor equals the ceiling.
+    /// Returns floor and ceiling of a VM. If no floor is stated, the floor is the default floor, or
+    /// the ceiling if that is lower.
     fn limits(&self, own: Entry) -> (CpuShare, CpuShare) {
         let (floor, ceiling) = (own.floor.or(self.all.floor), own.ceiling.or(self.all.ceiling));
         let most = ceiling.unwrap_or(CpuShare::ONE);

@@ -150,7 +150,7 @@ impl Predictor for KeepingPredictor<'_> {
 #[derive(Debug, Default)]
 pub struct Replay {
     manager: Manager,
-    /// Number of the last replayed round. If no round was replayed yet, `None`.
+    /// Number of the last replayed round. `None` if no round was replayed yet.
     last: Option<u64>,
 }
 

@@ -33,7 +33,7 @@ pub struct Surroundings {
     /// threads run.
     pub groups: Vec<Membership>,
     /// Limits of CPU time of the thread's cgroups and of the cgroups above them. Each item is the
-    /// folder of a cgroup with the text of the kernel that states its limit.
+    /// folder of a cgroup and its limit as the kernel writes it.
     quotas: Vec<(PathBuf, String)>,
 }
 
@@ -54,8 +54,8 @@ impl Surroundings {
     }
 
     /// Returns the limits of CPU time of the thread's cgroups and of the cgroups above them. Each
-    /// item is the folder of a cgroup with the text of the kernel that states its limit. Limits of
-    /// cgroups that Slackline made are left out.
+    /// item is the folder of a cgroup and its limit as the kernel writes it. Limits of cgroups that
+    /// Slackline made are left out.
     pub fn quotas(&self) -> impl Iterator<Item = (&Path, &str)> {
         self.quotas.iter().map(|(group, quota)| (group.as_path(), quota.as_str()))
     }
@@ -208,8 +208,8 @@ impl Surroundings {
     }
 
     /// Moves a thread back into the version 1 cgroups that it had in `before`. In each hierarchy
-    /// this is done only if these credentials permit a process to leave the former cgroup by
-    /// itself. Returns true if the thread was moved back in at least one hierarchy.
+    /// this is done only if `credentials` permit a process to leave the former cgroup by itself.
+    /// Returns true if the thread was moved back in at least one hierarchy.
     #[must_use]
     pub fn return_to(&self, before: &Surroundings, tid: Tid, credentials: &Credentials) -> bool {
         let of_version_1 = self.groups.iter().filter(|now| now.version == Version::V1);

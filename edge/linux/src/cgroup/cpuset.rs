@@ -110,7 +110,7 @@ impl Place {
         })
     }
 
-    /// Moves those of the threads that are in the cgroup `origin` into this cgroup.
+    /// Moves those of `threads` that are in the cgroup `origin` into this cgroup.
     pub fn take_in_from_origin(&self, threads: &[Tid]) {
         let inside = fs::read_to_string(self.origin.join("tasks")).unwrap_or_default();
         let inside: BTreeSet<i32> = inside.lines().filter_map(|line| line.parse().ok()).collect();
@@ -125,11 +125,10 @@ fn has_group_above(group: &Path) -> bool {
     group.parent().is_some_and(|above| above.join("cgroup.procs").exists())
 }
 
-/// Restricts a cgroup, which Slackline made in version 2, to the CPUs in `cpus`, if possible. The
-/// parent cgroup must enable the controller `cpuset` for its children. If it does not, Slackline
-/// enables the controller there, but only if that does not affect the parent's own threads. Those
-/// are unaffected if the parent is the root cgroup. If `is_threaded` is true, they are also
-/// unaffected in the cgroup of the process.
+/// Restricts a version 2 cgroup that Slackline made to the CPUs in `cpus`, if possible. The parent
+/// cgroup must enable the controller `cpuset` for its children. If it does not, Slackline enables
+/// the controller there, but only where that does not affect the parent's own threads. That holds
+/// for the root cgroup and, if `is_threaded` is true, for the cgroup of the process.
 pub fn keep_group_on(group: &Path, cpus: &CpuSet, is_threaded: bool) {
     let file = group.join("cpuset.cpus");
     if !file.exists()

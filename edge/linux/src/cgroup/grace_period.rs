@@ -36,8 +36,9 @@ pub fn restore_grace_periods() {
 #[derive(Debug)]
 pub(super) struct ShortGracePeriods(LockedSetting);
 
-/// Open and locked files of the setting `rcu_expedited` and of the note that it was changed. While
-/// this value exists, no other thread or process of Slackline changes the setting or the note.
+/// Open files of the setting `rcu_expedited` and of the note that it was changed. The note is
+/// locked. While this value exists, no other thread or process of Slackline changes the setting or
+/// the note.
 #[derive(Debug)]
 struct LockedSetting {
     setting: File,

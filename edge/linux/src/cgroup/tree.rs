@@ -226,7 +226,8 @@ impl TreePlace {
         list_below(&self.group, THREADS, ListLimit::of_size(most))
     }
 
-    /// Returns all processes in the cgroup and in the cgroups below it, without any limit.
+    /// Returns all threads in the cgroup and in the cgroups below it, without a limit on their
+    /// number. Restoring threads must not fail because a user has started too many of them.
     ///
     /// # Errors
     /// If the kernel refuses to list the threads.

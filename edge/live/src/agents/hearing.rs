@@ -198,8 +198,8 @@ impl Hearing {
         }
     }
 
-    /// Counts a dropped frame. If it is the frame number [`BAD_AT_MOST`] of the frames dropped in a
-    /// row, the agent counts as silent, and its claims end.
+    /// Counts a dropped frame. After [`BAD_AT_MOST`] dropped frames in a row, the agent counts as
+    /// silent, and its claims end.
     fn drop_one(&mut self, read: Result<Frame, NoFrame>, before: usize, news: &mut Vec<News>) {
         self.counts.dropped += 1;
         self.bad = self.bad.saturating_add(1);
@@ -489,8 +489,8 @@ mod tests {
     }
 
     proptest! {
-        /// The stream of frames is cut at any byte and a part is left out. Every claim that the
-        /// host accepts is still a claim that the agent has sent.
+        /// Every claim that the host accepts was sent by the agent, even if the stream is cut and
+        /// joined at any place.
         #[test]
         fn agent_stream_split_at_any_byte_yields_only_sent_claims(
             frames in prop::collection::vec(told(), 1..12),

@@ -43,7 +43,7 @@ impl Decider {
 
     /// Reports the CPU time that each vCPU pinned to a CPU has used since the last pass, on hosts
     /// without scheduling events. The vCPUs share one CPU, so their run intervals are reported as
-    /// if each followed the other. `now` is the monotonic time.
+    /// if they had followed each other. `now` is the monotonic time.
     pub(super) fn poll(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         self.now = self.now.max(self.of_run(now));
         let at = self.now;

@@ -86,11 +86,11 @@ pub(super) struct Vcpu {
     pub(super) held_since: Option<Time>,
     /// True if an event showed that a thread of this vCPU ran after the stop.
     pub(super) runs_after_stop: bool,
-    /// True while this vCPU is paused, at a user's request or because it has escaped its hard
-    /// limit.
+    /// True while this vCPU is paused, at a user's request or because it has left its CPUs or its
+    /// cgroup too often.
     pub(super) is_paused: bool,
-    /// True while this vCPU is paused because it has escaped its hard limit. False if the vCPU was
-    /// blocked when the pause began. The time of such a pause is recorded as a stop of the vCPU.
+    /// True while this vCPU is paused because it has left its CPUs or its cgroup too often, if it
+    /// was runnable when the pause began. This time is recorded as a stop too.
     pub(super) has_escaped: bool,
     /// True while another program controls this vCPU's threads. Slackline then leaves that
     /// program's changes in place and gives the threads no orders.
@@ -332,8 +332,8 @@ impl Decider {
         pcpu.clock.learn(woken, has_run, pcpu.left);
     }
 
-    /// Updates the CPU time that a CPU owes to ordinary threads. If a vCPU must begin or stop to
-    /// pay this debt, by running as an ordinary thread, the CPU gets new orders.
+    /// Updates the CPU time that a CPU owes to ordinary threads. If a vCPU must begin or stop
+    /// running as an ordinary thread to pay this debt, the CPU gets new orders.
     fn pay(&mut self, cpu: CpuId) {
         let pcpu = &mut self.pcpus.all[cpu.index()];
         pcpu.fair_server.pass(self.now, pcpu.clock.cost());

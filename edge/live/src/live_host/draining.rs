@@ -65,8 +65,8 @@ impl LiveHost {
 }
 
 impl Decider {
-    /// Returns the kernel's numbers of all CPUs except `cpu` that vCPUs on `cpu` may use
-    /// simultaneously with it. Only vCPUs that are pinned to `cpu` or to no CPU are included.
+    /// Returns the kernel's numbers of the other CPUs that vCPUs on `cpu` may use simultaneously
+    /// with `cpu`. Only vCPUs that are pinned to `cpu` or to no CPU are included.
     fn cpus_beside(&self, cpu: CpuId) -> CpuSet {
         let mut cpus = CpuSet::NONE;
         for vcpu in self.vcpus.iter().flatten() {

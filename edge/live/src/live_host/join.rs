@@ -20,8 +20,8 @@ pub(crate) struct Joining {
     pub(crate) share: Values,
     /// CPUs on which the vCPU may run. If `None`, the vCPU may run on all managed CPUs.
     pub(crate) cpus: Option<CpuSet>,
-    /// Reservation of the vCPU, if the reservation is a hard limit and the threads can be stopped.
-    /// `None` if the vCPU has no hard limit.
+    /// Reservation of the vCPU, if it is a hard limit. The threads of the vCPU can be stopped in
+    /// that case. `None` if the vCPU has no hard limit.
     pub(crate) hard_limit: Option<Reservation>,
 }
 

@@ -27,7 +27,7 @@ const MOST_LOOKING: u64 = 100;
 pub(crate) enum PauseReason {
     /// A user has requested the pause.
     Requested,
-    /// The vCPU has escaped its hard limit too often.
+    /// The vCPU has left its CPUs or its cgroup too often.
     Escaped,
 }
 
@@ -95,7 +95,7 @@ impl LiveHost {
     }
 
     /// Resumes a paused vCPU. If the vCPU was runnable before the pause, its threads continue when
-    /// the vCPU is chosen next.
+    /// the vCPU is next chosen.
     ///
     /// If the vCPU was blocked before the pause, its threads continue immediately. The reason is
     /// that the vCPU may have been woken during the pause, which the kernel shows only when the
@@ -195,9 +195,8 @@ impl Decider {
         Ok(())
     }
 
-    /// Ends the pause of a vCPU. Returns true if the vCPU's threads must continue immediately. That
-    /// is so if the kernel must show whether they are runnable, which it shows only when they are
-    /// not stopped.
+    /// Ends the pause of a vCPU. Returns true if the vCPU's threads must continue immediately,
+    /// because the kernel shows only then whether the threads are runnable.
     fn resume(&mut self, vcpu: VcpuId) -> Result<bool, LiveHostError> {
         let now = self.now;
         if self.get(vcpu).is_some_and(|known| known.is_paused) {

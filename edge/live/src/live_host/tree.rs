@@ -103,10 +103,6 @@ impl LiveHost {
     /// more, `None`. If the tree has been idle since the last audit, there are no differences. The
     /// threads in the field `left` run in another cgroup. They count as threads of the vCPU until
     /// the caller calls [`forget`](LiveHost::forget).
-    ///
-    /// Returns differences from the orders. They are empty if the tree has been idle since the last
-    /// audit. The threads in `left` run in another cgroup. They count as threads of the vCPU until
-    /// [`forget`](LiveHost::forget). `None` if no thread of the tree exists any more.
     pub(crate) fn audit(
         &self,
         vcpu: VcpuId,

@@ -29,8 +29,8 @@ impl Session {
         self.change_terms(id, share, Some(cpus), due)
     }
 
-    /// Changes both the share and the CPUs of a member. If `cpus` is `None`, only the share is
-    /// changed.
+    /// Changes both the share and the CPUs of a member in one step. If `cpus` is `None`, only the
+    /// share is changed.
     ///
     /// # Errors
     /// If share or CPUs cannot be changed. Both stay as they were, and the error has the reason.

@@ -36,8 +36,8 @@ impl Session {
     }
 
     /// Stops a process tree in a cell immediately, because a thread that has left the tree's cgroup
-    /// cannot be moved back. Returns the threads in the cell. If no cell could be made, returns
-    /// none.
+    /// cannot be moved back. Returns the threads in the cell. If no cell could be made, the set is
+    /// empty.
     pub(super) fn stop_in_cell(&mut self, id: JoinId) -> Result<BTreeSet<Tid>, SessionError> {
         self.stop_for_a_while(id)?;
         if self.changes(id).is_some_and(|changes| changes.cell.is_none()) {

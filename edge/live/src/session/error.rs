@@ -215,7 +215,8 @@ pub enum SessionError {
     /// A dispatcher panicked, which is a bug.
     #[error("the dispatcher of {} panicked", whose(*cpu))]
     Panicked {
-        /// CPU of the dispatcher. `None` for the listener thread, which serves all unmanaged CPUs.
+        /// CPU of the dispatcher. `None` for a thread that schedules no CPU, such as the listener,
+        /// which serves the unmanaged CPUs.
         cpu: Option<CpuId>,
     },
     /// At the end of the session, not all threads could be restored.

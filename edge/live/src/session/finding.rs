@@ -19,8 +19,8 @@ pub enum ForeignChange {
         allowed: CpuSet,
         /// Managed CPUs, which the session schedules.
         scheduled: CpuSet,
-        /// Cpuset that restricts the thread to `allowed`. `None` if no cpuset but the thread's own
-        /// affinity was changed.
+        /// Cpuset that restricts the thread to `allowed`. `None` if the thread's own affinity was
+        /// changed.
         cpuset: Option<PathBuf>,
     },
     /// The scheduling class or priority of a thread is no longer what the session set.

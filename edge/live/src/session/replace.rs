@@ -87,7 +87,7 @@ impl Session {
     }
 
     /// Returns the parameters of a member without threads. If replacing the member fails, it joins
-    /// again with them.
+    /// again with these parameters.
     fn nobody(&self, id: JoinId) -> Result<Joining, RequestError> {
         let row = self.row(id)?;
         if !row.is_nobody() {

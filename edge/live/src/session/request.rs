@@ -121,7 +121,7 @@ impl Row {
         self.threads.is_empty() && self.tree.is_none()
     }
 
-    /// Returns true if all threads have ended with which the member joined. Threads that another
+    /// Returns true if all threads with which the member joined have ended. Threads that another
     /// program has moved out of the member's process tree must have ended too.
     fn has_ended(&self) -> bool {
         let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);

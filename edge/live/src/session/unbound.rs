@@ -92,9 +92,9 @@ impl Session {
         distinct.all(|tid| self.hindering_cpuset(row, tid).is_some())
     }
 
-    /// Exempts those of these threads from orders for which the kernel refuses the orders. An
-    /// exempted thread has its original class. Returns false if the kernel refuses the orders for
-    /// all threads of the member.
+    /// Exempts each of these threads from the orders if the kernel refuses the orders for it. The
+    /// thread then has its original class. Returns false if the kernel refuses the orders for all
+    /// threads of the member.
     pub(super) fn exempt_refused(&self, row: &Row, tids: &[Tid]) -> bool {
         let tree = row.tree.as_ref().filter(|_| !row.is_of_libvirt);
         tree.is_some_and(|tree| tree.exempt_refused(tids).unwrap_or(false))

@@ -177,8 +177,7 @@ fn let_go(handle: &VcpuHandle, state: &mut HandleState) -> Result<(), ActError> 
 }
 
 /// Applies an order to each thread of a vCPU, even if it fails for some threads. Returns the first
-/// failure. If some failures only mean that a thread has exited, another failure is returned
-/// instead, if there is one.
+/// failure. A failure because a thread has exited is returned only if there is no other failure.
 fn each(
     members: &[HeldThread],
     order: impl Fn(&HeldThread) -> Result<(), ActError>,

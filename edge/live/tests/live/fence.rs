@@ -1,5 +1,5 @@
 //! Tests that every thread is restored, no matter which process is killed at which time. The tests
-//! really stop, freeze and pin threads, make them real-time, kill fence owners, and need root.
+//! really stop, freeze and pin threads, make them real-time, and kill fence owners, all as root.
 //!
 //! The owner and the keeper of a fence must be processes other than the test, because the test
 //! kills them. Both are copies of this test program, in the role that the environment names.

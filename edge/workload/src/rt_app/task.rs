@@ -57,7 +57,7 @@ pub(crate) struct Task {
     pub(crate) cpus: Vec<u16>,
     /// Time before the thread begins.
     pub(crate) delay: Span,
-    /// Number of repetitions of all phases. If the phases are repeated forever, `None`.
+    /// Number of repetitions of all phases. `None` if the phases are repeated forever.
     pub(crate) loops: Option<u64>,
     pub(crate) phases: Vec<Phase>,
     /// True if the thread has an event `runtime`, which computes until a time has passed.
@@ -76,7 +76,7 @@ pub(crate) enum RtPolicy {
 /// Events that are repeated.
 #[derive(Debug)]
 pub(crate) struct Phase {
-    /// Number of repetitions. If the events are repeated forever, `None`.
+    /// Number of repetitions. `None` if the events are repeated forever.
     pub(crate) loops: Option<u64>,
     pub(crate) events: Vec<Event>,
 }
@@ -238,7 +238,7 @@ fn cpus(node: &Node) -> Result<Vec<u16>, String> {
     Ok(list.iter().map(cpu).collect::<Result<_, _>>()?)
 }
 
-/// Returns the number of repetitions. If the file has -1, which means forever, `None`.
+/// Returns the number of repetitions. `None` if the file has -1, which means forever.
 fn loops(node: &Node, default: Option<u64>) -> Result<Option<u64>, String> {
     match node.get("loop").map(|it| (it, it.number())) {
         None => Ok(default),

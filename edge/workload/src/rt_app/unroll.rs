@@ -126,8 +126,7 @@ struct Jobs {
     next: Span,
     /// Work since the last sleep or timer.
     work: Span,
-    /// Sum of the times of all events so far. Time in which the thread waits for a CPU is not
-    /// included.
+    /// Time that has passed so far if the thread never waited for a CPU.
     total: Span,
 }
 

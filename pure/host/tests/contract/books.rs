@@ -39,8 +39,8 @@ pub(crate) enum Breach {
     /// A vCPU received more CPU time than its bound: the CPU time that its reservations allow so
     /// far, plus one slice. The bound is exceeded in the run interval that begins at this time.
     Advanced(VcpuId, Time),
-    /// A vCPU that began to wait at this time waited longer than one timeslice for each other vCPU
-    /// would last.
+    /// A vCPU that began to wait at this time waited for longer than the other runnable vCPUs need
+    /// for one timeslice each.
     Waited(VcpuId, Time),
     /// The policy's pick for a CPU has changed, but the policy did not return the CPU for
     /// rescheduling.

@@ -2,7 +2,7 @@
 //!
 //! On a CPU without split vCPUs the policy decides whether a whole reservation fits. On strict CPUs
 //! (see `split`) the demand test decides. A reservation that fits on no CPU as a whole is split. If
-//! a changed reservation does not fit at once, the search tries whether the new slice fits from the
+//! a changed reservation does not fit at once, the search tests whether the new slice fits from the
 //! vCPU's next period on.
 
 use alloc::vec::Vec;

@@ -5,8 +5,8 @@
 //! Each vCPU has a budget in each period, and its deadline is the end of the period. The CPUs run
 //! the vCPUs with the earliest deadlines, wherever they ran last. A vCPU whose budget is exhausted
 //! waits for the next period. With the extra-time flag its budget is filled up again and its
-//! *level*, a number, rises by one. A lower level always has precedence, whatever the deadlines. So
-//! slack is divided in units of budgets, and a vCPU on level zero precedes all slack.
+//! *level*, a number, rises by one. The lower number always has precedence, whatever the deadlines.
+//! So slack is divided in units of budgets, and a vCPU on level zero precedes all slack.
 //!
 //! Holds after every call:
 //! - A runnable vCPU runs, or waits if it has budget left (`order`). The end of its period is in

@@ -65,8 +65,8 @@ impl Service {
         }
     }
 
-    /// Schedules a VM for a reservation that waits for it. Does nothing if the VM belongs to
-    /// another user or already has a reservation.
+    /// Schedules a VM for a reservation that waits for it. If the VM belongs to another user or
+    /// already has a reservation, the waiting reservation continues to wait, for that reason.
     pub(super) fn give(&mut self, now: Time, row: &Row, machine: Machine, world: &mut impl World) {
         let name = &row.name;
         if !row.means(&machine) {

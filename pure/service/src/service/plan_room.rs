@@ -12,7 +12,7 @@ use super::Service;
 /// the oldest plan.
 const MOST_PLANS: usize = 200;
 
-/// Number of bytes of [`PLANS_BYTES`] that only plans of administrators in progress can use.
+/// Part of [`PLANS_BYTES`] that is kept for plans in progress of administrators.
 const KEPT_BYTES: usize = PLAN_BYTES;
 
 impl Service {

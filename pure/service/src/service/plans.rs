@@ -411,7 +411,7 @@ impl Service {
     ///
     /// # Errors
     /// If the reservation has changed since the plan was made, or if another reservation already
-    /// has the name or the VM of a new reservation.
+    /// has the name or the binding of a new reservation.
     fn step_forward(&self, step: &PlanStep) -> Result<Option<Step>, Refusal> {
         let current = step.name().and_then(|name| self.book.row(name)).map(|row| row.terms);
         if current == step.after.as_ref().map(|row| row.terms) {

@@ -31,7 +31,7 @@ use super::{ChangeOrigin, Service};
 /// second.
 const LONGEST_WAIT: Span = Span::from_ms(1_200);
 
-/// Longest time for which the list of any other caller waits. It is short, because the requests of
+/// Longest time for which the list of any other caller waits. It is short, because the changes of
 /// all callers wait in the meantime.
 const LONGEST_WAIT_OF_USER: Span = Span::from_ms(100);
 
@@ -65,7 +65,7 @@ pub(super) struct PostponedList {
     /// Data to undo the first part.
     undo: Vec<Undo>,
     /// Names of the reservations for which the service chose the mechanism, and that mechanism.
-    /// `None` if the request names the mechanisms.
+    /// `None` if the service chose no mechanism.
     pub(super) choice: Option<(Vec<Name>, MechanismChoice)>,
     /// Time of the next attempt to carry out the second part.
     next: Time,

@@ -82,9 +82,9 @@ fn capacity(model: &Model) -> Checked {
 }
 
 /// Checks that exactly the listed reservations are in force: the scheduler has no other
-/// reservation, and no thread occupies two places. The one exception is a reservation whose
-/// capacity is missing after a list was reverted: while the ledger is failing, it may wait until
-/// the VMs that had its capacity have repaid their excess CPU time.
+/// reservation, and no thread occupies two places. The exception is a reservation that has lost its
+/// capacity: it may wait while the ledger is failing, or if there are several CPUs. For example,
+/// after a list was reverted, VMs must first repay the excess CPU time that they used.
 fn in_force(
     listed: &BTreeMap<DomId, ListedReservation>,
     is_failing: bool,

@@ -107,8 +107,8 @@ impl Drawn {
         Ok(())
     }
 
-    /// Draws the time and the manner of the next death of the service. Sometimes no further death
-    /// is drawn.
+    /// Draws the time and the manner of the next death of the service. Mostly, no further death is
+    /// drawn.
     fn doom(&mut self) {
         self.run.is_there = self.draw.percent(50);
         if self.draw.percent(8) {

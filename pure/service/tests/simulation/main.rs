@@ -68,8 +68,8 @@ fn random_faults_leave_each_command_completely_done_or_reverted() {
     assert!(seeds < 100 || each.iter().all(|&count| u64::from(count) > seeds / 10), "{all:?}");
 }
 
-/// The seeds of this test once revealed a defect. They lie far beyond the range of seeds that is
-/// always run. Three examples:
+/// Each seed of this test once revealed a defect. The seeds lie far beyond the range of seeds that
+/// is always run. Three examples:
 ///
 /// - Seed 42634: a reservation was released, and its name was held for a gang before the release
 ///   was written. The row of the held member was then written by mistake.
@@ -168,8 +168,8 @@ fn wall_clock_step_is_logged_only_if_reservation_has_phase() {
     assert_eq!(set(&mut run, 1_000, false), [told]);
 }
 
-/// The overhead of the CPUs varies around the limit for an hour, and the ledger fails now and then.
-/// The log of each CPU shows beginnings and ends of overloads in turn, and no event is lost.
+/// The load of CPU 0 varies around the limit for an hour, and the ledger fails for ten minutes. The
+/// log shows beginnings and ends of overloads in turn, and no event is lost.
 #[test]
 fn fluctuating_cpu_overload_is_logged_once_at_begin_and_end() {
     let mut run = Run::new(2, None, false);

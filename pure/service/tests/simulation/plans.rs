@@ -29,8 +29,8 @@ fn list(of: &[(&str, u64)]) -> Request {
     Request::Apply { targets: targets(of), prune: false, dry_run: false, revision: None }
 }
 
-/// Returns a request to apply a list with a canary. It predicts a share of 20 % of a CPU for each
-/// VM.
+/// Returns a request to apply a list with a canary. The request predicts a share of 20 % of a CPU
+/// for each VM.
 fn canary(of: &[(&str, u64)], prune: bool, revision: Option<u64>) -> Request {
     let prediction = |&(name, _): &(&str, u64)| VmPrediction {
         name: name.parse().expect("a name"),

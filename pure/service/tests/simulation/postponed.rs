@@ -65,7 +65,7 @@ fn waiting(vms: &[(&str, u64)], who: Who, targets: &[(&str, u64)]) -> Run {
     panic!("no VM is ever ahead of its fluid rate");
 }
 
-/// The two VMs exchange capacity 20 times, each time at another millisecond of their periods.
+/// The two VMs exchange capacity 20 times, at each millisecond of their periods.
 #[test]
 fn apply_moves_capacity_between_vms_at_any_point_of_period() {
     let mut run = running(&[("a", 6), ("b", 2)]);
@@ -85,7 +85,7 @@ fn apply_moves_capacity_between_vms_at_any_point_of_period() {
     run.finish().expect("no check fails");
 }
 
-/// Two VMs have exchanged capacity. The exchange is undone at each millisecond of their periods.
+/// Two VMs exchange capacity 20 times. Each exchange is undone, at various times of their periods.
 #[test]
 fn undo_moves_exchanged_capacity_back_at_any_point_of_period() {
     let mut run = running(&[("a", 6), ("b", 2)]);
@@ -251,8 +251,8 @@ fn apply_request_that_can_never_fit_is_refused_without_wait() {
     run.finish().expect("no check fails");
 }
 
-/// A VM has given up capacity that is not free yet. A change that needs the capacity is refused,
-/// and the refusal states the time until it is free. A repeated change after that time is admitted.
+/// A VM has given up capacity that is not free yet. A reservation that needs this capacity is
+/// refused, and the refusal states the time until it is free. After that time, it is admitted.
 #[test]
 fn refusal_of_change_includes_time_at_which_capacity_is_free() {
     let mut stated = 0;

@@ -437,7 +437,7 @@ fn lengthen(name: &str, until: Option<Option<WallTime>>, exact: Option<bool>) ->
 }
 
 #[test]
-fn removal_of_end_time_or_limit_needs_budget_for_everything() {
+fn removing_end_or_hard_limit_needs_budget_for_whole_reservation() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(100_000));
     let hour = |hours: u64| {

@@ -23,9 +23,9 @@ pub(crate) enum Lie {
     LosesCommits,
     /// A commit writes its rows, but not its events.
     LosesEvents,
-    /// Stored answers with keys are lost at a restart.
-    LosesKeys,
     /// Stored answers with idempotency keys are lost at a restart.
+    LosesKeys,
+    /// All reservations are admitted, even without capacity.
     AdmitsAll,
     /// Threads of a domain that is removed from the scheduler are not restored.
     KeepsThreads,

@@ -164,8 +164,8 @@ fn check_time(trace: &[Record]) -> Result<(), TestCaseError> {
 
 /// Checks the longest wait under BVT. While vCPU `j` waits, every other vCPU `i` runs until its
 /// virtual time is `C` ahead of the virtual time of `j`. The virtual time of `j` may have been
-/// `C/w_j` ahead of the other vCPUs when `j` stopped. So each vCPU `i` runs for at most `C + C
-/// w_i/w_j`, plus a nanosecond per timeslice.
+/// `C/w_j` ahead of the other vCPUs when `j` stopped. So each vCPU `i` runs for at most
+/// `C(1+w_i/w_j)`, plus a nanosecond per timeslice.
 fn check_waits(tasks: &[Task], trace: &[Record], allowance: u64) -> Result<(), TestCaseError> {
     let mut since: Vec<Option<u64>> = vec![None; tasks.len()];
     let mut waits = Vec::new();

@@ -232,9 +232,9 @@ impl Got {
     }
 }
 
-/// Checks that every always runnable vCPU receives at least its slice in every period, and under a
-/// hard limit exactly its slice. After a change of its reservation, exactly its excess before the
-/// change is deducted from the following slices.
+/// Checks that every always runnable vCPU receives at least its slice in every period, and that no
+/// vCPU with a hard limit receives more than its slice. After a change of its reservation, exactly
+/// its excess before the change is deducted from the following slices.
 pub(crate) fn check_slices(trace: &[Record], tasks: &[Task]) -> Result<(), TestCaseError> {
     check_slices_but(trace, tasks, Got::advance)
 }

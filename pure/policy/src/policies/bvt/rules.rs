@@ -40,7 +40,7 @@ pub(super) const CHARGE_AGAIN: Field = Field::choice(
 pub(super) const NARROW: Field = Field::choice(
     "narrow",
     SWITCH,
-    "fault: clocks wrap at 32 bits; all clocks are moved back when one is nearly full",
+    "fault: clocks wrap at 32 bits; all are moved back when the earliest is nearly full",
 );
 pub(super) const WARP_UNDERFLOW: Field = Field::choice(
     "warp_underflow",

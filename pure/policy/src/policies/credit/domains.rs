@@ -62,7 +62,8 @@ pub(super) struct Domains {
     by_id: BTreeMap<DomId, usize>,
     /// Rows without a VM, which the next VMs get.
     free: Vec<usize>,
-    /// Rows of the active VMs, stored in reverse: the VM that became active last is at the end.
+    /// Rows of the active VMs. If `keeps_order`, they are stored in reverse: the VM that became
+    /// active last is at the end.
     pub(super) list: Vec<usize>,
     /// Total weight of the active VMs.
     pub(super) weight: i64,

@@ -53,7 +53,7 @@ Limits:
   it.
 - The bound on m CPUs is for vCPUs that may run on every CPU. If a confined vCPU
   takes the CPU of another vCPU, the other vCPU moves to an idle CPU if there is
-  one. The other vCPU never takes the CPU of a third vCPU.
+  one. Otherwise it waits, and does not take the CPU of a third vCPU.
 - The bounds of this page hold only with misses = \"carried\".
 
 To model RTDS, set misses = \"forgotten\", overrun = \"forgive\" and asleep =

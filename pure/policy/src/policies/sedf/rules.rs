@@ -60,12 +60,12 @@ const QUANTUM_CHARGE: Field = Field::choice(
 const BELOW_QUANTUM: Field = Field::choice(
     "below-quantum",
     &[AS_RULES, "used", "idle"],
-    "slack that is shorter than a quantum until the next period is used, or left idle",
+    "slack shorter than a quantum before a period begins is used, or left idle",
 );
 const FIRST_PERIOD: Field = Field::choice(
     "first-period",
     &[AS_RULES, "at-once", "after-a-slice"],
-    "the first period of a vCPU begins when it joins, or one slice later",
+    "the first period of a vCPU begins at its first wake-up, or one slice later",
 );
 const CATCH_UP: Field = Field::choice(
     "catch-up",
