@@ -40,9 +40,8 @@ enum Share {
     Guaranteed,
     /// Shares without a slice, so that vCPUs receive slack only.
     BestEffort,
-    /// Default shares of the policy. Each vCPU also reports a task that wants the CPU. The tasks of
-    /// consecutive vCPUs have different urgencies. There are forty of them, which are used in
-    /// rotation.
+    /// Default shares of the policy. Each vCPU also reports a task that wants the CPU. Forty
+    /// different urgencies are given to the tasks in rotation.
     Telling,
 }
 

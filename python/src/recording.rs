@@ -94,6 +94,8 @@ pub(crate) fn whatif<'py>(
         vcpu.set_item("name", &row.name)?;
         vcpu.set_item("now", row.now.as_ref().map(|now| metrics(py, now)).transpose()?)?;
         vcpu.set_item("then", then)?;
+        let others = row.in_other_phases.iter().map(|it| metrics(py, it));
+        vcpu.set_item("other_phases", others.collect::<PyResult<Vec<_>>>()?)?;
         vcpus.append(vcpu)?;
     }
     answer.set_item("vcpus", vcpus)?;

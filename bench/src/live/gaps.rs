@@ -1,6 +1,6 @@
 //! Response times of a server in a busy guest that competes with four other busy guests. The policy
 //! `credit` is compared with `gaps`, which receives hints from the guest. A real process plays the
-//! guest of the server. The client of the server runs on another CPU.
+//! guest. The client of the server runs on another CPU.
 
 use std::process::Command;
 use std::time::Duration;

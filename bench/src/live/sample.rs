@@ -43,7 +43,7 @@ impl Errors {
 }
 
 /// Measures the errors of a process that always computes under the limit `share`. All other load on
-/// the CPU runs at the same time. If this host does not have the interface `way`, `None`.
+/// the CPU runs at the same time. `None` if this host does not have the interface `way`.
 pub(crate) fn under(
     setting: &LiveSetting,
     way: &LimitInterface,

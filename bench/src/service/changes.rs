@@ -132,7 +132,9 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
                 made.push(measured);
             }
             Err(error) => {
-                let reason = format!("{error:#}").replace(['\n', '|'], " ");
+                // The path of the plan differs between machines.
+                let plan = setting.path("plan").display().to_string();
+                let reason = format!("{error:#}").replace(['\n', '|'], " ").replace(&plan, "PLAN");
                 eprintln!("| - | {what} | {reason} |");
                 failed.push((what, reason));
             }

@@ -18,8 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Parameters of every measurement.
 pub(super) struct ServiceSetting {
     slackline: PathBuf,
-    /// Folder for the files of measurements. It is beside the measured program, and so on a disk: a
-    /// commit of the ledger waits for the disk.
+    /// Folder for the files of measurements. It is on the disk of the program, because commits of
+    /// the ledger wait for that disk.
     folder: PathBuf,
     /// All CPUs that are online.
     pub(super) cpus: Vec<usize>,

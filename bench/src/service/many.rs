@@ -209,7 +209,7 @@ const PEOPLE: usize = 4;
 const PAIRS: [usize; 3] = [250, 1_125, 1_125];
 
 /// Time after which the daemon has dropped all ended reservations. The daemon keeps an ended
-/// reservation for a minute because late records can arrive. It drops old reservations once a
+/// reservation for a minute because late records can arrive. It drops such reservations once a
 /// minute.
 const REMEMBERED: Duration = Duration::from_secs(125);
 

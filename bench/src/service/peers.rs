@@ -19,8 +19,8 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// Creates the cgroup and its process. If this host has no cgroups with a CPU controller, or
-    /// refuses a new cgroup, `None`.
+    /// Creates the cgroup and its process. `None` if this host has no cgroups with a CPU
+    /// controller, or refuses a new cgroup.
     pub(super) fn new() -> Result<Option<Quota>> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let mounted = mounts.lines().find_map(|line| {

@@ -20,10 +20,10 @@ use crate::problem::Problem;
 ///
 /// First `whatif` checks the simulator: it simulates the unchanged recording, with costs fitted to
 /// the first half. In the second half, each simulated share may differ from the recorded share by
-/// at most 0.1 percentage points of a CPU. The simulated and the recorded p99 of each wait have
-/// 95 % confidence intervals. The gap between the two intervals may be at most 20 % of the recorded
-/// wait, or 50 us if that is more. If both forms fail this check, nothing is predicted. Without
-/// changes `whatif` prints only the result of this check.
+/// at most 0.1 percentage points of a CPU, or more on a live host (docs/whatif.md). The simulated
+/// and the recorded p99 of each wait have 95 % confidence intervals. The gap between the two
+/// intervals may be at most 20 % of the recorded wait, or 50 us if that is more. If both forms fail
+/// this check, nothing is predicted. Without changes `whatif` prints only the result of this check.
 ///
 /// With --since the recording is the last part of the daemon's recording.
 ///

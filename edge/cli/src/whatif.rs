@@ -289,6 +289,13 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
                 .into(),
         );
     }
+    if answer.model.assumes_phases() {
+        lines.push(
+            "when the periods of changed reservations begin: the simulation begins them as in the \
+             recording, and the host when it makes the change"
+                .into(),
+        );
+    }
     if answer.model.reservations().flatten().any(|reserved| reserved.has_changed) {
         lines.push(
             "how VMs run if their last parameters hold all the time: parameters were changed \

@@ -238,6 +238,7 @@ impl Model {
     fn set(&mut self, name: &str, field: &str, value: &str) -> Result<(), EditError> {
         let spec = self.spec;
         for vcpu in self.find(name)? {
+            vcpu.is_changed = true;
             each_share_of(vcpu, &mut |share| {
                 share.insert(field.to_owned(), value.to_owned());
             });

@@ -5,6 +5,7 @@ use slackline_units::{Span, Time};
 use crate::gate::Gate;
 use crate::measure::Measures;
 use crate::model::Model;
+use crate::phases::OtherPhase;
 use crate::recording::Recording;
 use crate::simulate::{ForecastError, simulate};
 use crate::verdict::Tolerance;
@@ -31,6 +32,9 @@ pub struct Row {
     /// Simulated results, one for each [form](crate::Form) of the simulation that passed the gate.
     /// Empty if the edits removed the vCPU.
     pub then: Vec<Measures>,
+    /// Simulated results with other phases of the changed reservations, in the forms that passed
+    /// the gate. Only for a recording of a live host with few vCPUs.
+    pub in_other_phases: Vec<Measures>,
 }
 
 /// Loss of one vCPU through the edits: CPU time, deadlines or latency.
@@ -60,15 +64,22 @@ pub fn forecast(
 ) -> Result<Forecast, ForecastError> {
     let warmup = recording.warmup();
     let mut then: Vec<Vec<Measures>> = Vec::new();
+    let mut in_other_phases: Vec<Vec<Measures>> = Vec::new();
     let mut declined = Vec::new();
+    let others = model.other_phases();
     for form in gate.passing() {
         let mut run = simulate(model, &recording.demand, form.form, &[warmup])?;
         then.push(run.windows.pop().unwrap_or_default());
         declined.extend(run.declined);
+        for OtherPhase { model, delay } in &others {
+            let begin = warmup + *delay;
+            let mut run = simulate(model, &recording.demand, form.form, &[begin])?;
+            in_other_phases.push(run.windows.pop().unwrap_or_default());
+        }
     }
     declined.sort();
     declined.dedup();
-    let rows = rows(&recording.whole, &then);
+    let rows = rows(&recording.whole, &then, &in_other_phases);
     let mut losses: Vec<Loss> =
         rows.iter().filter_map(|row| row.loss(row.tolerance(model))).collect();
     losses.sort_by_key(|loss| (u64::MAX - loss.share_ppm, u64::MAX - loss.misses));
@@ -76,26 +87,33 @@ pub fn forecast(
 }
 
 /// Joins recorded and simulated results by the name of the vCPU. Recorded vCPUs come first.
-fn rows(now: &[Measures], then: &[Vec<Measures>]) -> Vec<Row> {
-    let of = |name: &str| -> Vec<Measures> {
-        then.iter().filter_map(|run| run.iter().find(|it| it.name == name).cloned()).collect()
+fn rows(now: &[Measures], then: &[Vec<Measures>], in_other_phases: &[Vec<Measures>]) -> Vec<Row> {
+    let of = |runs: &[Vec<Measures>], name: &str| -> Vec<Measures> {
+        runs.iter().filter_map(|run| run.iter().find(|it| it.name == name).cloned()).collect()
     };
-    let recorded = now.iter().map(|it| Row {
+    let row = |it: &Measures, now: Option<Measures>| Row {
         name: it.name.clone(),
-        now: Some(it.clone()),
-        then: of(&it.name),
-    });
+        now,
+        then: of(then, &it.name),
+        in_other_phases: of(in_other_phases, &it.name),
+    };
+    let recorded = now.iter().map(|it| row(it, Some(it.clone())));
     let added = then.first().into_iter().flatten();
     let added = added.filter(|it| now.iter().all(|known| known.name != it.name));
-    let added = added.map(|it| Row { name: it.name.clone(), now: None, then: of(&it.name) });
+    let added = added.map(|it| row(it, None));
     recorded.chain(added).collect()
 }
 
 impl Row {
-    /// Returns the smallest and the largest value of a result over all forms. `None` if a form has
-    /// no value.
+    /// Returns the results of all simulations.
+    pub fn simulated(&self) -> impl Iterator<Item = &Measures> {
+        self.then.iter().chain(&self.in_other_phases)
+    }
+
+    /// Returns the smallest and the largest value of a result over all simulations. `None` if a
+    /// simulation has no value.
     pub fn interval<T: Copy + Ord>(&self, of: impl Fn(&Measures) -> Option<T>) -> Option<(T, T)> {
-        let values: Option<Vec<T>> = self.then.iter().map(of).collect();
+        let values: Option<Vec<T>> = self.simulated().map(of).collect();
         let values = values?;
         Some((values.iter().copied().min()?, values.iter().copied().max()?))
     }

@@ -45,7 +45,8 @@ pub fn gate(recording: &Recording, model: &Model) -> Result<Gate, ForecastError>
         let rows = recording.judged.iter().map(|recorded| {
             let simulated = judged.iter().find(|it| it.name == recorded.name).cloned();
             let tolerance = model.tolerance_of(recorded);
-            GateRow { recorded: recorded.clone(), simulated, tolerance }
+            let chance_ppm = recording.chance_ppm(recorded);
+            GateRow { recorded: recorded.clone(), simulated, tolerance, chance_ppm }
         });
         Ok(FormGate { form, rows: rows.collect(), whole })
     };

@@ -25,6 +25,7 @@ mod measure;
 mod model;
 mod other_names;
 mod others;
+mod phases;
 mod recording;
 mod simulate;
 mod verdict;

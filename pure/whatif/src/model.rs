@@ -156,6 +156,8 @@ pub(crate) struct ModelVcpu {
     /// True for a vCPU of an added VM. Such a vCPU has the jobs of the vCPU that was copied, but
     /// starts with a job at another position in the recording.
     pub(crate) is_rotated: bool,
+    /// True if an edit changed the vCPU's parameters.
+    pub(crate) is_changed: bool,
     pub(crate) share: Share,
     pub(crate) cpus: Option<CpuSet>,
     pub(crate) starts_on: Option<CpuId>,
@@ -534,7 +536,8 @@ fn vcpu(source: usize, stay: &VcpuDemand, spec: &'static Spec) -> Result<ModelVc
         (None, None) => return Err(no_terms()),
     };
     let changes = stay.changes.iter().filter_map(|it| change(it, stay, spec)).collect();
-    Ok(ModelVcpu { source, is_rotated: false, share, cpus, starts_on: stay.starts_on, changes })
+    let (is_rotated, is_changed, starts_on) = (false, false, stay.starts_on);
+    Ok(ModelVcpu { source, is_rotated, is_changed, share, cpus, starts_on, changes })
 }
 
 /// Converts a recorded reservation into parameters of a policy.

@@ -3,9 +3,13 @@
 use slackline_demand::{Collector, Demand};
 use slackline_metrics::{Meter, StrayRecord, Summary};
 use slackline_trace::{Exchange, Header, HostThread, Note, Record, Sink, VcpuName};
-use slackline_units::{CpuId, Span, Time};
+use slackline_units::{CpuId, Reservation, Span, Time};
 
-use crate::measure::Measures;
+use crate::measure::{Measures, parts};
+
+/// Difference of the mean lateness of stops between two parts of a recording that is due to chance.
+/// On a virtual host the means of two parts of 5 s differed by up to 14 us.
+const STOP_CHANCE: Span = Span::from_us(20);
 
 /// Sink that reads a trace and returns its recording.
 #[derive(Debug)]
@@ -104,6 +108,23 @@ impl Recording {
     /// simulation.
     pub(crate) fn judged_length(&self) -> Span {
         self.length().left_after(self.unjudged())
+    }
+
+    /// Returns the part of a vCPU's share, in millionths of a CPU, that differs between parts of a
+    /// recording of a live host by chance. It is the sum of two amounts:
+    ///
+    /// - A slice, because the judged part of the recording can begin or end within a slice.
+    /// - [`STOP_CHANCE`] for each late stop of the vCPU in the judged part.
+    ///
+    /// Zero for a simulated host, because its simulation repeats the recording exactly.
+    pub(crate) fn chance_ppm(&self, recorded: &Measures) -> u64 {
+        if self.header.machine != "live" {
+            return 0;
+        }
+        let stays = self.demand.vcpus.iter().filter(|vcpu| vcpu.name == recorded.name);
+        let stops = stays.map(|vcpu| vcpu.overruns.count() as u64).sum::<u64>() / 2;
+        let slice = recorded.reserved.map_or(Span::ZERO, Reservation::slice);
+        parts(slice + STOP_CHANCE * stops, self.judged_length())
     }
 
     /// Returns the length of the warm-up, counted from the start of the recording.

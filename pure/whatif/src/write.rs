@@ -270,9 +270,12 @@ impl Writer<'_> {
 }
 
 /// Returns the jobs of a vCPU. In the open form their times are relative to the join of the VM. In
-/// the closed form their times are think times.
+/// the closed form their times are think times. If the VM joins later than in the recording, jobs
+/// from before are ready when it joins.
 fn jobs(stay: &VcpuDemand, form: Form, is_rotated: bool, (joined, end): (Time, Time)) -> Vec<Job> {
-    let after = (stay.joined - joined).ns();
+    let later = |ns: u64| {
+        (ns + stay.joined.since(joined).ns()).saturating_sub(joined.since(stay.joined).ns())
+    };
     let is_endless = stay.is_endless();
     let mut jobs: Vec<Job> = match form {
         Form::Open => stay.arrivals().map(|(at, work)| (at.ns(), Some(work.ns()))).collect(),
@@ -286,8 +289,8 @@ fn jobs(stay: &VcpuDemand, form: Form, is_rotated: bool, (joined, end): (Time, T
         rotate(&mut jobs, form, end.since(stay.joined));
     }
     match form {
-        Form::Open => jobs.iter_mut().for_each(|job| job.0 += after),
-        Form::Closed => jobs.iter_mut().take(1).for_each(|job| job.0 += after),
+        Form::Open => jobs.iter_mut().for_each(|job| job.0 = later(job.0)),
+        Form::Closed => jobs.iter_mut().take(1).for_each(|job| job.0 = later(job.0)),
     }
     jobs
 }

@@ -17,8 +17,7 @@ pub(super) struct VcpuResult {
     name: String,
     /// Share before the change. `None` if the change added the VM.
     before: Option<f64>,
-    /// Interval between the shares in the two simulations of a prediction: the open form and the
-    /// closed form.
+    /// Interval of the shares in all simulations of a prediction.
     simulated: Interval,
     /// Interval of the prediction: the interval of the simulations, widened by the usual error of a
     /// prediction.
@@ -49,9 +48,11 @@ impl Interval {
     }
 
     /// Returns the interval of a value over all simulations of a vCPU.
-    fn of(then: &Value, field: &str) -> Option<Interval> {
-        let values = then.as_object()?.values().filter_map(|it| it[field].as_f64());
-        values
+    fn of(row: &Value, field: &str) -> Option<Interval> {
+        let forms = row["then"].as_object()?.values();
+        let simulated = forms.chain(row["other_phases"].as_array().into_iter().flatten());
+        simulated
+            .filter_map(|it| it[field].as_f64())
             .map(|it| Interval { least: it, most: it })
             .reduce(|a, b| Interval { least: a.least.min(b.least), most: a.most.max(b.most) })
     }
@@ -84,7 +85,7 @@ impl VcpuResult {
         let wait = || {
             Some(Wait {
                 before: row["now"]["wait_p99_ns"].as_f64(),
-                simulated: Interval::of(&row["then"], "wait_p99_ns")?,
+                simulated: Interval::of(row, "wait_p99_ns")?,
                 stated: Interval::read(&stated["wait_p99_ns"])?,
                 came: outcome["wait_p99_ns"].as_f64()?,
             })
@@ -92,7 +93,7 @@ impl VcpuResult {
         Ok(VcpuResult {
             name: name.to_owned(),
             before: row["now"]["share_ppm"].as_f64(),
-            simulated: Interval::of(&row["then"], "share_ppm").context("a simulated share")?,
+            simulated: Interval::of(row, "share_ppm").context("a simulated share")?,
             stated: Interval::read(&stated["share_ppm"]).context("a stated share")?,
             came: outcome["share_ppm"].as_f64().context("a measured share")?,
             wait: wait(),

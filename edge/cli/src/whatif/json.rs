@@ -28,7 +28,11 @@ pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> Value {
             .zip(&row.then)
             .map(|(form, it)| ((*form).to_owned(), measures(it)))
             .collect();
-        json!({ "name": row.name, "now": row.now.as_ref().map(measures), "then": then })
+        let other_phases: Vec<Value> = row.in_other_phases.iter().map(measures).collect();
+        json!({
+            "name": row.name, "now": row.now.as_ref().map(measures), "then": then,
+            "other_phases": other_phases
+        })
     });
     let vcpus: Vec<Value> = vcpus.collect();
     let losses = forecast.losses.iter().map(|loss| {

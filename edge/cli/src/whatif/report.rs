@@ -71,11 +71,11 @@ fn figure(
     let plot = Plot::new(Axis::names("vCPU", names), Axis::linear(what, unit).including(0.0));
     let plot = plot.with(Layer::bars("now", now)).with(Layer::bars_with_range("then", then));
     Figure::new(title, plot)
-        .caption("The range of a predicted bar spans the values of the open and the closed form.")
+        .caption("The range of a predicted bar spans the values of all simulations.")
 }
 
 fn interval(row: &Row, of: &dyn Fn(&Measures) -> Option<f64>) -> Option<(f64, f64)> {
-    let values: Vec<f64> = row.then.iter().filter_map(of).collect();
+    let values: Vec<f64> = row.simulated().filter_map(of).collect();
     let least = values.iter().copied().reduce(f64::min)?;
     Some((least, values.iter().copied().reduce(f64::max)?))
 }

@@ -1,5 +1,7 @@
 //! Tests that compare predictions with simulations of the edited scenario.
 
+use slackline_sim::trace_header;
+use slackline_trace::Header;
 use slackline_units::Span;
 use slackline_whatif::{Edit, Forecast, Model, Recording, Row, forecast, gate};
 
@@ -82,4 +84,29 @@ fn whatif_reports_recorded_changes_that_edited_host_would_refuse() {
     let forecast = predict(&recording, &[set("slice", "4ms")]);
     let [(_, name, why)] = &forecast.declined[..] else { panic!("{:?}", forecast.declined) };
     assert_eq!(name, "web", "{why}");
+}
+
+/// In the recording `web` wakes 8 ms after the start of a period of `batch`, which runs for 4 ms.
+/// If the periods of `batch` began 6.7 ms later, `web` would wait for `batch`.
+const APART: &str = "title = \"apart\"\nlength = \"4s\"\npolicy = { name = \"edf\" }\n\
+    [[domain]]\nname = \"batch\"\nwork = { kind = \"spin\" }\n\
+    share.edf = { slice = \"4ms\", period = \"20ms\", exact = true }\n\
+    [[domain]]\nname = \"web\"\njoins = \"8ms\"\n\
+    work = { kind = \"periodic\", period = \"20ms\", work = \"100us\" }\n\
+    share.edf = { slice = \"1ms\", period = \"100ms\" }\n";
+
+#[test]
+fn prediction_for_live_host_contains_waits_of_other_phases() {
+    let scenario = crate::record::scenario(APART);
+    let waits = |machine: &str| {
+        let header = Header { machine: machine.into(), ..trace_header(&scenario) };
+        let recording =
+            crate::record::recording(&header, &crate::record::entries(&scenario), scenario.length);
+        let forecast = predict(&recording, &[set("slice", "3900us")]);
+        row(&forecast, "web").interval(|it| it.wait_p99).expect("it wakes often")
+    };
+    let (least, most) = waits("live");
+    assert!(least < Span::from_us(100) && most > Span::from_ms(2), "{least} to {most}");
+    let (_, most) = waits("simulated");
+    assert!(most < Span::from_us(100), "a simulated host keeps the phase: {most}");
 }
