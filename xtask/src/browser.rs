@@ -12,7 +12,7 @@ use crate::step;
 /// Script that the browser runs, called the story.
 const STORY: &str = "edge/daemon/tests/browser/story.mjs";
 
-/// Folder for the npm packages and the screenshots of the story, the script of the browser test.
+/// Folder for the npm packages that the story needs, and for its screenshots.
 const FOLDER: &str = "target/browser";
 
 /// Path of Debian's browser, which the story starts.
@@ -21,12 +21,10 @@ const CHROMIUM: &str = "/usr/bin/chromium";
 /// Time budget of the story. A story that takes longer is reported, but does not fail.
 const BUDGET: Duration = Duration::from_secs(90);
 
-/// Picture of the page in README. The picture is made from a screenshot of the browser test's
-/// script, the story.
+/// Picture of the page in README. The picture is made from a screenshot of the story.
 const PICTURE: &str = "docs/page.png";
 
-/// Returns the first of the programs and packages that the story needs and that this host lacks.
-/// `None` if nothing is missing.
+/// Returns the first requirement of the story that this host does not meet. `None` if it meets all.
 fn missing() -> Option<&'static str> {
     let has = |program: &str, option: &str| {
         Command::new(program).arg(option).output().is_ok_and(|output| output.status.success())

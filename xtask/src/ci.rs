@@ -25,8 +25,9 @@ const STEPS: [Step; 5] = [
 const STEPS_BESIDE_TESTS: [Step; 3] =
     [("no-std", no_std::prove), ("docs", docs), ("python", python)];
 
-/// Step that runs the tests. Its output comes last, because CI shows the end of the output.
-const TESTS: Step = ("tests", all_tests);
+/// Steps that run the tests. Their output comes last, because CI shows the end of the output.
+const TESTS: Step = ("tests", |_| tests_of(tests::Selection::Usual));
+const ALL_TESTS: Step = ("tests", |_| tests_of(tests::Selection::All));
 
 /// Long checks, which only [`Extent::All`] runs.
 const LONG_STEPS: [Step; 5] = [
@@ -42,7 +43,7 @@ const LONG_STEPS: [Step; 5] = [
 pub enum Extent {
     /// The checks of every change.
     Usual,
-    /// The usual checks, then the long checks.
+    /// The usual checks with the long tests, then the long checks.
     All,
 }
 
@@ -61,7 +62,10 @@ pub fn run(extent: Extent) -> Result<ExitCode> {
             step::give_way()?;
             Ok(STEPS_BESIDE_TESTS.iter().map(run).collect::<Vec<_>>())
         });
-        let tests = run(&TESTS);
+        let tests = match extent {
+            Extent::Usual => run(&TESTS),
+            Extent::All => run(&ALL_TESTS),
+        };
         let beside: Result<_> = beside.join().expect("a step returns its error");
         results.extend(beside?);
         results.push(tests);
@@ -163,8 +167,8 @@ fn repeat_once(step: impl Fn() -> Result<String>) -> Result<String> {
     })
 }
 
-fn all_tests(_: &Metadata) -> Result<String> {
-    let tally = tests::run()?;
+fn tests_of(selection: tests::Selection) -> Result<String> {
+    let tally = tests::run(selection)?;
     let flaky = if tally.flaky.is_empty() {
         String::new()
     } else {

@@ -18,7 +18,8 @@ Checks:
   ci all   make also the long checks: contract, service, fuzz, soak. Takes an hour; as root
   quick    check fmt and tidy, and test the changed crates without live tests
   tidy     check rules that the compiler does not: line lengths, dependencies, SPECIFICATION
-  test     run all tests
+  test     run the tests, without those in xtask/long-tests.txt
+  test all run all tests
   no-std   check that the crates `units` and `policy` can be built without `std`
   scenarios [--release]
            check the example scenarios, with a debug build or the release build
@@ -98,7 +99,8 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["words"] => tidy::list_words("").map(|()| ExitCode::SUCCESS),
         ["words", folder] => tidy::list_words(folder).map(|()| ExitCode::SUCCESS),
         ["no-std"] => said(&no_std::prove(&metadata::read()?)?),
-        ["test"] => Ok(exit(tests::run()?.failed == 0)),
+        ["test"] => Ok(exit(tests::run(tests::Selection::Usual)?.failed == 0)),
+        ["test", "all"] => Ok(exit(tests::run(tests::Selection::All)?.failed == 0)),
         ["scenarios"] => said(&ci::scenarios(&metadata::read()?)?),
         ["scenarios", "--release"] => said(&scenarios::run_released(&metadata::read()?)?),
         ["python"] => said(&python::run()?),

@@ -2,6 +2,7 @@
 //! total and a list of the slowest programs. Skipped tests are reported with the reason.
 
 mod built;
+mod long;
 mod tally;
 
 use std::io::{BufRead, BufReader};
@@ -13,19 +14,30 @@ use anyhow::{Result, ensure};
 
 use crate::step;
 pub use built::{BuildResults, Test, build, build_of};
+pub use long::{LONG_TESTS, LongTest, long_tests};
 pub use tally::Tally;
 use tally::failed_tests;
 
-/// A part of the tests that runs on its own: a test program, or the examples in the documentation.
+/// Tests of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// All tests but the [long ones](LONG_TESTS).
+    Usual,
+    /// All tests, also the long ones.
+    All,
+}
+
+/// A part of the tests that runs on its own: a test program without the tests that are named, or
+/// the examples in the documentation.
 enum TestPart<'a> {
-    Program(&'a Test),
+    Program(&'a Test, Vec<String>),
     Examples,
 }
 
 impl TestPart<'_> {
     fn name(&self) -> String {
         match self {
-            TestPart::Program(test) => test.name(),
+            TestPart::Program(test, _) => test.name(),
             TestPart::Examples => "the examples in the documentation".to_owned(),
         }
     }
@@ -33,9 +45,13 @@ impl TestPart<'_> {
     fn command(&self) -> Command {
         match self {
             // The program runs in the same environment as under cargo.
-            TestPart::Program(test) => {
+            TestPart::Program(test, left_out) => {
                 let mut command = Command::new(&test.program);
                 command.current_dir(&test.folder).env("CARGO_MANIFEST_DIR", &test.folder);
+                if !left_out.is_empty() {
+                    command.arg("--exact");
+                    command.args(left_out.iter().flat_map(|name| ["--skip", name]));
+                }
                 command
             }
             TestPart::Examples => {
@@ -123,7 +139,7 @@ impl Results {
     }
 }
 
-/// Runs all tests of the workspace, even after a failure.
+/// Runs the tests of the workspace, even after a failure.
 ///
 /// Tests that schedule CPUs of this host run one program at a time. The other tests run beside them
 /// at the lowest priority.
@@ -131,14 +147,17 @@ impl Results {
 /// # Errors
 ///
 /// If the tests cannot be built, or if a test fails.
-pub fn run() -> Result<Tally> {
+pub fn run(selection: Selection) -> Result<Tally> {
     let built = build()?;
     let (live, others): (Vec<&Test>, Vec<&Test>) =
         built.tests.iter().partition(|test| test.is_live());
-    let live = live.into_iter().map(TestPart::Program).collect();
-    let mut others: Vec<TestPart<'_>> = others.into_iter().map(TestPart::Program).collect();
-    others.push(TestPart::Examples);
-    play(live, others)
+    let long = match selection {
+        Selection::Usual => long_tests()?,
+        Selection::All => Vec::new(),
+    };
+    let live = live.into_iter().map(|test| TestPart::Program(test, long::left_out(test, &long)));
+    let others = others.into_iter().map(|test| TestPart::Program(test, Vec::new()));
+    play(live.collect(), others.chain([TestPart::Examples]).collect())
 }
 
 /// Runs the tests of some packages, except tests that schedule CPUs of this host.
@@ -151,7 +170,7 @@ pub fn run_of(packages: &[&str]) -> Result<Tally> {
     let built = build_of(&options)?;
     ensure!(built.warnings == 0, "{} warnings; see above", built.warnings);
     let tests = built.tests.iter().filter(|test| !test.is_live());
-    play(Vec::new(), tests.map(TestPart::Program).collect())
+    play(Vec::new(), tests.map(|test| TestPart::Program(test, Vec::new())).collect())
 }
 
 /// Runs all parts and prints the results. Parts in `live` run one at a time, and the last part of
