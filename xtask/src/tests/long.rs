@@ -50,7 +50,7 @@ pub(super) fn left_out(program: &Test, long: &[LongTest]) -> Vec<String> {
 
 #[cfg(test)]
 mod unit {
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     use super::*;
 
@@ -66,6 +66,21 @@ mod unit {
         assert_eq!(left_out(&program("slackline", "--test live"), &long), ["a::b"]);
         assert_eq!(left_out(&program("slackline-live", "--test live"), &long), ["c"]);
         assert!(left_out(&program("slackline", "--test all"), &long).is_empty());
+    }
+
+    #[test]
+    fn every_listed_long_test_exists() {
+        let text = std::fs::read_to_string(Path::new("..").join(LONG_TESTS)).unwrap();
+        for LongTest { package, name } in parse(&text).unwrap() {
+            let folder = match package.strip_prefix("slackline-") {
+                Some(rest) => format!("../edge/{rest}"),
+                None => "../edge/cli".to_owned(),
+            };
+            let (module, test) = name.rsplit_once("::").unwrap();
+            let path = format!("{folder}/tests/live/{}.rs", module.replace("::", "/"));
+            let source = std::fs::read_to_string(&path).unwrap();
+            assert!(source.contains(&format!("fn {test}(")), "no test {name} in {path}");
+        }
     }
 
     #[test]
