@@ -343,8 +343,9 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns true if the experiment predicts published values: no parameter was chosen to meet
-    /// them, and the experiment has no axis of assumptions.
+    /// Returns true if the experiment predicts published values. An experiment does not predict
+    /// them if a parameter was chosen to meet them, or if the experiment varies assumptions about
+    /// facts that the paper does not state.
     #[must_use]
     pub fn predicts(&self) -> bool {
         !self.explains && self.sensitivity.is_none()

@@ -189,8 +189,9 @@ impl Layer {
         Layer { is_published: true, ..self }
     }
 
-    /// Draws the layer over the layer `name` on an axis of names, instead of beside it. Published
-    /// values then have the colour of the layer `name`.
+    /// Draws this layer over the layer called `name`. Without this call, a plot whose axis shows
+    /// names has the two layers side by side. If this layer has published values, they get the
+    /// colour of the layer called `name`, except over bars.
     #[must_use]
     pub fn over(self, name: impl Into<String>) -> Layer {
         Layer { over: Some(name.into()), ..self }

@@ -207,7 +207,7 @@ fn replay_finds_first_difference_after_a_removed_event() {
 }
 
 #[test]
-fn replay_reports_a_measurement_the_host_does_not_request() {
+fn superfluous_measurement_in_trace_is_reported_by_replay() {
     let (header, mut entries) =
         entries(&traced(&Scenario::read(EVENTFUL).expect("the scenario is valid")));
     let place = middle(&entries, |it| matches!(it, Exchange::Measured(_)));

@@ -61,15 +61,16 @@ pub enum GuestReports {
     /// The operating system reports the true states of its tasks, and also a task that does not
     /// exist.
     Lie {
-        /// Reported state of the task that does not exist.
+        /// State that the operating system reports for an invented task, a task that does not
+        /// exist.
         at: FalseTask,
-        /// Reported priority of the task that does not exist. Tasks with a higher priority are more
-        /// urgent.
+        /// Priority that the operating system reports for an invented task, a task that does not
+        /// exist. Tasks with a higher priority are more urgent.
         priority: u8,
     },
 }
 
-/// Reported state of a task that does not exist.
+/// State that an operating system reports for an invented task, a task that does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FalseTask {
     /// The task is runnable.

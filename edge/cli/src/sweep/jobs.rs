@@ -272,7 +272,8 @@ impl<'a> Jobs<'a> {
         places.map(|(axis, &place)| axis.points[place].name().to_owned()).collect()
     }
 
-    /// Returns the name of the point of the sweep at which a host was built.
+    /// Returns the name of the point of the sweep for which a host was built. A point of the sweep
+    /// combines one point of each axis.
     pub(super) fn point<'b>(&self, host: &'b HostCase) -> &'b str {
         &host.point.name
     }

@@ -157,9 +157,9 @@ fn available_slice_beside_deadline_reservation_is_exact_to_one_microsecond() {
     live.nothing_is_left();
 }
 
-/// Together with 90 % of a CPU for another program, the kernel has too little bandwidth for the old
-/// and the new slice at the same time. On a test machine with more than two CPUs the bandwidth can
-/// be enough for both.
+/// Another program has reserved 90 % of a CPU with `SCHED_DEADLINE`. So the kernel has too little
+/// bandwidth left for the old and the new slice at the same time. On a test machine with more than
+/// two CPUs the bandwidth can be enough for both slices.
 #[test]
 fn sched_deadline_slice_change_is_admitted_without_counting_old_slice() {
     let Some(live) = live::begin() else { return };

@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn name_of_other_reservation_for_vm_is_hidden_from_tenant() {
+    fn tenant_does_not_see_which_reservation_already_has_its_vm() {
         let shown =
             |reason: Reason| without_holder(web(&reason.to_string()), Some(&reason)).why.unwrap();
         assert_eq!(shown(Reason::Taken("db".parse().unwrap())), "the VM has another reservation");

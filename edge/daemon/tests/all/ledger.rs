@@ -260,8 +260,8 @@ fn nth(seq: u64) -> Commit {
 /// Environment variable with the folder of the ledger for [`entry_point_of_helper_ledger_writer`].
 const FOLDER: &str = "SLACKLINE_TEST_LEDGER";
 
-/// Returns the reservations that exist after the commits of the writer process up to the number
-/// `upto`.
+/// Returns the reservations that exist after the writer process has made the commits with the
+/// numbers 1 to `upto`.
 fn promised(upto: u64) -> BTreeMap<String, u64> {
     let mut rows = BTreeMap::new();
     for seq in 1..=upto {

@@ -493,7 +493,7 @@ fn kill_all_below(target: &Target) {
 }
 
 #[test]
-fn process_tree_is_contested_after_root_moves_its_child() {
+fn process_tree_is_contested_after_root_user_moves_child_process() {
     let Some(_alone) = begin() else { return };
     let target = Target::of_shell("(while :; do :; done) & sleep 1000 & wait");
     let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);

@@ -54,8 +54,10 @@ fn deadlines_of_reservation_with_phase_move_when_clock_is_set() {
     assert_eq!(judged(&ran(1_599)).1, 2);
 }
 
-/// A vCPU wakes at 50 ms and receives its slice at 96 ms and at 216 ms. From 100 to 200 ms it
-/// receives less than its slice, but its periods are from 50 to 150 ms and from 150 to 250 ms.
+/// A vCPU wakes at 50 ms. With `unblocking = "new-period"` a period begins at the wake-up, so the
+/// periods are from 50 to 150 ms and from 150 to 250 ms. The vCPU receives its slice in each of
+/// these periods. With the default rule the period from 100 to 200 ms is judged, in which the vCPU
+/// lacks 4 ms.
 #[test]
 fn period_that_begins_at_wake_is_judged_at_its_own_end() {
     let judge = |parameters: &str| {

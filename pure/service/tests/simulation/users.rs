@@ -499,7 +499,7 @@ fn later_end_or_dropped_limit_counts_against_operator_until_reverted() {
 
 /// Without the ledger, a change that takes no CPU time from others stays in force.
 #[test]
-fn removed_hard_limit_counts_although_ledger_write_failed() {
+fn hard_limit_removal_counts_against_budget_if_ledger_write_fails() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(650_000));
     ask(&mut run, ROOT, reserve("a", ms(60, 100), Some(5002))).expect("root may");

@@ -65,7 +65,7 @@ proptest! {
     /// With `asleep = "trimmed"`, every vCPU that stays runnable receives its budget in every
     /// period, even if other vCPUs block and wake.
     #[test]
-    fn gedf_trimmed_budgets_deliver_slices_beside_waking_vcpus(tasks in set(7, 1_000_000)) {
+    fn gedf_with_trimmed_budgets_gives_runnable_vcpus_each_slice(tasks in set(7, 1_000_000)) {
         let tasks: Vec<Task> = tasks.into_iter().filter(|task| task.slice >= 10_000).collect();
         let parameters = "reserve = \"0cpu\", asleep = \"trimmed\"";
         let trace = crate::sets::run(&EXACT, &Rules { parameters, ..GEDF }, &tasks);

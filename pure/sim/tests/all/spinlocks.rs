@@ -55,7 +55,7 @@ fn vcpu_spins_until_the_holder_releases_the_spinlock() {
 /// Four vCPUs each hold the lock for half of their time, so the lock is always held. Each vCPU
 /// waits until the three other vCPUs have held the lock, the first of which has just acquired it.
 #[test]
-fn always_held_spinlock_allows_one_round_per_hold_time() {
+fn fully_contended_spinlock_is_acquired_once_per_hold_time() {
     let vcpus = run("10ms", &guest(4, 4, "compute = '20us', hold = '20us'", ""));
     assert_eq!(vcpus[0].rounds[..4], [us(40), us(120), us(200), us(280)]);
     assert_eq!(vcpus[3].rounds[..2], [us(100), us(180)]);

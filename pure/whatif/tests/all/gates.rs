@@ -244,8 +244,10 @@ fn whatif_refuses_a_recording_with_different_shares_in_its_halves() {
     assert!(text.starts_with(&halves.name) && text.contains("in the first half"), "{text}");
 }
 
+/// A vCPU without a hard limit receives different shares in the two halves of the recording. The
+/// gate refuses the recording, but names another cause.
 #[test]
-fn whatif_blames_different_halves_only_for_vm_with_hard_limit() {
+fn different_shares_in_halves_are_a_cause_only_with_hard_limit() {
     let gate = lacking_from(scenario(THREE).length / 2, THREE);
     assert!(!gate.passes());
     assert!(!matches!(gate.cause, None | Some(Cause::HalvesDiffer(_))), "{:?}", gate.cause);

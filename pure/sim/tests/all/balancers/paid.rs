@@ -93,9 +93,9 @@ fn balancer_call_longer_than_slice_continues_in_next_period() {
     assert_eq!(got.missed(host.length), []);
 }
 
-/// CPU 0 is reserved up to the balancer's share, in short periods. For a call of 90 us the balancer
-/// has 14 us in each 7 ms. The call completes, and its migrations follow late but within 50 ms.
-/// (Reference on balancers, M6.)
+/// Another vCPU reserves all of CPU 0 except the balancer's share. This vCPU has a period of 7 ms,
+/// so it leaves 14 us in each 7 ms for the balancer's call of 90 us. The call completes, and its
+/// migrations follow late but within 50 ms. (Reference on balancers, M6.)
 #[test]
 fn balancer_call_on_full_cpu_completes_late_but_within_period() {
     let mut guests = vec![Guest::promised(0, 6_986 * US, 7 * MS)];
@@ -120,8 +120,8 @@ fn balancer_call_on_full_cpu_completes_late_but_within_period() {
     }
 }
 
-/// CPU 0 is reserved up to the balancer's share, on 40 random hosts. Each balancer call of up to
-/// 100 us completes within its period, and no vCPU misses a slice.
+/// On 40 random hosts, other vCPUs reserve all of CPU 0 except the balancer's share. Each balancer
+/// call of up to 100 us completes within its period, and no vCPU misses a slice.
 #[test]
 fn vcpus_beside_balancer_miss_no_slice_on_full_cpu() {
     for seed in 1..=40 {

@@ -162,7 +162,7 @@ mod tests {
     /// Example of the reference on GAPS, section 7.4. Each of five VMs may precede others for 1500
     /// us in a period, and saves up at most 10 ms of this time.
     #[test]
-    fn gaps_boost_allowance_accumulates_to_at_most_10_ms() {
+    fn boost_allowance_under_gaps_accumulates_to_at_most_10_ms() {
         let (mut claims, vcpus) = five();
         assert_eq!(claims.left(vcpus[0]), Some(Span::ZERO));
         assert!(claims.domains[0].is_spent);
@@ -177,7 +177,7 @@ mod tests {
     /// A request takes 60 us of CPU time. So the time in which a VM may precede others suffices for
     /// 25 requests in a period.
     #[test]
-    fn gaps_boost_allowance_covers_25_requests_of_60_us() {
+    fn boost_allowance_under_gaps_covers_25_requests_of_60_us() {
         let (mut claims, vcpus) = five();
         for _ in 0..3 {
             assert!(claims.renew(1, PERIOD).contains(&2));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_boost_allowance_is_redivided_when_a_vm_leaves() {
+    fn boost_allowance_under_gaps_is_redivided_when_a_vm_leaves() {
         let (mut claims, vcpus) = five();
         claims.set_weight(0, Weight::new(4 * 256).unwrap());
         claims.renew(2, PERIOD);

@@ -362,7 +362,7 @@ mod tests {
     /// changes only its class. A boosted vCPU stays boosted. Beyond that, the credit is cut or the
     /// vCPU becomes inactive.
     #[test]
-    fn credit_balance_up_to_period_credit_is_unchanged_by_accounting() {
+    fn accounting_keeps_credit_or_debt_of_at_most_one_period() {
         let fields = Values::defaults(SPEC.policy_fields).expect("all fields have defaults");
         let share = Values::defaults(SPEC.share_fields).expect("all fields have defaults");
         let vcpu = VcpuId::new(0, DomId::new(0), 0);

@@ -72,8 +72,8 @@ impl Sedf {
         cpus
     }
 
-    /// Sets the slack weights of those split vCPUs that are on one of `cpus` as the plan says. So
-    /// each receives slack at its planned rate.
+    /// Sets the slack weights of the split vCPUs on `cpus`, so that each of these vCPUs receives
+    /// slack at the rate that the plan gives to the vCPU.
     pub(in crate::policies::sedf) fn set_paces(&mut self, at: &Moment, cpus: CpuSet) {
         let Some(mut balancer) = self.balancer.take() else { return };
         if let Some(mut planned) = balancer.planned.take() {
