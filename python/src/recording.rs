@@ -49,8 +49,9 @@ impl Sink for Extent {
 /// recording. `vcpus` has a row for each vCPU: its recorded metrics `now`, and its simulated
 /// metrics `then`. `then` has up to two forms of the simulation. In the form "open", each job
 /// becomes ready at its recorded time. In the form "closed", each job becomes ready after its
-/// recorded think time. The prediction is the interval between the two forms. `losses` lists the
-/// vCPUs that the change harms. Without a change, or if the gate does not pass, `vcpus` is empty.
+/// recorded think time. `other_phases` has results with other phases of changed reservations, if
+/// they were simulated. The prediction is the interval of all results. `losses` lists the vCPUs
+/// that the change harms. Without a change, or if the gate does not pass, `vcpus` is empty.
 /// Times are nanoseconds, shares are parts per million of a CPU.
 #[pyfunction]
 #[pyo3(signature = (

@@ -289,7 +289,7 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
                 .into(),
         );
     }
-    if answer.model.assumes_phases() {
+    if answer.model.assumes_phases(&answer.recording.demand) {
         lines.push(
             "when the periods of changed reservations begin: the simulation begins them as in the \
              recording, and the host when it makes the change"

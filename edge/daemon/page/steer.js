@@ -401,12 +401,12 @@ export class Steer {
   }
 }
 
-/** Returns the recorded and predicted numbers of each VM. The worse form of a prediction counts. */
+/** Returns the recorded and predicted numbers of each VM. The worst simulation counts. */
 function sums(answer) {
   const all = new Map();
   for (const vcpu of answer.vcpus ?? []) {
     const name = vmOf(vcpu.name);
-    const forms = Object.values(vcpu.then ?? {});
+    const forms = [...Object.values(vcpu.then ?? {}), ...(vcpu.other_phases ?? [])];
     const now = vcpu.now ?? {};
     const worst = (pick) => Math.max(0, ...forms.map((form) => form[pick] ?? 0));
     const sum = all.get(name) ?? {

@@ -32,6 +32,7 @@ pub struct VcpuDemand {
     /// Jobs of the vCPU in order of time. All but the last have ended.
     pub jobs: Vec<Job>,
     /// Overrun of each reserved timeslice that reached its limit: CPU time used beyond the limit.
+    /// Only timeslices of the first part of the recording count, to which costs are fitted.
     pub overruns: Samples,
 }
 

@@ -42,10 +42,10 @@ pub struct Row {
 pub struct Loss {
     /// Display name of the vCPU.
     pub name: String,
-    /// Smallest loss of share in all simulated forms, in millionths of a CPU. Zero if the loss is
+    /// Smallest loss of share in all simulations, in millionths of a CPU. Zero if the loss is
     /// within the tolerance of the gate.
     pub share_ppm: u64,
-    /// Smallest number of additional deadline misses in all simulated forms.
+    /// Smallest number of additional deadline misses in all simulations.
     pub misses: u64,
     /// Recorded p99 wait and shortest simulated p99 wait. `None` unless the simulated wait is
     /// longer by more than a fifth and by more than 50 us.
@@ -66,7 +66,7 @@ pub fn forecast(
     let mut then: Vec<Vec<Measures>> = Vec::new();
     let mut in_other_phases: Vec<Vec<Measures>> = Vec::new();
     let mut declined = Vec::new();
-    let others = model.other_phases();
+    let others = model.other_phases(&recording.demand);
     for form in gate.passing() {
         let mut run = simulate(model, &recording.demand, form.form, &[warmup])?;
         then.push(run.windows.pop().unwrap_or_default());
@@ -118,6 +118,16 @@ impl Row {
         Some((values.iter().copied().min()?, values.iter().copied().max()?))
     }
 
+    /// Returns the smallest and the largest number of missed deadlines. The smallest number is from
+    /// the simulations in the recorded phases: the other simulations are shorter. `None` if the
+    /// vCPU has no reservation.
+    #[must_use]
+    pub fn misses(&self) -> Option<(u64, u64)> {
+        let (_, most) = self.interval(|it| it.misses)?;
+        let least = self.then.iter().filter_map(|it| it.misses).min()?;
+        Some((least, most.max(least)))
+    }
+
     /// Returns the largest difference between the prediction and reality that the
     /// [gate](crate::Gate) would accept for the vCPU, with or without the edits.
     #[must_use]
@@ -128,14 +138,14 @@ impl Row {
     }
 
     /// Returns the loss of a vCPU that exists before and after the edits. A result is lost only if
-    /// it is worse in every form. If no result is lost, returns `None`. Waits count only if the
-    /// gate judges them.
+    /// it is worse in every simulation. If no result is lost, returns `None`. Waits count only if
+    /// the gate judges them.
     fn loss(&self, tolerance: Tolerance) -> Option<Loss> {
         let now = self.now.as_ref()?;
         let share = self.interval(|it| Some(it.share_ppm))?;
         let share_ppm = now.share_ppm.saturating_sub(share.1);
         let share_ppm = if share_ppm > tolerance.share_ppm() { share_ppm } else { 0 };
-        let misses = self.interval(|it| it.misses).zip(now.misses);
+        let misses = self.misses().zip(now.misses);
         let misses = misses.map_or(0, |((least, _), now)| least.saturating_sub(now));
         let wait = self.interval(|it| it.wait_p99).zip(now.wait_p99);
         let wait = wait.map(|((least, _), now)| (now, least));

@@ -5,10 +5,11 @@
 //! the periods of other VMs. The wait of a vCPU can depend on this. So the edited model is
 //! simulated several times, with different phases of the changed reservations.
 
+use slackline_demand::Demand;
 use slackline_policy::Values;
 use slackline_units::{Reservation, Span};
 
-use crate::model::{Model, ModelDomain, written};
+use crate::model::{Model, ModelDomain, ModelVcpu, written};
 
 /// Number of phases with which an edited model is simulated.
 const PHASES: u64 = 3;
@@ -16,6 +17,13 @@ const PHASES: u64 = 3;
 /// Maximum number of vCPUs for which other phases are simulated. The waits of more vCPUs depend
 /// little on one phase, and their simulation takes longer.
 const FEW_VCPUS: usize = 16;
+
+/// Maximum number of recorded jobs for which other phases are simulated. More jobs take too long.
+const FEW_JOBS: usize = 50_000;
+
+/// Divisor of the length of a recording. If a phase is later by more than this part, it is not
+/// simulated, because too little of the recording would remain.
+const LATEST_OF_LENGTH: u64 = 10;
 
 /// An edited model with other phases.
 pub(crate) struct OtherPhase {
@@ -25,20 +33,40 @@ pub(crate) struct OtherPhase {
 }
 
 impl Model {
-    /// Returns the model with other phases of the reservations that edits made or changed. Empty
-    /// for a recording of a simulated host, for many vCPUs, and if no edit changed a reservation.
-    pub(crate) fn other_phases(&self) -> Vec<OtherPhase> {
-        if !self.has_unknown_phase() || self.has_many_vcpus() {
+    /// Returns the model with other phases of the reservations that edits made or changed. Empty if
+    /// no edit did, or if [`Model::assumes_phases`] returns true.
+    pub(crate) fn other_phases(&self, demand: &Demand) -> Vec<OtherPhase> {
+        if !self.has_unknown_phase() || self.assumes_phases(demand) {
             return Vec::new();
         }
         (1..PHASES).map(|nth| self.in_phase(nth)).collect()
     }
 
     /// Returns true if a prediction assumes that changed reservations keep their phase, although
-    /// the live host gives them another phase. This is so for many vCPUs.
+    /// the live host gives them another phase. Other phases are not simulated in these cases:
+    ///
+    /// - There are many vCPUs or many jobs.
+    /// - A period is long for the recording.
+    /// - A vCPU may run on several CPUs. The order in which VMs join then decides where they are
+    ///   placed.
     #[must_use]
-    pub fn assumes_phases(&self) -> bool {
-        self.has_unknown_phase() && self.has_many_vcpus()
+    pub fn assumes_phases(&self, demand: &Demand) -> bool {
+        let vcpus = self.domains.iter().flat_map(|domain| &domain.vcpus);
+        let others = demand.others.competitors.iter().map(|(_, other)| other);
+        let jobs = demand.vcpus.iter().chain(others).map(|stay| stay.jobs.len());
+        let is_placed = |vcpu: &ModelVcpu| {
+            self.cpus == 1 || vcpu.cpus.is_some_and(|cpus| cpus.iter().count() == 1)
+        };
+        let longest = self.length.left_after(self.warmup) / LATEST_OF_LENGTH;
+        let is_late = |domain: &ModelDomain| {
+            let period = self.edited_period(domain).unwrap_or(Span::ZERO);
+            delay(period, PHASES - 1) > longest
+        };
+        self.has_unknown_phase()
+            && (vcpus.clone().count() > FEW_VCPUS
+                || jobs.sum::<usize>() > FEW_JOBS
+                || self.domains.iter().any(is_late)
+                || !vcpus.clone().all(is_placed))
     }
 
     /// Returns true if an edit made or changed a reservation of a live host.
@@ -47,24 +75,23 @@ impl Model {
         self.costs.fair.is_some() && self.domains.iter().any(is_changed)
     }
 
-    fn has_many_vcpus(&self) -> bool {
-        let vcpus = self.domains.iter().map(|domain| domain.vcpus.len());
-        vcpus.sum::<usize>() > FEW_VCPUS
-    }
-
     /// Returns the model in which each changed reservation begins later by the part `nth / PHASES`
-    /// of its period.
+    /// of its period. Changes of the VM during this delay are made when it has joined.
     fn in_phase(&self, nth: u64) -> OtherPhase {
         let mut model = self.clone();
+        let end = self.begin + self.length;
         let mut longest = Span::ZERO;
         for domain in &mut model.domains {
             let Some(period) = self.edited_period(domain) else { continue };
-            let delay = period * nth / PHASES;
-            let joined = domain.joined + delay;
-            if domain.left.is_none_or(|left| joined < left) {
-                domain.joined = joined;
-                longest = longest.max(delay);
+            let joined = domain.joined.after(delay(period, nth));
+            if joined >= domain.left.unwrap_or(end).min(end) {
+                continue;
             }
+            domain.joined = joined;
+            longest = longest.max(delay(period, nth));
+            let soon = joined.after(Span::from_ns(1));
+            let vcpus = domain.vcpus.iter_mut();
+            vcpus.flat_map(|vcpu| &mut vcpu.changes).for_each(|it| it.at = it.at.max(soon));
         }
         OtherPhase { model, delay: longest }
     }
@@ -77,4 +104,9 @@ impl Model {
         let promise = (self.spec.promise)(&values).ok()??;
         promise.phase.is_none().then(|| Reservation::period(promise.reservation))
     }
+}
+
+/// Returns the time by which the phase `nth` of a period is later than the recorded phase.
+fn delay(period: Span, nth: u64) -> Span {
+    period / PHASES * nth
 }

@@ -114,7 +114,7 @@ impl Recording {
     /// recording of a live host by chance. It is the sum of two amounts:
     ///
     /// - A slice, because the judged part of the recording can begin or end within a slice.
-    /// - [`STOP_CHANCE`] for each late stop of the vCPU in the judged part.
+    /// - [`STOP_CHANCE`] for each late stop of the vCPU.
     ///
     /// Zero for a simulated host, because its simulation repeats the recording exactly.
     pub(crate) fn chance_ppm(&self, recorded: &Measures) -> u64 {
@@ -122,7 +122,8 @@ impl Recording {
             return 0;
         }
         let stays = self.demand.vcpus.iter().filter(|vcpu| vcpu.name == recorded.name);
-        let stops = stays.map(|vcpu| vcpu.overruns.count() as u64).sum::<u64>() / 2;
+        // The stops of the other half are counted, which is as long.
+        let stops: u64 = stays.map(|vcpu| vcpu.overruns.count() as u64).sum();
         let slice = recorded.reserved.map_or(Span::ZERO, Reservation::slice);
         parts(slice + STOP_CHANCE * stops, self.judged_length())
     }

@@ -94,7 +94,7 @@ impl GateRow {
     /// millionths of a CPU.
     fn accepted_share_ppm(&self) -> u64 {
         let exact = self.tolerance.share_ppm();
-        (exact + self.chance_ppm).min(ORDINARY_SHARE_PPM.max(exact))
+        exact.saturating_add(self.chance_ppm).min(ORDINARY_SHARE_PPM.max(exact))
     }
 
     /// Returns true if the recorded and the simulated share are close enough. They may differ by at

@@ -270,8 +270,8 @@ impl Writer<'_> {
 }
 
 /// Returns the jobs of a vCPU. In the open form their times are relative to the join of the VM. In
-/// the closed form their times are think times. If the VM joins later than in the recording, jobs
-/// from before are ready when it joins.
+/// the closed form their times are think times. If the VM joins later than in the recording, the
+/// last job from before is ready when it joins, and earlier jobs are left out.
 fn jobs(stay: &VcpuDemand, form: Form, is_rotated: bool, (joined, end): (Time, Time)) -> Vec<Job> {
     let later = |ns: u64| {
         (ns + stay.joined.since(joined).ns()).saturating_sub(joined.since(stay.joined).ns())
@@ -289,7 +289,12 @@ fn jobs(stay: &VcpuDemand, form: Form, is_rotated: bool, (joined, end): (Time, T
         rotate(&mut jobs, form, end.since(stay.joined));
     }
     match form {
-        Form::Open => jobs.iter_mut().for_each(|job| job.0 = later(job.0)),
+        Form::Open => {
+            let before = joined.since(stay.joined).ns();
+            let earlier = jobs.partition_point(|job| job.0 < before);
+            jobs.drain(..earlier.saturating_sub(1));
+            jobs.iter_mut().for_each(|job| job.0 = later(job.0));
+        }
         Form::Closed => jobs.iter_mut().take(1).for_each(|job| job.0 = later(job.0)),
     }
     jobs

@@ -257,7 +257,7 @@ fn predicted(vm: &str, row: &Row, (length, tolerance): (Span, Tolerance)) -> Str
     let error = tolerance.share_ppm().max(USUAL_ERROR_PPM);
     let (least, most) = (least.saturating_sub(error), most.saturating_add(error));
     let _ = writeln!(text, "length_ns = {}\nshare_ppm = [{least}, {most}]", length.ns());
-    if let Some((least, most)) = row.interval(|it| it.misses) {
+    if let Some((least, most)) = row.misses() {
         let _ = writeln!(text, "missed = [{least}, {most}]");
     }
     if let Some((least, most)) = row.interval(|it| it.wait_p99) {

@@ -20,7 +20,7 @@ pub(super) fn page(answer: &Answer<'_>, forecast: &Forecast) -> String {
     );
     let then = format!("Then: {}, {} CPUs.", answer.model.policy(), answer.model.cpus());
     let mut rows = Table::new(table::HEADINGS)
-        .caption("Recorded values, and values predicted by the open and the closed form");
+        .caption("Recorded values, and values predicted by all simulations");
     for cells in table::cells(forecast) {
         let cell = |(column, text): (usize, String)| match (column, text.as_str()) {
             (_, "-") => Cell::Dash,

@@ -225,7 +225,7 @@ fn rows(lines: &mut Lines, row: &Row) {
         between(shares, share),
         if now.is_none() { "added".into() } else { change },
     ]);
-    let misses = row.interval(|it| it.misses);
+    let misses = row.misses();
     if misses.is_some() || now.is_some_and(|now| now.misses.is_some()) {
         let change = now.and_then(|now| now.misses).zip(misses).map(|(now, (least, most))| {
             let of = |then: u64| signed(now, then, |it| it.to_string());

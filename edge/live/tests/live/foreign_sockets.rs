@@ -187,7 +187,10 @@ fn monitor_socket_named_by_setuid_root_program_is_not_queried() {
     let listener = UnixListener::bind(&socket).expect("a socket");
     std::fs::set_permissions(&socket, Permissions::from_mode(0o600)).expect("root's socket");
     listener.set_nonblocking(true).expect("a listener");
-    std::fs::copy(python, &program).expect("a copy of python3");
+    // Another process copies the file. If this process did, a child that another test starts could
+    // inherit the open file, and the copy could not be run.
+    let copied = Command::new("cp").args([&python, &program]).status().expect("cp");
+    assert!(copied.success(), "a copy of python3");
     std::fs::set_permissions(&program, Permissions::from_mode(0o4755)).expect("own program");
     let mut command = Command::new(&program);
     let code = "import os, time; os.setuid(0); print('@', flush=True); time.sleep(60)";

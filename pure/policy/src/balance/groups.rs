@@ -97,7 +97,7 @@ mod tests {
 
     /// Hole 4 of the reference on balancers: vCPUs may migrate to a CPU without vCPUs.
     #[test]
-    fn cpu_without_vcpus_is_grouped_with_cpus_whose_vcpus_may_use_it() {
+    fn cpu_without_vcpus_is_grouped_with_cpu_of_vcpus_allowed_on_it() {
         assert_eq!(grouped(&[&[0, 2], &[], &[], &[1, 3]]), [vec![0, 2], vec![1, 3]]);
     }
 

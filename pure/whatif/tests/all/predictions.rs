@@ -110,3 +110,21 @@ fn prediction_for_live_host_contains_waits_of_other_phases() {
     let (_, most) = waits("simulated");
     assert!(most < Span::from_us(100), "a simulated host keeps the phase: {most}");
 }
+
+#[test]
+fn other_phases_are_left_out_if_a_period_is_long_for_the_recording() {
+    let scenario = crate::record::scenario(APART);
+    let header = Header { machine: "live".into(), ..trace_header(&scenario) };
+    let recording =
+        crate::record::recording(&header, &crate::record::entries(&scenario), scenario.length);
+    let simulations = |period: &str| {
+        let edits = [set("slice", "3900us"), set("period", period)];
+        let mut model = Model::new(&recording).expect("a simulated trace has a model");
+        model.edit(&edits).expect("the edits are valid");
+        let forecast = predict(&recording, &edits);
+        (row(&forecast, "web").simulated().count(), model.assumes_phases(&recording.demand))
+    };
+    assert_eq!(simulations("600ms"), (6, false), "two forms in three phases");
+    assert_eq!(simulations("601ms"), (2, true), "two thirds of it are over 400 ms");
+    assert_eq!(simulations("10000000000s"), (2, true), "317 years");
+}
