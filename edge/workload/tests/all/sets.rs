@@ -44,7 +44,7 @@ fn invalid_eva_line_is_refused_with_the_line_number() {
         ("21 20 20", "set.txt:1: WCET 21ms does not fit into 20ms"),
         ("0 20 20", "set.txt:1: WCET 0s is not greater than zero"),
         ("\n\n", "set.txt: the file has no task"),
-        ("1 2 3\nTaskset late", "set.txt:2: 2 fields"),
+        ("1 2 3\nTaskset late", "set.txt:2: the line has 2 fields"),
     ] {
         let error = eva(text, &Options::default()).unwrap_err().to_string();
         assert!(error.starts_with(says), "{text:?}: {error}");
