@@ -299,7 +299,8 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
     if answer.model.reservations().flatten().any(|reserved| reserved.has_changed) {
         lines.push(
             "how VMs run if their last parameters hold all the time: parameters were changed \
-             during the recording, and the prediction covers the time before and after the change"
+             during the recording or a VM came during it, and the prediction covers the time \
+             before and after that"
                 .into(),
         );
     }

@@ -24,6 +24,10 @@ const SHORTEST_SLICE: Span = Span::from_us(700);
 /// lengthen the slice further.
 const MOST_SCALED: usize = 8;
 
+/// Time after the begin of a recording. A VM that joins later came during the recording. The vCPUs
+/// that are there from the begin join at the starts of their periods, which are up to 100 ms long.
+const ARRIVED: Span = Span::from_ms(200);
+
 /// Minimum number of recorded stops or wakes of a VM's vCPUs from which a distribution is fitted.
 const LEAST_SAMPLES: usize = 20;
 
@@ -309,7 +313,7 @@ pub struct PlannedReservation {
     /// Phase: offset of the periods from multiples of the period on the clock. If `None`, the first
     /// period begins when the reservation is made.
     pub phase: Option<Span>,
-    /// True if the VM had other parameters earlier in the recording.
+    /// True if the VM had other parameters earlier in the recording, or came during the recording.
     pub has_changed: bool,
 }
 
@@ -335,7 +339,8 @@ impl Model {
                 exact: promise.exact,
                 is_shared: is_shared && domain.vcpus.len() > 1,
                 phase: last.get("phase").and_then(|phase| phase.parse().ok()),
-                has_changed: domain.vcpus.iter().any(|vcpu| vcpu.has_changed()),
+                has_changed: domain.joined > self.begin + ARRIVED
+                    || domain.vcpus.iter().any(|vcpu| vcpu.has_changed()),
             })
         })
     }

@@ -128,3 +128,18 @@ fn other_phases_are_left_out_if_a_period_is_long_for_the_recording() {
     assert_eq!(simulations("601ms"), (2, true), "two thirds of it are over 400 ms");
     assert_eq!(simulations("10000000000s"), (2, true), "317 years");
 }
+
+#[test]
+fn vm_that_came_during_the_recording_counts_as_changed() {
+    let is_changed = |joins: &str| {
+        let scenario = crate::record::scenario(&APART.replace("8ms", joins));
+        let header = trace_header(&scenario);
+        let recording =
+            crate::record::recording(&header, &crate::record::entries(&scenario), scenario.length);
+        let model = Model::new(&recording).expect("a simulated trace has a model");
+        let all: Vec<bool> = model.reservations().flatten().map(|it| it.has_changed).collect();
+        all
+    };
+    assert_eq!(is_changed("8ms"), [false, false]);
+    assert_eq!(is_changed("1s"), [false, true]);
+}
