@@ -97,6 +97,10 @@ impl Sheet {
 
     /// Divides the columns into tables of at most `width` columns of text.
     fn pack(&self, width: usize) -> Vec<Vec<Column>> {
+        if self.groups.is_empty() {
+            // The table has only the column of names.
+            return vec![Vec::new()];
+        }
         let mut tables: Vec<Vec<Column>> = Vec::new();
         let whole = width.saturating_sub(self.names.width());
         let mut room = 0;
@@ -276,8 +280,9 @@ fn table(names: &Column, columns: &[Column], footnotes: &mut Footnotes) -> Strin
     let all = || core::iter::once(names).chain(columns);
     table.set_header(all().map(|column| &column.heading));
     for row in 0..names.cells.len() {
-        // A row that is empty in this table is left out.
-        if columns.iter().any(|column| column.cells[row] != Cell::Blank) {
+        // A row whose cells beside the name are all blank is left out.
+        let mut beside = columns.iter().map(|column| &column.cells[row]);
+        if columns.is_empty() || beside.any(|cell| *cell != Cell::Blank) {
             table.add_row(all().map(|column| column.cells[row].written(footnotes)));
         }
     }

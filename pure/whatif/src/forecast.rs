@@ -33,7 +33,8 @@ pub struct Row {
     /// Empty if the edits removed the vCPU.
     pub then: Vec<Measures>,
     /// Simulated results with other phases of the changed reservations, in the forms that passed
-    /// the gate. Only for a recording of a live host with few vCPUs.
+    /// the gate. Empty for a simulated host, and if the prediction
+    /// [assumes the recorded phases](Model::assumes_phases).
     pub in_other_phases: Vec<Measures>,
 }
 

@@ -17,6 +17,7 @@
 #![deny(clippy::float_arithmetic)]
 
 mod cause;
+mod costs;
 mod edit;
 mod forecast;
 mod form;

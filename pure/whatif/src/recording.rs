@@ -75,8 +75,7 @@ impl Recorder {
     /// start.
     #[must_use]
     pub fn of_trace(header: &Header, began: Option<Time>, ended: Time) -> Recorder {
-        let is_live = header.machine == "live";
-        let begin = began.filter(|_| is_live).unwrap_or(Time::START).min(ended);
+        let begin = began.filter(|_| is_live(header)).unwrap_or(Time::START).min(ended);
         Recorder::new(header, (begin, ended))
     }
 
@@ -98,6 +97,12 @@ impl Recorder {
 }
 
 impl Recording {
+    /// Returns true if the recorded host was a live host.
+    #[must_use]
+    pub(crate) fn is_live(&self) -> bool {
+        is_live(&self.header)
+    }
+
     /// Returns the length of the recording.
     #[must_use]
     pub fn length(&self) -> Span {
@@ -118,7 +123,7 @@ impl Recording {
     ///
     /// Zero for a simulated host, because its simulation repeats the recording exactly.
     pub(crate) fn chance_ppm(&self, recorded: &Measures) -> u64 {
-        if self.header.machine != "live" {
+        if !self.is_live() {
             return 0;
         }
         let stays = self.demand.vcpus.iter().filter(|vcpu| vcpu.name == recorded.name);
@@ -139,6 +144,11 @@ impl Recording {
     pub(crate) fn unjudged(&self) -> Span {
         self.split.since(self.begin).max(self.warmup())
     }
+}
+
+/// Returns true if a trace was recorded on a live host.
+fn is_live(header: &Header) -> bool {
+    header.machine == "live"
 }
 
 impl Sink for Recorder {

@@ -2,11 +2,11 @@
 //! the recording. For each refused recording, the gate names a cause.
 
 use slackline_sim::trace_header;
-use slackline_trace::{Entry, Exchange, Header, Record, Sink, VcpuName};
+use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};
 use slackline_units::{DomId, Enforcement, Span, Time, VcpuId};
 use slackline_whatif::{Cause, Form, Gate, Model, ModelError, Recorder, Recording, gate};
 
-use crate::record::{THREE, entries, recorded, recording, scenario};
+use crate::record::{THREE, entries, recorded, recorded_live, recording, scenario};
 
 fn gated(recording: &Recording) -> Gate {
     let model = Model::new(recording).expect("a simulated trace has a model");
@@ -270,17 +270,29 @@ fn whatif_refuses_a_vm_enforced_by_a_kernel_mechanism() {
     assert!(refused.to_string().contains("`db`: `deadline` enforced"), "{refused}");
 }
 
+/// A VM with a hard limit, which is stopped 100 us late in each period.
+const LATE: &str = "title = \"late\"\nlength = \"2s\"\npolicy = { name = \"edf\" }\n\
+    [[domain]]\nname = \"web\"\nwork = { kind = \"spin\" }\nstop_lateness = \"100us\"\n\
+    share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n";
+
 #[test]
 fn live_recording_gives_model_the_stop_lateness_of_each_vm() {
-    let scenario = scenario(
-        "title = \"late\"\nlength = \"2s\"\npolicy = { name = \"edf\" }\n\
-         [[domain]]\nname = \"web\"\nwork = { kind = \"spin\" }\nstop_lateness = \"100us\"\n\
-         share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n",
-    );
-    let header = Header { machine: "live".into(), ..trace_header(&scenario) };
-    let recording = recording(&header, &entries(&scenario), scenario.length);
+    let recording = recorded_live(LATE);
     let model = Model::new(&recording).expect("the trace has a model");
     let written = model.written(&recording.demand, Form::Open, "it").expect("valid parameters");
     let late = "stop_lateness = \"quantiles 100us 100us 100us 100us 100us 100us 100us\"";
     assert!(written.text.contains(late), "{}", written.text);
+}
+
+#[test]
+fn gate_allows_for_a_slice_and_each_late_stop_of_a_live_host() {
+    let chance = |recording: &Recording| {
+        let model = Model::new(recording).expect("the trace has a model");
+        let gate = gate(recording, &model).expect("its own reservation is admitted");
+        gate.forms[0].rows[0].chance_ppm
+    };
+    // In a second, 2 ms for a slice, and 20 us for each of about 100 stops.
+    let live = chance(&recorded_live(LATE));
+    assert!((3_900..=4_000).contains(&live), "{live} millionths");
+    assert_eq!(chance(&recorded(LATE)), 0, "a simulated host repeats itself");
 }

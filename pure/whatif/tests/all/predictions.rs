@@ -1,11 +1,9 @@
 //! Tests that compare predictions with simulations of the edited scenario.
 
-use slackline_sim::trace_header;
-use slackline_trace::Header;
 use slackline_units::Span;
 use slackline_whatif::{Edit, Forecast, Model, Recording, Row, forecast, gate};
 
-use crate::record::{THREE, recorded};
+use crate::record::{THREE, recorded, recorded_live};
 
 fn predict(recording: &Recording, edits: &[Edit]) -> Forecast {
     let mut model = Model::new(recording).expect("a simulated trace has a model");
@@ -97,48 +95,39 @@ const APART: &str = "title = \"apart\"\nlength = \"4s\"\npolicy = { name = \"edf
 
 #[test]
 fn prediction_for_live_host_contains_waits_of_other_phases() {
-    let scenario = crate::record::scenario(APART);
-    let waits = |machine: &str| {
-        let header = Header { machine: machine.into(), ..trace_header(&scenario) };
-        let recording =
-            crate::record::recording(&header, &crate::record::entries(&scenario), scenario.length);
-        let forecast = predict(&recording, &[set("slice", "3900us")]);
+    let waits = |recording: &Recording| {
+        let forecast = predict(recording, &[set("slice", "3900us")]);
         row(&forecast, "web").interval(|it| it.wait_p99).expect("it wakes often")
     };
-    let (least, most) = waits("live");
+    let (least, most) = waits(&recorded_live(APART));
     assert!(least < Span::from_us(100) && most > Span::from_ms(2), "{least} to {most}");
-    let (_, most) = waits("simulated");
+    let (_, most) = waits(&recorded(APART));
     assert!(most < Span::from_us(100), "a simulated host keeps the phase: {most}");
 }
 
 #[test]
-fn other_phases_are_left_out_if_a_period_is_long_for_the_recording() {
-    let scenario = crate::record::scenario(APART);
-    let header = Header { machine: "live".into(), ..trace_header(&scenario) };
-    let recording =
-        crate::record::recording(&header, &crate::record::entries(&scenario), scenario.length);
-    let simulations = |period: &str| {
+fn other_phases_are_left_out_for_long_periods_and_several_cpus() {
+    let simulations = |recording: &Recording, period: &str| {
         let edits = [set("slice", "3900us"), set("period", period)];
-        let mut model = Model::new(&recording).expect("a simulated trace has a model");
+        let mut model = Model::new(recording).expect("a simulated trace has a model");
         model.edit(&edits).expect("the edits are valid");
-        let forecast = predict(&recording, &edits);
+        let forecast = predict(recording, &edits);
         (row(&forecast, "web").simulated().count(), model.assumes_phases(&recording.demand))
     };
-    assert_eq!(simulations("600ms"), (6, false), "two forms in three phases");
-    assert_eq!(simulations("601ms"), (2, true), "two thirds of it are over 400 ms");
-    assert_eq!(simulations("10000000000s"), (2, true), "317 years");
+    let one_cpu = recorded_live(APART);
+    assert_eq!(simulations(&one_cpu, "600ms"), (6, false), "two forms in three phases");
+    assert_eq!(simulations(&one_cpu, "601ms"), (2, true), "two thirds of it are over 400 ms");
+    assert_eq!(simulations(&one_cpu, "10000000000s"), (2, true), "317 years");
+    let two_cpus = recorded_live(&APART.replacen("[[domain]]", "[host]\ncpus = 2\n[[domain]]", 1));
+    assert_eq!(simulations(&two_cpus, "30ms"), (2, true), "the join decides the CPU");
 }
 
 #[test]
 fn vm_that_came_during_the_recording_counts_as_changed() {
-    let is_changed = |joins: &str| {
-        let scenario = crate::record::scenario(&APART.replace("8ms", joins));
-        let header = trace_header(&scenario);
-        let recording =
-            crate::record::recording(&header, &crate::record::entries(&scenario), scenario.length);
+    let is_changed = |joins: &str| -> Vec<bool> {
+        let recording = recorded(&APART.replace("8ms", joins));
         let model = Model::new(&recording).expect("a simulated trace has a model");
-        let all: Vec<bool> = model.reservations().flatten().map(|it| it.has_changed).collect();
-        all
+        model.reservations().flatten().map(|it| it.has_changed).collect()
     };
     assert_eq!(is_changed("8ms"), [false, false]);
     assert_eq!(is_changed("1s"), [false, true]);

@@ -31,6 +31,13 @@ pub(crate) fn recorded(text: &str) -> Recording {
     recording(&trace_header(&scenario), &entries(&scenario), scenario.length)
 }
 
+/// Simulates a scenario and makes a recording of its trace, as if a live host had recorded it.
+pub(crate) fn recorded_live(text: &str) -> Recording {
+    let scenario = scenario(text);
+    let header = Header { machine: "live".into(), ..trace_header(&scenario) };
+    recording(&header, &entries(&scenario), scenario.length)
+}
+
 /// A web server, a periodic task and a CPU-bound VM, on one CPU.
 pub(crate) const THREE: &str = r#"
 title = "three"
