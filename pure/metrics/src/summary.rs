@@ -58,6 +58,12 @@ pub struct VcpuSummary {
     pub promised_share_ppm: Option<u64>,
     /// True if the last reservation is a hard limit.
     pub exact: bool,
+    /// CPU time to which the vCPU's reservations entitled it: the sum of slice / period × time in
+    /// force. Each reservation counts for the time in which it was in force.
+    pub entitled: Span,
+    /// Part of `entitled` for the time in which the vCPU was not blocked. Equal to `entitled` if
+    /// the host does not know blocks and wakes.
+    pub due: Span,
     /// CPU time received in the measured window.
     pub delivered: Span,
     /// Part of the measured window for which the vCPU was joined.

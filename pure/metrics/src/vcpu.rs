@@ -64,6 +64,10 @@ pub(crate) struct VcpuMeter {
     has_changed: bool,
     /// Entitlement of all reservations so far: the sum of slice / period × time in force.
     entitled: Span,
+    /// Part of `entitled` for the time in which the vCPU was not blocked.
+    due: Span,
+    /// Value of `awake` when the reservation in force took effect.
+    awake_before: Span,
     /// Last reservation that the vCPU had. The value is kept when the vCPU loses its reservation.
     last_promised: Option<TimedReservation>,
     was_present: bool,
@@ -115,6 +119,8 @@ impl VcpuMeter {
             terms: None,
             has_changed: false,
             entitled: Span::ZERO,
+            due: Span::ZERO,
+            awake_before: Span::ZERO,
             last_promised: None,
             was_present: false,
             deliveries: None,
@@ -356,6 +362,8 @@ impl VcpuMeter {
             promised: promised.and_then(|promised| promised.reservation),
             promised_share_ppm: promised.map(|_| ppm(share.promised, share.length)),
             exact,
+            entitled: self.entitled,
+            due: if self.knows.sleep { self.due } else { self.entitled },
             delivered: self.delivered,
             present: self.present,
             delivered_ppm: ppm(share.received, share.length),
@@ -421,11 +429,14 @@ impl VcpuMeter {
 
     /// Adds the entitlement from the reservation in force, `slice × elapsed / period`, up to `at`.
     fn entitle_until(&mut self, at: Time) {
+        let awake = self.awake + measured(self.awake_since, at, self.warmup);
+        let awake_in_force = awake.left_after(std::mem::replace(&mut self.awake_before, awake));
         let Some(promised) = self.promised else { return };
+        let Some(reservation) = promised.reservation else { return };
         let in_force = measured(Some(promised.at), at, self.warmup);
-        let entitled =
-            |promise: Reservation| proportion(promise.slice(), in_force, promise.period());
-        self.entitled += promised.reservation.map_or(Span::ZERO, entitled);
+        let part = |of: Span| proportion(reservation.slice(), of, reservation.period());
+        self.entitled += part(in_force);
+        self.due += part(awake_in_force);
     }
 }
 

@@ -9,7 +9,7 @@ use slackline_metrics::{Meter, MovingWindow, Summary, VcpuSummary};
 use slackline_service::OverheadWindow;
 use slackline_service::history::Counters;
 use slackline_trace::{Entry, Header, Knowledge, Record};
-use slackline_units::{DomId, Reservation, Span, Time};
+use slackline_units::{DomId, Span, Time};
 
 /// Length of the recent window, in which recent metrics are counted.
 pub(super) const WHILE: Span = Span::from_secs(5);
@@ -248,13 +248,12 @@ impl Sum {
 /// process left its process tree does not count as runnable. So the vCPU is entitled to no CPU time
 /// for that time.
 fn of(vcpu: &VcpuSummary) -> Sum {
-    let part = |of: Span| vcpu.promised.map_or(0, |promised| share_of(promised, of));
     let asleep = vcpu.asleep.unwrap_or(Span::ZERO);
     let runnable = vcpu.present.left_after(asleep).left_after(vcpu.escaped);
     let delivered = Delivery {
         over_ns: vcpu.present.ns(),
-        promised_ns: part(vcpu.present),
-        due_ns: part(runnable),
+        promised_ns: vcpu.entitled.ns(),
+        due_ns: vcpu.due.ns(),
         used_ns: vcpu.delivered.ns(),
         deadlines: vcpu.deadlines.unwrap_or(0),
         missed: vcpu.misses.unwrap_or(0),
@@ -275,26 +274,34 @@ fn both(one: Delivery, other: Delivery) -> Delivery {
     }
 }
 
-fn share_of(promised: Reservation, of: Span) -> u64 {
-    let (slice, period) = (u128::from(promised.slice().ns()), u128::from(promised.period().ns()));
-    u64::try_from(slice * u128::from(of.ns()) / period.max(1)).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use slackline_trace::VcpuName;
-    use slackline_units::VcpuId;
+    use slackline_units::{Enforcement, Reservation, VcpuId};
 
     use super::*;
+
+    const DOMAIN: DomId = DomId::new(3);
+
+    fn at(ms: u64) -> Time {
+        Time::START + Span::from_ms(ms)
+    }
+
+    /// Returns the tally of one vCPU with these records, at 400 ms.
+    fn tally_of(vcpu: VcpuId, records: impl IntoIterator<Item = Record>) -> Tally {
+        let named = VcpuName { at: at(0), vcpu, name: "web".into(), domain: "web".into() };
+        let mut entries = vec![Entry::Named(named)];
+        entries.extend(records.into_iter().map(Entry::Record));
+        let mut tally = Tally::new("edf", 1, Knowledge::ALL);
+        tally.take(&mut entries, at(400));
+        tally
+    }
 
     /// The vCPU is runnable for 10 ms. Then it is stopped for 30 ms, because a process has escaped
     /// from its process tree. Then it is runnable for 20 ms.
     #[test]
     fn history_counts_no_cpu_time_as_due_during_escape_stop() {
-        let at = |ms| Time::START + Span::from_ms(ms);
-        let domain = DomId::new(3);
-        let vcpu = VcpuId::new(0, domain, 0);
-        let named = VcpuName { at: at(0), vcpu, name: "web".into(), domain: "web".into() };
+        let vcpu = VcpuId::new(0, DOMAIN, 0);
         let records = [
             Record::Joined { at: at(0), vcpu },
             Record::Woke { at: at(0), vcpu },
@@ -303,10 +310,31 @@ mod tests {
             Record::Woke { at: at(40), vcpu },
             Record::Blocked { at: at(60), vcpu },
         ];
-        let mut entries = vec![Entry::Named(named)];
-        entries.extend(records.map(Entry::Record));
-        let mut tally = Tally::new("edf", 1, Knowledge::ALL);
-        tally.take(&mut entries, at(60));
-        assert_eq!(tally.counters_of(domain, at(60)).runnable, Span::from_ms(30));
+        let mut tally = tally_of(vcpu, records);
+        assert_eq!(tally.counters_of(DOMAIN, at(400)).runnable, Span::from_ms(30));
+    }
+
+    /// The vCPU has 8 % of a CPU for 200 ms, of which it is blocked for 50 ms. Then it has 4 % for
+    /// 200 ms.
+    #[test]
+    fn reserved_and_due_time_count_each_reservation_while_in_force() {
+        let vcpu = VcpuId::new(0, DOMAIN, 0);
+        let promised = |from, slice| {
+            let each = Reservation::new(Span::from_ms(slice), Span::from_ms(100));
+            let (reservation, by) = (each.ok(), Enforcement::Dispatcher);
+            Record::Promised { at: at(from), vcpu, reservation, exact: true, phase: None, by }
+        };
+        let records = [
+            Record::Joined { at: at(0), vcpu },
+            promised(0, 8),
+            Record::Woke { at: at(0), vcpu },
+            Record::Blocked { at: at(50), vcpu },
+            Record::Woke { at: at(100), vcpu },
+            promised(200, 4),
+            Record::Blocked { at: at(400), vcpu },
+        ];
+        let (_, all) = tally_of(vcpu, records).delivered(DOMAIN, at(400));
+        assert_eq!(Span::from_ns(all.promised_ns), Span::from_ms(16 + 8));
+        assert_eq!(Span::from_ns(all.due_ns), Span::from_ms(12 + 8));
     }
 }
