@@ -293,6 +293,8 @@ pub fn threads_of(pid: Tid) -> Result<Vec<Tid>, ThreadError> {
 pub struct Stat {
     state: u8,
     kernel: bool,
+    /// True if the thread is ending or has ended.
+    ends: bool,
     started: StartTime,
 }
 
@@ -312,6 +314,8 @@ impl Stat {
     pub fn parse(text: &[u8]) -> Option<Stat> {
         /// Flag `PF_KTHREAD` among a task's flags in its `stat` file, which marks a kernel thread.
         const KERNEL_THREAD: u64 = 0x0020_0000;
+        /// Flag `PF_EXITING`, which marks a thread that is ending.
+        const ENDS: u64 = 0x0000_0004;
         // The name is in parentheses and may contain parentheses and spaces itself.
         let name_end = text.iter().rposition(|&byte| byte == b')')?;
         let rest = std::str::from_utf8(&text[name_end + 1..]).ok()?;
@@ -321,6 +325,7 @@ impl Stat {
         Some(Stat {
             state: *field(3)?.as_bytes().first()?,
             kernel: flags & KERNEL_THREAD != 0,
+            ends: flags & ENDS != 0,
             started: StartTime(field(22)?.parse().ok()?),
         })
     }
@@ -356,6 +361,23 @@ impl Stat {
     }
 }
 
+/// Returns true if a thread has not run since its creation, is ending, or has ended.
+///
+/// The cgroups of such a thread in procfs say nothing. Until the kernel has put a new thread into
+/// the cgroups of its creator, it shows the root cgroups. For an ending thread it shows the root
+/// cgroups of version 1.
+#[must_use]
+pub fn starts_or_ends(pid: Tid, tid: Tid) -> bool {
+    let schedstat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat"));
+    !schedstat.is_ok_and(|text| has_run(&text)) || Stat::of(pid, tid).map_or(true, |stat| stat.ends)
+}
+
+/// Returns true if a thread with this `schedstat` has run. The third number counts its run
+/// intervals.
+fn has_run(schedstat: &str) -> bool {
+    schedstat.split_ascii_whitespace().nth(2).is_some_and(|intervals| intervals != "0")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -364,8 +386,24 @@ mod tests {
     fn thread_name_with_parentheses_does_not_break_stat_parsing() {
         let text = b"42 (a) R 1 (b) S 7 42 42 0 -1 2097216 0 0 0 0 5 6 0 0 20 0 1 0 86743 0 0";
         let stat = Stat::parse(text).unwrap();
-        assert_eq!(stat, Stat { state: b'S', kernel: true, started: StartTime(86743) });
+        let started = StartTime(86743);
+        assert_eq!(stat, Stat { state: b'S', kernel: true, ends: false, started });
         assert_eq!(Stat::parse(b"42 (cut off) S 7 42"), None);
+    }
+
+    #[test]
+    fn new_or_ended_thread_is_told_from_a_thread_that_has_run() {
+        assert!(has_run("183040 5210 1\n") && !has_run("0 0 0\n") && !has_run(""));
+        let own = Tid::new(i32::try_from(process::id()).unwrap()).unwrap();
+        assert!(!starts_or_ends(own, own));
+        let mut child = process::Command::new("true").spawn().unwrap();
+        let pid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
+        while !Stat::of(pid, pid).unwrap().exited() {
+            std::thread::yield_now();
+        }
+        assert!(starts_or_ends(pid, pid));
+        child.wait().unwrap();
+        assert!(starts_or_ends(pid, pid));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::{CgroupError, Controller, Version, is_ours, mounts, read, upward, write};
 use super::{Step, move_to};
 use crate::sys::Tid;
+use crate::thread::starts_or_ends;
 
 /// Controllers whose cgroups determine when and where a thread runs.
 const CONTROLLERS: [Controller; 3] = [Controller::Freezer, Controller::Cpu, Controller::Cpuset];
@@ -91,6 +92,15 @@ impl Hierarchies {
     #[must_use]
     pub fn around_without_limits(&self, pid: Tid, tid: Tid) -> Option<Surroundings> {
         Some(Surroundings { groups: self.groups_of(pid, tid)?, quotas: Vec::new() })
+    }
+
+    /// Returns true if a thread, as (process, thread), is in a cgroup in which it was seen, and is
+    /// neither new nor ending. The root cgroups that the kernel shows for a new or ending thread
+    /// are no proof of a move.
+    #[must_use]
+    pub fn confirm(&self, (pid, tid): (Tid, Tid), group: &Path) -> bool {
+        let groups = || self.groups_of(pid, tid).unwrap_or_default();
+        !starts_or_ends(pid, tid) && groups().iter().any(|it| it.group == group)
     }
 
     fn groups_of(&self, pid: Tid, tid: Tid) -> Option<Vec<Membership>> {

@@ -25,7 +25,7 @@ use slackline_linux::cgroup::{
 };
 use slackline_linux::step::Hold;
 use slackline_linux::sys::{Scheduling, Tid, get_scheduling, online_cpus, process_of};
-use slackline_linux::thread::{Stat, ThreadRef};
+use slackline_linux::thread::{Stat, ThreadRef, starts_or_ends};
 
 /// Event about a thread whose CPU time the kernel enforces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,9 +218,9 @@ impl EnforcedWatch {
         let (mut own, mut others, mut is_stuck) = (None, None, false);
         for (pid, tid) in left {
             let Some(around) = hierarchies.around_without_limits(pid, tid) else { continue };
-            let Some((was, is)) = around.moves(before).find(|(was, _)| was.group == *group) else {
-                continue;
-            };
+            let moved = around.moves(before).find(|(was, _)| was.group == *group);
+            let is_real = |(_, is): &(_, &Membership)| hierarchies.confirm((pid, tid), &is.group);
+            let Some((was, is)) = moved.filter(is_real) else { continue };
             let finding = ForeignChange::Moved { tid, group: is.group.clone() };
             let credentials = Credentials::of(tid).and(&self.changes.credentials);
             if self.is_of_libvirt || !may_move(&credentials, &was.group, &is.group) {
@@ -429,7 +429,7 @@ impl EnforcedWatch {
         use EnforcedChange::{Contested, Meddled};
         let (pid, tid) = (self.thread.pid(), self.thread.tid());
         let (_, before) = self.changes.before.first()?;
-        if let Some((was, is)) = now.moved(before) {
+        if let Some((was, is)) = now.moved(before).filter(|_| !starts_or_ends(pid, tid)) {
             let credentials = Credentials::of(tid).and(&self.changes.credentials);
             let is_own = may_move(&credentials, &was.group, &is.group) && !self.is_of_libvirt;
             let finding = ForeignChange::Moved { tid, group: is.group.clone() };

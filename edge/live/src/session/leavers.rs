@@ -49,7 +49,8 @@ impl Session {
                 continue;
             };
             // A thread that is about to end is still in the cgroup, although it is not listed.
-            let Some(now) = around.unified().filter(|now| !now.starts_with(group)) else {
+            let outside = around.unified().filter(|now| !now.starts_with(group));
+            let Some(now) = outside.filter(|now| hierarchies.confirm((pid, tid), now)) else {
                 continue;
             };
             let finding = ForeignChange::Moved { tid, group: now.to_path_buf() };

@@ -8,11 +8,12 @@ use super::contest::PLACED_WITHIN;
 use super::finding::ForeignChange;
 use super::ids::JoinId;
 use super::outside_changes::is_stopped;
+use super::request::Row;
 use super::tree_groups::COVERED_WITHIN;
 use super::{Session, SessionError, SessionEvents};
 use slackline_linux::cgroup::{Hierarchies, Surroundings};
 use slackline_linux::sys::{Tid, process_of};
-use slackline_linux::thread::ThreadRef;
+use slackline_linux::thread::{ThreadRef, starts_or_ends};
 
 /// Maximum number of threads in one round whose cgroups are read completely. For all other threads,
 /// only the names of their cgroups are read.
@@ -51,7 +52,7 @@ impl Session {
                 reads += 1;
                 let of = hierarchies.get_or_insert_with(Hierarchies::read);
                 let Ok(of) = of else { continue };
-                self.look_at_member(id, (tid, text), of, &mut own)
+                self.look_at_member(id, tid, of, &mut own)
             } else {
                 None
             };
@@ -71,17 +72,25 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the cgroups of one thread of a process tree. `text` has their names. Returns a change
-    /// by another program, if there is one. Adds changes that the tree itself has made to `own`.
+    /// Reads the cgroups of one thread of a process tree. Returns a change by another program, if
+    /// there is one. Adds changes that the tree itself has made to `own`.
     fn look_at_member(
         &mut self,
         id: JoinId,
-        (tid, text): (Tid, Vec<u8>),
+        tid: Tid,
         hierarchies: &Hierarchies,
         own: &mut Vec<ForeignChange>,
     ) -> Option<ForeignChange> {
         let now = self.host.now();
+        let pid = process_of(tid).unwrap_or(tid);
+        if starts_or_ends(pid, tid) {
+            return None;
+        }
+        let text = fs::read(format!("/proc/{tid}/cgroup")).ok()?;
         let (row, around) = (self.members.get(id)?, hierarchies.around(tid, tid)?);
+        if starts_or_ends(pid, tid) {
+            return None;
+        }
         let groups = &row.changes.groups;
         let mut expected = groups.expected(tid, &text).unwrap_or(&around);
         // Threads start in the cgroups of the thread that starts them. So once all threads were
@@ -94,7 +103,6 @@ impl Session {
             expected = groups.known().next().unwrap_or(expected);
         }
         let expected = expected.clone();
-        let pid = process_of(tid).unwrap_or(tid);
         let mut by_itself = Vec::new();
         let found = self.change_around(row, (pid, tid), (&expected, &around), &mut by_itself);
         let changes = self.changes_mut(id)?;
@@ -107,4 +115,26 @@ impl Session {
         own.append(&mut by_itself);
         found
     }
+}
+
+/// Reads the cgroups of threads of a member, each as (process, thread). Threads that are new or
+/// ending are left out.
+pub(super) fn surroundings(
+    row: &Row,
+    threads: Vec<(Tid, Tid)>,
+    hierarchies: &Hierarchies,
+) -> Vec<(Tid, Tid, Surroundings)> {
+    let mut around = Vec::new();
+    for (pid, tid) in threads {
+        let before = row.changes.before.iter().find(|(known, _)| *known == tid);
+        if before.is_none() && starts_or_ends(pid, tid) {
+            continue;
+        }
+        let Some(now) = hierarchies.around(pid, tid) else { continue };
+        let is_same = before.is_some_and(|(_, before)| now.moved(before).is_none());
+        if is_same || !starts_or_ends(pid, tid) {
+            around.push((pid, tid, now));
+        }
+    }
+    around
 }

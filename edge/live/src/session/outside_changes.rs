@@ -24,6 +24,7 @@ use slackline_units::{CpuSet, Span, Time};
 use super::contest::{Changes, STOPPED_FOR, unless_over};
 use super::finding::ForeignChange;
 use super::ids::JoinId;
+use super::members::surroundings;
 use super::request::Row;
 use super::{Session, SessionError, SessionEvents};
 use crate::live_host::{LiveHostError, PauseReason, TreeCheck};
@@ -340,10 +341,7 @@ impl Session {
             return Ok(());
         }
         let Some(row) = self.members.get(id) else { return Ok(()) };
-        let mut around = Vec::new();
-        for (pid, tid) in self.threads_to_look_at(row) {
-            around.extend(hierarchies.around(pid, tid).map(|now| (pid, tid, now)));
-        }
+        let around = surroundings(row, self.threads_to_look_at(row), hierarchies);
         let (mut found, mut own) = (None, Vec::new());
         for (pid, tid, now) in &around {
             let before = row.changes.before.iter().find(|(known, _)| known == tid);

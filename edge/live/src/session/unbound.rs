@@ -132,6 +132,7 @@ impl Session {
             let (before, pid) = (row.changes.expected(tid)?, process_of(tid).ok()?);
             let around = hierarchies.around(pid, tid)?;
             let (_, is) = around.moves(before).find(|(_, is)| !row.is_audited(is))?;
+            let is = Some(is).filter(|is| hierarchies.confirm((pid, tid), &is.group))?;
             Some((tid, is.group.clone(), before.clone()))
         })?;
         let changes = self.changes_mut(id)?;
