@@ -10,7 +10,7 @@ mod table;
 mod worker;
 
 use std::fs;
-use std::io::{Read, Write as _};
+use std::io::{BufRead, Write as _};
 use std::path::{Path, PathBuf};
 
 use slackline_sim::RunError;
@@ -155,7 +155,7 @@ struct RecordingReader<'a> {
 }
 
 impl RecordingReader<'_> {
-    fn read<R: Read>(&self, mut trace: Reader<R>) -> Result<Recording, Problem> {
+    fn read<R: BufRead>(&self, mut trace: Reader<R>) -> Result<Recording, Problem> {
         let RecordingReader { file, names } = *self;
         let end = names.ended.unwrap_or(Time::START);
         let mut recorder = Recorder::of_trace(trace.header(), names.began, end);

@@ -5,7 +5,7 @@ mod of_host;
 mod seldom;
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io::{self, BufRead, Read};
 
 use slackline_units::{ClientId, CpuId, CpuSet, DomId, Entitlement, Span, TaskId, Time, VcpuId};
 use slackline_units::{Pending, Task, Tasks, Urgency, VcpuHint};
@@ -79,7 +79,7 @@ pub enum ReadError {
 }
 
 /// Reads a trace: the header first, then one entry at a time.
-pub struct Reader<R: Read> {
+pub struct Reader<R: BufRead> {
     input: R,
     sum: u64,
     last: Time,
@@ -115,8 +115,8 @@ impl From<io::Error> for Damage {
 
 type Part<T> = Result<T, Damage>;
 
-impl<R: Read> Reader<R> {
-    /// Creates a reader and reads the header. The input should be buffered.
+impl<R: BufRead> Reader<R> {
+    /// Creates a reader and reads the header.
     ///
     /// # Errors
     /// If the input is not a trace, or if the trace has an unsupported version.
@@ -472,6 +472,12 @@ impl<R: Read> Reader<R> {
     }
 
     fn byte(&mut self) -> Part<u8> {
+        // Most bytes are in the buffer. `read_exact` would copy each of them by a call.
+        if let Ok(&[byte, ..]) = self.input.fill_buf() {
+            self.input.consume(1);
+            self.sum = checksum(self.sum, &[byte]);
+            return Ok(byte);
+        }
         let mut byte = [0];
         self.bytes(&mut byte)?;
         Ok(byte[0])

@@ -1,6 +1,6 @@
 //! Reading of a window of a long trace by its index, without the rest of the trace.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
 use slackline_units::{Span, Time};
 
@@ -11,7 +11,7 @@ use crate::record::Record;
 use crate::sink::{Entry, Sink, VcpuName};
 
 /// Trace with an index. Only the blocks that touch a window are read and checked.
-pub struct IndexedTrace<R: Read> {
+pub struct IndexedTrace<R: BufRead> {
     reader: Reader<Section<R>>,
     names: Vec<VcpuName>,
     ended: Option<Time>,
@@ -56,19 +56,37 @@ impl<R> Section<R> {
     }
 }
 
-impl<R: Read> Read for Section<R> {
+impl<R: BufRead> Read for Section<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.has_state() {
-            return self.state.read(buffer);
-        }
-        let most = usize::try_from(self.left).unwrap_or(usize::MAX).min(buffer.len());
-        let read = self.body.read(&mut buffer[..most])?;
-        self.left -= read as u64;
+        let read = self.fill_buf()?.read(buffer)?;
+        self.consume(read);
         Ok(read)
     }
 }
 
-impl<R: Read> Reader<R> {
+impl<R: BufRead> BufRead for Section<R> {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        if self.has_state() {
+            return self.state.fill_buf();
+        }
+        if self.left == 0 {
+            return Ok(&[]);
+        }
+        let most = usize::try_from(self.left).unwrap_or(usize::MAX);
+        let body = self.body.fill_buf()?;
+        Ok(&body[..most.min(body.len())])
+    }
+
+    fn consume(&mut self, count: usize) {
+        if self.has_state() {
+            return self.state.consume(count);
+        }
+        self.body.consume(count);
+        self.left -= count as u64;
+    }
+}
+
+impl<R: BufRead> Reader<R> {
     /// Reads the index that follows the checksum of the trace, checks it, and discards it.
     pub(super) fn check_index(&mut self) -> Part<()> {
         self.sum = CHECKSUM_START;
@@ -109,8 +127,8 @@ fn length_of(number: u64) -> u64 {
     u64::from((64 - number.leading_zeros()).max(1)).div_ceil(7)
 }
 
-impl<R: Read + Seek> IndexedTrace<R> {
-    /// Opens a trace by its index. The input should be buffered. Returns `None` if the index is
+impl<R: BufRead + Seek> IndexedTrace<R> {
+    /// Opens a trace by its index. Returns `None` if the index is
     /// missing or damaged, or if the header does not have the checksum that the index states. The
     /// caller can then read the whole trace, which reports the position of any damage.
     ///

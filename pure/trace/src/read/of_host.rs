@@ -1,6 +1,6 @@
 //! Decoding of names, and of entries about host threads.
 
-use std::io::Read;
+use std::io::BufRead;
 
 use slackline_units::{CpuId, Span};
 
@@ -12,7 +12,7 @@ use crate::record::{OffCpu, Record, WakeMark};
 /// Maximum length of a name that a reader returns, in bytes. Names of VMs and threads are shorter.
 const LONGEST_NAME: usize = 255;
 
-impl<R: Read> Reader<R> {
+impl<R: BufRead> Reader<R> {
     /// Reads a text and shortens it to [`LONGEST_NAME`]. Readers repeat a name for each record of
     /// its vCPU, so a long name would multiply the size of a trace.
     pub(super) fn name(&mut self) -> Part<String> {

@@ -1,6 +1,6 @@
 //! Decoding of entries with many fields.
 
-use std::io::Read;
+use std::io::BufRead;
 
 use slackline_units::{Enforcement, Reservation, Span};
 
@@ -9,7 +9,7 @@ use crate::encode::{KIND_BITS, MECHANISM_SHIFT, NOTHING, tag};
 use crate::exchange::WrittenTerms;
 use crate::record::{OverheadKind, Record};
 
-impl<R: Read> Reader<R> {
+impl<R: BufRead> Reader<R> {
     pub(super) fn read_accounted(&mut self) -> Part<Record> {
         let (to, cpu) = (self.time()?, self.cpu()?);
         let from = self.before(to)?;
