@@ -59,6 +59,9 @@ Long checks, run by hand:
            default 20000; as root
   rt-app   [--seconds N]
            compare imported threads with rt-app itself; default 20 seconds per run; as root
+  sweep    [--scenarios N]
+           sweep N scenarios of 1 ms on a Dask cluster of this machine, after `python`; default
+           1,000,000
   libvirt  reserve CPU time for a guest of a real libvirt; as root
 
 Tools:
@@ -129,6 +132,8 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["mutate", "--count", count] => outside::mutate(count),
         ["rt-app"] => rt_app::run("20"),
         ["rt-app", "--seconds", seconds] => rt_app::run(seconds),
+        ["sweep"] => python::long_sweep("1000000"),
+        ["sweep", "--scenarios", count] => python::long_sweep(count),
         ["fuzz"] => fuzz::run("5", None),
         ["fuzz", "--minutes", minutes] => fuzz::run(minutes, None),
         ["fuzz", "--minutes", minutes, target] => fuzz::run(minutes, Some(target)),

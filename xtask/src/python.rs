@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::step;
 
@@ -49,13 +49,28 @@ pub fn run() -> Result<String> {
     step::run(tool("python").arg("python/examples/policies.py"))?;
     let mut types = tool("python");
     types.args(["-m", "mypy", "--config-file", "python/pyproject.toml", "python/module/slackline"]);
-    step::run(types.args(["python/tests", "python/examples"]))?;
+    step::run(types.args(["python/tests", "python/benches", "python/examples"]))?;
     let others = run_under_others(&wheel.path())?;
     Ok(format!(
         "a wheel of {} KiB passes its tests, and runs under {others} other version{} of CPython",
         size >> 10,
         if others == 1 { "" } else { "s" }
     ))
+}
+
+/// Sweeps `count` scenarios on a Dask cluster of this machine, and compares the CPU time of Python
+/// and Dask and the memory of the scheduler with their limits. Needs the wheel of [`run`].
+///
+/// # Errors
+///
+/// If `count` is not a whole number above zero, or the Python program cannot be started.
+pub fn long_sweep(count: &str) -> Result<ExitCode> {
+    let count = step::positive(count)?.to_string();
+    let python = Path::new(TOOLS).join("bin/python");
+    let mut measure = Command::new(python);
+    let status = measure.args(["python/benches/long_sweep.py", &count]).status();
+    let status = status.context("cannot start Python: run `cargo xtask python` first")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs an example under each further version of CPython that this host has and that the wheel
