@@ -1,6 +1,7 @@
 //! Reading of a trace: the header first, then one entry at a time.
 
 mod index;
+mod memory;
 mod of_host;
 mod seldom;
 
