@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,8 @@ use slackline_control::{Kind, Length, ReservationParameters};
 use slackline_linux::sys::{Tid, die_with_us, online_cpus, process_cpu_time};
 use slackline_units::Span;
 
-/// Time limit within which a daemon must answer the first request.
+/// Time limit for the first answer of a daemon, for its end, and for a request that the rate limit
+/// refuses.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Parameters of every measurement.
@@ -143,9 +144,20 @@ impl Daemon<'_> {
                 slackline_linux::sys::signal_process(core, rustix::process::Signal::TERM)?;
             }
         }
-        let ended = self.child.wait()?;
+        let ended = self.wait_for_end()?;
         ensure!(how == End::Killed || ended.success(), "the daemon ended with {ended}");
         Ok(())
+    }
+
+    fn wait_for_end(&mut self) -> Result<ExitStatus> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            ensure!(Instant::now() < deadline, "the daemon has not ended within {PATIENCE:?}");
+            sleep(Duration::from_millis(1));
+        }
     }
 
     /// Returns the process ids of the daemon's core, front and keeper. The core schedules VMs, the
@@ -192,12 +204,15 @@ fn tid(pid: u32) -> Result<Tid> {
 }
 
 /// Sends a request and returns the answer. If the rate limit refuses the request, the request is
-/// repeated.
+/// repeated for up to [`PATIENCE`].
 pub(super) fn allowed<T>(mut ask: impl FnMut() -> Answered<T>) -> Result<T> {
+    let deadline = Instant::now() + PATIENCE;
     loop {
         match ask() {
             Ok((answer, _)) => return Ok(answer),
-            Err(ClientError::Refused(problem)) if problem.kind == Kind::TooMany => {
+            Err(ClientError::Refused(problem))
+                if problem.kind == Kind::TooMany && Instant::now() < deadline =>
+            {
                 sleep(Duration::from_millis(50));
             }
             Err(error) => return Err(error.into()),

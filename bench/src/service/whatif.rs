@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use slackline_control::client::{Client, ClientError};
-use slackline_control::{FieldValue, Kind, SetParameters, WhatIf};
+use slackline_control::{FieldValue, SetParameters, WhatIf};
 use slackline_units::Span;
 
 use super::daemon::{Processes, ServiceSetting, allowed, wanted};
 use super::within;
-use crate::report::Row;
+use crate::report::{Row, median};
 
 /// Number of vCPUs with a reservation. All of them always compute, so each has a run interval and a
 /// deadline in every period.
@@ -26,13 +26,21 @@ const PERIOD: Span = Span::from_ms(100);
 /// Number of predictions that are requested.
 const TIMES: usize = 100;
 
+/// Maximum time for all predictions together. It allows for an average of 0.5 s for each
+/// prediction, with the pause after it.
+const PREDICTIONS_LIMIT: Duration = Duration::from_secs(50);
+
+/// Time limit for an answer. The daemon's own limit is 10 s, so the bench receives the daemon's
+/// reason if a prediction takes longer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+
 /// Length of the recording for a prediction, plus a margin.
 const FILL: Duration = Duration::from_secs(12);
 
 /// Measures predictions, each for a changed slice of one VM. Each prediction uses a new recording.
 pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let daemon = setting.daemon(&[setting.last_cpu()], &[])?;
-    let mut client = daemon.client()?;
+    let mut client = daemon.client()?.within(ANSWER_LIMIT);
     let spinners = Processes::that_spin(VCPUS)?;
     for (nth, pid) in spinners.pids().enumerate() {
         let terms = wanted(pid, SLICE, PERIOD);
@@ -42,22 +50,8 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let before = missed(&mut client)?;
     sleep(FILL);
     let quiet = missed(&mut client)?;
-    let mut took = Vec::with_capacity(TIMES);
-    let mut refused = 0;
-    for nth in 0..TIMES {
-        let began = Instant::now();
-        match client.whatif(&question(nth)) {
-            Ok(_) => took.push(began.elapsed().as_secs_f64() * 1e3),
-            Err(ClientError::Refused(problem)) if problem.kind == Kind::TooMany => {}
-            Err(ClientError::Refused(_)) => refused += 1,
-            Err(error) => return Err(error.into()),
-        }
-        sleep(Duration::from_millis(50));
-    }
+    let (took, refused) = predict(&mut client)?;
     let busy = missed(&mut client)?;
-    if took.is_empty() {
-        bail!("no prediction was made; {refused} requests were refused");
-    }
     let percent = |(deadlines, missed): (u64, u64)| missed as f64 / deadlines.max(1) as f64 * 1e2;
     let (quiet, busy) = (between(before, quiet), between(quiet, busy));
     Ok(vec![
@@ -85,6 +79,37 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
             holds: Some(percent(busy) <= percent(quiet) + 0.1),
         },
     ])
+}
+
+/// Requests all predictions. Returns the time in milliseconds that each answered prediction took,
+/// and the number of refused predictions.
+fn predict(client: &mut Client) -> Result<(Vec<f64>, usize)> {
+    let begin = Instant::now();
+    let mut took: Vec<f64> = Vec::with_capacity(TIMES);
+    let mut reasons: Vec<String> = Vec::new();
+    while took.len() + reasons.len() < TIMES {
+        let (count, refused) = (took.len(), reasons.len());
+        let last_reason = reasons.last().map_or("none was refused", String::as_str);
+        if begin.elapsed() > PREDICTIONS_LIMIT {
+            let median = if took.is_empty() { 0.0 } else { median(&took) };
+            bail!(
+                "only {count} of {TIMES} predictions were answered within {PREDICTIONS_LIMIT:?}, \
+                 with a median of {median:.0} ms, and {refused} were refused; last reason: \
+                 {last_reason}"
+            );
+        }
+        let sent = Instant::now();
+        match client.whatif(&question(count + refused)) {
+            Ok(_) => took.push(sent.elapsed().as_secs_f64() * 1e3),
+            Err(ClientError::Refused(problem)) => reasons.push(problem.to_string()),
+            Err(error) => return Err(error).context("a prediction has no answer"),
+        }
+        sleep(Duration::from_millis(50));
+    }
+    if took.is_empty() {
+        bail!("all {TIMES} predictions were refused; last reason: {}", reasons[TIMES - 1]);
+    }
+    Ok((took, reasons.len()))
 }
 
 fn name(nth: usize) -> String {

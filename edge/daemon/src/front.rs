@@ -141,6 +141,12 @@ pub fn give_up_rights() -> io::Result<()> {
     rights::give_up(front_user()?)
 }
 
+/// Drops all rights of the calling thread, as [`give_up_rights`] does. If the process has several
+/// threads, each of them must call this function.
+pub(crate) fn give_up_rights_of_thread(user: Option<(u32, u32)>) -> io::Result<()> {
+    rights::give_up(user)
+}
+
 /// Serves all connections until the core (the daemon's main process) closes the link.
 ///
 /// # Errors

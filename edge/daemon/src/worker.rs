@@ -6,6 +6,9 @@
 //! `SCHED_IDLE`, and at most 256 MiB of memory. It reads a recording and then questions from its
 //! standard input, and writes answers to its standard output. When its input ends, the worker ends.
 //!
+//! A worker that may use several CPUs has a second thread for simulations. A process without rights
+//! cannot start threads, so this thread is started first and then drops its own rights.
+//!
 //! Each message is a frame: the length of the message as eight bytes in little-endian order, and
 //! then the bytes of the message.
 
@@ -13,7 +16,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
+use std::sync::{Arc, Barrier};
+use std::thread::available_parallelism;
 
+use rayon::ThreadPoolBuilder;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use serde::{Deserialize, Serialize};
@@ -21,10 +27,15 @@ use serde_json::Value;
 use slackline_control::{Problem, WhatIf};
 use slackline_linux::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
 
-use crate::front::give_up_rights;
+use crate::front::give_up_rights_of_thread;
+use crate::people::front_user;
 
 /// Maximum size of the address space of a worker, in bytes.
 pub(crate) const MOST_MEMORY: u64 = 256 << 20;
+
+/// Maximum number of threads of a worker, including the main thread. A prediction consists of at
+/// least two independent simulations.
+const MOST_THREADS: usize = 2;
 
 /// Maximum CPU time of a worker, in seconds. The daemon ends a worker much earlier, so this limit
 /// matters only if the daemon has died.
@@ -82,34 +93,79 @@ pub fn main<T>(
     let worked = restrict().and_then(|()| work((io::stdin(), io::stdout()), load, answer));
     match worked {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // If stderr is closed, the exit code still reports the failure.
-            let _ = io::stderr().write_all(format!("slackline worker: {error}\n").as_bytes());
-            ExitCode::from(3)
-        }
+        Err(error) => ExitCode::from(report(&error)),
     }
 }
 
-/// Permanently drops all rights of this process, and limits its memory and CPU time.
+/// Permanently drops all rights of this process, and limits its memory and CPU time. Starts the
+/// second thread for [`run_both`].
 fn restrict() -> io::Result<()> {
     set_scheduling(own_tid(), &SchedulingOf { class: Scheduling::Idle, reset_on_fork: false })?;
     rustix::process::nice(19)?;
     // If this write fails, the kernel may kill another program before the worker when memory is
     // short.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
-    give_up_rights()?;
+    let rights = LeftRights { user: front_user()?, calls: calls()? };
+    start_threads(rights.clone())?;
+    give_up_rights_of_thread(rights.user)?;
     let at_most = |most| Rlimit { current: Some(most), maximum: Some(most) };
     setrlimit(Resource::As, at_most(MOST_MEMORY))?;
     setrlimit(Resource::Cpu, at_most(MOST_SECONDS))?;
     setrlimit(Resource::Fsize, at_most(0))?;
     // Files that are open stay open.
     setrlimit(Resource::Nofile, at_most(0))?;
+    apply_filter(&rights.calls).map_err(io::Error::other)
+}
+
+/// Rights that each thread of a worker keeps.
+#[derive(Clone)]
+struct LeftRights {
+    /// Ids of the user and the group that the thread gets if it runs as root.
+    user: Option<(u32, u32)>,
+    /// Filter for system calls.
+    calls: BpfProgram,
+}
+
+/// Returns the filter that allows only the system calls in [`LEFT`].
+fn calls() -> io::Result<BpfProgram> {
     let rules: BTreeMap<_, _> = LEFT.into_iter().map(|call| (call, Vec::new())).collect();
     let refused = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let architecture = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
     let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, architecture);
-    let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(io::Error::other)?;
-    apply_filter(&program).map_err(io::Error::other)
+    filter.and_then(TryInto::try_into).map_err(io::Error::other)
+}
+
+/// Starts the threads for simulations, and waits until they have dropped their rights. The calling
+/// thread becomes one of these threads and keeps its rights.
+fn start_threads(rights: LeftRights) -> io::Result<()> {
+    let threads = available_parallelism().map_or(1, usize::from).min(MOST_THREADS);
+    let is_restricted = Arc::new(Barrier::new(threads));
+    let all_restricted = Arc::clone(&is_restricted);
+    let begin = move |_| {
+        let given_up = give_up_rights_of_thread(rights.user);
+        let filtered =
+            given_up.and_then(|()| apply_filter(&rights.calls).map_err(io::Error::other));
+        if let Err(error) = filtered {
+            std::process::exit(i32::from(report(&error)));
+        }
+        is_restricted.wait();
+    };
+    let pool = ThreadPoolBuilder::new().num_threads(threads).use_current_thread();
+    pool.start_handler(begin).build_global().map_err(io::Error::other)?;
+    all_restricted.wait();
+    Ok(())
+}
+
+/// Runs two tasks at the same time, or one after the other if the worker has only one thread.
+pub fn run_both(one: &mut (dyn FnMut() + Send), other: &mut (dyn FnMut() + Send)) {
+    rayon::join(one, other);
+}
+
+/// Writes the reason for which the worker ends. Returns the exit code.
+fn report(error: &io::Error) -> u8 {
+    // If stderr is closed, the exit code still reports the failure.
+    let _ = io::stderr().write_all(format!("slackline worker: {error}\n").as_bytes());
+    3
 }
 
 fn work<T>(

@@ -20,7 +20,13 @@ impl VirtualHardware<'_> {
         let now = self.now();
         self.count_fair(cpu);
         let exhausted = self.cpus.occupant_of(cpu).filter(|_| self.cpus.is_exhausted(cpu));
-        let homes: Vec<VcpuId> = self.guests.all_at(|vcpu| self.cpus.home(vcpu) == Some(cpu));
+        // Only slack is divided among all vCPUs of the CPU.
+        let homes: Vec<VcpuId> = match order {
+            Order::Run { entitlement: Entitlement::Spare, .. } => {
+                self.guests.all_at(|vcpu| self.cpus.home(vcpu) == Some(cpu))
+            }
+            _ => Vec::new(),
+        };
         let Some(fair) = &mut self.cpus.fair else { return self.carry_out_exactly(order) };
         match order {
             Order::Run { cpu, vcpu, until, entitlement: Entitlement::Spare } => {

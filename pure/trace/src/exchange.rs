@@ -165,3 +165,26 @@ pub enum Exchange {
     /// The policy refused the parameters in the last event, so nothing has changed.
     Declined,
 }
+
+impl Exchange {
+    /// Returns true if the demand of vCPUs depends on this exchange: on parameters, on hints of
+    /// guests and on timers that expired. A replay needs all other exchanges too.
+    #[must_use]
+    pub fn affects_demand(&self) -> bool {
+        match self {
+            Exchange::Reported { fact, .. } => matches!(
+                fact,
+                Fact::Joined(..)
+                    | Fact::TermsChanged(..)
+                    | Fact::Told(..)
+                    | Fact::LimitReached(_)
+                    | Fact::AlarmRang(_)
+            ),
+            Exchange::Declined => true,
+            Exchange::Noticed(_)
+            | Exchange::Measured(_)
+            | Exchange::Ordered { .. }
+            | Exchange::AlarmSet { .. } => false,
+        }
+    }
+}

@@ -1,18 +1,20 @@
 //! Reading of a trace: the header first, then one entry at a time.
 
 mod index;
+mod memory;
 mod of_host;
+mod primitives;
 mod seldom;
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead};
 
 use slackline_units::{ClientId, CpuId, CpuSet, DomId, Entitlement, Span, TaskId, Time, VcpuId};
 use slackline_units::{Pending, Task, Tasks, Urgency, VcpuHint};
 use thiserror::Error;
 
 use crate::effort::LATEST;
-use crate::encode::{CHECKSUM_START, END, LIMITED, LONGEST_TEXT, REFUSED, checksum, tag};
+use crate::encode::{CHECKSUM_START, END, LIMITED, REFUSED, tag};
 use crate::exchange::{CpuUse, Exchange, Fact, KeptFact, Order, Outcome};
 use crate::header::Header;
 use crate::host_thread::Note;
@@ -463,62 +465,6 @@ impl<R: BufRead> Reader<R> {
         let length = to.ns().wrapping_sub(from.ns());
         let ran = Span::from_ns(length.wrapping_sub(self.signed()?.cast_unsigned()));
         Ok(CpuUse { vcpu, cpu, from, to, ran })
-    }
-
-    fn bytes(&mut self, into: &mut [u8]) -> Part<()> {
-        self.input.read_exact(into)?;
-        self.sum = checksum(self.sum, into);
-        Ok(())
-    }
-
-    fn byte(&mut self) -> Part<u8> {
-        // Most bytes are in the buffer. `read_exact` would copy each of them by a call.
-        if let Ok(&[byte, ..]) = self.input.fill_buf() {
-            self.input.consume(1);
-            self.sum = checksum(self.sum, &[byte]);
-            return Ok(byte);
-        }
-        let mut byte = [0];
-        self.bytes(&mut byte)?;
-        Ok(byte[0])
-    }
-
-    fn number(&mut self) -> Part<u64> {
-        let mut value = 0;
-        for place in 0..10 {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << (7 * place);
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(Damage::Damaged)
-    }
-
-    fn index(&mut self, limit: usize) -> Part<usize> {
-        let value = usize::try_from(self.number()?).map_err(|_| Damage::Damaged)?;
-        (value <= limit).then_some(value).ok_or(Damage::Damaged)
-    }
-
-    fn text(&mut self) -> Part<String> {
-        let length = self.number()?;
-        self.text_of(length)
-    }
-
-    fn entry_text(&mut self) -> Part<String> {
-        let length = self.index(LONGEST_TEXT)?;
-        self.text_of(length as u64)
-    }
-
-    fn text_of(&mut self, length: u64) -> Part<String> {
-        // The length may be damaged, so the buffer grows with the bytes that are there.
-        let mut bytes = Vec::new();
-        let taken = self.input.by_ref().take(length).read_to_end(&mut bytes)?;
-        if taken as u64 != length {
-            return Err(Damage::Io(io::ErrorKind::UnexpectedEof.into()));
-        }
-        self.sum = checksum(self.sum, &bytes);
-        String::from_utf8(bytes).map_err(|_| Damage::Damaged)
     }
 
     fn small(&mut self) -> Part<u32> {

@@ -2,12 +2,14 @@
 
 use slackline_units::{Span, Time};
 
+use crate::form::Form;
 use crate::gate::Gate;
 use crate::measure::Measures;
 use crate::model::Model;
 use crate::phases::OtherPhase;
 use crate::recording::Recording;
 use crate::simulate::{ForecastError, simulate};
+use crate::tasks::{RunBoth, in_sequence, results};
 use crate::verdict::Tolerance;
 
 /// Prediction for an edited model.
@@ -63,19 +65,44 @@ pub fn forecast(
     gate: &Gate,
     model: &Model,
 ) -> Result<Forecast, ForecastError> {
+    forecast_with(in_sequence, recording, gate, model)
+}
+
+/// Returns the same result as [`forecast`]. `run_both` runs the simulations.
+///
+/// # Errors
+/// If the model cannot be simulated, for instance because admission refuses it.
+pub fn forecast_with(
+    run_both: RunBoth,
+    recording: &Recording,
+    gate: &Gate,
+    model: &Model,
+) -> Result<Forecast, ForecastError> {
     let warmup = recording.warmup();
+    let others = model.other_phases(&recording.demand);
+    let mut inputs: Vec<(Form, Option<&OtherPhase>)> = Vec::new();
+    for form in gate.passing() {
+        inputs.push((form.form, None));
+        inputs.extend(others.iter().map(|other| (form.form, Some(other))));
+    }
+    let run = |&(form, other): &(Form, Option<&OtherPhase>)| match other {
+        None => simulate(model, &recording.demand, form, &[warmup]),
+        Some(OtherPhase { model, delay }) => {
+            simulate(model, &recording.demand, form, &[warmup + *delay])
+        }
+    };
     let mut then: Vec<Vec<Measures>> = Vec::new();
     let mut in_other_phases: Vec<Vec<Measures>> = Vec::new();
     let mut declined = Vec::new();
-    let others = model.other_phases(&recording.demand);
-    for form in gate.passing() {
-        let mut run = simulate(model, &recording.demand, form.form, &[warmup])?;
-        then.push(run.windows.pop().unwrap_or_default());
-        declined.extend(run.declined);
-        for OtherPhase { model, delay } in &others {
-            let begin = warmup + *delay;
-            let mut run = simulate(model, &recording.demand, form.form, &[begin])?;
-            in_other_phases.push(run.windows.pop().unwrap_or_default());
+    for ((_, other), run) in inputs.iter().zip(results(run_both, &inputs, &run)) {
+        let mut run = run?;
+        let window = run.windows.pop().unwrap_or_default();
+        match other {
+            None => {
+                then.push(window);
+                declined.extend(run.declined);
+            }
+            Some(_) => in_other_phases.push(window),
         }
     }
     declined.sort();

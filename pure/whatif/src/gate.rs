@@ -7,6 +7,7 @@ use crate::measure::Measures;
 use crate::model::Model;
 use crate::recording::Recording;
 use crate::simulate::{ForecastError, SimulatedWindows, simulate};
+use crate::tasks::{RunBoth, in_sequence, results};
 use crate::verdict::{FormGate, GateRow};
 
 /// Result of the gate: comparison of a recording with simulations of its unchanged model.
@@ -37,9 +38,21 @@ impl Gate {
 /// # Errors
 /// If the model cannot be simulated.
 pub fn gate(recording: &Recording, model: &Model) -> Result<Gate, ForecastError> {
-    let form = |form: Form| -> Result<FormGate, ForecastError> {
+    gate_with(in_sequence, recording, model)
+}
+
+/// Returns the same result as [`gate`]. `run_both` runs the simulations of the two forms.
+///
+/// # Errors
+/// If the model cannot be simulated.
+pub fn gate_with(
+    run_both: RunBoth,
+    recording: &Recording,
+    model: &Model,
+) -> Result<Gate, ForecastError> {
+    let judge = |form: &Form| -> Result<FormGate, ForecastError> {
         let windows = [recording.unjudged(), recording.warmup()];
-        let run = simulate(model, &recording.demand, form, &windows)?;
+        let run = simulate(model, &recording.demand, *form, &windows)?;
         let SimulatedWindows { windows, .. } = run;
         let [judged, whole]: [Vec<Measures>; 2] = windows.try_into().expect("two windows");
         let rows = recording.judged.iter().map(|recorded| {
@@ -48,9 +61,11 @@ pub fn gate(recording: &Recording, model: &Model) -> Result<Gate, ForecastError>
             let chance_ppm = recording.chance_ppm(recorded);
             GateRow { recorded: recorded.clone(), simulated, tolerance, chance_ppm }
         });
-        Ok(FormGate { form, rows: rows.collect(), whole })
+        Ok(FormGate { form: *form, rows: rows.collect(), whole })
     };
-    let forms = [form(Form::Open)?, form(Form::Closed)?];
+    let forms = results(run_both, &Form::ALL, &judge);
+    let forms = forms.into_iter().collect::<Result<Vec<FormGate>, ForecastError>>()?;
+    let forms: [FormGate; 2] = forms.try_into().expect("two forms");
     let passes = forms.iter().any(FormGate::passes);
     let cause = (!passes).then(|| Cause::largest(recording, &forms));
     Ok(Gate { forms, cause })

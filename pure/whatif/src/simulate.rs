@@ -111,7 +111,15 @@ struct WindowMeters {
 impl Sink for WindowMeters {
     fn record(&mut self, record: &Record) {
         self.meters.iter_mut().for_each(|meter| meter.record(record));
-        self.collector.record(record);
+        // Of the demand, only the times are used at which jobs become ready and end.
+        if let Record::Joined { .. }
+        | Record::Left { .. }
+        | Record::Woke { .. }
+        | Record::Blocked { .. }
+        | Record::Paused { .. } = record
+        {
+            self.collector.record(record);
+        }
     }
 
     fn named(&mut self, named: &VcpuName) {

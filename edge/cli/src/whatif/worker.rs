@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use serde_json::Value;
 use slackline_control::{Kind, WhatIf};
-use slackline_daemon::worker::{PredictionFields, WorkerQuestion, main};
+use slackline_daemon::worker::{PredictionFields, WorkerQuestion, main, run_both};
 use slackline_trace::Reader;
-use slackline_whatif::{Edit, Gate, Model, Recording, forecast, gate};
+use slackline_whatif::{Edit, Gate, Model, Recording, forecast_with, gate_with};
 
 use super::caller::Caller;
 use super::periods::periods;
@@ -16,9 +16,11 @@ use crate::edits::{bad_edit, cpu_list};
 use crate::names::Names;
 use crate::problem::Problem;
 
-/// Recording with the result of the gate, which decides if predictions from it are possible.
+/// Recording with its model, and the result of the gate, which decides if predictions from it are
+/// possible.
 struct LoadedRecording {
     recording: Recording,
+    model: Model,
     gate: Gate,
 }
 
@@ -34,14 +36,14 @@ fn load(bytes: &[u8]) -> Result<LoadedRecording, Problem> {
     let bad = |error| Problem::BadTrace { file: file.into(), error };
     let mut all = Reader::new(bytes).map_err(bad)?;
     let mut names = Names::with_cpus(all.header().cpus);
-    all.pass_to(&mut names).map_err(bad)?;
+    all.pass_all_to(&mut names).map_err(bad)?;
     let implausible = |error| Problem::Implausible { file: file.into(), error };
     names.effort.check().map_err(implausible)?;
     let trace = Reader::new(bytes).map_err(bad)?;
-    let recording = RecordingReader { file, names: &names }.read(trace)?;
+    let recording = RecordingReader { file, names: &names }.read_bytes(trace)?;
     let model = Model::new(&recording).map_err(|error| no_model(&error))?;
-    let gate = gate(&recording, &model).map_err(|error| problem(file, error))?;
-    Ok(LoadedRecording { recording, gate })
+    let gate = gate_with(run_both, &recording, &model).map_err(|error| problem(file, error))?;
+    Ok(LoadedRecording { recording, model, gate })
 }
 
 fn answer(
@@ -51,7 +53,7 @@ fn answer(
     let recording = &loaded.recording;
     let caller = Caller::of(question);
     let gate = &caller.gate(&loaded.gate);
-    let mut model = Model::new(recording).map_err(|error| no_model(&error))?;
+    let mut model = loaded.model.clone();
     let policy = model.policy();
     let edits = edits(&question.asked)?;
     caller.check(&edits)?;
@@ -67,7 +69,7 @@ fn answer(
         return Ok(caller.answer(json::gate(&answer)));
     }
     gate_refusal(NAME_OF_LAST, gate)?;
-    let forecast = forecast(recording, gate, &model);
+    let forecast = forecast_with(run_both, recording, gate, &model);
     let mut forecast = forecast.map_err(|error| caller.refused(file, error))?;
     let hidden = caller.hide_changes(&mut forecast);
     let mut all = json::forecast(&answer, &forecast);

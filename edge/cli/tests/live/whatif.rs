@@ -136,18 +136,23 @@ fn daemon_answers_whatif_over_http_in_an_unprivileged_process() {
     assert_eq!(status, 200, "{answer}");
     assert_eq!(answer["gate"]["forms"][0]["vcpus"][0]["name"], "web.0");
     let worker = worker(&daemon);
-    let about =
-        fs::read_to_string(format!("/proc/{worker}/status")).expect("the status of the worker");
-    let line = |key: &str| about.lines().find(|line| line.starts_with(key)).expect(key).to_owned();
-    assert!(!line("Uid:").contains("\t0"), "{about}");
-    for none in ["CapPrm:", "CapEff:", "CapBnd:", "Groups:"] {
-        let value = line(none).replace(none, "").replace('0', "");
-        assert!(none == "CapBnd:" || value.trim().is_empty(), "{about}");
+    let threads = fs::read_dir(format!("/proc/{worker}/task")).expect("the threads of the worker");
+    let threads: Vec<_> = threads.map(|thread| thread.expect("a thread")).collect();
+    assert!((1..=2).contains(&threads.len()), "{threads:?}");
+    for thread in &threads {
+        let about = fs::read_to_string(thread.path().join("status")).expect("its status");
+        let line =
+            |key: &str| about.lines().find(|line| line.starts_with(key)).expect(key).to_owned();
+        assert!(!line("Uid:").contains("\t0"), "{about}");
+        for none in ["CapPrm:", "CapEff:", "CapBnd:", "Groups:"] {
+            let value = line(none).replace(none, "").replace('0', "");
+            assert!(none == "CapBnd:" || value.trim().is_empty(), "{about}");
+        }
+        assert!(line("NoNewPrivs:").ends_with('1') && line("Seccomp:").ends_with('2'), "{about}");
+        let id = thread.file_name().to_str().and_then(|id| id.parse().ok()).expect("an id");
+        let scheduling = get_scheduling(Tid::new(id).expect("an id")).expect("its scheduling");
+        assert_eq!(scheduling.class, Scheduling::Idle);
     }
-    assert!(line("NoNewPrivs:").ends_with('1') && line("Seccomp:").ends_with('2'), "{about}");
-    let tid = Tid::new(worker).expect("an id");
-    let scheduling = get_scheduling(tid).expect("the scheduling of the worker");
-    assert_eq!(scheduling.class, Scheduling::Idle);
     // The next answer is from the same recording. It also has the largest share that admission
     // would accept.
     let set = json!([{ "name": "web", "slice": "4ms" }]);

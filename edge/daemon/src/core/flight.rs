@@ -8,7 +8,8 @@
 mod queue;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::{self, BufWriter, Write};
+use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use slackline_control::link::Answer;
 use slackline_control::{Incident, Kind, Prediction, Problem, Recording};
 use slackline_linux::sys::online_cpus;
-use slackline_live::recorder::anonymise::Anonymiser;
 use slackline_live::recorder::assembler::Assembler;
 use slackline_live::recorder::host::{follow, notes};
 use slackline_live::recorder::identity::Procfs;
@@ -32,7 +32,7 @@ use slackline_live::watch::host::{Loss, take_until};
 use slackline_live::watch::tap::Tap;
 use slackline_metrics::{CulpritFinder, Meter};
 use slackline_service::{NO_RESERVATION, Principal, Ticket};
-use slackline_trace::{Entry, Header, Record, Sink, VcpuName, WakeMark, Writer};
+use slackline_trace::{Entry, Header, Record, Sink, VcpuName, WakeMark};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::incidents::Incidents;
@@ -471,10 +471,12 @@ impl FlightThread {
             return Vec::new();
         }
         self.end_piece();
+        let notes = notes(&self.cpus, WakeMark::Wakeup);
         let save = |OpenIncident { name, missed, from, .. }: OpenIncident| {
-            let (ring, about) = (&self.ring, (&self.header, &*self.cpus));
+            let (ring, about) = (&self.ring, (&self.header, &*notes));
             let about_it = (wall_ns(), name.as_str(), missed);
-            let saved = self.incidents.save(about_it, |file| write(ring, about, from, file));
+            let write = |mut file: File| ring.write(about, from, &mut file);
+            let saved = self.incidents.save(about_it, write);
             let saved = saved.cloned().map_err(|error| {
                 format!("cannot save the recording of {missed} missed deadlines of {name}: {error}")
             });
@@ -516,16 +518,15 @@ impl FlightThread {
         }
     }
 
-    /// Returns a recording of the latest events in the ring, over a time of length `since`. If
-    /// `own` is given, the recording leaves out the names of all VMs that are not in `own`.
+    /// Returns a recording of the latest events in the ring for a prediction, over a time of length
+    /// `since`. If `own` is given, the recording leaves out the names of all VMs that are not in
+    /// `own`.
     fn window(&self, since: Span, own: Option<&BTreeSet<String>>) -> Result<Vec<u8>, Problem> {
         let now = Time::START + self.settled.since(self.origin);
         let from = Time::START + now.since(Time::START + since);
-        let (mut bytes, about) = (Vec::new(), (&self.header, &*self.cpus));
-        let written = match own {
-            None => write(&self.ring, about, from, &mut bytes),
-            Some(own) => write_for(&self.ring, about, (from, own), &mut bytes),
-        };
+        let notes = notes(&self.cpus, WakeMark::Wakeup);
+        let mut bytes = Vec::new();
+        let written = self.ring.write_demand((&self.header, &notes), (from, own), &mut bytes);
         let bug = |error| Problem::new(Kind::Bug, format!("cannot copy recorded events: {error}"));
         written.map_err(bug)?;
         Ok(bytes)
@@ -534,8 +535,10 @@ impl FlightThread {
     fn record(&mut self, since: Span) -> Result<Answer, Problem> {
         let now = Time::START + self.settled.since(self.origin);
         let from = Time::START + now.since(Time::START + since);
-        let (ring, about) = (&self.ring, (&self.header, &*self.cpus));
-        let saved = self.incidents.save_aside(wall_ns(), |file| write(ring, about, from, file));
+        let notes = notes(&self.cpus, WakeMark::Wakeup);
+        let (ring, about) = (&self.ring, (&self.header, &*notes));
+        let write = |mut file: File| ring.write(about, from, &mut file);
+        let saved = self.incidents.save_aside(wall_ns(), write);
         let file = saved.map_err(|error| {
             Problem::new(Kind::NotNow, format!("cannot save the recording: {error}"))
         })?;
@@ -543,52 +546,6 @@ impl FlightThread {
         let (file, length_ns) = (file.display().to_string(), now.since(start).ns());
         Ok(Answer::Recording(Recording { file, length_ns }))
     }
-}
-
-/// Writes all events of the ring from a given time on as a recording.
-fn write(
-    ring: &FlightRing,
-    about: (&Header, &[CpuId]),
-    from: Time,
-    out: impl Write,
-) -> io::Result<()> {
-    let mut writer = Writer::recording(BufWriter::new(out), &headed(ring, about, from));
-    pass_on(ring, about, from, &mut writer)?;
-    writer.finish()
-}
-
-/// Writes a recording for a tenant, which contains the names of the tenant's own VMs only.
-fn write_for(
-    ring: &FlightRing,
-    about: (&Header, &[CpuId]),
-    (from, own): (Time, &BTreeSet<String>),
-    out: impl Write,
-) -> io::Result<()> {
-    let writer = Writer::recording(BufWriter::new(out), &headed(ring, about, from));
-    let mut anonymiser = Anonymiser::new(writer).keeping(own);
-    pass_on(ring, about, from, &mut anonymiser)?;
-    anonymiser.into_sink().finish()
-}
-
-fn headed(ring: &FlightRing, (header, _): (&Header, &[CpuId]), from: Time) -> Header {
-    let start = ring.covers().map_or(from, |(start, _)| start.max(from));
-    let warmup = start.since(Time::START);
-    Header { warmup, title: "flight recorder".into(), ..header.clone() }
-}
-
-fn pass_on(
-    ring: &FlightRing,
-    (_, cpus): (&Header, &[CpuId]),
-    from: Time,
-    sink: &mut impl Sink,
-) -> io::Result<()> {
-    notes(cpus, WakeMark::Wakeup).iter().for_each(|note| sink.note(note));
-    let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    ring.replay(from, sink).map_err(damaged)?;
-    if let Some((_, at)) = ring.covers() {
-        sink.record(&Record::Ended { at });
-    }
-    Ok(())
 }
 
 fn wall_ns() -> u64 {

@@ -15,9 +15,10 @@ use rustix::thread::{
 /// descriptors that the process needs for itself.
 pub(crate) const DESCRIPTORS: u64 = 128;
 
-/// Drops all rights of the process: groups, capabilities, and every way to get new rights. If the
-/// process runs as root, it becomes `user`. After the call, the process can start neither threads
-/// nor processes, and cannot be traced. The process must have only one thread before the call.
+/// Drops all rights of the calling thread: groups, capabilities, and every way to get new rights.
+/// If the thread runs as root, it becomes `user`. After the call, the process can start neither
+/// threads nor processes, and cannot be traced. Other threads of the process keep their rights
+/// until they call this function too.
 ///
 /// # Errors
 /// If a right remains, or if there is no unprivileged user that the process can become.

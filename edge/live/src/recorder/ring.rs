@@ -3,9 +3,11 @@
 //! The ring consists of pieces. Each piece is a trace that can be read without the others. A piece
 //! begins with the names of all vCPUs, and contains the identity of each host thread that occurs in
 //! the piece. When the oldest piece is dropped, its entries are applied to the stored state of the
-//! run at the start of the ring.
+//! run at the start of the ring. Some pieces also have a stored state of the run before the piece.
+//! So a recording of the last seconds does not read all earlier pieces.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{self, BufWriter, Write};
 
 use slackline_trace::{
     Entry, Exchange, Header, HostThread, HostThreadId, Note, ReadError, Reader, Record, Sink,
@@ -13,7 +15,12 @@ use slackline_trace::{
 };
 use slackline_units::{Span, Time, VcpuId};
 
+use super::anonymise::Anonymiser;
 use super::standing::Standing;
+
+/// Number of bytes of pieces after which the ring stores the state of the run again. A state of 500
+/// vCPUs takes about 200 KB.
+const STATE_INTERVAL: usize = 512 << 10;
 
 /// Ring of the latest pieces of a run.
 #[derive(Debug)]
@@ -26,6 +33,11 @@ pub struct FlightRing {
     most_bytes: usize,
     /// Time that the ring should cover at least. It covers less if `most_bytes` does not suffice.
     length: Span,
+    /// Number of bytes of pieces after which the state of the run is stored again.
+    state_interval: usize,
+    /// Number of bytes of the pieces since the last stored state, including the piece with that
+    /// state.
+    since_state: usize,
     /// State of the run before the first piece.
     before: Standing,
     /// State of the run after the last piece.
@@ -41,6 +53,8 @@ struct RingPiece {
     from: Time,
     to: Time,
     bytes: Vec<u8>,
+    /// State of the run before this piece. `None` for most pieces.
+    before: Option<Box<Standing>>,
 }
 
 impl FlightRing {
@@ -57,6 +71,8 @@ impl FlightRing {
             bytes: 0,
             most_bytes,
             length,
+            state_interval: STATE_INTERVAL,
+            since_state: 0,
             before: Standing::default(),
             after: Standing::default(),
             threads: BTreeMap::new(),
@@ -89,6 +105,8 @@ impl FlightRing {
         (from, to): (Time, Time),
         may_record: impl Fn(HostThreadId) -> bool,
     ) {
+        let is_state_due = self.since_state >= self.state_interval;
+        let before = is_state_due.then(|| Box::new(self.after.clone()));
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes, &self.header);
         self.after.names().for_each(|named| writer.named(named));
@@ -104,7 +122,8 @@ impl FlightRing {
         }
         bytes.shrink_to_fit();
         self.bytes += bytes.len();
-        self.pieces.push_back(RingPiece { from, to, bytes });
+        self.since_state = bytes.len() + if before.is_some() { 0 } else { self.since_state };
+        self.pieces.push_back(RingPiece { from, to, bytes, before });
         self.threads.retain(|&id, _| may_record(id));
         let oldest = Time::START + to.since(Time::START + self.length);
         while self.pieces.len() > 1 && (self.bytes > self.most_bytes || self.pieces[0].to < oldest)
@@ -122,28 +141,122 @@ impl FlightRing {
     ///
     /// # Errors
     /// If a piece is damaged.
-    pub fn replay(&self, since: Time, sink: &mut impl Sink) -> Result<Option<Time>, ReadError> {
-        let mut standing = self.before.clone();
-        let mut rest = self.pieces.iter().peekable();
-        while let Some(piece) = rest.next_if(|piece| piece.to <= since) {
-            piece.read(&mut standing)?;
-        }
-        let Some(first) = rest.peek() else { return Ok(None) };
-        let start = first.from;
+    pub fn replay(&self, since: Time, sink: &mut dyn Sink) -> Result<Option<Time>, ReadError> {
+        let Some(first) = self.pieces.iter().position(|piece| piece.to > since) else {
+            return Ok(None);
+        };
+        let (start, standing) = (self.pieces[first].from, self.standing_before(first)?);
         standing.tell(start, sink);
         let told = standing.names().map(|named| (named.vcpu.slot(), named.clone())).collect();
         let mut whole = PieceJoiner { sink, told, threads: BTreeMap::new(), numbers: Vec::new() };
-        for piece in rest {
+        for piece in self.pieces.range(first..) {
             whole.numbers.clear();
             piece.read(&mut whole)?;
         }
         Ok(Some(start))
     }
+
+    /// Returns the state of the run before the piece with this index. Reads only the pieces after
+    /// the last stored state.
+    fn standing_before(&self, index: usize) -> Result<Standing, ReadError> {
+        let stored = |nth: usize| Some((nth, self.pieces[nth].before.as_deref()?));
+        let (from, before) = (0..=index).rev().find_map(stored).unwrap_or((0, &self.before));
+        let mut standing = before.clone();
+        for piece in self.pieces.range(from..index) {
+            piece.read(&mut standing)?;
+        }
+        Ok(standing)
+    }
+
+    /// Writes all pieces that end after `since` as a recording with this header and these notes.
+    ///
+    /// # Errors
+    /// If the output fails or a piece is damaged.
+    pub fn write(
+        &self,
+        (header, notes): (&Header, &[Note]),
+        since: Time,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let mut writer = Writer::recording(BufWriter::new(out), &self.headed(header, since));
+        self.pass_on(notes, since, &mut writer)?;
+        writer.finish()
+    }
+
+    /// Writes a recording as [`FlightRing::write`] does, for a model of the demand. The recording
+    /// leaves out exchanges that do not [affect demand](Exchange::affects_demand). If `own` is
+    /// given, the recording leaves out the names of all VMs that are not in `own`.
+    ///
+    /// # Errors
+    /// If the output fails or a piece is damaged.
+    pub fn write_demand(
+        &self,
+        (header, notes): (&Header, &[Note]),
+        (since, own): (Time, Option<&BTreeSet<String>>),
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let mut writer = Writer::recording(BufWriter::new(out), &self.headed(header, since));
+        let Some(own) = own else {
+            self.pass_on(notes, since, &mut DemandOnly(&mut writer))?;
+            return writer.finish();
+        };
+        let mut anonymiser = Anonymiser::new(writer).keeping(own);
+        self.pass_on(notes, since, &mut DemandOnly(&mut anonymiser))?;
+        anonymiser.into_sink().finish()
+    }
+
+    /// Returns the header of a recording of the pieces that end after `since`.
+    fn headed(&self, header: &Header, since: Time) -> Header {
+        let start = self.covers().map_or(since, |(start, _)| start.max(since));
+        let warmup = start.since(Time::START);
+        Header { warmup, title: "flight recorder".into(), ..header.clone() }
+    }
+
+    fn pass_on(&self, notes: &[Note], since: Time, sink: &mut dyn Sink) -> io::Result<()> {
+        notes.iter().for_each(|note| sink.note(note));
+        let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        self.replay(since, sink).map_err(damaged)?;
+        if let Some((_, at)) = self.covers() {
+            sink.record(&Record::Ended { at });
+        }
+        Ok(())
+    }
 }
 
 impl RingPiece {
-    fn read(&self, sink: &mut impl Sink) -> Result<(), ReadError> {
-        Reader::new(&*self.bytes)?.pass_to(sink)
+    fn read(&self, sink: &mut dyn Sink) -> Result<(), ReadError> {
+        Reader::new(&*self.bytes)?.pass_all_to(sink)
+    }
+}
+
+/// Sink that passes on all entries except exchanges that do not affect demand.
+struct DemandOnly<'a>(&'a mut dyn Sink);
+
+impl Sink for DemandOnly<'_> {
+    fn record(&mut self, record: &Record) {
+        self.0.record(record);
+    }
+
+    fn named(&mut self, named: &VcpuName) {
+        self.0.named(named);
+    }
+
+    fn host_thread(&mut self, thread: &HostThread) {
+        self.0.host_thread(thread);
+    }
+
+    fn note(&mut self, note: &Note) {
+        self.0.note(note);
+    }
+
+    fn wants_exchanges(&self) -> bool {
+        true
+    }
+
+    fn exchange(&mut self, exchange: &Exchange) {
+        if exchange.affects_demand() {
+            self.0.exchange(exchange);
+        }
     }
 }
 
@@ -202,8 +315,8 @@ impl Sink for PieceWriter<'_> {
 type ThreadIdentity = (u32, u32, Option<VcpuId>, [String; 4]);
 
 /// Joins pieces into one trace, in which each name and each identity appears once.
-struct PieceJoiner<'a, S> {
-    sink: &'a mut S,
+struct PieceJoiner<'a> {
+    sink: &'a mut dyn Sink,
     /// Names that the joined trace has so far, by slot of the vCPU.
     told: BTreeMap<usize, VcpuName>,
     threads: BTreeMap<ThreadIdentity, HostThreadId>,
@@ -211,7 +324,7 @@ struct PieceJoiner<'a, S> {
     numbers: Vec<HostThreadId>,
 }
 
-impl<S: Sink> Sink for PieceJoiner<'_, S> {
+impl Sink for PieceJoiner<'_> {
     fn record(&mut self, record: &Record) {
         let thread = thread_of(record).and_then(|it| self.numbers.get(it.number() as usize));
         match thread {
@@ -276,7 +389,7 @@ fn with_thread(record: &Record, number: HostThreadId) -> Record {
 
 #[cfg(test)]
 mod tests {
-    use slackline_trace::{HostThreadKind, Knowledge, OffCpu};
+    use slackline_trace::{Fact, HostThreadKind, Knowledge, OffCpu};
     use slackline_units::{CpuId, DomId};
 
     use super::*;
@@ -378,6 +491,70 @@ mod tests {
         assert!(from > at(0) && to == at(100));
         assert_eq!(small.threads.len(), 1);
         assert_eq!(ring(usize::MAX, Span::from_secs(60)).replay(at(200), &mut ()).ok(), Some(None));
+    }
+
+    #[test]
+    fn recording_from_ring_is_equal_with_any_stored_states() {
+        let ring = |state_interval: usize| {
+            let ring = FlightRing::new(&header(), usize::MAX, Span::from_secs(60));
+            let mut ring = FlightRing { state_interval, ..ring };
+            for piece in 0..10_u64 {
+                let (from, to) = (at(piece * 10), at(piece * 10 + 10));
+                let (name, domain) = ("web.0".into(), "web".into());
+                let first = [
+                    Entry::Named(VcpuName { at: from, vcpu: WEB, name, domain }),
+                    Entry::Record(Record::Joined { at: from, vcpu: WEB }),
+                ];
+                let next = match piece % 3 {
+                    0 => Record::Woke { at: to, vcpu: WEB },
+                    1 => Record::Paused { at: to, vcpu: WEB },
+                    _ => Record::Blocked { at: to, vcpu: WEB },
+                };
+                let first = first.into_iter().filter(|_| piece == 0);
+                let entries: Vec<Entry> = first.chain([Entry::Record(next)]).collect();
+                ring.push(&entries, (from, to), |_| true);
+            }
+            ring
+        };
+        let replayed = |ring: &FlightRing, since| {
+            let mut entries: Vec<Entry> = Vec::new();
+            ring.replay(since, &mut entries).expect("a whole ring");
+            entries
+        };
+        let none = ring(usize::MAX);
+        for (interval, stored) in [(1, 9), (none.bytes() / 3, 2), (usize::MAX, 0)] {
+            let ring = ring(interval);
+            let count = ring.pieces.iter().filter(|piece| piece.before.is_some()).count();
+            assert_eq!(count, stored, "{interval}");
+            for since in (0..110).step_by(5).map(at) {
+                assert_eq!(replayed(&ring, since), replayed(&none, since), "{interval}, {since}");
+            }
+        }
+    }
+
+    #[test]
+    fn recording_for_a_model_has_only_exchanges_that_affect_demand() {
+        let mut ring = FlightRing::new(&header(), usize::MAX, Span::from_secs(60));
+        let (cpu, now, alarm) = (CpuId::new(0), at(1), Some(at(5)));
+        let reported = |fact| Entry::Exchange(Exchange::Reported { now, fact });
+        let limit = reported(Fact::LimitReached(cpu));
+        let alarm = Entry::Exchange(Exchange::AlarmSet { cpu, alarm });
+        let entries = [limit.clone(), reported(Fact::Settled), alarm];
+        ring.push(&entries, (at(0), at(10)), |_| true);
+        let read = |bytes: &[u8]| {
+            let mut entries: Vec<Entry> = Vec::new();
+            let mut reader = Reader::new(bytes).expect("a trace");
+            reader.pass_all_to(&mut entries).expect("a whole trace");
+            entries
+        };
+        let (mut whole, mut demand) = (Vec::new(), Vec::new());
+        ring.write((&header(), &[]), at(0), &mut whole).expect("memory cannot fail");
+        let window = (at(0), None);
+        ring.write_demand((&header(), &[]), window, &mut demand).expect("memory cannot fail");
+        let (mut whole, demand) = (read(&whole), read(&demand));
+        assert!(entries.iter().all(|entry| whole.contains(entry)), "{whole:?}");
+        whole.retain(|entry| !entries.contains(entry) || *entry == limit);
+        assert_eq!(demand, whole);
     }
 
     /// A thread runs on after its vCPU has left. A later piece can contain an event of the thread,

@@ -53,7 +53,7 @@ impl Standing {
     /// Writes this state as the start of a trace that begins at `at`. In the trace each vCPU joins
     /// at the start of its current period. So its later periods start at the same times as in the
     /// run.
-    pub fn tell(&self, at: Time, sink: &mut impl Sink) {
+    pub fn tell(&self, at: Time, sink: &mut dyn Sink) {
         let mut joined: Vec<(Time, &StandingVcpu)> =
             self.vcpus.values().map(|vcpu| (vcpu.period_at(at), vcpu)).collect();
         joined.sort_by_key(|(at, vcpu)| (*at, vcpu.named.vcpu.slot()));

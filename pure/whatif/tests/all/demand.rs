@@ -1,12 +1,13 @@
 //! Demand of recordings: jobs, changes and demand per period.
 
 use slackline_demand::{ChangeKind, Collector, DemandCounts, Job, demand_per_period};
+use slackline_sim::trace_header;
 use slackline_trace::{
-    Exchange, Fact, HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, Sink,
+    Entry, Exchange, Fact, HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, Sink,
 };
 use slackline_units::{CpuId, CpuSet, DomId, Enforcement, Reservation, Span, Time, VcpuId};
 
-use crate::record::recorded;
+use crate::record::{entries, recorded, recording, scenario};
 
 fn at(ms: u64) -> Time {
     Time::START + Span::from_ms(ms)
@@ -36,6 +37,40 @@ fn recorded_job_throttled_over_several_periods_counts_as_one_job() {
     let thinking: Vec<(Span, Span)> = web.thinking().collect();
     assert_eq!(thinking[0], (ms(5), Span::from_us(4_500)));
     assert_eq!(thinking[1].0, at(30) - web.jobs[0].blocked);
+}
+
+/// A scenario with a change that the policy accepts and a change that it declines.
+const CHANGED: &str = r#"
+[[change]]
+at = "50ms"
+domain = "web"
+share.edf = { slice = "3ms", period = "10ms", exact = true }
+[[change]]
+at = "70ms"
+domain = "web"
+share.edf = { slice = "10ms", period = "10ms", exact = true }
+[[domain]]
+name = "db"
+share.edf = { slice = "4ms", period = "20ms" }
+work = { kind = "periodic", period = "20ms", work = "1ms" }
+"#;
+
+#[test]
+fn demand_needs_only_the_exchanges_that_affect_demand() {
+    let scenario = scenario(&format!("{ALONE}{CHANGED}"));
+    let header = trace_header(&scenario);
+    let mut entries = entries(&scenario);
+    let whole = recording(&header, &entries, scenario.length);
+    let has_declined = |entry: &Entry| matches!(entry, Entry::Exchange(Exchange::Declined));
+    assert!(entries.iter().any(has_declined));
+    assert!(whole.demand.timers > 0 && !whole.demand.vcpus[0].changes.is_empty());
+    let count = entries.len();
+    entries.retain(|entry| match entry {
+        Entry::Exchange(exchange) => exchange.affects_demand(),
+        _ => true,
+    });
+    assert!(entries.len() < count * 4 / 5, "{} of {count}", entries.len());
+    assert_eq!(recording(&header, &entries, scenario.length).demand, whole.demand);
 }
 
 #[test]

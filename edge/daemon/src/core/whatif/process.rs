@@ -66,6 +66,8 @@ impl Worker {
         let mut child = Command::new(&command.program)
             .args(&command.arguments)
             .env_clear()
+            // By default, glibc reserves 64 MiB of address space for the worker's second thread.
+            .env("MALLOC_ARENA_MAX", "1")
             .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
