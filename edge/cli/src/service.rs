@@ -10,6 +10,7 @@ mod log;
 mod place;
 mod predictions;
 mod show;
+mod socket_access;
 pub(crate) mod view;
 
 use std::fs::File;
@@ -418,6 +419,7 @@ pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
             let users = users.clone();
             let grant = Grant { role, cpu, machines, users, days, certificate };
             let (one, text) = connect(at)?.grant(whom, &grant)?;
+            socket_access::warn_of_missing_group(whom);
             // The token is alone on standard output, so that it can be redirected to a file. It is
             // shown only once.
             let to_others = format!("{} {}", one.principal, role.to_others());
