@@ -25,7 +25,8 @@ use crate::problem::Problem;
 /// intervals may be at most 20 % of the recorded wait, or 50 us if that is more. If both forms fail
 /// this check, nothing is predicted. Without changes `whatif` prints only the result of this check.
 ///
-/// With --since the recording is the last part of the daemon's recording.
+/// With --since the recording is the last part of the daemon's recording. Only administrators may
+/// save that recording. For other users the daemon predicts, without --save and --save-scenario.
 ///
 /// Examples:
 ///   slackline whatif --since 30s --set web.slice=3ms
@@ -102,9 +103,16 @@ impl Whatif {
     }
 }
 
-/// Explains an edit that cannot be made.
-pub(crate) fn bad_edit(error: &EditError) -> Problem {
-    Problem::BadOption { hint: Some(error.hint()), message: error.to_string() }
+/// Explains an edit that cannot be made. `has_file` is true if the recording is a file of the user,
+/// and not the recording of a daemon.
+pub(crate) fn bad_edit(error: &EditError, has_file: bool) -> Problem {
+    let hint = match error {
+        EditError::UnknownName { meant: None, .. } if !has_file => {
+            "list the reservations with `slackline list`".into()
+        }
+        error => error.hint(),
+    };
+    Problem::BadOption { hint: Some(hint), message: error.to_string() }
 }
 
 /// Pairs the values of two options, which the user must give equally often.

@@ -10,6 +10,7 @@ mod log;
 mod place;
 mod predictions;
 mod show;
+mod socket_access;
 pub(crate) mod view;
 
 use std::fs::File;
@@ -383,14 +384,10 @@ pub(crate) fn check_mechanisms(cannot: &str, all: &[Reservation]) -> Result<(), 
 
 /// Returns the reservations of a daemon's host. The revision is read first, so that a reservation
 /// that changes meanwhile makes the revision outdated.
-///
-/// # Errors
-/// If the waits of a VM are not recorded, because its reservation is under `deadline`.
-pub(crate) fn recorded_reservations(socket: &Path) -> Result<HostReservations, Problem> {
+pub(crate) fn host_reservations(socket: &Path) -> Result<HostReservations, Problem> {
     let mut client = Client::connect(socket)?;
     let (host, _) = client.host()?;
     let all = all(&mut client)?;
-    check_mechanisms("cannot predict", &all)?;
     Ok(HostReservations { revision: host.revision, all })
 }
 
@@ -422,6 +419,7 @@ pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
             let users = users.clone();
             let grant = Grant { role, cpu, machines, users, days, certificate };
             let (one, text) = connect(at)?.grant(whom, &grant)?;
+            socket_access::warn_of_missing_group(whom);
             // The token is alone on standard output, so that it can be redirected to a file. It is
             // shown only once.
             let to_others = format!("{} {}", one.principal, role.to_others());

@@ -5,7 +5,9 @@ mod caller;
 mod json;
 mod periods;
 mod plan;
+mod remote;
 mod report;
+mod shown;
 mod table;
 mod worker;
 
@@ -13,12 +15,14 @@ use std::fs;
 use std::io::{BufRead, Write as _};
 use std::path::{Path, PathBuf};
 
+use slackline_control::Kind;
+use slackline_control::client::ClientError;
 use slackline_sim::RunError;
 use slackline_trace::{Header, ReadError, Reader};
 use slackline_units::Time;
 use slackline_whatif::{
-    Forecast, ForecastError, Form, Gate, Model, ModelError, Recorder, Recording, Row, Tolerance,
-    forecast, gate,
+    Edit, Forecast, ForecastError, Form, Gate, Model, ModelError, Recorder, Recording, Row,
+    Tolerance, forecast, gate,
 };
 
 use crate::edits::{Whatif, bad_edit};
@@ -29,6 +33,7 @@ use crate::problem::Problem;
 use crate::service::HostReservations;
 use crate::{service, show, terminal};
 use plan::PlanSource;
+use shown::{ShownForecast, ShownGate};
 
 pub(crate) use worker::worker;
 
@@ -43,43 +48,60 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     for (_, file) in &scenarios {
         places.write("--save-scenario", file)?;
     }
-    let source = RecordingSource::of(args)?;
-    let file = source.file();
-    places.read("the trace", file)?;
-    let recording = record(file)?;
+    let Some(source) = RecordingSource::of(args)? else {
+        return remote::predict(args, &edits);
+    };
+    places.read("the trace", source.file())?;
+    let predicted = predict(args, &edits, (&source, &scenarios));
+    match source {
+        RecordingSource::File(_) => predicted,
+        RecordingSource::Daemon(..) => predicted.map_err(of_last_seconds),
+    }
+}
+
+/// Predicts from a recording that this process reads. Writes the prediction to the files that the
+/// options name, and prints it. `scenarios` are the files of `--save-scenario`.
+fn predict(
+    args: &Whatif,
+    edits: &[Edit],
+    (source, scenarios): (&RecordingSource, &[(Form, PathBuf)]),
+) -> Result<(), Problem> {
+    let (recording, name) = (record(source.file())?, source.name());
+    let name = Path::new(&name);
     let mut model = Model::new(&recording).map_err(|error| no_model(&error))?;
-    let gate = gate(&recording, &model).map_err(|error| problem(file, error))?;
+    let gate = gate(&recording, &model).map_err(|error| problem(name, error))?;
     let policy = model.policy();
-    let is_changed = !edits.is_empty();
-    let in_parts = source.host().map(|host| plan::in_parts(&edits, host));
-    model.edit(in_parts.as_ref().unwrap_or(&edits)).map_err(|error| bad_edit(&error))?;
-    let planned = PlanSource { edits: &edits, host: source.host() };
+    let in_parts = source.host().map(|host| plan::in_parts(edits, host));
+    let in_parts = in_parts.as_deref().unwrap_or(edits);
+    model.edit(in_parts).map_err(|error| bad_edit(&error, source.host().is_none()))?;
+    let planned = PlanSource { edits, host: source.host() };
     if args.save.is_some() {
         planned.check(&model)?;
     }
-    for (form, file) in &scenarios {
+    for (form, file) in scenarios {
         save_scenario(&model, &recording, *form, file)?;
     }
     let answer = Answer { recording: &recording, gate: &gate, model: &model, policy: &policy };
-    if !gate.passes() || !is_changed {
+    if !gate.passes() || edits.is_empty() {
         match args.json {
             true => terminal::print(&json::text(&json::gate(&answer)))?,
-            false => terminal::say(&table::gate(&answer))?,
+            false => terminal::say(&table::gate(&ShownGate::of(&answer)))?,
         }
         return gate_refusal(&source.name(), &gate);
     }
-    let forecast = forecast(&recording, &gate, &model).map_err(|error| refused(file, error))?;
+    let forecast = forecast(&recording, &gate, &model).map_err(|error| refused(name, error))?;
     if let Some(file) = &args.save {
         save(file, &planned.plan(&answer, &forecast)?)?;
     }
+    let shown = ShownForecast::of(&answer, &forecast);
     if let Some(file) = &args.report {
-        save(file, &report::page(&answer, &forecast))?;
+        save(file, &report::page(&shown))?;
     }
     if args.json {
         return terminal::print(&json::text(&json::forecast(&answer, &forecast)));
     }
     let record = service::record_of_predictions(&args.socket);
-    terminal::say(&(table::forecast(&answer, &forecast) + &record.unwrap_or_default()))
+    terminal::say(&(table::forecast(&shown) + &record.unwrap_or_default()))
 }
 
 /// Source of the recording from which `whatif` predicts.
@@ -91,15 +113,25 @@ enum RecordingSource {
 }
 
 impl RecordingSource {
-    fn of(args: &Whatif) -> Result<RecordingSource, Problem> {
-        match (&args.file, args.since) {
-            (Some(file), _) => Ok(RecordingSource::File(file.clone())),
-            (None, since) => {
-                let host = service::recorded_reservations(&args.socket)?;
-                let saved = service::save_recording(&args.socket, since.unwrap_or_default())?;
-                Ok(RecordingSource::Daemon(saved.file.into(), host))
-            }
+    /// Returns the file of the recording. `None` if the caller's role may not make the daemon save
+    /// its recording.
+    fn of(args: &Whatif) -> Result<Option<RecordingSource>, Problem> {
+        if let Some(file) = &args.file {
+            return Ok(Some(RecordingSource::File(file.clone())));
         }
+        let host = service::host_reservations(&args.socket)?;
+        let saved = match service::save_recording(&args.socket, args.since.unwrap_or_default()) {
+            Err(Problem::Service(ClientError::Refused(refused)))
+                if refused.kind == Kind::NotAllowed =>
+            {
+                return Ok(None);
+            }
+            saved => saved?,
+        };
+        let checked = service::check_mechanisms("cannot predict", &host.all);
+        // The copy is removed also if the check fails.
+        let source = RecordingSource::Daemon(saved.file.into(), host);
+        checked.map(|()| Some(source))
     }
 
     fn file(&self) -> &Path {
@@ -198,14 +230,33 @@ fn no_model(error: &ModelError) -> Problem {
 /// Refuses a prediction from a recording that does not pass the gate: the check that a simulation
 /// of the unchanged recording agrees with the recording.
 fn gate_refusal(source: &str, gate: &Gate) -> Result<(), Problem> {
-    let Some(cause) = &gate.cause else { return Ok(()) };
-    Err(Problem::NoForecast {
+    match &gate.cause {
+        Some(cause) => Err(no_prediction(source, &cause.to_string())),
+        None => Ok(()),
+    }
+}
+
+/// Returns the error for a recording that does not pass the gate.
+fn no_prediction(source: &str, cause: &str) -> Problem {
+    Problem::NoForecast {
         message: format!(
             "cannot predict from {source}: the simulation does not repeat the recording, probably \
              because {cause}"
         ),
         hint: Some("record again on a host without other load, or for longer".into()),
-    })
+    }
+}
+
+/// Gives the refusal of a prediction from the daemon's recording a hint, if it has none. Without a
+/// hint of its own, the refusal would get a hint about traces of scenarios.
+fn of_last_seconds(problem: Problem) -> Problem {
+    match problem {
+        Problem::NoForecast { message, hint: None } => {
+            let hint = "try again in a minute, when the recording covers other seconds";
+            Problem::NoForecast { message, hint: Some(hint.into()) }
+        }
+        other => other,
+    }
 }
 
 /// Returns the error for a model that cannot be simulated after the edits.

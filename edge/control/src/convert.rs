@@ -426,7 +426,10 @@ pub fn problem(refusal: &Refusal) -> Problem {
         Refusal::TooManyVcpus { .. } | Refusal::TooManyRaises { .. } => Kind::OverBudget,
         Refusal::InList { why, .. } => problem(why).kind,
         Refusal::NoMachine { .. } | Refusal::Ambiguous { .. } => Kind::NoMachine,
-        Refusal::Taken { .. } | Refusal::Exists { .. } | Refusal::Held { .. } => Kind::Exists,
+        Refusal::Taken { .. }
+        | Refusal::Exists { .. }
+        | Refusal::NameTaken { .. }
+        | Refusal::Held { .. } => Kind::Exists,
         Refusal::OverBudgetCpu { .. } | Refusal::OverBudgetMachines { .. } => Kind::OverBudget,
         Refusal::Stale { .. } => Kind::Stale,
         Refusal::Moved { .. } | Refusal::HostMoved { .. } => Kind::Moved,

@@ -46,6 +46,10 @@ pub use whatif::{
     AddedVm, FieldValue, LargestShare, MOST_CHANGES, MovedVm, SetParameters, WhatIf, WhatIfAnswer,
 };
 
+/// Name and binding of a VM or reservation that the caller may not see. No reservation has this
+/// name.
+pub const ANOTHER_VM: &str = "another VM";
+
 /// Default path of the daemon's socket.
 pub const SOCKET: &str = "/run/slackline/slackline.sock";
 

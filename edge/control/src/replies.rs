@@ -163,6 +163,13 @@ pub struct Reservation {
 }
 
 impl Reservation {
+    /// Returns true if the caller may not see the name of this reservation. The caller cannot
+    /// change such a reservation.
+    #[must_use]
+    pub fn is_hidden(&self) -> bool {
+        self.name == crate::ANOTHER_VM
+    }
+
     /// Returns the terms of this reservation as the service's type. With these terms a caller can
     /// compute the shorter periods in which the daemon enforces a long period. `None` if the values
     /// are not valid in this version of the program.

@@ -378,7 +378,7 @@ impl Core {
             let each = |name: &Name| {
                 let mut all = self.service.listed();
                 let (_, listed) = all.find(|(_, listed)| listed.row.name == *name)?;
-                Some(listed.row.terms.each())
+                Some((listed.row.owner, listed.row.terms.each()))
             };
             let wall_ahead = self.host.scheduler.session.wall_ahead().unwrap_or(Span::ZERO);
             match wire::heard(ask, &self.access, (each, wall_ahead)) {

@@ -271,6 +271,19 @@ pub fn find_for(
     find_asking(binding, Some(user), Asks::MonitorsOf(may_have))
 }
 
+/// Finds a machine for a tenant as [`find_for`] does. A tenant must not learn the names of other
+/// users' VMs. So a VM of a user for whom `may_have` returns false is not found by its name or UUID.
+///
+/// # Errors
+/// The same errors as [`find_for`].
+pub fn find_own(
+    binding: &Binding,
+    user: u32,
+    may_have: &dyn Fn(u32) -> bool,
+) -> Result<FoundMachine, Absent> {
+    find_asking(binding, Some(user), Asks::VmsOf(may_have))
+}
+
 /// Finds a machine as [`find_of`] does, but never asks a VM's monitor. So the function returns
 /// without waiting.
 ///
@@ -323,16 +336,31 @@ pub fn named(name: &str) -> Result<Vec<Binding>, Absent> {
 /// # Errors
 /// If procfs is not mounted.
 pub fn named_for(name: &str, may_have: &dyn Fn(u32) -> bool) -> Result<Vec<Binding>, Absent> {
-    let mut found = find_all()?;
-    found.retain(|machine| {
-        let short = machine.name.strip_suffix(".service").filter(|_| machine.kind == Kind::Unit);
-        machine.name == name || short == Some(name)
-    });
+    let mut found = all_named(name)?;
     match found.iter().filter(|machine| may_have(machine.owner)).count() {
         0 => found.truncate(1),
         _ => found.retain(|machine| may_have(machine.owner)),
     }
     Ok(found.into_iter().map(|machine| machine.binding).collect())
+}
+
+/// Returns bindings for a tenant as [`named_for`] does, but only of machines of the users for whom
+/// `may_have` returns true.
+///
+/// # Errors
+/// If procfs is not mounted.
+pub fn named_own(name: &str, may_have: &dyn Fn(u32) -> bool) -> Result<Vec<Binding>, Absent> {
+    let found = all_named(name)?.into_iter().filter(|machine| may_have(machine.owner));
+    Ok(found.map(|machine| machine.binding).collect())
+}
+
+fn all_named(name: &str) -> Result<Vec<Machine>, Absent> {
+    let mut found = find_all()?;
+    found.retain(|machine| {
+        let short = machine.name.strip_suffix(".service").filter(|_| machine.kind == Kind::Unit);
+        machine.name == name || short == Some(name)
+    });
+    Ok(found)
 }
 
 /// Returns the binding of the libvirt domain with this name. `None` if libvirt allows no such name.

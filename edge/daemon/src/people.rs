@@ -78,6 +78,29 @@ fn members_of(groups: &str, users: &str) -> Vec<(String, Option<u32>)> {
     all.into_iter().map(|name| (name.to_owned(), uid(name))).collect()
 }
 
+/// Returns the name of a user of this host who may not connect to the daemon's socket, because the
+/// user is in neither of the two groups. `None` if the user may connect, or if the host's user file
+/// does not contain the user. Another source, such as LDAP, can then have the user's groups.
+///
+/// # Errors
+/// If the host's files of users or groups exist and cannot be read.
+pub fn kept_from_socket(uid: u32) -> io::Result<Option<String>> {
+    let (groups, users) = (read(Path::new("/etc/group"))?, read(Path::new("/etc/passwd"))?);
+    Ok(kept_out(uid, &groups, &users))
+}
+
+fn kept_out(uid: u32, groups: &str, users: &str) -> Option<String> {
+    let may_connect = [OPERATORS, ADMINISTRATORS].map(|group| names_of(group, groups, users));
+    let has_uid = |line: &&str| {
+        line.split(':').nth(2).and_then(|id| id.parse().ok()) == Some(uid) && uid != 0
+    };
+    let of_uid = users.lines().filter(has_uid).filter_map(|line| line.split(':').next());
+    let names: Vec<&str> = of_uid.collect();
+    let is_in = |name: &&str| may_connect.iter().any(|members| members.contains(name));
+    let name = names.first().filter(|_| !names.iter().any(is_in))?;
+    Some((*name).to_owned())
+}
+
 /// Returns the names of the members of a group, sorted. Empty if there is no such group.
 fn names_of<'a>(name: &str, groups: &'a str, users: &'a str) -> BTreeSet<&'a str> {
     let group = groups.lines().find(|line| line.split(':').next() == Some(name));
@@ -149,6 +172,22 @@ mod tests {
         let all = [known("ann", Some(1000)), known("bob", None), known("carl", Some(1002))];
         assert_eq!(members_of(groups, users), all);
         assert_eq!(members_of("users:x:100:ann\n", users), []);
+    }
+
+    #[test]
+    fn user_outside_both_groups_is_kept_from_the_socket() {
+        let groups = "slackline:x:990:ann\nslackline-admin:x:991:eve\nusers:x:100:bob\n";
+        let users = "root:x:0:0::/:\nann:x:1000:100::/:\nbob:x:1001:100::/:\n\
+                     carl:x:1002:990::/:\neve:x:1003:100::/:\n";
+        let kept = |uid| kept_out(uid, groups, users);
+        assert_eq!(kept(1001).as_deref(), Some("bob"));
+        // The last user is unknown to the host's user file.
+        let is_free = [0, 1000, 1002, 1003, 5001].map(|uid| kept(uid).is_none());
+        assert_eq!(is_free, [true; 5]);
+        // Two names can have the same user id.
+        let twice = format!("robert:x:1001:990::/:\n{users}");
+        assert_eq!(kept_out(1001, groups, &twice), None);
+        assert_eq!(kept_out(1000, "users:x:100:ann\n", users).as_deref(), Some("ann"));
     }
 
     #[test]

@@ -194,6 +194,13 @@ impl ClientRequest {
         self.role != Some(Role::Tenant) || row.owner == self.principal
     }
 
+    /// Returns true if the VM of the user `user` to which this binding refers must look absent to
+    /// the caller. A tenant must not learn the names of other users' VMs. The number of a process
+    /// is no name.
+    pub(crate) fn must_not_find(&self, binding: &Binding, user: u32) -> bool {
+        self.role == Some(Role::Tenant) && binding.lasts() && !self.may_have(user)
+    }
+
     /// Returns true if the caller is an administrator or the owner of this reservation. If such a
     /// caller changes the reservation, only the owner's budget limits the change.
     pub(crate) fn is_in_charge_of(&self, row: &Row) -> bool {

@@ -196,10 +196,17 @@ pub enum Refusal {
         /// Principal that sent the request.
         principal: Principal,
     },
-    /// A tenant named a reservation of another owner.
+    /// A tenant's last plan, which the tenant made with another role, is about a reservation of
+    /// another owner.
     #[error("reservation {name} belongs to another owner")]
     NotOwner {
         /// Name of the reservation.
+        name: Name,
+    },
+    /// A tenant wants to make a reservation under a name that another owner's reservation has.
+    #[error("the name {name} is taken")]
+    NameTaken {
+        /// Name in the request.
         name: Name,
     },
     /// The name of a new reservation ends with [`Name::OF_LIBVIRT`], and the caller is not an
@@ -382,7 +389,10 @@ impl Refusal {
             Refusal::NotNow { again, .. } | Refusal::TooMany { again, .. } => {
                 Some(format!("try again in {again}"))
             }
-            Refusal::VcpusUnknown { .. } => Some("add --vcpus N".into()),
+            Refusal::VcpusUnknown { .. } => Some(
+                "add --vcpus N, or check with `slackline find` for which VMs you may reserve"
+                    .into(),
+            ),
             Refusal::KeyReused { .. } => Some("use a new idempotency key for the request".into()),
             Refusal::Host { hint, .. } => hint.clone(),
             Refusal::NotYours { user, .. } => {
@@ -395,7 +405,7 @@ impl Refusal {
                 ))
             }
             Refusal::LongRun { terms } => Some(same_share(terms)),
-            Refusal::KeptName { .. } => Some("use another name".into()),
+            Refusal::KeptName { .. } | Refusal::NameTaken { .. } => Some("use another name".into()),
             Refusal::Held { .. } => Some(format!(
                 "wait up to {}: unless the gang starts, the reservation ends within that time",
                 crate::gang::LEASE

@@ -189,8 +189,11 @@ impl Service {
     /// needed. The look-up is separate from [`Service::step`], because it can be slow and other
     /// requests should not wait for it.
     #[must_use]
-    pub fn sought<'a>(&'a self, request: &'a Request) -> Option<VmLookup<'a>> {
-        let request = match request {
+    pub fn sought<'a>(&'a self, asked: &'a ClientRequest) -> Option<VmLookup<'a>> {
+        if self.names_hidden(asked) {
+            return None;
+        }
+        let request = match &asked.request {
             Request::Hold { member, .. } => member,
             request => request,
         };

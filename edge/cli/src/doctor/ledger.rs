@@ -1,6 +1,7 @@
 //! Command `slackline doctor --ledger`, which reports damage to a ledger and can rebuild the
 //! ledger.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -102,7 +103,43 @@ fn to_json(examined: &LedgerCheck) -> String {
     format!("{whole:#}\n")
 }
 
+/// Explains why a ledger cannot be checked or rebuilt. The usual hints are for `slackline serve`,
+/// which has other options and creates missing folders.
 fn of_ledger(error: &LedgerError) -> Problem {
-    let hint = error.hint();
+    let hint = match error {
+        LedgerError::Files { source, .. } => match source.kind() {
+            ErrorKind::NotFound => Some(
+                "start a daemon with `slackline serve`, which makes a ledger, or write --ledger \
+                 and the folder that the daemon has after --state",
+            ),
+            ErrorKind::NotADirectory => Some("name the folder of the ledger, and not a file"),
+            _ => None,
+        },
+        LedgerError::Taken { .. } => Some("stop the daemon first"),
+        LedgerError::Foreign { .. } => {
+            Some("write --ledger and the folder that the daemon has after --state")
+        }
+        _ => None,
+    };
+    let hint = hint.map(str::to_owned).or_else(|| error.hint());
     Problem::HostCannot { message: with_causes(error), hint }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hint_about_missing_ledger_is_to_start_a_daemon_or_name_a_folder() {
+        let hint = |kind: ErrorKind| {
+            let (path, source) = ("/nowhere/ledger.db".into(), kind.into());
+            of_ledger(&LedgerError::Files { path, source }).hint().expect("a hint")
+        };
+        assert!(hint(ErrorKind::NotFound).starts_with("start a daemon with `slackline serve`"));
+        let file = hint(ErrorKind::NotADirectory);
+        assert_eq!(file, "name the folder of the ledger, and not a file");
+        assert!(hint(ErrorKind::PermissionDenied).starts_with("run as root"));
+        let taken = of_ledger(&LedgerError::Taken { folder: "/nowhere".into() });
+        assert_eq!(taken.hint().as_deref(), Some("stop the daemon first"));
+    }
 }

@@ -39,7 +39,7 @@ Access:
   - Root and members of the group slackline-admin may do everything.
   - Members of the group slackline are tenants. They make and change their own
     reservations, for VMs of their own user. They see VMs of other users as
-    `another VM`.
+    `another VM`, and cannot find out the names of others by trying names.
   - All other local users may do nothing.
   - `slackline access add` gives a user another role, limits, or the right to
     reserve for VMs of other users.

@@ -107,13 +107,14 @@ impl ManagedHost {
         })?)
     }
 
-    /// Returns all reservations.
+    /// Returns all reservations that the caller may see.
     ///
     /// # Errors
     /// If the daemon does not answer. Also if the kernel enforces a reservation, because the waits
     /// of its VM are then not recorded.
     pub(super) fn reservations(&mut self) -> Result<Vec<Reservation>, Problem> {
-        let all = service::all(self.client()?)?;
+        let mut all = service::all(self.client()?)?;
+        all.retain(|one| !one.is_hidden());
         service::check_mechanisms("cannot manage", &all)?;
         Ok(all)
     }

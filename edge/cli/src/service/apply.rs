@@ -277,10 +277,16 @@ fn shown(changes: &[AppliedChange], is_dry_run: bool) -> String {
     )
 }
 
-/// Formats reservations as a file for `slackline apply`.
+/// Formats reservations as a file for `slackline apply`. Reservations that the caller may not see
+/// are left out, because the caller cannot change them.
 pub(super) fn as_file(all: &[Reservation]) -> String {
     let mut text = String::from("# Reservations, for `slackline apply FILE`.\n");
-    for one in all {
+    let (hidden, shown): (Vec<&Reservation>, Vec<&Reservation>) =
+        all.iter().partition(|one| one.is_hidden());
+    if !hidden.is_empty() {
+        let _ = writeln!(text, "# Reservations of other owners, left out: {}.", hidden.len());
+    }
+    for one in shown {
         let binding = toml::Value::from(one.binding.as_str());
         let _ = write!(text, "\n{}for = {binding}\nuser = {}\n", as_table(one), one.user);
     }
@@ -328,7 +334,8 @@ pub(super) fn is_pattern(name: &str) -> bool {
 /// Returns the names of the reservations that a pattern matches, sorted.
 pub(super) fn matching(client: &mut Client, pattern: &str) -> Result<Vec<String>, Problem> {
     let all = all(client)?;
-    let (pattern_bytes, names) = (pattern.as_bytes(), all.into_iter().map(|one| one.name));
+    let seen = all.into_iter().filter(|one| !one.is_hidden());
+    let (pattern_bytes, names) = (pattern.as_bytes(), seen.map(|one| one.name));
     let found: Vec<String> = names.filter(|name| matches(pattern_bytes, name.as_bytes())).collect();
     if found.is_empty() {
         return Err(Problem::BadOption {

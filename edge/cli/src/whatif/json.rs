@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use slackline_whatif::{Forecast, Measures};
 
-use super::table::lost;
+use super::shown::{lost, verdict};
 use super::{Answer, form_name, limits};
 
 const FORMAT: &str = "slackline-whatif-1";
@@ -69,6 +69,7 @@ fn gate_value(answer: &Answer<'_>) -> Value {
             json!({
                 "name": row.recorded.name,
                 "passes": row.passes(),
+                "says": verdict(row),
                 "recorded": measures(&row.recorded),
                 "simulated": row.simulated.as_ref().map(measures)
             })

@@ -2,26 +2,27 @@
 
 use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
 use slackline_units::Span;
-use slackline_whatif::{Forecast, Measures, Row};
+use slackline_whatif::{Measures, Row};
 
-use super::{Answer, limits, table};
+use super::shown::ShownForecast;
+use super::table;
 
 /// Formats the page of a prediction.
-pub(super) fn page(answer: &Answer<'_>, forecast: &Forecast) -> String {
-    let header = &answer.recording.header;
+pub(super) fn page(forecast: &ShownForecast) -> String {
+    let recording = &forecast.recording;
     let made = FigureOrigin::by("slackline whatif")
         .with(&format!("Slackline {}", env!("CARGO_PKG_VERSION")));
     let recorded = format!(
         "Recorded: {policy}, {hardware}, {length}, {cpus} CPUs.",
-        policy = answer.policy,
-        hardware = header.machine,
-        length = answer.recording.length(),
-        cpus = header.cpus
+        policy = recording.policy,
+        hardware = recording.machine,
+        length = recording.length,
+        cpus = recording.cpus
     );
-    let then = format!("Then: {}, {} CPUs.", answer.model.policy(), answer.model.cpus());
+    let then = format!("Then: {}, {} CPUs.", forecast.policy, forecast.cpus);
     let mut rows = Table::new(table::HEADINGS)
         .caption("Recorded values, and values predicted by all simulations");
-    for cells in table::cells(forecast) {
+    for cells in table::cells(&forecast.rows) {
         let cell = |(column, text): (usize, String)| match (column, text.as_str()) {
             (_, "-") => Cell::Dash,
             (0 | 1, _) => Cell::Text(text),
@@ -31,23 +32,23 @@ pub(super) fn page(answer: &Answer<'_>, forecast: &Forecast) -> String {
     }
     let losses: Vec<String> = match &forecast.losses[..] {
         [] => vec![table::NO_LOSS.into()],
-        some => {
-            some.iter().map(|loss| format!("{} loses: {}.", loss.name, table::lost(loss))).collect()
-        }
+        some => some.iter().map(|(name, loss)| format!("{name} loses: {loss}.")).collect(),
     };
-    Page::new(&format!("What if: {}", header.title), made)
+    Page::new(&format!("What if: {}", recording.title), made)
         .text(&recorded)
         .text(&then)
-        .figure(figure(forecast, ("CPU time received", "share", "% of a CPU"), &|it| {
+        .figure(figure(&forecast.rows, ("CPU time received", "share", "% of a CPU"), &|it| {
             Some(it.share_ppm.min(1 << 40) as f64 / 10_000.0)
         }))
-        .figure(figure(forecast, ("Longest waits (p99)", "wait", "ms"), &|it| it.wait_p99.map(ms)))
+        .figure(figure(&forecast.rows, ("Longest waits (p99)", "wait", "ms"), &|it| {
+            it.wait_p99.map(ms)
+        }))
         .section("Numbers")
         .table(rows)
         .section("Losses")
         .list(losses)
         .section("Not known")
-        .list(limits(answer, forecast))
+        .list(forecast.limits.clone())
         .html()
 }
 
@@ -57,17 +58,17 @@ fn ms(span: Span) -> f64 {
 
 /// Draws bars with the recorded and the predicted value of each vCPU.
 fn figure(
-    forecast: &Forecast,
+    rows: &[Row],
     (title, what, unit): (&str, &str, &str),
     of: &dyn Fn(&Measures) -> Option<f64>,
 ) -> Figure {
-    let places = || (0_u32..).map(f64::from).zip(&forecast.rows);
+    let places = || (0_u32..).map(f64::from).zip(rows);
     let now = places().filter_map(|(x, row)| Some((x, of(row.now.as_ref()?)?)));
     let then = places().filter_map(|(x, row)| {
         let (least, most) = interval(row, of)?;
         Some((x, least, (least + most) / 2.0, most))
     });
-    let names = forecast.rows.iter().map(|row| row.name.clone());
+    let names = rows.iter().map(|row| row.name.clone());
     let plot = Plot::new(Axis::names("vCPU", names), Axis::linear(what, unit).including(0.0));
     let plot = plot.with(Layer::bars("now", now)).with(Layer::bars_with_range("then", then));
     Figure::new(title, plot)

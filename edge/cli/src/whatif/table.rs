@@ -2,9 +2,9 @@
 
 use slackline_terminal::percent;
 use slackline_units::Span;
-use slackline_whatif::{Forecast, GateRow, Loss, Measures, Row};
+use slackline_whatif::{Measures, Row};
 
-use super::{Answer, form_name, limits};
+use super::shown::{ShownForecast, ShownGate, ShownGateRow, ShownRecording, ms};
 
 /// Headings of a table of predictions.
 pub(super) const HEADINGS: [&str; 5] = ["vCPU", "", "now", "then", "change"];
@@ -43,12 +43,6 @@ impl Lines {
     }
 }
 
-/// Formats a time in milliseconds.
-fn ms(span: Span) -> String {
-    let us = (span.ns() + 500) / 1000;
-    format!("{}.{:03} ms", us / 1000, us % 1000)
-}
-
 fn share(ppm: u64) -> String {
     format!("{} %", percent(ppm))
 }
@@ -73,22 +67,22 @@ fn between<T: Copy>(interval: Option<(T, T)>, write: impl Fn(T) -> String) -> St
 
 /// Returns the result of the gate for all vCPUs as text. The gate is the check that decides if the
 /// recording allows a prediction.
-pub(super) fn gate(answer: &Answer<'_>) -> String {
-    let recording = answer.recording;
-    let mut text = head(answer);
+pub(super) fn gate(gate: &ShownGate) -> String {
+    let mut text = head(&gate.recording);
     text += "Second half of the recording, as recorded and as simulated with the costs of the \
              first half:\n\n";
     let mut lines = Lines::default();
     let heading = ["vCPU", "form", "share", "simulated", "p99 wait", "simulated", ""];
     lines.add(heading.map(str::to_owned));
-    for form in &answer.gate.forms {
+    for form in &gate.forms {
         for row in &form.rows {
-            lines.add(gate_row(form_name(form.form), row));
+            lines.add(gate_row(&form.name, row));
         }
     }
     text += &lines.text();
     text.push('\n');
-    let passing: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
+    let passing = gate.forms.iter().filter(|form| form.passes);
+    let passing: Vec<&str> = passing.map(|form| form.name.as_str()).collect();
     text += &match passing[..] {
         [] => "Neither the open nor the closed form repeats the recording, so there is no \
              prediction.\n"
@@ -98,21 +92,14 @@ pub(super) fn gate(answer: &Answer<'_>) -> String {
         }
         _ => "The open and the closed form both repeat the recording.\n".to_owned(),
     };
-    let length = recording.length();
-    let jobs: usize = recording.demand.vcpus.iter().map(|vcpu| vcpu.jobs.len()).sum();
-    text += &format!("The recording has {jobs} jobs in {length}.\n");
+    if let Some(jobs) = gate.jobs {
+        text += &format!("The recording has {jobs} jobs in {}.\n", gate.recording.length);
+    }
     text
 }
 
-fn gate_row(form: &str, row: &GateRow) -> [String; 7] {
+fn gate_row(form: &str, row: &ShownGateRow) -> [String; 7] {
     let (recorded, simulated) = (&row.recorded, row.simulated.as_ref());
-    let verdict = match (row.has_share(), row.has_wait()) {
-        (true, true) => "",
-        (false, true) => "share differs",
-        (true, false) if !row.tolerance.judges_waits() => "wait differs (not judged)",
-        (true, false) => "wait differs",
-        (false, false) => "share and wait differ",
-    };
     [
         recorded.name.clone(),
         form.to_owned(),
@@ -120,57 +107,56 @@ fn gate_row(form: &str, row: &GateRow) -> [String; 7] {
         dash(simulated.map(|it| share(it.share_ppm))),
         dash(recorded.wait_p99.map(ms)),
         dash(simulated.and_then(|it| it.wait_p99).map(ms)),
-        verdict.to_owned(),
+        row.verdict.clone(),
     ]
 }
 
-fn head(answer: &Answer<'_>) -> String {
-    let header = &answer.recording.header;
-    let (title, machine) = (&header.title, &header.machine);
-    format!("{title}: {}, {machine}, {}\n", answer.policy, answer.recording.length())
+fn head(recording: &ShownRecording) -> String {
+    let ShownRecording { title, machine, policy, length, .. } = recording;
+    format!("{title}: {policy}, {machine}, {length}\n")
 }
 
 /// Returns a prediction as a table, followed by the losses of vCPUs and by the limits of the
 /// prediction.
-pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
-    let mut text = head(answer);
-    let (policy, cpus) = (answer.model.policy(), answer.model.cpus());
-    if policy != answer.policy {
+pub(super) fn forecast(forecast: &ShownForecast) -> String {
+    let ShownForecast { recording, policy, cpus, rows, losses, limits } = forecast;
+    let mut text = head(recording);
+    if *policy != recording.policy {
         text += &format!("then: {policy}\n");
     }
-    if cpus != answer.recording.header.cpus {
-        text += &format!("then: {cpus} CPUs instead of {}\n", answer.recording.header.cpus);
+    if *cpus != recording.cpus {
+        text += &format!("then: {cpus} CPUs instead of {}\n", recording.cpus);
     }
     text.push('\n');
-    text += &prediction(forecast).text();
+    text += &prediction(rows).text();
     text.push('\n');
-    if forecast.losses.is_empty() {
+    if losses.is_empty() {
         text += NO_LOSS;
         text.push('\n');
     }
-    for loss in &forecast.losses {
-        text += &format!("{} loses: {}.\n", loss.name, lost(loss));
+    for (name, loss) in losses {
+        text += &format!("{name} loses: {loss}.\n");
     }
     text += "Not known:\n";
-    for line in limits(answer, forecast) {
+    for line in limits {
         text += &format!("- {line}\n");
     }
     text
 }
 
 /// Returns the headings and rows of a prediction.
-fn prediction(forecast: &Forecast) -> Lines {
+fn prediction(all: &[Row]) -> Lines {
     let mut lines = Lines::default();
     lines.add(HEADINGS.map(str::to_owned));
-    for row in &forecast.rows {
+    for row in all {
         rows(&mut lines, row);
     }
     lines
 }
 
 /// Returns the cells of a prediction, without headings.
-pub(super) fn cells(forecast: &Forecast) -> Vec<Vec<String>> {
-    prediction(forecast).0.split_off(1)
+pub(super) fn cells(all: &[Row]) -> Vec<Vec<String>> {
+    prediction(all).0.split_off(1)
 }
 
 /// Formats the prediction for one vCPU in one line.
@@ -189,22 +175,6 @@ pub(super) fn in_brief(row: &Row) -> String {
 /// Text in place of losses if there are none.
 pub(super) const NO_LOSS: &str =
     "No vCPU is predicted to lose CPU time, miss more deadlines or wait longer.";
-
-/// Describes the losses of a vCPU because of the edits: less CPU time, more misses, longer waits.
-pub(super) fn lost(loss: &Loss) -> String {
-    let mut parts = Vec::new();
-    if loss.share_ppm > 0 {
-        parts.push(format!("{} percentage points less CPU time", percent(loss.share_ppm)));
-    }
-    if loss.misses > 0 {
-        let misses = if loss.misses == 1 { "miss" } else { "misses" };
-        parts.push(format!("{} more deadline {misses}", loss.misses));
-    }
-    if let Some((now, then)) = loss.wait_p99 {
-        parts.push(format!("p99 wait {} instead of {}", ms(then), ms(now)));
-    }
-    parts.join(", ")
-}
 
 /// Appends the rows of one vCPU.
 fn rows(lines: &mut Lines, row: &Row) {

@@ -11,7 +11,9 @@ use slackline_whatif::{Edit, Gate, Model, Recording, forecast_with, gate_with};
 
 use super::caller::Caller;
 use super::periods::periods;
-use super::{Answer, NAME_OF_LAST, RecordingReader, gate_refusal, json, no_model, problem};
+use super::{
+    Answer, NAME_OF_LAST, RecordingReader, gate_refusal, json, no_model, of_last_seconds, problem,
+};
 use crate::edits::{bad_edit, cpu_list};
 use crate::names::Names;
 use crate::problem::Problem;
@@ -26,8 +28,8 @@ struct LoadedRecording {
 
 pub(crate) fn worker() -> ExitCode {
     main(
-        |bytes| load(&bytes).map_err(|problem| in_service(&problem)),
-        |loaded, question| answer(loaded, question).map_err(|problem| in_service(&problem)),
+        |bytes| load(&bytes).map_err(in_service),
+        |loaded, question| answer(loaded, question).map_err(in_service),
     )
 }
 
@@ -57,7 +59,7 @@ fn answer(
     let policy = model.policy();
     let edits = edits(&question.asked)?;
     caller.check(&edits)?;
-    model.edit(&edits).map_err(|error| bad_edit(&error))?;
+    model.edit(&edits).map_err(|error| bad_edit(&error, false))?;
     let answer = Answer { recording, gate, model: &model, policy: &policy };
     let file = Path::new(NAME_OF_LAST);
     if question.asked.periods {
@@ -101,7 +103,8 @@ fn edits(asked: &WhatIf) -> Result<Vec<Edit>, Problem> {
 }
 
 /// Converts a problem to the form in which the service reports problems.
-fn in_service(problem: &Problem) -> slackline_control::Problem {
+fn in_service(problem: Problem) -> slackline_control::Problem {
+    let problem = of_last_seconds(problem);
     let kind = match problem {
         Problem::BadOption { .. } => Kind::Bad,
         Problem::NotAdmitted { .. } => Kind::NoRoom,

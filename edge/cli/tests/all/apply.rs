@@ -2,7 +2,9 @@
 //! the tests answer in place of its core process.
 
 use slackline_control::link::{Answer, Request};
-use slackline_control::{AppliedChange, Event, Kind, Machine, Problem, Thread};
+use slackline_control::{
+    ANOTHER_VM, AppliedChange, Event, Kind, Machine, Problem, Reservation, Thread,
+};
 
 use crate::service::{Daemon, Outcome, fine};
 
@@ -170,6 +172,31 @@ fn apply_command_accepts_file_that_list_command_printed_as_toml() {
         .to_owned()
         + r#""user":0,"enforce":"dispatcher"}"#;
     assert_eq!(web, expected);
+}
+
+/// Answers requests in place of the daemon's core process, as for a tenant who may not see the
+/// names of two further reservations.
+fn hides(request: &Request) -> Outcome {
+    let mut answer = applies(request)?;
+    if let (Request::List { name: None, .. }, Answer::Reservations(all)) = (request, &mut answer) {
+        let (name, binding) = (ANOTHER_VM.to_owned(), ANOTHER_VM.to_owned());
+        let hidden = Reservation { name, binding, user: u32::MAX, ..all[0].clone() };
+        all.extend([hidden.clone(), hidden]);
+    }
+    Ok(answer)
+}
+
+#[test]
+fn toml_list_and_name_patterns_leave_hidden_reservations_out() {
+    let Some(daemon) = Daemon::new(hides) else { return };
+    let text = daemon.run(&["list", "--toml"]).good();
+    assert!(text.contains("\n# Reservations of other owners, left out: 2.\n"), "{text}");
+    let list: toml::Table = text.parse().expect("TOML");
+    assert_eq!(list.keys().collect::<Vec<_>>(), ["db", "web"]);
+    daemon.write("list.toml", &text);
+    daemon.run(&["apply", &daemon.path("list.toml")]).good();
+    let released = daemon.run(&["release", "*"]).good();
+    assert_eq!(released, "db is released\nweb is released\n");
 }
 
 /// Answers requests in place of the daemon's core process. One of the two reservations has an end

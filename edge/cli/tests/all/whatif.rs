@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use slackline_control::link::{Answer, Request};
-use slackline_control::{Host, Length, Moment, Recording, Reservation, State};
+use slackline_control::{Host, Kind, Length, Moment, Problem, Recording, Reservation, State};
 use slackline_trace::{Entry, Reader, Record, Writer};
 use slackline_units::{Span, Time};
 
@@ -251,6 +251,60 @@ fn plan_from_daemon_recording_changes_only_the_edited_parameters() {
     assert_eq!((&plan["web"]["exact"], &plan["web"]["slice"]), (&true.into(), &"2ms".into()));
 }
 
+/// Predictions of [`predicts`], with the keys `changed` and `unchanged`.
+static PREDICTED: OnceLock<Value> = OnceLock::new();
+
+/// Answers requests in place of the daemon's core process. The caller may ask for predictions, and
+/// may not save a recording.
+fn predicts(request: &Request) -> Outcome {
+    match request {
+        Request::Host => Ok(Answer::Host(clock(Duration::ZERO, "one"))),
+        Request::Record { .. } => Err(Problem::new(Kind::NotAllowed, "not for tenants")),
+        Request::Whatif(asked) => {
+            let key = if asked.set.is_empty() { "unchanged" } else { "changed" };
+            let mut answer = PREDICTED.get().expect("the test has made predictions")[key].clone();
+            answer["revision"] = json!(12);
+            answer["age_ns"] = json!(0);
+            answer["largest"] = json!([]);
+            Ok(Answer::Whatif(serde_json::from_value(answer).expect("an answer")))
+        }
+        other => fine(other),
+    }
+}
+
+/// Returns options that predict a change, after the options in `more`.
+fn with_edits<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    [more, &["--set", "batch.slice=1ms"]].concat()
+}
+
+#[test]
+fn whatif_command_without_right_to_record_shows_prediction_of_daemon() {
+    let Some(daemon) = Daemon::new(predicts) else { return };
+    let place = traced();
+    let by_hand = |options: &[&str]| place.run(&[&["whatif", "it.trace"], options].concat()).good();
+    let predicted = json!({
+        "unchanged": json(&by_hand(&["--json"])),
+        "changed": json(&by_hand(&with_edits(&["--json"])))
+    });
+    PREDICTED.set(predicted.clone()).expect("one test has predictions");
+    let of_daemon =
+        |options: &[&str]| daemon.run(&[&["whatif", "--since", "4s"], options].concat());
+    let report = |name: &str| place.path(name).display().to_string();
+    let (own, daemons) = (report("own.html"), report("daemons.html"));
+    let own_text = by_hand(&with_edits(&["--report", &own]));
+    assert_eq!(of_daemon(&with_edits(&["--report", &daemons])).good(), own_text);
+    assert_eq!(place.read("daemons.html"), place.read("own.html"));
+    assert_eq!(json(&of_daemon(&with_edits(&["--json"])).good()), predicted["changed"]);
+    assert_eq!(json(&of_daemon(&["--json"]).good()), predicted["unchanged"]);
+    // The daemon's answer does not contain the number of jobs in the recording.
+    let jobs = by_hand(&[]).replace(&of_daemon(&[]).good(), "");
+    assert!(jobs.starts_with("The recording has ") && jobs.lines().count() == 1, "{jobs}");
+    for option in ["--save", "--save-scenario"] {
+        let refused = of_daemon(&with_edits(&[option, "plan"])).refused(2);
+        refused.says(&format!("cannot use {option}: it needs the daemon's recording"));
+    }
+}
+
 #[test]
 fn impossible_edits_in_whatif_command_are_refused_with_a_hint() {
     let place = traced();
@@ -319,6 +373,8 @@ fn whatif_worker_of_daemon_predicts_the_same_as_whatif_command() {
     assert_eq!(unchanged["Ok"], json(&place.run(&["whatif", "it.trace", "--json"]).good()));
     assert_eq!(declined["Err"]["type"], "no-room", "{declined}");
     assert_eq!(unknown["Err"]["type"], "bad", "{unknown}");
+    // The daemon's recording is no file that `slackline show` could show.
+    assert_eq!(unknown["Err"]["hint"], "list the reservations with `slackline list`");
 }
 
 #[test]

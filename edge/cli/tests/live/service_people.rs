@@ -180,12 +180,12 @@ fn operator_may_reserve_only_for_vms_of_that_operator() {
         let command = live.place.command_of_nobody(&words);
         Ran::new(&command.expect("the test runs as root").gid(GROUP).output().unwrap())
     };
-    for binding in [format!("qemu:{}", name("theirs")), format!("pid:{}", other.0.id())] {
-        let asked = ask(&format!("reserve web --slice 1ms --period 10ms --for {binding}"));
-        asked
-            .refused(5)
-            .says("belongs to uid 0, and uid 65534 may not reserve for VMs of that user");
-    }
+    // Without a grant the user is a tenant, to whom the VMs of other users look absent.
+    let hidden = name("theirs");
+    let asked = ask(&format!("reserve web --slice 1ms --period 10ms --for qemu:{hidden}"));
+    asked.refused(2).says(&format!("cannot count the vCPUs of qemu:{hidden}: it is not on"));
+    let asked = ask(&format!("reserve web --slice 1ms --period 10ms --for pid:{}", other.0.id()));
+    asked.refused(5).says("belongs to uid 0, and uid 65534 may not reserve for VMs of that user");
     // A VM that does not run yet cannot be claimed for another user either.
     let asked = ask("reserve web --slice 1ms --period 10ms --vcpus 1 --for qemu:later --user 0");
     asked.refused(5).says("qemu:later: the VM belongs to uid 0");

@@ -15,7 +15,7 @@ impl Core {
             self.host.ledger.note_administrator(asked.principal);
         }
         let now = self.host.now();
-        if self.service.sought(&asked.request).is_none() {
+        if self.service.sought(&asked).is_none() {
             if !self.service.must_wait(&asked) {
                 return self.do_asked(asked.request.verb(), Input::Asked(asked));
             }
@@ -33,11 +33,12 @@ impl Core {
     /// Starts the look-up of the VM that a request names.
     fn begin_lookup(&mut self, asked: ClientRequest) {
         // The request is moved below, and `sought` borrows from it.
-        let request = asked.request.clone();
+        let request = asked.clone();
         let (meant, may_ask) =
             (self.service.sought_user(&asked), self.service.users_to_ask(&asked));
+        let hides_others = asked.role == Some(Role::Tenant);
         if let Some(sought) = self.service.sought(&request) {
-            self.host.seek(asked, sought, VmUsers { meant, may_ask });
+            self.host.seek(asked, sought, VmUsers { meant, may_ask, hides_others });
         }
     }
 
@@ -54,7 +55,7 @@ impl Core {
     pub(super) fn hear_deferred(&mut self) {
         while !self.service.has_postponed_list()
             && let Some((asked, looked)) =
-                self.deferred.take(|request| self.service.sought(request).is_some())
+                self.deferred.take(|asked| self.service.sought(asked).is_some())
         {
             match looked {
                 Some(looked) => self.do_sought(asked, looked),

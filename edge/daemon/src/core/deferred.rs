@@ -1,6 +1,6 @@
 //! Requests that wait because an applied list of reservations waits for capacity.
 
-use slackline_service::{ClientRequest, Refusal, Request, Role, Ticket};
+use slackline_service::{ClientRequest, Refusal, Role, Ticket};
 use slackline_units::Span;
 
 use super::scout::LookupResult;
@@ -48,13 +48,13 @@ impl DeferredRequests {
     /// arrived.
     pub(super) fn take(
         &mut self,
-        needs_lookup: impl Fn(&Request) -> bool,
+        needs_lookup: impl Fn(&ClientRequest) -> bool,
     ) -> Option<(ClientRequest, Option<LookupResult>)> {
         if self.0.is_empty() {
             return None;
         }
         let (asked, looked) = self.0.remove(0);
-        let is_ready = looked.is_some() || !needs_lookup(&asked.request);
+        let is_ready = looked.is_some() || !needs_lookup(&asked);
         Some((asked, is_ready.then(|| looked.unwrap_or_default())))
     }
 
@@ -72,7 +72,7 @@ impl DeferredRequests {
 
 #[cfg(test)]
 mod tests {
-    use slackline_service::Principal;
+    use slackline_service::{Principal, Request};
 
     use super::*;
 

@@ -66,7 +66,9 @@ impl Core {
             own.map(|row| row.name.to_string()).collect::<BTreeSet<String>>()
         });
         let largest = self.largest_of(&asked, own.as_ref());
-        let rows: Vec<Row> = self.service.listed().map(|(_, listed)| listed.row).collect();
+        let is_seen = |row: &Row| own.as_ref().is_none_or(|own| own.contains(row.name.as_str()));
+        let rows = self.service.listed().map(|(_, listed)| listed.row);
+        let rows: Vec<Row> = rows.filter(is_seen).collect();
         asked.set_enforced_parts(|name| {
             rows.iter().find(|row| row.name.as_str() == name).map(|row| row.terms)
         });

@@ -307,7 +307,7 @@ impl Host {
             Answer::Done { reservation, is_new, warning } => {
                 let shown = self.reservation(reservation);
                 let shown = match tenant {
-                    Some(_) => wire::without_holder(shown, reservation.reason.as_ref()),
+                    Some(_) => wire::without_others(shown, reservation.reason.as_ref()),
                     None => shown,
                 };
                 let reservation = Box::new(convert::warned(shown, warning.as_ref()));
@@ -356,7 +356,7 @@ impl Host {
         let own = own.into_iter().filter(|listed| listed.row.name.as_str() > after);
         let own = own
             .take(PAGE)
-            .map(|listed| wire::without_holder(self.reservation(listed), listed.reason.as_ref()));
+            .map(|listed| wire::without_others(self.reservation(listed), listed.reason.as_ref()));
         let mut page: Vec<control::Reservation> = own.collect();
         let left = PAGE - page.len();
         let others = others.into_iter().take(left).map(|listed| self.reservation(listed));

@@ -287,7 +287,7 @@ mod tests {
 
     /// Returns a query for a process that does not exist, and the users of the query.
     fn wanted() -> (VmQuery, VmUsers) {
-        let users = VmUsers { meant: 0, may_ask: None };
+        let users = VmUsers { meant: 0, may_ask: None, hides_others: false };
         (VmQuery::Bound(Binding::new(BindingKind::Pid, "4194304").unwrap()), users)
     }
 

@@ -27,7 +27,7 @@ use slackline_units::{DomId, Span};
 use super::vm_list::{MOST_SEARCHED, VmList};
 use crate::find::{
     Absent, Around, FoundMachine, Kind, Machine, MachineList, find_at_once, find_for, find_of,
-    list_all, named_for,
+    find_own, list_all, named_for, named_own,
 };
 
 /// Stack size of the scout (the thread that searches for VMs), in bytes. All of the stack is locked
@@ -69,6 +69,8 @@ pub(super) struct VmUsers {
     /// Ids of the users whose VMs' monitors the look-up may ask. If `None`, it may ask all
     /// monitors.
     pub(super) may_ask: Option<Vec<u32>>,
+    /// True if the look-up must not find VMs of other users than those in `may_ask`.
+    pub(super) hides_others: bool,
 }
 
 /// Name or binding by which a request names its VM.
@@ -300,7 +302,8 @@ fn carry_out(order: Order, tell: &(impl Fn(ScoutFinding) + Sync)) {
 fn look(wanted: VmQuery, users: &VmUsers) -> LookupResult {
     let may_ask = |user| users.may_ask.as_ref().is_none_or(|all| all.contains(&user));
     let found = |binding: Binding| {
-        let found = find_for(&binding, users.meant, &may_ask);
+        let find = if users.hides_others { find_own } else { find_for };
+        let found = find(&binding, users.meant, &may_ask);
         (binding, found)
     };
     match wanted {
@@ -309,7 +312,8 @@ fn look(wanted: VmQuery, users: &VmUsers) -> LookupResult {
         }
         VmQuery::Named(name) => {
             // If nothing can be read, no VM has the name.
-            let bindings = named_for(name.as_str(), &may_ask).unwrap_or_default();
+            let named = if users.hides_others { named_own } else { named_for };
+            let bindings = named(name.as_str(), &may_ask).unwrap_or_default();
             let found = match bindings.as_slice() {
                 [one] => Some(found(one.clone())),
                 _ => None,

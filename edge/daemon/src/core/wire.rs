@@ -64,13 +64,13 @@ impl Rest {
 }
 
 /// Checks and translates a message of the front process. The front process states who the caller
-/// is. This function determines the caller's permissions. The function `each` returns the current
-/// reservation with a given name. `wall_ahead` is the wall-clock time less the time of the
-/// service's clock.
+/// is. This function determines the caller's permissions. The function `each` returns the owner of
+/// the reservation with a given name, and its current slice and period. `wall_ahead` is the
+/// wall-clock time less the time of the service's clock.
 pub(super) fn heard(
     ask: Ask,
     access: &Access,
-    (each, wall_ahead): (impl FnOnce(&Name) -> Option<Reservation>, Span),
+    (each, wall_ahead): (impl FnOnce(&Name) -> Option<(Principal, Reservation)>, Span),
 ) -> Result<ValidRequest, (Ticket, Problem)> {
     let ticket = Ticket(ask.ticket);
     let fail = |problem| (ticket, problem);
@@ -127,7 +127,7 @@ pub(super) fn heard(
         }
         _ => {}
     }
-    let rest = Rest::of(&ask.request);
+    let (rest, each) = (Rest::of(&ask.request), |name: &Name| seen_by(tenant, each(name)));
     let request = ask.request.in_service(each, wall_ahead).map_err(fail)?;
     let bad = |says: String| fail(Problem::new(Kind::Bad, says));
     let request = request
@@ -136,6 +136,13 @@ pub(super) fn heard(
     let key = key.map_err(|error| bad(format!("the idempotency key {error}")))?;
     let role = Some(role);
     Ok(ValidRequest::Service(ClientRequest { ticket, principal, role, users, key, request }, rest))
+}
+
+/// Returns the slice and period of a reservation, given with its owner. `None` if the caller is the
+/// tenant `tenant` and not the owner: for a tenant, reservations of other owners do not exist.
+fn seen_by(tenant: Option<Principal>, of: Option<(Principal, Reservation)>) -> Option<Reservation> {
+    let of = of.filter(|(owner, _)| tenant.is_none_or(|tenant| tenant == *owner));
+    of.map(|(_, each)| each)
 }
 
 /// Checks that a caller's role permits a request, for the requests that the service itself does not
@@ -221,7 +228,7 @@ pub(super) const LONGEST_NAME: usize = 255;
 pub(super) const MOST_VCPUS: usize = Terms::MOST_VCPUS as usize;
 
 /// Text that a tenant sees in place of the name of another user's VM.
-pub(super) const ANOTHER: &str = "another VM";
+pub(super) const ANOTHER: &str = control::ANOTHER_VM;
 
 /// Returns a VM as it is shown to a tenant who may not reserve CPU time for that VM.
 pub(super) fn hidden_machine(machine: control::Machine) -> control::Machine {
@@ -255,18 +262,20 @@ pub(super) fn hidden_reservation(mut reservation: control::Reservation) -> contr
 }
 
 /// Returns a tenant's reservation as the tenant sees it. If another reservation already has the VM,
-/// the result does not name that reservation, since it can belong to another owner.
-pub(super) fn without_holder(
+/// the result does not name that reservation, since it can belong to another owner. If the
+/// reservation waits for its VM, the result does not show if another user has such a VM.
+pub(super) fn without_others(
     reservation: control::Reservation,
     reason: Option<&Reason>,
 ) -> control::Reservation {
-    match reason {
-        Some(Reason::Taken(_)) => control::Reservation {
-            why: Some("the VM has another reservation".into()),
-            ..reservation
-        },
-        _ => reservation,
-    }
+    let why = match reason {
+        Some(Reason::Taken(_)) => "the VM has another reservation".to_owned(),
+        Some(Reason::Absent(binding) | Reason::Foreign { binding, .. }) => {
+            format!("{binding} is not on this host, or belongs to another user")
+        }
+        _ => return reservation,
+    };
+    control::Reservation { why: Some(why), ..reservation }
 }
 
 /// Returns an event of the log as it is sent to clients.
@@ -322,8 +331,39 @@ mod tests {
     #[test]
     fn tenant_does_not_see_which_reservation_already_has_its_vm() {
         let shown =
-            |reason: Reason| without_holder(web(&reason.to_string()), Some(&reason)).why.unwrap();
+            |reason: Reason| without_others(web(&reason.to_string()), Some(&reason)).why.unwrap();
         assert_eq!(shown(Reason::Taken("db".parse().unwrap())), "the VM has another reservation");
         assert_eq!(shown(Reason::NoRoom("full".into())), "not enough capacity: full");
+    }
+
+    #[test]
+    fn waiting_tenant_does_not_see_if_another_user_has_the_vm() {
+        let binding = || "qemu:db".parse().unwrap();
+        let foreign = Reason::Foreign { binding: binding(), user: 5001, meant: 5002 };
+        for reason in [Reason::Absent(binding()), foreign] {
+            let shown = without_others(web(&reason.to_string()), Some(&reason)).why.unwrap();
+            assert_eq!(shown, "qemu:db is not on this host, or belongs to another user");
+        }
+    }
+
+    /// The requests set only the slice, so the present period of the reservation is needed. The
+    /// slice does not fit into that period.
+    #[test]
+    fn tenant_cannot_find_out_period_of_foreign_reservation_by_change() {
+        let people = crate::people::People { operators: Some(990), administrators: None };
+        let access = Access::new(people, Vec::new(), true);
+        let refused = |owner: Option<Principal>| {
+            let change = serde_json::from_str(r#"{"slice":"30ms"}"#).unwrap();
+            let request = Request::Change { name: "db".into(), change, if_revision: None };
+            let who = CallerIdentity::User { uid: 1000, gids: vec![990] };
+            let period = Reservation::new(Span::from_ms(2), Span::from_ms(10)).unwrap();
+            let each = |_: &Name| owner.map(|owner| (owner, period));
+            let ask = Ask { ticket: 1, who, key: None, request };
+            heard(ask, &access, (each, Span::ZERO)).err().unwrap().1
+        };
+        assert_eq!(refused(Some(Principal::User(1000))).kind, Kind::Bad);
+        let unknown = refused(None);
+        assert_eq!(unknown.kind, Kind::NoSuchReservation);
+        assert_eq!(refused(Some(Principal::User(0))), unknown);
     }
 }

@@ -97,11 +97,28 @@ impl Around {
                     let (kind, owner) = (machine.kind, machine.owner);
                     Some(Candidate { pid: machine.pid()?, kind, owner: Some(owner) })
                 });
-                chosen(binding, fitting.collect(), (user, asks))
+                let fitting: Vec<Candidate> = fitting.collect();
+                let stranger = stranger(&fitting, user);
+                match (chosen(binding, fitting, (user, asks)), stranger) {
+                    // The owner of the reservation must learn nothing else about these VMs.
+                    (Err(absent), Some(user)) if !absent.is_yet_to_come() => {
+                        Err(Absent::NotYours { binding: binding.clone(), user })
+                    }
+                    (found, _) => found,
+                }
             }
             _ => find_asking(binding, user, asks),
         }
     }
+}
+
+/// Returns the owner of a VM that matches a binding, if all matching VMs belong to other users than
+/// `user`. `None` if a VM belongs to `user`, or if no VM matches. Also `None` if `user` is root,
+/// because a reservation for root can accept VMs of other users.
+fn stranger(fitting: &[Candidate], user: Option<u32>) -> Option<u32> {
+    let user = user.filter(|user| *user != 0)?;
+    let is_of_others = fitting.iter().all(|one| one.owner != Some(user));
+    fitting.first().filter(|_| is_of_others)?.owner
 }
 
 #[cfg(test)]
@@ -121,6 +138,24 @@ mod tests {
         let mut up = [0; 2];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut up).unwrap();
         child
+    }
+
+    #[test]
+    fn search_in_background_reports_only_owner_of_foreign_vms() {
+        let name = format!("foreign-{}", std::process::id());
+        let mut all = [qemu(&name), qemu(&name)];
+        let binding = Binding::new(BindingKind::Qemu, &name).unwrap();
+        let around = Around::look([&binding]);
+        let own = rustix::process::getuid().as_raw();
+        let found = [own, own + 1].map(|user| around.find(&binding, Some(user)));
+        for child in &mut all {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        let [of_owner, of_other] = found;
+        assert!(matches!(of_owner, Err(Absent::Several { .. })), "{of_owner:?}");
+        let is_hidden = matches!(of_other, Err(Absent::NotYours { user, .. }) if user == own);
+        assert!(is_hidden, "{of_other:?}");
     }
 
     #[test]

@@ -14,6 +14,9 @@ pub(super) enum Asks<'a> {
     Monitors,
     /// The search may ask the monitors of the users for whom the function returns true.
     MonitorsOf(&'a dyn Fn(u32) -> bool),
+    /// The search by name finds only VMs of the users for whom the function returns true, and may
+    /// ask the monitors of these users.
+    VmsOf(&'a dyn Fn(u32) -> bool),
     Nobody,
 }
 
@@ -21,8 +24,17 @@ impl Asks<'_> {
     /// Returns true if monitors of this user's VMs may be asked.
     pub(super) fn may_ask(self, owner: u32) -> bool {
         match self {
-            Asks::MonitorsOf(may_have) => may_have(owner),
+            Asks::MonitorsOf(may_have) | Asks::VmsOf(may_have) => may_have(owner),
             Asks::Monitors | Asks::Nobody => true,
+        }
+    }
+
+    /// Returns true if the search may find VMs of this user. `None` if the owner of a VM cannot be
+    /// read.
+    fn may_find(self, owner: Option<u32>) -> bool {
+        match self {
+            Asks::VmsOf(may_have) => owner.is_some_and(may_have),
+            Asks::Monitors | Asks::MonitorsOf(_) | Asks::Nobody => true,
         }
     }
 }
@@ -62,6 +74,7 @@ pub(super) fn chosen(
     mut fitting: Vec<Candidate>,
     (user, asks): (Option<u32>, Asks<'_>),
 ) -> Result<FoundMachine, Absent> {
+    fitting.retain(|one| asks.may_find(one.owner));
     let is_meant = |one: &Candidate| {
         let is_roots = one.kind == Kind::Libvirt && user == Some(0);
         is_roots || user.is_some() && one.owner == user
@@ -88,5 +101,25 @@ pub(super) fn chosen(
                 _ => Err(Absent::Several { binding: binding.clone(), first, second }),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn search_for_a_tenant_finds_no_vms_of_other_users() {
+        let pid = i32::try_from(std::process::id()).ok().and_then(Tid::new).unwrap();
+        let binding: Binding = "qemu:web".parse().unwrap();
+        let is_own = |user: u32| user == 5002;
+        let search = |asks| {
+            let of = |owner| Candidate { pid, kind: Kind::Qemu, owner };
+            chosen(&binding, vec![of(Some(5001)), of(None)], (Some(5002), asks)).unwrap_err()
+        };
+        let of_tenant = search(Asks::VmsOf(&is_own));
+        assert!(matches!(of_tenant, Absent::NotHere { .. }), "{of_tenant}");
+        let of_operator = search(Asks::MonitorsOf(&is_own));
+        assert!(matches!(of_operator, Absent::NotYours { user: 5001, .. }), "{of_operator}");
     }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, Timespec, poll};
 use slackline_daemon::find::{
-    Absent, Ending, Kind, Machine, find, find_all, find_for, find_of, named,
+    Absent, Ending, Kind, Machine, find, find_all, find_for, find_of, find_own, named, named_own,
 };
 use slackline_daemon::record::{TargetError, Targets};
 use slackline_linux::cgroup::CgroupError;
@@ -586,4 +586,18 @@ fn vm_with_monitor_of_another_user_is_refused_without_query() {
     let by_pid = binding(format!("pid:{}", vm.fake.pid()));
     assert!(matches!(find_for(&by_pid, own, &|user| user == own), Err(Absent::NoVcpus(_))));
     assert!(vm.was_asked());
+}
+
+#[test]
+fn vm_of_another_user_looks_absent_to_tenant() {
+    let name = unique("hidden");
+    let fake = Fake::start("qemu-system-x86_64", &["-name", &name], &["CPU 0/KVM"]);
+    let own = rustix::process::getuid().as_raw();
+    let by_name = binding(format!("qemu:{name}"));
+    let found = |may_have: bool| find_own(&by_name, own, &|_| may_have);
+    assert!(matches!(found(false), Err(Absent::NotHere { .. })));
+    assert_eq!(found(true).unwrap().machine.name, name);
+    let number = |may_have: bool| named_own(&name, &|_| may_have).unwrap().len();
+    assert_eq!([false, true].map(number), [0, 1]);
+    drop(fake);
 }

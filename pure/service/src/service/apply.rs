@@ -159,7 +159,7 @@ impl Service {
             return Err(Refusal::Unkeepable("the request names no reservation".into()));
         };
         if !asked.owns(row) {
-            return Err(Refusal::NotOwner { name: row.name.clone() });
+            return Err(Refusal::NameTaken { name: row.name.clone() });
         }
         self.check_lent(&row.name)?;
         let is_another = binding.as_ref().is_some_and(|binding| *binding != row.binding)

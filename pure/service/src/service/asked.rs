@@ -64,7 +64,11 @@ impl Service {
             Refusal::Taken { binding, by } => {
                 Refusal::Taken { binding, by: by.filter(|name| !is_hidden(name)) }
             }
-            Refusal::Exists { name, .. } if is_hidden(&name) => Refusal::NotOwner { name },
+            Refusal::Exists { name, .. } if is_hidden(&name) => Refusal::NameTaken { name },
+            // The name belongs to another owner now, so the caller's reservation has ended.
+            Refusal::Moved { name, asked, .. } if is_hidden(&name) => {
+                Refusal::Moved { name, asked, is: None }
+            }
             Refusal::InList { name, why } => {
                 let why = Box::new(self.without_hidden_names(asked, *why));
                 Refusal::InList { name, why }
@@ -79,7 +83,6 @@ impl Service {
         asked: &ClientRequest,
         world: &mut impl World,
     ) -> Replied {
-        self.check_owner(asked)?;
         match self.answered_before(now, asked)? {
             EarlierRequest::Answered(answer) => Ok(Some(*answer)),
             EarlierRequest::Waits => Ok(None),
@@ -87,15 +90,35 @@ impl Service {
         }
     }
 
-    /// Checks that the request of a tenant names no reservation of another owner.
-    fn check_owner(&self, asked: &ClientRequest) -> Result<(), Refusal> {
+    /// Returns true if the request names a reservation that must look absent to the caller, since
+    /// the caller is a tenant and the reservation has another owner.
+    pub(super) fn names_hidden(&self, asked: &ClientRequest) -> bool {
         let name = match &asked.request {
             Request::Hold { member, .. } => member.name(),
             request => request.name(),
         };
-        match name.and_then(|name| self.book.row(name)) {
-            Some(row) if !asked.owns(row) => Err(Refusal::NotOwner { name: row.name.clone() }),
-            _ => Ok(()),
+        name.and_then(|name| self.book.row(name)).is_some_and(|row| !asked.owns(row))
+    }
+
+    /// Checks that the request of a tenant names no reservation of another owner. Such a request
+    /// gets the refusal that an unknown name gets. Only a request to make a reservation learns that
+    /// the name is taken.
+    ///
+    /// This check comes immediately before the handling of the request, where an unknown name is
+    /// refused too. If it came earlier, the refusals of other checks, such as the check of the
+    /// idempotency key, would show that the name exists.
+    fn check_owner(&self, asked: &ClientRequest) -> Result<(), Refusal> {
+        if !self.names_hidden(asked) {
+            return Ok(());
+        }
+        let request = match &asked.request {
+            Request::Hold { member, .. } => member,
+            request => request,
+        };
+        match (request, request.name()) {
+            (Request::Reserve { name, .. }, _) => Err(Refusal::NameTaken { name: name.clone() }),
+            (_, Some(name)) => Err(Refusal::NoSuchReservation { name: name.clone() }),
+            (_, None) => Ok(()),
         }
     }
 
@@ -112,6 +135,9 @@ impl Service {
             return Ok(EarlierRequest::Never);
         };
         if let Some(deed) = self.writer.waiting(&keyed) {
+            if !asked.owns(&deed.row) {
+                return Ok(EarlierRequest::Never);
+            }
             let was = deed.key.as_ref().map(|key| key.asked.clone()).unwrap_or_default();
             if was != keyed.asked {
                 return Err(Refusal::KeyReused { was });
@@ -120,6 +146,8 @@ impl Service {
             return Ok(EarlierRequest::Waits);
         }
         let kept = self.keys.find(now, keyed.principal, &keyed.key, &keyed.asked)?.cloned();
+        // A tenant may have had another role when it sent the earlier request.
+        let kept = kept.filter(|kept| asked.owns(&kept.row));
         Ok(kept.map_or(EarlierRequest::Never, |kept| {
             EarlierRequest::Answered(Box::new(self.again(kept)))
         }))
@@ -277,6 +305,7 @@ impl Service {
         asked: &ClientRequest,
         world: &mut impl World,
     ) -> Replied {
+        self.check_owner(asked)?;
         match &asked.request {
             Request::Reserve { .. } => self.reserve(now, asked, world),
             Request::Hold { gang, member } => self.hold(now, (asked, gang, member), world),

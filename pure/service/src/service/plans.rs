@@ -149,6 +149,8 @@ impl Service {
         if let Some(why) = self.writer.failing() {
             return Err(Refusal::NotDurable { why: why.to_owned() });
         }
+        // Comes first, because the other checks depend on the present state of the reservations.
+        check_owners(asked, &plan)?;
         let steps = self.steps_back(&plan)?;
         if steps.is_empty() {
             return Err(Refusal::NothingToUndo);
@@ -336,7 +338,8 @@ impl Service {
             return;
         };
         let name = prediction.name.clone();
-        let entry = self.book.get(&name).map(|entry| (entry.domain, entry.row.revision));
+        let entry = self.book.get(&name).filter(|entry| asked_again(&plan).owns(&entry.row));
+        let entry = entry.map(|entry| (entry.domain, entry.row.revision));
         let Some((domain, _)) = entry.filter(|(_, is)| *is == revision) else {
             let is = entry.map_or_else(|| "released".to_owned(), |(_, is)| format!("at {is}"));
             let says = format!("{name} was at revision {revision} and is now {is}");
@@ -445,6 +448,7 @@ impl Service {
         let stage = match undone {
             Ok(_) => PlanStage::Undone(why),
             Err(refused) => {
+                let refused = self.without_hidden_names(&asked, refused);
                 PlanStage::Stopped(format!("{why}, and the first VM cannot be restored: {refused}"))
             }
         };
@@ -470,6 +474,17 @@ impl Service {
     }
 }
 
+/// Checks that the caller may still see the reservations that a plan has changed. A tenant may have
+/// had another role when it asked for the plan.
+fn check_owners(asked: &ClientRequest, plan: &Plan) -> Result<(), Refusal> {
+    let done = plan.steps.iter().filter(|step| step.is_done);
+    let mut rows = done.flat_map(|step| step.before.iter().chain(&step.after));
+    match rows.find(|row| !asked.owns(row)) {
+        Some(row) => Err(Refusal::NotOwner { name: row.name.clone() }),
+        None => Ok(()),
+    }
+}
+
 /// Checks that the caller still has the right to a step of a plan. The caller's rights may have
 /// been reduced since the caller asked for the plan.
 fn check_rights(asked: &ClientRequest, step: &Step) -> Result<(), Refusal> {
@@ -478,9 +493,6 @@ fn check_rights(asked: &ClientRequest, step: &Step) -> Result<(), Refusal> {
         Step::Change { before, terms, .. } => (before, Some((Some(before.terms), *terms))),
         Step::Release { before } | Step::Keep { row: before } => (before, None),
     };
-    if !asked.owns(row) {
-        return Err(Refusal::NotOwner { name: row.name.clone() });
-    }
     if matches!(step, Step::Create { .. }) && !asked.may_have(row.user) {
         let (binding, principal) = (row.binding.clone(), asked.principal);
         return Err(Refusal::NotYours { binding, user: row.user, principal });

@@ -43,7 +43,8 @@ impl Service {
             let why = "a list of reservations is being written to the ledger".to_owned();
             return Err(Refusal::NotNow { why, again: REST });
         }
-        let machine = found(before.owner, (binding, before.user), world)?;
+        let owner = (asked, before.owner);
+        let machine = found(owner, (binding, before.user), None, world)?;
         let user = machine.as_ref().map_or(before.user, |machine| machine.user);
         // The users for whom the owner may reserve are known only from the owner's own request.
         if user != before.user && !(asked.principal == before.owner && asked.may_have(user)) {

@@ -50,6 +50,7 @@ impl Service {
         };
         check_end(*until, now, world)?;
         check_name(asked, name)?;
+        let by_name = binding.is_none().then_some(name);
         let binding = match binding {
             Some(binding) => binding.clone(),
             None => named(name, world)?,
@@ -59,7 +60,7 @@ impl Service {
             return Err(Refusal::NotDurable { why: why.to_owned() });
         }
         let meant = user.unwrap_or(asked.usual_user());
-        let machine = found(asked.principal, (&binding, meant), world)?;
+        let machine = found((asked, asked.principal), (&binding, meant), by_name, world)?;
         let user = whose(asked, (&binding, *user), machine.as_ref())?;
         self.check_free(&binding, (asked.principal, user), machine.as_ref())?;
         let there = machine.as_ref().and_then(|one| u16::try_from(one.vcpus.len()).ok());
@@ -238,13 +239,18 @@ pub(super) fn check_run(
 fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     let mut bindings = world.named(name);
     match (bindings.pop(), bindings.is_empty()) {
-        (None, _) => Err(Refusal::NoMachine { what: format!("a VM called {name}") }),
+        (None, _) => Err(none_called(name)),
         (Some(binding), true) => Ok(binding),
         (Some(last), false) => {
             bindings.push(last);
             Err(Refusal::Ambiguous { name: name.clone(), bindings })
         }
     }
+}
+
+/// Returns the refusal of a request for the only VM with this name if no VM has the name.
+fn none_called(name: &Name) -> Refusal {
+    Refusal::NoMachine { what: format!("a VM called {name}") }
 }
 
 /// Returns the user who owns the VM of a new reservation. If the VM does not exist yet, this is the
@@ -271,23 +277,30 @@ fn whose(
 }
 
 /// Returns the VM to which the binding refers. `None` if no such VM runs now, but one can start
-/// later.
+/// later. Also `None` if the caller is a tenant who may not reserve for the user of the VM. The VM
+/// should belong to `user`. The reservation belongs to `owner`, and `by_name` is its name if the
+/// request names the VM only by that name.
 ///
 /// # Errors
 /// If the binding is a process id and no such process exists, if the user may not use the VM, or if
 /// the host cannot identify the VM.
 pub(super) fn found(
-    principal: Principal,
+    (asked, owner): (&ClientRequest, Principal),
     (binding, user): (&Binding, u32),
+    by_name: Option<&Name>,
     world: &mut impl World,
 ) -> Result<Option<Machine>, Refusal> {
+    let is_hidden = |of: u32| of != user && asked.must_not_find(binding, of);
+    let hidden = || by_name.map_or(Ok(None), |name| Err(none_called(name)));
     match world.look(binding, user) {
+        Ok(machine) if is_hidden(machine.user) => hidden(),
+        Err(LookError::NotYours(of)) if is_hidden(of) => hidden(),
         Ok(machine) => Ok(Some(machine)),
         Err(LookError::Absent) if binding.lasts() => Ok(None),
         Err(LookError::Absent) => Err(Refusal::NoMachine { what: binding.to_string() }),
         Err(LookError::Forbidden(says)) => Err(Refusal::Forbidden(says)),
         Err(LookError::NotYours(user)) => {
-            Err(Refusal::NotYours { binding: binding.clone(), user, principal })
+            Err(Refusal::NotYours { binding: binding.clone(), user, principal: owner })
         }
         Err(LookError::Unclear { says, hint }) => Err(Refusal::Host { says, hint }),
     }

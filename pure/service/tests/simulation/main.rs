@@ -9,6 +9,7 @@ mod drawn;
 mod ends;
 mod exhaustive;
 mod gangs;
+mod hidden;
 mod kernel;
 mod lookups;
 mod plans;

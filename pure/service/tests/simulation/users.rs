@@ -9,14 +9,14 @@ use crate::kernel::DAEMON;
 use crate::requests::{ROOT, Who};
 use crate::run::Run;
 
-const ALICE: Principal = Principal::User(5001);
-const BOB: Principal = Principal::User(5002);
+pub(crate) const ALICE: Principal = Principal::User(5001);
+pub(crate) const BOB: Principal = Principal::User(5002);
 
-const fn tenant(who: Principal) -> Who {
+pub(crate) const fn tenant(who: Principal) -> Who {
     (who, Some(Role::Tenant))
 }
 
-const fn operator(who: Principal) -> Who {
+pub(crate) const fn operator(who: Principal) -> Who {
     (who, Some(Role::Operator))
 }
 
@@ -24,7 +24,7 @@ fn each(slice: Span, period: Span) -> Amount {
     Amount::Each(Reservation::new(slice, period).expect("less than a period"))
 }
 
-fn reserve(name: &str, amount: Amount, user: Option<u32>) -> Request {
+pub(crate) fn reserve(name: &str, amount: Amount, user: Option<u32>) -> Request {
     Request::Reserve {
         name: name.parse().expect("a name"),
         amount,
@@ -38,7 +38,7 @@ fn reserve(name: &str, amount: Amount, user: Option<u32>) -> Request {
     }
 }
 
-fn change(name: &str, amount: Amount) -> Request {
+pub(crate) fn change(name: &str, amount: Amount) -> Request {
     Request::Change {
         name: name.parse().expect("a name"),
         amount: Some(amount),
@@ -53,14 +53,14 @@ fn change(name: &str, amount: Amount) -> Request {
 }
 
 /// Sends a request, and waits for its answer.
-fn ask(run: &mut Run, who: Who, request: Request) -> Result<(), Refusal> {
+pub(crate) fn ask(run: &mut Run, who: Who, request: Request) -> Result<(), Refusal> {
     run.ask(who, request, None).expect("no check fails");
     run.pass(Span::from_ms(100)).expect("no check fails");
     let (_, reply) = run.replies().pop().expect("a request has an answer");
     reply.map(drop)
 }
 
-fn ms(slice: u64, period: u64) -> Amount {
+pub(crate) fn ms(slice: u64, period: u64) -> Amount {
     each(Span::from_ms(slice), Span::from_ms(period))
 }
 
@@ -76,12 +76,13 @@ fn tenant_can_change_only_its_own_reservations() {
         Request::Resume { name: name(), if_revision: None },
         Request::Release { name: name(), if_revision: None },
         Request::List { name: Some(name()) },
-        reserve("a", ms(1, 10), None),
     ];
     for request in asked {
         let refused = ask(&mut run, tenant(BOB), request.clone());
-        assert_eq!(refused, Err(Refusal::NotOwner { name: name() }), "{request}");
+        assert_eq!(refused, Err(Refusal::NoSuchReservation { name: name() }), "{request}");
     }
+    let refused = ask(&mut run, tenant(BOB), reserve("a", ms(1, 10), None));
+    assert_eq!(refused, Err(Refusal::NameTaken { name: name() }));
     // A tenant may reserve only for its own VMs, and an operator may change any reservation.
     let theirs = ask(&mut run, tenant(BOB), reserve("b", ms(1, 10), Some(5001)));
     assert!(matches!(theirs, Err(Refusal::NotYours { .. })), "{theirs:?}");
@@ -244,7 +245,7 @@ fn increase_counts_against_operator_budget_across_restarts_until_undone() {
     ask(&mut run, operator(ALICE), change("c", ms(9, 100))).expect("`b` is another one");
 }
 
-fn rebind(name: &str, to: &str) -> Request {
+pub(crate) fn rebind(name: &str, to: &str) -> Request {
     let binding = to.parse().expect("a binding");
     Request::Rebind { name: name.parse().expect("a name"), binding, if_revision: None }
 }
