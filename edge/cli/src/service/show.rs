@@ -20,7 +20,9 @@ const NO_DEADLINES: &str = "no deadline passed in the time that `in last` states
 /// Text in place of the percentage of missed deadlines if the kernel enforces the reservation.
 const NOT_COUNTED: &str = "deadline misses are counted only if the dispatcher enforces";
 
-pub(super) fn reservations(all: &[Reservation]) -> Table {
+/// Returns a table of reservations. The columns that few hosts need are in the table if a
+/// reservation needs them, or if `has_all` is true.
+pub(super) fn reservations(all: &[Reservation], has_all: bool) -> Table {
     let recent = |cell: fn(&Delivery) -> Cell| {
         move |one: &Reservation| one.recent.as_ref().map_or(Cell::Dash(NOTHING_YET), cell)
     };
@@ -60,13 +62,13 @@ pub(super) fn reservations(all: &[Reservation]) -> Table {
         ],
     ];
     let mut groups = groups;
-    if all.iter().any(|one| !one.enforce.is_dispatcher() || one.chosen.is_some()) {
+    if has_all || all.iter().any(|one| !one.enforce.is_dispatcher() || one.chosen.is_some()) {
         groups[1].push(column(ENFORCE, all, |one| match one.chosen {
             Some(_) => text(format!("auto: {}", one.enforce.word())),
             None => text(one.enforce.word()),
         }));
     }
-    if all.iter().any(|one| one.cost.is_some()) {
+    if has_all || all.iter().any(|one| one.cost.is_some()) {
         let cost = |cell: fn(&Cost) -> String| {
             move |one: &Reservation| one.cost.as_ref().map_or(Cell::Blank, |cost| text(cell(cost)))
         };
@@ -310,7 +312,7 @@ fn render(names: Plain, groups: Vec<Vec<Plain>>) -> String {
 }
 
 pub(super) fn column<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) -> Cell) -> Plain {
-    Plain { heading, cells: rows.iter().map(cell).collect() }
+    Plain { heading, cells: rows.iter().map(cell).collect(), is_chosen: false }
 }
 
 /// Returns a table cell for a text that another user may have chosen. Control characters and
