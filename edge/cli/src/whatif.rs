@@ -17,8 +17,8 @@ use slackline_sim::RunError;
 use slackline_trace::Reader;
 use slackline_units::Time;
 use slackline_whatif::{
-    Forecast, ForecastError, Form, Gate, Model, ModelError, Recorder, Recording, Row, Tolerance,
-    forecast, gate,
+    Cause, Forecast, ForecastError, Form, Gate, Model, ModelError, Recorder, Recording, Row,
+    Tolerance, forecast, gate,
 };
 
 use crate::edits::{Whatif, bad_edit};
@@ -177,15 +177,29 @@ fn no_model(error: &ModelError) -> Problem {
 }
 
 /// Refuses a prediction from a recording that does not pass the gate: the check that a simulation
-/// of the unchanged recording agrees with the recording.
+/// of the unchanged recording agrees with the recording. If a VM changed during the recording, the
+/// refusal names the last change.
 fn gate_refusal(source: &str, gate: &Gate) -> Result<(), Problem> {
     let Some(cause) = &gate.cause else { return Ok(()) };
+    let why = match (cause, &gate.change) {
+        (cause, None) => cause.to_string(),
+        (Cause::Unexplained, Some(change)) => change.to_string(),
+        (cause, Some(change)) => format!("{cause}, or because {change}"),
+    };
+    let hint: String = match &gate.change {
+        None => "record again on a host without other load, or for longer".into(),
+        Some(change) if source == NAME_OF_LAST => format!(
+            "ask again in {}: a recording of the same length then does not contain the change",
+            change.gone_after()
+        ),
+        Some(_) => "record again at a time at which no VM changes".into(),
+    };
     Err(Problem::NoForecast {
         message: format!(
             "cannot predict from {source}: the simulation does not repeat the recording, probably \
-             because {cause}"
+             because {why}"
         ),
-        hint: Some("record again on a host without other load, or for longer".into()),
+        hint: Some(hint),
     })
 }
 

@@ -2,6 +2,7 @@
 //! the test fails, no prediction is made.
 
 use crate::cause::Cause;
+use crate::change::LastChange;
 use crate::form::Form;
 use crate::measure::Measures;
 use crate::model::Model;
@@ -16,6 +17,8 @@ pub struct Gate {
     pub forms: [FormGate; 2],
     /// Largest cause of the differences between recording and simulation. `None` if a form passes.
     pub cause: Option<Cause>,
+    /// Last change of a VM during the recording. `None` if a form passes, or if no VM changed.
+    pub change: Option<LastChange>,
 }
 
 impl Gate {
@@ -53,5 +56,6 @@ pub fn gate(recording: &Recording, model: &Model) -> Result<Gate, ForecastError>
     let forms = [form(Form::Open)?, form(Form::Closed)?];
     let passes = forms.iter().any(FormGate::passes);
     let cause = (!passes).then(|| Cause::largest(recording, &forms));
-    Ok(Gate { forms, cause })
+    let change = if passes { None } else { LastChange::of(recording) };
+    Ok(Gate { forms, cause, change })
 }
