@@ -45,7 +45,11 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
             (CPU, "number of a CPU that the daemon schedules"),
             (LARGEST, "largest slice that would be admitted now"),
             (SHARE, "largest slice, in % of the period"),
-            (PROMISED, "capacity that is reserved, in % of the CPU"),
+            (
+                PROMISED,
+                "capacity that is reserved, in % of the CPU; it includes dispatch overhead, which \
+                 `list` does not count",
+            ),
             (CAPACITY, "capacity that can be reserved in total, in % of the CPU"),
         ],
     ),
