@@ -23,6 +23,7 @@
 
 mod answer;
 mod culprit;
+mod holder;
 mod intervals;
 mod target;
 
@@ -36,6 +37,7 @@ use slackline_units::{CpuId, Enforcement, Span, Time, VcpuId};
 
 pub use answer::{Answer, Blame, Check, Gap};
 pub use culprit::Culprit;
+use holder::Holder;
 use intervals::Intervals;
 use target::{KernelAccount, Target, Wait, WaitState};
 
@@ -473,37 +475,6 @@ impl CulpritFinder {
             add(culprit, (from, to));
         });
     }
-
-    fn named(&self, target: &Target, thread: &HostThread) -> Holder {
-        let own = self.names.get(&target.vcpu).map(|(_, domain)| domain.as_str());
-        match thread.kind {
-            HostThreadKind::Vcpu | HostThreadKind::Monitor if Some(&*thread.vm) == own => {
-                Holder::Other(Culprit::OwnVm)
-            }
-            HostThreadKind::Vcpu => Holder::Vcpu(thread.vm.clone(), thread.vcpu),
-            HostThreadKind::Monitor => {
-                Holder::Other(Culprit::OtherVm { vm: thread.vm.clone(), beyond: true })
-            }
-            HostThreadKind::Slackline => Holder::Other(Culprit::Dispatcher),
-            HostThreadKind::Process => Holder::Other(Culprit::Process {
-                command: thread.command.clone(),
-                group: thread.group.clone(),
-            }),
-            HostThreadKind::Kernel => {
-                // In `kworker/1:2-events`, only `kworker` names the thread. The text after the
-                // slash changes all the time.
-                let name = thread.name.split('/').next().unwrap_or_default();
-                Holder::Other(Culprit::Kernel { name: name.into() })
-            }
-        }
-    }
-}
-
-/// Kind of thread that had the CPU during a wait.
-enum Holder {
-    /// A vCPU of another VM. The id is `None` if the trace does not know the vCPU.
-    Vcpu(String, Option<VcpuId>),
-    Other(Culprit),
 }
 
 impl Sink for CulpritFinder {
