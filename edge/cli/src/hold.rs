@@ -5,6 +5,7 @@ mod cpus;
 mod early_end;
 mod kernel;
 mod part;
+mod reserved;
 mod show;
 
 use std::collections::BTreeSet;
@@ -63,7 +64,7 @@ pub(crate) fn hold(args: &HoldArgs) -> Result<(), Problem> {
     let held = hold_target(args, each, &stop, &mut command);
     match (held, command) {
         (Err(problem), Some(command)) => not_held(problem, command),
-        (held, _) => held,
+        (held, _) => held.map_err(|problem| reserved::explained(problem, args)),
     }
 }
 

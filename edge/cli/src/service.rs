@@ -252,7 +252,8 @@ fn listed(args: &List, text: &Text, all: &[Reservation]) -> Result<(), Problem> 
         return answer(&args.at, text, String::new);
     }
     if args.view.csv || !args.view.columns.is_empty() {
-        return terminal::print(&show::reservations(all).shown(&args.view)?);
+        let is_chosen = !args.view.columns.is_empty();
+        return terminal::print(&show::reservations(all, is_chosen).shown(&args.view)?);
     }
     terminal::print(&table(all))?;
     terminal::say(&show::reasons(all))
@@ -287,7 +288,7 @@ pub(crate) fn all(client: &mut Client) -> Result<Vec<Reservation>, Problem> {
 fn table(all: &[Reservation]) -> String {
     match all {
         [] => "there are no reservations\n".into(),
-        all => show::reservations(all).without_blank(crate::headings::UNTIL).text(),
+        all => show::reservations(all, false).without_blank(crate::headings::UNTIL).text(),
     }
 }
 

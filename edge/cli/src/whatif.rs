@@ -21,7 +21,7 @@ use slackline_sim::RunError;
 use slackline_trace::{Header, ReadError, Reader};
 use slackline_units::Time;
 use slackline_whatif::{
-    Edit, Forecast, ForecastError, Form, Gate, Model, ModelError, Recorder, Recording, Row,
+    Cause, Edit, Forecast, ForecastError, Form, Gate, Model, ModelError, Recorder, Recording, Row,
     Tolerance, forecast, gate,
 };
 
@@ -228,22 +228,38 @@ fn no_model(error: &ModelError) -> Problem {
 }
 
 /// Refuses a prediction from a recording that does not pass the gate: the check that a simulation
-/// of the unchanged recording agrees with the recording.
+/// of the unchanged recording agrees with the recording. If a VM changed during the recording, the
+/// refusal names the last change.
 fn gate_refusal(source: &str, gate: &Gate) -> Result<(), Problem> {
-    match &gate.cause {
-        Some(cause) => Err(no_prediction(source, &cause.to_string())),
-        None => Ok(()),
-    }
+    let Some(cause) = &gate.cause else { return Ok(()) };
+    let Some(change) = &gate.change else { return Err(no_prediction(source, &cause.to_string())) };
+    let why = match cause {
+        Cause::Unexplained => change.to_string(),
+        cause => format!("{cause}, or because {change}"),
+    };
+    let hint = match source {
+        NAME_OF_LAST => format!(
+            "ask again in {}: a recording of the same length then does not contain the change",
+            change.gone_after()
+        ),
+        _ => "record again at a time at which no VM changes".into(),
+    };
+    Err(no_prediction_with(source, &why, hint))
 }
 
 /// Returns the error for a recording that does not pass the gate.
 fn no_prediction(source: &str, cause: &str) -> Problem {
+    let hint = "record again on a host without other load, or for longer".into();
+    no_prediction_with(source, cause, hint)
+}
+
+fn no_prediction_with(source: &str, cause: &str, hint: String) -> Problem {
     Problem::NoForecast {
         message: format!(
             "cannot predict from {source}: the simulation does not repeat the recording, probably \
              because {cause}"
         ),
-        hint: Some("record again on a host without other load, or for longer".into()),
+        hint: Some(hint),
     }
 }
 

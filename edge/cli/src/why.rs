@@ -10,6 +10,10 @@ use crate::problem::Problem;
 use crate::service::args::WhyArgs;
 use crate::{service, show, terminal};
 
+/// Time by which a vCPU must be recorded for less than the whole recording before the text says so,
+/// in nanoseconds. A recording begins with the current period of each vCPU.
+const PART_OF_RECORDING: u64 = 200_000_000;
+
 pub(crate) fn why(args: &WhyArgs) -> Result<(), Problem> {
     let Some(file) = &args.file else {
         let (reply, json) = service::why(&args.at, &args.name, args.incident)?;
@@ -50,14 +54,16 @@ fn no_such_vm(args: &WhyArgs, answer: &Answer) -> Problem {
 fn text(reply: &Culprits) -> String {
     let mut text = String::new();
     for vcpu in &reply.vcpus {
-        let (waited, length) = (vcpu.waited_ns, reply.length_ns);
+        let (waited, length) = (vcpu.waited_ns, reply.recorded_ns(vcpu));
+        let is_part = reply.length_ns.saturating_sub(length) > PART_OF_RECORDING;
         let _ = writeln!(
             text,
-            "{vcpu}: waited {wait} ({percent} of {recorded}), ran {ran}",
+            "{vcpu}: waited {wait} ({percent} of {recorded}{part}), ran {ran}",
             vcpu = vcpu.vcpu,
             wait = ms(waited),
             percent = percent(waited, length),
             recorded = ms(length),
+            part = if is_part { " in which it was recorded" } else { "" },
             ran = ms(vcpu.ran_ns)
         );
         let mut line = |ns: u64, says: &str| {
@@ -96,4 +102,47 @@ fn ms(ns: u64) -> String {
 fn percent(part: u64, whole: u64) -> String {
     let tenths = (u128::from(part) * 1_000).checked_div(u128::from(whole)).unwrap_or(0);
     format!("{}.{} %", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_control::{CulpritTime, VcpuCulprits};
+
+    use super::*;
+
+    #[test]
+    fn why_text_states_the_time_in_which_a_vcpu_was_recorded() {
+        let shown = |length_ns: Option<u64>| {
+            let culprit = CulpritTime {
+                kind: "process".into(),
+                says: "process hog".into(),
+                waited_ns: 100_000_000,
+                vm: None,
+                command: Some("hog".into()),
+                group: None,
+                name: None,
+            };
+            let vcpu = VcpuCulprits {
+                vcpu: "web.0".into(),
+                length_ns,
+                ran_ns: 90_000_000,
+                waited_ns: 100_000_000,
+                culprits: vec![culprit],
+                check: None,
+            };
+            text(&Culprits {
+                format: "slackline-why-1".into(),
+                name: "web".into(),
+                length_ns: 2_000_000_000,
+                vcpus: vec![vcpu],
+                gaps: Vec::new(),
+            })
+        };
+        let whole = "web.0: waited 100.000 ms (5.0 % of 2000.000 ms), ran 90.000 ms\n";
+        for length_ns in [None, Some(2_000_000_000)] {
+            assert!(shown(length_ns).starts_with(whole), "{}", shown(length_ns));
+        }
+        let part = "web.0: waited 100.000 ms (50.0 % of 200.000 ms in which it was recorded), ran ";
+        assert!(shown(Some(200_000_000)).starts_with(part), "{}", shown(Some(200_000_000)));
+    }
 }

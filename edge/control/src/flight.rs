@@ -11,12 +11,21 @@ pub struct Culprits {
     pub format: String,
     /// Name of the VM.
     pub name: String,
-    /// Length of the recording, in nanoseconds.
+    /// Length of the recording, in nanoseconds. A vCPU that joined or left during the recording was
+    /// recorded for a shorter time.
     pub length_ns: u64,
     /// Causes of the waiting time of each vCPU.
     pub vcpus: Vec<VcpuCulprits>,
     /// Intervals of the recording in which events were lost.
     pub gaps: Vec<Gap>,
+}
+
+impl Culprits {
+    /// Returns the length of the time in which a vCPU of this answer was recorded, in nanoseconds.
+    #[must_use]
+    pub fn recorded_ns(&self, vcpu: &VcpuCulprits) -> u64 {
+        vcpu.length_ns.unwrap_or(self.length_ns)
+    }
 }
 
 /// Causes of the waiting time of one vCPU.
@@ -25,6 +34,10 @@ pub struct Culprits {
 pub struct VcpuCulprits {
     /// Name of the vCPU.
     pub vcpu: String,
+    /// Length of the time in which the vCPU was recorded, in nanoseconds. The other times of the
+    /// vCPU are parts of this time. Absent in answers of older daemons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub length_ns: Option<u64>,
     /// Time for which the vCPU ran on a CPU.
     pub ran_ns: u64,
     /// Time in which the vCPU did not run because it waited for a CPU, was throttled or was paused.

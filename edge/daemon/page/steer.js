@@ -465,14 +465,16 @@ function predicted(answer, own, length) {
 export function culpritLines(why) {
   const sums = new Map();
   let waited = 0;
+  let length = 0;
   for (const vcpu of why.vcpus) {
     waited += vcpu.waited_ns;
+    length = Math.max(length, vcpu.length_ns ?? why.length_ns);
     for (const it of vcpu.culprits) sums.set(it.says, (sums.get(it.says) ?? 0) + it.waited_ns);
   }
-  if (!waited) return [`The VM did not wait in the last ${words.span(why.length_ns)}.`];
+  if (!waited) return [`The VM did not wait in the last ${words.span(length)}.`];
   const sorted = [...sums].sort((a, b) => b[1] - a[1]).slice(0, 5);
   const lines = sorted.map(([says, ns]) => `${words.percent(ns, waited)} ${says}`);
-  return [`The VM waited ${words.span(waited)} in ${words.span(why.length_ns)}, because of:`, ...lines];
+  return [`The VM waited ${words.span(waited)} in ${words.span(length)}, because of:`, ...lines];
 }
 
 /** A gamepad: its first axis moves the share, its second one the period, its first button applies. */

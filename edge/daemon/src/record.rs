@@ -220,6 +220,7 @@ fn vcpu(blame: &Blame) -> control::VcpuCulprits {
     });
     control::VcpuCulprits {
         vcpu: blame.name.clone(),
+        length_ns: Some(blame.recorded.ns()),
         ran_ns: blame.ran.ns(),
         waited_ns: blame.waited.ns(),
         culprits: culprits.collect(),
@@ -247,7 +248,8 @@ mod tests {
         let waited = culprits.iter().fold(Span::ZERO, |sum, (_, waited)| sum + *waited);
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let (name, ran) = ("web.0".into(), Span::ZERO);
-        let blame = Blame { vcpu, name, ran, waited, culprits, parts: Vec::new(), check: None };
+        let (recorded, parts) = (waited, Vec::new());
+        let blame = Blame { vcpu, name, recorded, ran, waited, culprits, parts, check: None };
         let (gaps, notes, vms) = (Vec::new(), Vec::new(), Vec::new());
         let answer = Answer { length: waited, vcpus: vec![blame], gaps, notes, vms };
         let shown = &culprits_for("web", answer, None).vcpus[0];

@@ -427,6 +427,10 @@ impl CgroupError {
             CgroupError::NotMounted { version: Version::V2, .. } => {
                 Some("add version 2 with `mount -t cgroup2 none DIRECTORY` on an empty directory")
             }
+            CgroupError::AlreadyHeld { .. } => Some(
+                "wait for the other run, or use `slackline change` or `slackline release` if the \
+                 daemon schedules the thread",
+            ),
             CgroupError::NoSuchGroup { .. } => Some(
                 "write the folder of the cgroup, or the path after `0::` in `/proc/PID/cgroup`",
             ),

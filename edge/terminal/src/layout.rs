@@ -32,6 +32,8 @@ pub(crate) struct Column {
     /// Minimum width of the column, with which the shared heading fits.
     at_least: usize,
     keeps_dashes: bool,
+    /// True if the column is shown even if it is empty in every row.
+    is_chosen: bool,
 }
 
 /// Columns that stay together in one table, unless they are too wide for a table.
@@ -61,9 +63,9 @@ const MARKS: [char; 9] = ['¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '
 struct Footnotes(Vec<&'static str>);
 
 impl Sheet {
-    /// Renders the tables as text. Columns that are empty in every row are left out. A column that
-    /// was marked to keep its dashes stays if another column with the same shared heading has
-    /// values.
+    /// Renders the tables as text. Columns that are empty in every row are left out, except chosen
+    /// columns. A column that was marked to keep its dashes stays if another column with the same
+    /// shared heading has values.
     ///
     /// A group of columns that does not fit beside the previous groups is put into another table
     /// below. A group that is too wide for one table is divided among several tables. Long names
@@ -75,7 +77,7 @@ impl Sheet {
                 group.iter().filter(|column| column.says()).map(|it| it.over.clone()).collect();
             group.retain(|column| {
                 let is_beside = column.keeps_dashes && said.contains(&column.over);
-                column.says() || is_beside && column.has_dash()
+                column.is_chosen || column.says() || is_beside && column.has_dash()
             });
             let room = width.saturating_sub(self.names.width() + PADDING);
             group.iter_mut().for_each(|column| column.heading = broken(&column.heading, room));
@@ -136,13 +138,18 @@ impl Column {
     ) -> Column {
         let cells = rows.iter().map(cell).collect();
         let (over, heading) = (String::new(), heading.into());
-        Column { over, heading, cells, at_least: 0, keeps_dashes: false }
+        Column { over, heading, cells, at_least: 0, keeps_dashes: false, is_chosen: false }
     }
 
     /// Marks the column to be shown even if it has only dashes, as long as its neighbours have
     /// values.
     pub(crate) fn keeping_dashes(self) -> Column {
         Column { keeps_dashes: true, ..self }
+    }
+
+    /// Marks a column that the user chose. It is shown even if it is empty in every row.
+    pub(crate) fn chosen(self, is_chosen: bool) -> Column {
+        Column { is_chosen, ..self }
     }
 
     /// Puts the column under a heading that it shares with its neighbours.
@@ -279,10 +286,11 @@ fn table(names: &Column, columns: &[Column], footnotes: &mut Footnotes) -> Strin
     table.load_style(NOTHING.header_separator(line));
     let all = || core::iter::once(names).chain(columns);
     table.set_header(all().map(|column| &column.heading));
+    let has_all_rows = columns.iter().all(|column| column.is_chosen);
     for row in 0..names.cells.len() {
         // A row whose cells beside the name are all blank is left out.
         let mut beside = columns.iter().map(|column| &column.cells[row]);
-        if columns.is_empty() || beside.any(|cell| *cell != Cell::Blank) {
+        if has_all_rows || beside.any(|cell| *cell != Cell::Blank) {
             table.add_row(all().map(|column| column.cells[row].written(footnotes)));
         }
     }

@@ -10,14 +10,18 @@ pub struct Plain {
     pub heading: &'static str,
     /// Cells from top to bottom.
     pub cells: Vec<Cell>,
+    /// True if the user chose the column by name. A chosen column is shown even if it has no text.
+    pub is_chosen: bool,
 }
 
 /// Returns a table with a row for each name. Groups of columns that do not fit side by side are
 /// placed in tables below each other, with the names repeated. Columns that are empty in every row
-/// are left out.
+/// are left out, except chosen columns. A table with a chosen column has all rows.
 #[must_use]
 pub fn plain(names: Plain, groups: Vec<Vec<Plain>>, width: usize, paint: Paint) -> String {
-    let column = |plain: Plain| Column::new(plain.heading, &plain.cells, Cell::clone);
+    let column = |plain: Plain| {
+        Column::new(plain.heading, &plain.cells, Cell::clone).chosen(plain.is_chosen)
+    };
     let group = |group: Vec<Plain>| group.into_iter().map(column).collect();
     let groups = groups.into_iter().map(group).collect();
     Sheet { names: column(names), groups }.render(width, paint)

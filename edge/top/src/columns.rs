@@ -53,14 +53,19 @@ const fn number(heading: &'static str, width: u16, rank: u8, cell: fn(&VmRow) ->
 }
 
 /// Returns the columns that fit into a width. The least important columns are left out, and so are
-/// columns in which no row has a value. The remaining width goes to the last column if it has text.
-/// If the last column has no text, the first column gets the remaining width, but at most 26
-/// characters of it.
-pub(crate) fn fitting(width: u16, rows: &[VmRow]) -> Vec<Column> {
+/// columns in which no row has a value. The column of the sort key stays without values too, and is
+/// as important as the name, because the user chose it. The remaining width goes to the last column
+/// if it has text. If the last column has no text, the first column gets the remaining width, but at
+/// most 26 characters of it.
+pub(crate) fn fitting(width: u16, rows: &[VmRow], sort: SortKey) -> Vec<Column> {
     let has_value = |column: &Column| {
         column.rank <= 1 || rows.iter().any(|row| !matches!(&*column.cell(row), "" | "-"))
     };
-    let mut columns: Vec<Column> = COLUMNS.into_iter().filter(has_value).collect();
+    let ranked = |column: Column| match column.heading == sort.word() {
+        true => Column { rank: 0, ..column },
+        false => column,
+    };
+    let mut columns: Vec<Column> = COLUMNS.into_iter().map(ranked).filter(has_value).collect();
     let needed = |columns: &[Column]| -> u16 {
         columns.iter().map(|column| column.width + 1).sum::<u16>().saturating_sub(1)
     };

@@ -96,7 +96,7 @@ fn cpu_lines(cpus: &[CpuLine]) -> Vec<String> {
 
 fn draw_table(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, view: &View) {
     let rows = view.rows(snapshot);
-    let columns = fitting(area.width, &rows);
+    let columns = fitting(area.width, &rows, view.sort);
     let widths = columns.iter().map(|column| Constraint::Length(column.width));
     let head = columns.iter().map(|column| aligned(column, column.heading));
     let head = Row::new(head).style(Style::new().add_modifier(Modifier::REVERSED));

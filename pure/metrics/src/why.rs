@@ -4,7 +4,8 @@
 //! the time it loses the CPU while it is still runnable. Time in which a hard limit or a person
 //! keeps the vCPU from running counts as waiting. So does time in which a hypervisor below this
 //! host has the CPU. The culprit is the thread that occupies the CPU on which the vCPU runs next.
-//! The times of the culprits of a vCPU add up to its waiting time exactly.
+//! The times of the culprits of a vCPU add up to its waiting time exactly. Waits before the vCPU
+//! joined or after it left are not counted.
 //!
 //! The first rule that applies gives the cause:
 //!
@@ -23,8 +24,10 @@
 
 mod answer;
 mod culprit;
+mod holder;
 mod intervals;
 mod target;
+mod windows;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -36,8 +39,10 @@ use slackline_units::{CpuId, Enforcement, Span, Time, VcpuId};
 
 pub use answer::{Answer, Blame, Check, Gap};
 pub use culprit::Culprit;
+use holder::Holder;
 use intervals::Intervals;
 use target::{KernelAccount, Target, Wait, WaitState};
+use windows::Windows;
 
 /// Maximum length of a gap between two threads on a CPU that counts as a context switch.
 const SWITCH: Span = Span::from_us(20);
@@ -73,6 +78,10 @@ pub struct CulpritFinder {
     /// CPUs that are not recorded, so their waits are unknown.
     unseen: BTreeSet<VcpuId>,
     paused_since: BTreeMap<VcpuId, Time>,
+    /// Stops of vCPUs of which no thread was known at the time of the record. A session records a
+    /// stop before the run intervals of the same time.
+    early_stops: Vec<(VcpuId, Time, Time)>,
+    windows: Windows,
     gaps: Vec<Gap>,
     notes: Vec<Note>,
     first: Option<Time>,
@@ -113,6 +122,8 @@ impl CulpritFinder {
             of_deadline: BTreeSet::new(),
             unseen: BTreeSet::new(),
             paused_since: BTreeMap::new(),
+            early_stops: Vec::new(),
+            windows: Windows::default(),
             gaps: Vec::new(),
             notes: Vec::new(),
             first: None,
@@ -124,7 +135,10 @@ impl CulpritFinder {
     /// no vCPU has the requested name.
     #[must_use]
     pub fn answer(mut self) -> Answer {
-        let now = self.now;
+        let now = self.windows.end_or(self.now);
+        for (vcpu, from, to) in std::mem::take(&mut self.early_stops) {
+            self.stopped(vcpu, (from, to));
+        }
         for (vcpu, since) in std::mem::take(&mut self.paused_since) {
             self.of_vcpu(vcpu, |target| target.paused.add(since, now));
         }
@@ -144,7 +158,7 @@ impl CulpritFinder {
         let targets = std::mem::take(&mut self.targets).into_values();
         for mut target in targets.filter(|target| !self.unseen.contains(&target.vcpu)) {
             target.settle();
-            let blame = self.blame(&target);
+            let blame = self.blame(&target, now);
             match blames.get_mut(&target.vcpu) {
                 Some(all) => all.add(blame),
                 None => {
@@ -302,7 +316,10 @@ impl CulpritFinder {
             *since = to.max(*since);
         }
         let known = self.latest_of.get(&vcpu).and_then(|id| self.targets.get(id));
-        let Some(cpu) = known.map(|target| target.last_cpu) else { return };
+        let Some(cpu) = known.map(|target| target.last_cpu) else {
+            let is_target = self.is_target(vcpu);
+            return self.early_stops.extend(is_target.then_some((vcpu, from, to)));
+        };
         let parts = self.parts(cpu, (from, to));
         self.of_vcpu(vcpu, |target| {
             target.exhausted.add(from, to);
@@ -322,11 +339,16 @@ impl CulpritFinder {
         }
     }
 
-    /// Divides the waits of a thread among their causes.
-    fn blame(&self, target: &Target) -> Blame {
+    /// Divides the waits of a thread among their causes, in a recording that ends at `end`.
+    fn blame(&self, target: &Target, end: Time) -> Blame {
+        let (begin, end) = self.windows.of(target.vcpu, end);
         let mut sums: BTreeMap<Culprit, Span> = BTreeMap::new();
         let mut parts = Vec::new();
         let mut add = |culprit: Culprit, (from, to): (Time, Time)| {
+            let (from, to) = (from.max(begin), to.min(end));
+            if to <= from {
+                return;
+            }
             if self.name.is_none() {
                 parts.push((from, to, culprit.clone()));
             }
@@ -366,11 +388,13 @@ impl CulpritFinder {
             *sums.entry(Culprit::Hypervisor).or_default() += target.stolen;
         }
         let waited = sums.values().copied().sum();
-        let on_cpu: Span = target.ran.iter().map(|(from, to)| to - from).sum();
+        let within = |(from, to): (Time, Time)| to.min(end).since(from.max(begin));
+        let on_cpu: Span = target.ran.iter().map(within).sum();
         let name = self.names.get(&target.vcpu).map(|(name, _)| name.clone()).unwrap_or_default();
         Blame {
             vcpu: target.vcpu,
             name,
+            recorded: end.since(begin.max(self.first.unwrap_or(end))),
             ran: on_cpu.left_after(target.stolen),
             waited,
             culprits: sums.into_iter().collect(),
@@ -473,37 +497,6 @@ impl CulpritFinder {
             add(culprit, (from, to));
         });
     }
-
-    fn named(&self, target: &Target, thread: &HostThread) -> Holder {
-        let own = self.names.get(&target.vcpu).map(|(_, domain)| domain.as_str());
-        match thread.kind {
-            HostThreadKind::Vcpu | HostThreadKind::Monitor if Some(&*thread.vm) == own => {
-                Holder::Other(Culprit::OwnVm)
-            }
-            HostThreadKind::Vcpu => Holder::Vcpu(thread.vm.clone(), thread.vcpu),
-            HostThreadKind::Monitor => {
-                Holder::Other(Culprit::OtherVm { vm: thread.vm.clone(), beyond: true })
-            }
-            HostThreadKind::Slackline => Holder::Other(Culprit::Dispatcher),
-            HostThreadKind::Process => Holder::Other(Culprit::Process {
-                command: thread.command.clone(),
-                group: thread.group.clone(),
-            }),
-            HostThreadKind::Kernel => {
-                // In `kworker/1:2-events`, only `kworker` names the thread. The text after the
-                // slash changes all the time.
-                let name = thread.name.split('/').next().unwrap_or_default();
-                Holder::Other(Culprit::Kernel { name: name.into() })
-            }
-        }
-    }
-}
-
-/// Kind of thread that had the CPU during a wait.
-enum Holder {
-    /// A vCPU of another VM. The id is `None` if the trace does not know the vCPU.
-    Vcpu(String, Option<VcpuId>),
-    Other(Culprit),
 }
 
 impl Sink for CulpritFinder {
@@ -528,6 +521,7 @@ impl Sink for CulpritFinder {
 
     fn record(&mut self, record: &Record) {
         let (_, to) = record.when();
+        self.windows.record(record);
         if !matches!(record, Record::Overhead { .. }) {
             // The first accounting of a recording states the values at its start.
             self.first.get_or_insert(to);

@@ -2,6 +2,7 @@
 //! the test fails, no prediction is made.
 
 use crate::cause::Cause;
+use crate::change::LastChange;
 use crate::form::Form;
 use crate::measure::Measures;
 use crate::model::Model;
@@ -17,6 +18,8 @@ pub struct Gate {
     pub forms: [FormGate; 2],
     /// Largest cause of the differences between recording and simulation. `None` if a form passes.
     pub cause: Option<Cause>,
+    /// Last change of a VM during the recording. `None` if a form passes, or if no VM changed.
+    pub change: Option<LastChange>,
 }
 
 impl Gate {
@@ -68,5 +71,6 @@ pub fn gate_with(
     let forms: [FormGate; 2] = forms.try_into().expect("two forms");
     let passes = forms.iter().any(FormGate::passes);
     let cause = (!passes).then(|| Cause::largest(recording, &forms));
-    Ok(Gate { forms, cause })
+    let change = if passes { None } else { LastChange::of(recording) };
+    Ok(Gate { forms, cause, change })
 }

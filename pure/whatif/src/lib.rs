@@ -17,6 +17,7 @@
 #![deny(clippy::float_arithmetic)]
 
 mod cause;
+mod change;
 mod costs;
 mod edit;
 mod forecast;
@@ -34,6 +35,7 @@ mod verdict;
 mod write;
 
 pub use cause::{Cause, SharesOfHalves};
+pub use change::LastChange;
 pub use edit::{Edit, EditError};
 pub use forecast::{Forecast, Loss, Row, forecast, forecast_with};
 pub use form::Form;

@@ -17,7 +17,7 @@ use crate::verdict::Tolerance;
 
 /// Time after the begin of a recording. A VM that joins later came during the recording. The vCPUs
 /// that are there from the begin join at the starts of their periods, which are up to 100 ms long.
-const ARRIVED: Span = Span::from_ms(200);
+pub(crate) const ARRIVED: Span = Span::from_ms(200);
 
 /// Reason why no model of a recording can be made.
 #[derive(Debug, Error, PartialEq, Eq)]

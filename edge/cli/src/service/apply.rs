@@ -25,6 +25,9 @@ use crate::terminal;
 /// Example of an `apply` file, shown in error messages.
 const EXAMPLE: &str = "write a table for each reservation, e.g. [web] with cpu = \"30%\"";
 
+/// Action of a list for a reservation that already has the parameters of the list.
+const KEEP: &str = "keep";
+
 pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
     let PlanFile { mut reservations, predictions, revision } = read(&args.file)?;
     let mut client = connect(&args.at)?;
@@ -46,7 +49,13 @@ pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
         return follow(args, &mut client, predictions);
     }
     if !predictions.is_empty() && !args.dry_run {
-        watch(&mut client, &predictions);
+        match changes.iter().all(|one| one.action == KEEP) {
+            // The predictions of a plan that is applied again would count twice.
+            true => terminal::tell(
+                "note:  the plan changes nothing, so its predictions are not recorded\n",
+            ),
+            false => watch(&mut client, &predictions),
+        }
     }
     answer(&args.at, &text, || shown(&changes, args.dry_run))
 }
@@ -264,7 +273,7 @@ fn vm_of<'a>(
 
 /// Returns a table of the changes, and a line with their number.
 fn shown(changes: &[AppliedChange], is_dry_run: bool) -> String {
-    let changed: Vec<&AppliedChange> = changes.iter().filter(|one| one.action != "keep").collect();
+    let changed: Vec<&AppliedChange> = changes.iter().filter(|one| one.action != KEEP).collect();
     let table = if changed.is_empty() { String::new() } else { show::changes(&changed) };
     let count = |action: &str| changes.iter().filter(|one| one.action == action).count();
     let note = if is_dry_run { "; dry run: nothing was changed" } else { "" };
@@ -273,7 +282,7 @@ fn shown(changes: &[AppliedChange], is_dry_run: bool) -> String {
         count("create"),
         count("change"),
         count("release"),
-        count("keep"),
+        count(KEEP),
     )
 }
 

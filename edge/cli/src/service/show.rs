@@ -20,7 +20,9 @@ const NO_DEADLINES: &str = "no deadline passed in the time that `in last` states
 /// Text in place of the percentage of missed deadlines if the kernel enforces the reservation.
 const NOT_COUNTED: &str = "deadline misses are counted only if the dispatcher enforces";
 
-pub(super) fn reservations(all: &[Reservation]) -> Table {
+/// Returns a table of reservations. The columns that few hosts need are in the table if a
+/// reservation needs them, or if `has_all` is true.
+pub(super) fn reservations(all: &[Reservation], has_all: bool) -> Table {
     let recent = |cell: fn(&Delivery) -> Cell| {
         move |one: &Reservation| one.recent.as_ref().map_or(Cell::Dash(NOTHING_YET), cell)
     };
@@ -60,13 +62,13 @@ pub(super) fn reservations(all: &[Reservation]) -> Table {
         ],
     ];
     let mut groups = groups;
-    if all.iter().any(|one| !one.enforce.is_dispatcher() || one.chosen.is_some()) {
+    if has_all || all.iter().any(|one| !one.enforce.is_dispatcher() || one.chosen.is_some()) {
         groups[1].push(column(ENFORCE, all, |one| match one.chosen {
             Some(_) => text(format!("auto: {}", one.enforce.word())),
             None => text(one.enforce.word()),
         }));
     }
-    if all.iter().any(|one| one.cost.is_some()) {
+    if has_all || all.iter().any(|one| one.cost.is_some()) {
         let cost = |cell: fn(&Cost) -> String| {
             move |one: &Reservation| one.cost.as_ref().map_or(Cell::Blank, |cost| text(cell(cost)))
         };
@@ -190,7 +192,10 @@ pub(super) fn room(period: Span, room: &Room, host: &Host) -> String {
         vec![column(CAPACITY, all, of(|cpu| cpu.capacity_ppm))],
     ];
     let table = render(column(CPU, all, |one| text(one.cpu.to_string())), groups);
-    format!("With a period of {period}:\n{table}")
+    format!(
+        "With a period of {period}:\n{table}`{PROMISED}` includes dispatch overhead, which \
+         `slackline list` does not count.\n"
+    )
 }
 
 /// Returns a table of events in the order of their numbers. If `has_all` is true, the table also
@@ -310,7 +315,7 @@ fn render(names: Plain, groups: Vec<Vec<Plain>>) -> String {
 }
 
 pub(super) fn column<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) -> Cell) -> Plain {
-    Plain { heading, cells: rows.iter().map(cell).collect() }
+    Plain { heading, cells: rows.iter().map(cell).collect(), is_chosen: false }
 }
 
 /// Returns a table cell for a text that another user may have chosen. Control characters and
@@ -362,18 +367,19 @@ mod tests {
         assert_eq!(crate::terminal::printable(name, &[]).matches('\u{fffd}').count(), 3);
     }
 
-    #[test]
-    fn list_command_reports_an_overloaded_cpu_below_its_table() {
-        let cpu = |cpu, overload| slackline_control::Cpu {
+    fn cpu(cpu: u32, overload: Option<Overload>) -> slackline_control::Cpu {
+        slackline_control::Cpu {
             cpu,
             promised_ppm: 900_000,
             capacity_ppm: 900_000,
             reserved_ppm: 890_000,
             overhead_ppm: Some(61_000),
             overload,
-        };
-        let clock = slackline_control::Clock { id: "a".into(), shows_ns: 0, error_ns: None };
-        let host = |cpus| Host {
+        }
+    }
+
+    fn host(cpus: Vec<slackline_control::Cpu>) -> Host {
+        Host {
             revision: 0,
             name: "a".into(),
             version: "1".into(),
@@ -382,8 +388,28 @@ mod tests {
             reserve_ppm: 100_000,
             reservations: 0,
             waiting: 0,
-            clock: clock.clone(),
+            clock: slackline_control::Clock { id: "a".into(), shows_ns: 0, error_ns: None },
+        }
+    }
+
+    #[test]
+    fn room_command_says_that_its_percentage_includes_dispatch_overhead() {
+        let (period, slice) = (Span::from_ms(10), Span::ZERO);
+        let on = slackline_control::RoomOn {
+            cpu: 0,
+            slice: slackline_control::Length(slice),
+            slice_ns: slice.ns(),
         };
+        let period_ns = period.ns();
+        let room_of = Room { period: slackline_control::Length(period), period_ns, cpus: vec![on] };
+        let text = room(period, &room_of, &host(vec![cpu(0, None)]));
+        let says =
+            "`promised %` includes dispatch overhead, which `slackline list` does not count.";
+        assert!(text.contains("90.00") && text.trim_end().ends_with(says), "{text}");
+    }
+
+    #[test]
+    fn list_command_reports_an_overloaded_cpu_below_its_table() {
         assert_eq!(overloads(&host(vec![cpu(0, None), cpu(1, None)])), "");
         let (reserved_ppm, overhead_ppm, limit_ppm) = (890_000, 61_000, 950_000);
         let overload = Some(Overload { reserved_ppm, overhead_ppm, limit_ppm });

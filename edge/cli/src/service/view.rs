@@ -71,7 +71,7 @@ impl Table {
                     hint: Some(format!("choose from {}", headings.join(", "))),
                 });
             };
-            chosen.push(all.remove(place));
+            chosen.push(Plain { is_chosen: true, ..all.remove(place) });
         }
         let names = chosen.remove(0);
         Ok(Table { names, groups: chosen.into_iter().map(|column| vec![column]).collect() })
@@ -120,8 +120,10 @@ mod tests {
         let column = |heading, cells: &[&str]| Plain {
             heading,
             cells: cells.iter().map(|text| Cell::Text((*text).into())).collect(),
+            is_chosen: false,
         };
-        let used = Plain { heading: "used %", cells: vec![Cell::Met("1.50".into()), Cell::Blank] };
+        let cells = vec![Cell::Met("1.50".into()), Cell::Blank];
+        let used = Plain { heading: "used %", cells, is_chosen: false };
         let groups = vec![vec![column("state", &["active", "paused"])], vec![used]];
         Table { names: column("name", &["web", "a, \"b\""]), groups }
     }
@@ -141,6 +143,26 @@ mod tests {
         for word in ["state", "active", "paused"] {
             assert!(words.contains(&word), "{text}");
         }
+    }
+
+    #[test]
+    fn chosen_column_is_shown_even_if_it_is_blank() {
+        let with = |cell: Cell| {
+            let cells = vec![cell.clone(), cell];
+            let groups = vec![vec![Plain { heading: "missed %", cells, is_chosen: false }]];
+            Table { groups, ..table() }
+        };
+        let view = View { csv: false, columns: vec!["name".to_owned(), "missed".to_owned()] };
+        let blank = with(Cell::Blank).shown(&view).expect("the columns exist");
+        for word in ["name", "missed %", "web", "a, \"b\""] {
+            assert!(blank.contains(word), "{word} is missing:\n{blank}");
+        }
+        let dashes = with(Cell::Dash("no deadline passed")).shown(&view);
+        let dashes = dashes.expect("the columns exist");
+        assert_eq!(dashes.matches("-¹").count(), 3, "{dashes}");
+        assert!(dashes.contains("no deadline passed"), "{dashes}");
+        let all = with(Cell::Blank).shown(&View::default()).expect("no column is chosen");
+        assert!(!all.contains("missed"), "{all}");
     }
 
     #[test]

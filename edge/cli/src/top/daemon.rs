@@ -136,8 +136,7 @@ impl Asker {
     fn add_culprits(&mut self) {
         let Some((name, _, Some(culprits))) = &self.selected else { return };
         let waited: u64 = culprits.vcpus.iter().map(|vcpu| vcpu.waited_ns).sum();
-        let vcpus = culprits.vcpus.len() as u64;
-        let length = culprits.length_ns.saturating_mul(vcpus);
+        let length: u64 = culprits.vcpus.iter().map(|vcpu| culprits.recorded_ns(vcpu)).sum();
         self.shown.details = lines(culprits);
         if let Some(row) = self.shown.rows.iter_mut().find(|row| row.name == *name) {
             row.ready_ppm = row.ready_ppm.or(part(waited, length));
@@ -174,7 +173,8 @@ fn largest(culprits: &Culprits) -> Option<String> {
 pub(super) fn lines(culprits: &Culprits) -> Vec<String> {
     let waited: u64 = culprits.vcpus.iter().map(|vcpu| vcpu.waited_ns).sum();
     let rounded = |ns: u64| Span::from_ms((ns + 500_000) / 1_000_000);
-    let length = rounded(culprits.length_ns);
+    let recorded = culprits.vcpus.iter().map(|vcpu| culprits.recorded_ns(vcpu));
+    let length = rounded(recorded.max().unwrap_or(culprits.length_ns));
     let mut lines = vec![format!("waited {} in {length}, because of:", rounded(waited))];
     for (ns, says) in sums(culprits).into_iter().take(CULPRITS) {
         let tenths = part(ns, waited).unwrap_or(0) / 1_000;

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use slackline_daemon::worker::{PredictionFields, WorkerQuestion};
 use slackline_sim::RunError;
-use slackline_whatif::{Cause, Edit, Forecast, ForecastError, Gate};
+use slackline_whatif::{Cause, Edit, Forecast, ForecastError, Gate, LastChange};
 
 use super::refused;
 use crate::problem::Problem;
@@ -59,13 +59,19 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Returns the result of the gate, without names and shares of VMs that the caller may not see.
+    /// Returns the result of the gate, without names, shares and parameters of VMs that the caller
+    /// may not see.
     pub(super) fn gate(&self, gate: &Gate) -> Gate {
         let mut gate = gate.clone();
         if let Some(Cause::HalvesDiffer(halves)) = &gate.cause
             && !self.may_see(&halves.name)
         {
             gate.cause = Some(Cause::HalvesOfAnotherDiffer);
+        }
+        let is_visible = |vm: &String| self.may_see(vm);
+        let hidden = gate.change.as_ref().filter(|it| !it.vm.as_ref().is_some_and(is_visible));
+        if let Some(hidden) = hidden.map(LastChange::hidden) {
+            gate.change = Some(hidden);
         }
         gate
     }

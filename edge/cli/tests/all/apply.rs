@@ -123,6 +123,36 @@ fn apply_command_sends_plan_predictions_and_reports_error_line_numbers() {
     daemon.run(&["apply", &file]).ended_with(2).says("plan.toml:5:");
 }
 
+/// Answers requests in place of the daemon's core process. Each reservation of a list already has
+/// the parameters of the list.
+fn keeps(request: &Request) -> Outcome {
+    let mut answer = applies(request)?;
+    if let Answer::Applied(changes) = &mut answer {
+        for change in changes {
+            change.action = "keep".into();
+            change.before = change.after.clone();
+        }
+    }
+    Ok(answer)
+}
+
+#[test]
+fn plan_that_changes_nothing_records_no_predictions() {
+    let Some(daemon) = Daemon::new(keeps) else { return };
+    let prediction = "[[web.predicted]]\nvcpu = \"web.0\"\nlength_ns = 9\nshare_ppm = [1, 2]\n";
+    daemon.write("plan.toml", &format!("[web]\nslice = \"2ms\"\n{prediction}"));
+    let ran = daemon.run(&["apply", &daemon.path("plan.toml")]).ended_with(0);
+    ran.shows("keep 1").says("the plan changes nothing, so its predictions are not recorded");
+    daemon.run(&["log"]).good();
+    loop {
+        match daemon.heard() {
+            Request::Predict(predictions) => panic!("recorded: {predictions:?}"),
+            Request::Log { .. } => break,
+            _ => {}
+        }
+    }
+}
+
 /// The daemon compares the revision of the host in a plan with the present revision of the host.
 #[test]
 fn apply_command_sends_plan_revision_and_refuses_an_invalid_one() {

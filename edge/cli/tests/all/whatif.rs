@@ -453,6 +453,48 @@ fn whatif_worker_hides_shares_of_other_vms_from_refused_tenant() {
     assert!(answers.iter().all(|answer| answer.to_string().contains(cause)), "{answers:#?}");
 }
 
+/// Returns a trace in which the CPU-bound VM receives half of the recorded CPU time.
+fn halved(trace: &[u8]) -> Vec<u8> {
+    altered(trace, |entry| {
+        if let Entry::Record(Record::Ran { vcpu, used, .. }) = entry
+            && vcpu.slot() == 2
+        {
+            *used = *used / 2;
+        }
+    })
+}
+
+#[test]
+fn refused_prediction_names_last_change_and_time_to_ask_again() {
+    let change = |domain: &str| {
+        format!(
+            "[[change]]\nat = \"3s\"\ndomain = \"{domain}\"\nshare.sedf = {{ slice = \"3ms\", \
+             period = \"20ms\", extra = false }}\n"
+        )
+    };
+    let traced = |domain: &str| {
+        let place = Place::with(&format!("{SCENARIO}{}", change(domain)));
+        place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+        let trace = halved(&place.read("it.trace"));
+        place.write("halved.trace", &trace);
+        (place, trace)
+    };
+    let set = json!({ "set": [{ "name": "db", "slice": "2ms" }] });
+    let (place, trace) = traced("batch");
+    let ran = place.run(&["whatif", "halved.trace", "--set", "db.slice=2ms"]).ended_with(2);
+    ran.says("batch was changed from 2ms/10ms exact to 3ms/20ms exact, 1s before the end of the")
+        .says("record again at a time at which no VM changes");
+    let answers = answers_to_owner_of_db(&place, &trace, std::slice::from_ref(&set));
+    let detail = answers[0]["Err"]["detail"].as_str().expect("a reason");
+    assert!(detail.ends_with("another VM changed, 1s before the end of the recording"), "{detail}");
+    let hint = answers[0]["Err"]["hint"].as_str().expect("advice");
+    assert!(hint.starts_with("ask again in 4s: "), "{hint}");
+    let (place, trace) = traced("db");
+    let answers = answers_to_owner_of_db(&place, &trace, &[set]);
+    let detail = answers[0]["Err"]["detail"].as_str().expect("a reason");
+    assert!(detail.contains("db was changed from 4ms/20ms to 3ms/20ms exact"), "{detail}");
+}
+
 #[test]
 fn whatif_worker_hides_admission_of_other_vms_from_tenant() {
     let change = "[[change]]\nat = \"3s\"\ndomain = \"batch\"\nshare.sedf = { slice = \"3ms\", \

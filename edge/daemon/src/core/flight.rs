@@ -417,6 +417,8 @@ impl FlightThread {
 
     fn end_piece(&mut self) {
         let now = Time::START + self.settled.since(self.origin);
+        // Otherwise a thread that has just got a CPU would seem to wait for the CPU.
+        self.assembler.split(self.settled, Span::ZERO, &mut self.piece);
         let live = self.assembler.live();
         let piece = std::mem::take(&mut self.piece);
         self.ring.push(&piece, (self.piece_from, now), |id| live.contains(&id));
@@ -487,16 +489,18 @@ impl FlightThread {
 
     fn why(&self, name: &str, own: Option<&OwnVms>) -> Result<Answer, Problem> {
         let mut why = CulpritFinder::new(name);
-        notes(&self.cpus, WakeMark::Wakeup).iter().for_each(|note| why.note(note));
         let now = Time::START + self.settled.since(self.origin);
         let from = own.and_then(|own| own.begun(name)).map_or(Time::START, |begun| {
             let age = Span::from_ns(wall_ns().saturating_sub(begun));
             Time::START + now.since(Time::START + age)
         });
-        let read = self.ring.replay(from, &mut why);
+        notes(&self.cpus, WakeMark::Wakeup).iter().for_each(|note| why.note(note));
         let damaged =
             |error| Problem::new(Kind::Bug, format!("cannot read recorded events: {error}"));
-        read.map_err(damaged)?;
+        self.ring.replay(from, &mut why).map_err(damaged)?;
+        if let Some((_, at)) = self.ring.covers() {
+            why.record(&Record::Ended { at });
+        }
         let answer = why.answer();
         if answer.vcpus.is_empty() {
             let detail = format!("the flight recorder has no events of {name} in the last minute");

@@ -71,9 +71,14 @@ impl CpuView {
         CpuView { cpu, real, seen, inbox: Mutex::default(), round: AtomicU64::new(0) }
     }
 
-    /// Starts delivering the events of a thread.
+    /// Starts delivering the events of a thread. Does nothing if the thread is exiting: its end may
+    /// have been delivered before its start, and then nothing would remove it again. A later thread
+    /// with the same id would be taken for it.
     pub(super) fn add(&self, thread: &Arc<WatchedThread>) {
-        self.seen().threads.insert(thread.tid, Arc::clone(thread));
+        let mut seen = self.seen();
+        if !thread.is_ending() {
+            seen.threads.insert(thread.tid, Arc::clone(thread));
+        }
     }
 
     /// Stops delivering the events of the thread with this id.
@@ -109,6 +114,8 @@ impl CpuView {
                 let mut thread = Arc::clone(thread);
                 match event.what {
                     ThreadEventKind::Forked { .. } if !thread.is_of_tree => return,
+                    // An exiting thread starts no threads, so this is a later thread with its id.
+                    ThreadEventKind::Forked { .. } if thread.is_ending() => return,
                     ThreadEventKind::Forked { child } => {
                         thread = Arc::new(thread.child(child, event.at));
                         threads.insert(child, Arc::clone(&thread));
@@ -163,5 +170,43 @@ impl CpuView {
 
     fn seen(&self) -> MutexGuard<'_, ViewedThreads> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_units::DomId;
+
+    use super::*;
+    use crate::vcpu_threads::{Home, Meter, UsedClock};
+    use crate::watch::fed::FedEvents;
+
+    fn tid(number: i32) -> Tid {
+        Tid::new(number).expect("thread ids are positive")
+    }
+
+    /// Thread 100 of a process tree ends. A later thread with its id starts thread 101.
+    #[test]
+    fn later_thread_with_id_of_ended_tree_thread_adds_no_threads() {
+        let cpu = CpuId::new(0);
+        let events = FedEvents::default();
+        let view = CpuView::new(Some(cpu), cpu, Box::new(events.clone()));
+        let vcpu = VcpuId::new(0, DomId::new(0), 0);
+        let meter = Meter::new(UsedClock::Fed(Arc::default()), Span::ZERO);
+        let thread = WatchedThread::new(tid(100), vcpu, Time::START, Arc::new(Home::none()), meter);
+        let thread = Arc::new(thread.of_tree());
+        let started = |parent: &Arc<WatchedThread>, child| {
+            let what = ThreadEventKind::Forked { child: tid(child) };
+            events.put(Event { at: Time::START, tid: parent.tid, cpu, what });
+            let news = view.drain_events(Time::START).expect("the events are valid");
+            news.born.iter().map(|thread| thread.tid).collect::<Vec<Tid>>()
+        };
+        view.add(&thread);
+        assert_eq!(started(&thread, 101), [tid(101)]);
+        thread.end();
+        assert_eq!(started(&thread, 102), []);
+        view.remove_this(&thread);
+        view.add(&thread);
+        assert_eq!(started(&thread, 103), []);
     }
 }

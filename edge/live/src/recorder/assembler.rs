@@ -8,6 +8,8 @@
 //!   Some virtual hosts do not report wake-ups on an idle CPU.
 //! - If no other wake-up follows, a wake-up just before a block counts as the end of the block.
 
+mod split;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use slackline_linux::sys::Tid;
@@ -203,7 +205,9 @@ impl<I: Identify> Assembler<I> {
     /// Converts the events of all CPUs to records. The events must be in the order of their times.
     pub fn take(&mut self, events: &[Event], sink: &mut impl Sink) {
         for event in events {
-            if self.cpus.contains_key(&event.cpu) || event.what == ThreadEventKind::Woke {
+            // A session does not see how long a thread waits or runs on another CPU.
+            let is_wake = self.is_alone && event.what == ThreadEventKind::Woke;
+            if is_wake || self.cpus.contains_key(&event.cpu) {
                 self.event(event, sink);
             }
         }
@@ -226,14 +230,7 @@ impl<I: Identify> Assembler<I> {
     /// signals, and the kernel's counts of CPU time. `now` is the monotonic time up to which events
     /// were converted.
     pub fn tick(&mut self, now: Time, sink: &mut impl Sink) {
-        let reals: Vec<CpuId> = self.cpus.keys().copied().collect();
-        for real in reals {
-            let occupant = self.cpus[&real].occupant;
-            if let Some((tid, since)) = occupant.filter(|(_, since)| now.since(*since) >= PIECE) {
-                self.on_cpu((real, tid), (since, now), OffCpu::Unknown, sink);
-                self.set_occupant(real, Some((tid, now)), now);
-            }
-        }
+        self.split(now, PIECE, sink);
         if now >= self.next_state {
             self.next_state = now + STATE_INTERVAL;
             self.find_halted();

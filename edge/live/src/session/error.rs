@@ -122,7 +122,9 @@ impl RequestError {
     pub fn hint(&self) -> Option<String> {
         match self {
             RequestError::Fence(FenceError::HeldElsewhere { .. }) => Some(
-                "wait for the other run, or use `slackline doctor --free` if it was killed".into(),
+                "wait for the other run, or use `slackline doctor --free` if it was killed; if that \
+                 process is the daemon, use `slackline change` or `slackline release`"
+                    .into(),
             ),
             RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {
                 Some(error.hint().into())

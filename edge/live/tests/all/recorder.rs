@@ -199,6 +199,45 @@ fn recorder_omits_unmanaged_cpus_but_keeps_wakes_recorded_on_them() {
     assert!(has(&entries, Record::Woke { at: of_trace(20), vcpu: WEB }));
 }
 
+/// A session does not see that the vCPU runs on CPU 1, to which it was woken.
+#[test]
+fn wake_to_unmanaged_cpu_starts_no_wait_of_session_vcpu() {
+    let cpus = [(CpuId::new(3), CpuId::new(0))];
+    let mut assembler = Assembler::new(ORIGIN, cpus, (WakeMark::Wakeup, Numbered));
+    let (name, domain, by) = ("web.0".into(), "web".into(), Enforcement::Dispatcher);
+    let is_of_tree = false;
+    assembler.know(RecordedVcpu { tid: tid(0), vcpu: WEB, name, domain, by, is_of_tree });
+    let mut entries: Vec<Entry> = Vec::new();
+    let events = [
+        event(20, 0, 1, ThreadEventKind::Woke),
+        event(500, 0, 3, IN),
+        event(600, 0, 3, BLOCKS),
+        event(700, 0, 3, ThreadEventKind::Woke),
+        event(710, 0, 3, IN),
+    ];
+    assembler.take(&events, &mut entries);
+    let awoken = entries.iter().filter_map(|entry| match entry {
+        Entry::Record(Record::Awoken { at, .. }) => Some(*at),
+        _ => None,
+    });
+    assert_eq!(awoken.collect::<Vec<_>>(), [of_trace(500), of_trace(700)]);
+}
+
+#[test]
+fn open_run_interval_is_recorded_up_to_a_split() {
+    let cpus = [(CpuId::new(3), CpuId::new(0))];
+    let mut assembler = Assembler::new(ORIGIN, cpus, (WakeMark::Wakeup, Numbered));
+    let mut entries: Vec<Entry> = Vec::new();
+    assembler.take(&[event(10, 1, 3, IN)], &mut entries);
+    assembler.split(at(60), Span::from_us(51), &mut entries);
+    assert_eq!(on_cpu(&entries), [], "the interval is shorter than 51 us");
+    assembler.split(at(60), Span::ZERO, &mut entries);
+    assembler.split(at(60), Span::ZERO, &mut entries);
+    assembler.take(&[event(90, 1, 3, BLOCKS)], &mut entries);
+    let expected = [(0, 10, 60, OffCpu::Unknown), (0, 60, 90, OffCpu::Blocked)];
+    assert_eq!(on_cpu(&entries), expected);
+}
+
 /// Returns the number, the kind and the vCPU of each thread, in the order in which the entries
 /// identify them.
 fn identified(entries: &[Entry]) -> Vec<(i32, HostThreadKind, Option<VcpuId>)> {

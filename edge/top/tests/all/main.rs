@@ -118,6 +118,20 @@ fn keys_pressed_in_top_screen_sort_and_filter_its_rows() {
 }
 
 #[test]
+fn top_screen_shows_the_sort_column_even_if_it_is_blank() {
+    let mut snapshot = snapshot();
+    snapshot.rows.iter_mut().for_each(|row| row.ready_ppm = None);
+    let mut view = View::default();
+    assert!(!screen(80, &snapshot, &view).contains("ready"));
+    view.sort = SortKey::Ready;
+    for width in [40, 80] {
+        let text = screen(width, &snapshot, &view);
+        let head = text.lines().find(|line| line.starts_with("name")).unwrap();
+        assert!(head.contains("ready"), "{width}: {text}");
+    }
+}
+
+#[test]
 fn top_screen_keeps_the_selected_vm_when_rows_change_places() {
     let (mut snapshot, mut view) = (snapshot(), View::default());
     view.press(Key::Down, &snapshot);

@@ -25,6 +25,9 @@ pub struct Blame {
     pub vcpu: VcpuId,
     /// Name of the vCPU.
     pub name: String,
+    /// Length of the time in which the waits of the vCPU are known: from its join or the start of
+    /// the recording, until it left or the recording ended.
+    pub recorded: Span,
     /// Time that the vCPU ran on CPUs, without stolen time.
     pub ran: Span,
     /// Time in which the vCPU was runnable or kept from running, and did not run. This time is the

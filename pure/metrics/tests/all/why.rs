@@ -216,6 +216,54 @@ fn why_command_compares_recorded_and_kernel_times_over_equal_intervals() {
 }
 
 #[test]
+fn waits_outside_the_stay_of_a_vcpu_are_not_counted() {
+    let blame = blame(&[
+        woke(WEB_THREAD, 0),
+        Entry::Record(Record::Joined { at: at(2_000), vcpu: WEB }),
+        on_cpu(HOG, 2_000..2_500, OffCpu::Blocked),
+        on_cpu(WEB_THREAD, 2_500..4_000, OffCpu::Ready),
+        on_cpu(HOG, 4_000..6_000, OffCpu::Ready),
+        Entry::Record(Record::Left { at: at(5_000), vcpu: WEB }),
+        ended(9_000),
+    ]);
+    assert_eq!(blame.culprits, [(hog(), us(1_500))]);
+    assert_eq!((blame.recorded, blame.ran, blame.waited), (us(3_000), us(1_500), us(1_500)));
+}
+
+/// A flight recorder has the records of vCPUs earlier than the run intervals of threads.
+#[test]
+fn time_after_the_end_of_a_recording_is_no_wait() {
+    let (from, to) = (at(3_500), at(4_000));
+    let blame = blame(&[
+        woke(WEB_THREAD, 0),
+        on_cpu(WEB_THREAD, 0..3_000, OffCpu::Unknown),
+        Entry::Record(Record::Stopped { vcpu: WEB, from, to }),
+        Entry::Record(Record::Woke { at: at(5_000), vcpu: DB }),
+        ended(3_000),
+    ]);
+    assert_eq!((blame.culprits, blame.recorded), (Vec::new(), us(3_000)));
+}
+
+#[test]
+fn stop_recorded_before_the_thread_counts_as_exhausted_budget() {
+    let all = prelude();
+    let (threads, names): (Vec<&Entry>, Vec<&Entry>) =
+        all.iter().partition(|entry| matches!(entry, Entry::HostThread(_)));
+    let stop = Entry::Record(Record::Stopped { vcpu: WEB, from: at(1_000), to: at(3_000) });
+    let run = [
+        woke(WEB_THREAD, 0),
+        on_cpu(WEB_THREAD, 0..1_010, OffCpu::Blocked),
+        woke(WEB_THREAD, 3_000),
+        on_cpu(WEB_THREAD, 3_000..4_000, OffCpu::Blocked),
+        ended(4_000),
+    ];
+    let mut why = CulpritFinder::new("web");
+    let entries = names.into_iter().chain([&stop]).chain(threads).chain(&run);
+    entries.for_each(|entry| entry.pass_to(&mut why));
+    assert_eq!(why.answer().vcpus[0].culprits, [(Culprit::Exhausted, us(1_990))]);
+}
+
+#[test]
 fn why_command_distinguishes_vm_runs_within_and_beyond_reservation() {
     let blame = blame(&[
         woke(WEB_THREAD, 0),
