@@ -104,7 +104,11 @@ impl Whatif {
 
 /// Explains an edit that cannot be made.
 pub(crate) fn bad_edit(error: &EditError) -> Problem {
-    Problem::BadOption { hint: Some(error.hint()), message: error.to_string() }
+    let (message, hint) = (error.to_string(), Some(error.hint()));
+    match error {
+        EditError::LeftOut(_) => Problem::NoForecast { message, hint },
+        _ => Problem::BadOption { message, hint },
+    }
 }
 
 /// Pairs the values of two options, which the user must give equally often.

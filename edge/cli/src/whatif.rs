@@ -17,8 +17,8 @@ use slackline_sim::RunError;
 use slackline_trace::Reader;
 use slackline_units::Time;
 use slackline_whatif::{
-    Forecast, ForecastError, Form, Gate, Model, ModelError, Recorder, Recording, Row, Tolerance,
-    forecast, gate,
+    Forecast, ForecastError, Form, Gate, LeftOutVm, Model, ModelError, Recorder, Recording, Row,
+    Tolerance, forecast, gate,
 };
 
 use crate::edits::{Whatif, bad_edit};
@@ -60,15 +60,17 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     for (form, file) in &scenarios {
         save_scenario(&model, &recording, *form, file)?;
     }
-    let answer = Answer { recording: &recording, gate: &gate, model: &model, policy: &policy };
+    let (policy, left_out) = (policy.as_str(), model.left_out());
+    let (recording, gate, model) = (&recording, &gate, &model);
+    let answer = Answer { recording, gate, model, policy, left_out: &left_out };
     if !gate.passes() || !is_changed {
         match args.json {
             true => terminal::print(&json::text(&json::gate(&answer)))?,
             false => terminal::say(&table::gate(&answer))?,
         }
-        return gate_refusal(&source.name(), &gate);
+        return gate_refusal(&source.name(), gate);
     }
-    let forecast = forecast(&recording, &gate, &model).map_err(|error| refused(file, error))?;
+    let forecast = forecast(recording, gate, model).map_err(|error| refused(file, error))?;
     if let Some(file) = &args.save {
         save(file, &planned.plan(&answer, &forecast)?)?;
     }
@@ -140,6 +142,8 @@ pub(crate) struct Answer<'a> {
     pub(crate) model: &'a Model,
     /// Policy of the recording.
     pub(crate) policy: &'a str,
+    /// VMs without a prediction that the reader may see.
+    pub(crate) left_out: &'a [LeftOutVm],
 }
 
 /// Reads the recording of a trace file.
@@ -167,10 +171,7 @@ impl RecordingReader<'_> {
 
 fn no_model(error: &ModelError) -> Problem {
     let hint = match error {
-        ModelError::OfKernel { name, .. } => Some(format!(
-            "record again under the dispatcher; for a reservation, first run \
-             `slackline change {name} --enforce dispatcher`"
-        )),
+        ModelError::AllLeftOut(vm) => Some(vm.why.hint(&vm.name)),
         _ => None,
     };
     Problem::NoForecast { message: error.to_string(), hint }
@@ -204,6 +205,10 @@ fn refused(file: &Path, error: ForecastError) -> Problem {
         ForecastError::Run(RunError::Declined(declined)) => Problem::NotAdmitted {
             message: format!("admission would refuse the changed reservations: {declined}"),
             hint: declined.error.hint(),
+        },
+        ForecastError::NoCapacity { .. } => Problem::NotAdmitted {
+            message: format!("admission would refuse the changed reservations: {error}"),
+            hint: Some("set shorter slices".into()),
         },
         error => problem(file, error),
     }
@@ -304,6 +309,9 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
                 .into(),
         );
     }
+    lines.extend(answer.left_out.iter().map(|LeftOutVm { name, why }| {
+        format!("how {name} runs, for which there is no prediction: {why}")
+    }));
     let beyond = &answer.recording.demand.beyond;
     let counted = [
         (beyond.hints, "hints of guests about their tasks"),

@@ -10,6 +10,9 @@
 //! recorded think time, counted from the end of the previous job. Real guests behave like a mixture
 //! of both, so a prediction is an interval.
 //!
+//! A VM whose vCPUs left and joined again, or whose CPU time the kernel enforced, is simulated
+//! without a prediction ([`Model::left_out`]).
+//!
 //! [`gate`] simulates the unchanged model first. If neither form agrees with the recording, no
 //! prediction is made.
 
@@ -22,6 +25,7 @@ mod edit;
 mod forecast;
 mod form;
 mod gate;
+mod labels;
 mod measure;
 mod model;
 mod other_names;
@@ -29,6 +33,7 @@ mod others;
 mod phases;
 mod recording;
 mod simulate;
+mod stays;
 mod verdict;
 mod write;
 
@@ -40,6 +45,7 @@ pub use gate::{Gate, gate};
 pub use measure::{Measures, SHARE_PPM};
 pub use model::{Model, ModelError, PlannedReservation};
 pub use recording::{Recorder, Recording};
-pub use simulate::ForecastError;
+pub use simulate::{ForecastError, ModelRun};
+pub use stays::{LeftOutReason, LeftOutVm};
 pub use verdict::{FormGate, GateRow, ORDINARY_SHARE_PPM, Tolerance, WAIT_PERCENT};
 pub use write::WrittenScenario;

@@ -101,6 +101,9 @@ pub(super) fn gate(answer: &Answer<'_>) -> String {
     let length = recording.length();
     let jobs: usize = recording.demand.vcpus.iter().map(|vcpu| vcpu.jobs.len()).sum();
     text += &format!("The recording has {jobs} jobs in {length}.\n");
+    for vm in answer.left_out {
+        text += &format!("There is no prediction for {}: {}.\n", vm.name, vm.why);
+    }
     text
 }
 
