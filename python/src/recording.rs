@@ -11,7 +11,7 @@ use slackline_replay::Replay;
 use slackline_trace::{Effort, Reader, Record, Sink, VcpuName};
 use slackline_units::{Span, Time};
 use slackline_whatif::{
-    Edit, Forecast, Form, Gate, Measures, Model, Recorder, Recording, forecast, gate,
+    Edit, Forecast, Form, Gate, LeftOutVm, Measures, Model, Recorder, Recording, forecast, gate,
 };
 
 use crate::error::{self, SlacklineError};
@@ -52,6 +52,7 @@ impl Sink for Extent {
 /// recorded think time. `other_phases` has results with other phases of changed reservations, if
 /// they were simulated. The prediction is the interval of all results. `losses` lists the vCPUs
 /// that the change harms. Without a change, or if the gate does not pass, `vcpus` is empty.
+/// `left_out` lists the VMs that have no prediction, each with the reason `why`.
 /// Times are nanoseconds, shares are parts per million of a CPU.
 #[pyfunction]
 #[pyo3(signature = (
@@ -80,7 +81,7 @@ pub(crate) fn whatif<'py>(
     let moved = r#move.into_iter().flatten();
     edits.extend(moved.map(|(name, cpu)| Edit::Move { name, cpu }));
     let recording = recording.display().to_string();
-    let (gate, forecast) = py.detach(|| predict(&recording, &edits))?;
+    let (gate, forecast, vms) = py.detach(|| predict(&recording, &edits))?;
     let answer = PyDict::new(py);
     answer.set_item("gate", gate_row(py, &gate)?)?;
     let forms: Vec<&str> = gate.passing().map(|form| form_name(form.form)).collect();
@@ -110,6 +111,14 @@ pub(crate) fn whatif<'py>(
         losses.append(row)?;
     }
     answer.set_item("losses", losses)?;
+    let left_out = PyList::empty(py);
+    for vm in &vms {
+        let row = PyDict::new(py);
+        row.set_item("name", &vm.name)?;
+        row.set_item("why", vm.why.to_string())?;
+        left_out.append(row)?;
+    }
+    answer.set_item("left_out", left_out)?;
     Ok(answer)
 }
 
@@ -146,7 +155,7 @@ fn open(file: &str) -> PyResult<Reader<BufReader<File>>> {
     Reader::new(BufReader::new(opened)).map_err(|error| failed(file, &error))
 }
 
-fn predict(file: &str, edits: &[Edit]) -> PyResult<(Gate, Option<Forecast>)> {
+fn predict(file: &str, edits: &[Edit]) -> PyResult<(Gate, Option<Forecast>, Vec<LeftOutVm>)> {
     let recording = read(file)?;
     let bad = |why: &dyn ToString| failed(file, why);
     let mut model = Model::new(&recording).map_err(|error| bad(&error))?;
@@ -154,11 +163,12 @@ fn predict(file: &str, edits: &[Edit]) -> PyResult<(Gate, Option<Forecast>)> {
     model
         .edit(edits)
         .map_err(|error| SlacklineError::new_err(format!("{error}; {}", error.hint())))?;
+    let left_out = model.left_out();
     if edits.is_empty() || !gate.passes() {
-        return Ok((gate, None));
+        return Ok((gate, None, left_out));
     }
     let forecast = forecast(&recording, &gate, &model).map_err(|error| bad(&error))?;
-    Ok((gate, Some(forecast)))
+    Ok((gate, Some(forecast), left_out))
 }
 
 /// Checks a whole trace before it is used, because damaged records could cause endless work.

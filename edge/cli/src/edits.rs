@@ -112,7 +112,11 @@ pub(crate) fn bad_edit(error: &EditError, has_file: bool) -> Problem {
         }
         error => error.hint(),
     };
-    Problem::BadOption { hint: Some(hint), message: error.to_string() }
+    let (message, hint) = (error.to_string(), Some(hint));
+    match error {
+        EditError::LeftOut(_) => Problem::NoForecast { message, hint },
+        _ => Problem::BadOption { message, hint },
+    }
 }
 
 /// Pairs the values of two options, which the user must give equally often.

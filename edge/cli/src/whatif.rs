@@ -21,8 +21,8 @@ use slackline_sim::RunError;
 use slackline_trace::{Header, ReadError, Reader};
 use slackline_units::Time;
 use slackline_whatif::{
-    Cause, Edit, Forecast, ForecastError, Form, Gate, Model, ModelError, Recorder, Recording, Row,
-    Tolerance, forecast, gate,
+    Cause, Edit, Forecast, ForecastError, Form, Gate, LeftOutVm, Model, ModelError, Recorder,
+    Recording, Row, Tolerance, forecast, gate,
 };
 
 use crate::edits::{Whatif, bad_edit};
@@ -81,15 +81,17 @@ fn predict(
     for (form, file) in scenarios {
         save_scenario(&model, &recording, *form, file)?;
     }
-    let answer = Answer { recording: &recording, gate: &gate, model: &model, policy: &policy };
+    let (policy, left_out) = (policy.as_str(), model.left_out());
+    let (recording, gate, model) = (&recording, &gate, &model);
+    let answer = Answer { recording, gate, model, policy, left_out: &left_out };
     if !gate.passes() || edits.is_empty() {
         match args.json {
             true => terminal::print(&json::text(&json::gate(&answer)))?,
             false => terminal::say(&table::gate(&ShownGate::of(&answer)))?,
         }
-        return gate_refusal(&source.name(), &gate);
+        return gate_refusal(&source.name(), gate);
     }
-    let forecast = forecast(&recording, &gate, &model).map_err(|error| refused(name, error))?;
+    let forecast = forecast(recording, gate, model).map_err(|error| refused(name, error))?;
     if let Some(file) = &args.save {
         save(file, &planned.plan(&answer, &forecast)?)?;
     }
@@ -120,18 +122,14 @@ impl RecordingSource {
             return Ok(Some(RecordingSource::File(file.clone())));
         }
         let host = service::host_reservations(&args.socket)?;
-        let saved = match service::save_recording(&args.socket, args.since.unwrap_or_default()) {
+        match service::save_recording(&args.socket, args.since.unwrap_or_default()) {
             Err(Problem::Service(ClientError::Refused(refused)))
                 if refused.kind == Kind::NotAllowed =>
             {
-                return Ok(None);
+                Ok(None)
             }
-            saved => saved?,
-        };
-        let checked = service::check_mechanisms("cannot predict", &host.all);
-        // The copy is removed also if the check fails.
-        let source = RecordingSource::Daemon(saved.file.into(), host);
-        checked.map(|()| Some(source))
+            saved => Ok(Some(RecordingSource::Daemon(saved?.file.into(), host))),
+        }
     }
 
     fn file(&self) -> &Path {
@@ -172,6 +170,8 @@ pub(crate) struct Answer<'a> {
     pub(crate) model: &'a Model,
     /// Policy of the recording.
     pub(crate) policy: &'a str,
+    /// VMs without a prediction that the reader may see.
+    pub(crate) left_out: &'a [LeftOutVm],
 }
 
 /// Reads the recording of a trace file.
@@ -218,10 +218,7 @@ impl RecordingReader<'_> {
 
 fn no_model(error: &ModelError) -> Problem {
     let hint = match error {
-        ModelError::OfKernel { name, .. } => Some(format!(
-            "record again under the dispatcher; for a reservation, first run \
-             `slackline change {name} --enforce dispatcher`"
-        )),
+        ModelError::AllLeftOut(vm) => Some(vm.why.hint(&vm.name)),
         _ => None,
     };
     Problem::NoForecast { message: error.to_string(), hint }
@@ -290,6 +287,10 @@ fn refused(file: &Path, error: ForecastError) -> Problem {
         ForecastError::Run(RunError::Declined(declined)) => Problem::NotAdmitted {
             message: format!("admission would refuse the changed reservations: {declined}"),
             hint: declined.error.hint(),
+        },
+        ForecastError::NoCapacity { .. } => Problem::NotAdmitted {
+            message: format!("admission would refuse the changed reservations: {error}"),
+            hint: Some("set shorter slices".into()),
         },
         error => problem(file, error),
     }
@@ -390,6 +391,9 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
                 .into(),
         );
     }
+    lines.extend(answer.left_out.iter().map(|LeftOutVm { name, why }| {
+        format!("how {name} runs, for which there is no prediction: {why}")
+    }));
     let beyond = &answer.recording.demand.beyond;
     let counted = [
         (beyond.hints, "hints of guests about their tasks"),

@@ -358,7 +358,9 @@ impl Sink for Collector {
             Record::Spun { .. } => self.demand.beyond.spins += 1,
             Record::Served { .. } => self.demand.beyond.services += 1,
             Record::Refused { .. } => self.demand.beyond.refused += 1,
-            Record::Elsewhere { .. } => self.demand.beyond.elsewhere += 1,
+            Record::Elsewhere { vcpu, .. } if !self.others.is_of_kernel(vcpu) => {
+                self.demand.beyond.elsewhere += 1;
+            }
             Record::ClockSet { .. } => self.demand.beyond.clock_sets += 1,
             Record::Accounted { cpu, from, to, idle, stolen, dispatching } => {
                 let times = self.cpu(cpu);

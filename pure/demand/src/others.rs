@@ -6,6 +6,9 @@
 //! threads and real-time programs have. The jobs of such threads and of kernel threads are
 //! *interference*. The jobs of all other threads are ordinary: they compete for slack.
 //!
+//! The kernel can enforce the reservation of a vCPU, for example by `SCHED_DEADLINE`. Each run
+//! interval of such a vCPU is interference too: the vCPU has precedence over all other vCPUs.
+//!
 //! A *competitor* is a sequence of ordinary jobs of any programs on one CPU. The number of
 //! competitors depends on the number of programs that were runnable at the same time, and not on
 //! the number of programs that ran in total.
@@ -67,6 +70,8 @@ pub(crate) struct ThreadCollector {
     wake_latency: BTreeMap<VcpuId, Samples>,
     /// Time of the last wake of each vCPU that has not run since.
     woken: BTreeMap<VcpuId, Time>,
+    /// vCPUs whose reservation the kernel enforces now.
+    of_kernel: BTreeSet<VcpuId>,
     /// Times at which an ordinary thread lost a CPU to another ordinary thread.
     preempted: Vec<Time>,
 }
@@ -74,6 +79,8 @@ pub(crate) struct ThreadCollector {
 #[derive(Debug)]
 struct ThreadRow {
     role: Role,
+    /// vCPU of the thread. `None` if the thread belongs to no vCPU.
+    vcpu: Option<VcpuId>,
     /// Time of a wake after which the thread has not run yet.
     woken: Option<Time>,
     open: Option<OpenJob>,
@@ -130,8 +137,8 @@ impl ThreadCollector {
                 Role::Program
             }
         };
-        let (used, above) = (Span::ZERO, Span::ZERO);
-        let row = ThreadRow { role, woken: None, open: None, jobs: Vec::new(), used, above };
+        let (vcpu, used, above) = (thread.vcpu, Span::ZERO, Span::ZERO);
+        let row = ThreadRow { role, vcpu, woken: None, open: None, jobs: Vec::new(), used, above };
         self.threads.entry(thread.id).or_insert(row);
     }
 
@@ -146,6 +153,10 @@ impl ThreadCollector {
             Record::Woke { at, vcpu } => {
                 self.woken.insert(vcpu, at);
             }
+            Record::Promised { vcpu, by, .. } => {
+                self.of_kernel.remove(&vcpu);
+                self.of_kernel.extend(by.is_of_kernel().then_some(vcpu));
+            }
             Record::Ran { vcpu, cpu, from, to, end, due, .. } => {
                 if let Some(at) = self.woken.remove(&vcpu).filter(|_| from <= fit_until) {
                     self.ran_after_wake((vcpu, cpu), at, from);
@@ -154,6 +165,11 @@ impl ThreadCollector {
             }
             _ => {}
         }
+    }
+
+    /// Returns true if the kernel enforces the reservation of a vCPU now.
+    pub(crate) fn is_of_kernel(&self, vcpu: VcpuId) -> bool {
+        self.of_kernel.contains(&vcpu)
     }
 
     fn awoken(&mut self, at: Time, thread: HostThreadId) {
@@ -184,6 +200,11 @@ impl ThreadCollector {
             _ => {}
         }
         if matches!(row.role, Role::Dispatcher | Role::Vcpu) {
+            if row.vcpu.is_some_and(|vcpu| self.of_kernel.contains(&vcpu)) {
+                // The kernel also stops such a thread at the end of its slice, where it does not
+                // block. So each run interval is a job of its own.
+                row.jobs.push((cpu, Job { ready: from, work: to.since(from), blocked: to }));
+            }
             return;
         }
         let above = state.waits.iter().map(|&(since, until)| to.min(until).since(from.max(since)));
@@ -275,8 +296,9 @@ impl ThreadCollector {
         let (mut ordinary, mut above) = (BTreeMap::new(), BTreeMap::new());
         for row in self.threads.values() {
             let is_above = row.above.ns() > row.used.ns() / 100 * ABOVE_PERCENT;
-            let jobs =
-                if is_above || row.role == Role::Kernel { &mut above } else { &mut ordinary };
+            // A vCPU has jobs here only if the kernel enforced its reservation.
+            let is_above = is_above || matches!(row.role, Role::Kernel | Role::Vcpu);
+            let jobs = if is_above { &mut above } else { &mut ordinary };
             for &(cpu, job) in &row.jobs {
                 jobs.entry(cpu).or_insert_with(Vec::new).push(job);
             }

@@ -7,8 +7,8 @@ use slackline_demand::{ChangeKind, RecordedReservation, VcpuDemand};
 use slackline_units::{Span, Time};
 
 use crate::model::ARRIVED;
-use crate::other_names;
 use crate::recording::Recording;
+use crate::{other_names, stays};
 
 /// Last change of a VM during a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl LastChange {
     /// departure. `None` if no VM changed during the recording.
     pub(crate) fn of(recording: &Recording) -> Option<LastChange> {
         let stays = recording.demand.vcpus.iter();
-        let vms = stays.filter(|stay| !other_names::is_of_service(stay.vcpu));
+        let vms = stays.filter(|stay| !other_names::is_of_service(stay.vcpu, stays::named(stay)));
         let all = vms.flat_map(|stay| {
             changes(stay).into_iter().map(move |(at, what)| (at, &stay.domain, what))
         });

@@ -4,7 +4,8 @@ use slackline_policy::{FieldError, Spec, Values, find, nearest};
 use slackline_units::{CpuId, CpuSet};
 use thiserror::Error;
 
-use crate::model::{Model, ModelChangeKind, ModelVcpu, Share, written};
+use crate::model::{Model, ModelChangeKind, ModelDomain, ModelVcpu, Share, written};
+use crate::stays::{LeftOutReason, LeftOutVm};
 
 /// Edit of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +53,9 @@ pub enum EditError {
         /// Similar name in the recording.
         meant: Option<String>,
     },
+    /// The VM has no prediction.
+    #[error("cannot change or copy `{}`: {}", .0.name, .0.why)]
+    LeftOut(LeftOutVm),
     /// A VM with the name of the added VM exists.
     #[error("cannot add `{name}`: there is a VM of that name")]
     Exists {
@@ -137,6 +141,7 @@ impl EditError {
             EditError::UnknownName { .. } => {
                 "list its VMs with `slackline show TRACE --table`".into()
             }
+            EditError::LeftOut(vm) => vm.why.hint(&vm.name),
             EditError::UnknownPolicy { meant: Some(name), .. }
             | EditError::Set { error: FieldError::Unknown { meant: Some(name), .. }, .. } => {
                 did_you_mean(name)
@@ -256,7 +261,7 @@ impl Model {
         if name.is_empty() || name.len() > 64 || !name.chars().all(valid) {
             return Err(EditError::BadName { name: name.into() });
         }
-        if self.domains.iter().any(|domain| domain.name == name) {
+        if self.names().any(|known| known == name) {
             return Err(EditError::Exists { name: name.into() });
         }
         let place = self.place(like)?;
@@ -269,7 +274,7 @@ impl Model {
 
     fn remove(&mut self, name: &str) -> Result<(), EditError> {
         let place = self.place(name)?;
-        if self.domains.len() == 1 {
+        if self.names().count() == 1 {
             return Err(EditError::Last { name: name.into() });
         }
         self.domains.remove(place);
@@ -293,6 +298,11 @@ impl Model {
             let kept = cpus.iter().enumerate().filter(|(_, cpu)| is_in(**cpu));
             kept.map(|(index, _)| CpuId::new(index)).collect()
         };
+        self.domains.retain(|domain| {
+            let mut vcpus = domain.vcpus.iter();
+            !is_bound_to_cpus(domain)
+                || vcpus.all(|vcpu| confined(vcpu.cpus, all, renumbered).is_some())
+        });
         for domain in &mut self.domains {
             for vcpu in &mut domain.vcpus {
                 let no_cpu = || EditError::NoCpu { name: domain.name.clone() };
@@ -339,24 +349,39 @@ impl Model {
         Ok(())
     }
 
+    /// Returns the index of the VM of this name.
     fn place(&self, name: &str) -> Result<usize, EditError> {
-        let place = self.domains.iter().position(|domain| domain.name == name);
-        place.ok_or_else(|| self.unknown(name))
+        let place = self.vm(name).ok_or_else(|| self.unknown(name))?;
+        self.check_prediction(place)?;
+        Ok(place)
     }
 
     /// Returns all vCPUs of a VM, or the one vCPU that has the name.
     fn find(&mut self, name: &str) -> Result<&mut [ModelVcpu], EditError> {
-        let whole = self.domains.iter().position(|domain| domain.name == name);
-        if let Some(place) = whole {
-            return Ok(&mut self.domains[place].vcpus);
-        }
-        let one = name.rsplit_once('.').and_then(|(domain, number)| {
-            let place = self.domains.iter().position(|it| it.name == domain)?;
-            let number: usize = number.parse().ok()?;
-            (number < self.domains[place].vcpus.len()).then_some((place, number))
-        });
-        let (place, number) = one.ok_or_else(|| self.unknown(name))?;
-        Ok(&mut self.domains[place].vcpus[number..=number])
+        let one = || {
+            let (vm, number) = name.rsplit_once('.')?;
+            let (place, number): (usize, usize) = (self.vm(vm)?, number.parse().ok()?);
+            (number < self.domains[place].vcpus.len()).then_some((place, Some(number)))
+        };
+        let whole = self.vm(name).map(|place| (place, None));
+        let (place, number) = whole.or_else(one).ok_or_else(|| self.unknown(name))?;
+        self.check_prediction(place)?;
+        let vcpus = self.domains[place].vcpus.as_mut_slice();
+        Ok(match number {
+            Some(number) => &mut vcpus[number..=number],
+            None => vcpus,
+        })
+    }
+
+    fn vm(&self, name: &str) -> Option<usize> {
+        self.domains.iter().position(|domain| !domain.is_service && domain.name == name)
+    }
+
+    /// Checks that the VM at the index `place` has a prediction.
+    fn check_prediction(&self, place: usize) -> Result<(), EditError> {
+        let ModelDomain { name, left_out, .. } = &self.domains[place];
+        let left_out = left_out.map(|why| LeftOutVm { name: name.clone(), why });
+        left_out.map_or(Ok(()), |vm| Err(EditError::LeftOut(vm)))
     }
 
     fn unknown(&self, name: &str) -> EditError {
@@ -378,6 +403,12 @@ fn each_share_of(vcpu: &mut ModelVcpu, change: &mut impl FnMut(&mut Share)) {
             change(share);
         }
     }
+}
+
+/// Returns true if the domain is left out together with a CPU to which it is confined: it is no VM,
+/// or the kernel enforces the CPU time of the VM.
+fn is_bound_to_cpus(domain: &ModelDomain) -> bool {
+    domain.is_service || matches!(domain.left_out, Some(LeftOutReason::OfKernel(_)))
 }
 
 /// Removes the parameters that the new policy does not have. A hard limit is kept if the new policy

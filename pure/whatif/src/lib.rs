@@ -10,6 +10,9 @@
 //! recorded think time, counted from the end of the previous job. Real guests behave like a mixture
 //! of both, so a prediction is an interval.
 //!
+//! A VM whose vCPUs left and joined again, or whose CPU time the kernel enforced, is simulated
+//! without a prediction ([`Model::left_out`]).
+//!
 //! [`gate`] simulates the unchanged model first. If neither form agrees with the recording, no
 //! prediction is made.
 
@@ -23,6 +26,7 @@ mod edit;
 mod forecast;
 mod form;
 mod gate;
+mod labels;
 mod measure;
 mod model;
 mod other_names;
@@ -30,6 +34,7 @@ mod others;
 mod phases;
 mod recording;
 mod simulate;
+mod stays;
 mod tasks;
 mod verdict;
 mod write;
@@ -43,7 +48,8 @@ pub use gate::{Gate, gate, gate_with};
 pub use measure::{Measures, SHARE_PPM};
 pub use model::{Model, ModelError, PlannedReservation};
 pub use recording::{Recorder, Recording};
-pub use simulate::ForecastError;
+pub use simulate::{ForecastError, ModelRun};
+pub use stays::{LeftOutReason, LeftOutVm};
 pub use tasks::RunBoth;
 pub use verdict::{FormGate, GateRow, ORDINARY_SHARE_PPM, Tolerance, WAIT_PERCENT};
 pub use write::WrittenScenario;

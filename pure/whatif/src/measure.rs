@@ -4,8 +4,6 @@ use slackline_demand::{Demand, VcpuDemand};
 use slackline_metrics::{Summary, VcpuSummary};
 use slackline_units::{Reservation, Span, Time};
 
-use crate::other_names;
-
 /// Largest accepted difference between the recorded and the simulated share, in millionths of a
 /// CPU.
 pub const SHARE_PPM: u64 = 1_000;
@@ -46,22 +44,26 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// Returns the results of all vCPUs from the time `from` on, in the order of the summary. The
-    /// service's own front process is left out.
-    pub(crate) fn all(summary: &Summary, demand: &Demand, from: Time) -> Vec<Measures> {
+    /// Returns the results of the vCPUs from the time `from` on, in the order of the summary.
+    /// `shown` returns the display name of a vCPU, or `None` if its results are left out.
+    pub(crate) fn all(
+        summary: &Summary,
+        demand: &Demand,
+        from: Time,
+        shown: impl Fn(&VcpuSummary) -> Option<String>,
+    ) -> Vec<Measures> {
         let of = |vcpu: &VcpuSummary| {
             let stays = demand.vcpus.iter().filter(|stay| stay.vcpu == vcpu.id);
-            Measures::new(vcpu, summary.length, stays, from)
+            Some(Measures::new(vcpu, shown(vcpu)?, summary.length, (stays, from)))
         };
-        let vcpus = summary.vcpus.iter().filter(|vcpu| !other_names::is_of_service(vcpu.id));
-        vcpus.map(of).collect()
+        summary.vcpus.iter().filter_map(of).collect()
     }
 
     fn new<'a>(
         vcpu: &VcpuSummary,
+        name: String,
         length: Span,
-        stays: impl Iterator<Item = &'a VcpuDemand>,
-        from: Time,
+        (stays, from): (impl Iterator<Item = &'a VcpuDemand>, Time),
     ) -> Measures {
         let jobs = stays.flat_map(|stay| &stay.jobs);
         let jobs = jobs.filter(|job| job.ready >= from && job.has_ended());
@@ -73,7 +75,7 @@ impl Measures {
         let share_ppm = parts(vcpu.delivered, length);
         let reserved_ppm = vcpu.promised_share_ppm.map(|reserved| reserved + SHARE_PPM);
         Measures {
-            name: vcpu.name.clone(),
+            name,
             reserved: vcpu.promised,
             share_ppm,
             uses_slack: !vcpu.exact && reserved_ppm.is_some_and(|most| share_ppm > most),

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use slackline_demand::{Change, ChangeKind, RecordedReservation, VcpuDemand};
+use slackline_demand::{Change, ChangeKind, Demand, RecordedReservation, VcpuDemand};
 use slackline_policy::{FieldError, Spec, Values, find, is_simulated_only};
 use slackline_scenario::Draw;
 use slackline_trace::WrittenTerms;
-use slackline_units::{CpuId, CpuSet, Enforcement, Reservation, Span, Time};
+use slackline_units::{CpuId, CpuSet, Reservation, Span, Time, VcpuId};
 use thiserror::Error;
 
 use crate::costs::{HostCosts, ordinary, stop_lateness, wake_pass};
 use crate::measure::Measures;
 use crate::other_names;
 use crate::recording::Recording;
+use crate::stays::{self, LeftOutReason, LeftOutVm};
 use crate::verdict::Tolerance;
 
 /// Time after the begin of a recording. A VM that joins later came during the recording. The vCPUs
@@ -46,32 +47,9 @@ pub enum ModelError {
         /// Name of the vCPU.
         name: String,
     },
-    /// A mechanism of the kernel enforced the CPU time of a VM during some of the recording. The
-    /// simulation supports only the dispatcher.
-    #[error(
-        "cannot model `{name}`: `{by}` enforced its CPU time during the recording, and only the \
-         dispatcher is simulated"
-    )]
-    OfKernel {
-        /// Name of the VM.
-        name: String,
-        /// Mechanism that enforced the VM's CPU time.
-        by: Enforcement,
-    },
-    /// A VM joined more than once during the recording.
-    #[error("cannot model `{name}`: the VM left and joined again during the recording")]
-    Rejoined {
-        /// Name of the VM.
-        name: String,
-    },
-    /// A vCPU of a VM never joined.
-    #[error("cannot model `{name}`: its vCPU {number} is not in the trace")]
-    MissingVcpu {
-        /// Name of the VM.
-        name: String,
-        /// Number of the vCPU.
-        number: usize,
-    },
+    /// No VM of the recording can have a prediction.
+    #[error("cannot model any VM of the recording, for example `{}`: {}", .0.name, .0.why)]
+    AllLeftOut(LeftOutVm),
 }
 
 /// Model of a recording.
@@ -121,13 +99,20 @@ pub(crate) struct ModelDomain {
     /// distribution of the whole host is used ([`HostCosts::passes`]).
     pub(crate) wake_pass: Option<Draw>,
     pub(crate) vcpus: Vec<ModelVcpu>,
+    /// True for a reservation of the service itself, which is no VM.
+    pub(crate) is_service: bool,
+    /// Reason why the VM has no prediction. `None` if it has one.
+    pub(crate) left_out: Option<LeftOutReason>,
 }
 
 /// A vCPU of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelVcpu {
-    /// Index of the vCPU's demand in the recording.
-    pub(crate) source: usize,
+    /// Indexes of the vCPU's stays in the recorded demand, in order of time. A vCPU has several
+    /// stays only if its VM has no prediction.
+    pub(crate) stays: Vec<usize>,
+    /// True if the vCPU joined later than its VM. Until then it has no reservation.
+    pub(crate) comes_later: bool,
     /// True for a vCPU of an added VM. Such a vCPU has the jobs of the vCPU that was copied, but
     /// starts with a job at another position in the recording.
     pub(crate) is_rotated: bool,
@@ -152,8 +137,13 @@ pub(crate) struct ModelChange {
 /// Kind of a change.
 #[derive(Clone, Debug)]
 pub(crate) enum ModelChangeKind {
-    Terms { share: Share, cpus: Option<CpuSet> },
+    Terms {
+        share: Share,
+        cpus: Option<CpuSet>,
+    },
     Paused(bool),
+    /// The vCPU left, while its VM stayed or came back later.
+    Absent,
 }
 
 impl ModelVcpu {
@@ -161,17 +151,31 @@ impl ModelVcpu {
     fn last_share(&self) -> &Share {
         let later = self.changes.iter().rev().find_map(|change| match &change.what {
             ModelChangeKind::Terms { share, .. } => Some(share),
-            ModelChangeKind::Paused(_) => None,
+            ModelChangeKind::Paused(_) | ModelChangeKind::Absent => None,
         });
         later.unwrap_or(&self.share)
     }
 
-    /// Returns true if the parameters changed during the recording.
+    /// Returns true if the parameters changed during the recording, or if the vCPU joined later or
+    /// left earlier than its VM.
     fn has_changed(&self) -> bool {
-        self.changes.iter().any(|change| match &change.what {
-            ModelChangeKind::Terms { share, .. } => *share != self.share,
-            ModelChangeKind::Paused(_) => false,
-        })
+        let mut changes = self.changes.iter();
+        self.comes_later
+            || changes.any(|change| match &change.what {
+                ModelChangeKind::Terms { share, .. } => *share != self.share,
+                ModelChangeKind::Paused(_) => false,
+                ModelChangeKind::Absent => true,
+            })
+    }
+
+    /// Returns true if the vCPU is not there at the end of the recording.
+    fn has_left(&self) -> bool {
+        let later = self.changes.iter().rev().find_map(|change| match &change.what {
+            ModelChangeKind::Terms { .. } => Some(false),
+            ModelChangeKind::Paused(_) => None,
+            ModelChangeKind::Absent => Some(true),
+        });
+        later.unwrap_or(false)
     }
 }
 
@@ -264,8 +268,39 @@ impl Model {
 
     /// Returns the names of the VMs.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.domains.iter().map(|domain| domain.name.as_str())
+        let vms = self.domains.iter().filter(|domain| !domain.is_service);
+        vms.map(|domain| domain.name.as_str())
     }
+
+    /// Returns the recorded VMs that have no prediction.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<LeftOutVm> {
+        let all = self.domains.iter();
+        all.filter_map(|it| Some(LeftOutVm { name: it.name.clone(), why: it.left_out? })).collect()
+    }
+
+    /// Returns the name of a vCPU, given its id in a simulation of this model. The name of a
+    /// recorded vCPU is the name that it has in the recording. `None` if no VM has the vCPU.
+    pub(crate) fn name_of(&self, vcpu: VcpuId, demand: &Demand) -> Option<String> {
+        let domain = self.vm_of(vcpu)?;
+        let modelled = domain.vcpus.get(usize::from(vcpu.number()))?;
+        match modelled.stays.first().filter(|_| !modelled.is_rotated) {
+            Some(&stay) => Some(demand.vcpus[stay].name.clone()),
+            None => Some(vcpu_name(&domain.name, usize::from(vcpu.number()), domain.vcpus.len())),
+        }
+    }
+
+    /// Returns the VM of a vCPU, given its id in a simulation of this model. `None` if the vCPU
+    /// represents other programs or a reservation of the service.
+    pub(crate) fn vm_of(&self, vcpu: VcpuId) -> Option<&ModelDomain> {
+        let domain = self.domains.get(vcpu.domain().number() as usize)?;
+        Some(domain).filter(|domain| !domain.is_service)
+    }
+}
+
+/// Returns the name of vCPU `number` of a VM with `vcpus` vCPUs.
+pub(crate) fn vcpu_name(vm: &str, number: usize, vcpus: usize) -> String {
+    if vcpus == 1 { vm.to_owned() } else { format!("{vm}.{number}") }
 }
 
 /// Reservation, at the end of a recording, of a VM whose vCPUs all have the same parameters.
@@ -285,34 +320,44 @@ pub struct PlannedReservation {
     /// period begins when the reservation is made.
     pub phase: Option<Span>,
     /// True if the VM had other parameters earlier in the recording, or came during the recording.
+    /// Also true if a vCPU of the VM came or left during the recording.
     pub has_changed: bool,
 }
 
 impl Model {
     /// Returns one item for each VM: the reservation that the VM has at the end of the recording.
     /// The item is `None` if the VM has no reservation, or if its vCPUs have different parameters.
+    /// It is also `None` if the kernel enforced the reservation.
     pub fn reservations(&self) -> impl Iterator<Item = Option<PlannedReservation>> + '_ {
-        self.domains.iter().filter(|domain| !other_names::is_other(&domain.name)).map(|domain| {
-            let last = domain.vcpus.first()?.last_share();
-            if domain.vcpus.iter().any(|vcpu| vcpu.last_share() != last) {
-                return None;
-            }
-            let values = Values::read_written(self.spec.share_fields, &written(last));
-            let promise = (self.spec.promise)(&values.ok()?).ok()??;
-            let is_shared = self
-                .spec
-                .together
-                .is_some_and(|(field, word)| last.get(field).is_some_and(|value| value == word));
-            Some(PlannedReservation {
-                name: domain.name.clone(),
-                vcpus: domain.vcpus.len(),
-                reservation: promise.reservation,
-                exact: promise.exact,
-                is_shared: is_shared && domain.vcpus.len() > 1,
-                phase: last.get("phase").and_then(|phase| phase.parse().ok()),
-                has_changed: domain.joined > self.begin + ARRIVED
-                    || domain.vcpus.iter().any(|vcpu| vcpu.has_changed()),
-            })
+        let vms = self.domains.iter().filter(|domain| !domain.is_service);
+        vms.map(|domain| self.reservation_of(domain))
+    }
+
+    fn reservation_of(&self, domain: &ModelDomain) -> Option<PlannedReservation> {
+        if let Some(LeftOutReason::OfKernel(_)) = domain.left_out {
+            return None;
+        }
+        let vcpus: Vec<&ModelVcpu> = domain.vcpus.iter().filter(|vcpu| !vcpu.has_left()).collect();
+        let last = vcpus.first()?.last_share();
+        if vcpus.iter().any(|vcpu| vcpu.last_share() != last) {
+            return None;
+        }
+        let values = Values::read_written(self.spec.share_fields, &written(last));
+        let promise = (self.spec.promise)(&values.ok()?).ok()??;
+        let is_shared = self
+            .spec
+            .together
+            .is_some_and(|(field, word)| last.get(field).is_some_and(|value| value == word));
+        Some(PlannedReservation {
+            name: domain.name.clone(),
+            vcpus: vcpus.len(),
+            reservation: promise.reservation,
+            exact: promise.exact,
+            is_shared: is_shared && vcpus.len() > 1,
+            phase: last.get("phase").and_then(|phase| phase.parse().ok()),
+            has_changed: domain.joined > self.begin + ARRIVED
+                || domain.left_out.is_some()
+                || domain.vcpus.iter().any(|vcpu| vcpu.has_changed()),
         })
     }
 }
@@ -323,80 +368,117 @@ fn competitors(recording: &Recording) -> Vec<Competitor> {
     all.map(|(source, &(cpu, _))| Competitor { source, cpu }).collect()
 }
 
-/// Groups the recorded vCPUs into VMs, in order of vCPU ids.
+/// Groups the recorded vCPUs into VMs, in order of vCPU ids. Each vCPU of the service is a domain
+/// of its own.
 fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain>, ModelError> {
-    let mut order: Vec<usize> = (0..recording.demand.vcpus.len()).collect();
-    order.sort_by_key(|&index| recording.demand.vcpus[index].vcpu);
-    for stay in order.iter().map(|&index| &recording.demand.vcpus[index]) {
-        if let Some(by) = kernel_mechanism(stay) {
-            return Err(ModelError::OfKernel { name: stay.domain.clone(), by });
-        }
-    }
-    let mut domains: Vec<ModelDomain> = Vec::new();
+    let demand = &recording.demand;
+    let mut order: Vec<usize> = (0..demand.vcpus.len()).collect();
+    order.sort_by_key(|&index| demand.vcpus[index].vcpu);
+    let mut groups: Vec<(bool, Vec<usize>)> = Vec::new();
     for index in order {
-        let stay = &recording.demand.vcpus[index];
-        let number = usize::from(stay.vcpu.number());
-        let name = match other_names::is_of_service(stay.vcpu) {
-            true => other_names::service_name(index),
-            false => stay.domain.clone(),
+        let stay = &demand.vcpus[index];
+        let is_service = other_names::is_of_service(stay.vcpu, stays::named(stay));
+        let is_same = |(is_other, stays): &&mut (bool, Vec<usize>)| {
+            !is_service && !*is_other && demand.vcpus[stays[0]].domain == stay.domain
         };
-        let known = domains.iter().position(|domain| domain.name == name);
-        let place = known.unwrap_or_else(|| {
-            domains.push(ModelDomain {
-                name,
-                joined: stay.joined,
-                left: stay.left,
-                stop_lateness: None,
-                wake_pass: None,
-                vcpus: Vec::new(),
-            });
-            domains.len() - 1
-        });
-        let domain = &mut domains[place];
-        if number < domain.vcpus.len() {
-            return Err(ModelError::Rejoined { name: stay.domain.clone() });
-        }
-        if number > domain.vcpus.len() {
-            let (name, number) = (stay.domain.clone(), domain.vcpus.len());
-            return Err(ModelError::MissingVcpu { name, number });
-        }
-        domain.joined = domain.joined.min(stay.joined);
-        domain.left = domain.left.zip(stay.left).map(|(one, other)| one.max(other));
-        domain.vcpus.push(vcpu(index, stay, spec)?);
-    }
-    if recording.is_live() {
-        for domain in &mut domains {
-            let sources = domain.vcpus.iter().map(|vcpu| &recording.demand.vcpus[vcpu.source]);
-            domain.stop_lateness = stop_lateness(sources.clone());
-            domain.wake_pass = wake_pass(sources, &recording.demand);
+        match groups.iter_mut().find(is_same) {
+            Some((_, stays)) => stays.push(index),
+            None => groups.push((is_service, vec![index])),
         }
     }
-    if domains.is_empty() { Err(ModelError::NoVcpus) } else { Ok(domains) }
+    let left_out = stays::left_out(demand);
+    let mut domains: Vec<ModelDomain> = Vec::with_capacity(groups.len());
+    for (is_service, stays) in groups {
+        let (name, why) = match is_service {
+            true => (other_names::service_name(stays[0]), None),
+            false => {
+                let name = demand.vcpus[stays[0]].domain.clone();
+                let why = left_out.get(&name).copied();
+                (name, why)
+            }
+        };
+        domains.push(domain(recording, stays, spec, (name, is_service, why))?);
+    }
+    if domains.is_empty() {
+        return Err(ModelError::NoVcpus);
+    }
+    let has_prediction = |domain: &ModelDomain| !domain.is_service && domain.left_out.is_none();
+    match left_out.into_iter().next().filter(|_| !domains.iter().any(has_prediction)) {
+        Some((name, why)) => Err(ModelError::AllLeftOut(LeftOutVm { name, why })),
+        None => Ok(domains),
+    }
 }
 
-/// Returns the mechanism of the kernel that enforced the CPU time of a vCPU at some time of the
-/// recording. `None` if only the dispatcher enforced it.
-fn kernel_mechanism(stay: &VcpuDemand) -> Option<Enforcement> {
-    let changes = stay.changes.iter().filter_map(|change| match change.what {
-        ChangeKind::Reserved(reserved) => Some(reserved),
-        _ => None,
-    });
-    let mut all = stay.reserved.into_iter().chain(changes).map(|reserved| reserved.by);
-    all.find(|by| by.is_of_kernel())
+/// Returns the domain of a VM or of a reservation of the service. `indexes` contains the indexes of
+/// its stays in the recorded demand.
+fn domain(
+    recording: &Recording,
+    indexes: Vec<usize>,
+    spec: &'static Spec,
+    (name, is_service, left_out): (String, bool, Option<LeftOutReason>),
+) -> Result<ModelDomain, ModelError> {
+    let demand = &recording.demand;
+    let stays = indexes.iter().map(|&index| &demand.vcpus[index]);
+    let joined = stays.clone().map(|stay| stay.joined).min().unwrap_or(recording.begin);
+    // The simulation ends if admission refuses a domain that joins, and continues if admission
+    // refuses new parameters. So a domain without results is there from the begin.
+    let has_results = !is_service && left_out.is_none();
+    let came_later = joined > recording.begin.after(ARRIVED);
+    let joined = if came_later && !has_results { recording.begin } else { joined };
+    let left: Option<Vec<Time>> = stays.clone().map(|stay| stay.left).collect();
+    let left = left.and_then(|left| left.into_iter().max());
+    let live = recording.is_live();
+    let stop_lateness = if live { stop_lateness(stays.clone()) } else { None };
+    let wake_pass = if live { wake_pass(stays, demand) } else { None };
+    let vcpus = stays::by_vcpu(demand, indexes).into_iter();
+    let vcpus = vcpus.map(|stays| vcpu(demand, stays, spec, (joined, left)));
+    let vcpus = vcpus.collect::<Result<_, _>>()?;
+    Ok(ModelDomain { name, joined, left, stop_lateness, wake_pass, vcpus, is_service, left_out })
 }
 
-fn vcpu(source: usize, stay: &VcpuDemand, spec: &'static Spec) -> Result<ModelVcpu, ModelError> {
-    let no_terms = || ModelError::NoTerms { name: stay.name.clone() };
-    let (share, cpus) = match (&stay.terms, stay.reserved) {
-        (Some(terms), _) => (share(terms), terms.cpus),
+/// Returns a vCPU with these stays. Its VM joined and left at the given times.
+fn vcpu(
+    demand: &Demand,
+    stays: Vec<usize>,
+    spec: &'static Spec,
+    (joined, left): (Time, Option<Time>),
+) -> Result<ModelVcpu, ModelError> {
+    let stay = |&index: &usize| &demand.vcpus[index];
+    // Without reservations, a vCPU without jobs needs no CPU time and reserves none.
+    let has_reservations = !is_simulated_only(spec);
+    let first = stay(&stays[0]);
+    let (share, cpus) = parameters(first, spec)?;
+    let comes_later = has_reservations && first.joined > joined.after(ARRIVED);
+    let mut changes: Vec<ModelChange> = Vec::new();
+    for (nth, stay) in stays.iter().map(stay).enumerate() {
+        if has_reservations && (nth > 0 || comes_later) {
+            let (share, cpus) = parameters(stay, spec)?;
+            let returns = [ModelChangeKind::Terms { share, cpus }, ModelChangeKind::Paused(false)];
+            changes.extend(returns.map(|what| ModelChange { at: stay.joined, what }));
+        }
+        changes.extend(stay.changes.iter().filter_map(|it| change(it, stay, spec)));
+        let is_last = nth + 1 == stays.len();
+        let is_absent = |at: Time| !is_last || left.is_none_or(|left| at.after(ARRIVED) < left);
+        let absent = stay.left.filter(|&at| has_reservations && is_absent(at));
+        changes.extend(absent.map(|at| ModelChange { at, what: ModelChangeKind::Absent }));
+    }
+    let (is_rotated, is_changed, starts_on) = (false, false, first.starts_on);
+    Ok(ModelVcpu { stays, comes_later, is_rotated, is_changed, share, cpus, starts_on, changes })
+}
+
+/// Returns the parameters and the affinity with which a vCPU joined. The affinity is `None` if the
+/// vCPU may run on all CPUs, or if the trace does not contain its affinity.
+fn parameters(
+    stay: &VcpuDemand,
+    spec: &'static Spec,
+) -> Result<(Share, Option<CpuSet>), ModelError> {
+    match (&stay.terms, stay.reserved) {
+        (Some(terms), _) => Ok((share(terms), terms.cpus)),
         // A recording of the last seconds contains no parameters that were set earlier. It contains
         // reservations.
-        (None, Some(reserved)) => (share_of(reserved, spec), None),
-        (None, None) => return Err(no_terms()),
-    };
-    let changes = stay.changes.iter().filter_map(|it| change(it, stay, spec)).collect();
-    let (is_rotated, is_changed, starts_on) = (false, false, stay.starts_on);
-    Ok(ModelVcpu { source, is_rotated, is_changed, share, cpus, starts_on, changes })
+        (None, Some(reserved)) => Ok((share_of(reserved, spec), None)),
+        (None, None) => Err(ModelError::NoTerms { name: stay.name.clone() }),
+    }
 }
 
 /// Converts a recorded reservation into parameters of a policy.

@@ -1,23 +1,26 @@
-//! Names of domains that represent other programs of the recorded host.
+//! Names of domains that represent no VM: other programs of the recorded host, and reservations of
+//! the service itself.
 
 use slackline_units::{DomId, VcpuId};
 
-/// Prefix of the names of domains that represent programs and not VMs. No recorded VM can have a
-/// name with this prefix, because the service only allows lower case.
+/// Prefix of the names of domains that represent programs and not VMs. A VM whose name has this
+/// prefix gets another name in scenarios.
 pub(crate) const PREFIX: &str = "OTHERS-";
 
-/// Returns true if a recorded vCPU is the service's own front process, which is no VM.
-pub(crate) fn is_of_service(vcpu: VcpuId) -> bool {
-    vcpu.domain() == DomId::OF_SERVICE
+/// Domain name of the reservations that the daemon makes for a thread under `deadline` on the other
+/// CPUs. They have no thread. They have the names of vCPUs of another VM.
+const KEPT_FREE: &str = "deadline";
+
+/// Returns true if a recorded vCPU belongs to the service and not to a VM. It is the service's own
+/// front process, or it keeps CPU time free for a thread under `deadline`. `name` and `domain` are
+/// the names of the vCPU and of its domain.
+pub(crate) fn is_of_service(vcpu: VcpuId, (name, domain): (&str, &str)) -> bool {
+    let vm = name.rsplit_once('.').map_or(name, |(vm, _)| vm);
+    vcpu.domain() == DomId::OF_SERVICE || (domain == KEPT_FREE && vm != KEPT_FREE)
 }
 
-/// Returns the name of the domain for a stay of the service's front process. `index` is the index
-/// of the stay in the recorded demand.
+/// Returns the name of the domain for a stay of a vCPU of the service. `index` is the index of the
+/// stay in the recorded demand.
 pub(crate) fn service_name(index: usize) -> String {
-    format!("{PREFIX}front-{index}")
-}
-
-/// Returns true if `name` is the name of a domain that represents a program and not a VM.
-pub(crate) fn is_other(name: &str) -> bool {
-    name.starts_with(PREFIX)
+    format!("{PREFIX}slackline-{index}")
 }

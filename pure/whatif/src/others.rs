@@ -20,14 +20,21 @@ pub(crate) fn name(competitor: &Competitor) -> String {
     format!("{PREFIX}{}", competitor.source)
 }
 
-/// Returns the parameters for an ordinary program that competes with VMs under this policy: the
-/// first set in [`SHARES`] that the policy accepts. `None` if the policy accepts no set.
+/// Parameters that let a domain use slack without a reservation, under policies in which a slice of
+/// zero reserves nothing.
+const BEST_EFFORT: &[(&str, &str)] = &[("slice", "0s"), ("extra", "true")];
+
+/// Returns the parameters for an ordinary program that competes with VMs under this policy:
+/// [`BEST_EFFORT`] if these parameters reserve nothing, and otherwise the first set in [`SHARES`]
+/// that the policy accepts. `None` if the policy accepts no set.
 pub(crate) fn share(spec: &'static Spec) -> Option<Share> {
-    let fits = |pairs: &&[(&str, &str)]| {
-        let share = of(spec, pairs);
-        Values::read_written(spec.share_fields, &written(&share)).is_ok()
+    let values = |share: &Share| Values::read_written(spec.share_fields, &written(share));
+    let reserves_nothing = |share: &Share| {
+        values(share).is_ok_and(|values| matches!((spec.promise)(&values), Ok(None)))
     };
-    SHARES.iter().copied().find(fits).map(|pairs| of(spec, pairs))
+    let best_effort = Some(of(spec, BEST_EFFORT)).filter(reserves_nothing);
+    let least = || SHARES.iter().map(|pairs| of(spec, pairs)).find(|share| values(share).is_ok());
+    best_effort.or_else(least)
 }
 
 fn of(spec: &'static Spec, pairs: &[(&str, &str)]) -> Share {

@@ -1,11 +1,12 @@
 //! Reads a recording from a trace.
 
 use slackline_demand::{Collector, Demand};
-use slackline_metrics::{Meter, StrayRecord, Summary};
+use slackline_metrics::{Meter, StrayRecord, Summary, VcpuSummary};
 use slackline_trace::{Exchange, Header, HostThread, Note, Record, Sink, VcpuName};
 use slackline_units::{CpuId, Reservation, Span, Time};
 
 use crate::measure::{Measures, parts};
+use crate::{other_names, stays};
 
 /// Difference of the mean lateness of stops between two parts of a recording that is due to chance.
 /// On a virtual host the means of two parts of 5 s differed by up to 14 us.
@@ -41,10 +42,11 @@ pub struct Recording {
     pub demand: Demand,
     /// Results of the recording without its warm-up.
     pub summary: Summary,
-    /// Results of each vCPU, from the end of the warm-up to the end of the recording.
+    /// Results of each vCPU, from the end of the warm-up to the end of the recording. VMs without a
+    /// prediction ([`Model::left_out`](crate::Model::left_out)) are left out.
     pub whole: Vec<Measures>,
-    /// Results of each vCPU after `split`. The [gate](crate::Gate) compares these results with a
-    /// simulation.
+    /// Results of the same vCPUs after `split`. The [gate](crate::Gate) compares these results with
+    /// a simulation.
     pub judged: Vec<Measures>,
 }
 
@@ -90,8 +92,14 @@ impl Recorder {
         let demand = collector.finish();
         let summary = whole.view()?;
         let warmup = Time::START + header.warmup;
-        let judged = Measures::all(&judged.view()?, &demand, split.max(warmup));
-        let whole = Measures::all(&summary, &demand, warmup);
+        let left_out = stays::left_out(&demand);
+        let shown = |vcpu: &VcpuSummary| {
+            let is_service = other_names::is_of_service(vcpu.id, (&vcpu.name, &vcpu.domain));
+            let is_shown = !is_service && !left_out.contains_key(&vcpu.domain);
+            is_shown.then(|| vcpu.name.clone())
+        };
+        let judged = Measures::all(&judged.view()?, &demand, split.max(warmup), shown);
+        let whole = Measures::all(&summary, &demand, warmup, shown);
         Ok(Recording { header, cpus, begin, split, demand, summary, whole, judged })
     }
 }

@@ -1,5 +1,6 @@
 //! Writes a model as a scenario. Long lists of jobs go into files next to the scenario.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use slackline_demand::{Demand, VcpuDemand};
@@ -9,9 +10,10 @@ use slackline_units::{CpuId, CpuSet, Span, Time};
 
 use crate::form::Form;
 use crate::model::{
-    Competitor, Model, ModelChange, ModelChangeKind, ModelDomain, ModelVcpu, Share, written,
+    Competitor, Model, ModelChange, ModelChangeKind, ModelDomain, ModelVcpu, Share, vcpu_name,
+    written,
 };
-use crate::others;
+use crate::{others, stays};
 
 /// Slice of ordinary threads that Linux uses on hosts with two or three CPUs.
 const FAIR_SLICE: Span = Span::from_us(1_400);
@@ -63,17 +65,18 @@ impl Model {
     ) -> Result<WrittenScenario, WriteError> {
         let mut out =
             Writer { model: self, demand, form, stem, text: self.head(form), files: vec![] };
-        for domain in &self.domains {
-            out.domain(domain)?;
+        let labels = self.labels();
+        for (domain, label) in self.domains.iter().zip(&labels) {
+            out.domain(domain, label)?;
         }
         for competitor in &self.competitors {
-            out.competitor(competitor)?;
+            out.competitor(competitor);
         }
         for (cpu, jobs) in &demand.others.interference {
             out.interference(*cpu, jobs);
         }
-        for domain in &self.domains {
-            out.changes(domain)?;
+        for (domain, label) in self.domains.iter().zip(&labels) {
+            out.changes(domain, label)?;
         }
         Ok(WrittenScenario { text: out.text, files: out.files })
     }
@@ -131,18 +134,20 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn domain(&mut self, domain: &ModelDomain) -> Result<(), WriteError> {
-        let name = &domain.name;
-        let _ = writeln!(self.text, "\n[[domain]]\nname = {}", quoted(name));
+    /// Writes a domain. `label` is its name in the scenario.
+    fn domain(&mut self, domain: &ModelDomain, label: &str) -> Result<(), WriteError> {
+        let _ = writeln!(self.text, "\n[[domain]]\nname = {}", quoted(label));
         if domain.vcpus.len() > 1 {
             let _ = writeln!(self.text, "vcpus = {}", domain.vcpus.len());
         }
-        let begin = self.model.begin;
-        if domain.joined > begin {
-            let _ = writeln!(self.text, "joins = \"{}\"", domain.joined - begin);
+        let (begin, length, least) = (self.model.begin, self.model.length, Span::from_ns(1));
+        let joins = domain.joined.since(begin).min(length.left_after(least));
+        if !joins.is_zero() {
+            let _ = writeln!(self.text, "joins = \"{joins}\"");
         }
-        if let Some(left) = domain.left {
-            let _ = writeln!(self.text, "leaves = \"{}\"", left - begin);
+        let leaves = domain.left.map(|left| left.since(begin).max(joins + least));
+        if let Some(leaves) = leaves.filter(|&leaves| leaves < length) {
+            let _ = writeln!(self.text, "leaves = \"{leaves}\"");
         }
         if let Some(lateness) = domain.stop_lateness {
             let _ = writeln!(self.text, "stop_lateness = \"{lateness}\"");
@@ -150,17 +155,16 @@ impl Writer<'_> {
         if let Some(pass) = domain.wake_pass {
             let _ = writeln!(self.text, "wake_pass = \"{pass}\"");
         }
+        let absent = others::share(self.model.spec);
         for (number, vcpu) in domain.vcpus.iter().enumerate() {
-            let full = match domain.vcpus.len() {
-                1 => name.clone(),
-                _ => format!("{name}.{number}"),
-            };
             if number > 0 {
                 let _ = writeln!(self.text, "\n[[domain.vcpu]]\nnumber = {number}");
             }
+            let full = vcpu_name(label, number, domain.vcpus.len());
             let work = self.work(&full, domain, vcpu);
             let _ = writeln!(self.text, "work = {work}");
-            self.share(&full, &vcpu.share)?;
+            let share = absent.as_ref().filter(|_| vcpu.comes_later).unwrap_or(&vcpu.share);
+            self.share((domain, number), share)?;
             let all = CpuSet::first_n(self.model.cpus);
             if let Some(cpus) = vcpu.cpus.or((number > 0).then_some(all)) {
                 let _ = writeln!(self.text, "cpus = {}", list(&cpus));
@@ -172,33 +176,58 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn share(&mut self, name: &str, share: &Share) -> Result<(), WriteError> {
+    /// Writes the parameters of vCPU `number` of a domain. If the policy refuses the parameters of
+    /// a domain that no edit can change, writes the parameters of a program instead.
+    fn share(
+        &mut self,
+        (domain, number): (&ModelDomain, usize),
+        share: &Share,
+    ) -> Result<(), WriteError> {
         let spec = self.model.spec;
-        let values = Values::read_written(spec.share_fields, &written(share));
-        let values = values.map_err(|error| WriteError::Share { name: name.into(), error })?;
-        let _ = writeln!(self.text, "share.{} = {{ {} }}", spec.name, fields(&values));
+        let read = |share: &Share| Values::read_written(spec.share_fields, &written(share));
+        let mut values = read(share);
+        if (domain.is_service || domain.left_out.is_some())
+            && values.is_err()
+            && let Some(share) = others::share(spec)
+        {
+            values = read(&share);
+        }
+        let name = || vcpu_name(&domain.name, number, domain.vcpus.len());
+        let values = values.map_err(|error| WriteError::Share { name: name(), error })?;
+        self.values(&values);
         Ok(())
     }
 
+    fn values(&mut self, values: &Values) {
+        let _ = writeln!(self.text, "share.{} = {{ {} }}", self.model.spec.name, fields(values));
+    }
+
     fn work(&mut self, name: &str, domain: &ModelDomain, vcpu: &ModelVcpu) -> String {
-        let stay = &self.demand.vcpus[vcpu.source];
+        let demand = self.demand;
+        let stays: Vec<&VcpuDemand> = vcpu.stays.iter().map(|&at| &demand.vcpus[at]).collect();
+        let stay = match stays[..] {
+            [only] if domain.left_out.is_none() => Cow::Borrowed(only),
+            _ => Cow::Owned(stays::all_jobs(&stays)),
+        };
         let end = self.model.begin + self.model.length;
-        let jobs = jobs(stay, self.form, vcpu.is_rotated, (domain.joined, end));
+        let jobs = jobs(&stay, self.form, vcpu.is_rotated, (domain.joined, end));
         self.jobs(name, jobs)
     }
 
     /// Writes the ordinary programs of a CPU as a domain without a reservation.
-    fn competitor(&mut self, competitor: &Competitor) -> Result<(), WriteError> {
-        let Some(share) = others::share(self.model.spec) else { return Ok(()) };
+    fn competitor(&mut self, competitor: &Competitor) {
+        let spec = self.model.spec;
+        let Some(share) = others::share(spec) else { return };
         let name = others::name(competitor);
         let (_, demand) = &self.demand.others.competitors[competitor.source];
-        let Some(cpu) = self.model.place_of(competitor.cpu) else { return Ok(()) };
+        let Some(cpu) = self.model.place_of(competitor.cpu) else { return };
         let (begin, cpu) = (self.model.begin, cpu.index());
         let _ = writeln!(self.text, "\n[[domain]]\nname = {}", quoted(&name));
         let jobs = jobs(demand, self.form, false, (begin, begin + self.model.length));
         let work = self.jobs(&name, jobs);
         let _ = writeln!(self.text, "work = {work}\ncpus = [{cpu}]");
-        self.share(&name, &share)
+        let values = Values::read_written(spec.share_fields, &written(&share));
+        self.values(&values.expect("the policy accepts these parameters"));
     }
 
     /// Writes, as interference on a CPU, the jobs of threads that have precedence over all vCPUs.
@@ -240,14 +269,12 @@ impl Writer<'_> {
         work
     }
 
-    fn changes(&mut self, domain: &ModelDomain) -> Result<(), WriteError> {
+    fn changes(&mut self, domain: &ModelDomain, label: &str) -> Result<(), WriteError> {
+        let end = self.model.begin + self.model.length;
+        let end = domain.left.map_or(end, |left| left.min(end));
+        let all = CpuSet::first_n(self.model.cpus);
         for (number, vcpu) in domain.vcpus.iter().enumerate() {
-            let name = match domain.vcpus.len() {
-                1 => domain.name.clone(),
-                _ => format!("{}.{number}", domain.name),
-            };
-            let end = self.model.begin + self.model.length;
-            let end = domain.left.map_or(end, |left| left.min(end));
+            let name = vcpu_name(label, number, domain.vcpus.len());
             let within = |change: &&ModelChange| domain.joined < change.at && change.at < end;
             for change in vcpu.changes.iter().filter(within) {
                 let at = change.at - self.model.begin;
@@ -258,9 +285,14 @@ impl Writer<'_> {
                         let _ = writeln!(self.text, "paused = {paused}");
                     }
                     ModelChangeKind::Terms { share, cpus } => {
-                        self.share(&name, share)?;
-                        let all = CpuSet::first_n(self.model.cpus);
+                        self.share((domain, number), share)?;
                         let _ = writeln!(self.text, "cpus = {}", list(&cpus.unwrap_or(all)));
+                    }
+                    ModelChangeKind::Absent => {
+                        if let Some(share) = others::share(self.model.spec) {
+                            self.share((domain, number), &share)?;
+                        }
+                        let _ = writeln!(self.text, "paused = true");
                     }
                 }
             }

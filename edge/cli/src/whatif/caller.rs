@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use slackline_daemon::worker::{PredictionFields, WorkerQuestion};
 use slackline_sim::RunError;
-use slackline_whatif::{Cause, Edit, Forecast, ForecastError, Gate, LastChange};
+use slackline_whatif::{Cause, Edit, Forecast, ForecastError, Gate, LastChange, LeftOutVm};
 
 use super::refused;
 use crate::problem::Problem;
@@ -35,6 +35,12 @@ impl<'a> Caller<'a> {
         // The name of a VM may have a dot too.
         let vcpu = name.rsplit_once('.').filter(|(_, number)| number.parse::<u16>().is_ok());
         own.contains(&name) || vcpu.is_some_and(|(vm, _)| own.contains(&vm))
+    }
+
+    /// Returns those of the VMs without a prediction that the caller may see.
+    pub(super) fn visible(&self, mut left_out: Vec<LeftOutVm>) -> Vec<LeftOutVm> {
+        left_out.retain(|vm| self.may_see(&vm.name));
+        left_out
     }
 
     /// Checks that the edits name only VMs that the caller may see. A copy of another VM would show

@@ -11,7 +11,18 @@ const FORMAT: &str = "slackline-whatif-1";
 /// Returns the result of the gate as JSON. The gate is the check that decides if the recording
 /// allows a prediction.
 pub(super) fn gate(answer: &Answer<'_>) -> Value {
-    json!({ "format": FORMAT, "recording": recording(answer), "gate": gate_value(answer) })
+    json!({
+        "format": FORMAT,
+        "recording": recording(answer),
+        "gate": gate_value(answer),
+        "left_out": left_out(answer)
+    })
+}
+
+/// Returns the VMs without a prediction, each with the reason.
+fn left_out(answer: &Answer<'_>) -> Vec<Value> {
+    let vms = answer.left_out.iter();
+    vms.map(|vm| json!({ "name": vm.name, "why": vm.why.to_string() })).collect()
 }
 
 /// Formats a JSON value as indented text that ends with a newline.
@@ -51,6 +62,7 @@ pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> Value {
         "gate": gate_value(answer),
         "vcpus": vcpus,
         "losses": losses,
+        "left_out": left_out(answer),
         "not_known": limits(answer, forecast)
     })
 }

@@ -112,6 +112,12 @@ impl PlanSource<'_> {
                 row.name
             );
         }
+        for vm in answer.left_out {
+            let _ = writeln!(text, "\n# {}: no prediction, because {}.", plain(&vm.name), vm.why);
+            if !tables.iter().any(|(name, _)| *name == vm.name) {
+                text += "# It is not in this plan, so do not apply the plan with --prune.\n";
+            }
+        }
         if tables.is_empty() {
             return Err(Problem::BadOption {
                 message: "cannot write --save: no VM has one reservation for all of its vCPUs"

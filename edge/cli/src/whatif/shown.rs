@@ -24,6 +24,8 @@ pub(super) struct ShownGate {
     /// Number of jobs in the recording. `None` if the daemon answered, because its answer does not
     /// contain the number.
     pub(super) jobs: Option<usize>,
+    /// Name of each VM without a prediction, with the reason.
+    pub(super) left_out: Vec<(String, String)>,
     /// Cause of the differences between recording and simulation. `None` if a form passes.
     pub(super) cause: Option<String>,
 }
@@ -98,6 +100,11 @@ impl ShownGate {
             recording: ShownRecording::of(answer),
             forms: forms.collect(),
             jobs: Some(answer.recording.demand.vcpus.iter().map(|vcpu| vcpu.jobs.len()).sum()),
+            left_out: answer
+                .left_out
+                .iter()
+                .map(|vm| (vm.name.clone(), vm.why.to_string()))
+                .collect(),
             cause: answer.gate.cause.as_ref().map(ToString::to_string),
         }
     }
@@ -120,10 +127,12 @@ impl ShownGate {
             let (name, passes) = (text(&form["form"])?, form["passes"].as_bool()?);
             Some(ShownForm { name, passes, rows: rows.collect::<Option<_>>()? })
         };
+        let left_out = |vm: &Value| Some((text(&vm["name"])?, text(&vm["why"])?));
         Some(ShownGate {
             recording: ShownRecording::of_json(&answer["recording"])?,
             forms: gate["forms"].as_array()?.iter().map(form).collect::<Option<_>>()?,
             jobs: None,
+            left_out: answer["left_out"].as_array()?.iter().map(left_out).collect::<Option<_>>()?,
             cause: text(&gate["cause"]),
         })
     }

@@ -95,6 +95,9 @@ pub(super) fn gate(gate: &ShownGate) -> String {
     if let Some(jobs) = gate.jobs {
         text += &format!("The recording has {jobs} jobs in {}.\n", gate.recording.length);
     }
+    for (name, why) in &gate.left_out {
+        text += &format!("There is no prediction for {name}: {why}.\n");
+    }
     text
 }
 

@@ -60,7 +60,9 @@ fn answer(
     let edits = edits(&question.asked)?;
     caller.check(&edits)?;
     model.edit(&edits).map_err(|error| bad_edit(&error, false))?;
-    let answer = Answer { recording, gate, model: &model, policy: &policy };
+    let left_out = caller.visible(model.left_out());
+    let (model, policy, left_out) = (&model, policy.as_str(), left_out.as_slice());
+    let answer = Answer { recording, gate, model, policy, left_out };
     let file = Path::new(NAME_OF_LAST);
     if question.asked.periods {
         let mut all = json::gate(&answer);
@@ -71,7 +73,7 @@ fn answer(
         return Ok(caller.answer(json::gate(&answer)));
     }
     gate_refusal(NAME_OF_LAST, gate)?;
-    let forecast = forecast_with(run_both, recording, gate, &model);
+    let forecast = forecast_with(run_both, recording, gate, model);
     let mut forecast = forecast.map_err(|error| caller.refused(file, error))?;
     let hidden = caller.hide_changes(&mut forecast);
     let mut all = json::forecast(&answer, &forecast);

@@ -25,24 +25,6 @@ impl Core {
         }
     }
 
-    /// Checks that the dispatcher enforces all reservations, because the simulation knows no other
-    /// mechanism. An error for a tenant names only the tenant's own reservations.
-    fn check_mechanisms(&self, tenant: Option<Principal>) -> Result<(), Problem> {
-        let mut rows = self.service.listed().map(|(_, listed)| listed.row);
-        let Some(row) = rows.find(|row| row.terms.enforcement().is_of_kernel()) else {
-            return Ok(());
-        };
-        let is_seen = tenant.is_none_or(|tenant| row.owner == tenant);
-        let name = if is_seen { row.name.to_string() } else { "a VM of another owner".into() };
-        let by = row.terms.enforcement();
-        let detail = format!(
-            "cannot predict: `{by}` enforces {name}, and only the dispatcher can be simulated"
-        );
-        Err(Problem::new(Kind::HostCannot, detail).hinting(
-            "change the reservation to `--enforce dispatcher`, and ask again after a minute",
-        ))
-    }
-
     fn begin_whatif(
         &mut self,
         (ticket, principal): (Ticket, Principal),
@@ -59,7 +41,6 @@ impl Core {
                 .hinting("start the daemon without --no-recorder"));
         }
         let tenant = role == Role::Tenant;
-        self.check_mechanisms(tenant.then_some(principal))?;
         let own = tenant.then(|| {
             let rows = self.service.listed().map(|(_, listed)| listed.row);
             let own = rows.filter(|row| row.owner == principal);

@@ -374,6 +374,25 @@ mod tests {
         assert_eq!(refused.expect_err("a long name").kind, Kind::Bad);
     }
 
+    /// A plan from a long trace file covers more than the 30 s that are compared.
+    #[test]
+    fn prediction_of_any_length_occupies_its_slot_only_30_seconds() {
+        let folder = tempfile::tempdir().expect("a folder for the test");
+        let mut predictions = Predictions::open(folder.path());
+        let header = crate::core::tally::header("edf", 1, slackline_trace::Knowledge::ALL);
+        let ring = FlightRing::new(&header, 1 << 20, Span::from_secs(60));
+        for second in [1, 40] {
+            let at = Time::START + Span::from_secs(second);
+            let longest = Prediction { length_ns: u64::MAX, ..prediction("web.0".into()) };
+            let list = vec![longest; MOST_OPEN_EACH];
+            predictions.watch((at, 7), Principal::User(1), list).expect("all slots are free");
+            let ended = at + SETTLING + LONGEST;
+            assert!(!predictions.is_due(at + LONGEST) && predictions.is_due(ended));
+            predictions.settle(ended, &header, &ring).expect("a file for the test");
+            assert!(predictions.open.is_empty());
+        }
+    }
+
     #[test]
     fn one_pass_compares_at_most_four_prediction_lists_with_outcomes() {
         let folder = tempfile::tempdir().expect("a folder for the test");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use slackline_demand::{Collector, Demand, DemandCounts, VcpuDemand, demand_per_period};
 use slackline_manager::PredictedVm;
-use slackline_sim::RunError;
+use slackline_scenario::Scenario;
 use slackline_units::{Span, Time, VcpuId};
 use slackline_whatif::{ForecastError, Form, Gate, Model, Recording};
 
@@ -174,18 +174,18 @@ impl PeriodPredictor {
     /// # Errors
     /// If the model cannot be simulated or admission refuses it.
     pub fn predict(&self, model: &Model) -> Result<Vec<PredictedVm>, ForecastError> {
-        let scenario = model.written(&self.demand, self.form, "jobs")?.scenario()?;
-        let mut collector = Collector::new(Time::START);
-        let finished = slackline_sim::run(&scenario, &mut collector)?;
-        if let Some((_, vcpu, error)) = finished.declined.into_iter().next() {
-            return Err(RunError::Declined(scenario.declined(vcpu, error)).into());
+        let sink = |_: &Scenario| Collector::new(Time::START);
+        let mut run = model.run(&self.demand, self.form, sink)?;
+        if let Some(refused) = run.refused_change() {
+            return Err(refused);
         }
-        let played = collector.finish();
-        let (length, end) = (scenario.length, Time::START + scenario.length);
+        let played = std::mem::replace(&mut run.sink, Collector::new(Time::START)).finish();
+        let (length, end) = (run.length(), Time::START + run.length());
         let predicted = |(name, period): &VmPeriod| {
             // If a vCPU joins again, it counts as a separate stay.
             let mut vcpus: BTreeMap<VcpuId, (u64, Span)> = BTreeMap::new();
-            for stay in played.vcpus.iter().filter(|stay| stay.domain == *name) {
+            let is_of_vm = |stay: &&VcpuDemand| run.vm_of(stay.vcpu) == Some(name.as_str());
+            for stay in played.vcpus.iter().filter(is_of_vm) {
                 let (misses, used) = vcpus.entry(stay.vcpu).or_default();
                 *misses += stay.missed_periods(*period, (Time::START, end));
                 *used += stay.work();

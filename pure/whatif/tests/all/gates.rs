@@ -3,8 +3,8 @@
 
 use slackline_sim::trace_header;
 use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};
-use slackline_units::{DomId, Enforcement, Span, Time, VcpuId};
-use slackline_whatif::{Cause, Form, Gate, Model, ModelError, Recorder, Recording, gate};
+use slackline_units::{DomId, Span, Time, VcpuId};
+use slackline_whatif::{Cause, Form, Gate, Model, Recorder, Recording, gate};
 
 use crate::record::{THREE, entries, recorded, recorded_live, recording, scenario};
 
@@ -271,23 +271,6 @@ fn different_shares_in_halves_are_a_cause_only_with_hard_limit() {
     let gate = lacking_from(scenario(THREE).length / 2, THREE);
     assert!(!gate.passes());
     assert!(!matches!(gate.cause, None | Some(Cause::HalvesDiffer(_))), "{:?}", gate.cause);
-}
-
-#[test]
-fn whatif_refuses_a_vm_enforced_by_a_kernel_mechanism() {
-    let scenario = scenario(THREE);
-    let mut all = entries(&scenario);
-    for entry in &mut all {
-        if let Entry::Record(Record::Promised { vcpu, by, .. }) = entry
-            && vcpu.slot() == 1
-        {
-            *by = Enforcement::Deadline;
-        }
-    }
-    let recording = recording(&trace_header(&scenario), &all, scenario.length);
-    let refused = Model::new(&recording).expect_err("only the dispatcher is simulated");
-    assert_eq!(refused, ModelError::OfKernel { name: "db".into(), by: Enforcement::Deadline });
-    assert!(refused.to_string().contains("`db`: `deadline` enforced"), "{refused}");
 }
 
 /// A VM with a hard limit, which is stopped 100 us late in each period.

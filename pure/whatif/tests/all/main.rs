@@ -7,3 +7,4 @@ mod others;
 mod predictions;
 mod properties;
 mod record;
+mod stays;

@@ -3,8 +3,10 @@
 use slackline_scenario::Scenario;
 use slackline_sim::trace_header;
 use slackline_trace::{Entry, HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record};
-use slackline_units::{CpuId, Span, VcpuId};
-use slackline_whatif::{Edit, Form, Gate, Model, Recording, forecast, gate};
+use slackline_units::{CpuId, Enforcement, Span, VcpuId};
+use slackline_whatif::{
+    Edit, Form, Gate, LeftOutReason, LeftOutVm, Model, Recording, forecast, gate,
+};
 
 use crate::record::{entries, recording};
 
@@ -150,4 +152,72 @@ fn whatif_predicts_reserved_share_if_vm_gets_a_hard_limit() {
     let batch = forecast.rows.iter().find(|row| row.name == "batch").expect("its row");
     let (least, most) = batch.interval(|it| Some(it.share_ppm)).expect("a share");
     assert!(least >= 195_000 && most <= 201_000, "{least} {most}");
+}
+
+/// In a simulation a program has the smallest possible reservation, although it has none on a real
+/// host. Under `sedf` the smallest possible slice would be too short.
+#[test]
+fn whatif_admits_vms_that_fill_the_cpu_beside_programs() {
+    let recording = beside(true);
+    let (model, gate) = gated(&recording);
+    let predict = |edits: &[Edit]| {
+        let mut model = model.clone();
+        model.edit(edits).expect("the edits are valid");
+        forecast(&recording, &gate, &model)
+    };
+    let filled = |slice: &str| {
+        let (name, field, value) = ("batch".into(), "slice".into(), slice.into());
+        [Edit::Policy("edf:reserve=0.1cpu".into()), Edit::Set { name, field, value }]
+    };
+    // The VM `web` reserves 0.3 of the 0.9 CPUs.
+    predict(&filled("6ms")).expect("the slices fill the CPU");
+    let refused = predict(&filled("6001us")).expect_err("the slices need more than the CPU");
+    assert!(refused.to_string().contains("cannot admit `batch`"), "{refused}");
+    predict(&[Edit::Policy("sedf".into())]).expect("the slices are long enough");
+}
+
+/// Returns a recording in which `program` is a VM under `deadline`.
+fn beside_deadline() -> (Recording, Span) {
+    let interference = "[[interference]]\ncpu = 0\nfile = \"irq.csv\"\n";
+    let scenario = crate::record::scenario(&BESIDE.replace(interference, ""));
+    let program = scenario.domains[2].vcpus[0];
+    let mut of_vcpu = thread(1, HostThreadKind::Vcpu);
+    if let Entry::HostThread(thread) = &mut of_vcpu {
+        thread.vcpu = Some(program);
+    }
+    let mut used = Span::ZERO;
+    let mut all = vec![of_vcpu];
+    for mut entry in entries(&scenario) {
+        let is_kept = match &mut entry {
+            Entry::Record(Record::Promised { vcpu, by, .. }) if *vcpu == program => {
+                *by = Enforcement::Deadline;
+                true
+            }
+            Entry::Record(Record::Joined { vcpu, .. }) => *vcpu == program,
+            Entry::Named(named) => named.vcpu == program,
+            Entry::Record(Record::Ran { vcpu, used: ran, .. }) if *vcpu == program => {
+                used += *ran;
+                false
+            }
+            _ => false,
+        };
+        all.extend(if is_kept { Some(entry) } else { as_host(&entry, program) });
+    }
+    (recording(&trace_header(&scenario), &all, scenario.length), used)
+}
+
+#[test]
+fn whatif_simulates_cpu_time_of_deadline_vm_as_interference() {
+    let (recording, used) = beside_deadline();
+    let others = &recording.demand.others;
+    assert_eq!((others.competitors.len(), others.interference.len()), (0, 1));
+    let taken: Span = others.interference[0].1.iter().map(|job| job.work).sum();
+    assert_eq!(taken, used);
+    let (model, gate) = gated(&recording);
+    let why = LeftOutReason::OfKernel(Enforcement::Deadline);
+    assert_eq!(model.left_out(), [LeftOutVm { name: "program".into(), why }]);
+    assert!(gate.passes(), "{:#?}", gate.forms);
+    let names: Vec<&str> = gate.forms[0].whole.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["web", "batch"]);
+    assert_eq!(model.reservations().flatten().count(), 2, "no plan changes the mechanism");
 }
