@@ -14,25 +14,25 @@ use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::ThreadRef;
 
 impl Session {
-    /// Freezes a process tree again after another process of its user has thawed the tree's cgroup.
-    /// Users can thaw only cgroups that Slackline did not make.
+    /// Freezes a process tree again after another program has thawed the tree's cgroup. The next
+    /// order of the dispatcher would overwrite a thaw anyway, so a thaw by root is undone too. Users
+    /// can thaw only cgroups that Slackline did not make. A thaw by the tree's user is an escape.
     pub(super) fn look_at_thaw(
         &mut self,
         id: JoinId,
         seen: &mut SessionEvents,
     ) -> Result<(), SessionError> {
         let Some(row) = self.members.get(id) else { return Ok(()) };
-        let tree = row.tree.as_ref().filter(|tree| tree.place().origin.is_none());
-        let Some((tree, first)) = tree.zip(row.threads.first()) else { return Ok(()) };
+        let Some((tree, first)) = row.tree.as_ref().zip(row.threads.first()) else { return Ok(()) };
         let Some(group) = tree.foreign_thaw() else { return Ok(()) };
         let tid = first.tid();
-        // The check of the cgroups respects a thaw by root.
-        let is_own = is_own(row, tid, &Surroundings::freeze_file(&group));
-        if !is_own || tree.freeze_again().is_err() || row.changes.cell.is_some() {
+        let is_own =
+            tree.place().origin.is_none() && is_own(row, tid, &Surroundings::freeze_file(&group));
+        if tree.freeze_again().is_err() || row.changes.cell.is_some() {
             return Ok(());
         }
         seen.meddled.push((id, ForeignChange::Thawed { tid, group }));
-        self.note_move(id)
+        if is_own { self.note_move(id) } else { Ok(()) }
     }
 
     /// Stops a process tree in a cell immediately, because a thread that has left the tree's cgroup

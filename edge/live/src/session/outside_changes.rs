@@ -521,12 +521,13 @@ impl Session {
 
     /// Returns the cgroup that contains the thread and that another program has frozen. If there is
     /// none, returns the session's own freezer cgroup of the thread, if another program has frozen
-    /// or thawed that cgroup. Otherwise `None`.
+    /// or thawed that cgroup. Otherwise `None`. A thawed cgroup of a process tree is not returned:
+    /// it is frozen again.
     fn frozen_by_others(&self, row: &Row, tid: Tid, now: &Surroundings) -> Option<PathBuf> {
         let tree = row.tree.as_ref();
         let group = tree.map(|tree| tree.place().group.as_path());
         now.frozen(group).or_else(|| match tree {
-            Some(tree) => tree.foreign_freeze(),
+            Some(tree) => tree.foreign_freeze().filter(|_| tree.foreign_thaw().is_none()),
             None => self.fence.thread(tid)?.foreign_freeze(),
         })
     }

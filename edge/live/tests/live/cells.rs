@@ -7,7 +7,7 @@ use crate::common::{self, Target, begin};
 use crate::escapes::{Adversary, Group, Open, is_real_time};
 use crate::moves::{Delegated, UnderQuota, delegated_spinner, limit_in};
 use slackline_fence::Fence;
-use slackline_linux::cgroup::{TreePlace, descendants};
+use slackline_linux::cgroup::{Hierarchies, TreePlace, descendants};
 use slackline_linux::step::Hold;
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::{ThreadRef, threads_of};
@@ -127,4 +127,29 @@ fn processes_under_quota_return_from_cell_to_own_cgroups() {
     drop(own);
     drop(group);
     assert_eq!(after, before);
+}
+
+/// Before, a single thaw lifted the limit for more than a second.
+#[test]
+fn thaw_of_process_tree_by_root_is_undone() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
+    open.go_on(Duration::from_millis(300));
+    let around = Hierarchies::read().unwrap().around(target.pid(), target.pid()).unwrap();
+    let switch = around.unified().unwrap().join("cgroup.freeze");
+    let before = target.used();
+    while open.meddled().is_empty() {
+        fs::write(&switch, "0").unwrap();
+        open.go_on(Duration::from_millis(300));
+        assert!(target.used() <= before + Span::from_secs(5), "no thaw was noticed");
+    }
+    let before = target.used();
+    for _ in 0..5 {
+        fs::write(&switch, "0").unwrap();
+        open.go_on(Duration::from_millis(600));
+    }
+    let used = target.used() - before;
+    assert!(used <= limit_in(Span::from_secs(3), 600), "{used}");
+    assert!(open.contested().is_empty(), "{:?}", open.contested());
 }
