@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,30 +47,33 @@ share.edf = { slice = "4ms", period = "10ms" }
 """
 
 
-class Meter:
-    """CPU time of this process for parsing and simulation, in seconds, and the number of runs."""
+def count_runs() -> None:
+    """Count the runs of this process from now on.
 
-    seconds = 0.0
-    runs = 0
+    The count is kept in the module of the sweeps, because a worker gets a copy of this module for
+    each function.
+    """
+    call = vars(_sweep)["_sweep_rows"]
+    counts = {"runs": 0}
 
+    def counting(*arguments: Any, **options: Any) -> Any:
+        counts["runs"] += len(arguments[1])
+        return call(*arguments, **options)
 
-def install_meter() -> None:
-    """Measure the calls of this process that parse and simulate."""
-    call = _sweep._sweep_rows
-
-    def measured(*arguments: Any, **options: Any) -> Any:
-        began = time.thread_time()
-        rows = call(*arguments, **options)
-        Meter.seconds += time.thread_time() - began
-        Meter.runs += len(arguments[1])
-        return rows
-
-    _sweep._sweep_rows = measured
+    vars(_sweep)["_sweep_rows"] = counting
+    vars(_sweep)["counts_of_bench"] = counts
 
 
 def read_meter() -> tuple[float, int, float]:
-    """Return the time of parsing and simulation, the runs, and all CPU time of this process."""
-    return Meter.seconds, Meter.runs, time.process_time()
+    """Return the time of parsing and simulation, the runs, and all CPU time of this process.
+
+    Parsing and simulation use threads that Python does not know.
+    """
+    used = time.process_time()
+    ids = [thread.native_id for thread in threading.enumerate()]
+    files = [Path(f"/proc/self/task/{number}/schedstat") for number in ids]
+    of_python = sum(int(file.read_text().split()[0]) for file in files) / 1e9
+    return used - of_python, vars(_sweep)["counts_of_bench"]["runs"], used
 
 
 def memory_of(pid: int) -> float:
@@ -150,6 +154,12 @@ def started(*words: str) -> Iterator[int]:
         process.wait()
 
 
+def connected(file: str) -> Any:
+    """Connect to the scheduler that writes its address to a file."""
+    client: Any = distributed.Client
+    return client(scheduler_file=file, timeout=60)
+
+
 def main() -> int:
     count = int(sys.argv[1])
     length = scenario_length()
@@ -160,10 +170,10 @@ def main() -> int:
     with (
         started("scheduler", *at, "--scheduler-file", file) as scheduler,
         started("worker", "--scheduler-file", file, *workers),
-        distributed.Client(scheduler_file=file, timeout=60) as client,
+        connected(file) as client,
     ):
         client.wait_for_workers(WORKERS, timeout=60)
-        client.run(install_meter)
+        client.run(count_runs)
         _, first = sweep(client, scheduler, FIRST, length)
         overhead, last = sweep(client, scheduler, count, length)
     shutil.rmtree(folder, ignore_errors=True)
