@@ -24,7 +24,7 @@ use slackline_units::{CpuSet, Span, Time};
 use super::contest::{Changes, STOPPED_FOR, unless_over};
 use super::finding::ForeignChange;
 use super::ids::JoinId;
-use super::members::surroundings;
+use super::members::{is_process_stopped, surroundings};
 use super::request::Row;
 use super::{Session, SessionError, SessionEvents};
 use crate::live_host::{LiveHostError, PauseReason, TreeCheck};
@@ -573,7 +573,7 @@ impl Session {
                 _ => true,
             },
             ForeignChange::Thawed { .. } => true,
-            ForeignChange::Stopped { pid } => !is_stopped(*pid, *pid),
+            ForeignChange::Stopped { pid } => !is_process_stopped(*pid),
             ForeignChange::Refused { .. } => {
                 let refused = row.changes.refused;
                 refused.is_none_or(|refused| self.host.now().since(refused) >= AROUND_INTERVAL)
