@@ -33,7 +33,7 @@ use slackline_linux::cgroup::{
     Cpuset, Credentials, Hierarchies, Surroundings, may_move, may_write,
 };
 use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
-use slackline_linux::thread::{Stat, ThreadRef};
+use slackline_linux::thread::{Stat, ThreadRef, starts_or_ends};
 
 /// Interval between checks of the classes and affinities of members' threads. A change that the
 /// session did not order lasts at most twice this interval.
@@ -558,6 +558,8 @@ impl Session {
             ForeignChange::Moved { tid, group } => match (around(*tid), before(*tid)) {
                 _ if !row.changes.moved.is_empty() => false,
                 _ if row.tree.is_none() && self.has_left_freezer(row) => false,
+                // The kernel shows an ended thread in other cgroups.
+                _ if process_of(*tid).is_ok_and(|pid| starts_or_ends(pid, *tid)) => true,
                 (Some(now), Some(before)) => now.moves(before).all(|(_, is)| row.is_audited(is)),
                 (Some(now), None) => row.tree.is_some() || !now.is_in(group),
                 (None, _) => true,
