@@ -367,8 +367,8 @@ impl Stat {
 /// the cgroups of its creator, it shows the root cgroups. For an ending thread it shows the root
 /// cgroups of version 1.
 ///
-/// If the kernel does not count run intervals, no thread counts as new. Otherwise every thread would
-/// count as new, and no move of a thread would be noticed.
+/// If the kernel does not count run intervals, no thread counts as new. Otherwise every thread
+/// would count as new, and no move of a thread would be noticed.
 #[must_use]
 pub fn starts_or_ends(pid: Tid, tid: Tid) -> bool {
     let read = |path: String| fs::read_to_string(path).unwrap_or_default();
