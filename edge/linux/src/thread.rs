@@ -366,10 +366,22 @@ impl Stat {
 /// The cgroups of such a thread in procfs say nothing. Until the kernel has put a new thread into
 /// the cgroups of its creator, it shows the root cgroups. For an ending thread it shows the root
 /// cgroups of version 1.
+///
+/// If the kernel does not count run intervals, no thread counts as new. Otherwise every thread
+/// would count as new, and no move of a thread would be noticed.
 #[must_use]
 pub fn starts_or_ends(pid: Tid, tid: Tid) -> bool {
-    let schedstat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat"));
-    !schedstat.is_ok_and(|text| has_run(&text)) || Stat::of(pid, tid).map_or(true, |stat| stat.ends)
+    let read = |path: String| fs::read_to_string(path).unwrap_or_default();
+    let schedstat = read(format!("/proc/{pid}/task/{tid}/schedstat"));
+    is_new(&schedstat, || read("/proc/thread-self/schedstat".to_owned()))
+        || Stat::of(pid, tid).map_or(true, |stat| stat.ends)
+}
+
+/// Returns true if a thread with this `schedstat` has not run yet. The calling thread, with the
+/// `schedstat` that `own` returns, has run. A kernel that does not count run intervals shows zeros
+/// for it too.
+fn is_new(schedstat: &str, own: impl FnOnce() -> String) -> bool {
+    !has_run(schedstat) && has_run(&own())
 }
 
 /// Returns true if a thread with this `schedstat` has run. The third number counts its run
@@ -404,6 +416,14 @@ mod tests {
         assert!(starts_or_ends(pid, pid));
         child.wait().unwrap();
         assert!(starts_or_ends(pid, pid));
+    }
+
+    #[test]
+    fn no_thread_counts_as_new_if_kernel_counts_no_run_intervals() {
+        let (counted, zeros) = ("183040 5210 1\n", "0 0 0\n");
+        let is_new = |schedstat, own: &str| is_new(schedstat, || own.to_owned());
+        assert!(is_new(zeros, counted) && !is_new(counted, counted));
+        assert!(!is_new(zeros, zeros) && !is_new("", ""));
     }
 
     #[test]

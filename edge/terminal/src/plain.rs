@@ -16,7 +16,8 @@ pub struct Plain {
 
 /// Returns a table with a row for each name. Groups of columns that do not fit side by side are
 /// placed in tables below each other, with the names repeated. Columns that are empty in every row
-/// are left out, except chosen columns. A table with a chosen column has all rows.
+/// are left out, except chosen columns. If all columns of a table are chosen, the table has all
+/// rows.
 #[must_use]
 pub fn plain(names: Plain, groups: Vec<Vec<Plain>>, width: usize, paint: Paint) -> String {
     let column = |plain: Plain| {

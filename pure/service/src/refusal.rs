@@ -397,7 +397,7 @@ impl Refusal {
             Refusal::Host { hint, .. } => hint.clone(),
             Refusal::NotYours { user, .. } => {
                 let says = "ask an administrator to reserve for the VM, or to run";
-                Some(format!("{says} `slackline access add uid:N --users {user}`"))
+                Some(format!("{says} `slackline access add UID --role ROLE --users {user}`"))
             }
             Refusal::OverBudgetCpu { owner, .. } | Refusal::OverBudgetMachines { owner, .. } => {
                 Some(format!(

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use slackline_control::client::Client;
-use slackline_control::{Machine, Reservation, SOCKET};
+use slackline_control::{ANOTHER_VM, Machine, Reservation, SOCKET};
 use slackline_live::session::SessionError;
 use slackline_play::play::LiveError;
 
@@ -60,7 +60,8 @@ fn named_target(args: &HoldArgs) -> Option<(String, String)> {
 }
 
 /// Returns the name of the reservation that is bound to the target, or to the VM whose process the
-/// target is. `bound` has the name and the binding of each reservation.
+/// target is. `None` if the caller may not see the name of that reservation. `bound` has the name
+/// and the binding of each reservation.
 fn reserved_name(
     (binding, pid): (&str, Option<i32>),
     bound: &[(&str, &str)],
@@ -72,7 +73,7 @@ fn reserved_name(
     // A VM that is not a single process has the process id 0.
     let pid = pid.filter(|pid| *pid > 0)?;
     let mut of_target = machines.iter().filter(|machine| machine.pid == pid);
-    of_target.find_map(|machine| machine.reserved.clone())
+    of_target.find_map(|machine| machine.reserved.clone()).filter(|name| name != ANOTHER_VM)
 }
 
 fn refusal(target: &str, name: &str, amount: &str) -> Problem {
@@ -108,12 +109,14 @@ mod tests {
     #[test]
     fn reservation_of_hold_target_is_found_by_binding_or_process() {
         let bound = [("a", "pid:7"), ("b", "unit:web.service"), ("c", "qemu:guest")];
-        let machines = [machine(0, Some("b")), machine(9, None), machine(8, Some("c"))];
+        let hidden = machine(6, Some(ANOTHER_VM));
+        let machines = [machine(0, Some("b")), machine(9, None), machine(8, Some("c")), hidden];
         let name = |binding, pid| reserved_name((binding, pid), &bound, &machines);
         assert_eq!(name("pid:7", Some(7)).as_deref(), Some("a"));
         assert_eq!(name("pid:8", Some(8)).as_deref(), Some("c"));
         assert_eq!(name("unit:web.service", None).as_deref(), Some("b"));
         assert_eq!(name("pid:9", Some(9)), None);
+        assert_eq!(name("pid:6", Some(6)), None);
         assert_eq!(name("pid:0", Some(0)), None);
         assert_eq!(name("cgroup:/demo", None), None);
     }

@@ -372,6 +372,7 @@ impl Host {
         service: &Service,
     ) {
         let ticket = asked.ticket;
+        self.rests.remove(&ticket);
         let is_tenant = asked.role == Some(Role::Tenant);
         let own: Option<BTreeSet<String>> = is_tenant.then(|| {
             let rows = service.listed().map(|(_, listed)| listed.row);

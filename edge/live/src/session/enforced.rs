@@ -25,7 +25,7 @@ use slackline_linux::cgroup::{
 };
 use slackline_linux::step::Hold;
 use slackline_linux::sys::{Scheduling, Tid, get_scheduling, online_cpus, process_of};
-use slackline_linux::thread::{Stat, ThreadRef, starts_or_ends};
+use slackline_linux::thread::{Stat, ThreadRef, starts_or_ends, threads_of};
 
 /// Event about a thread whose CPU time the kernel enforces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -209,18 +209,24 @@ impl EnforcedWatch {
         let (group, _) = self.limit.as_ref()?;
         let there = members_of(group);
         let left = self.members.difference(&there);
-        // The kernel shows a member that has exited in another cgroup.
-        let left = left.filter(|&&tid| is_alive(tid));
-        let left: Vec<_> = left.filter_map(|&tid| Some((process_of(tid).ok()?, tid))).collect();
+        // The kernel shows a thread that has exited in another cgroup.
+        let left = left.filter_map(|&member| Some((member, living_thread(member)?)));
+        let left: Vec<(Tid, Tid)> = left.collect();
         self.members = there;
         let (_, before) = self.changes.before.first().filter(|_| !left.is_empty())?;
         let hierarchies = Hierarchies::read().ok()?;
         let (mut own, mut others, mut is_stuck) = (None, None, false);
-        for (pid, tid) in left {
+        for (member, tid) in left {
+            let Ok(pid) = process_of(tid) else { continue };
             let Some(around) = hierarchies.around_without_limits(pid, tid) else { continue };
             let moved = around.moves(before).find(|(was, _)| was.group == *group);
-            let is_real = |(_, is): &(_, &Membership)| hierarchies.confirm((pid, tid), &is.group);
-            let Some((was, is)) = moved.filter(is_real) else { continue };
+            let Some((was, is)) = moved else { continue };
+            if !hierarchies.confirm((pid, tid), &is.group) {
+                // A new thread can have left too. It stays a member, so that the next look checks
+                // it again.
+                self.members.insert(member);
+                continue;
+            }
             let finding = ForeignChange::Moved { tid, group: is.group.clone() };
             let credentials = Credentials::of(tid).and(&self.changes.credentials);
             if self.is_of_libvirt || !may_move(&credentials, &was.group, &is.group) {
@@ -234,13 +240,13 @@ impl EnforcedWatch {
                     all.into_iter().filter(|pid| was.take_back_process(*pid).is_ok()).count() > 0
                 }),
             };
-            if !is_back && !is_alive(tid) {
+            if !is_back && living_thread(member).is_none() {
                 continue;
             }
             is_stuck |= !is_back;
             own.get_or_insert(finding);
             // It counts as a member, so that the next look notices if it has left once more.
-            self.members.insert(tid);
+            self.members.insert(member);
         }
         if own.is_some() {
             self.note_escape(fence, now);
@@ -525,9 +531,15 @@ impl EnforcedWatch {
     }
 }
 
-/// Returns true if the thread exists and has not exited.
-fn is_alive(tid: Tid) -> bool {
-    Stat::of(tid, tid).is_ok_and(|stat| !stat.exited())
+/// Returns a thread of a member that has not exited: the thread `member` itself, or another thread
+/// of the process `member`. A process continues after its first thread has exited, and the kernel
+/// then moves its other threads between cgroups. `None` if no thread of the member is left.
+fn living_thread(member: Tid) -> Option<Tid> {
+    let is_alive = |tid: &Tid| Stat::of(*tid, *tid).is_ok_and(|stat| !stat.exited());
+    if is_alive(&member) {
+        return Some(member);
+    }
+    threads_of(member).ok()?.into_iter().find(is_alive)
 }
 
 /// Returns the members of a cgroup. In version 1 they are threads, because a single thread can be
@@ -552,4 +564,33 @@ fn limit_of(group: &Path) -> Option<String> {
     let of_version_1 =
         || Some(format!("{} {}", line("cpu.cfs_quota_us")?, line("cpu.cfs_period_us")?));
     line("cpu.max").or_else(of_version_1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// The first thread of the process exits, and another thread sleeps.
+    #[test]
+    fn living_thread_is_found_after_first_thread_has_exited() {
+        let script = "import ctypes, threading, time\n\
+                      threading.Thread(target=time.sleep, args=(1000,)).start()\n\
+                      ctypes.CDLL(None).pthread_exit(None)";
+        let mut python = Command::new("python3");
+        let mut process = python.args(["-c", script]).stderr(Stdio::null()).spawn().unwrap();
+        let pid = Tid::new(i32::try_from(process.id()).unwrap()).unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let has_exited = || Stat::of(pid, pid).is_ok_and(Stat::exited);
+        while !has_exited() && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        let living = living_thread(pid);
+        process.kill().unwrap();
+        process.wait().unwrap();
+        let living = living.expect("the sleeping thread");
+        assert_ne!(living, pid);
+        assert_eq!([living, pid].map(living_thread), [None, None]);
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use slackline_linux::cgroup::{Hierarchies, may_move};
 use slackline_linux::sys::{Tid, process_of};
-use slackline_linux::thread::{Stat, ThreadRef};
+use slackline_linux::thread::{Stat, ThreadRef, starts_or_ends};
 use slackline_units::Span;
 
 use super::contest::{MOST_MOVED, MovedThread};
@@ -162,7 +162,8 @@ impl Session {
         Ok(self.host.count_left(id.vcpu(), moved)?)
     }
 
-    /// Returns true if the thread of a member is no longer in its freezer cgroup.
+    /// Returns true if the thread of a member is no longer in its freezer cgroup. Returns false if
+    /// the thread is ending: the kernel then no longer lists it there.
     pub(super) fn has_left_freezer(&self, row: &Row) -> bool {
         self.leaver_of_freezer(row).is_some()
     }
@@ -170,7 +171,9 @@ impl Session {
     fn leaver_of_freezer(&self, row: &Row) -> Option<Tid> {
         let first = row.threads.first().map(ThreadRef::tid);
         let first = first.filter(|_| row.has_stop && row.tree.is_none())?;
-        self.fence.thread(first).is_some_and(HeldThread::has_left_freezer).then_some(first)
+        let has_left = self.fence.thread(first).is_some_and(HeldThread::has_left_freezer);
+        let pid = || process_of(first).unwrap_or(first);
+        (has_left && !starts_or_ends(pid(), first)).then_some(first)
     }
 
     /// Makes a new freezer cgroup for a member that was moved out of its freezer cgroup. If that

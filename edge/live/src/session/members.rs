@@ -13,7 +13,7 @@ use super::tree_groups::COVERED_WITHIN;
 use super::{Session, SessionError, SessionEvents};
 use slackline_linux::cgroup::{Hierarchies, Surroundings};
 use slackline_linux::sys::{Tid, process_of};
-use slackline_linux::thread::{ThreadRef, starts_or_ends};
+use slackline_linux::thread::{ThreadRef, starts_or_ends, threads_of};
 
 /// Maximum number of threads in one round whose cgroups are read completely. For all other threads,
 /// only the names of their cgroups are read.
@@ -137,4 +137,48 @@ pub(super) fn surroundings(
         }
     }
     around
+}
+
+/// Returns true if a signal has stopped a process. The first thread of the process may have exited,
+/// so its other threads count too.
+pub(super) fn is_process_stopped(pid: Tid) -> bool {
+    let threads = || threads_of(pid).unwrap_or_default();
+    is_stopped(pid, pid) || threads().into_iter().any(|tid| is_stopped(pid, tid))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use rustix::process::Signal;
+    use slackline_linux::sys::signal_process;
+    use slackline_linux::thread::Stat;
+
+    use super::*;
+
+    /// The first thread of the process exits, and another thread sleeps.
+    #[test]
+    fn stopped_process_is_found_if_its_first_thread_has_exited() {
+        let script = "import ctypes, threading, time\n\
+                      threading.Thread(target=time.sleep, args=(1000,)).start()\n\
+                      ctypes.CDLL(None).pthread_exit(None)";
+        let mut python = Command::new("python3");
+        let mut process = python.args(["-c", script]).stderr(Stdio::null()).spawn().unwrap();
+        let pid = Tid::new(i32::try_from(process.id()).unwrap()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let wait_until = |is_so: &dyn Fn() -> bool| {
+            while !is_so() && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+            is_so()
+        };
+        let has_exited = wait_until(&|| Stat::of(pid, pid).is_ok_and(Stat::exited));
+        let was_stopped = is_process_stopped(pid);
+        signal_process(pid, Signal::STOP).unwrap();
+        let is_stopped = wait_until(&|| is_process_stopped(pid));
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert_eq!((has_exited, was_stopped, is_stopped), (true, false, true));
+    }
 }

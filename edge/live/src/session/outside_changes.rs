@@ -24,7 +24,7 @@ use slackline_units::{CpuSet, Span, Time};
 use super::contest::{Changes, STOPPED_FOR, unless_over};
 use super::finding::ForeignChange;
 use super::ids::JoinId;
-use super::members::surroundings;
+use super::members::{is_process_stopped, surroundings};
 use super::request::Row;
 use super::{Session, SessionError, SessionEvents};
 use crate::live_host::{LiveHostError, PauseReason, TreeCheck};
@@ -33,7 +33,7 @@ use slackline_linux::cgroup::{
     Cpuset, Credentials, Hierarchies, Surroundings, may_move, may_write,
 };
 use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
-use slackline_linux::thread::{Stat, ThreadRef};
+use slackline_linux::thread::{Stat, ThreadRef, starts_or_ends};
 
 /// Interval between checks of the classes and affinities of members' threads. A change that the
 /// session did not order lasts at most twice this interval.
@@ -558,6 +558,8 @@ impl Session {
             ForeignChange::Moved { tid, group } => match (around(*tid), before(*tid)) {
                 _ if !row.changes.moved.is_empty() => false,
                 _ if row.tree.is_none() && self.has_left_freezer(row) => false,
+                // The kernel shows an ended thread in other cgroups.
+                _ if process_of(*tid).is_ok_and(|pid| starts_or_ends(pid, *tid)) => true,
                 (Some(now), Some(before)) => now.moves(before).all(|(_, is)| row.is_audited(is)),
                 (Some(now), None) => row.tree.is_some() || !now.is_in(group),
                 (None, _) => true,
@@ -573,7 +575,7 @@ impl Session {
                 _ => true,
             },
             ForeignChange::Thawed { .. } => true,
-            ForeignChange::Stopped { pid } => !is_stopped(*pid, *pid),
+            ForeignChange::Stopped { pid } => !is_process_stopped(*pid),
             ForeignChange::Refused { .. } => {
                 let refused = row.changes.refused;
                 refused.is_none_or(|refused| self.host.now().since(refused) >= AROUND_INTERVAL)

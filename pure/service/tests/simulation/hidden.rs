@@ -160,5 +160,7 @@ fn tenant_gets_same_answers_for_foreign_and_absent_vm() {
     for (who, request) in [(tenant(BOB), by_number), (operator(BOB), by_name)] {
         let refused = ask(&mut run, who, request);
         assert!(matches!(refused, Err(Refusal::NotYours { user: 5001, .. })), "{refused:?}");
+        let hint = refused.expect_err("a VM of another user").hint().expect("advice");
+        assert!(hint.ends_with("`slackline access add UID --role ROLE --users 5001`"), "{hint}");
     }
 }
