@@ -218,7 +218,7 @@ impl RecordingReader<'_> {
 
 fn no_model(error: &ModelError) -> Problem {
     let hint = match error {
-        ModelError::AllLeftOut(vm) => Some(vm.why.hint(&vm.name)),
+        ModelError::AllLeftOut(vms) => vms.first().map(|vm| vm.why.hint(&vm.name)),
         _ => None,
     };
     Problem::NoForecast { message: error.to_string(), hint }

@@ -6,9 +6,11 @@ use std::path::Path;
 use serde_json::{Value, json};
 use slackline_daemon::worker::{PredictionFields, WorkerQuestion};
 use slackline_sim::RunError;
-use slackline_whatif::{Cause, Edit, Forecast, ForecastError, Gate, LastChange, LeftOutVm};
+use slackline_whatif::{
+    Cause, Edit, Forecast, ForecastError, Gate, LastChange, LeftOutVm, ModelError,
+};
 
-use super::refused;
+use super::{no_model, refused};
 use crate::problem::Problem;
 
 /// Statement about a change of a VM that the caller may not see, in place of its time, name and
@@ -41,6 +43,12 @@ impl<'a> Caller<'a> {
     pub(super) fn visible(&self, mut left_out: Vec<LeftOutVm>) -> Vec<LeftOutVm> {
         left_out.retain(|vm| self.may_see(&vm.name));
         left_out
+    }
+
+    /// Returns the error for a recording of which no VM can have a prediction. The error names only
+    /// a VM that the caller may see.
+    pub(super) fn no_model(&self, left_out: &[LeftOutVm]) -> Problem {
+        no_model(&ModelError::AllLeftOut(self.visible(left_out.to_vec())))
     }
 
     /// Checks that the edits name only VMs that the caller may see. A copy of another VM would show

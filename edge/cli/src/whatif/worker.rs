@@ -7,7 +7,9 @@ use serde_json::Value;
 use slackline_control::{Kind, WhatIf};
 use slackline_daemon::worker::{PredictionFields, WorkerQuestion, main, run_both};
 use slackline_trace::Reader;
-use slackline_whatif::{Edit, Gate, Model, Recording, forecast_with, gate_with};
+use slackline_whatif::{
+    Edit, Gate, LeftOutVm, Model, ModelError, Recording, forecast_with, gate_with,
+};
 
 use super::caller::Caller;
 use super::periods::periods;
@@ -26,6 +28,9 @@ struct LoadedRecording {
     gate: Gate,
 }
 
+/// Recording that the worker loaded, or its VMs if none of them can have a prediction.
+type Loaded = Result<LoadedRecording, Vec<LeftOutVm>>;
+
 pub(crate) fn worker() -> ExitCode {
     main(
         |bytes| load(&bytes).map_err(in_service),
@@ -33,7 +38,7 @@ pub(crate) fn worker() -> ExitCode {
     )
 }
 
-fn load(bytes: &[u8]) -> Result<LoadedRecording, Problem> {
+fn load(bytes: &[u8]) -> Result<Loaded, Problem> {
     let file = Path::new(NAME_OF_LAST);
     let bad = |error| Problem::BadTrace { file: file.into(), error };
     let mut all = Reader::new(bytes).map_err(bad)?;
@@ -43,17 +48,19 @@ fn load(bytes: &[u8]) -> Result<LoadedRecording, Problem> {
     names.effort.check().map_err(implausible)?;
     let trace = Reader::new(bytes).map_err(bad)?;
     let recording = RecordingReader { file, names: &names }.read_bytes(trace)?;
-    let model = Model::new(&recording).map_err(|error| no_model(&error))?;
+    let model = match Model::new(&recording) {
+        Ok(model) => model,
+        Err(ModelError::AllLeftOut(vms)) => return Ok(Err(vms)),
+        Err(error) => return Err(no_model(&error)),
+    };
     let gate = gate_with(run_both, &recording, &model).map_err(|error| problem(file, error))?;
-    Ok(LoadedRecording { recording, model, gate })
+    Ok(Ok(LoadedRecording { recording, model, gate }))
 }
 
-fn answer(
-    loaded: &LoadedRecording,
-    question: &WorkerQuestion,
-) -> Result<PredictionFields, Problem> {
-    let recording = &loaded.recording;
+fn answer(loaded: &Loaded, question: &WorkerQuestion) -> Result<PredictionFields, Problem> {
     let caller = Caller::of(question);
+    let loaded = loaded.as_ref().map_err(|vms| caller.no_model(vms))?;
+    let recording = &loaded.recording;
     let gate = &caller.gate(&loaded.gate);
     let mut model = loaded.model.clone();
     let policy = model.policy();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use slackline_control::link::{Answer, Request};
 use slackline_control::{Host, Kind, Length, Moment, Problem, Recording, Reservation, State};
 use slackline_trace::{Entry, Reader, Record, Writer};
-use slackline_units::{Span, Time};
+use slackline_units::{Enforcement, Span, Time};
 
 use crate::common::Place;
 use crate::service::{Daemon, Outcome, clock, fine, reservation};
@@ -493,6 +493,22 @@ fn refused_prediction_names_last_change_and_time_to_ask_again() {
     let answers = answers_to_owner_of_db(&place, &trace, &[set]);
     let detail = answers[0]["Err"]["detail"].as_str().expect("a reason");
     assert!(detail.contains("db was changed from 4ms/20ms to 3ms/20ms exact"), "{detail}");
+}
+
+#[test]
+fn refused_tenant_sees_only_own_vm_if_kernel_enforced_all_vms() {
+    let place = traced();
+    let trace = altered(&place.read("it.trace"), |entry| {
+        if let Entry::Record(Record::Promised { by, .. }) = entry {
+            *by = Enforcement::Deadline;
+        }
+    });
+    let answers = answers_to_owner_of_db(&place, &trace, &[json!({})]);
+    let detail = answers[0]["Err"]["detail"].as_str().expect("a reason");
+    let says = "cannot model any VM of the recording, for example `db`: `deadline` enforced";
+    assert!(detail.starts_with(says), "{detail}");
+    let hint = answers[0]["Err"]["hint"].as_str().expect("advice");
+    assert!(hint.contains("`slackline change db --enforce dispatcher`"), "{hint}");
 }
 
 #[test]
