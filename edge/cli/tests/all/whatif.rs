@@ -484,7 +484,10 @@ fn refused_prediction_names_last_change_and_time_to_ask_again() {
     let ran = place.run(&["whatif", "halved.trace", "--set", "db.slice=2ms"]).ended_with(2);
     ran.says("batch was changed from 2ms/10ms exact to 3ms/20ms exact, 1s before the end of the")
         .says("record again at a time at which no VM changes");
-    let answers = answers_to_owner_of_db(&place, &trace, std::slice::from_ref(&set));
+    let answers = answers_to_owner_of_db(&place, &trace, &[set.clone(), json!({})]);
+    let change = &answers[1]["Ok"]["gate"]["last_change"];
+    assert_eq!(change["says"], "another VM changed, 1s before the end of the recording");
+    assert_eq!(change["gone_after_ns"], 4_000_000_000_u64);
     let detail = answers[0]["Err"]["detail"].as_str().expect("a reason");
     assert!(detail.ends_with("another VM changed, 1s before the end of the recording"), "{detail}");
     let hint = answers[0]["Err"]["hint"].as_str().expect("advice");
