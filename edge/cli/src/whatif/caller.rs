@@ -24,6 +24,14 @@ pub(super) struct Caller<'a> {
     own: Option<Vec<&'a str>>,
 }
 
+/// Returns the error for a recording of which no VM can have a prediction. The error names only a
+/// VM that the caller owns. VMs that the question adds do not count: such a VM can have the name
+/// that another VM has in the recording.
+pub(super) fn no_model_for(question: &WorkerQuestion, mut left_out: Vec<LeftOutVm>) -> Problem {
+    left_out.retain(|vm| question.own.as_ref().is_none_or(|own| own.contains(&vm.name)));
+    no_model(&ModelError::AllLeftOut(left_out))
+}
+
 impl<'a> Caller<'a> {
     pub(super) fn of(question: &'a WorkerQuestion) -> Caller<'a> {
         let added = question.asked.add.iter().map(|added| &added.name);
@@ -43,12 +51,6 @@ impl<'a> Caller<'a> {
     pub(super) fn visible(&self, mut left_out: Vec<LeftOutVm>) -> Vec<LeftOutVm> {
         left_out.retain(|vm| self.may_see(&vm.name));
         left_out
-    }
-
-    /// Returns the error for a recording of which no VM can have a prediction. The error names only
-    /// a VM that the caller may see.
-    pub(super) fn no_model(&self, left_out: &[LeftOutVm]) -> Problem {
-        no_model(&ModelError::AllLeftOut(self.visible(left_out.to_vec())))
     }
 
     /// Checks that the edits name only VMs that the caller may see. A copy of another VM would show

@@ -11,7 +11,7 @@ use slackline_whatif::{
     Edit, Gate, LeftOutVm, Model, ModelError, Recording, forecast_with, gate_with,
 };
 
-use super::caller::Caller;
+use super::caller::{Caller, no_model_for};
 use super::periods::periods;
 use super::{
     Answer, NAME_OF_LAST, RecordingReader, gate_refusal, json, no_model, of_last_seconds, problem,
@@ -58,9 +58,9 @@ fn load(bytes: &[u8]) -> Result<Loaded, Problem> {
 }
 
 fn answer(loaded: &Loaded, question: &WorkerQuestion) -> Result<PredictionFields, Problem> {
-    let caller = Caller::of(question);
-    let loaded = loaded.as_ref().map_err(|vms| caller.no_model(vms))?;
+    let loaded = loaded.as_ref().map_err(|vms| no_model_for(question, vms.clone()))?;
     let recording = &loaded.recording;
+    let caller = Caller::of(question);
     let gate = &caller.gate(&loaded.gate);
     let mut model = loaded.model.clone();
     let policy = model.policy();

@@ -506,7 +506,9 @@ fn refused_tenant_sees_only_own_vm_if_kernel_enforced_all_vms() {
             *by = Enforcement::Deadline;
         }
     });
-    let answers = answers_to_owner_of_db(&place, &trace, &[json!({})]);
+    let add = json!({ "add": [{ "name": "batch", "like": "db" }] });
+    let answers = answers_to_owner_of_db(&place, &trace, &[json!({}), add]);
+    assert_eq!(answers[1], answers[0]);
     let detail = answers[0]["Err"]["detail"].as_str().expect("a reason");
     let says = "cannot model any VM of the recording, for example `db`: `deadline` enforced";
     assert!(detail.starts_with(says), "{detail}");
