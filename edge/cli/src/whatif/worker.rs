@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use serde_json::Value;
 use slackline_control::{Kind, WhatIf};
 use slackline_daemon::worker::{PredictionFields, WorkerQuestion, main, run_both};
+use slackline_sim::RunError;
 use slackline_trace::Reader;
 use slackline_whatif::{
-    Edit, Gate, LeftOutVm, Model, ModelError, Recording, forecast_with, gate_with,
+    Edit, ForecastError, Gate, Model, ModelError, Recording, forecast_with, gate_with,
 };
 
-use super::caller::{Caller, no_model_for};
+use super::caller::{Caller, RefusedRecording};
 use super::periods::periods;
 use super::{
     Answer, NAME_OF_LAST, RecordingReader, gate_refusal, json, no_model, of_last_seconds, problem,
@@ -28,8 +29,8 @@ struct LoadedRecording {
     gate: Gate,
 }
 
-/// Recording that the worker loaded, or its VMs if none of them can have a prediction.
-type Loaded = Result<LoadedRecording, Vec<LeftOutVm>>;
+/// Recording that the worker loaded, or the reason why no prediction from it is possible.
+type Loaded = Result<LoadedRecording, RefusedRecording>;
 
 pub(crate) fn worker() -> ExitCode {
     main(
@@ -50,15 +51,21 @@ fn load(bytes: &[u8]) -> Result<Loaded, Problem> {
     let recording = RecordingReader { file, names: &names }.read_bytes(trace)?;
     let model = match Model::new(&recording) {
         Ok(model) => model,
-        Err(ModelError::AllLeftOut(vms)) => return Ok(Err(vms)),
+        Err(ModelError::AllLeftOut(vms)) => return Ok(Err(RefusedRecording::LeftOut(vms))),
         Err(error) => return Err(no_model(&error)),
     };
-    let gate = gate_with(run_both, &recording, &model).map_err(|error| problem(file, error))?;
+    let gate = match gate_with(run_both, &recording, &model) {
+        Ok(gate) => gate,
+        Err(ForecastError::Run(RunError::Declined(declined))) => {
+            return Ok(Err(RefusedRecording::Declined(declined)));
+        }
+        Err(error) => return Err(problem(file, error)),
+    };
     Ok(Ok(LoadedRecording { recording, model, gate }))
 }
 
 fn answer(loaded: &Loaded, question: &WorkerQuestion) -> Result<PredictionFields, Problem> {
-    let loaded = loaded.as_ref().map_err(|vms| no_model_for(question, vms.clone()))?;
+    let loaded = loaded.as_ref().map_err(|refused| refused.problem(question))?;
     let recording = &loaded.recording;
     let caller = Caller::of(question);
     let gate = &caller.gate(&loaded.gate);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use slackline_control::link::{Answer, Request};
 use slackline_control::{Host, Kind, Length, Moment, Problem, Recording, Reservation, State};
-use slackline_trace::{Entry, Reader, Record, Writer};
+use slackline_trace::{Entry, Exchange, Fact, Reader, Record, Writer};
 use slackline_units::{Enforcement, Span, Time};
 
 use crate::common::Place;
@@ -514,6 +514,23 @@ fn refused_tenant_sees_only_own_vm_if_kernel_enforced_all_vms() {
     assert!(detail.starts_with(says), "{detail}");
     let hint = answers[0]["Err"]["hint"].as_str().expect("advice");
     assert!(hint.contains("`slackline change db --enforce dispatcher`"), "{hint}");
+}
+
+#[test]
+fn tenant_sees_no_numbers_of_foreign_vm_that_simulation_refuses() {
+    let place = traced();
+    let trace = altered(&place.read("it.trace"), |entry| {
+        if let Entry::Exchange(Exchange::Reported { fact: Fact::Joined(vcpu, terms), .. }) = entry
+            && vcpu.slot() == 2
+        {
+            terms.share = terms.share.replace("slice=2ms", "slice=9ms");
+        }
+    });
+    place.write("large.trace", &trace);
+    place.run(&["whatif", "large.trace"]).ended_with(2).says("cannot admit `batch`");
+    let answers = answers_to_owner_of_db(&place, &trace, &[json!({})]);
+    let says = "cannot simulate the last seconds: sedf cannot admit a VM that is not yours";
+    assert_eq!(answers[0]["Err"]["detail"], says);
 }
 
 #[test]
