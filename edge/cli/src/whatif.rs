@@ -33,7 +33,7 @@ use crate::problem::Problem;
 use crate::service::HostReservations;
 use crate::{service, show, terminal};
 use plan::PlanSource;
-use shown::{ShownForecast, ShownGate};
+use shown::{ShownChange, ShownForecast, ShownGate};
 
 pub(crate) use worker::worker;
 
@@ -218,7 +218,7 @@ impl RecordingReader<'_> {
 
 fn no_model(error: &ModelError) -> Problem {
     let hint = match error {
-        ModelError::AllLeftOut(vm) => Some(vm.why.hint(&vm.name)),
+        ModelError::AllLeftOut(vms) => vms.first().map(|vm| vm.why.hint(&vm.name)),
         _ => None,
     };
     Problem::NoForecast { message: error.to_string(), hint }
@@ -229,32 +229,29 @@ fn no_model(error: &ModelError) -> Problem {
 /// refusal names the last change.
 fn gate_refusal(source: &str, gate: &Gate) -> Result<(), Problem> {
     let Some(cause) = &gate.cause else { return Ok(()) };
-    let Some(change) = &gate.change else { return Err(no_prediction(source, &cause.to_string())) };
-    let why = match cause {
-        Cause::Unexplained => change.to_string(),
-        cause => format!("{cause}, or because {change}"),
-    };
-    let hint = match source {
-        NAME_OF_LAST => format!(
-            "ask again in {}: a recording of the same length then does not contain the change",
-            change.gone_after()
-        ),
-        _ => "record again at a time at which no VM changes".into(),
-    };
-    Err(no_prediction_with(source, &why, hint))
+    let change = gate.change.as_ref().map(ShownChange::of);
+    Err(no_prediction(source, &cause.to_string(), change.as_ref()))
 }
 
 /// Returns the error for a recording that does not pass the gate.
-fn no_prediction(source: &str, cause: &str) -> Problem {
-    let hint = "record again on a host without other load, or for longer".into();
-    no_prediction_with(source, cause, hint)
-}
-
-fn no_prediction_with(source: &str, cause: &str, hint: String) -> Problem {
+fn no_prediction(source: &str, cause: &str, change: Option<&ShownChange>) -> Problem {
+    let why = match change {
+        None => cause.to_owned(),
+        Some(change) if cause == Cause::Unexplained.to_string() => change.says.clone(),
+        Some(change) => format!("{cause}, or because {}", change.says),
+    };
+    let hint = match change {
+        None => "record again on a host without other load, or for longer".to_owned(),
+        Some(change) if source == NAME_OF_LAST => format!(
+            "ask again in {}: a recording of the same length then does not contain the change",
+            change.gone_after
+        ),
+        Some(_) => "record again at a time at which no VM changes".to_owned(),
+    };
     Problem::NoForecast {
         message: format!(
             "cannot predict from {source}: the simulation does not repeat the recording, probably \
-             because {cause}"
+             because {why}"
         ),
         hint: Some(hint),
     }

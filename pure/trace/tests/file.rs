@@ -1,7 +1,7 @@
 //! Tests of the file format: round trips, and damaged files, which are refused with the position of
 //! the damage.
 
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 
 use slackline_trace::{
     Checksum, CpuUse, Entry, Exchange, Fact, Header, HostThread, HostThreadId, HostThreadKind,
@@ -290,7 +290,11 @@ fn recorded(entries: &[Entry]) -> (Vec<u8>, Vec<usize>) {
 }
 
 fn read(file: &[u8]) -> Result<(Header, Vec<Entry>), ReadError> {
-    let mut reader = Reader::new(file)?;
+    read_from(file)
+}
+
+fn read_from(input: impl BufRead) -> Result<(Header, Vec<Entry>), ReadError> {
+    let mut reader = Reader::new(input)?;
     let mut entries: Vec<Entry> = Vec::new();
     reader.pass_to(&mut entries)?;
     Ok((reader.header().clone(), entries))
@@ -302,6 +306,41 @@ fn trace_entries_are_unchanged_if_written_and_read() {
         read(&written(&entries())).expect("a complete trace is read"),
         (header(), entries())
     );
+}
+
+/// Input that returns one byte at a time and is interrupted after each byte.
+struct Interrupted<'a> {
+    bytes: &'a [u8],
+    is_ready: bool,
+}
+
+impl Read for Interrupted<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.is_ready = !self.is_ready;
+        if self.is_ready {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        let length = buffer.len().min(1);
+        self.bytes.read(&mut buffer[..length])
+    }
+}
+
+#[test]
+fn trace_read_byte_by_byte_has_the_same_entries_and_errors() {
+    let file = written(&entries());
+    let is_same = |bytes: &[u8]| {
+        let input = BufReader::new(Interrupted { bytes, is_ready: false });
+        let (whole, parts) = (read(bytes), read_from(input));
+        assert_eq!(format!("{parts:?}"), format!("{whole:?}"));
+    };
+    is_same(&file);
+    for at in (0..file.len()).step_by(5) {
+        is_same(&file[..at]);
+        // Several changed bytes in a row make a number longer than ten bytes.
+        let damaged = file.iter().enumerate();
+        let damaged = damaged.map(|(n, byte)| byte | if n / 12 == at / 12 { 0x80 } else { 0 });
+        is_same(&damaged.collect::<Vec<u8>>());
+    }
 }
 
 #[test]

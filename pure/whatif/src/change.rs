@@ -10,6 +10,10 @@ use crate::model::ARRIVED;
 use crate::recording::Recording;
 use crate::{other_names, stays};
 
+/// Longest time by which a recording of the last seconds begins before these seconds. The daemon
+/// stores its recording in pieces of this length.
+const EARLIER: Span = Span::from_ms(250);
+
 /// Last change of a VM during a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastChange {
@@ -55,7 +59,7 @@ impl LastChange {
     /// contain this change, as a span.
     #[must_use]
     pub fn gone_after(&self) -> Span {
-        Span::from_secs(self.after_begin.ns() / 1_000_000_000 + 1)
+        Span::from_secs((self.after_begin + EARLIER).ns() / 1_000_000_000 + 1)
     }
 }
 

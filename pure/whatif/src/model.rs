@@ -48,8 +48,14 @@ pub enum ModelError {
         name: String,
     },
     /// No VM of the recording can have a prediction.
-    #[error("cannot model any VM of the recording, for example `{}`: {}", .0.name, .0.why)]
-    AllLeftOut(LeftOutVm),
+    #[error("cannot model any VM of the recording{}", example(.0))]
+    AllLeftOut(Vec<LeftOutVm>),
+}
+
+/// Returns the part of an error text that names the first of these VMs. Empty if there is no VM.
+fn example(left_out: &[LeftOutVm]) -> String {
+    let text = |LeftOutVm { name, why }: &LeftOutVm| format!(", for example `{name}`: {why}");
+    left_out.first().map(text).unwrap_or_default()
 }
 
 /// Model of a recording.
@@ -403,10 +409,11 @@ fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain
         return Err(ModelError::NoVcpus);
     }
     let has_prediction = |domain: &ModelDomain| !domain.is_service && domain.left_out.is_none();
-    match left_out.into_iter().next().filter(|_| !domains.iter().any(has_prediction)) {
-        Some((name, why)) => Err(ModelError::AllLeftOut(LeftOutVm { name, why })),
-        None => Ok(domains),
+    if left_out.is_empty() || domains.iter().any(has_prediction) {
+        return Ok(domains);
     }
+    let left_out = left_out.into_iter().map(|(name, why)| LeftOutVm { name, why });
+    Err(ModelError::AllLeftOut(left_out.collect()))
 }
 
 /// Returns the domain of a VM or of a reservation of the service. `indexes` contains the indexes of

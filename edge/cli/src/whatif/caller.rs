@@ -5,10 +5,13 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use slackline_daemon::worker::{PredictionFields, WorkerQuestion};
+use slackline_scenario::DeclinedVcpu;
 use slackline_sim::RunError;
-use slackline_whatif::{Cause, Edit, Forecast, ForecastError, Gate, LastChange, LeftOutVm};
+use slackline_whatif::{
+    Cause, Edit, Forecast, ForecastError, Gate, LastChange, LeftOutVm, ModelError,
+};
 
-use super::refused;
+use super::{NAME_OF_LAST, no_model, problem, refused};
 use crate::problem::Problem;
 
 /// Statement about a change of a VM that the caller may not see, in place of its time, name and
@@ -20,6 +23,38 @@ pub(super) struct Caller<'a> {
     /// Names of the VMs that the caller may see: its own VMs, and those that the question adds.
     /// `None` if the caller may see all VMs.
     own: Option<Vec<&'a str>>,
+}
+
+/// Reason why no prediction from a recording is possible. The error names only VMs that a caller
+/// may see.
+pub(super) enum RefusedRecording {
+    /// None of these VMs, which are all VMs of the recording, can have a prediction.
+    LeftOut(Vec<LeftOutVm>),
+    /// In the simulation of the unchanged recording, admission refuses this vCPU.
+    Declined(DeclinedVcpu),
+}
+
+impl RefusedRecording {
+    /// Returns the error for the caller of a question. A VM that the question adds does not
+    /// count, because it can have the name that another VM has in the recording.
+    pub(super) fn problem(&self, question: &WorkerQuestion) -> Problem {
+        let own = question.own.as_ref().map(|own| own.iter().map(String::as_str).collect());
+        let caller = Caller { own };
+        match self {
+            RefusedRecording::LeftOut(vms) => {
+                no_model(&ModelError::AllLeftOut(caller.visible(vms.clone())))
+            }
+            RefusedRecording::Declined(declined) if caller.may_see(&declined.vcpu) => {
+                problem(Path::new(NAME_OF_LAST), RunError::Declined(declined.clone()).into())
+            }
+            RefusedRecording::Declined(DeclinedVcpu { policy, .. }) => Problem::NoForecast {
+                message: format!(
+                    "cannot simulate {NAME_OF_LAST}: {policy} cannot admit a VM that is not yours"
+                ),
+                hint: None,
+            },
+        }
+    }
 }
 
 impl<'a> Caller<'a> {

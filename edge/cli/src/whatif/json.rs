@@ -91,7 +91,11 @@ fn gate_value(answer: &Answer<'_>) -> Value {
     });
     let forms: Vec<Value> = forms.collect();
     let cause = answer.gate.cause.as_ref().map(ToString::to_string);
-    json!({ "passes": answer.gate.passes(), "cause": cause, "forms": forms })
+    let change = answer.gate.change.as_ref().map(
+        |change| json!({ "says": change.to_string(), "gone_after_ns": change.gone_after().ns() }),
+    );
+    let passes = answer.gate.passes();
+    json!({ "passes": passes, "cause": cause, "last_change": change, "forms": forms })
 }
 
 fn measures(it: &Measures) -> Value {

@@ -50,7 +50,7 @@ pub(super) fn predict(args: &Whatif, edits: &[Edit]) -> Result<(), Problem> {
             false => terminal::say(&table::gate(&gate))?,
         }
         return match gate.cause {
-            Some(cause) => Err(no_prediction(NAME_OF_LAST, &cause)),
+            Some(cause) => Err(no_prediction(NAME_OF_LAST, &cause, gate.change.as_ref())),
             None => Ok(()),
         };
     }

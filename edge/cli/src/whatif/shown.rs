@@ -4,7 +4,7 @@
 use serde_json::Value;
 use slackline_terminal::percent;
 use slackline_units::Span;
-use slackline_whatif::{Forecast, GateRow, Loss, Measures, Row};
+use slackline_whatif::{Forecast, GateRow, LastChange, Loss, Measures, Row};
 
 use super::{Answer, form_name, limits};
 
@@ -28,6 +28,16 @@ pub(super) struct ShownGate {
     pub(super) left_out: Vec<(String, String)>,
     /// Cause of the differences between recording and simulation. `None` if a form passes.
     pub(super) cause: Option<String>,
+    /// Last change of a VM during the recording. `None` if a form passes, or if no VM changed.
+    pub(super) change: Option<ShownChange>,
+}
+
+/// Last change of a VM during a recording from which nothing is predicted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ShownChange {
+    pub(super) says: String,
+    /// Time after which a new recording of the same length does not contain the change.
+    pub(super) gone_after: Span,
 }
 
 /// Result of the gate for one form of the simulation, open or closed.
@@ -106,6 +116,7 @@ impl ShownGate {
                 .map(|vm| (vm.name.clone(), vm.why.to_string()))
                 .collect(),
             cause: answer.gate.cause.as_ref().map(ToString::to_string),
+            change: answer.gate.change.as_ref().map(ShownChange::of),
         }
     }
 
@@ -134,7 +145,19 @@ impl ShownGate {
             jobs: None,
             left_out: answer["left_out"].as_array()?.iter().map(left_out).collect::<Option<_>>()?,
             cause: text(&gate["cause"]),
+            change: ShownChange::of_json(&gate["last_change"]),
         })
+    }
+}
+
+impl ShownChange {
+    pub(super) fn of(change: &LastChange) -> ShownChange {
+        ShownChange { says: change.to_string(), gone_after: change.gone_after() }
+    }
+
+    fn of_json(change: &Value) -> Option<ShownChange> {
+        let gone_after = Span::from_ns(change["gone_after_ns"].as_u64()?);
+        Some(ShownChange { says: text(&change["says"])?, gone_after })
     }
 }
 
@@ -237,4 +260,24 @@ fn measures(name: &str, it: &Value) -> Option<Measures> {
         response_p50: span("response_p50_ns"),
         response_p99: span("response_p99_ns"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn refusal_of_daemon_contains_last_change_of_a_vm() {
+        let recording = json!({
+            "title": "t", "machine": "live", "policy": "edf", "cpus": 1, "length_ns": 10
+        });
+        let change = json!({ "says": "web left", "gone_after_ns": 3_000_000_000_u64 });
+        let gate = json!({ "forms": [], "cause": "a cause", "last_change": change });
+        let answer = json!({ "recording": recording, "gate": gate, "left_out": [] });
+        let gate = ShownGate::of_json(&answer).expect("all values");
+        let change = ShownChange { says: "web left".into(), gone_after: Span::from_secs(3) };
+        assert_eq!((gate.cause.as_deref(), gate.change), (Some("a cause"), Some(change)));
+    }
 }

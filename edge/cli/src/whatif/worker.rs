@@ -6,10 +6,13 @@ use std::process::ExitCode;
 use serde_json::Value;
 use slackline_control::{Kind, WhatIf};
 use slackline_daemon::worker::{PredictionFields, WorkerQuestion, main, run_both};
+use slackline_sim::RunError;
 use slackline_trace::Reader;
-use slackline_whatif::{Edit, Gate, Model, Recording, forecast_with, gate_with};
+use slackline_whatif::{
+    Edit, ForecastError, Gate, Model, ModelError, Recording, forecast_with, gate_with,
+};
 
-use super::caller::Caller;
+use super::caller::{Caller, RefusedRecording};
 use super::periods::periods;
 use super::{
     Answer, NAME_OF_LAST, RecordingReader, gate_refusal, json, no_model, of_last_seconds, problem,
@@ -26,6 +29,9 @@ struct LoadedRecording {
     gate: Gate,
 }
 
+/// Recording that the worker loaded, or the reason why no prediction from it is possible.
+type Loaded = Result<LoadedRecording, RefusedRecording>;
+
 pub(crate) fn worker() -> ExitCode {
     main(
         |bytes| load(&bytes).map_err(in_service),
@@ -33,7 +39,7 @@ pub(crate) fn worker() -> ExitCode {
     )
 }
 
-fn load(bytes: &[u8]) -> Result<LoadedRecording, Problem> {
+fn load(bytes: &[u8]) -> Result<Loaded, Problem> {
     let file = Path::new(NAME_OF_LAST);
     let bad = |error| Problem::BadTrace { file: file.into(), error };
     let mut all = Reader::new(bytes).map_err(bad)?;
@@ -43,15 +49,23 @@ fn load(bytes: &[u8]) -> Result<LoadedRecording, Problem> {
     names.effort.check().map_err(implausible)?;
     let trace = Reader::new(bytes).map_err(bad)?;
     let recording = RecordingReader { file, names: &names }.read_bytes(trace)?;
-    let model = Model::new(&recording).map_err(|error| no_model(&error))?;
-    let gate = gate_with(run_both, &recording, &model).map_err(|error| problem(file, error))?;
-    Ok(LoadedRecording { recording, model, gate })
+    let model = match Model::new(&recording) {
+        Ok(model) => model,
+        Err(ModelError::AllLeftOut(vms)) => return Ok(Err(RefusedRecording::LeftOut(vms))),
+        Err(error) => return Err(no_model(&error)),
+    };
+    let gate = match gate_with(run_both, &recording, &model) {
+        Ok(gate) => gate,
+        Err(ForecastError::Run(RunError::Declined(declined))) => {
+            return Ok(Err(RefusedRecording::Declined(declined)));
+        }
+        Err(error) => return Err(problem(file, error)),
+    };
+    Ok(Ok(LoadedRecording { recording, model, gate }))
 }
 
-fn answer(
-    loaded: &LoadedRecording,
-    question: &WorkerQuestion,
-) -> Result<PredictionFields, Problem> {
+fn answer(loaded: &Loaded, question: &WorkerQuestion) -> Result<PredictionFields, Problem> {
+    let loaded = loaded.as_ref().map_err(|refused| refused.problem(question))?;
     let recording = &loaded.recording;
     let caller = Caller::of(question);
     let gate = &caller.gate(&loaded.gate);

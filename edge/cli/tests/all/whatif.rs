@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use slackline_control::link::{Answer, Request};
 use slackline_control::{Host, Kind, Length, Moment, Problem, Recording, Reservation, State};
-use slackline_trace::{Entry, Reader, Record, Writer};
-use slackline_units::{Span, Time};
+use slackline_trace::{Entry, Exchange, Fact, Reader, Record, Writer};
+use slackline_units::{Enforcement, Span, Time};
 
 use crate::common::Place;
 use crate::service::{Daemon, Outcome, clock, fine, reservation};
@@ -484,7 +484,10 @@ fn refused_prediction_names_last_change_and_time_to_ask_again() {
     let ran = place.run(&["whatif", "halved.trace", "--set", "db.slice=2ms"]).ended_with(2);
     ran.says("batch was changed from 2ms/10ms exact to 3ms/20ms exact, 1s before the end of the")
         .says("record again at a time at which no VM changes");
-    let answers = answers_to_owner_of_db(&place, &trace, std::slice::from_ref(&set));
+    let answers = answers_to_owner_of_db(&place, &trace, &[set.clone(), json!({})]);
+    let change = &answers[1]["Ok"]["gate"]["last_change"];
+    assert_eq!(change["says"], "another VM changed, 1s before the end of the recording");
+    assert_eq!(change["gone_after_ns"], 4_000_000_000_u64);
     let detail = answers[0]["Err"]["detail"].as_str().expect("a reason");
     assert!(detail.ends_with("another VM changed, 1s before the end of the recording"), "{detail}");
     let hint = answers[0]["Err"]["hint"].as_str().expect("advice");
@@ -493,6 +496,41 @@ fn refused_prediction_names_last_change_and_time_to_ask_again() {
     let answers = answers_to_owner_of_db(&place, &trace, &[set]);
     let detail = answers[0]["Err"]["detail"].as_str().expect("a reason");
     assert!(detail.contains("db was changed from 4ms/20ms to 3ms/20ms exact"), "{detail}");
+}
+
+#[test]
+fn refused_tenant_sees_only_own_vm_if_kernel_enforced_all_vms() {
+    let place = traced();
+    let trace = altered(&place.read("it.trace"), |entry| {
+        if let Entry::Record(Record::Promised { by, .. }) = entry {
+            *by = Enforcement::Deadline;
+        }
+    });
+    let add = json!({ "add": [{ "name": "batch", "like": "db" }] });
+    let answers = answers_to_owner_of_db(&place, &trace, &[json!({}), add]);
+    assert_eq!(answers[1], answers[0]);
+    let detail = answers[0]["Err"]["detail"].as_str().expect("a reason");
+    let says = "cannot model any VM of the recording, for example `db`: `deadline` enforced";
+    assert!(detail.starts_with(says), "{detail}");
+    let hint = answers[0]["Err"]["hint"].as_str().expect("advice");
+    assert!(hint.contains("`slackline change db --enforce dispatcher`"), "{hint}");
+}
+
+#[test]
+fn tenant_sees_no_numbers_of_foreign_vm_that_simulation_refuses() {
+    let place = traced();
+    let trace = altered(&place.read("it.trace"), |entry| {
+        if let Entry::Exchange(Exchange::Reported { fact: Fact::Joined(vcpu, terms), .. }) = entry
+            && vcpu.slot() == 2
+        {
+            terms.share = terms.share.replace("slice=2ms", "slice=9ms");
+        }
+    });
+    place.write("large.trace", &trace);
+    place.run(&["whatif", "large.trace"]).ended_with(2).says("cannot admit `batch`");
+    let answers = answers_to_owner_of_db(&place, &trace, &[json!({})]);
+    let says = "cannot simulate the last seconds: sedf cannot admit a VM that is not yours";
+    assert_eq!(answers[0]["Err"]["detail"], says);
 }
 
 #[test]

@@ -18,6 +18,10 @@ pub struct Anonymiser<S> {
 /// Keys of the host's notes that are kept, because they do not identify the host or its users.
 const KEPT_NOTES: [&str; 7] = ["recorder", "sight", "origin", "policy", "cpus", "assumed", "lost"];
 
+/// Domain name of the daemon's reservations that keep CPU time free for a thread under `deadline`.
+/// Such a reservation belongs to no VM. It has the name of a vCPU of the thread's VM.
+const KEPT_FREE: &str = "deadline";
+
 impl<S: Sink> Anonymiser<S> {
     /// Creates an anonymiser that passes all entries on to `sink`.
     pub fn new(sink: S) -> Anonymiser<S> {
@@ -62,8 +66,11 @@ impl<S: Sink> Sink for Anonymiser<S> {
     }
 
     fn named(&mut self, named: &VcpuName) {
-        let domain = self.vm(&named.domain);
-        let name = format!("{domain}.{}", named.vcpu.number());
+        let vm = named.name.rsplit_once('.').map_or(&*named.name, |(vm, _)| vm);
+        let is_kept_free = named.domain == KEPT_FREE && vm != KEPT_FREE;
+        let vm = self.vm(if is_kept_free { vm } else { &named.domain });
+        let name = format!("{vm}.{}", named.vcpu.number());
+        let domain = if is_kept_free { KEPT_FREE.to_owned() } else { vm };
         self.sink.named(&VcpuName { name, domain, ..named.clone() });
     }
 
@@ -166,5 +173,26 @@ mod tests {
         let entries = format!("{:?}", anonymised.into_sink());
         assert!(entries.contains("\"web.0\"") && entries.contains("\"another-VM-1.0\""));
         assert!(!entries.contains("secret"), "{entries}");
+    }
+
+    /// A prediction recognises these reservations by their names. A VM can have the name
+    /// `deadline` too.
+    #[test]
+    fn anonymised_reservation_for_deadline_thread_is_no_vm() {
+        let own = BTreeSet::from(["deadline".to_owned()]);
+        let mut anonymised = Anonymiser::new(Vec::<Entry>::new()).keeping(&own);
+        let at = Time::START;
+        for (slot, name) in [(0, "secret.3"), (1, "deadline.0")] {
+            let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
+            let (name, domain) = (name.to_owned(), "deadline".to_owned());
+            anonymised.named(&VcpuName { at, vcpu, name, domain });
+        }
+        let names = anonymised.into_sink().into_iter().map(|entry| match entry {
+            Entry::Named(named) => (named.name, named.domain),
+            other => panic!("{other:?}"),
+        });
+        let expected = [("another-VM-1.0", "deadline"), ("deadline.0", "deadline")];
+        let expected = expected.map(|(name, domain)| (name.to_owned(), domain.to_owned()));
+        assert_eq!(names.collect::<Vec<_>>(), expected);
     }
 }

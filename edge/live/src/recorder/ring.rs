@@ -27,7 +27,7 @@ const STATE_INTERVAL: usize = 512 << 10;
 pub struct FlightRing {
     header: Header,
     pieces: VecDeque<RingPiece>,
-    /// Number of bytes of all pieces together.
+    /// Number of bytes of all pieces together, with their stored states.
     bytes: usize,
     /// Maximum number of bytes of all pieces together. Only a single piece may be larger.
     most_bytes: usize,
@@ -85,7 +85,7 @@ impl FlightRing {
         Some((self.pieces.front()?.from, self.pieces.back()?.to))
     }
 
-    /// Returns the number of bytes of all pieces together.
+    /// Returns the number of bytes of all pieces together, with their stored states.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -121,15 +121,16 @@ impl FlightRing {
             return;
         }
         bytes.shrink_to_fit();
-        self.bytes += bytes.len();
         self.since_state = bytes.len() + if before.is_some() { 0 } else { self.since_state };
-        self.pieces.push_back(RingPiece { from, to, bytes, before });
+        let piece = RingPiece { from, to, bytes, before };
+        self.bytes += piece.size();
+        self.pieces.push_back(piece);
         self.threads.retain(|&id, _| may_record(id));
         let oldest = Time::START + to.since(Time::START + self.length);
         while self.pieces.len() > 1 && (self.bytes > self.most_bytes || self.pieces[0].to < oldest)
         {
             let Some(piece) = self.pieces.pop_front() else { return };
-            self.bytes -= piece.bytes.len();
+            self.bytes -= piece.size();
             // Reading the piece cannot fail, since this process has written it.
             let _ = piece.read(&mut self.before);
         }
@@ -224,6 +225,11 @@ impl FlightRing {
 }
 
 impl RingPiece {
+    /// Returns the number of bytes of the piece, with its stored state.
+    fn size(&self) -> usize {
+        self.bytes.len() + self.before.as_deref().map_or(0, Standing::size)
+    }
+
     fn read(&self, sink: &mut dyn Sink) -> Result<(), ReadError> {
         Reader::new(&*self.bytes)?.pass_all_to(sink)
     }
@@ -495,8 +501,8 @@ mod tests {
 
     #[test]
     fn recording_from_ring_is_equal_with_any_stored_states() {
-        let ring = |state_interval: usize| {
-            let ring = FlightRing::new(&header(), usize::MAX, Span::from_secs(60));
+        let ring = |state_interval: usize, most_bytes: usize| {
+            let ring = FlightRing::new(&header(), most_bytes, Span::from_secs(60));
             let mut ring = FlightRing { state_interval, ..ring };
             for piece in 0..10_u64 {
                 let (from, to) = (at(piece * 10), at(piece * 10 + 10));
@@ -521,13 +527,18 @@ mod tests {
             ring.replay(since, &mut entries).expect("a whole ring");
             entries
         };
-        let none = ring(usize::MAX);
-        for (interval, stored) in [(1, 9), (none.bytes() / 3, 2), (usize::MAX, 0)] {
-            let ring = ring(interval);
-            let count = ring.pieces.iter().filter(|piece| piece.before.is_some()).count();
+        let none = ring(usize::MAX, usize::MAX);
+        let size = none.bytes();
+        for (interval, stored) in [(1, 9), (size / 3, 2), (usize::MAX, 0)] {
+            let (whole, small) = (ring(interval, usize::MAX), ring(interval, size - 1));
+            let count = whole.pieces.iter().filter(|piece| piece.before.is_some()).count();
             assert_eq!(count, stored, "{interval}");
-            for since in (0..110).step_by(5).map(at) {
-                assert_eq!(replayed(&ring, since), replayed(&none, since), "{interval}, {since}");
+            assert!(small.bytes() < size, "{interval}: states count too: {}", small.bytes());
+            for ring in [whole, small] {
+                let (start, _) = ring.covers().expect("the latest pieces");
+                for since in (0..110).step_by(5).map(at).filter(|&since| since >= start) {
+                    assert_eq!(replayed(&ring, since), replayed(&none, since), "{interval}");
+                }
             }
         }
     }

@@ -50,6 +50,17 @@ impl Standing {
         (named.vcpu == vcpu).then_some(named)
     }
 
+    /// Returns the approximate number of bytes of memory that this state takes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let vcpus = self.vcpus.values().map(|StandingVcpu { named, terms, .. }| {
+            let terms = terms.as_ref().map_or(0, |terms| terms.share.len());
+            size_of::<StandingVcpu>() + named.name.len() + named.domain.len() + terms
+        });
+        let joining = self.joining.values().map(|it| size_of::<WrittenTerms>() + it.share.len());
+        vcpus.chain(joining).sum()
+    }
+
     /// Writes this state as the start of a trace that begins at `at`. In the trace each vCPU joins
     /// at the start of its current period. So its later periods start at the same times as in the
     /// run.

@@ -239,15 +239,16 @@ fn refused_recording_names_the_last_change_of_a_vm() {
              \"{slice}\", period = \"10ms\" }}\n"
         )
     };
-    let changed = format!("{THREE}{}{}", change("4s", "web", "2ms"), change("6s", "batch", "1ms"));
+    let changed =
+        format!("{THREE}{}{}", change("4s", "web", "2ms"), change("5900ms", "batch", "1ms"));
     let gate = lacking_from(Span::ZERO, &changed);
     assert!(!gate.passes());
     let last = gate.change.expect("two changes");
     assert_eq!((last.vm.as_deref(), last.gone_after()), (Some("batch"), Span::from_secs(7)));
-    let says = "batch was changed from 2ms/10ms to 1ms/10ms, 4s before the end of the recording";
+    let says = "batch was changed from 2ms/10ms to 1ms/10ms, 4.1s before the end of the recording";
     assert_eq!(last.to_string(), says);
     let hidden = last.hidden();
-    assert_eq!(hidden.to_string(), "another VM changed, 4s before the end of the recording");
+    assert_eq!(hidden.to_string(), "another VM changed, 4.1s before the end of the recording");
     assert_eq!(lacking_from(Span::ZERO, THREE).change, None, "no VM changed");
 }
 

@@ -92,7 +92,8 @@ fn whatif_refuses_recording_in_which_the_kernel_enforced_every_vm() {
     let recording = recording(&trace_header(&scenario), &all, scenario.length);
     let refused = Model::new(&recording).expect_err("only the dispatcher is simulated");
     let why = LeftOutReason::OfKernel(Enforcement::Deadline);
-    assert_eq!(refused, ModelError::AllLeftOut(LeftOutVm { name: "batch".into(), why }));
+    let vms = ["batch", "db", "web"].map(|name| LeftOutVm { name: name.into(), why });
+    assert_eq!(refused, ModelError::AllLeftOut(vms.into()));
     assert!(refused.to_string().contains("`batch`: `deadline` enforced"), "{refused}");
 }
 
