@@ -272,7 +272,7 @@ pub fn find_for(
 }
 
 /// Finds a machine for a tenant as [`find_for`] does. A tenant must not learn the names of other
-/// users' VMs. So a VM of a user for whom `may_have` returns false is not found by its name or UUID.
+/// users' VMs. So a VM of a user for whom `may_have` returns false is not found by name or UUID.
 ///
 /// # Errors
 /// The same errors as [`find_for`].

@@ -30,6 +30,7 @@ mod outside_time;
 mod pause;
 mod replace;
 mod request;
+mod thread_states;
 mod told;
 mod tree_groups;
 mod unbound;

@@ -28,7 +28,7 @@ pub(super) struct Caller<'a> {
 /// Reason why no prediction from a recording is possible. The error names only VMs that a caller
 /// may see.
 pub(super) enum RefusedRecording {
-    /// None of these VMs, which are all VMs of the recording, can have a prediction.
+    /// The VMs of the recording. A prediction is possible for none of them.
     LeftOut(Vec<LeftOutVm>),
     /// In the simulation of the unchanged recording, admission refuses this vCPU.
     Declined(DeclinedVcpu),

@@ -14,9 +14,9 @@ use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::ThreadRef;
 
 impl Session {
-    /// Freezes a process tree again after another program has thawed the tree's cgroup. The next
-    /// order of the dispatcher would overwrite a thaw anyway, so a thaw by root is undone too. Users
-    /// can thaw only cgroups that Slackline did not make. A thaw by the tree's user is an escape.
+    /// Freezes a process tree again after another program has thawed the tree's cgroup. A thaw by
+    /// root is undone too: the next order of the dispatcher would overwrite it anyway. Users can
+    /// thaw only cgroups that Slackline did not make. A thaw by the tree's user is an escape.
     pub(super) fn look_at_thaw(
         &mut self,
         id: JoinId,

@@ -17,7 +17,8 @@ use super::contest::{
 };
 use super::due_checks::DueChecks;
 use super::finding::ForeignChange;
-use super::outside_changes::{LOOK_INTERVAL, is_stopped};
+use super::outside_changes::LOOK_INTERVAL;
+use super::thread_states::is_stopped;
 use crate::mechanism::{Bound, Demand, EnforceTarget, MechanismError, deadline, mechanism};
 use slackline_fence::{Fence, HandoverState, HeldThread};
 use slackline_linux::cgroup::{

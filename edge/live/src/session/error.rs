@@ -122,8 +122,8 @@ impl RequestError {
     pub fn hint(&self) -> Option<String> {
         match self {
             RequestError::Fence(FenceError::HeldElsewhere { .. }) => Some(
-                "wait for the other run, or use `slackline doctor --free` if it was killed; if that \
-                 process is the daemon, use `slackline change` or `slackline release`"
+                "wait for the other run, or use `slackline doctor --free` if it was killed; if \
+                 that process is the daemon, use `slackline change` or `slackline release`"
                     .into(),
             ),
             RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {

@@ -24,8 +24,8 @@ use slackline_units::{CpuSet, Span, Time};
 use super::contest::{Changes, STOPPED_FOR, unless_over};
 use super::finding::ForeignChange;
 use super::ids::JoinId;
-use super::members::{is_process_stopped, surroundings};
 use super::request::Row;
+use super::thread_states::{is_process_stopped, is_stopped, surroundings};
 use super::{Session, SessionError, SessionEvents};
 use crate::live_host::{LiveHostError, PauseReason, TreeCheck};
 use slackline_fence::{Drift, TreeAudit};
@@ -33,7 +33,7 @@ use slackline_linux::cgroup::{
     Cpuset, Credentials, Hierarchies, Surroundings, may_move, may_write,
 };
 use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
-use slackline_linux::thread::{Stat, ThreadRef, starts_or_ends};
+use slackline_linux::thread::{ThreadRef, starts_or_ends};
 
 /// Interval between checks of the classes and affinities of members' threads. A change that the
 /// session did not order lasts at most twice this interval.
@@ -582,10 +582,6 @@ impl Session {
             }
         }
     }
-}
-
-pub(super) fn is_stopped(pid: Tid, tid: Tid) -> bool {
-    Stat::of(pid, tid).is_ok_and(Stat::stopped)
 }
 
 /// Returns the users and groups whose permissions a thread of a member has for its cgroups.
