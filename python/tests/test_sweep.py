@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -194,7 +195,7 @@ def test_chunks_and_folders_of_another_build_are_refused(
     assert _sweep._build().startswith(f"{slackline.__version__}-")
     slackline.sweep(*arguments)
     inputs = ([one.text for one in scenarios()], ["credit"], [1], None)
-    [chunk] = _sweep._chunks(_sweep._plan(tmp_path, *inputs), *inputs)
+    [chunk] = _sweep._chunks(_sweep._plan(tmp_path, *inputs), inputs[0], 1)
     monkeypatch.setattr(_sweep, "_build", lambda: "0.1.0-0123456789abcdef")
     with pytest.raises(slackline.SlacklineError, match="has build 0.1.0-0123456789abcdef"):
         _sweep.run_chunk(str(tmp_path), chunk)
@@ -225,6 +226,23 @@ def test_sweep_puts_many_scenarios_into_few_chunks(
             run = slackline.run(many[scenario], policy=policy, seed=7, length="20ms")
             of_run = {key: value for key, value in row.items() if key in run.vcpus[0]}
             assert of_run == run.vcpus[0]
+
+
+def test_size_of_chunk_arguments_does_not_depend_on_the_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_sweep, "CHUNK", 1000.0)
+    sizes: list[int] = []
+
+    class Measured(StandIn):
+        def submit(self, function: Any, folder: str, chunk: Any, **options: object) -> StandInFuture:
+            sizes.append(len(pickle.dumps(chunk)))
+            return super().submit(function, folder, chunk, **options)
+
+    grid = [slackline.Scenario(EDF.replace("SLICE", "3ms"))] * 50
+    slackline.sweep(grid, ["edf"], range(1, 11), tmp_path, client=Measured())
+    assert len(sizes) == 1 and sizes[0] < 500
+    assert len(slackline.load(tmp_path)) == 50 * 10 * 2
 
 
 def test_chunk_with_refused_runs_is_made_by_one_call(

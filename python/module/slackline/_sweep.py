@@ -43,8 +43,11 @@ AHEAD = 3
 #: Time in seconds after which the threads of a Dask cluster are counted again.
 COUNTING = 5.0
 
-#: A run: the number of its scenario, its policy and its seed.
-SingleRun = tuple[int, str, int]
+#: File with the scenarios of a sweep: a JSON string on each line.
+SCENARIOS = "scenarios.jsonl"
+
+#: File with the policies, the seeds and the length of a sweep.
+INPUTS = "inputs.json"
 
 
 def sweep(
@@ -85,7 +88,7 @@ def sweep(
     # A listing of the folder is current on a network file system too, unlike a repeated look-up of
     # a file that was missing before.
     present = set(os.listdir(place))
-    chunks = _chunks(plan, texts, policies, chosen, length)
+    chunks = _chunks(plan, texts, len(policies) * len(chosen))
     missing = (chunk for chunk in chunks if chunk["file"] not in present)
     path = str(place.absolute())
     if client is None:
@@ -129,7 +132,8 @@ def run_chunk(folder: str, chunk: dict[str, Any]) -> int:
             f"{socket.gethostname()} does not see this sweep in {folder}: choose a folder that all "
             "workers share under the same path"
         )
-    rows = _sweep_rows([*chunk["texts"].items()], chunk["runs"], length=chunk["length"])
+    texts, runs, length = _inputs_of(place, chunk)
+    rows = _sweep_rows(texts, runs, length=length)
     table = pyarrow.table(rows)
     path = place / chunk["file"]
     # The final name appears only when the file is complete, even if the worker is killed.
@@ -143,7 +147,8 @@ def _run_on(client: Any, path: str, chunks: Iterable[dict[str, Any]]) -> None:
     """Run chunks on the workers of a client.
 
     The rows of a finished chunk are in a file, so its result is dropped at once. The number of
-    submitted chunks is limited too. So the memory of the scheduler does not depend on the length
+    submitted chunks is limited, and their inputs are in files too, because the scheduler keeps the
+    arguments of its last 1,000 tasks. So the memory of the scheduler does not depend on the length
     of the sweep.
     """
     settled: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -215,30 +220,69 @@ def _plan(
         if found["inputs"] != digest:
             raise SlacklineError(f"{place} has another sweep: choose an empty folder")
         return found
+    _replace(place / SCENARIOS, map(_line, texts))
+    inputs_of_all = {"policies": [*policies], "seeds": seeds, "length": length}
+    _replace(place / INPUTS, [json.dumps(inputs_of_all).encode()])
     counts = _divided(texts, policies, seeds, length)
     files = [_name(digest, at, count) for at, count in enumerate(counts)]
     # `_has_plan` expects that `inputs` is the first key.
     plan: dict[str, Any] = {"inputs": digest, "build": _build(), "runs": counts, "files": files}
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(plan))
-    part.replace(path)
+    _replace(path, [json.dumps(plan).encode()])
     return plan
 
 
+def _replace(path: Path, content: Iterable[bytes]) -> None:
+    """Write a file. Its final name appears only when the file is complete."""
+    part = path.with_suffix(".part")
+    with part.open("wb") as file:
+        file.writelines(content)
+    part.replace(path)
+
+
+def _line(text: str) -> bytes:
+    """Return the line of a scenario in the file of all scenarios."""
+    return json.dumps(text).encode() + b"\n"
+
+
 def _chunks(
-    plan: dict[str, Any],
-    texts: Sequence[str],
-    policies: Sequence[str],
-    seeds: Sequence[int],
-    length: str | None,
+    plan: dict[str, Any], texts: Sequence[str], runs_of_each: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the chunks into which the plan of a sweep divides the runs."""
-    runs: Iterator[SingleRun] = itertools.product(range(len(texts)), policies, seeds)
+    """Yield the chunks into which the plan of a sweep divides the runs.
+
+    A chunk has the number of its first run, the number of its runs, and the place of its first
+    scenario in the file of all scenarios. `runs_of_each` is the number of runs of a scenario.
+    """
+    places = list(itertools.accumulate((len(_line(text)) for text in texts), initial=0))
+    begin = 0
     for count, file in zip(plan["runs"], plan["files"], strict=True):
-        of_chunk = list(itertools.islice(runs, count))
-        texts_of = {number: texts[number] for number, _, _ in of_chunk}
-        chunk = {"file": file, "runs": of_chunk, "texts": texts_of, "length": length}
+        chunk = {"file": file, "begin": begin, "count": count, "at": places[begin // runs_of_each]}
         yield {**chunk, "build": plan["build"], "plan": plan["inputs"]}
+        begin += count
+
+
+def _inputs_of(
+    place: Path, chunk: dict[str, Any]
+) -> tuple[list[tuple[int, str]], list[tuple[int, str, int]], str | None]:
+    """Return the inputs of a chunk: its scenarios with their numbers, its runs, and the length.
+
+    A run is the number of its scenario, its policy and its seed.
+    """
+    policies, seeds, length = _inputs_of_all(place, chunk["plan"])
+    each = len(policies) * len(seeds)
+    first, skipped = divmod(chunk["begin"], each)
+    end = first + -(-(skipped + chunk["count"]) // each)
+    with (place / SCENARIOS).open("rb") as file:
+        file.seek(chunk["at"])
+        texts = [(number, json.loads(file.readline())) for number in range(first, end)]
+    runs = itertools.product(range(first, end), policies, seeds)
+    return texts, [*itertools.islice(runs, skipped, skipped + chunk["count"])], length
+
+
+@functools.lru_cache(maxsize=4)
+def _inputs_of_all(place: Path, plan: str) -> tuple[list[str], list[int], str | None]:
+    """Return the policies, the seeds and the length of the sweep with this plan."""
+    inputs = json.loads((place / INPUTS).read_bytes())
+    return inputs["policies"], inputs["seeds"], inputs["length"]
 
 
 def _has_plan(place: Path, inputs: str) -> bool:
