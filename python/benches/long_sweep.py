@@ -145,7 +145,10 @@ def started(*words: str) -> Iterator[int]:
     """Start a `dask` program in a process group of its own, and end the group."""
     program = Path(sys.executable).parent / "dask"
     process = subprocess.Popen(
-        [program, *words, "--no-dashboard"], start_new_session=True, stderr=subprocess.DEVNULL
+        [program, *words, "--no-dashboard"],
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "RAYON_NUM_THREADS": "1"},
     )
     try:
         yield process.pid
