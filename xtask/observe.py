@@ -1,16 +1,17 @@
 """Checks the reports of a daemon for some seconds: `observe.py PROGRAM SECONDS`, as root.
 
-Builds, tests, shell scripts, a VM and an adversary have reservations with hard limits. Meanwhile
-they are pinned, stopped, frozen, moved, limited, and put into other scheduling classes. The CPU
-times that the daemon reports are compared with the counts of the kernel (`cpu.stat` of cgroups,
-`schedstat` of threads). Each comparison covers a window of some seconds, or all the time since the
-last change of the reservation. A contradiction is reported with that change. This program shares
-no code with Slackline.
+Builds, tests, shell scripts, a QEMU guest (where QEMU is installed) and an adversary have
+reservations with hard limits. Meanwhile they are pinned, stopped, frozen, moved, limited, and put
+into other scheduling classes. The CPU times that the daemon reports are compared with the counts of
+the kernel (`cpu.stat` of cgroups). Each comparison covers a window of some seconds, or all the time
+since the last change of the reservation. A contradiction is reported with that change. This program
+shares no code with Slackline.
 """
 
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -41,6 +42,12 @@ TARGETS = {
     "busy": FOREVER.format(":"),
     "adversary": "exec setpriv --reuid 65534 --regid 65534 --clear-groups python3 adversary.py",
 }
+
+if shutil.which("qemu-system-x86_64"):
+    # The boot sector of the guest jumps to itself for ever.
+    TARGETS["qemu"] = (
+        "exec qemu-system-x86_64 -accel tcg -m 32 -display none -drive file=guest,format=raw"
+    )
 
 ADVERSARY = """
 import os, random, time
@@ -79,6 +86,8 @@ def prepare():
         file.write("\n".join(f"pub fn f{n}(x: u64) -> u64 {{ x * {n} }}" for n in range(300)))
     with open("adversary.py", "w") as file:
         file.write(ADVERSARY)
+    with open("guest", "wb") as file:
+        file.write(b"\xeb\xfe".ljust(510, b"\0") + b"\x55\xaa")
     os.chmod("adversary.py", 0o644)
 
 
