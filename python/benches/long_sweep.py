@@ -26,6 +26,8 @@ import slackline
 from slackline import _sweep
 
 WORKERS = 2
+#: Variables with which the book starts workers.
+AS_DOCUMENTED = {"RAYON_NUM_THREADS": "1", "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False"}
 FIRST = 10_000
 #: Maximum CPU time of Python and Dask for each run, in microseconds.
 MOST_OVERHEAD = 50.0
@@ -148,7 +150,7 @@ def started(*words: str) -> Iterator[int]:
         [program, *words, "--no-dashboard"],
         start_new_session=True,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "RAYON_NUM_THREADS": "1"},
+        env={**os.environ, **AS_DOCUMENTED},
     )
     try:
         yield process.pid

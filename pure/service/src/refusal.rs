@@ -296,9 +296,12 @@ pub enum Refusal {
     /// The policy does not support these terms. The text gives the reason.
     #[error("{0}")]
     Unkeepable(String),
-    /// The request gives no number of vCPUs, and the VM does not exist yet. So the service cannot
-    /// count the vCPUs.
-    #[error("cannot count the vCPUs of {what}: it is not on this host")]
+    /// The request gives no number of vCPUs, and the VM does not exist yet or its vCPU threads
+    /// cannot be found. So the service cannot count the vCPUs.
+    #[error(
+        "cannot count the vCPUs of {what}: it is not on this host, or its vCPU threads cannot be \
+         found"
+    )]
     VcpusUnknown {
         /// Binding of the VM.
         what: Binding,
@@ -390,7 +393,8 @@ impl Refusal {
                 Some(format!("try again in {again}"))
             }
             Refusal::VcpusUnknown { .. } => Some(
-                "add --vcpus N, or check with `slackline find` for which VMs you may reserve"
+                "add --vcpus N, or check with `slackline find` for which VMs you may reserve and \
+                 what hinders it"
                     .into(),
             ),
             Refusal::KeyReused { .. } => Some("use a new idempotency key for the request".into()),
