@@ -18,7 +18,7 @@ use super::contest::{
 use super::due_checks::DueChecks;
 use super::finding::ForeignChange;
 use super::outside_changes::LOOK_INTERVAL;
-use super::thread_states::is_stopped;
+use super::thread_states::{is_stopped, living_thread};
 use crate::mechanism::{Bound, Demand, EnforceTarget, MechanismError, deadline, mechanism};
 use slackline_fence::{Fence, HandoverState, HeldThread};
 use slackline_linux::cgroup::{
@@ -26,7 +26,7 @@ use slackline_linux::cgroup::{
 };
 use slackline_linux::step::Hold;
 use slackline_linux::sys::{Scheduling, Tid, get_scheduling, online_cpus, process_of};
-use slackline_linux::thread::{Stat, ThreadRef, starts_or_ends, threads_of};
+use slackline_linux::thread::{ThreadRef, starts_or_ends};
 
 /// Event about a thread whose CPU time the kernel enforces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -532,17 +532,6 @@ impl EnforcedWatch {
     }
 }
 
-/// Returns a thread of a member that has not exited: the thread `member` itself, or another thread
-/// of the process `member`. A process continues after its first thread has exited, and the kernel
-/// then moves its other threads between cgroups. `None` if no thread of the member is left.
-fn living_thread(member: Tid) -> Option<Tid> {
-    let is_alive = |tid: &Tid| Stat::of(*tid, *tid).is_ok_and(|stat| !stat.exited());
-    if is_alive(&member) {
-        return Some(member);
-    }
-    threads_of(member).ok()?.into_iter().find(is_alive)
-}
-
 /// Returns the members of a cgroup. In version 1 they are threads, because a single thread can be
 /// moved without its process. In version 2 they are processes.
 fn members_of(group: &Path) -> BTreeSet<Tid> {
@@ -565,33 +554,4 @@ fn limit_of(group: &Path) -> Option<String> {
     let of_version_1 =
         || Some(format!("{} {}", line("cpu.cfs_quota_us")?, line("cpu.cfs_period_us")?));
     line("cpu.max").or_else(of_version_1)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::process::{Command, Stdio};
-
-    use super::*;
-
-    /// The first thread of the process exits, and another thread sleeps.
-    #[test]
-    fn living_thread_is_found_after_first_thread_has_exited() {
-        let script = "import ctypes, threading, time\n\
-                      threading.Thread(target=time.sleep, args=(1000,)).start()\n\
-                      ctypes.CDLL(None).pthread_exit(None)";
-        let mut python = Command::new("python3");
-        let mut process = python.args(["-c", script]).stderr(Stdio::null()).spawn().unwrap();
-        let pid = Tid::new(i32::try_from(process.id()).unwrap()).unwrap();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        let has_exited = || Stat::of(pid, pid).is_ok_and(Stat::exited);
-        while !has_exited() && std::time::Instant::now() < deadline {
-            std::thread::yield_now();
-        }
-        let living = living_thread(pid);
-        process.kill().unwrap();
-        process.wait().unwrap();
-        let living = living.expect("the sleeping thread");
-        assert_ne!(living, pid);
-        assert_eq!([living, pid].map(living_thread), [None, None]);
-    }
 }
