@@ -41,8 +41,9 @@ pub use trial::{kvm_api_version, try_bpf_map, try_kvm_machine};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::{fmt, fs, io, mem};
 
+use rustix::io::Errno;
 use rustix::mm::{MlockAllFlags, mlockall};
-use rustix::process::Pid;
+use rustix::process::{Pid, test_kill_process};
 use rustix::thread;
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
@@ -81,12 +82,35 @@ pub fn own_tid() -> Tid {
     Tid(thread::gettid().as_raw_nonzero().get())
 }
 
+/// Returns true if there is a thread with this id. A thread that has ended exists until its parent
+/// has taken note of the end.
+#[must_use]
+pub fn thread_exists(tid: Tid) -> bool {
+    test_kill_process(tid.pid()) != Err(Errno::SRCH)
+}
+
+/// Reads a file of a thread in procfs, such as `stat`.
+///
+/// Files of a thread that no longer exists are not looked up. The kernel removes them in a loop that
+/// can wait for another thread. If a real-time caller has taken the CPU from that thread, both would
+/// wait for ever.
+///
+/// # Errors
+/// If there is no such thread, or the file cannot be read.
+pub fn read_of_thread((process, tid): (Tid, Tid), file: &str) -> io::Result<Vec<u8>> {
+    if !thread_exists(tid) {
+        return Err(Errno::NOENT.into());
+    }
+    fs::read(format!("/proc/{process}/task/{tid}/{file}"))
+}
+
 /// Returns the process to which a thread belongs, as the id of its first thread.
 ///
 /// # Errors
 /// If there is no such thread, or procfs cannot be read.
 pub fn process_of(tid: Tid) -> io::Result<Tid> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status"))?;
+    let status = read_of_thread((tid, tid), "status")?;
+    let status = String::from_utf8_lossy(&status);
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
     line.and_then(|text| text.trim().parse().ok()).and_then(Tid::new).ok_or_else(malformed)
 }
@@ -517,6 +541,18 @@ mod tests {
         assert_eq!(cpu_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
         assert_eq!(cpu_list("\n"), Some(vec![]));
         assert_eq!(cpu_list("0-"), None);
+    }
+
+    #[test]
+    fn files_of_a_process_are_readable_until_its_end_is_noted() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let tid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
+        assert!(thread_exists(tid));
+        assert!(read_of_thread((tid, tid), "stat").is_ok_and(|text| !text.is_empty()));
+        child.wait().unwrap();
+        assert!(!thread_exists(tid));
+        let error = read_of_thread((tid, tid), "stat").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use thiserror::Error;
 
-use crate::sys::{Tid, boot_time, clock_tick, monotonic, process_of};
+use crate::sys::{Tid, boot_time, clock_tick, monotonic, process_of, read_of_thread};
 use slackline_units::Time;
 
 pub use fd::TaskFd;
@@ -305,7 +305,7 @@ impl Stat {
     /// If there is no such thread, or its `stat` file cannot be parsed.
     pub fn of(pid: Tid, tid: Tid) -> io::Result<Stat> {
         // The text is read as bytes, because the thread's name need not be valid UTF-8.
-        let text = fs::read(format!("/proc/{pid}/task/{tid}/stat"))?;
+        let text = read_of_thread((pid, tid), "stat")?;
         Stat::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{CgroupError, Controller, Version, is_ours, mounts, read, upward, write};
 use super::{Step, move_to};
-use crate::sys::Tid;
+use crate::sys::{Tid, read_of_thread};
 use crate::thread::starts_or_ends;
 
 /// Controllers whose cgroups determine when and where a thread runs.
@@ -104,7 +104,7 @@ impl Hierarchies {
     }
 
     fn groups_of(&self, pid: Tid, tid: Tid) -> Option<Vec<Membership>> {
-        let text = fs::read(format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
+        let text = read_of_thread((pid, tid), "cgroup").ok()?;
         let mut groups: Vec<Membership> = Vec::new();
         for (controller, mounts) in CONTROLLERS.into_iter().zip(&self.0) {
             for version in [Version::V1, Version::V2] {
@@ -281,7 +281,8 @@ impl Credentials {
     /// read, the result is empty.
     #[must_use]
     pub fn of(tid: Tid) -> Credentials {
-        Credentials::parse(&fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default())
+        let status = read_of_thread((tid, tid), "status").unwrap_or_default();
+        Credentials::parse(&String::from_utf8_lossy(&status))
     }
 
     fn parse(status: &str) -> Credentials {

@@ -4,7 +4,7 @@ use slackline_host::{CpuUse, Fact};
 use slackline_units::{CpuId, Time, VcpuId};
 
 use super::LiveHostError;
-use super::decider::{Decider, broken};
+use super::decider::{Decider, Vcpu, broken};
 
 impl Decider {
     /// Reads the state of every vCPU that may run on a CPU, after events of that CPU were lost.
@@ -17,6 +17,20 @@ impl Decider {
                 continue;
             }
             self.ask(vcpu.vcpu, now)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the state of the vCPU that a CPU should run, if its timeslice has ended although it has
+    /// not run. A signal can stop the thread of a vCPU while the thread is frozen, without any
+    /// event. The stop of a process tree always shows in events of its threads.
+    pub(super) fn ask_chosen(&mut self, cpu: CpuId) -> Result<(), LiveHostError> {
+        let turn = self.pcpus.all[cpu.index()].turn;
+        let ended = turn.filter(|&(_, until, _)| until.is_some_and(|until| until <= self.now));
+        let Some((vcpu, ..)) = ended else { return Ok(()) };
+        let is_ours = |known: &Vcpu| !known.is_tree && !known.is_stopped() && !known.is_left;
+        if self.get(vcpu).is_some_and(is_ours) {
+            self.ask(vcpu, self.monotonic())?;
         }
         Ok(())
     }

@@ -303,7 +303,9 @@ impl Decider {
         if let Some(late) = self.pcpus.all[cpu.index()].clock.woke(woken) {
             self.records.record(&Record::RangLate { at: woken, cpu, late });
         }
-        self.learn(cpu, woken);
+        if !self.learn(cpu, woken) {
+            self.ask_chosen(cpu)?;
+        }
         self.pay(cpu);
         self.try_again(cpu)?;
         // Handling a limit or timer may set the next one, so this repeats until none has expired.
@@ -326,10 +328,13 @@ impl Decider {
         }
     }
 
-    fn learn(&mut self, cpu: CpuId, woken: Time) {
+    /// Adjusts the CPU's timer. Returns true if the chosen vCPU has run since the last pass, or if
+    /// no vCPU was chosen.
+    fn learn(&mut self, cpu: CpuId, woken: Time) -> bool {
         let pcpu = &mut self.pcpus.all[cpu.index()];
         let has_run = std::mem::take(&mut pcpu.has_run) || self.is_polled || pcpu.turn.is_none();
         pcpu.clock.learn(woken, has_run, pcpu.left);
+        has_run
     }
 
     /// Updates the CPU time that a CPU owes to ordinary threads. If a vCPU must begin or stop

@@ -2,14 +2,13 @@
 //! member already has when it joins, and creates cpusets that keep members on the managed CPUs.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use slackline_units::{CpuId, CpuSet};
 
 use super::request::{JoinTarget, Request};
 use super::{ForeignChange, RequestError, Session};
 use slackline_linux::cgroup::{Cpuset, descendants};
-use slackline_linux::sys::{Tid, process_of};
+use slackline_linux::sys::{Tid, process_of, read_of_thread};
 use slackline_linux::thread::ThreadRef;
 
 impl Session {
@@ -40,7 +39,7 @@ impl Session {
         let mut known = BTreeSet::new();
         // Processes in the same cgroups have the same cpuset.
         let is_new = |tid: &Tid| {
-            let groups = fs::read(format!("/proc/{tid}/cgroup")).unwrap_or_default();
+            let groups = read_of_thread((*tid, *tid), "cgroup").unwrap_or_default();
             known.insert(groups)
         };
         let cpusets = all

@@ -2,8 +2,6 @@
 //! cgroups, and quotas, freezes and cpusets of the threads' cgroups. The first thread of the tree
 //! is checked separately, and more often.
 
-use std::fs;
-
 use super::contest::PLACED_WITHIN;
 use super::finding::ForeignChange;
 use super::ids::JoinId;
@@ -11,7 +9,7 @@ use super::thread_states::is_stopped;
 use super::tree_groups::COVERED_WITHIN;
 use super::{Session, SessionError, SessionEvents};
 use slackline_linux::cgroup::{Hierarchies, Surroundings};
-use slackline_linux::sys::{Tid, process_of};
+use slackline_linux::sys::{Tid, process_of, read_of_thread};
 use slackline_linux::thread::{ThreadRef, starts_or_ends};
 
 /// Maximum number of threads in one round whose cgroups are read completely. For all other threads,
@@ -40,7 +38,7 @@ impl Session {
         row.changes.groups.keep(&there);
         let (mut hierarchies, mut reads, mut own) = (None, 0, Vec::new());
         for tid in row.changes.groups.rotation.due(now, &there) {
-            let Ok(text) = fs::read(format!("/proc/{tid}/cgroup")) else { continue };
+            let Ok(text) = read_of_thread((tid, tid), "cgroup") else { continue };
             let Some(row) = self.members.get_mut(id) else { return Ok(()) };
             let is_fresh = row.changes.groups.is_fresh(tid, &text, now);
             let is_checked = !row.is_stopped_by_signal() && row.changes.found.is_none();
@@ -85,7 +83,7 @@ impl Session {
         if starts_or_ends(pid, tid) {
             return None;
         }
-        let text = fs::read(format!("/proc/{tid}/cgroup")).ok()?;
+        let text = read_of_thread((tid, tid), "cgroup").ok()?;
         let (row, around) = (self.members.get(id)?, hierarchies.around(tid, tid)?);
         if starts_or_ends(pid, tid) {
             return None;

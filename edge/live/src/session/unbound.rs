@@ -4,7 +4,6 @@
 //! limits these threads.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use slackline_units::CpuSet;
 
@@ -15,7 +14,7 @@ use super::request::Row;
 use super::{Session, SessionError, SessionEvents};
 use slackline_fence::Drift;
 use slackline_linux::cgroup::{Cpuset, Hierarchies};
-use slackline_linux::sys::{Tid, get_affinity, process_of};
+use slackline_linux::sys::{Tid, get_affinity, process_of, read_of_thread};
 
 /// Maximum number of threads whose cpusets are read in one round.
 const READ_AT_ONCE: usize = 8;
@@ -85,7 +84,7 @@ impl Session {
         let mut known = BTreeSet::new();
         // Threads in the same cgroups have the same cpuset.
         let mut is_new = |tid: &Tid| {
-            fs::read(format!("/proc/{tid}/cgroup")).is_ok_and(|groups| known.insert(groups))
+            read_of_thread((*tid, *tid), "cgroup").is_ok_and(|groups| known.insert(groups))
         };
         let threads = tree.threads().unwrap_or_default();
         let mut distinct = threads.into_iter().filter(|tid| is_new(tid));

@@ -5,8 +5,10 @@ use std::os::unix::fs::chown;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::common::begin;
+use crate::common::{Target, begin, kill};
 use crate::escapes::{Adversary, Group, NOBODY, Open, is_real_time};
+use crate::moves::limit_in;
+use rustix::process::Signal;
 use slackline_linux::thread::ThreadRef;
 use slackline_live::session::JoinTarget;
 use slackline_units::Span;
@@ -51,4 +53,27 @@ fn thread_with_removed_freezer_cgroup_keeps_its_hard_limit() {
     assert!(ours().is_empty());
     drop(adversary);
     drop(group);
+}
+
+/// Most of the stops come while the thread is frozen. Then no event shows the stop, and the time of
+/// the stop must not count as waiting time.
+#[test]
+fn thread_stopped_by_sigstop_has_no_backlog_when_it_continues() {
+    let Some(_alone) = begin() else { return };
+    let target = Target::spinner();
+    let thread = ThreadRef::open(target.pid(), target.pid()).unwrap();
+    let mut open = Open::holding(JoinTarget::Thread(thread), true);
+    for _ in 0..3 {
+        open.go_on(Duration::from_millis(500));
+        kill(target.pid().raw(), Signal::STOP);
+        open.go_on(Duration::from_secs(2));
+        let before = target.used();
+        kill(target.pid().raw(), Signal::CONT);
+        open.go_on(Duration::from_millis(500));
+        let used = target.used() - before;
+        assert!(used <= limit_in(Span::from_ms(500), 150), "{used}");
+    }
+    let mut records = Vec::new();
+    open.session.close(&mut records).unwrap();
+    target.is_given_back();
 }
