@@ -80,6 +80,12 @@ pub enum LookError {
     /// The VM does not exist on this host.
     #[error("the VM does not exist on this host")]
     Absent,
+    /// The process of the VM runs, but its vCPU threads have not started yet.
+    #[error("{says}")]
+    Starting {
+        /// Description of the problem.
+        says: String,
+    },
     /// The VM must never be scheduled: process 1, a kernel thread, or a process of Slackline.
     #[error("{0}")]
     Forbidden(String),

@@ -145,7 +145,7 @@ impl Reason {
         match error {
             LookError::Absent => Reason::Absent(binding),
             LookError::NotYours(user) => Reason::Foreign { binding, user: *user, meant: row.user },
-            LookError::Forbidden(_) | LookError::Unclear { .. } => {
+            LookError::Starting { .. } | LookError::Forbidden(_) | LookError::Unclear { .. } => {
                 Reason::Unavailable(error.to_string())
             }
         }

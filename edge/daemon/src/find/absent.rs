@@ -130,6 +130,9 @@ impl Absent {
     #[must_use]
     pub fn in_service(&self) -> LookError {
         match self {
+            Absent::NoVcpus(FindError::NotFound { pid }) if has_just_begun(*pid) => {
+                LookError::Starting { says: self.text() }
+            }
             _ if self.is_yet_to_come() => LookError::Absent,
             Absent::NotYours { user, .. } => LookError::NotYours(*user),
             Absent::Untouchable(error) => LookError::Forbidden(error.to_string()),

@@ -126,6 +126,8 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
 
+    use slackline_service::LookError;
+
     use super::super::process::SCANS;
     use super::*;
 
@@ -156,6 +158,19 @@ mod tests {
         assert!(matches!(of_owner, Err(Absent::Several { .. })), "{of_owner:?}");
         let is_hidden = matches!(of_other, Err(Absent::NotYours { user, .. }) if user == own);
         assert!(is_hidden, "{of_other:?}");
+    }
+
+    #[test]
+    fn process_without_vcpu_threads_yet_is_starting_and_not_absent() {
+        let mut child = qemu(&format!("starting-{}", std::process::id()));
+        let binding = Binding::new(BindingKind::Pid, &child.id().to_string()).unwrap();
+        let found = Around::look([&binding]).find(&binding, Some(0));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let error = found.unwrap_err().in_service();
+        let LookError::Starting { says } = &error else { panic!("{error:?}") };
+        let process = format!("cannot find the vCPU threads of process {}", child.id());
+        assert!(says.starts_with(&process), "{says}");
     }
 
     #[test]

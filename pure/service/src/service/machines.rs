@@ -299,6 +299,8 @@ pub(super) fn is_over(row: &Row, found: &Result<Machine, LookError>) -> bool {
         && match found {
             Ok(machine) => row.identity != Some(machine.identity),
             Err(LookError::Absent | LookError::Forbidden(_)) => true,
-            Err(LookError::Unclear { .. } | LookError::NotYours(_)) => false,
+            Err(
+                LookError::Starting { .. } | LookError::Unclear { .. } | LookError::NotYours(_),
+            ) => false,
         }
 }

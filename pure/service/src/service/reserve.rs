@@ -296,8 +296,12 @@ pub(super) fn found(
         Ok(machine) if is_hidden(machine.user) => hidden(),
         Err(LookError::NotYours(of)) if is_hidden(of) => hidden(),
         Ok(machine) => Ok(Some(machine)),
-        Err(LookError::Absent) if binding.lasts() => Ok(None),
+        Err(LookError::Absent | LookError::Starting { .. }) if binding.lasts() => Ok(None),
         Err(LookError::Absent) => Err(Refusal::NoMachine { what: binding.to_string() }),
+        Err(LookError::Starting { says }) => {
+            let hint = Some("try again in some seconds".to_owned());
+            Err(Refusal::Host { says, hint })
+        }
         Err(LookError::Forbidden(says)) => Err(Refusal::Forbidden(says)),
         Err(LookError::NotYours(user)) => {
             Err(Refusal::NotYours { binding: binding.clone(), user, principal: owner })

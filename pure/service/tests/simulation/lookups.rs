@@ -36,7 +36,10 @@ fn waiting_reservation_shows_the_result_of_the_latest_look_up() {
     assert_eq!(shown(&run), absent);
     let says = "processes 7 and 8 both match".to_owned();
     let several = LookError::Unclear { says: says.clone(), hint: None };
+    let says_starting = "it has no vCPU threads".to_owned();
+    let starting = LookError::Starting { says: says_starting.clone() };
     for (error, expected) in [
+        (starting, (State::Waiting, Some(Reason::Unavailable(says_starting)))),
         (several.clone(), (State::Waiting, Some(Reason::Unavailable(says)))),
         (LookError::Absent, absent),
     ] {

@@ -218,6 +218,9 @@ impl World for Model {
             let says = "/proc cannot be read".into();
             return Err(LookError::Unclear { says, hint: None });
         }
+        if self.fault(1) {
+            return Err(LookError::Starting { says: "it has no vCPU threads".into() });
+        }
         let meant = self.kernel.meant(binding).map(|one| one.machine.clone());
         let mut machine = meant.ok_or(LookError::Absent)?;
         if self.lie == Some(Lie::HidesUsers) {
