@@ -7,11 +7,13 @@
 
 mod change;
 mod changes;
+mod culprits;
 mod daemon;
 mod flood;
 pub(crate) mod gang;
 mod many;
 mod peers;
+mod recorder;
 mod seeds;
 mod whatif;
 
@@ -21,7 +23,7 @@ use crate::report::{self, Part, Row, quantile};
 use daemon::ServiceSetting;
 
 /// Parts of the benchmark. Each part can be measured alone.
-const PARTS: [(&str, Part<ServiceSetting>); 10] = [
+const PARTS: [(&str, Part<ServiceSetting>); 12] = [
     ("idle", change::idle),
     ("full", change::full),
     ("flood", flood::rows),
@@ -30,6 +32,8 @@ const PARTS: [(&str, Part<ServiceSetting>); 10] = [
     ("deadline", many::deadline),
     ("pairs", many::come_and_go),
     ("seeds", seeds::rows),
+    ("recorder", recorder::rows),
+    ("culprits", culprits::rows),
     ("whatif", whatif::rows),
     ("changes", changes::rows),
 ];

@@ -199,7 +199,8 @@ impl Drop for Daemon<'_> {
     }
 }
 
-fn tid(pid: u32) -> Result<Tid> {
+/// Returns the id of a process as a thread id.
+pub(super) fn tid(pid: u32) -> Result<Tid> {
     Tid::new(i32::try_from(pid)?).context("a process has an id")
 }
 
@@ -246,7 +247,8 @@ impl Processes {
         Processes::of(count, Path::new("sleep"), &["1000000"])
     }
 
-    fn of(count: usize, program: &Path, words: &[&str]) -> Result<Processes> {
+    /// Starts `count` processes with the same program and arguments.
+    pub(super) fn of(count: usize, program: &Path, words: &[&str]) -> Result<Processes> {
         let mut processes = Processes(Vec::new());
         for _ in 0..count {
             let mut command = Command::new(program);
