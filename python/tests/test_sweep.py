@@ -195,7 +195,7 @@ def test_chunks_and_folders_of_another_build_are_refused(
     assert _sweep._build().startswith(f"{slackline.__version__}-")
     slackline.sweep(*arguments)
     inputs = ([one.text for one in scenarios()], ["credit"], [1], None)
-    [chunk] = _sweep._chunks(_sweep._plan(tmp_path, *inputs), inputs[0], 1)
+    [chunk] = _sweep._chunks(tmp_path, _sweep._plan(tmp_path, *inputs), 1)
     monkeypatch.setattr(_sweep, "_build", lambda: "0.1.0-0123456789abcdef")
     with pytest.raises(slackline.SlacklineError, match="has build 0.1.0-0123456789abcdef"):
         _sweep.run_chunk(str(tmp_path), chunk)

@@ -88,7 +88,7 @@ def sweep(
     # A listing of the folder is current on a network file system too, unlike a repeated look-up of
     # a file that was missing before.
     present = set(os.listdir(place))
-    chunks = _chunks(plan, texts, len(policies) * len(chosen))
+    chunks = _chunks(place, plan, len(policies) * len(chosen))
     missing = (chunk for chunk in chunks if chunk["file"] not in present)
     path = str(place.absolute())
     if client is None:
@@ -220,7 +220,7 @@ def _plan(
         if found["inputs"] != digest:
             raise SlacklineError(f"{place} has another sweep: choose an empty folder")
         return found
-    _replace(place / SCENARIOS, map(_line, texts))
+    _replace(place / SCENARIOS, (json.dumps(text).encode() + b"\n" for text in texts))
     inputs_of_all = {"policies": [*policies], "seeds": seeds, "length": length}
     _replace(place / INPUTS, [json.dumps(inputs_of_all).encode()])
     counts = _divided(texts, policies, seeds, length)
@@ -239,20 +239,14 @@ def _replace(path: Path, content: Iterable[bytes]) -> None:
     part.replace(path)
 
 
-def _line(text: str) -> bytes:
-    """Return the line of a scenario in the file of all scenarios."""
-    return json.dumps(text).encode() + b"\n"
-
-
-def _chunks(
-    plan: dict[str, Any], texts: Sequence[str], runs_of_each: int
-) -> Iterator[dict[str, Any]]:
+def _chunks(place: Path, plan: dict[str, Any], runs_of_each: int) -> Iterator[dict[str, Any]]:
     """Yield the chunks into which the plan of a sweep divides the runs.
 
     A chunk has the number of its first run, the number of its runs, and the place of its first
     scenario in the file of all scenarios. `runs_of_each` is the number of runs of a scenario.
     """
-    places = list(itertools.accumulate((len(_line(text)) for text in texts), initial=0))
+    with (place / SCENARIOS).open("rb") as file:
+        places = list(itertools.accumulate(map(len, file), initial=0))
     begin = 0
     for count, file in zip(plan["runs"], plan["files"], strict=True):
         chunk = {"file": file, "begin": begin, "count": count, "at": places[begin // runs_of_each]}
