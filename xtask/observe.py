@@ -46,7 +46,8 @@ TARGETS = {
 if shutil.which("qemu-system-x86_64"):
     # The boot sector of the guest jumps to itself for ever.
     TARGETS["qemu"] = (
-        "exec qemu-system-x86_64 -accel tcg -m 32 -display none -drive file=guest,format=raw"
+        "exec qemu-system-x86_64 -name guest,debug-threads=on -accel tcg -m 32 -display none"
+        " -drive file=guest,format=raw"
     )
 
 ADVERSARY = """
@@ -125,14 +126,14 @@ class Target:
             ["sh", "-c", script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         self.pid = self.process.pid
-        time.sleep(0.3)
         body = {"slice": f"{int(SLICE * 1e6)}us", "period": f"{int(PERIOD * 1e3)}ms"}
-        answer = ask(
-            "PUT",
-            f"/v1/reservations/{name}",
-            {**body, "exact": True, "for": f"pid:{self.pid}"},
-        )
-        assert answer.get("name") == name, answer
+        body |= {"exact": True, "for": f"pid:{self.pid}"}
+        answer, end = {}, time.monotonic() + 30
+        # The daemon refuses a guest whose vCPU threads have not started yet.
+        while answer.get("name") != name:
+            assert time.monotonic() < end, answer
+            time.sleep(0.3)
+            answer = ask("PUT", f"/v1/reservations/{name}", body)
         # Latest change of the reservation or of its processes, with the time of the change.
         self.last_change = ("reserve", time.monotonic())
 
@@ -141,9 +142,14 @@ class Target:
         self.last_change = (change, time.monotonic())
 
     def group(self):
-        """Returns the cgroup in which the daemon has put the target. None if there is none."""
+        """Returns the cgroup in which the daemon has put the target. None if there is none. The
+        group of a process has the process id in its name, the group of a vCPU its thread id."""
+        try:
+            ids = os.listdir(f"/proc/{self.pid}/task")
+        except OSError:
+            return None
         for entry in os.listdir(UNIFIED):
-            if entry.startswith(f"slackline-{self.pid}-"):
+            if entry.startswith("slackline-") and entry.split("-")[1] in ids:
                 return os.path.join(UNIFIED, entry)
         return None
 
@@ -333,7 +339,10 @@ def main():
     finally:
         for target in targets:
             for pid in target.tids() if target.group() else []:
-                os.kill(pid, signal.SIGKILL)
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
             target.process.kill()
         daemon.terminate()
         daemon.wait(30)
