@@ -71,7 +71,9 @@ fn scores(series: &Series, seed: u64) -> Result<Scores> {
         SeriesRun { round: ROUND, seed, noise_ppm: 100_000, is_limited: false, policy: "edf" };
     let goals = GoalList::default().leaving(BATCH);
     let plan = ManagePlan { goals, round: ROUND, window: 2, pace: Default::default() };
-    let runs = plan.compare(&series.scenario(&made)?)?;
+    let scenario = series.scenario(&made)?;
+    let mut runs = plan.compare(&scenario)?;
+    runs.push((RuleKind::LimitedOracle, plan.run(&scenario, RuleKind::LimitedOracle)?));
     Ok(runs.iter().map(|(rule, run)| (*rule, score(run, ROUND))).collect())
 }
 
@@ -112,6 +114,13 @@ fn section(text: &mut String, title: &str, all: &[(String, Scores)]) {
     let rows: Vec<_> = RuleKind::ALL.into_iter().map(row).collect();
     let _ = writeln!(text, "## {title}\n\n{}", table(&heads, &rows));
     verdicts(text, &sum(RuleKind::Manager), fixed.misses, removable);
+    let bound = sum(RuleKind::LimitedOracle);
+    let _ = writeln!(
+        text,
+        "Bound: an oracle whose shares never exceed the largest demand so far by more than 3 % \
+         misses {} %\nof the periods.\n",
+        hundredths(bound.misses * 1_000_000, bound.jobs * 100)
+    );
     let row = |(name, scores): &(String, Scores)| {
         let (fixed, managed) = (of(scores, RuleKind::Fixed), of(scores, RuleKind::Manager));
         let slowest = match (managed.settled.is_empty(), managed.slowest()) {

@@ -249,9 +249,11 @@ pub(super) struct DaemonPredictor<'a> {
 impl DaemonPredictor<'_> {
     fn ask(&mut self, shares: &[CpuShare]) -> Result<Vec<PredictedVm>, String> {
         let MeasuredRound { round, reservations, largest, .. } = self.measured;
+        // With reductions, the daemon checks in its prediction if it would admit the shares together.
+        let has_reduction = round.vms.iter().zip(shares).any(|(vm, share)| *share < vm.share);
         let mut slices = Vec::new();
         for (nth, (vm, &share)) in round.vms.iter().zip(shares).enumerate() {
-            if share != vm.share && share > largest[nth] {
+            if share > vm.share && share > largest[nth] && !has_reduction {
                 let (asked, most) = (share.ppm() / 1_000, largest[nth].ppm() / 1_000);
                 return Err(format!(
                     "admission would refuse {asked} thousandths of a CPU for {}: {most} are \

@@ -4,7 +4,7 @@ mod goal;
 mod histogram;
 mod hold;
 
-use slackline_manager::{Manager, Pace, Predictor, Round};
+use slackline_manager::{Decision, Manager, Pace, Predictor, Round};
 use slackline_units::{CpuShare, Span};
 
 pub(super) use goal::GoalRule;
@@ -49,6 +49,30 @@ impl ShareRule for Oracle {
     }
 }
 
+/// The oracle, limited to demand that was seen before: no share exceeds the VM's largest needed share
+/// of all earlier rounds by more than 3 %, the manager's headroom. The misses of this rule are a
+/// bound for each rule that reserves nothing for demand that no round has shown.
+#[derive(Default)]
+pub(super) struct LimitedOracle {
+    /// Largest needed share of each VM so far. The run begins with the initial shares.
+    peaks: Vec<CpuShare>,
+}
+
+impl ShareRule for LimitedOracle {
+    fn round(&mut self, input: RuleInput<'_>) -> Changes {
+        if self.peaks.is_empty() {
+            self.peaks = input.round.shares();
+        }
+        let limited = |(peak, &next): (&mut CpuShare, &CpuShare)| {
+            let most = CpuShare::from_ppm(peak.ppm() + peak.ppm() * 3 / 100);
+            *peak = next.max(*peak);
+            next.min(most)
+        };
+        let shares = self.peaks.iter_mut().zip(input.next).map(limited).enumerate();
+        shares.map(|(vm, share)| (vm, share, explained(&input, vm, share))).collect()
+    }
+}
+
 /// Returns a sentence about a change. The sentence is used for rules that give no reasons.
 pub(super) fn explained(input: &RuleInput<'_>, vm: usize, to: CpuShare) -> String {
     let vm = &input.round.vms[vm];
@@ -69,10 +93,11 @@ impl ManagerRule {
 
 impl ShareRule for ManagerRule {
     fn round(&mut self, input: RuleInput<'_>) -> Changes {
-        let Some(decision) = self.0.round(input.round, input.predictor) else {
-            return Changes::new();
+        let decisions = self.0.round(input.round, input.predictor);
+        let change = |made: &Decision| {
+            let vm = input.round.vms.iter().position(|vm| vm.name == made.name)?;
+            Some((vm, made.to, made.to_string()))
         };
-        let vm = input.round.vms.iter().position(|vm| vm.name == decision.name);
-        vm.map(|vm| (vm, decision.to, decision.to_string())).into_iter().collect()
+        decisions.iter().filter_map(change).collect()
     }
 }
