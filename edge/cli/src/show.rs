@@ -1,7 +1,7 @@
 //! Command `slackline show`, which shows a saved trace as a timeline, table or list.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, ErrorKind, Read as _, Seek, Write};
+use std::io::{self, BufWriter, ErrorKind, Read as _, Seek, Write};
 use std::path::Path;
 
 use slackline_experiments::Meters;
@@ -151,7 +151,7 @@ fn begins_before_its_end(args: &Show, names: &Names) -> Result<(), Problem> {
 /// Maximum width of a timeline in columns.
 const MOST_COLUMNS: usize = 10_000;
 
-pub(crate) type Trace = Reader<BufReader<File>>;
+pub(crate) type Trace = Reader<'static>;
 
 /// Opens a trace of Slackline, or a recording that perf or ftrace made, and reads the index of its
 /// vCPUs.
@@ -171,7 +171,7 @@ fn open_telling(file: &Path, tells: Tells) -> Result<(Trace, Names), Problem> {
     let bad = |error| Problem::BadTrace { file: file.into(), error };
     // The whole trace is checked before use, because damaged records could cause endless work.
     let again = spooled.try_clone().map_err(unreadable)?;
-    let mut all = Reader::new(BufReader::new(again)).map_err(bad)?;
+    let mut all = Reader::new(again).map_err(bad)?;
     let mut names = Names::with_cpus(all.header().cpus);
     all.pass_to(&mut names).map_err(bad)?;
     if all.is_cut() {
@@ -183,7 +183,7 @@ fn open_telling(file: &Path, tells: Tells) -> Result<(Trace, Names), Problem> {
     let implausible = |error| Problem::Implausible { file: file.into(), error };
     names.effort.check().map_err(implausible)?;
     spooled.rewind().map_err(unreadable)?;
-    Ok((Reader::new(BufReader::new(spooled)).map_err(bad)?, names))
+    Ok((Reader::new(spooled).map_err(bad)?, names))
 }
 
 /// Number of bytes at the start of a file that are enough to recognize a trace.
@@ -219,7 +219,7 @@ fn spool(mut file: File) -> io::Result<File> {
 }
 
 /// Passes a whole trace to a sink.
-fn pass_to(args: &Show, trace: &mut Trace, sink: &mut impl Sink) -> Result<(), Problem> {
+fn pass_to(args: &Show, trace: &mut Trace, sink: &mut dyn Sink) -> Result<(), Problem> {
     trace.pass_to(sink).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
 }
 
@@ -229,7 +229,7 @@ fn span(args: &Show) -> (Time, Span) {
     (Time::START + args.from, args.r#for.unwrap_or(usual).min(LONGEST))
 }
 
-type Indexed = IndexedTrace<BufReader<File>>;
+type Indexed = IndexedTrace<File>;
 
 /// Opens a trace with its index of blocks. `None` if the trace has no such index, or if the whole
 /// trace is to be shown.
@@ -246,15 +246,14 @@ fn indexed(args: &Show) -> Result<Option<Indexed>, Problem> {
     {
         return Ok(None);
     }
-    let opened = input::open(&args.file).map_err(unreadable)?;
+    let mut opened = input::open(&args.file).map_err(unreadable)?;
     let mut begin = Vec::new();
     (&opened).take(BEGINS).read_to_end(&mut begin).map_err(unreadable)?;
     if Kind::of(&begin).is_some() {
         return Ok(None);
     }
-    let mut file = BufReader::new(opened);
-    file.rewind().map_err(unreadable)?;
-    IndexedTrace::open(file).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
+    opened.rewind().map_err(unreadable)?;
+    IndexedTrace::open(opened).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
 }
 
 /// Shows a window of a trace, without reading the rest of the trace.
