@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::BufReader;
 use std::path::PathBuf;
 
 use pyo3::prelude::*;
@@ -150,9 +149,9 @@ pub(crate) fn failed(file: &str, why: &dyn ToString) -> PyErr {
     SlacklineError::new_err(format!("{file}: {}", why.to_string()))
 }
 
-fn open(file: &str) -> PyResult<Reader<BufReader<File>>> {
+fn open(file: &str) -> PyResult<Reader<'static>> {
     let opened = File::open(file).map_err(|error| error::of_file(file, &error))?;
-    Reader::new(BufReader::new(opened)).map_err(|error| failed(file, &error))
+    Reader::new(opened).map_err(|error| failed(file, &error))
 }
 
 fn predict(file: &str, edits: &[Edit]) -> PyResult<(Gate, Option<Forecast>, Vec<LeftOutVm>)> {

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::Result;
@@ -36,7 +35,7 @@ struct Stall {
 /// Describes the missing parts of slices in a run, and the stalls that explain them. `promises` has
 /// the reservation of each vCPU, in the order in which the vCPUs joined.
 pub(super) fn explain(trace: &Path, promises: &[Reservation]) -> Result<String> {
-    let mut reader = Reader::new(BufReader::new(File::open(trace)?))?;
+    let mut reader = Reader::new(File::open(trace)?)?;
     let (mut joined, mut ran, mut stalls) = (Vec::new(), BTreeMap::new(), Vec::new());
     let mut end = Time::START;
     while let Some(entry) = reader.next_entry()? {

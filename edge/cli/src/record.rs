@@ -1,7 +1,7 @@
 //! Command `slackline record`, which records which threads ran on the CPUs of this host.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, BufReader, BufWriter, Write as _};
+use std::io::{self, BufWriter, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -143,7 +143,7 @@ fn of_the_daemon(args: &RecordArgs, since: Span) -> Result<(), Problem> {
 
 fn copy_without_names(from: &File, to: impl io::Write) -> io::Result<()> {
     let unreadable = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    let mut reader = Reader::new(BufReader::new(from)).map_err(unreadable)?;
+    let mut reader = Reader::new(from).map_err(unreadable)?;
     let mut out = Anonymiser::new(Writer::recording(to, reader.header()));
     reader.pass_to(&mut out).map_err(unreadable)?;
     out.into_sink().finish()

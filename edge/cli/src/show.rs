@@ -1,7 +1,7 @@
 //! Command `slackline show`, which shows a saved trace as a timeline, table or list.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, ErrorKind, Read as _, Seek, Write};
+use std::io::{self, BufWriter, ErrorKind, Read as _, Seek, Write};
 use std::path::Path;
 
 use slackline_experiments::Meters;
@@ -11,7 +11,7 @@ use slackline_metrics::CulpritFinder;
 use slackline_scenario::LONGEST;
 use slackline_terminal::{Glyphs, Listing, RunList, RunListError, Timeline, WindowError};
 use slackline_trace::{
-    Effort, Header, IndexedTrace, ReadError, Reader, Sink, TooManyPoints, VcpuName,
+    Effort, Header, IndexedTrace, ReadError, Reader, Record, Sink, TooManyPoints, VcpuName,
 };
 use slackline_units::{Span, Time};
 
@@ -36,6 +36,9 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     if let Some(trace) = indexed(args)? {
         return window(args, trace);
     }
+    if shows_only_numbers(args) {
+        return numbers(args);
+    }
     let (mut trace, names) = open(&args.file)?;
     let header = trace.header().clone();
     begins_before_its_end(args, &names)?;
@@ -52,21 +55,11 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     }
     if args.xenmon {
         names.effort.check_points().map_err(|error| too_many_points(&args.file, &error))?;
-    }
-    if args.table || args.json || args.xenmon {
-        let mut meters =
-            if args.xenmon { Meters::with_xenmon(&header) } else { Meters::new(&header) };
+        let mut meters = Meters::with_xenmon(&header);
         pass_to(args, &mut trace, &mut meters)?;
-        let file = || args.file.clone();
-        let stray = |error| Problem::StrayRecord { file: file(), error };
-        let numbers = meters.finish().map_err(stray)?;
-        return match args.json {
-            true => {
-                terminal::print(&json::numbers(&header.machine, &numbers, json::Completion::Whole))
-            }
-            false => terminal::say(&tables(&numbers)),
-        };
-    } else if let Some(vcpu) = &args.runs {
+        return print_numbers(args, &header, meters);
+    }
+    if let Some(vcpu) = &args.runs {
         let no_runs = |error: RunListError| Problem::BadOption {
             message: error.to_string(),
             hint: Some("list vCPUs with `slackline show TRACE --table`".into()),
@@ -89,6 +82,31 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         text = render(args, &timeline).into_bytes();
     }
     terminal::print(&String::from_utf8_lossy(&text))
+}
+
+/// Returns true if the output consists of the usual metrics of the whole run.
+fn shows_only_numbers(args: &Show) -> bool {
+    let is_wanted = args.table || args.json && !args.list;
+    is_wanted && !args.xenmon && args.perfetto.is_none()
+}
+
+/// Prints the metrics of a trace. Reads the trace only once, because it can be long.
+fn numbers(args: &Show) -> Result<(), Problem> {
+    let bad = |error| Problem::BadTrace { file: args.file.clone(), error };
+    let mut trace = Reader::new(open_file(&args.file, Tells::Vms)?).map_err(bad)?;
+    let header = trace.header().clone();
+    let mut meters = Meters::new(&header);
+    pass_checked(&args.file, &mut trace, &mut meters)?;
+    print_numbers(args, &header, meters)
+}
+
+fn print_numbers(args: &Show, header: &Header, meters: Meters) -> Result<(), Problem> {
+    let stray = |error| Problem::StrayRecord { file: args.file.clone(), error };
+    let numbers = meters.finish().map_err(stray)?;
+    match args.json {
+        true => terminal::print(&json::numbers(&header.machine, &numbers, json::Completion::Whole)),
+        false => terminal::say(&tables(&numbers)),
+    }
 }
 
 fn too_many_points(file: &Path, error: &TooManyPoints) -> Problem {
@@ -151,7 +169,7 @@ fn begins_before_its_end(args: &Show, names: &Names) -> Result<(), Problem> {
 /// Maximum width of a timeline in columns.
 const MOST_COLUMNS: usize = 10_000;
 
-pub(crate) type Trace = Reader<BufReader<File>>;
+pub(crate) type Trace = Reader<'static>;
 
 /// Opens a trace of Slackline, or a recording that perf or ftrace made, and reads the index of its
 /// vCPUs.
@@ -166,15 +184,30 @@ pub(crate) fn open_again(file: &Path) -> Result<(Trace, Names), Problem> {
 
 fn open_telling(file: &Path, tells: Tells) -> Result<(Trace, Names), Problem> {
     let unreadable = |source| Problem::Unreadable { file: file.into(), source };
-    let spooled = spool(input::open(file).map_err(unreadable)?).map_err(unreadable)?;
-    let mut spooled = import::as_trace(file, spooled, tells)?;
     let bad = |error| Problem::BadTrace { file: file.into(), error };
-    // The whole trace is checked before use, because damaged records could cause endless work.
-    let again = spooled.try_clone().map_err(unreadable)?;
-    let mut all = Reader::new(BufReader::new(again)).map_err(bad)?;
-    let mut names = Names::with_cpus(all.header().cpus);
-    all.pass_to(&mut names).map_err(bad)?;
-    if all.is_cut() {
+    let mut opened = open_file(file, tells)?;
+    let again = opened.try_clone().map_err(unreadable)?;
+    let names = pass_checked(file, &mut Reader::new(again).map_err(bad)?, &mut ())?;
+    opened.rewind().map_err(unreadable)?;
+    Ok((Reader::new(opened).map_err(bad)?, names))
+}
+
+/// Opens a trace as a file that can be read again. If the input is a pipe or a recording of perf or
+/// ftrace, returns a temporary copy.
+fn open_file(file: &Path, tells: Tells) -> Result<File, Problem> {
+    let unreadable = |source| Problem::Unreadable { file: file.into(), source };
+    let spooled = spool(input::open(file).map_err(unreadable)?).map_err(unreadable)?;
+    import::as_trace(file, spooled, tells)
+}
+
+/// Passes a whole trace to a sink, and returns the index of its vCPUs. The sink receives no more
+/// entries from the first implausible entry on, because damaged records could cause endless work.
+fn pass_checked(file: &Path, trace: &mut Trace, sink: &mut dyn Sink) -> Result<Names, Problem> {
+    let mut checked = CheckedSink { names: Names::with_cpus(trace.header().cpus), sink };
+    let passed = trace.pass_to(&mut checked);
+    passed.map_err(|error| Problem::BadTrace { file: file.into(), error })?;
+    let names = checked.names;
+    if trace.is_cut() {
         let name = file.display();
         terminal::tell(&format!(
             "note:  the trace {name} ends early, because recording was stopped\n"
@@ -182,8 +215,29 @@ fn open_telling(file: &Path, tells: Tells) -> Result<(Trace, Names), Problem> {
     }
     let implausible = |error| Problem::Implausible { file: file.into(), error };
     names.effort.check().map_err(implausible)?;
-    spooled.rewind().map_err(unreadable)?;
-    Ok((Reader::new(BufReader::new(spooled)).map_err(bad)?, names))
+    Ok(names)
+}
+
+/// Sink that passes plausible records and names on.
+struct CheckedSink<'a> {
+    names: Names,
+    sink: &'a mut dyn Sink,
+}
+
+impl Sink for CheckedSink<'_> {
+    fn record(&mut self, record: &Record) {
+        self.names.record(record);
+        if self.names.effort.check().is_ok() {
+            self.sink.record(record);
+        }
+    }
+
+    fn named(&mut self, named: &VcpuName) {
+        self.names.named(named);
+        if self.names.effort.check().is_ok() {
+            self.sink.named(named);
+        }
+    }
 }
 
 /// Number of bytes at the start of a file that are enough to recognize a trace.
@@ -219,7 +273,7 @@ fn spool(mut file: File) -> io::Result<File> {
 }
 
 /// Passes a whole trace to a sink.
-fn pass_to(args: &Show, trace: &mut Trace, sink: &mut impl Sink) -> Result<(), Problem> {
+fn pass_to(args: &Show, trace: &mut Trace, sink: &mut dyn Sink) -> Result<(), Problem> {
     trace.pass_to(sink).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
 }
 
@@ -229,7 +283,7 @@ fn span(args: &Show) -> (Time, Span) {
     (Time::START + args.from, args.r#for.unwrap_or(usual).min(LONGEST))
 }
 
-type Indexed = IndexedTrace<BufReader<File>>;
+type Indexed = IndexedTrace<File>;
 
 /// Opens a trace with its index of blocks. `None` if the trace has no such index, or if the whole
 /// trace is to be shown.
@@ -246,15 +300,14 @@ fn indexed(args: &Show) -> Result<Option<Indexed>, Problem> {
     {
         return Ok(None);
     }
-    let opened = input::open(&args.file).map_err(unreadable)?;
+    let mut opened = input::open(&args.file).map_err(unreadable)?;
     let mut begin = Vec::new();
     (&opened).take(BEGINS).read_to_end(&mut begin).map_err(unreadable)?;
     if Kind::of(&begin).is_some() {
         return Ok(None);
     }
-    let mut file = BufReader::new(opened);
-    file.rewind().map_err(unreadable)?;
-    IndexedTrace::open(file).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
+    opened.rewind().map_err(unreadable)?;
+    IndexedTrace::open(opened).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
 }
 
 /// Shows a window of a trace, without reading the rest of the trace.

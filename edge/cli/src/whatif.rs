@@ -12,13 +12,13 @@ mod table;
 mod worker;
 
 use std::fs;
-use std::io::{BufRead, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use slackline_control::Kind;
 use slackline_control::client::ClientError;
 use slackline_sim::RunError;
-use slackline_trace::{Header, ReadError, Reader};
+use slackline_trace::Reader;
 use slackline_units::Time;
 use slackline_whatif::{
     Cause, Edit, Forecast, ForecastError, Form, Gate, LeftOutVm, Model, ModelError, Recorder,
@@ -187,30 +187,11 @@ struct RecordingReader<'a> {
 }
 
 impl RecordingReader<'_> {
-    fn read<R: BufRead>(&self, mut trace: Reader<R>) -> Result<Recording, Problem> {
-        let mut recorder = self.recorder(trace.header());
-        self.finish(trace.pass_to(&mut recorder), recorder)
-    }
-
-    /// Reads the recording of a trace in memory.
-    fn read_bytes(&self, mut trace: Reader<&[u8]>) -> Result<Recording, Problem> {
-        let mut recorder = self.recorder(trace.header());
-        self.finish(trace.pass_all_to(&mut recorder), recorder)
-    }
-
-    fn recorder(&self, header: &Header) -> Recorder {
-        let end = self.names.ended.unwrap_or(Time::START);
-        Recorder::of_trace(header, self.names.began, end)
-    }
-
-    /// Returns the recording of a trace that was passed to the recorder. `passed` is the result of
-    /// that.
-    fn finish(
-        &self,
-        passed: Result<(), ReadError>,
-        recorder: Recorder,
-    ) -> Result<Recording, Problem> {
-        let file = self.file;
+    fn read(&self, mut trace: Reader) -> Result<Recording, Problem> {
+        let (file, names) = (self.file, self.names);
+        let end = names.ended.unwrap_or(Time::START);
+        let mut recorder = Recorder::of_trace(trace.header(), names.began, end);
+        let passed = trace.pass_to(&mut recorder);
         passed.map_err(|error| Problem::BadTrace { file: file.into(), error })?;
         recorder.finish().map_err(|error| Problem::StrayRecord { file: file.into(), error })
     }

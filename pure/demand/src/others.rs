@@ -13,7 +13,7 @@
 //! competitors depends on the number of programs that were runnable at the same time, and not on
 //! the number of programs that ran in total.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use slackline_trace::{HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
@@ -116,8 +116,8 @@ struct CpuRow {
     /// vCPU that was preempted in its last reserved run interval on this CPU, and the end of that
     /// interval.
     cut: Option<(VcpuId, Time)>,
-    /// Recent run intervals of other programs.
-    ran: Vec<(Time, Time, HostThreadId)>,
+    /// Recent run intervals of other programs, in the order in which they ended.
+    ran: VecDeque<(Time, Time, HostThreadId)>,
     /// Recent intervals in which a vCPU with budget left waited. They are kept for comparison with
     /// the run intervals in `ran`, since the trace can record either of them first.
     waits: Vec<(Time, Time)>,
@@ -209,8 +209,8 @@ impl ThreadCollector {
         }
         let above = state.waits.iter().map(|&(since, until)| to.min(until).since(from.max(since)));
         row.above += above.sum();
-        state.ran.push((from, to, thread));
-        state.ran.retain(|&(_, ends, _)| ends.after(GONE) > to);
+        while state.ran.pop_front_if(|&mut (_, ends, _)| ends.after(GONE) <= to).is_some() {}
+        state.ran.push_back((from, to, thread));
         if let Some(open) = row.open.filter(|open| open.cpu != cpu) {
             self.close(thread, open.until);
         }

@@ -1,26 +1,24 @@
 //! Reading of a trace: the header first, then one entry at a time.
 
+mod decode;
+mod entry;
+mod header;
 mod index;
-mod memory;
+mod input;
 mod of_host;
-mod primitives;
 mod seldom;
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead};
+use std::io::{self, Read};
 
-use slackline_units::{ClientId, CpuId, CpuSet, DomId, Entitlement, Span, TaskId, Time, VcpuId};
-use slackline_units::{Pending, Task, Tasks, Urgency, VcpuHint};
+use slackline_units::{Time, VcpuId};
 use thiserror::Error;
 
-use crate::effort::LATEST;
-use crate::encode::{CHECKSUM_START, END, LIMITED, REFUSED, tag};
-use crate::exchange::{CpuUse, Exchange, Fact, KeptFact, Order, Outcome};
+use crate::encode::{CHECKSUM_START, END, tag};
 use crate::header::Header;
-use crate::host_thread::Note;
-use crate::record::{Knowledge, RanEnd, Record, Service};
-use crate::sink::{Entry, Sink, VcpuName};
-use crate::write::{HAS_INDEX, MAGIC, OLDEST_VERSION, VERSION};
+use crate::sink::{Entry, Sink};
+use crate::write::{OLDEST_VERSION, VERSION};
+use input::Input;
 
 pub use index::IndexedTrace;
 
@@ -81,16 +79,10 @@ pub enum ReadError {
 }
 
 /// Reads a trace: the header first, then one entry at a time.
-pub struct Reader<R: BufRead> {
-    input: R,
-    sum: u64,
-    last: Time,
-    entries: u64,
+pub struct Reader<'a> {
+    input: Input<Box<dyn Read + Send + 'a>>,
+    state: State,
     header: Header,
-    /// vCPU that was last named for each slot.
-    vcpus: BTreeMap<u64, VcpuId>,
-    /// Number of host threads read so far. Host threads are numbered in order of appearance.
-    host_threads: u32,
     is_over: bool,
     /// True if the trace is a recording, which is valid without its end.
     is_recording: bool,
@@ -100,9 +92,35 @@ pub struct Reader<R: BufRead> {
     has_index: bool,
 }
 
+/// State of a reader between two entries, which is needed to decode the next entry.
+struct State {
+    /// Checksum of all bytes so far.
+    sum: u64,
+    /// Time to which the next encoded time is relative.
+    last: Time,
+    /// Number of entries so far.
+    entries: u64,
+    /// Number of CPUs in the header.
+    cpus: usize,
+    /// vCPU that was last named for each slot.
+    vcpus: BTreeMap<u64, VcpuId>,
+    /// Number of host threads read so far. Host threads are numbered in order of appearance.
+    host_threads: u32,
+}
+
+/// Mark between entries.
+enum Mark {
+    Checkpoint,
+    End,
+}
+
 /// Error within an entry, without the position of the entry.
 enum Damage {
     Io(io::Error),
+    /// The input ends within the entry.
+    CutOff,
+    Trailing,
+    NotATrace,
     Version(u32),
     UnknownVcpu(u64),
     UnknownCpu(u64),
@@ -111,57 +129,57 @@ enum Damage {
 
 impl From<io::Error> for Damage {
     fn from(error: io::Error) -> Damage {
-        Damage::Io(error)
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => Damage::CutOff,
+            _ => Damage::Io(error),
+        }
     }
 }
 
 type Part<T> = Result<T, Damage>;
 
-impl<R: BufRead> Reader<R> {
-    /// Creates a reader and reads the header.
+impl State {
+    /// Returns the state before the header.
+    fn new() -> State {
+        State {
+            sum: CHECKSUM_START,
+            last: Time::START,
+            entries: 0,
+            cpus: 0,
+            vcpus: BTreeMap::new(),
+            host_threads: 0,
+        }
+    }
+
+    fn explain(&self, damage: Damage) -> ReadError {
+        let State { entries, cpus, .. } = *self;
+        match damage {
+            Damage::Io(error) => ReadError::Io(error),
+            Damage::CutOff => ReadError::Truncated { entries },
+            Damage::Trailing => ReadError::Trailing { entries },
+            Damage::NotATrace => ReadError::NotATrace,
+            Damage::Version(version) => ReadError::OtherVersion { version },
+            Damage::UnknownVcpu(slot) => ReadError::UnknownVcpu { entry: entries, slot },
+            Damage::UnknownCpu(cpu) => ReadError::UnknownCpu { entry: entries, cpu, cpus },
+            Damage::Damaged => ReadError::Damaged { entries },
+        }
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// Creates a reader and reads the header. The reader has a buffer of its own.
     ///
     /// # Errors
     /// If the input is not a trace, or if the trace has an unsupported version.
-    pub fn new(input: R) -> Result<Reader<R>, ReadError> {
-        let header = Header {
-            title: String::new(),
-            machine: String::new(),
-            policy: String::new(),
-            parameters: String::new(),
-            seed: 0,
-            cpus: 0,
-            groups: Vec::new(),
-            dispatch: Span::ZERO,
-            warmup: Span::ZERO,
-            knows: Knowledge {
-                sleep: false,
-                stretches: false,
-                resolution: Span::ZERO,
-                overhead: false,
-            },
-            scenario: String::new(),
-        };
-        let (sum, last, vcpus) = (CHECKSUM_START, Time::START, BTreeMap::new());
-        let mut reader = Reader {
-            input,
-            sum,
-            last,
-            entries: 0,
-            header,
-            vcpus,
-            host_threads: 0,
-            is_over: false,
-            is_recording: false,
-            is_cut: false,
-            has_index: false,
-        };
-        let mut magic = [0; MAGIC.len()];
-        if reader.bytes(&mut magic).is_err() || magic != MAGIC {
-            return Err(ReadError::NotATrace);
-        }
-        reader.read_version().map_err(|fault| reader.explain(fault))?;
-        reader.read_header().map_err(|fault| reader.explain(fault))?;
-        Ok(reader)
+    pub fn new(source: impl Read + Send + 'a) -> Result<Reader<'a>, ReadError> {
+        Reader::of(Box::new(source))
+    }
+
+    fn of(source: Box<dyn Read + Send + 'a>) -> Result<Reader<'a>, ReadError> {
+        let (mut input, mut state) = (Input::new(source), State::new());
+        let (header, flags) = input.header(&mut state).map_err(|damage| state.explain(damage))?;
+        let (is_recording, has_index) = (flags.is_recording, flags.has_index);
+        Ok(Reader { input, state, header, is_over: false, is_recording, is_cut: false, has_index })
     }
 
     /// Returns the header of the trace.
@@ -175,16 +193,18 @@ impl<R: BufRead> Reader<R> {
     /// # Errors
     /// If the trace is cut short or damaged, or refers to an unknown vCPU or CPU.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, ReadError> {
-        if self.is_over {
-            return Ok(None);
-        }
-        match self.next_or_end() {
-            Err(ReadError::Truncated { .. }) if self.is_recording => {
-                (self.is_over, self.is_cut) = (true, true);
-                Ok(None)
-            }
-            result => result,
-        }
+        let mut next = None;
+        self.decode_next(|entry| next = Some(entry))?;
+        Ok(next)
+    }
+
+    /// Passes all remaining entries to a sink.
+    ///
+    /// # Errors
+    /// If the trace is cut short or damaged, or refers to an unknown vCPU or CPU.
+    pub fn pass_to(&mut self, sink: &mut dyn Sink) -> Result<(), ReadError> {
+        while self.decode_next(|entry| entry.pass_to(sink))? {}
+        Ok(())
     }
 
     /// Returns true if this is a recording whose end is missing: its recorder was killed, or the
@@ -194,358 +214,69 @@ impl<R: BufRead> Reader<R> {
         self.is_cut
     }
 
-    fn next_or_end(&mut self) -> Result<Option<Entry>, ReadError> {
-        let mut tag = self.byte().map_err(|fault| self.explain(fault))?;
-        while tag == tag::CHECK {
-            self.check()?;
-            tag = self.byte().map_err(|fault| self.explain(fault))?;
+    /// Decodes the next entry and calls `take` with it. Returns false after the last entry.
+    fn decode_next(&mut self, take: impl FnMut(Entry)) -> Result<bool, ReadError> {
+        if self.is_over {
+            return Ok(false);
         }
-        if tag == END {
-            return self.end().map(|()| None);
-        }
-        let entry = self.read_entry(tag).map_err(|fault| self.explain(fault))?;
-        self.entries += 1;
-        Ok(Some(entry))
-    }
-
-    fn check(&mut self) -> Result<(), ReadError> {
-        let (expected, entries) = (self.sum, self.entries);
-        let mut sum = [0; 8];
-        self.bytes(&mut sum).map_err(|fault| self.explain(fault))?;
-        if u64::from_le_bytes(sum) == expected {
-            Ok(())
-        } else {
-            Err(ReadError::Damaged { entries })
-        }
-    }
-
-    /// Passes all remaining entries to a sink.
-    ///
-    /// # Errors
-    /// If the trace is cut short or damaged, or refers to an unknown vCPU or CPU.
-    pub fn pass_to(&mut self, sink: &mut impl Sink) -> Result<(), ReadError> {
-        while let Some(entry) = self.next_entry()? {
-            entry.pass_to(sink);
-        }
-        Ok(())
-    }
-
-    fn end(&mut self) -> Result<(), ReadError> {
-        self.is_over = true;
-        let (expected, entries) = (self.sum, self.entries);
-        let mut sum = [0; 8];
-        self.bytes(&mut sum).map_err(|fault| self.explain(fault))?;
-        if u64::from_le_bytes(sum) != expected {
-            return Err(ReadError::Damaged { entries });
-        }
-        if self.has_index {
-            self.check_index().map_err(|fault| self.explain(fault))?;
-        }
-        if self.byte().is_ok() { Err(ReadError::Trailing { entries }) } else { Ok(()) }
-    }
-
-    fn explain(&self, fault: Damage) -> ReadError {
-        let entries = self.entries;
-        match fault {
-            Damage::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                ReadError::Truncated { entries }
+        match self.decode_next_or_end(take) {
+            Err(Damage::CutOff) if self.is_recording => {
+                (self.is_over, self.is_cut) = (true, true);
+                Ok(false)
             }
-            Damage::Io(error) => ReadError::Io(error),
-            Damage::Version(version) => ReadError::OtherVersion { version },
-            Damage::UnknownVcpu(slot) => ReadError::UnknownVcpu { entry: entries, slot },
-            Damage::UnknownCpu(cpu) => {
-                ReadError::UnknownCpu { entry: entries, cpu, cpus: self.header.cpus }
-            }
-            Damage::Damaged => ReadError::Damaged { entries },
+            result => result.map_err(|damage| self.state.explain(damage)),
         }
     }
 
-    fn read_version(&mut self) -> Part<()> {
-        let mut version = 0_u32;
+    fn decode_next_or_end(&mut self, mut take: impl FnMut(Entry)) -> Part<bool> {
         loop {
-            match self.byte()? {
-                b'\n' => break,
-                digit @ b'0'..=b'9' => {
-                    let next = version.checked_mul(10);
-                    let next = next.and_then(|next| next.checked_add(u32::from(digit - b'0')));
-                    version = next.ok_or(Damage::Damaged)?;
+            let mark = self.input.decode(&mut self.state, |decoder| match decoder.byte()? {
+                END => Ok(Some(Mark::End)),
+                tag::CHECK => Ok(Some(Mark::Checkpoint)),
+                tag => {
+                    // The entry is complete here, so this closure is not called for it again.
+                    take(decoder.read_entry(tag)?);
+                    Ok(None)
                 }
-                _ => return Err(Damage::Damaged),
+            });
+            match mark? {
+                None => {
+                    self.state.entries += 1;
+                    return Ok(true);
+                }
+                Some(Mark::Checkpoint) => self.check()?,
+                Some(Mark::End) => return self.end().map(|()| false),
             }
         }
-        let is_read = (OLDEST_VERSION..=VERSION).contains(&version);
-        if is_read { Ok(()) } else { Err(Damage::Version(version)) }
     }
 
-    fn read_header(&mut self) -> Part<()> {
-        self.header.title = self.text()?;
-        self.header.machine = self.text()?;
-        self.header.policy = self.text()?;
-        self.header.parameters = self.text()?;
-        self.header.seed = self.number()?;
-        self.header.cpus = self.index(CpuId::LIMIT)?;
-        for _ in 0..self.number()? {
-            let level = (0..self.number()?).map(|_| self.set()).collect::<Part<_>>()?;
-            self.header.groups.push(level);
+    /// Compares the checksum of all bytes so far with the checksum that follows.
+    fn check(&mut self) -> Part<()> {
+        let expected = self.state.sum;
+        let sum = self.input.decode(&mut self.state, |decoder| decoder.word())?;
+        if sum == expected { Ok(()) } else { Err(Damage::Damaged) }
+    }
+
+    fn end(&mut self) -> Part<()> {
+        self.is_over = true;
+        self.check()?;
+        if self.has_index {
+            self.check_index()?;
         }
-        self.header.warmup = Span::from_ns(self.number()?);
-        let knows = self.number()?;
-        let resolution = Span::from_ns(self.number()?);
-        let [sleep, stretches, overhead] = [1, 2, 8].map(|flag| knows & flag != 0);
-        self.is_recording = knows & 16 != 0;
-        self.has_index = knows & HAS_INDEX != 0;
-        self.header.knows = Knowledge { sleep, stretches, resolution, overhead };
-        if knows & 4 != 0 {
-            self.header.dispatch = Span::from_ns(self.number()?);
-        }
-        self.header.scenario = self.text()?;
-        Ok(())
+        let more = self.input.decode(&mut self.state, |decoder| decoder.byte());
+        if more.is_ok() { Err(Damage::Trailing) } else { Ok(()) }
     }
 
-    fn read_entry(&mut self, tag: u8) -> Part<Entry> {
-        Ok(match tag {
-            tag::NAMED => Entry::Named(self.read_named()?),
-            tag::HOST_THREAD => Entry::HostThread(Box::new(self.read_host_thread()?)),
-            tag::NOTE => Entry::Note(Note { name: self.entry_text()?, text: self.entry_text()? }),
-            tag::ANSWERED..=tag::BOOSTED => Entry::Record(self.read_record(tag)?),
-            tag if tag > tag::NAMED => Entry::Exchange(self.read_exchange(tag)?),
-            tag => Entry::Record(self.read_record(tag)?),
-        })
-    }
-
-    fn read_named(&mut self) -> Part<VcpuName> {
-        let (at, slot) = (self.time()?, self.number()?);
-        let domain = self.small()?;
-        let number = u16::try_from(self.number()?).map_err(|_| Damage::Damaged)?;
-        let place = u32::try_from(slot).map_err(|_| Damage::Damaged)?;
-        let vcpu = VcpuId::checked(place, DomId::new(domain), number).ok_or(Damage::Damaged)?;
-        self.vcpus.insert(slot, vcpu);
-        Ok(VcpuName { at, vcpu, name: self.name()?, domain: self.name()? })
-    }
-
-    fn read_exchange(&mut self, tag: u8) -> Part<Exchange> {
-        Ok(match tag {
-            tag::NOTICED => Exchange::Noticed(self.used()?),
-            tag::MEASURED => Exchange::Measured(self.used()?),
-            tag::RUN | tag::IDLE => self.read_order(tag)?,
-            tag::ALARM_SET => {
-                let cpu = self.cpu()?;
-                Exchange::AlarmSet { cpu, alarm: Some(self.after(self.last)?) }
-            }
-            tag::ALARM_OFF => Exchange::AlarmSet { cpu: self.cpu()?, alarm: None },
-            tag::DECLINED => Exchange::Declined,
-            _ => Exchange::Reported { now: self.time_of_event()?, fact: self.read_fact(tag)? },
-        })
-    }
-
-    fn read_fact(&mut self, tag: u8) -> Part<KeptFact> {
-        Ok(match tag {
-            tag::JOINED => Fact::Joined(self.vcpu()?, self.terms()?),
-            tag::TERMS_CHANGED => Fact::TermsChanged(self.vcpu()?, self.terms()?),
-            tag::LEFT => Fact::Left(self.vcpu()?),
-            tag::WOKE => Fact::Woke(self.vcpu()?),
-            tag::BLOCKED => Fact::Blocked(self.vcpu()?),
-            tag::PAUSED => Fact::Paused(self.vcpu()?),
-            tag::YIELDED => Fact::Yielded(self.cpu()?),
-            tag::LIMIT_REACHED => Fact::LimitReached(self.cpu()?),
-            tag::ALARM_RANG => Fact::AlarmRang(self.cpu()?),
-            tag::ALLOWED => Fact::Allowed(self.vcpu()?),
-            tag::CLOCK_SET => Fact::ClockSet(Span::from_ns(self.number()?)),
-            tag::PASSED => Fact::Passed,
-            tag::SETTLED => Fact::Settled,
-            tag::ENDED => Fact::Ended,
-            tag::TOLD_TASKS => Fact::Told(self.vcpu()?, Box::new(VcpuHint::Tasks(self.tasks()?))),
-            tag::TOLD_PENDING => {
-                Fact::Told(self.vcpu()?, Box::new(VcpuHint::Pending(self.pending()?)))
-            }
-            _ => return Err(Damage::Damaged),
-        })
-    }
-
-    fn read_order(&mut self, tag: u8) -> Part<Exchange> {
-        let cpu = self.cpu()?;
-        let vcpu = if tag == tag::RUN { Some(self.vcpu()?) } else { None };
-        let flags = self.number()?;
-        let outcome = if flags & REFUSED == 0 { Outcome::Done } else { Outcome::Refused };
-        let Some(vcpu) = vcpu else {
-            return Ok(Exchange::Ordered { order: Order::Idle { cpu }, outcome });
-        };
-        let entitlement = match flags & 3 {
-            0 => Entitlement::Due,
-            1 => Entitlement::Arrears,
-            2 => Entitlement::Spare,
-            _ => return Err(Damage::Damaged),
-        };
-        let until = if flags & LIMITED == 0 { None } else { Some(self.after(self.last)?) };
-        Ok(Exchange::Ordered { order: Order::Run { cpu, vcpu, until, entitlement }, outcome })
-    }
-
-    fn read_record(&mut self, tag: u8) -> Part<Record> {
-        Ok(match tag {
-            1 => Record::Joined { at: self.time()?, vcpu: self.vcpu()? },
-            2 => self.read_promised()?,
-            3 => Record::Left { at: self.time()?, vcpu: self.vcpu()? },
-            4 => Record::Woke { at: self.time()?, vcpu: self.vcpu()? },
-            5 => Record::Blocked { at: self.time()?, vcpu: self.vcpu()? },
-            6 => self.read_ran()?,
-            7 => {
-                let (at, cpu) = (self.time()?, self.cpu()?);
-                Record::RangLate { at, cpu, late: Span::from_ns(self.number()?) }
-            }
-            8 => Record::Refused { at: self.time()?, vcpu: self.vcpu()?, cpu: self.cpu()? },
-            9 => Record::Declined { at: self.time()?, vcpu: self.vcpu()? },
-            10 => {
-                let at = self.time()?;
-                Record::Changed { due: self.before(at)?, at, vcpu: self.vcpu()? }
-            }
-            11 | 17 | tag::ANSWERED => self.read_job(tag)?,
-            tag::BOOSTED => self.read_boosted()?,
-            tag::CLIENT_STARTED => {
-                let (at, client) = (self.time()?, self.client()?);
-                Record::ClientStarted { at, client, vcpu: self.vcpu()? }
-            }
-            12 => Record::Overhead { cpu: self.cpu()?, used: Span::from_ns(self.number()?) },
-            13 => Record::Ended { at: self.time()? },
-            14 => Record::Paused { at: self.time()?, vcpu: self.vcpu()? },
-            15 => {
-                let (at, by, of) = (self.time()?, self.vcpu()?, self.vcpu()?);
-                let used = Span::from_ns(self.number()?);
-                let mut count = || u32::try_from(self.number()?).map_err(|_| Damage::Damaged);
-                let (received, sent) = (count()?, count()?);
-                let (requests, events) = (count()?, count()?);
-                let service = Service { used, received, sent, requests, events };
-                Record::Served { at, by, of, service }
-            }
-            18 => self.read_accounted()?,
-            19 => Record::ClockSet { at: self.time()?, ahead: Span::from_ns(self.number()?) },
-            20 => self.read_slowed()?,
-            22 => self.read_spent()?,
-            25 => {
-                let (at, vcpu) = (self.time()?, self.vcpu()?);
-                let (released, deadline) = (self.before(at)?, self.before(at)?);
-                Record::Unfinished { at, vcpu, task: self.maybe_task()?, released, deadline }
-            }
-            21 => {
-                let (at, vcpu) = (self.time()?, self.vcpu()?);
-                Record::Spun { at, vcpu, used: Span::from_ns(self.number()?) }
-            }
-            23 => self.read_stopped()?,
-            24 => self.read_elsewhere()?,
-            16 => Record::Moved { at: self.time()?, vcpu: self.vcpu()?, bytes: self.number()? },
-            26..=30 => self.read_of_host(tag)?,
-            _ => return Err(Damage::Damaged),
-        })
-    }
-
-    fn read_ran(&mut self) -> Part<Record> {
-        let (to, vcpu, cpu) = (self.time()?, self.vcpu()?, self.cpu()?);
-        let from = self.before(to)?;
-        let used_to = self.before(to)?;
-        if from > used_to || used_to > to {
-            return Err(Damage::Damaged);
-        }
-        let granted = Some(Span::from_ns(self.number()?)).filter(|granted| !granted.is_zero());
-        let late = Span::from_ns(self.number()?);
-        let flags = self.number()?;
-        let end = match flags & 7 {
-            0 => RanEnd::Blocked,
-            1 => RanEnd::Limit,
-            2 => RanEnd::Preempted,
-            3 => RanEnd::Yielded,
-            4 => RanEnd::Over,
-            _ => return Err(Damage::Damaged),
-        };
-        let due = flags & 8 != 0;
-        Ok(Record::Ran { vcpu, cpu, from, to, used: used_to - from, granted, late, end, due })
-    }
-
-    fn used(&mut self) -> Part<CpuUse> {
-        let (vcpu, cpu, to) = (self.vcpu()?, self.cpu()?, self.after(self.last)?);
-        let from = self.before(to)?;
-        let length = to.ns().wrapping_sub(from.ns());
-        let ran = Span::from_ns(length.wrapping_sub(self.signed()?.cast_unsigned()));
-        Ok(CpuUse { vcpu, cpu, from, to, ran })
-    }
-
-    fn small(&mut self) -> Part<u32> {
-        u32::try_from(self.number()?).map_err(|_| Damage::Damaged)
-    }
-
-    fn task(&mut self) -> Part<TaskId> {
-        u16::try_from(self.number()?).map(TaskId::new).map_err(|_| Damage::Damaged)
-    }
-
-    fn client(&mut self) -> Part<ClientId> {
-        u16::try_from(self.number()?).map(ClientId::new).map_err(|_| Damage::Damaged)
-    }
-
-    fn pending(&mut self) -> Part<Pending> {
-        let mut pending = Pending::nothing(DomId::new(self.small()?));
-        (pending.items, pending.asked) = (self.small()?, self.small()?);
-        for task in &mut pending.tasks {
-            *task = self.maybe_task()?;
-        }
-        Ok(pending)
-    }
-
-    fn maybe_task(&mut self) -> Part<Option<TaskId>> {
-        let Some(number) = self.number()?.checked_sub(1) else { return Ok(None) };
-        u16::try_from(number).map(|number| Some(TaskId::new(number))).map_err(|_| Damage::Damaged)
-    }
-
-    fn tasks(&mut self) -> Part<Tasks> {
-        let mut tasks = Tasks::default();
-        for task in tasks.runnable.iter_mut().chain(&mut tasks.blocked) {
-            if let Some(id) = self.maybe_task()? {
-                *task = Some(Task { id, urgency: Urgency(self.byte()?) });
-            }
-        }
-        for woken in &mut tasks.woken {
-            *woken = self.maybe_task()?;
-        }
-        Ok(tasks)
-    }
-
-    fn vcpu(&mut self) -> Part<VcpuId> {
-        let slot = self.number()?;
-        self.vcpus.get(&slot).copied().ok_or(Damage::UnknownVcpu(slot))
-    }
-
-    fn cpu(&mut self) -> Part<CpuId> {
-        let number = self.number()?;
-        let known = usize::try_from(number).ok().filter(|&cpu| cpu < self.header.cpus);
-        known.map(CpuId::new).ok_or(Damage::UnknownCpu(number))
-    }
-
-    /// Reads a set of CPUs, which can contain CPUs that the header does not have.
-    fn set(&mut self) -> Part<CpuSet> {
-        (0..self.number()?).map(|_| self.index(CpuId::LIMIT - 1).map(CpuId::new)).collect()
-    }
-
-    fn signed(&mut self) -> Part<i64> {
-        let value = self.number()?;
-        Ok((value >> 1).cast_signed() ^ -(value & 1).cast_signed())
-    }
-
-    fn time(&mut self) -> Part<Time> {
-        self.last = self.after(self.last)?;
-        Ok(self.last)
-    }
-
-    /// Reads the time of an event that was reported to a policy. In a replay, a policy adds its
-    /// periods to the time, and the sums must not overflow.
-    fn time_of_event(&mut self) -> Part<Time> {
-        let at = self.time()?;
-        (at <= LATEST).then_some(at).ok_or(Damage::Damaged)
-    }
-
-    fn after(&mut self, at: Time) -> Part<Time> {
-        let difference = self.signed()?.cast_unsigned();
-        Ok(Time::from_ns(at.ns().wrapping_add(difference)))
-    }
-
-    fn before(&mut self, at: Time) -> Part<Time> {
-        let difference = self.signed()?.cast_unsigned();
-        Ok(Time::from_ns(at.ns().wrapping_sub(difference)))
+    /// Reads the index that follows the checksum of the trace, checks it, and discards it.
+    fn check_index(&mut self) -> Part<()> {
+        let Reader { input, state, .. } = self;
+        state.sum = CHECKSUM_START;
+        let length = input.decode(state, |decoder| decoder.number())?;
+        input.skip(state, length)?;
+        let expected = state.sum;
+        let sum = input.decode(state, |decoder| decoder.word())?;
+        let whole = input.decode(state, |decoder| decoder.word())?;
+        let is_right = sum == expected && whole == index::length_with(length);
+        if is_right { Ok(()) } else { Err(Damage::Damaged) }
     }
 }

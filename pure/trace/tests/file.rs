@@ -1,7 +1,7 @@
 //! Tests of the file format: round trips, and damaged files, which are refused with the position of
 //! the damage.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 
 use slackline_trace::{
     Checksum, CpuUse, Entry, Exchange, Fact, Header, HostThread, HostThreadId, HostThreadKind,
@@ -293,7 +293,7 @@ fn read(file: &[u8]) -> Result<(Header, Vec<Entry>), ReadError> {
     read_from(file)
 }
 
-fn read_from(input: impl BufRead) -> Result<(Header, Vec<Entry>), ReadError> {
+fn read_from(input: impl Read + Send) -> Result<(Header, Vec<Entry>), ReadError> {
     let mut reader = Reader::new(input)?;
     let mut entries: Vec<Entry> = Vec::new();
     reader.pass_to(&mut entries)?;
@@ -329,7 +329,7 @@ impl Read for Interrupted<'_> {
 fn trace_read_byte_by_byte_has_the_same_entries_and_errors() {
     let file = written(&entries());
     let is_same = |bytes: &[u8]| {
-        let input = BufReader::new(Interrupted { bytes, is_ready: false });
+        let input = Interrupted { bytes, is_ready: false };
         let (whole, parts) = (read(bytes), read_from(input));
         assert_eq!(format!("{parts:?}"), format!("{whole:?}"));
     };

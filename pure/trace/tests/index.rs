@@ -1,7 +1,7 @@
 //! Tests of reading a window of a trace by its index.
 
 use std::cell::Cell;
-use std::io::{self, BufReader, Cursor, Read, Seek, SeekFrom};
+use std::io::{self, Cursor, Read, Seek, SeekFrom};
 
 use slackline_trace::{
     Entry, Header, HostThread, HostThreadId, HostThreadKind, IndexedTrace, Knowledge, OffCpu,
@@ -156,7 +156,7 @@ fn trace_window_read_by_index_equals_window_of_whole_trace() {
             .expect("the trace is complete");
         let read = Cell::new(0);
         let counted = Counted { file: Cursor::new(&file), read: &read };
-        let mut trace = IndexedTrace::open(BufReader::new(counted))
+        let mut trace = IndexedTrace::open(counted)
             .expect("the file is a trace")
             .expect("the trace has an index");
         assert_eq!((trace.names().len(), trace.ended()), (3, Some(at(INTERVALS * 10))));

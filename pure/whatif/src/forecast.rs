@@ -86,23 +86,22 @@ pub fn forecast_with(
         inputs.extend(others.iter().map(|other| (form.form, Some(other))));
     }
     let run = |&(form, other): &(Form, Option<&OtherPhase>)| match other {
-        None => simulate(model, &recording.demand, form, &[warmup]),
+        None => simulate(model, &recording.demand, form, warmup),
         Some(OtherPhase { model, delay }) => {
-            simulate(model, &recording.demand, form, &[warmup + *delay])
+            simulate(model, &recording.demand, form, warmup + *delay)
         }
     };
     let mut then: Vec<Vec<Measures>> = Vec::new();
     let mut in_other_phases: Vec<Vec<Measures>> = Vec::new();
     let mut declined = Vec::new();
     for ((_, other), run) in inputs.iter().zip(results(run_both, &inputs, &run)) {
-        let mut run = run?;
-        let window = run.windows.pop().unwrap_or_default();
+        let run = run?;
         match other {
             None => {
-                then.push(window);
+                then.push(run.measures);
                 declined.extend(run.declined);
             }
-            Some(_) => in_other_phases.push(window),
+            Some(_) => in_other_phases.push(run.measures),
         }
     }
     declined.sort();

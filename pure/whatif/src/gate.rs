@@ -4,10 +4,9 @@
 use crate::cause::Cause;
 use crate::change::LastChange;
 use crate::form::Form;
-use crate::measure::Measures;
 use crate::model::Model;
 use crate::recording::Recording;
-use crate::simulate::{ForecastError, SimulatedWindows, simulate};
+use crate::simulate::{ForecastError, simulate};
 use crate::tasks::{RunBoth, in_sequence, results};
 use crate::verdict::{FormGate, GateRow};
 
@@ -54,17 +53,14 @@ pub fn gate_with(
     model: &Model,
 ) -> Result<Gate, ForecastError> {
     let judge = |form: &Form| -> Result<FormGate, ForecastError> {
-        let windows = [recording.unjudged(), recording.warmup()];
-        let run = simulate(model, &recording.demand, *form, &windows)?;
-        let SimulatedWindows { windows, .. } = run;
-        let [judged, whole]: [Vec<Measures>; 2] = windows.try_into().expect("two windows");
+        let run = simulate(model, &recording.demand, *form, recording.unjudged())?;
         let rows = recording.judged.iter().map(|recorded| {
-            let simulated = judged.iter().find(|it| it.name == recorded.name).cloned();
+            let simulated = run.measures.iter().find(|it| it.name == recorded.name).cloned();
             let tolerance = model.tolerance_of(recorded);
             let chance_ppm = recording.chance_ppm(recorded);
             GateRow { recorded: recorded.clone(), simulated, tolerance, chance_ppm }
         });
-        Ok(FormGate { form: *form, rows: rows.collect(), whole })
+        Ok(FormGate { form: *form, rows: rows.collect() })
     };
     let forms = results(run_both, &Form::ALL, &judge);
     let forms = forms.into_iter().collect::<Result<Vec<FormGate>, ForecastError>>()?;

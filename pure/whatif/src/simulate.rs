@@ -48,9 +48,9 @@ pub enum ForecastError {
 }
 
 /// Results of a simulation.
-pub(crate) struct SimulatedWindows {
-    /// Results of all vCPUs in each window.
-    pub(crate) windows: Vec<Vec<Measures>>,
+pub(crate) struct Simulated {
+    /// Results of all vCPUs, from the end of the warm-up on.
+    pub(crate) measures: Vec<Measures>,
     pub(crate) declined: Vec<(Time, String, String)>,
 }
 
@@ -186,43 +186,39 @@ fn run_once<'a, S: Sink>(
     }
 }
 
-/// Simulates the model in one form. The results are in windows, each of which begins at one of the
-/// given times.
+/// Simulates the model in one form. The results do not count the first `warmup` of the simulation.
 pub(crate) fn simulate(
     model: &Model,
     demand: &Demand,
     form: Form,
-    windows: &[Span],
-) -> Result<SimulatedWindows, ForecastError> {
-    let run = model.run(demand, form, |scenario| {
-        let header = trace_header(scenario);
-        let meters = windows.iter().map(|&warmup| Meter::new(&Header { warmup, ..header.clone() }));
-        WindowMeters { meters: meters.collect(), collector: Collector::new(Time::START) }
+    warmup: Span,
+) -> Result<Simulated, ForecastError> {
+    let run = model.run(demand, form, |scenario| MeasuringSink {
+        meter: Meter::new(&Header { warmup, ..trace_header(scenario) }),
+        collector: Collector::new(Time::START),
     })?;
-    let ModelRun { model, results, sink: WindowMeters { meters, collector }, .. } = run;
-    let played = collector.finish();
+    let ModelRun { model, results, sink: MeasuringSink { meter, collector }, .. } = run;
     let shown = |vcpu: &VcpuSummary| {
         let has_prediction = model.vm_of(vcpu.id)?.left_out.is_none();
         model.name_of(vcpu.id, demand).filter(|_| has_prediction)
     };
-    let windows = meters.iter().zip(windows).map(|(meter, &warmup)| {
-        Ok(Measures::all(&meter.view()?, &played, Time::START + warmup, shown))
-    });
+    let played = collector.finish();
+    let measures = Measures::all(&meter.view()?, &played, Time::START + warmup, shown);
     let declined = results.declined.iter().filter_map(|(at, vcpu, error)| {
         Some((*at, model.name_of(*vcpu, demand)?, error.to_string()))
     });
-    let declined = declined.collect();
-    Ok(SimulatedWindows { windows: windows.collect::<Result<_, StrayRecord>>()?, declined })
+    Ok(Simulated { measures, declined: declined.collect() })
 }
 
-struct WindowMeters {
-    meters: Vec<Meter>,
+/// Sink from which [`Measures`] are computed.
+struct MeasuringSink {
+    meter: Meter,
     collector: Collector,
 }
 
-impl Sink for WindowMeters {
+impl Sink for MeasuringSink {
     fn record(&mut self, record: &Record) {
-        self.meters.iter_mut().for_each(|meter| meter.record(record));
+        self.meter.record(record);
         // Of the demand, only the times are used at which jobs become ready and end.
         if let Record::Joined { .. }
         | Record::Left { .. }
@@ -235,7 +231,7 @@ impl Sink for WindowMeters {
     }
 
     fn named(&mut self, named: &VcpuName) {
-        self.meters.iter_mut().for_each(|meter| meter.named(named));
+        self.meter.named(named);
         self.collector.named(named);
     }
 

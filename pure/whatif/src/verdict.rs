@@ -32,8 +32,6 @@ pub struct FormGate {
     pub form: Form,
     /// One row for each vCPU.
     pub rows: Vec<GateRow>,
-    /// Simulated results of each vCPU, from the end of the warm-up to the end of the recording.
-    pub whole: Vec<Measures>,
 }
 
 /// Largest differences between a recording and its simulation that the [gate](crate::Gate) accepts.

@@ -44,11 +44,11 @@ fn load(bytes: &[u8]) -> Result<Loaded, Problem> {
     let bad = |error| Problem::BadTrace { file: file.into(), error };
     let mut all = Reader::new(bytes).map_err(bad)?;
     let mut names = Names::with_cpus(all.header().cpus);
-    all.pass_all_to(&mut names).map_err(bad)?;
+    all.pass_to(&mut names).map_err(bad)?;
     let implausible = |error| Problem::Implausible { file: file.into(), error };
     names.effort.check().map_err(implausible)?;
     let trace = Reader::new(bytes).map_err(bad)?;
-    let recording = RecordingReader { file, names: &names }.read_bytes(trace)?;
+    let recording = RecordingReader { file, names: &names }.read(trace)?;
     let model = match Model::new(&recording) {
         Ok(model) => model,
         Err(ModelError::AllLeftOut(vms)) => return Ok(Err(RefusedRecording::LeftOut(vms))),

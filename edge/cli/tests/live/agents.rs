@@ -2,7 +2,7 @@
 //! an agent lies, floods, sends garbage, stops reporting or dies. Needs root and a second CPU.
 
 use std::fs::File;
-use std::io::{BufReader, Write};
+use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -115,7 +115,7 @@ fn claim(sequence: u32) -> [u8; FRAME] {
 /// Returns the agent's reports in a run: the time, the vCPU, and true if the report claims urgency.
 fn told(live: &Live) -> Vec<(Time, VcpuId, bool)> {
     let file = File::open(live.place.path("it.trace")).expect("a trace");
-    let mut reader = Reader::new(BufReader::new(file)).expect("a trace");
+    let mut reader = Reader::new(file).expect("a trace");
     let mut all = Vec::new();
     while let Some(entry) = reader.next_entry().expect("an entry") {
         if let Entry::Exchange(Exchange::Reported { now, fact: Fact::Told(vcpu, told) }) = entry

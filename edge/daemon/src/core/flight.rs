@@ -39,7 +39,7 @@ use super::incidents::Incidents;
 use super::own::{OwnVms, may_see};
 use super::predictions::{MOST_LISTED, Predictions};
 use super::timeline::{TimelineKeeper, TimelineSink};
-use super::whatif::PredictionOrder;
+use super::whatif::RecordingOrder;
 use crate::record::culprits_for;
 use queue::{Batch, FlightOrder, FlightQuery, FlightQueue, QUEUE, disconnected, next_order};
 
@@ -178,7 +178,7 @@ impl Flight {
 
     /// Orders the recorder to copy its latest events for a prediction. If the recorder cannot take
     /// the order, the prediction fails with the reason.
-    pub(super) fn window(&self, order: Box<PredictionOrder>) {
+    pub(super) fn window(&self, order: RecordingOrder) {
         self.queue.window(order);
     }
 

@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, BufReader};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -99,7 +99,7 @@ impl Incidents {
         };
         let file = File::open(file).map_err(|error| unreadable(&error))?;
         let mut why = CulpritFinder::new(name);
-        let reader = Reader::new(BufReader::new(file));
+        let reader = Reader::new(file);
         let read = reader.and_then(|mut reader| reader.pass_to(&mut why));
         read.map_err(|error| unreadable(&error))?;
         let names = own.map(OwnVms::names);

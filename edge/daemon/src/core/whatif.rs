@@ -79,8 +79,16 @@ struct Window {
     taken: Instant,
 }
 
-/// Order for a prediction: a principal's question, with all that is needed to answer it.
-pub(super) struct PredictionOrder {
+/// Order to the flight recorder to copy its latest events for a prediction.
+pub(super) struct RecordingOrder {
+    since: Span,
+    own: Own,
+    is_cancelled: Arc<AtomicBool>,
+    sender: Sender<Result<Vec<u8>, Problem>>,
+}
+
+/// Prediction that is being made: a principal's question, with all that is needed to answer it.
+struct PredictionTask {
     command: WorkerCommand,
     principal: Principal,
     ticket: Ticket,
@@ -111,8 +119,8 @@ impl Whatifs {
     }
 
     /// Begins a prediction. If a worker still has a suitable recording, this worker gets the
-    /// question immediately, and `None` is returned. Otherwise returns an order for the flight
-    /// recorder, which makes the recording.
+    /// question immediately, and `None` is returned. Otherwise starts a new worker, and returns an
+    /// order for its recording. So the worker starts while the flight recorder makes the recording.
     ///
     /// # Errors
     /// If a prediction for the principal is running, or if too many predictions are running.
@@ -121,7 +129,7 @@ impl Whatifs {
         (principal, role, ticket): (Principal, Role, Ticket),
         (asked, own): (WhatIf, Own),
         (revision, largest): (u64, Vec<LargestShare>),
-    ) -> Result<Option<Box<PredictionOrder>>, Problem> {
+    ) -> Result<Option<RecordingOrder>, Problem> {
         if self.running.contains_key(&principal) {
             let detail =
                 "cannot predict: a prediction for this user is running already, and 1 is the limit";
@@ -141,7 +149,7 @@ impl Whatifs {
         let window = Window { since: asked.since.0, own, revision, taken: now };
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let names = window.own.as_ref().map(|own| own.iter().cloned().collect());
-        let order = Box::new(PredictionOrder {
+        let task = PredictionTask {
             command: self.command.clone(),
             principal,
             ticket,
@@ -152,17 +160,20 @@ impl Whatifs {
             until: now + WITHIN,
             sender: self.sender.clone(),
             told: Arc::clone(&self.told),
-        });
-        let is_fresh = order.question.asked.fresh;
+        };
+        let is_fresh = task.question.asked.fresh;
         let kept = self.kept.remove(&principal).filter(|_| !is_fresh);
-        self.running.insert(principal, RunningPrediction { ticket, is_cancelled });
-        match kept.filter(|kept| kept.about.is_still(&order.window)) {
-            Some(kept) => {
-                order.start(WindowSource::Kept(kept));
-                Ok(None)
-            }
-            None => Ok(Some(order)),
+        let running = RunningPrediction { ticket, is_cancelled: Arc::clone(&is_cancelled) };
+        self.running.insert(principal, running);
+        if let Some(kept) = kept.filter(|kept| kept.about.is_still(&task.window)) {
+            task.start(WindowSource::Kept(kept));
+            return Ok(None);
         }
+        let Window { since, ref own, .. } = task.window;
+        let (sender, recording) = channel();
+        let order = RecordingOrder { since, own: own.clone(), is_cancelled, sender };
+        task.start(WindowSource::Ordered(recording));
+        Ok(Some(order))
     }
 
     /// Cancels a prediction whose caller has disconnected.
@@ -229,15 +240,15 @@ impl Window {
 /// Source of the recording from which a question is answered.
 enum WindowSource {
     Kept(KeptWindow),
-    /// Bytes of a recording that a new worker loads.
-    Taken(Vec<u8>),
+    /// Recording that the flight recorder makes, for a new worker.
+    Ordered(Receiver<Result<Vec<u8>, Problem>>),
 }
 
-impl PredictionOrder {
+impl RecordingOrder {
     /// Returns two properties of the needed recording: its length, and the VMs whose names it may
     /// contain.
     pub(super) fn needs(&self) -> (Span, &Own) {
-        (self.window.since, &self.window.own)
+        (self.since, &self.own)
     }
 
     /// Returns true if the caller of the question has disconnected.
@@ -245,15 +256,15 @@ impl PredictionOrder {
         self.is_cancelled.load(Ordering::Relaxed)
     }
 
-    /// Takes the recording and starts the prediction. If there is no recording, ends the prediction
-    /// with the reason.
+    /// Passes the recording to the worker. If there is no recording, ends the prediction with the
+    /// reason.
     pub(super) fn take(self, recording: Result<Vec<u8>, Problem>) {
-        match recording {
-            Ok(recording) => self.start(WindowSource::Taken(recording)),
-            Err(problem) => self.end(Err(problem), None),
-        }
+        // The prediction has ended already if its worker could not be started.
+        let _ = self.sender.send(recording);
     }
+}
 
+impl PredictionTask {
     fn start(self, source: WindowSource) {
         let (sender, told) = (self.sender.clone(), Arc::clone(&self.told));
         let (principal, ticket) = (self.principal, self.ticket);
@@ -289,9 +300,11 @@ impl PredictionOrder {
         let mut message = Vec::new();
         let mut kept = match source {
             WindowSource::Kept(kept) => kept,
-            WindowSource::Taken(recording) => {
-                message = frame(&recording);
+            WindowSource::Ordered(recording) => {
                 let worker = Worker::start(&self.command)?;
+                let stopped = || Problem::new(Kind::NotNow, "the flight recorder has stopped");
+                let recording = recording.recv().unwrap_or_else(|_| Err(stopped()));
+                message = frame(&recording.map_err(WorkerFailure::NoRecording)?);
                 KeptWindow { worker, about: self.window.clone() }
             }
         };

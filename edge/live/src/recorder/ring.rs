@@ -231,7 +231,7 @@ impl RingPiece {
     }
 
     fn read(&self, sink: &mut dyn Sink) -> Result<(), ReadError> {
-        Reader::new(&*self.bytes)?.pass_all_to(sink)
+        Reader::new(&*self.bytes)?.pass_to(sink)
     }
 }
 
@@ -555,7 +555,7 @@ mod tests {
         let read = |bytes: &[u8]| {
             let mut entries: Vec<Entry> = Vec::new();
             let mut reader = Reader::new(bytes).expect("a trace");
-            reader.pass_all_to(&mut entries).expect("a whole trace");
+            reader.pass_to(&mut entries).expect("a whole trace");
             entries
         };
         let (mut whole, mut demand) = (Vec::new(), Vec::new());

@@ -1,18 +1,22 @@
 //! Reading of a window of a long trace by its index, without the rest of the trace.
 
-use std::io::{self, BufRead, Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 
 use slackline_units::{Span, Time};
 
-use super::{Damage, Part, ReadError, Reader};
-use crate::encode::CHECKSUM_START;
+use super::decode::Decoder;
+use super::input::Input;
+use super::{Damage, Part, ReadError, State};
+use crate::encode::{CHECKSUM_START, checksum};
 use crate::header::Header;
 use crate::record::Record;
 use crate::sink::{Entry, Sink, VcpuName};
 
 /// Trace with an index. Only the blocks that touch a window are read and checked.
-pub struct IndexedTrace<R: BufRead> {
-    reader: Reader<Section<R>>,
+pub struct IndexedTrace<R> {
+    input: Input<R>,
+    state: State,
+    header: Header,
     names: Vec<VcpuName>,
     ended: Option<Time>,
     longest_period: Span,
@@ -41,85 +45,10 @@ struct Block {
     state: Vec<u8>,
 }
 
-/// Input that yields the entries that restore the state before a block, and then the bytes of the
-/// block.
-struct Section<R> {
-    state: io::Cursor<Vec<u8>>,
-    body: R,
-    /// Number of bytes of the block that are not read yet.
-    left: u64,
-}
-
-impl<R> Section<R> {
-    fn has_state(&self) -> bool {
-        self.state.position() < self.state.get_ref().len() as u64
-    }
-}
-
-impl<R: BufRead> Read for Section<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.fill_buf()?.read(buffer)?;
-        self.consume(read);
-        Ok(read)
-    }
-}
-
-impl<R: BufRead> BufRead for Section<R> {
-    fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.has_state() {
-            return self.state.fill_buf();
-        }
-        if self.left == 0 {
-            return Ok(&[]);
-        }
-        let most = usize::try_from(self.left).unwrap_or(usize::MAX);
-        let body = self.body.fill_buf()?;
-        Ok(&body[..most.min(body.len())])
-    }
-
-    fn consume(&mut self, count: usize) {
-        if self.has_state() {
-            return self.state.consume(count);
-        }
-        self.body.consume(count);
-        self.left -= count as u64;
-    }
-}
-
-impl<R: BufRead> Reader<R> {
-    /// Reads the index that follows the checksum of the trace, checks it, and discards it.
-    pub(super) fn check_index(&mut self) -> Part<()> {
-        self.sum = CHECKSUM_START;
-        let length = self.number()?;
-        let mut left = length;
-        let mut buffer = [0; 4096];
-        while left > 0 {
-            let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            self.bytes(&mut buffer[..most])?;
-            left -= most as u64;
-        }
-        let expected = self.sum;
-        let [mut sum, mut whole] = [[0; 8]; 2];
-        self.bytes(&mut sum)?;
-        self.bytes(&mut whole)?;
-        let is_right = u64::from_le_bytes(sum) == expected
-            && u64::from_le_bytes(whole) == length + length_of(length) + 16;
-        if is_right { Ok(()) } else { Err(Damage::Damaged) }
-    }
-
-    fn raw(&mut self, length: u64) -> Part<Vec<u8>> {
-        // The length may be damaged, so the buffer grows with the bytes that are there.
-        let mut bytes = Vec::new();
-        let taken = self.input.by_ref().take(length).read_to_end(&mut bytes)?;
-        if taken as u64 == length { Ok(bytes) } else { Err(Damage::Damaged) }
-    }
-
-    fn position(&mut self) -> Part<(u64, u64, Time)> {
-        let offset = self.number()?;
-        let mut sum = [0; 8];
-        self.bytes(&mut sum)?;
-        Ok((offset, u64::from_le_bytes(sum), Time::from_ns(self.number()?)))
-    }
+/// Returns the length of an index whose content has this length. The index also has the length of
+/// the content, a checksum, and its own length.
+pub(super) fn length_with(content: u64) -> u64 {
+    content.saturating_add(length_of(content) + 16)
 }
 
 /// Returns the number of bytes with which a number is encoded.
@@ -127,7 +56,7 @@ fn length_of(number: u64) -> u64 {
     u64::from((64 - number.leading_zeros()).max(1)).div_ceil(7)
 }
 
-impl<R: BufRead + Seek> IndexedTrace<R> {
+impl<R: Read + Seek> IndexedTrace<R> {
     /// Opens a trace by its index. Returns `None` if the index is
     /// missing or damaged, or if the header does not have the checksum that the index states. The
     /// caller can then read the whole trace, which reports the position of any damage.
@@ -135,26 +64,26 @@ impl<R: BufRead + Seek> IndexedTrace<R> {
     /// # Errors
     /// If the input is not a trace, if the trace has an unsupported version, or if its header
     /// cannot be read.
-    pub fn open(body: R) -> Result<Option<IndexedTrace<R>>, ReadError> {
-        let section = Section { state: io::Cursor::default(), body, left: u64::MAX };
-        let reader = Reader::new(section)?;
-        let header = reader.sum;
-        if !reader.has_index {
+    pub fn open(source: R) -> Result<Option<IndexedTrace<R>>, ReadError> {
+        let (mut input, mut state) = (Input::new(source), State::new());
+        let (header, flags) = input.header(&mut state).map_err(|damage| state.explain(damage))?;
+        if !flags.has_index {
             return Ok(None);
         }
         let mut trace = IndexedTrace {
-            reader,
+            input,
+            state,
+            header,
             names: Vec::new(),
             ended: None,
             longest_period: Span::ZERO,
             blocks: Vec::new(),
             end: (0, 0),
         };
+        let of_header = trace.state.sum;
         match trace.read_index() {
-            Ok(()) => Ok(Some(trace).filter(|trace| trace.first_sum() == header)),
-            Err(Damage::Io(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
-                Err(ReadError::Io(error))
-            }
+            Ok(()) => Ok(Some(trace).filter(|trace| trace.first_sum() == of_header)),
+            Err(Damage::Io(error)) => Err(ReadError::Io(error)),
             Err(_) => Ok(None),
         }
     }
@@ -167,7 +96,7 @@ impl<R: BufRead + Seek> IndexedTrace<R> {
     /// Returns the header of the trace.
     #[must_use]
     pub fn header(&self) -> &Header {
-        &self.reader.header
+        &self.header
     }
 
     /// Returns all vCPU names in the trace, in order of time.
@@ -199,7 +128,7 @@ impl<R: BufRead + Seek> IndexedTrace<R> {
         &mut self,
         from: Time,
         end: Time,
-        sink: &mut impl Sink,
+        sink: &mut dyn Sink,
     ) -> Result<u64, ReadError> {
         let (mut is_first, mut left_out, mut before) = (true, 0_u64, 0_u64);
         for index in 0..self.blocks.len() {
@@ -208,9 +137,9 @@ impl<R: BufRead + Seek> IndexedTrace<R> {
             if block.to <= from || block.from >= end {
                 left_out = block.run_intervals.saturating_add(left_out);
             } else {
-                self.reader.entries = before;
+                self.state.entries = before;
                 let passed = self.pass_block(index, is_first, sink);
-                passed.map_err(|fault| self.reader.explain(fault))?;
+                passed.map_err(|damage| self.state.explain(damage))?;
                 is_first = false;
             }
             before = before.saturating_add(entries);
@@ -219,69 +148,72 @@ impl<R: BufRead + Seek> IndexedTrace<R> {
         Ok(left_out)
     }
 
-    fn pass_block(&mut self, index: usize, is_first: bool, sink: &mut impl Sink) -> Part<()> {
+    fn pass_block(&mut self, index: usize, is_first: bool, sink: &mut dyn Sink) -> Part<()> {
         let (end, expected) = self.blocks.get(index + 1).map_or(self.end, |it| (it.offset, it.sum));
-        let Block { offset, sum, last, ref state, .. } = self.blocks[index];
-        let length = end.checked_sub(offset).ok_or(Damage::Damaged)?;
-        let reader = &mut self.reader;
-        reader.input.body.seek(SeekFrom::Start(offset))?;
-        reader.input.state = io::Cursor::new(state.clone());
-        reader.input.left = length;
-        reader.vcpus.clear();
+        let IndexedTrace { input, state, blocks, .. } = self;
+        let block = &blocks[index];
+        let length = end.checked_sub(block.offset).ok_or(Damage::Damaged)?;
+        state.vcpus.clear();
         // The identities of host threads may be in blocks that are left out. So only a reader of
         // the whole trace can check the numbers of host threads.
-        reader.host_threads = u32::MAX;
-        (reader.last, reader.is_over) = (Time::START, false);
-        while reader.input.has_state() {
-            let tag = reader.byte()?;
-            let entry = reader.read_entry(tag)?;
+        state.host_threads = u32::MAX;
+        state.last = Time::START;
+        let mut decoder = Decoder::new(&block.state, state);
+        while !decoder.rest().is_empty() {
+            let entry = decoder.read_tagged()?;
             if is_first {
                 entry.pass_to(sink);
             }
         }
-        (reader.last, reader.sum) = (last, sum);
-        while reader.input.left > 0 {
-            let tag = reader.byte()?;
-            let entry = reader.read_entry(tag)?;
-            reader.entries += 1;
+        (state.last, state.sum) = (block.last, block.sum);
+        input.restart(length).seek(SeekFrom::Start(block.offset))?;
+        while !input.is_over() {
+            let entry = input.decode(state, |decoder| decoder.read_tagged())?;
+            state.entries += 1;
             // The record of the end comes from the index, and must not be passed twice.
             if !matches!(entry, Entry::Record(Record::Ended { .. })) {
                 entry.pass_to(sink);
             }
         }
-        if reader.sum == expected { Ok(()) } else { Err(Damage::Damaged) }
+        if state.sum == expected { Ok(()) } else { Err(Damage::Damaged) }
     }
 
     fn read_index(&mut self) -> Part<()> {
-        let body = &mut self.reader.input.body;
-        let size = body.seek(SeekFrom::End(0))?;
-        let at = size.checked_sub(8).ok_or(Damage::Damaged)?;
-        body.seek(SeekFrom::Start(at))?;
-        let mut length = [0; 8];
-        body.read_exact(&mut length)?;
-        let length = u64::from_le_bytes(length);
-        let at = size.checked_sub(length).filter(|_| length > 16).ok_or(Damage::Damaged)?;
-        body.seek(SeekFrom::Start(at))?;
-        self.reader.check_index()?;
-        self.reader.input.body.seek(SeekFrom::Start(at))?;
-        let reader = &mut self.reader;
-        let content = reader.number()?;
-        reader.input.left = content;
-        self.ended = reader.number()?.checked_sub(1).map(Time::from_ns);
-        self.longest_period = Span::from_ns(reader.number()?);
-        self.read_names()?;
-        self.read_blocks()?;
-        Ok(())
+        let index = self.index_bytes()?;
+        let mut state = State::new();
+        let mut content = Decoder::new(summed_part(&index)?, &mut state);
+        if index.len() as u64 != length_with(content.number()?) {
+            return Err(Damage::Damaged);
+        }
+        self.ended = content.number()?.checked_sub(1).map(Time::from_ns);
+        self.longest_period = Span::from_ns(content.number()?);
+        let length = content.number()?;
+        self.read_names(content.take(length)?)?;
+        self.read_blocks(&mut content)
     }
 
-    fn read_names(&mut self) -> Part<()> {
-        let reader = &mut self.reader;
-        let length = reader.number()?;
-        let left = reader.input.left.checked_sub(length).ok_or(Damage::Damaged)?;
-        reader.last = Time::START;
-        while reader.input.left > left {
-            let tag = reader.byte()?;
-            match reader.read_entry(tag)? {
+    /// Returns the index. Its last eight bytes, which are the last bytes of the file, contain its
+    /// length.
+    fn index_bytes(&mut self) -> Part<Vec<u8>> {
+        let source = self.input.restart(0);
+        let size = source.seek(SeekFrom::End(0))?;
+        let at = size.checked_sub(8).ok_or(Damage::Damaged)?;
+        source.seek(SeekFrom::Start(at))?;
+        let mut length = [0; 8];
+        source.read_exact(&mut length)?;
+        let length = u64::from_le_bytes(length);
+        let at = size.checked_sub(length).filter(|_| length > 16).ok_or(Damage::Damaged)?;
+        source.seek(SeekFrom::Start(at))?;
+        let mut index = Vec::new();
+        source.take(length).read_to_end(&mut index)?;
+        Ok(index)
+    }
+
+    fn read_names(&mut self, names: &[u8]) -> Part<()> {
+        let mut state = State::new();
+        let mut decoder = Decoder::new(names, &mut state);
+        while !decoder.rest().is_empty() {
+            match decoder.read_tagged()? {
                 Entry::Named(named) => self.names.push(named),
                 _ => return Err(Damage::Damaged),
             }
@@ -289,23 +221,32 @@ impl<R: BufRead + Seek> IndexedTrace<R> {
         Ok(())
     }
 
-    fn read_blocks(&mut self) -> Part<()> {
-        let reader = &mut self.reader;
+    fn read_blocks(&mut self, index: &mut Decoder) -> Part<()> {
         loop {
-            let (offset, sum, last) = reader.position()?;
+            let (offset, sum) = (index.number()?, index.word()?);
+            let last = Time::from_ns(index.number()?);
             // Blocks that overlap would be read several times.
             if self.blocks.last().is_some_and(|before| offset < before.offset) {
                 return Err(Damage::Damaged);
             }
-            if reader.input.left == 0 {
+            if index.rest().is_empty() {
                 self.end = (offset, sum);
                 return Ok(());
             }
-            let (entries, run_intervals) = (reader.number()?, reader.number()?);
-            let [from, to] = [reader.number()?, reader.number()?].map(Time::from_ns);
-            let length = reader.number()?;
-            let state = reader.raw(length)?;
+            let (entries, run_intervals) = (index.number()?, index.number()?);
+            let [from, to] = [index.number()?, index.number()?].map(Time::from_ns);
+            let length = index.number()?;
+            let state = index.take(length)?.to_vec();
             self.blocks.push(Block { offset, sum, last, entries, run_intervals, from, to, state });
         }
     }
+}
+
+/// Returns the part of an index that precedes its checksum: the length of the content, and the
+/// content.
+fn summed_part(index: &[u8]) -> Part<&[u8]> {
+    let (before_length, _) = index.split_last_chunk::<8>().ok_or(Damage::Damaged)?;
+    let (summed, sum) = before_length.split_last_chunk().ok_or(Damage::Damaged)?;
+    let is_right = u64::from_le_bytes(*sum) == checksum(CHECKSUM_START, summed);
+    if is_right { Ok(summed) } else { Err(Damage::Damaged) }
 }

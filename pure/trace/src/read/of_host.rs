@@ -1,10 +1,9 @@
 //! Decoding of names, and of entries about host threads.
 
-use std::io::BufRead;
+use slackline_units::Span;
 
-use slackline_units::{CpuId, Span};
-
-use super::{Damage, Part, Reader};
+use super::decode::Decoder;
+use super::{Damage, Part};
 use crate::encode::KIND_BITS;
 use crate::host_thread::{HostThread, HostThreadId, HostThreadKind};
 use crate::record::{OffCpu, Record, WakeMark};
@@ -12,7 +11,7 @@ use crate::record::{OffCpu, Record, WakeMark};
 /// Maximum length of a name that a reader returns, in bytes. Names of VMs and threads are shorter.
 const LONGEST_NAME: usize = 255;
 
-impl<R: BufRead> Reader<R> {
+impl Decoder<'_> {
     /// Reads a text and shortens it to [`LONGEST_NAME`]. Readers repeat a name for each record of
     /// its vCPU, so a long name would multiply the size of a trace.
     pub(super) fn name(&mut self) -> Part<String> {
@@ -25,10 +24,10 @@ impl<R: BufRead> Reader<R> {
         let (at, number) = (self.time()?, self.small()?);
         // Threads are numbered in order of appearance. A number that skips others is damaged. It
         // must not make readers allocate memory for all threads up to it.
-        if number > self.host_threads {
+        if number > self.state.host_threads {
             return Err(Damage::Damaged);
         }
-        self.host_threads = self.host_threads.max(number.saturating_add(1));
+        self.state.host_threads = self.state.host_threads.max(number.saturating_add(1));
         let what = self.number()?;
         let kind = usize::try_from(what & ((1 << KIND_BITS) - 1)).map_err(|_| Damage::Damaged)?;
         let kind = *HostThreadKind::ALL.get(kind).ok_or(Damage::Damaged)?;
@@ -66,7 +65,7 @@ impl<R: BufRead> Reader<R> {
         if tag == 27 {
             let what = self.number()?;
             let mark = if what & 1 == 0 { WakeMark::Waking } else { WakeMark::Wakeup };
-            return Ok(Record::Awoken { at: to, thread, cpu: self.known(what >> 1)?, mark });
+            return Ok(Record::Awoken { at: to, thread, cpu: self.known_cpu(what >> 1)?, mark });
         }
         let what = if tag == 26 { self.number()? } else { 0 };
         let from = self.before(to)?;
@@ -81,7 +80,7 @@ impl<R: BufRead> Reader<R> {
                     2 => OffCpu::Unknown,
                     _ => return Err(Damage::Damaged),
                 };
-                Record::OnCpu { thread, cpu: self.known(what >> 2)?, from, to, end }
+                Record::OnCpu { thread, cpu: self.known_cpu(what >> 2)?, from, to, end }
             }
             28 => Record::Halted { thread, from, to },
             _ => {
@@ -93,16 +92,7 @@ impl<R: BufRead> Reader<R> {
 
     fn host_thread(&mut self) -> Part<HostThreadId> {
         let number = self.small()?;
-        let is_known = number < self.host_threads;
+        let is_known = number < self.state.host_threads;
         is_known.then_some(HostThreadId::new(number)).ok_or(Damage::Damaged)
-    }
-
-    /// Returns the CPU with this number.
-    ///
-    /// # Errors
-    /// If the header has no such CPU.
-    fn known(&self, number: u64) -> Part<CpuId> {
-        let known = usize::try_from(number).ok().filter(|&cpu| cpu < self.header.cpus);
-        known.map(CpuId::new).ok_or(Damage::UnknownCpu(number))
     }
 }

@@ -1,15 +1,14 @@
 //! Decoding of entries with many fields.
 
-use std::io::BufRead;
-
 use slackline_units::{Enforcement, Reservation, Span};
 
-use super::{Damage, Part, Reader};
+use super::decode::Decoder;
+use super::{Damage, Part};
 use crate::encode::{KIND_BITS, MECHANISM_SHIFT, NOTHING, tag};
 use crate::exchange::WrittenTerms;
 use crate::record::{OverheadKind, Record};
 
-impl<R: BufRead> Reader<R> {
+impl Decoder<'_> {
     pub(super) fn read_accounted(&mut self) -> Part<Record> {
         let (to, cpu) = (self.time()?, self.cpu()?);
         let from = self.before(to)?;

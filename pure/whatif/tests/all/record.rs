@@ -4,7 +4,7 @@ use slackline_scenario::Scenario;
 use slackline_sim::trace_header;
 use slackline_trace::{Entry, Header};
 use slackline_units::{Span, Time};
-use slackline_whatif::{Recorder, Recording};
+use slackline_whatif::{Measures, Model, Recorder, Recording, forecast, gate};
 
 /// Reads the text of a scenario.
 pub(crate) fn scenario(text: &str) -> Scenario {
@@ -36,6 +36,16 @@ pub(crate) fn recorded_live(text: &str) -> Recording {
     let scenario = scenario(text);
     let header = Header { machine: "live".into(), ..trace_header(&scenario) };
     recording(&header, &entries(&scenario), scenario.length)
+}
+
+/// Simulates the unchanged model of a recording. Returns the results of the open and of the closed
+/// form, from the end of the warm-up on. A form that does not pass the gate has no results.
+pub(crate) fn repeated(recording: &Recording) -> [Vec<Measures>; 2] {
+    let model = Model::new(recording).expect("a simulated trace has a model");
+    let gate = gate(recording, &model).expect("its own reservations are admitted");
+    let forecast = forecast(recording, &gate, &model).expect("its own reservations are admitted");
+    let of = |form: usize| forecast.rows.iter().filter_map(move |row| row.then.get(form).cloned());
+    [0, 1].map(|form| of(form).collect())
 }
 
 /// A web server, a periodic task and a CPU-bound VM, on one CPU.

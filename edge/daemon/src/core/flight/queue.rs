@@ -15,7 +15,7 @@ use slackline_service::{Principal, Ticket};
 use slackline_trace::Entry;
 use slackline_units::Time;
 
-use super::super::whatif::PredictionOrder;
+use super::super::whatif::RecordingOrder;
 use super::{Own, Question};
 
 /// Maximum number of messages in the recorder's queue. The daemon's main thread sends 256 messages
@@ -37,7 +37,7 @@ pub(super) enum FlightOrder {
     Batch(Box<Batch>),
     Ask(Box<FlightQuery>),
     /// Copy the most recent part of the ring for a prediction.
-    Window(Box<PredictionOrder>),
+    Window(RecordingOrder),
 }
 
 /// Query of a client on its way to the recorder thread.
@@ -151,7 +151,7 @@ impl FlightQueue {
 
     /// Orders the recorder to copy its latest events for a prediction. If the recorder cannot take
     /// the order, the prediction fails with the reason.
-    pub(super) fn window(&self, order: Box<PredictionOrder>) {
+    pub(super) fn window(&self, order: RecordingOrder) {
         let Err(error) = self.orders.try_send(FlightOrder::Window(order)) else { return };
         let problem = not_sent(&error);
         let (TrySendError::Full(order) | TrySendError::Disconnected(order)) = error;

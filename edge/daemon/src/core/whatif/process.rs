@@ -42,6 +42,8 @@ pub(super) struct Worker {
 /// Reason why a worker has not answered.
 #[derive(Debug)]
 pub(super) enum WorkerFailure {
+    /// There is no recording for the worker, for this reason.
+    NoRecording(Problem),
     /// The caller of the question has disconnected.
     Cancelled,
     /// The time limit has passed without an answer.
@@ -229,6 +231,7 @@ impl WorkerFailure {
     pub(super) fn problem(&self, within: Duration) -> Problem {
         let shorter = "ask about a shorter time, such as `\"since\": \"5s\"`";
         match self {
+            WorkerFailure::NoRecording(problem) => problem.clone(),
             WorkerFailure::Cancelled => Problem::new(Kind::NotNow, "the caller has disconnected"),
             WorkerFailure::Hung => {
                 let detail = format!("the prediction was not ready within {} s", within.as_secs());
