@@ -129,9 +129,9 @@ enum Bench {
     /// Compare the daemon with the kernel and the disk: changes, restarts, memory, a flood; needs
     /// root.
     Service {
-        /// Only these parts: idle, full, flood, gang, many, deadline, pairs, seeds,
-        /// recorder, culprits, whatif, changes. A saved result keeps the sections of all other parts. All parts take about 21
-        /// minutes.
+        /// Only these parts: idle, full, flood, gang, many, deadline, pairs, seeds, recorder,
+        /// culprits, whatif, changes. A saved result keeps the sections of all other parts. All
+        /// parts take about 24 minutes.
         #[arg(long, value_delimiter = ',')]
         parts: Vec<String>,
         /// Number of measured changes in the part `changes`. A change takes about 14 seconds.
