@@ -131,6 +131,11 @@ fn scenario_error_at_axis_point_names_line_and_point() {
                 .into(),
         ),
         ("name = \"spins\"", "nam = \"spins\"", "nam".into()),
+        (
+            "\"domain.silver.work\" = { kind = \"spin\" }",
+            "seed = 7",
+            "at point `10ms/spins`: `seed`: cannot change the seed".into(),
+        ),
     ] {
         let wrong = grid.replacen(from, to, 1);
         let wrong = if from.starts_with("{ kind") {
