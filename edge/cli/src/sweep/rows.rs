@@ -7,6 +7,7 @@ use slackline_experiments::OverSeeds;
 use slackline_terminal::{MetricValues, by_metric};
 
 use crate::alert::show::packed;
+use crate::counted::counted;
 use crate::quoted::quoted;
 use crate::terminal;
 
@@ -124,7 +125,9 @@ impl Rows {
         text += &packed("medians over seeds", &heads, &rows, terminal::width());
         let refused: usize = (0..rows.len()).map(|case| self.runs(jobs, case).1).sum();
         if refused > 0 {
-            let _ = writeln!(text, "note: {refused} runs were refused by admission");
+            let were = if refused == 1 { "was" } else { "were" };
+            let runs = counted(refused, "run");
+            let _ = writeln!(text, "note: {runs} {were} refused by admission");
         }
         text + &self.metric_table(jobs)
     }
@@ -167,7 +170,7 @@ pub(super) fn cases(jobs: &Jobs<'_>) -> Vec<String> {
     let name = |case: usize| {
         let (host, policy, _) = jobs.of(case * jobs.seeds.len());
         let mut names = jobs.names(host);
-        names.extend([format!("{} CPUs", host.cpus), policy.to_owned()]);
+        names.extend([counted(host.cpus, "CPU"), policy.to_owned()]);
         names.join(", ")
     };
     (0..jobs.hosts.len() * jobs.policies.len()).map(name).collect()
