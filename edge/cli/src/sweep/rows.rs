@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use slackline_experiments::OverSeeds;
+use slackline_experiments::axes::Axis;
 use slackline_terminal::{MetricValues, by_metric};
 
 use crate::alert::show::packed;
 use crate::counted::counted;
-use crate::quoted::quoted;
+use crate::quoted::{axis_headings, quoted};
 use crate::terminal;
 
 use super::jobs::Jobs;
@@ -24,16 +25,17 @@ pub(super) struct Rows {
 impl Rows {
     /// Creates the rows of a sweep from the cells of its finished runs.
     pub(super) fn new(jobs: &Jobs<'_>, done: BTreeMap<usize, Vec<String>>) -> Rows {
-        let axes = jobs.axes.iter().map(|axis| axis.name().to_owned());
+        let axes: Vec<&str> = jobs.axes.iter().map(Axis::name).collect();
         let words = ["cpus", "policy", "seed"].map(str::to_owned).into_iter();
-        let words = words.chain(jobs.columns());
+        let words: Vec<String> = words.chain(jobs.columns()).collect();
+        let axes = axis_headings(&axes, &words.iter().map(String::as_str).collect::<Vec<_>>());
         let names = (0..jobs.count()).map(|job| {
             let (host, policy, seed) = jobs.of(job);
             let mut names = jobs.names(host);
             names.extend([host.cpus.to_string(), policy.to_owned(), seed.to_string()]);
             names
         });
-        Rows { head: axes.chain(words).collect(), names: names.collect(), done }
+        Rows { head: axes.into_iter().chain(words).collect(), names: names.collect(), done }
     }
 
     pub(super) fn has(&self, job: usize) -> bool {
