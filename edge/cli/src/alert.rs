@@ -20,6 +20,7 @@ use slackline_sim::RunError;
 use slackline_units::{CpuShare, Span};
 
 use crate::args::Alert;
+use crate::counted::counted;
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::problem::Problem;
@@ -153,7 +154,8 @@ fn how(trials: &Trials) -> String {
         Form::Smp => "three VMs that never block on two CPUs",
     };
     let (length, seeds) = (trials.length, trials.seeds);
-    format!("Simulated: {what}, {length} at each target, {seeds} seeds.{}", too_short(length))
+    let seeds = counted(seeds, "seed");
+    format!("Simulated: {what}, {length} at each target, {seeds}.{}", too_short(length))
 }
 
 /// Returns a warning that tests of this length are too short to be compared with the paper's tests.

@@ -268,7 +268,7 @@ pub(crate) struct Compare {
 /// host size. Runs are made in parallel on all cores. A sweep that was stopped continues when the
 /// same command is run again.
 ///
-/// Columns: the axes, cpus, policy and seed, then
+/// Columns: the axes (`axis_NAME` if the name is taken), cpus, policy and seed, then
 ///   outcome                   `done`, or `refused` if admission refused the run
 ///   vcpus                     number of vCPUs
 ///   share_error_percent       mean deviation of vCPUs' CPU time from the share, in % of the share;

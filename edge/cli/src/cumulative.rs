@@ -7,7 +7,7 @@ use slackline_metrics::Cumulative;
 
 use crate::pending::{Out, Pending};
 use crate::problem::Problem;
-use crate::quoted::quoted;
+use crate::quoted::{axis_headings, quoted};
 use crate::seeds::Runs;
 
 /// Column headings of the CSV file, after a heading for each axis of the scenario.
@@ -56,7 +56,9 @@ impl CumulativeFile {
 
 fn lines(runs: &[CumulativeRun<'_>]) -> String {
     let axes = runs.first().map_or(&[][..], |run| run.point);
-    let mut text: String = axes.iter().map(|(axis, _)| quoted(axis) + ",").collect();
+    let axes: Vec<&str> = axes.iter().map(|(axis, _)| axis.as_str()).collect();
+    let axes = axis_headings(&axes, &HEAD.split(',').collect::<Vec<_>>());
+    let mut text: String = axes.iter().map(|axis| quoted(axis) + ",").collect();
     text += HEAD;
     text.push('\n');
     for CumulativeRun { policy, point, seed, distributions } in runs {

@@ -7,8 +7,10 @@ use serde_json::{Value, json};
 use slackline_metrics::{
     BLOCKS, Change, Difference, LEAST_SAMPLES, MetricUnit, Schedule, ScheduleMeter, difference,
 };
-use slackline_units::Time;
+use slackline_terminal::{milliseconds, percent};
+use slackline_units::{Span, Time};
 
+use crate::counted::counted;
 use crate::import_args::DiffArgs;
 use crate::problem::Problem;
 use crate::{show, terminal};
@@ -49,11 +51,11 @@ fn is_worse(it: &Difference) -> bool {
 fn as_text(args: &DiffArgs, runs: &[Schedule; 2], all: &[Difference]) -> String {
     let (first, second) = (args.first.display(), args.second.display());
     let mut text = format!(
-        "A: {first}, {length_a}, {cpus_a} CPUs\nB: {second}, {length_b}, {cpus_b} CPUs\n\n",
+        "A: {first}, {length_a}, {cpus_a}\nB: {second}, {length_b}, {cpus_b}\n\n",
         length_a = runs[0].length,
-        cpus_a = runs[0].cpus,
+        cpus_a = counted(runs[0].cpus, "CPU"),
         length_b = runs[1].length,
-        cpus_b = runs[1].cpus
+        cpus_b = counted(runs[1].cpus, "CPU")
     );
     let name = |it: &Difference| it.vm.clone().unwrap_or_else(|| "all".into());
     let width = all.iter().map(|it| name(it).chars().count()).max().unwrap_or(3).max(3);
@@ -123,8 +125,8 @@ fn change(it: &Difference) -> String {
 fn written(value: Option<u64>, unit: MetricUnit) -> String {
     let Some(value) = value else { return "-".into() };
     match unit {
-        MetricUnit::Time => format!("{}.{:03} ms", value / 1_000_000, value / 1_000 % 1_000),
-        MetricUnit::Part => format!("{}.{:02} %", value / 10_000, value % 10_000 / 100),
+        MetricUnit::Time => format!("{} ms", milliseconds(Span::from_ns(value))),
+        MetricUnit::Part => format!("{} %", percent(value)),
     }
 }
 
@@ -162,4 +164,16 @@ fn as_json(args: &DiffArgs, runs: &[Schedule; 2], all: &[Difference]) -> String 
         "differences": all.iter().map(row).collect::<Vec<Value>>(),
     });
     format!("{file:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_diff_are_rounded_as_in_other_tables() {
+        assert_eq!(written(Some(186_650), MetricUnit::Part), "18.67 %");
+        assert_eq!(written(Some(186_649), MetricUnit::Part), "18.66 %");
+        assert_eq!(written(Some(1_179_500), MetricUnit::Time), "1.180 ms");
+    }
 }

@@ -13,6 +13,7 @@ use slackline_import::{Import, Kind, Target, read};
 use slackline_live::recorder::anonymise::Anonymiser;
 use slackline_trace::Writer;
 
+use crate::counted::counted;
 use crate::import_args::{ImportArgs, ImportKind};
 use crate::input;
 use crate::pending::Pending;
@@ -163,7 +164,7 @@ fn not_of_kind(file: &Path, kind: Kind, found: Option<Kind>) -> Problem {
 
 fn summary(import: &Import) -> String {
     let header = import.header();
-    let mut text = format!("{}, {} CPUs\n", header.title, header.cpus);
+    let mut text = format!("{}, {}\n", header.title, counted(header.cpus, "CPU"));
     let vms = import.vms();
     let _ = match vms[..] {
         [] => writeln!(text, "VMs:     none"),

@@ -13,6 +13,7 @@ mod claims;
 mod command;
 mod compare;
 mod cost;
+mod counted;
 mod cumulative;
 mod date;
 mod demo;

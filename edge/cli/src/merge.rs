@@ -1,6 +1,6 @@
 //! `slackline merge`: puts traces of several hosts into one file for the Perfetto UI.
 
-use std::io::Write as _;
+use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<(), Problem> {
     let delays = delays(&args.traces, &clocks)?;
     let (pending, out) = Pending::new(&args.archive)?;
     let unwritable = |source| Problem::Unwritable { file: args.archive.clone(), source };
-    let mut archive = ZipWriter::new(out);
+    let mut archive = ZipWriter::new(ArchiveFile::new(out));
     let manifest = manifest(&args.traces, &delays).to_string();
     begin(&mut archive, MANIFEST).map_err(unwritable)?;
     archive.write_all(manifest.as_bytes()).map_err(unwritable)?;
@@ -51,16 +51,76 @@ pub(crate) fn merge(args: &MergeArgs) -> Result<(), Problem> {
         begin(&mut archive, &path_of(trace)).map_err(unwritable)?;
         show::write_perfetto(&trace.file, &mut archive)?.map_err(unwritable)?;
     }
-    let finished = archive.finish().map_err(std::io::Error::from);
-    pending.keep(finished.and_then(|mut out| out.flush()))?;
+    let finished = archive.finish().map_err(io::Error::from);
+    pending.keep(finished.and_then(ArchiveFile::finish))?;
     terminal::say(&summary(args, &delays))
 }
 
 /// Begins a file in the archive. Traces of any size are allowed.
-fn begin(archive: &mut ZipWriter<Out>, path: &str) -> std::io::Result<()> {
+fn begin(archive: &mut ZipWriter<ArchiveFile>, path: &str) -> io::Result<()> {
     let options = SimpleFileOptions::default();
     let options = options.compression_method(CompressionMethod::Stored).large_file(true);
-    archive.start_file(path, options).map_err(std::io::Error::from)
+    archive.start_file(path, options).map_err(io::Error::from)
+}
+
+/// File of an archive, which keeps its first error until [`ArchiveFile::finish`]. After an error it
+/// accepts all data and drops it. A [`ZipWriter`] that sees an error prints a message of its own.
+struct ArchiveFile {
+    out: Out,
+    position: u64,
+    end: u64,
+    failed: Option<io::Error>,
+}
+
+impl ArchiveFile {
+    fn new(out: Out) -> ArchiveFile {
+        ArchiveFile { out, position: 0, end: 0, failed: None }
+    }
+
+    /// Completes the file.
+    ///
+    /// # Errors
+    /// The first error since the file was created.
+    fn finish(mut self) -> io::Result<()> {
+        self.failed.map_or_else(|| self.out.flush(), Err)
+    }
+
+    /// Accesses the file, unless an earlier access failed.
+    fn access<T>(&mut self, access: impl FnOnce(&mut Out) -> io::Result<T>) {
+        if self.failed.is_none() {
+            self.failed = access(&mut self.out).err();
+        }
+    }
+}
+
+impl Write for ArchiveFile {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.access(|out| out.write_all(data));
+        self.position += data.len() as u64;
+        self.end = self.end.max(self.position);
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.access(Write::flush);
+        Ok(())
+    }
+}
+
+impl Seek for ArchiveFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let position = match to {
+            SeekFrom::Start(position) => Some(position),
+            SeekFrom::Current(offset) => self.position.checked_add_signed(offset),
+            SeekFrom::End(offset) => self.end.checked_add_signed(offset),
+        };
+        let position = position.ok_or(io::ErrorKind::InvalidInput)?;
+        if position != self.position {
+            self.access(|out| out.seek(SeekFrom::Start(position)));
+            self.position = position;
+        }
+        Ok(position)
+    }
 }
 
 fn path_of(trace: &NamedTrace) -> String {

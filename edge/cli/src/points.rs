@@ -18,7 +18,7 @@ use crate::json::Case;
 use crate::metric::Metrics;
 use crate::pending::{Out, Pending};
 use crate::problem::Problem;
-use crate::quoted::quoted;
+use crate::quoted::{axis_headings, quoted};
 use crate::{claims, input, json, seeds, terminal};
 
 /// Simulates all points of a scenario.
@@ -191,9 +191,12 @@ fn lines(cases: &[Case]) -> String {
         for run in runs {
             for fields in run.vcpu_fields() {
                 if text.is_empty() {
-                    let axes = point.iter().map(|(axis, _)| quoted(axis));
-                    let fields = fields.iter().map(|(field, _)| (*field).to_string());
-                    let all = axes.chain(["policy".into(), "seed".into()]).chain(fields);
+                    let axes: Vec<&str> = point.iter().map(|(axis, _)| axis.as_str()).collect();
+                    let fields = fields.iter().map(|&(field, _)| field);
+                    let others: Vec<&str> = ["policy", "seed"].into_iter().chain(fields).collect();
+                    let axes = axis_headings(&axes, &others);
+                    let axes = axes.iter().map(|axis| quoted(axis));
+                    let all = axes.chain(others.iter().map(|&other| other.to_owned()));
                     let _ = writeln!(text, "{}", all.collect::<Vec<_>>().join(","));
                 }
                 let place = point.iter().map(|(_, name)| quoted(name));

@@ -18,6 +18,7 @@ use slackline_live::watch::perf::WatchError;
 use slackline_trace::{Reader, Sink, Writer};
 use slackline_units::{Span, Time};
 
+use crate::counted::counted;
 use crate::pending::Pending;
 use crate::problem::Problem;
 use crate::service;
@@ -109,12 +110,14 @@ fn run(
     let length = recorder.now();
     let lost = recorder.finish(&mut out).map_err(|error| cannot_watch(&error))?;
     written.and(out.end()).map_err(|source| unwritable(args, source))?;
-    let losses = if lost == 0 { "no events lost".into() } else { format!("{lost} events lost") };
-    let plural = |count: usize| if count == 1 { "" } else { "s" };
+    let losses = match lost {
+        0 => "no events lost".into(),
+        _ => format!("{} lost", counted(lost, "event")),
+    };
     terminal::tell(&format!(
-        "note:  recorded {vms} VM{} with {vcpus} vCPU{} for {}; {losses}\n",
-        plural(vms),
-        plural(vcpus),
+        "note:  recorded {} with {} for {}; {losses}\n",
+        counted(vms, "VM"),
+        counted(vcpus, "vCPU"),
         rounded(length.since(Time::START)),
     ));
     Ok(())

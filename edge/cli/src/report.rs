@@ -13,10 +13,12 @@ use slackline_daemon::front::TIMELINE_SCRIPT;
 use slackline_html::{Cell, FigureOrigin, Page, Table};
 use slackline_metrics::{OverTime, Summary, VcpuSummary};
 use slackline_scenario::Scenario;
+use slackline_terminal::percent;
 use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::Time;
 
 use crate::claims::CheckedRun;
+use crate::counted::counted;
 use crate::pending::Pending;
 use crate::problem::Problem;
 use crate::show;
@@ -52,12 +54,12 @@ fn page(file: &Path, (scenario, is_whole): (&Scenario, bool)) -> Result<String, 
     let made = FigureOrigin::by("slackline --report")
         .with(&format!("Slackline {}", env!("CARGO_PKG_VERSION")));
     let about = format!(
-        "{policy}, {hardware}, seed {seed}, {length} measured on {cpus} CPUs.",
+        "{policy}, {hardware}, seed {seed}, {length} measured on {cpus}.",
         policy = header.policy,
         hardware = header.machine,
         seed = header.seed,
         length = summary.length,
-        cpus = header.cpus
+        cpus = counted(header.cpus, "CPU")
     );
     let mut page = Page::new(&header.title, made).text(&about);
     page = page.figure(figures::shares(&shares, window));
@@ -108,7 +110,7 @@ fn cells(vcpu: &VcpuSummary) -> [Cell; 6] {
     let number = |text: Option<String>| text.map_or(Cell::Dash, Cell::Number);
     let reserved =
         vcpu.promised.map(|promised| format!("{}/{}", promised.slice(), promised.period()));
-    let share = format!("{}.{:02} %", vcpu.delivered_ppm / 10_000, vcpu.delivered_ppm / 100 % 100);
+    let share = format!("{} %", percent(vcpu.delivered_ppm));
     let missed = vcpu.misses.zip(vcpu.deadlines);
     let waits = vcpu.wake_to_run.as_ref();
     [

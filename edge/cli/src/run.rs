@@ -24,6 +24,7 @@ use slackline_units::frame::VERSION;
 use slackline_units::{CpuId, Span};
 
 use crate::args::{Keeping, RunArgs};
+use crate::counted::counted;
 use crate::enforce::Enforce;
 use crate::load::words;
 use crate::outputs::{Files, tables};
@@ -302,7 +303,7 @@ pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<C
     let online: Vec<CpuId> = online.iter().collect();
     let numbers: Vec<_> = online.iter().map(|cpu| cpu.index().to_string()).collect();
     let hint = format!("use --cpus to name {count} of these CPUs: {}", numbers.join(", "));
-    let has = |count: usize| if count == 1 { "1 CPU".into() } else { format!("{count} CPUs") };
+    let has = |count: usize| counted(count, "CPU");
     let Some(asked) = asked else {
         if online.len() < count {
             return Err(Problem::HostCannot {

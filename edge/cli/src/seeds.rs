@@ -13,6 +13,7 @@ use slackline_scenario::Scenario;
 use slackline_trace::Header;
 
 use crate::bug;
+use crate::counted::counted;
 use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal::Counter;
@@ -128,6 +129,7 @@ impl Runs {
         if let Some(more @ 1..) = missing.len().checked_sub(MOST_MISSING) {
             named += &format!(", and {more} more");
         }
-        format!("note: stopped after {finished} of {of} runs; not run: {named}\n")
+        let of = counted(of, "run");
+        format!("note: stopped after {finished} of {of}; not run: {named}\n")
     }
 }

@@ -16,6 +16,7 @@ use slackline_experiments::grid::{self, GridError};
 
 use crate::args::Sweep;
 use crate::cost::{Cost, CostStart};
+use crate::counted::counted;
 use crate::pending::{Out, Pending};
 use crate::places::Places;
 use crate::problem::Problem;
@@ -61,7 +62,7 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
     };
     let cost = Cost::since(started, events.into_inner());
     let of_part = args.part.map_or(String::new(), |part| format!(" of part {part}"));
-    terminal::tell(&format!("note: {ran} runs{of_part}{before}; {cost}\n"));
+    terminal::tell(&format!("note: {}{of_part}{before}; {cost}\n", counted(ran, "run")));
     let (done, all) = (rows.count(), own_jobs(args, &jobs).count());
     if done == all {
         return match args.part {
@@ -70,7 +71,8 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
         };
     }
     terminal::tell(&format!(
-        "note: stopped after {done} of {all} runs; run the same command to continue\n"
+        "note: stopped after {done} of {}; run the same command to continue\n",
+        counted(all, "run")
     ));
     Err(Problem::Interrupted)
 }

@@ -9,6 +9,7 @@ use slackline_experiments::grid::GridProgress;
 use slackline_terminal::{Paint, shown};
 use slackline_units::{Span, Time};
 
+use crate::counted::counted;
 use crate::folded::folded;
 use crate::problem::Problem;
 
@@ -223,7 +224,7 @@ impl Counter {
 
     fn line(&self, done: GridProgress, took: Duration) -> String {
         let (count, of) = (self.before + done.runs, self.before + done.of);
-        let mut text = format!("{}: {count} of {of} runs", self.what);
+        let mut text = format!("{}: {count} of {}", self.what, counted(of, "run"));
         if done.runs > 0 && done.runs < done.of {
             let each = took.as_secs_f64() / done.runs as f64;
             text += &format!(", about {} left", rounded(each * (done.of - done.runs) as f64));

@@ -26,7 +26,7 @@ mod xenmon;
 pub use by_metric::{MetricValues, by_metric};
 pub use layout::Cell;
 pub use list::{Listing, RunList, RunListError, why};
-pub use numbers::{part_percent, percent};
+pub use numbers::{milliseconds, part_percent, percent};
 pub use over_runs::{Case, over_points, over_runs};
 pub use paint::Paint;
 pub use passes::{Passes, SchedulingPass, entitled};

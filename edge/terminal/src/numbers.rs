@@ -21,6 +21,9 @@ const UNITS: [(Span, Unit); 4] = [
 ];
 
 impl Unit {
+    /// Unit of milliseconds with three decimals.
+    const MILLISECONDS: Unit = UNITS[2].1;
+
     /// Unit of seconds with three decimals.
     pub(crate) const SECONDS: Unit = UNITS[3].1;
 
@@ -40,6 +43,12 @@ impl Unit {
 #[must_use]
 pub fn percent(ppm: u64) -> String {
     decimal(rounded(ppm, 100), 2)
+}
+
+/// Formats a time in milliseconds, with three decimals and without the unit's name.
+#[must_use]
+pub fn milliseconds(span: Span) -> String {
+    Unit::MILLISECONDS.write(span)
 }
 
 /// Formats `part` / `of` in percent, with two decimals.
@@ -118,6 +127,8 @@ mod tests {
     fn numbers_in_tables_are_rounded_to_the_nearest_last_digit() {
         assert_eq!(percent(199_950), "20.00");
         assert_eq!(percent(199_949), "19.99");
+        assert_eq!(milliseconds(Span::from_ns(2_000_500)), "2.001");
+        assert_eq!(milliseconds(Span::from_ns(2_000_499)), "2.000");
         assert_eq!(signed_percent(-15), "-0.002");
         assert_eq!(signed_percent(-4), "0.000");
         assert_eq!(signed_percent(12_345), "+1.235");

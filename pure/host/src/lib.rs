@@ -541,7 +541,7 @@ impl Host {
             TimesliceEnd::Yield => RanEnd::Yielded,
         };
         self.turns.close(cpu, end, sink);
-        self.turns.end(cpu);
+        self.turns.end(cpu, why);
         Ok(())
     }
 

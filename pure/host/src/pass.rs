@@ -151,10 +151,10 @@ impl Host {
         let until = limit.map(|limit| self.moment.now().after(limit));
         let turn = Turn { vcpu, until, entitlement };
         let turn = self.turns.until_it_is_measured(cpu, turn, self.moment.now());
-        let before = self.turns.current(cpu);
-        if before == Some(&turn) {
+        if self.turns.is_in_force(cpu, &turn) {
             return Ok(true);
         }
+        let before = self.turns.current(cpu);
         let is_new = before.is_none_or(|before| before.vcpu != vcpu);
         if is_new || before.is_some_and(|before| before.entitlement != entitlement) {
             self.turns.close(cpu, RanEnd::Preempted, sink);

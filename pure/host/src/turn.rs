@@ -1,6 +1,6 @@
 //! Current timeslice of each CPU, and the CPU time used in it so far.
 
-use slackline_policy::Entitlement;
+use slackline_policy::{Entitlement, TimesliceEnd};
 use slackline_trace::{RanEnd, Record, Sink};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -41,6 +41,9 @@ struct Cpu {
     ordered: Time,
     /// True if the timeslice has ended since it was ordered.
     is_over: bool,
+    /// True if the timeslice has ended because the timer of its limit expired. That timer can
+    /// expire early. The hardware then has no timer for the rest of the timeslice.
+    is_timer_spent: bool,
     stretch: Option<Stretch>,
     /// End of the last interval for which CPU time on this CPU was reported.
     reported: Time,
@@ -76,12 +79,24 @@ impl Turns {
         cpu.granted = granted;
         cpu.ordered = now;
         cpu.is_over = false;
+        cpu.is_timer_spent = false;
     }
 
     /// Ends the timeslice on a CPU. The same vCPU may get the next timeslice.
     #[inline]
-    pub(crate) fn end(&mut self, cpu: CpuId) {
-        self.cpus[cpu.index()].is_over = true;
+    pub(crate) fn end(&mut self, cpu: CpuId, why: TimesliceEnd) {
+        let cpu = &mut self.cpus[cpu.index()];
+        cpu.is_over = true;
+        cpu.is_timer_spent |= why == TimesliceEnd::Limit;
+    }
+
+    /// Returns true if the hardware already carries out the timeslice `turn` on a CPU, so that it
+    /// needs no order. After the timer of a limit expired, even an equal timeslice needs an order:
+    /// the vCPU would otherwise run without a limit.
+    #[inline]
+    pub(crate) fn is_in_force(&self, cpu: CpuId, turn: &Turn) -> bool {
+        let cpu = &self.cpus[cpu.index()];
+        !cpu.is_timer_spent && cpu.turn.as_ref() == Some(turn)
     }
 
     /// Returns the timeslice `turn`, with an earlier end where one is needed. If the current

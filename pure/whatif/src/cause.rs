@@ -172,7 +172,10 @@ fn parts_of(demand: &Demand, recording: &Recording) -> [Cause; 4] {
 
 impl fmt::Display for Cause {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |ppm: u64| format!("{}.{:02} %", ppm / 10_000, ppm % 10_000 / 100);
+        let percent = |ppm: u64| {
+            let hundredths = ppm.saturating_add(50) / 100;
+            format!("{}.{:02} %", hundredths / 100, hundredths % 100)
+        };
         match *self {
             Cause::Others(ppm) => {
                 write!(out, "other programs and the kernel used {} of a CPU", percent(ppm))

@@ -8,10 +8,12 @@ use slackline_experiments::{header, with_seed};
 use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
 use slackline_metrics::VcpuSummary;
 use slackline_scenario::Scenario;
+use slackline_terminal::percent;
 use slackline_units::{Span, Time};
 
 use super::PolicyComparison;
 use crate::bug;
+use crate::counted::counted;
 use crate::json::Case;
 use crate::pending::Pending;
 use crate::problem::Problem;
@@ -80,10 +82,10 @@ fn overview(scenario: &Scenario, cases: &[Case], seeds: &[u64]) -> Page {
     let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
     let seeds: Vec<String> = seeds.iter().map(ToString::to_string).collect();
     let about = format!(
-        "{length} of {policies} on {cpus} CPUs, seeds {seeds}.",
+        "{length} of {policies} on {cpus}, seeds {seeds}.",
         length = scenario.length,
         policies = names.join(", "),
-        cpus = scenario.host.cpus,
+        cpus = counted(scenario.host.cpus, "CPU"),
         seeds = seeds.join(", ")
     );
     let measures: [(&str, &str, &str, Measure); 3] = [
@@ -179,7 +181,7 @@ fn cells(case: &str, all: &[&VcpuSummary]) -> [Cell; 6] {
         Cell::Text(case.to_owned()),
         Cell::Text(all[0].name.clone()),
         number(reserved),
-        Cell::Number(format!("{}.{:02}", share / 10_000, share / 100 % 100)),
+        Cell::Number(percent(share)),
         number(has_deadlines.then_some(missed)),
         number(wait.map(|wait| wait.to_string())),
     ]

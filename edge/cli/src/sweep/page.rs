@@ -6,6 +6,7 @@ use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table}
 use slackline_metrics::Unit;
 
 use crate::args::Sweep;
+use crate::counted::counted;
 
 use super::jobs::Jobs;
 use super::rows::Rows;
@@ -104,8 +105,10 @@ fn about(jobs: &Jobs<'_>, rows: &Rows) -> String {
         }
     };
     let done = match (rows.count(), jobs.count()) {
-        (done, all) if done == all => format!("{all} runs."),
-        (done, all) => format!("{done} of {all} runs; the sweep was stopped early."),
+        (done, all) if done == all => format!("{}.", counted(all, "run")),
+        (done, all) => {
+            format!("{done} of {}; the sweep was stopped early.", counted(all, "run"))
+        }
     };
     format!("{error} {done}")
 }

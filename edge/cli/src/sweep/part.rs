@@ -14,6 +14,7 @@ use slackline_scenario::LONGEST;
 use slackline_units::{CpuId, Span};
 
 use crate::args::{Join, Sweep};
+use crate::counted::counted;
 use crate::input;
 use crate::part::PartOfSweep;
 use crate::places::Places;
@@ -189,7 +190,8 @@ pub(crate) fn join(args: &Join) -> Result<(), Problem> {
     let rows = Rows::new(&jobs, done);
     TableFiles::open(&sweep)?.write(&sweep, &jobs, &rows)?;
     let (runs, count) = (rows.count(), parts.len());
-    terminal::tell(&format!("note: joined {count} parts with {runs} runs\n"));
+    let (parts, runs) = (counted(count, "part"), counted(runs, "run"));
+    terminal::tell(&format!("note: joined {parts} with {runs}\n"));
     Ok(())
 }
 
@@ -280,7 +282,11 @@ fn runs_of(part: &ReadPart, jobs: &Jobs<'_>) -> Result<BTreeMap<usize, Vec<Strin
     let all = (0..jobs.count()).filter(|&job| part.part.has(job)).count();
     if runs.len() < all {
         return Err(refused(
-            format!("cannot join {name}: it has only {} of its {all} runs", runs.len()),
+            format!(
+                "cannot join {name}: it has only {} of its {}",
+                runs.len(),
+                counted(all, "run")
+            ),
             "run its `slackline sweep --part` again, which continues it",
         ));
     }

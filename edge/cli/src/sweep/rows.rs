@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use slackline_experiments::OverSeeds;
+use slackline_experiments::axes::Axis;
 use slackline_terminal::{MetricValues, by_metric};
 
 use crate::alert::show::packed;
-use crate::quoted::quoted;
+use crate::counted::counted;
+use crate::quoted::{axis_headings, quoted};
 use crate::terminal;
 
 use super::jobs::Jobs;
@@ -23,16 +25,17 @@ pub(super) struct Rows {
 impl Rows {
     /// Creates the rows of a sweep from the cells of its finished runs.
     pub(super) fn new(jobs: &Jobs<'_>, done: BTreeMap<usize, Vec<String>>) -> Rows {
-        let axes = jobs.axes.iter().map(|axis| axis.name().to_owned());
+        let axes: Vec<&str> = jobs.axes.iter().map(Axis::name).collect();
         let words = ["cpus", "policy", "seed"].map(str::to_owned).into_iter();
-        let words = words.chain(jobs.columns());
+        let words: Vec<String> = words.chain(jobs.columns()).collect();
+        let axes = axis_headings(&axes, &words.iter().map(String::as_str).collect::<Vec<_>>());
         let names = (0..jobs.count()).map(|job| {
             let (host, policy, seed) = jobs.of(job);
             let mut names = jobs.names(host);
             names.extend([host.cpus.to_string(), policy.to_owned(), seed.to_string()]);
             names
         });
-        Rows { head: axes.chain(words).collect(), names: names.collect(), done }
+        Rows { head: axes.into_iter().chain(words).collect(), names: names.collect(), done }
     }
 
     pub(super) fn has(&self, job: usize) -> bool {
@@ -124,7 +127,9 @@ impl Rows {
         text += &packed("medians over seeds", &heads, &rows, terminal::width());
         let refused: usize = (0..rows.len()).map(|case| self.runs(jobs, case).1).sum();
         if refused > 0 {
-            let _ = writeln!(text, "note: {refused} runs were refused by admission");
+            let were = if refused == 1 { "was" } else { "were" };
+            let runs = counted(refused, "run");
+            let _ = writeln!(text, "note: {runs} {were} refused by admission");
         }
         text + &self.metric_table(jobs)
     }
@@ -167,7 +172,7 @@ pub(super) fn cases(jobs: &Jobs<'_>) -> Vec<String> {
     let name = |case: usize| {
         let (host, policy, _) = jobs.of(case * jobs.seeds.len());
         let mut names = jobs.names(host);
-        names.extend([format!("{} CPUs", host.cpus), policy.to_owned()]);
+        names.extend([counted(host.cpus, "CPU"), policy.to_owned()]);
         names.join(", ")
     };
     (0..jobs.hosts.len() * jobs.policies.len()).map(name).collect()

@@ -4,6 +4,8 @@ use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table}
 use slackline_units::Span;
 use slackline_whatif::{Measures, Row};
 
+use crate::counted::counted;
+
 use super::shown::ShownForecast;
 use super::table;
 
@@ -13,13 +15,13 @@ pub(super) fn page(forecast: &ShownForecast) -> String {
     let made = FigureOrigin::by("slackline whatif")
         .with(&format!("Slackline {}", env!("CARGO_PKG_VERSION")));
     let recorded = format!(
-        "Recorded: {policy}, {hardware}, {length}, {cpus} CPUs.",
+        "Recorded: {policy}, {hardware}, {length}, {cpus}.",
         policy = recording.policy,
         hardware = recording.machine,
         length = recording.length,
-        cpus = recording.cpus
+        cpus = counted(recording.cpus, "CPU")
     );
-    let then = format!("Then: {}, {} CPUs.", forecast.policy, forecast.cpus);
+    let then = format!("Then: {}, {}.", forecast.policy, counted(forecast.cpus, "CPU"));
     let mut rows = Table::new(table::HEADINGS)
         .caption("Recorded values, and values predicted by all simulations");
     for cells in table::cells(&forecast.rows) {

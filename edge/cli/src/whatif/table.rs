@@ -4,6 +4,8 @@ use slackline_terminal::percent;
 use slackline_units::Span;
 use slackline_whatif::{Measures, Row};
 
+use crate::counted::counted;
+
 use super::shown::{ShownForecast, ShownGate, ShownGateRow, ShownRecording, ms};
 
 /// Headings of a table of predictions.
@@ -128,7 +130,7 @@ pub(super) fn forecast(forecast: &ShownForecast) -> String {
         text += &format!("then: {policy}\n");
     }
     if *cpus != recording.cpus {
-        text += &format!("then: {cpus} CPUs instead of {}\n", recording.cpus);
+        text += &format!("then: {} instead of {}\n", counted(cpus, "CPU"), recording.cpus);
     }
     text.push('\n');
     text += &prediction(rows).text();

@@ -57,7 +57,7 @@ fn diff_command_reports_effect_of_quantum_but_not_of_seed() {
 fn diff_command_prints_table_and_check_option_sets_exit_code() {
     let place = place();
     let told = place.run(&["diff", "a.trace", "slow.trace"]).good();
-    assert!(told.starts_with("A: a.trace, 10s, 1 CPUs\nB: slow.trace, 10s, 1 CPUs\n"), "{told}");
+    assert!(told.starts_with("A: a.trace, 10s, 1 CPU\nB: slow.trace, 10s, 1 CPU\n"), "{told}");
     let wake = told.lines().find(|line| line.contains("wake latency p99")).expect("a line");
     assert!(wake.starts_with("all") || wake.contains("more, worse"), "{wake}");
     assert!(told.contains("more, worse\n"), "{told}");

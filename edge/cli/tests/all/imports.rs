@@ -103,7 +103,7 @@ fn replay_command_refuses_a_perf_recording_without_policy_decisions() {
 fn import_command_prints_vm_names_and_assumptions() {
     let place = place();
     let told = noted(place.run(&["import", "trace-cmd", "tracefs.txt", "out.trace"]));
-    assert!(told.starts_with("ftrace text recording, 1 CPUs\nVMs:     cpu-0-kvm-6791"), "{told}");
+    assert!(told.starts_with("ftrace text recording, 1 CPU\nVMs:     cpu-0-kvm-6791"), "{told}");
     assert!(told.contains("assumed: weights follow from nice values"), "{told}");
     assert!(told.ends_with("lost:    0 events\n"), "{told}");
     let mode = fs::metadata(place.path("out.trace")).expect("a file").permissions();

@@ -40,6 +40,16 @@ fn merged_archive_contains_perfetto_trace_per_host_and_a_manifest() {
     }
 }
 
+/// The library that writes archives prints a message of its own if it sees the error.
+#[test]
+fn merge_onto_full_device_reports_only_its_own_error() {
+    let place = Place::with_traces(SCENARIO);
+    let ran = place.run(&["merge", "/dev/full", "web1=a.trace", "web2=b.trace"]);
+    assert_ne!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.err.starts_with("error: ") && ran.err.contains("/dev/full"), "{}", ran.err);
+    assert!(!ran.err.contains("ZipWriter"), "{}", ran.err);
+}
+
 #[test]
 fn merge_command_refuses_equal_names_foreign_files_and_single_trace() {
     let place = Place::with_traces(SCENARIO);

@@ -91,6 +91,28 @@ fn compare_command_runs_policies_and_seeds_at_every_axis_point() {
     assert!(rows.iter().filter(gold).all(|row| row[delivered] == "600000"), "{csv}");
 }
 
+/// The CSV files of `sim`, `compare` and `sweep` have own columns of these names.
+#[test]
+fn csv_columns_of_axes_named_like_other_columns_are_distinct() {
+    let named = grid().replacen("name = \"period\"", "name = \"seed\"", 1);
+    let place =
+        Place::with(&named.replacen("name = \"silver\"\n[[axis", "name = \"cpus\"\n[[axis", 1));
+    for (words, expected) in [
+        (&["sim", "it.toml", "--csv", "it.csv"][..], ["axis_seed", "cpus", "policy", "seed"]),
+        (&["compare", "it.toml", "--cdf", "it.csv"], ["axis_seed", "cpus", "policy", "seed"]),
+        (&["sweep", "it.toml", "--csv", "it.csv"], ["axis_seed", "axis_cpus", "cpus", "policy"]),
+    ] {
+        place.run(words).good();
+        let text = std::fs::read_to_string(place.path("it.csv")).expect("a table");
+        let mut headings: Vec<&str> = text.lines().next().expect("a line").split(',').collect();
+        assert_eq!(headings[..4], expected, "{words:?}");
+        let count = headings.len();
+        headings.sort_unstable();
+        headings.dedup();
+        assert_eq!(headings.len(), count, "{words:?}: {text}");
+    }
+}
+
 #[test]
 fn failed_claim_at_axis_point_names_line_and_point() {
     let wrong = grid().replacen("within 2% of promised", "above 70%", 1);
@@ -131,6 +153,11 @@ fn scenario_error_at_axis_point_names_line_and_point() {
                 .into(),
         ),
         ("name = \"spins\"", "nam = \"spins\"", "nam".into()),
+        (
+            "\"domain.silver.work\" = { kind = \"spin\" }",
+            "seed = 7",
+            "at point `10ms/spins`: `seed`: cannot change the seed".into(),
+        ),
     ] {
         let wrong = grid.replacen(from, to, 1);
         let wrong = if from.starts_with("{ kind") {

@@ -6,6 +6,10 @@ use toml::{Table, Value};
 
 use super::Edit;
 
+/// Path of the seed. All points of a scenario are run with the same seeds, so no point has a seed
+/// of its own.
+const SEED: &str = "seed";
+
 /// A path or value that cannot be used in the scenario.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{path}`: {why}")]
@@ -24,7 +28,11 @@ impl PathError {
     /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> String {
-        "write `domain.NAME.KEY`, `host.KEY`, or `policy` for the whole table".into()
+        match self.path.as_str() {
+            SEED => "drop it, and choose the seeds for all points, e.g. with --seed or --seeds",
+            _ => "write `domain.NAME.KEY`, `host.KEY`, or `policy` for the whole table",
+        }
+        .into()
     }
 }
 
@@ -49,6 +57,10 @@ pub fn value_at(table: &mut Table, path: &str) -> Result<String, PathError> {
 }
 
 fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result<(), PathError> {
+    let paths = edit.unset.iter().chain(edit.set.keys()).chain(edit.scale.keys());
+    if paths.into_iter().any(|path| path == SEED) {
+        return Err(PathError::new(SEED, "cannot change the seed: all points have the same seeds"));
+    }
     for path in edit.unset {
         let (place, key) = place(table, path)?;
         place.remove(&key).ok_or_else(|| PathError::new(path, "the scenario has no such key"))?;
@@ -182,6 +194,23 @@ mod tests {
         assert_eq!(half("uniform 1us 3us"), Ok(text("uniform 500ns 1500ns")));
         assert_eq!(scaled(&Value::Integer(950), &text("200%")), Ok(Value::Integer(1900)));
         assert!(scaled(&Value::Boolean(true), &text("50%")).is_err());
+    }
+
+    /// Runs at all points have the same seeds, so a seed at a point would have no effect.
+    #[test]
+    fn scenario_axis_point_that_changes_the_seed_is_refused() {
+        let seed: Table = [("seed".to_owned(), Value::Integer(7))].into_iter().collect();
+        let scaled: Table = [("seed".to_owned(), text("200%"))].into_iter().collect();
+        let none = Table::new();
+        let paths = ["seed".to_owned()];
+        let edit = |set, scale, unset| Edit { lets: &none, set, scale, unset };
+        for edit in [edit(&seed, &none, &[]), edit(&none, &scaled, &[]), edit(&none, &none, &paths)]
+        {
+            let mut scenario = seed.clone();
+            let refused = vary(&mut scenario, &[edit]).unwrap_err();
+            assert!(refused.to_string().starts_with("`seed`: cannot change"), "{refused}");
+            assert!(refused.hint().contains("--seeds"), "{}", refused.hint());
+        }
     }
 
     #[test]

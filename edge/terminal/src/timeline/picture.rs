@@ -277,7 +277,7 @@ fn remarks(timeline: &Timeline) -> Vec<String> {
         );
     }
     if let Some(ended) = timeline.ended.filter(|&ended| ended < timeline.window.end()) {
-        remarks.push(format!("The run ended at {ended}."));
+        remarks.push(format!("The run ended at {ended}: later columns are blank."));
     }
     remarks
 }

@@ -108,7 +108,7 @@ web and db next to batch, edf, sim, seed 1
   ░▒ ran in slack (CPU: a)   ╌─ waiting (blank: blocked)
   · CPU mostly without vCPU   ╵ a period begins
   ✗ received less than its slice in the previous period
-  The run ended at 38.000ms.
+  The run ended at 38.000ms: later columns are blank.
 ";
 
 const ASCII: &str = "\
@@ -128,7 +128,7 @@ web and db next to batch, edf, sim, seed 1
   -= ran in slack (CPU: a)   . waiting (blank: blocked)
   . CPU mostly without vCPU   | a period begins
   ! received less than its slice in the previous period
-  The run ended at 38.000ms.
+  The run ended at 38.000ms: later columns are blank.
 ";
 
 #[test]

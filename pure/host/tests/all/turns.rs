@@ -133,6 +133,22 @@ fn order_to_run_is_repeated_only_if_timeslice_end_changes() {
     assert_eq!(story.hardware.orders, [order(limit), order(Some(Span::from_ms(11)))]);
 }
 
+/// The timer of the limit expires 6 ms early, and the policy picks the rest of the timeslice. The
+/// hardware has no timer for that rest. After a yield the timer is still set.
+#[test]
+fn order_to_run_is_repeated_after_limit_timer_expired_early() {
+    for (fact, orders) in [(Fact::LimitReached(CPU0), 2), (Fact::Yielded(CPU0), 1)] {
+        let mut story = one_runs();
+        story.wants(CPU0, run(0, 6));
+        story.step_at(at(4), fact);
+        let (vcpu, until) = (vcpu(0), Some(at(10)));
+        let order = Order::Run { cpu: CPU0, vcpu, until, entitlement: Entitlement::Due };
+        assert_eq!(story.hardware.orders, vec![order; orders], "{fact:?}");
+        story.wake_new(1);
+        assert_eq!(story.hardware.orders.len(), orders, "the order is in force again");
+    }
+}
+
 /// Live hardware reports an event of CPU 1 before it has measured the vCPU on CPU 0. For CPU 0 the
 /// policy then returns the budget that the vCPU had at the last measurement.
 #[test]

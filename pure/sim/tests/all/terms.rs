@@ -192,6 +192,28 @@ fn timer_slop_makes_timers_expire_early_without_changing_the_trace() {
     assert!((9..=10).contains(&more), "{more} timers expired early");
 }
 
+/// Each period of `other` begins 20 us before the slice of `vm` ends. The timer of the limit expires
+/// early then, and `vm` is picked for the last 20 us of its slice.
+#[test]
+fn timer_slop_lets_no_vcpu_exceed_its_hard_limit() {
+    for slop in ["0us", "10us", "20us", "50us", "1ms"] {
+        let records = records(
+            "name = 'edf', reserve = '0cpu'",
+            &format!(
+                "[host]\ntimer_slop = '{slop}'\n\
+                 [[domain]]\nname = 'other'\n\
+                 work = {{ kind = 'periodic', period = '7ms', work = '150us' }}\n\
+                 share.edf = {{ slice = '600us', period = '10ms', exact = true }}\n\
+                 [[domain]]\nname = 'vm'\njoins = '8970us'\nwork = {{ kind = 'spin' }}\n\
+                 share.edf = {{ slice = '1050us', period = '10ms', exact = true }}\n"
+            ),
+        );
+        let all: Span = stretches(&records, 1).iter().map(|&(_, from, to)| to - from).sum();
+        // Nine periods, and the part of the tenth period before the end of the run at 100 ms.
+        assert_eq!(all, Span::from_us(9 * 1_050 + 1_030), "timer_slop = {slop}");
+    }
+}
+
 #[test]
 fn edf_declines_affinity_change_if_the_new_cpu_lacks_capacity() {
     let text = |change: &str| {
