@@ -2,7 +2,7 @@
 //! in a separate table.
 
 use slackline_experiments::NamedMetric;
-use slackline_metrics::{Summary, Unit};
+use slackline_metrics::{Summary, Unit, VcpuSummary};
 use slackline_scenario::Scenario;
 use slackline_terminal::{MetricValues, by_metric};
 
@@ -62,10 +62,10 @@ impl Metrics {
 
     /// Returns the values of a run as CSV cells. A value that the run does not have is empty.
     pub(crate) fn cells(&self, run: &Summary) -> Vec<String> {
-        let value = |(metric, _): &(NamedMetric, Unit)| {
-            metric.value(run).map(|value| value.to_string()).unwrap_or_default()
+        let cell = |(metric, _): &(NamedMetric, Unit)| {
+            value(metric, run).map(|value| value.to_string()).unwrap_or_default()
         };
-        self.0.iter().map(value).collect()
+        self.0.iter().map(cell).collect()
     }
 
     /// Returns the name of each metric with its unit.
@@ -85,10 +85,21 @@ impl Metrics {
             unit: *unit,
             values: cases
                 .iter()
-                .map(|case| case.runs.iter().map(|run| metric.value(run)).collect())
+                .map(|case| case.runs.iter().map(|run| value(metric, run)).collect())
                 .collect(),
         };
         let metrics: Vec<MetricValues> = self.0.iter().map(values).collect();
         by_metric(&names, points, &metrics, terminal::width(), terminal::paint())
     }
+}
+
+/// Returns the value of a metric in a run. `None` if the run did not measure it, and for deadlines
+/// of vCPUs that have no reservation in this run: a policy without periods has no deadlines.
+fn value(metric: &NamedMetric, run: &Summary) -> Option<i64> {
+    let name = metric.name();
+    let (field, of) =
+        name.split_once(" of ").map_or((&*name, None), |(field, of)| (field, Some(of)));
+    let is_of = |vcpu: &&VcpuSummary| of.is_none_or(|of| vcpu.name == of || vcpu.domain == of);
+    let has_deadlines = run.vcpus.iter().filter(is_of).any(|vcpu| vcpu.promised.is_some());
+    metric.value(run).filter(|_| has_deadlines || !matches!(field, "deadlines" | "misses"))
 }

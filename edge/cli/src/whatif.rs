@@ -21,8 +21,8 @@ use slackline_sim::RunError;
 use slackline_trace::Reader;
 use slackline_units::Time;
 use slackline_whatif::{
-    Cause, Edit, Forecast, ForecastError, Form, Gate, LeftOutVm, Model, ModelError, Recorder,
-    Recording, Row, Tolerance, forecast, gate,
+    Backlog, Cause, Edit, Forecast, ForecastError, Form, Gate, LeftOutVm, Model, ModelError,
+    Recorder, Recording, Row, Tolerance, forecast, gate,
 };
 
 use crate::edits::{Whatif, bad_edit};
@@ -324,6 +324,20 @@ pub(crate) fn form_name(form: Form) -> &'static str {
     }
 }
 
+/// Describes what the recording does not show of a VM that had too little CPU time.
+fn backlog(Backlog { vm, late_jobs }: &Backlog) -> String {
+    match late_jobs {
+        None => format!(
+            "how much CPU time {vm} needs: it never or hardly blocked in the recording, and the \
+             prediction assumes that it computes forever"
+        ),
+        Some((late, all)) => format!(
+            "how fast {vm} responds without a backlog: {late} of its {all} recorded jobs took \
+             longer than a period, and requests that queued up meanwhile are predicted as one job"
+        ),
+    }
+}
+
 /// Returns statements about what a prediction from this recording does not cover, one line each.
 pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
     let mut lines = vec![
@@ -332,6 +346,7 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
             .to_owned(),
         "how caches, memory and devices respond to another schedule".to_owned(),
     ];
+    lines.extend(answer.model.backlogs(answer.recording, forecast).iter().map(backlog));
     let forms: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
     if let [only] = forms[..] {
         lines.push(format!(

@@ -23,6 +23,9 @@ pub(crate) fn why(args: &WhyArgs) -> Result<(), Problem> {
         };
     };
     let (mut trace, _) = show::open(file)?;
+    if trace.header().machine == "sim" {
+        return Err(no_threads(args));
+    }
     let mut question = CulpritFinder::new(&args.name);
     let bad = |error| Problem::BadTrace { file: file.clone(), error };
     trace.pass_to(&mut question).map_err(bad)?;
@@ -36,6 +39,17 @@ pub(crate) fn why(args: &WhyArgs) -> Result<(), Problem> {
         return terminal::print(&format!("{text}\n"));
     }
     terminal::say(&text(&reply))
+}
+
+/// Returns the error for a trace of a simulated run. Its vCPUs are not threads of a host.
+fn no_threads(args: &WhyArgs) -> Problem {
+    Problem::BadOption {
+        message: format!(
+            "cannot answer for `{}`: the trace is of a simulation, which has no threads",
+            args.name
+        ),
+        hint: Some("see its waits with `slackline show TRACE --table`".into()),
+    }
 }
 
 fn no_such_vm(args: &WhyArgs, answer: &Answer) -> Problem {

@@ -115,6 +115,22 @@ impl VcpuDemand {
         })
     }
 
+    /// Returns the think time after the last job, if the vCPU does its jobs again after that. Its
+    /// recorded part, up to `end`, is a lower bound: the think time is the mean of the recorded
+    /// think times that are longer. `None` if the vCPU is [CPU-bound](Self::is_endless), or if no
+    /// recorded think time is as long as that part: the vCPU may have nothing more to do.
+    #[must_use]
+    pub fn think_after_last(&self, end: Time) -> Option<Span> {
+        let last = self.jobs.last().filter(|_| !self.is_endless())?;
+        let end = self.left.unwrap_or(end);
+        let past = if last.has_ended() { end.since(last.blocked) } else { Span::ZERO };
+        let longer = self.thinking().skip(1).map(|(think, _)| think).filter(|it| *it > past);
+        let (count, sum) =
+            longer.fold((0, 0), |(count, sum), it| (count + 1, sum + u128::from(it.ns())));
+        let mean = u64::try_from(sum.checked_div(count)?).ok()?;
+        Some(Span::from_ns(mean))
+    }
+
     /// Returns the jobs with the times at which they become ready, counted from the vCPU's join.
     /// Jobs without work are left out.
     pub fn arrivals(&self) -> impl Iterator<Item = (Span, Span)> + '_ {

@@ -500,6 +500,9 @@ pub enum ErrorKind {
         /// Number of the job, counted from 1.
         job: usize,
     },
+    /// A list of jobs with ready times is repeated.
+    #[error("cannot repeat jobs with `ready` times: only jobs with `think` times can be repeated")]
+    RepeatedReady,
     /// All runs and blocks of a recording have zero length.
     #[error("cannot replay this recording: all run and block times in it are zero")]
     NoTime,

@@ -322,8 +322,8 @@ pub(crate) const REPLAY: KeyTable = KeyTable {
 
 pub(crate) const JOBS: KeyTable = KeyTable {
     heading: "jobs",
-    says: "Does a list of jobs once, then sleeps forever. Needs either `file`, or `work` together \
-           with `ready` or `think`.",
+    says: "Does a list of jobs once, then sleeps forever, or repeats the list. Needs either `file`, \
+           or `work` together with `ready` or `think`.",
     keys: &[
         KIND,
         key("work", "CPU time of each job: [\"3ms\", \"2ms\"]; the last may be \"forever\""),
@@ -334,6 +334,7 @@ pub(crate) const JOBS: KeyTable = KeyTable {
             "file of lines `ready_ns,work_ns` or `think_ns,work_ns`, below a title line, as \
              `slackline whatif --save-scenario` writes the file",
         ),
+        key("repeat", "true to do the list over and over; needs `think` times. Default false"),
     ],
 };
 

@@ -1,7 +1,9 @@
 //! Edits of a model.
 
+use std::collections::BTreeSet;
+
 use slackline_policy::{FieldError, Spec, Values, find, nearest};
-use slackline_units::{CpuId, CpuSet};
+use slackline_units::{CpuId, CpuSet, ReservationError};
 use thiserror::Error;
 
 use crate::model::{Model, ModelChangeKind, ModelDomain, ModelVcpu, Share, written};
@@ -124,6 +126,30 @@ pub enum EditError {
         /// Largest possible number of CPUs.
         most: usize,
     },
+    /// The parameters of a VM do not form a reservation.
+    #[error("cannot set the parameters of `{name}`: {error}")]
+    Reservation {
+        /// Name of the VM or vCPU.
+        name: String,
+        /// Error in the reservation.
+        error: ReservationError,
+    },
+    /// A parameter of a VM or vCPU is set twice.
+    #[error("cannot set `{name}.{field}` twice")]
+    SetTwice {
+        /// Name of the VM or vCPU.
+        name: String,
+        /// Name of the parameter.
+        field: String,
+    },
+    /// The VM is changed and removed.
+    #[error("cannot change `{name}`: `{removed}` is removed")]
+    Removed {
+        /// Name of the VM or vCPU that is changed.
+        name: String,
+        /// Name of the VM that is removed.
+        removed: String,
+    },
     /// No CPU remains on which a VM may run.
     #[error("cannot place `{name}`: the host keeps none of the CPUs that `{name}` may use")]
     NoCpu {
@@ -148,6 +174,16 @@ impl EditError {
             }
             EditError::UnknownPolicy { .. } => "list policies with `slackline help`".into(),
             EditError::Policy { policy, .. } => format!("see `slackline help {policy}`"),
+            EditError::Set { name, error: FieldError::Missing(field), .. } => {
+                format!("add --set {name}.{}=VALUE", field.name)
+            }
+            EditError::Reservation { name, .. } => {
+                format!("set another slice or period of `{name}` with --set")
+            }
+            EditError::SetTwice { name, field } => format!("give --set {name}.{field} once"),
+            EditError::Removed { removed, .. } => {
+                format!("drop --remove {removed}, or the change of its VM")
+            }
             EditError::NoValue { .. } | EditError::Set { .. } => {
                 "write --set web.slice=3ms; the help page of the policy lists parameters".into()
             }
@@ -180,7 +216,8 @@ fn did_you_mean(name: &str) -> String {
 
 impl Model {
     /// Applies all edits in this order: policy, added VMs, removed VMs, CPUs, then parameters and
-    /// confinements to a CPU. Edits of one kind are applied in the given order.
+    /// confinements to a CPU. Edits of one kind are applied in the given order. The parameters of a
+    /// VM must be valid when all edits are applied.
     ///
     /// # Errors
     /// If an edit cannot be applied. The error describes the first such edit.
@@ -192,9 +229,17 @@ impl Model {
             Edit::Cpus(_) => 3,
             Edit::Set { .. } | Edit::Move { .. } => 4,
         };
-        let mut edits: Vec<&Edit> = edits.iter().collect();
-        edits.sort_by_key(|edit| rank(edit));
-        edits.into_iter().try_for_each(|edit| self.edit_one(edit))
+        check_once(edits)?;
+        self.is_edited |= !edits.is_empty();
+        let mut sorted: Vec<&Edit> = edits.iter().collect();
+        sorted.sort_by_key(|edit| rank(edit));
+        for edit in &sorted {
+            self.edit_one(edit).map_err(|error| match edit {
+                Edit::Set { .. } | Edit::Move { .. } => with_removal(error, edits),
+                _ => error,
+            })?;
+        }
+        sorted.into_iter().try_for_each(|edit| self.check_set(edit))
     }
 
     fn edit_one(&mut self, edit: &Edit) -> Result<(), EditError> {
@@ -242,16 +287,30 @@ impl Model {
 
     fn set(&mut self, name: &str, field: &str, value: &str) -> Result<(), EditError> {
         let spec = self.spec;
-        for vcpu in self.find(name)? {
+        let vcpus = self.find(name)?;
+        match Values::read_written(spec.share_fields, &format!("{field}={value}")) {
+            // Other parameters are checked when all edits are applied.
+            Ok(_) | Err(FieldError::Missing(_)) => {}
+            Err(error) => return Err(bad_set((name, field, value), error)),
+        }
+        for vcpu in vcpus {
             vcpu.is_changed = true;
             each_share_of(vcpu, &mut |share| {
                 share.insert(field.to_owned(), value.to_owned());
             });
-            let values = Values::read_written(spec.share_fields, &written(&vcpu.share));
-            if let Err(error) = values {
-                let [name, field, value] = [name, field, value].map(str::to_owned);
-                return Err(EditError::Set { name, field, value, error });
-            }
+        }
+        Ok(())
+    }
+
+    /// Checks the parameters of each vCPU that an edit has set.
+    fn check_set(&mut self, edit: &Edit) -> Result<(), EditError> {
+        let Edit::Set { name, field, value } = edit else { return Ok(()) };
+        let spec = self.spec;
+        for vcpu in self.find(name)? {
+            let values = Values::read_written(spec.share_fields, &written(&vcpu.share))
+                .map_err(|error| bad_set((name, field, value), error))?;
+            (spec.promise)(&values)
+                .map_err(|error| EditError::Reservation { name: name.clone(), error })?;
         }
         Ok(())
     }
@@ -392,6 +451,40 @@ impl Model {
         };
         let meant = self.names().find(near).map(str::to_owned);
         EditError::UnknownName { name: name.into(), meant }
+    }
+}
+
+/// Returns the error for an edit that sets a parameter.
+fn bad_set((name, field, value): (&str, &str, &str), error: FieldError) -> EditError {
+    let [name, field, value] = [name, field, value].map(str::to_owned);
+    EditError::Set { name, field, value, error }
+}
+
+/// Checks that no parameter is set twice. Only one of the values could take effect.
+fn check_once(edits: &[Edit]) -> Result<(), EditError> {
+    let mut set: BTreeSet<(&str, &str)> = BTreeSet::new();
+    for edit in edits {
+        if let Edit::Set { name, field, .. } = edit
+            && !set.insert((name, field))
+        {
+            return Err(EditError::SetTwice { name: name.clone(), field: field.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the error for an edit that changes a VM. If another edit has removed the VM, the error
+/// says so.
+fn with_removal(error: EditError, edits: &[Edit]) -> EditError {
+    let EditError::UnknownName { name, .. } = &error else { return error };
+    let vm = name.rsplit_once('.').map(|(vm, _)| vm);
+    let removed = edits.iter().find_map(|edit| match edit {
+        Edit::Remove(removed) if removed == name || Some(removed.as_str()) == vm => Some(removed),
+        _ => None,
+    });
+    match removed {
+        Some(removed) => EditError::Removed { name: name.clone(), removed: removed.clone() },
+        None => error,
     }
 }
 

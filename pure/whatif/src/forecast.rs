@@ -19,7 +19,8 @@ pub struct Forecast {
     pub rows: Vec<Row>,
     /// Changes of parameters during the run that admission would refuse: time, vCPU and reason.
     pub declined: Vec<(Time, String, String)>,
-    /// vCPUs that lose by the edits: they get less CPU time, miss more deadlines or wait longer.
+    /// vCPUs that lose by the edits: they get less CPU time, miss more deadlines, wait longer
+    /// or respond later.
     /// The largest loss of share comes first.
     pub losses: Vec<Loss>,
 }
@@ -40,7 +41,8 @@ pub struct Row {
     pub in_other_phases: Vec<Measures>,
 }
 
-/// Loss of one vCPU through the edits: CPU time, deadlines or latency.
+/// Loss of one vCPU through the edits: CPU time, deadlines or latency. Each part is lost in every
+/// simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// Display name of the vCPU.
@@ -53,6 +55,9 @@ pub struct Loss {
     /// Recorded p99 wait and shortest simulated p99 wait. `None` unless the simulated wait is
     /// longer by more than a fifth and by more than 50 us.
     pub wait_p99: Option<(Span, Span)>,
+    /// Recorded p99 response and shortest simulated p99 response. `None` unless the simulated
+    /// response is longer by more than a fifth and by more than 50 us.
+    pub response_p99: Option<(Span, Span)>,
 }
 
 /// Predicts the results of the edited model, in the [forms](crate::Form) of the simulation that
@@ -165,8 +170,8 @@ impl Row {
     }
 
     /// Returns the loss of a vCPU that exists before and after the edits. A result is lost only if
-    /// it is worse in every simulation. If no result is lost, returns `None`. Waits count only if
-    /// the gate judges them.
+    /// it is worse in every simulation. If no result is lost, returns `None`. Waits and responses
+    /// count only if the gate judges waits.
     fn loss(&self, tolerance: Tolerance) -> Option<Loss> {
         let now = self.now.as_ref()?;
         let share = self.interval(|it| Some(it.share_ppm))?;
@@ -174,13 +179,16 @@ impl Row {
         let share_ppm = if share_ppm > tolerance.share_ppm() { share_ppm } else { 0 };
         let misses = self.misses().zip(now.misses);
         let misses = misses.map_or(0, |((least, _), now)| least.saturating_sub(now));
-        let wait = self.interval(|it| it.wait_p99).zip(now.wait_p99);
-        let wait = wait.map(|((least, _), now)| (now, least));
         let is_longer = |(now, then): &(Span, Span)| {
             then.left_after(*now) > Span::from_us(50) && then.ns() > now.ns() / 10 * 12
         };
-        let wait_p99 = wait.filter(|_| tolerance.judges_waits()).filter(is_longer);
-        let is_loss = share_ppm > 0 || misses > 0 || wait_p99.is_some();
-        is_loss.then(|| Loss { name: self.name.clone(), share_ppm, misses, wait_p99 })
+        let longer = |of: fn(&Measures) -> Option<Span>| {
+            let ((least, _), now) = self.interval(of).zip(of(now))?;
+            Some((now, least)).filter(|_| tolerance.judges_waits()).filter(is_longer)
+        };
+        let (wait_p99, response_p99) = (longer(|it| it.wait_p99), longer(|it| it.response_p99));
+        let is_loss = share_ppm > 0 || misses > 0 || wait_p99.is_some() || response_p99.is_some();
+        let name = self.name.clone();
+        is_loss.then_some(Loss { name, share_ppm, misses, wait_p99, response_p99 })
     }
 }

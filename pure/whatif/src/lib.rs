@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
 
+mod backlog;
 mod cause;
 mod change;
 mod costs;
@@ -39,6 +40,7 @@ mod tasks;
 mod verdict;
 mod write;
 
+pub use backlog::Backlog;
 pub use cause::{Cause, SharesOfHalves};
 pub use change::LastChange;
 pub use edit::{Edit, EditError};

@@ -82,6 +82,9 @@ pub struct Model {
     pub(crate) tolerance: Tolerance,
     /// Ordinary programs on the host that compete with VMs for slack.
     pub(crate) competitors: Vec<Competitor>,
+    /// True if the model was edited. In the closed form of an edited model, a vCPU that has done
+    /// its recorded jobs does them again.
+    pub(crate) is_edited: bool,
 }
 
 /// Ordinary programs on one CPU that compete with VMs for slack. Only one of them runs at a time.
@@ -220,6 +223,7 @@ impl Model {
                 false => Tolerance::Reserved,
             },
             competitors: competitors(recording),
+            is_edited: false,
         })
     }
 

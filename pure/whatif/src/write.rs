@@ -210,8 +210,19 @@ impl Writer<'_> {
             _ => Cow::Owned(stays::all_jobs(&stays)),
         };
         let end = self.model.begin + self.model.length;
-        let jobs = jobs(&stay, self.form, vcpu.is_rotated, (domain.joined, end));
-        self.jobs(name, jobs)
+        let mut jobs = jobs(&stay, self.form, vcpu.is_rotated, (domain.joined, end));
+        let can_repeat = self.model.is_edited
+            && self.form == Form::Closed
+            && domain.left_out.is_none()
+            && !vcpu.comes_later;
+        let think = if can_repeat { stay.think_after_last(end) } else { None };
+        let repeats = think.is_some();
+        if let Some((think, &(first, _))) = think.zip(jobs.first()) {
+            // The sleep before the first job follows the sleep after the last job.
+            let first = if vcpu.is_rotated { think.ns() } else { first };
+            jobs.push((think.ns().saturating_sub(first), Some(0)));
+        }
+        self.jobs(name, jobs, repeats)
     }
 
     /// Writes the ordinary programs of a CPU as a domain without a reservation.
@@ -224,7 +235,7 @@ impl Writer<'_> {
         let (begin, cpu) = (self.model.begin, cpu.index());
         let _ = writeln!(self.text, "\n[[domain]]\nname = {}", quoted(&name));
         let jobs = jobs(demand, self.form, false, (begin, begin + self.model.length));
-        let work = self.jobs(&name, jobs);
+        let work = self.jobs(&name, jobs, false);
         let _ = writeln!(self.text, "work = {work}\ncpus = [{cpu}]");
         let values = Values::read_written(spec.share_fields, &written(&share));
         self.values(&values.expect("the policy accepts these parameters"));
@@ -244,7 +255,9 @@ impl Writer<'_> {
         self.files.push((file, text));
     }
 
-    fn jobs(&mut self, name: &str, jobs: Vec<Job>) -> String {
+    /// Writes the work of a vCPU. Long lists of jobs go to a file.
+    fn jobs(&mut self, name: &str, jobs: Vec<Job>, repeats: bool) -> String {
+        let repeats = if repeats { ", repeat = true" } else { "" };
         let (key, title) = match self.form {
             Form::Open => ("ready", "ready_ns,work_ns"),
             Form::Closed => ("think", "think_ns,work_ns"),
@@ -254,7 +267,7 @@ impl Writer<'_> {
             let times: Vec<String> = jobs.iter().map(|&(time, _)| span(time)).collect();
             let works = jobs.iter().map(|&(_, work)| work.map_or("\"forever\"".into(), span));
             let (times, works) = (times.join(", "), works.collect::<Vec<String>>().join(", "));
-            return format!("{{ kind = \"jobs\", {key} = [{times}], work = [{works}] }}");
+            return format!("{{ kind = \"jobs\", {key} = [{times}], work = [{works}]{repeats} }}");
         }
         let file = format!("{}-{name}.csv", self.stem);
         let mut text = format!("{title}\n");
@@ -264,7 +277,7 @@ impl Writer<'_> {
                 None => writeln!(text, "{time},forever"),
             };
         }
-        let work = format!("{{ kind = \"jobs\", file = {} }}", quoted(&file));
+        let work = format!("{{ kind = \"jobs\", file = {}{repeats} }}", quoted(&file));
         self.files.push((file, text));
         work
     }

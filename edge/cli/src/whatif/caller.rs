@@ -168,10 +168,10 @@ impl<'a> Caller<'a> {
         }
         if let Some(Value::Array(losses)) = answer.get_mut("losses") {
             for loss in losses.iter_mut().filter(|loss| !is_own(loss)) {
-                let says = "less CPU time, more deadline misses or a longer wait";
+                let says = "less CPU time, more deadline misses, a longer wait or response";
                 *loss = json!({
                     "name": loss["name"], "share_ppm": 0, "misses": 0, "wait_p99": null,
-                    "says": says
+                    "response_p99": null, "says": says
                 });
             }
         }

@@ -47,11 +47,13 @@ pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> Value {
     });
     let vcpus: Vec<Value> = vcpus.collect();
     let losses = forecast.losses.iter().map(|loss| {
-        let wait =
-            loss.wait_p99.map(|(now, then)| json!({ "now_ns": now.ns(), "then_ns": then.ns() }));
+        let longer = |times: Option<(slackline_units::Span, slackline_units::Span)>| {
+            times.map(|(now, then)| json!({ "now_ns": now.ns(), "then_ns": then.ns() }))
+        };
         json!({
             "name": loss.name, "share_ppm": loss.share_ppm, "misses": loss.misses,
-            "wait_p99": wait, "says": lost(loss)
+            "wait_p99": longer(loss.wait_p99), "response_p99": longer(loss.response_p99),
+            "says": lost(loss)
         })
     });
     let losses: Vec<Value> = losses.collect();

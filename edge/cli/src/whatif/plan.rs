@@ -35,7 +35,8 @@ impl PlanSource<'_> {
     /// Checks that a plan can contain all edits. `model` is the edited model.
     ///
     /// # Errors
-    /// If an edit changes more than reservations, or if an edited VM has no reservation that is the
+    /// If an edit changes more than reservations, if the model has another policy than the daemon,
+    /// or if an edited VM has no reservation that is the
     /// same for all its vCPUs.
     pub(super) fn check(&self, model: &Model) -> Result<(), Problem> {
         let refused = |why: String, hint: &str| {
@@ -43,15 +44,23 @@ impl PlanSource<'_> {
             Err(Problem::BadOption { message, hint: Some(hint.to_owned()) })
         };
         let all: Vec<PlannedReservation> = model.reservations().flatten().collect();
+        if let Some(option) = self.edits.iter().find_map(beyond_reservations) {
+            let why = format!(
+                "a plan contains only reservations, and `{option}` cannot be part of a reservation"
+            );
+            let hint = "drop --save, or use --set with slice, period, exact, phase or spread";
+            return refused(why, hint);
+        }
+        let policy = model.policy();
+        let policy = policy.split_whitespace().next().unwrap_or_default();
+        if policy != POLICY {
+            let why = format!(
+                "the prediction is under the policy `{policy}`, and the daemon schedules by \
+                 `{POLICY}`"
+            );
+            return refused(why, "add --policy edf, or drop --save");
+        }
         for edit in self.edits {
-            if let Some(option) = beyond_reservations(edit) {
-                let why = format!(
-                    "a plan contains only reservations, and `{option}` cannot be part of a \
-                     reservation"
-                );
-                let hint = "drop --save, or use --set with slice, period, exact, phase or spread";
-                return refused(why, hint);
-            }
             let (Edit::Set { name, .. } | Edit::Add { name, .. }) = edit else { continue };
             let names: Vec<&str> = model.names().collect();
             let vm = vm_of(name, &names).unwrap_or(name);

@@ -24,7 +24,7 @@ pub(super) fn page(forecast: &ShownForecast) -> String {
     let then = format!("Then: {}, {}.", forecast.policy, counted(forecast.cpus, "CPU"));
     let mut rows = Table::new(table::HEADINGS)
         .caption("Recorded values, and values predicted by all simulations");
-    for cells in table::cells(&forecast.rows) {
+    for cells in table::cells(&forecast.rows, recording) {
         let cell = |(column, text): (usize, String)| match (column, text.as_str()) {
             (_, "-") => Cell::Dash,
             (0 | 1, _) => Cell::Text(text),
@@ -33,7 +33,7 @@ pub(super) fn page(forecast: &ShownForecast) -> String {
         rows = rows.row(cells.into_iter().enumerate().map(cell));
     }
     let losses: Vec<String> = match &forecast.losses[..] {
-        [] => vec![table::NO_LOSS.into()],
+        [] => vec![table::no_loss(recording).into()],
         some => some.iter().map(|(name, loss)| format!("{name} loses: {loss}.")).collect(),
     };
     Page::new(&format!("What if: {}", recording.title), made)

@@ -2,6 +2,7 @@
 //! from the JSON with which the daemon answers a question.
 
 use serde_json::Value;
+use slackline_policy::{find, is_simulated_only};
 use slackline_terminal::percent;
 use slackline_units::Span;
 use slackline_whatif::{Forecast, GateRow, LastChange, Loss, Measures, Row};
@@ -69,6 +70,13 @@ pub(super) struct ShownForecast {
 }
 
 impl ShownRecording {
+    /// Returns true if waits are compared with the recording. They are not if the recorded host had
+    /// no reservations: the simulated waits of the unchanged recording then differ from it too.
+    pub(super) fn judges_waits(&self) -> bool {
+        let name = self.policy.split_whitespace().next().unwrap_or_default();
+        !find(name).is_some_and(is_simulated_only)
+    }
+
     fn of(answer: &Answer<'_>) -> ShownRecording {
         let header = &answer.recording.header;
         ShownRecording {
@@ -207,7 +215,8 @@ pub(super) fn ms(span: Span) -> String {
     format!("{}.{:03} ms", us / 1000, us % 1000)
 }
 
-/// Describes the losses of a vCPU because of the edits: less CPU time, more misses, longer waits.
+/// Describes the losses of a vCPU because of the edits: less CPU time, more misses, longer waits,
+/// longer responses.
 pub(super) fn lost(loss: &Loss) -> String {
     let mut parts = Vec::new();
     if loss.share_ppm > 0 {
@@ -219,6 +228,9 @@ pub(super) fn lost(loss: &Loss) -> String {
     }
     if let Some((now, then)) = loss.wait_p99 {
         parts.push(format!("p99 wait {} instead of {}", ms(then), ms(now)));
+    }
+    if let Some((now, then)) = loss.response_p99 {
+        parts.push(format!("p99 response {} instead of {}", ms(then), ms(now)));
     }
     parts.join(", ")
 }

@@ -133,10 +133,10 @@ pub(super) fn forecast(forecast: &ShownForecast) -> String {
         text += &format!("then: {} instead of {}\n", counted(cpus, "CPU"), recording.cpus);
     }
     text.push('\n');
-    text += &prediction(rows).text();
+    text += &prediction(rows, recording.judges_waits()).text();
     text.push('\n');
     if losses.is_empty() {
-        text += NO_LOSS;
+        text += no_loss(recording);
         text.push('\n');
     }
     for (name, loss) in losses {
@@ -150,24 +150,24 @@ pub(super) fn forecast(forecast: &ShownForecast) -> String {
 }
 
 /// Returns the headings and rows of a prediction.
-fn prediction(all: &[Row]) -> Lines {
+fn prediction(all: &[Row], judges_waits: bool) -> Lines {
     let mut lines = Lines::default();
     lines.add(HEADINGS.map(str::to_owned));
     for row in all {
-        rows(&mut lines, row);
+        rows(&mut lines, row, judges_waits);
     }
     lines
 }
 
 /// Returns the cells of a prediction, without headings.
-pub(super) fn cells(all: &[Row]) -> Vec<Vec<String>> {
-    prediction(all).0.split_off(1)
+pub(super) fn cells(all: &[Row], recording: &ShownRecording) -> Vec<Vec<String>> {
+    prediction(all, recording.judges_waits()).0.split_off(1)
 }
 
 /// Formats the prediction for one vCPU in one line.
 pub(super) fn in_brief(row: &Row) -> String {
     let mut lines = Lines::default();
-    rows(&mut lines, row);
+    rows(&mut lines, row, true);
     let told = lines.0.iter().filter(|cells| !cells[1].ends_with("p50"));
     let told = told.map(|cells| match (cells[2].as_str(), cells[3].as_str()) {
         (now, "-") => format!("{} {now}", cells[1]),
@@ -177,12 +177,19 @@ pub(super) fn in_brief(row: &Row) -> String {
     told.collect::<Vec<String>>().join("; ")
 }
 
-/// Text in place of losses if there are none.
-pub(super) const NO_LOSS: &str =
-    "No vCPU is predicted to lose CPU time, miss more deadlines or wait longer.";
+/// Returns the text in place of losses if there are none.
+pub(super) fn no_loss(recording: &ShownRecording) -> &'static str {
+    if recording.judges_waits() {
+        "No vCPU loses in every simulation: none loses CPU time, misses more deadlines, or has a \
+         p99 wait or response that is longer by a fifth."
+    } else {
+        "No vCPU loses in every simulation: none loses CPU time or misses more deadlines."
+    }
+}
 
-/// Appends the rows of one vCPU.
-fn rows(lines: &mut Lines, row: &Row) {
+/// Appends the rows of one vCPU. If waits are not judged, no factor is given for waits and for
+/// responses, which contain waits.
+fn rows(lines: &mut Lines, row: &Row, judges_waits: bool) {
     let now = row.now.as_ref();
     let shares = row.interval(|it| Some(it.share_ppm));
     let points = now.zip(shares).map(|(now, (least, most))| {
@@ -222,7 +229,10 @@ fn rows(lines: &mut Lines, row: &Row) {
         if now.is_none() && then.is_none() {
             continue;
         }
-        let change = now.zip(then).map(|(now, (least, most))| factor(now, (least, most)));
+        let change = now.zip(then).map(|(now, (least, most))| match judges_waits {
+            true => factor(now, (least, most)),
+            false => String::new(),
+        });
         lines.add([String::new(), what.into(), dash(now.map(ms)), between(then, ms), dash(change)]);
     }
 }

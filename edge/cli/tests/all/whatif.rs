@@ -93,7 +93,8 @@ fn scenario_saved_by_whatif_gives_predicted_numbers_in_simulation() {
 #[test]
 fn plan_saved_by_whatif_lists_reservations_with_predictions() {
     let place = traced();
-    let edit = ["whatif", "it.trace", "--set", "web.slice=4ms", "--remove", "db"];
+    let edit =
+        ["whatif", "it.trace", "--policy", "edf", "--set", "web.slice=4ms", "--remove", "db"];
     place.run(&[&edit[..], &["--save", "plan.toml", "--report", "r.html"]].concat()).good();
     let plan = String::from_utf8(place.read("plan.toml")).expect("text");
     assert!(plan.contains("# web: share "), "{plan}");
@@ -110,7 +111,7 @@ fn plan_saved_by_whatif_lists_reservations_with_predictions() {
 fn vcpu_of_an_added_vm_has_a_number_in_plan() {
     let place = traced();
     let edits = ["whatif", "it.trace", "--remove", "db", "--add", "db2", "--like", "db"];
-    place.run(&[&edits[..], &["--save", "plan.toml"]].concat()).good();
+    place.run(&[&edits[..], &["--policy", "edf", "--save", "plan.toml"]].concat()).good();
     let plan = String::from_utf8(place.read("plan.toml")).expect("text");
     let read: toml::Table = plan.parse().expect("TOML");
     assert_eq!(read["db2"]["predicted"][0]["vcpu"].as_str(), Some("db2.0"), "{plan}");
@@ -122,8 +123,8 @@ fn plan_saved_by_whatif_has_parameters_at_end_of_recording() {
                   period = \"10ms\" }\n";
     let place = Place::with(&format!("{SCENARIO}{change}"));
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
-    let edit = ["whatif", "it.trace", "--set", "db.slice=3ms", "--save", "plan.toml"];
-    let told = place.run(&edit).good();
+    let edit = ["whatif", "it.trace", "--policy", "edf", "--set", "db.slice=3ms"];
+    let told = place.run(&[&edit[..], &["--save", "plan.toml"]].concat()).good();
     assert!(told.contains("parameters were changed during the recording or a VM came"), "{told}");
     let plan = String::from_utf8(place.read("plan.toml")).expect("text");
     let plan: toml::Table = plan.parse().expect("TOML");
@@ -143,7 +144,11 @@ fn whatif_refuses_to_save_changes_that_no_reservation_can_express() {
         (&["--cpus", "0-1"], "`--cpus` cannot be part of"),
         (&["--move", "web", "--to-cpu", "0"], "`--move web` cannot be part of"),
         (&["--set", "web.weight=2"], "`--set web.weight` cannot be part of"),
-        (&["--set", "db.0.slice=3ms"], "the vCPUs of db do not have one reservation in common"),
+        (&["--set", "web.slice=2ms"], "under the policy `sedf`, and the daemon schedules by `edf`"),
+        (
+            &["--policy", "edf", "--set", "db.0.slice=3ms"],
+            "the vCPUs of db do not have one reservation in common",
+        ),
     ] {
         let command = [&["whatif", "it.trace", "--save", "plan.toml"], options].concat();
         place.run(&command).refused(2).says("cannot write --save: ").says(says);
@@ -151,7 +156,7 @@ fn whatif_refuses_to_save_changes_that_no_reservation_can_express() {
     }
     // `web` has one vCPU.
     let whole = ["--set", "web.0.slice=2ms", "--set", "db.slice=3ms", "--save", "plan.toml"];
-    place.run(&[&["whatif", "it.trace"], &whole[..]].concat()).good();
+    place.run(&[&["whatif", "it.trace", "--policy", "edf"], &whole[..]].concat()).good();
     assert!(place.path("plan.toml").exists());
 }
 

@@ -26,8 +26,14 @@ enum Times {
 type Job = (Span, Option<Span>);
 
 pub(super) fn read(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
-    let (item, times, jobs) = list(run, table.taught(&keys::JOBS)?)?;
-    program(&item, times, jobs)
+    let table = table.taught(&keys::JOBS)?;
+    let repeat = table.get("repeat");
+    let is_repeated = repeat.as_ref().map(Item::flag).transpose()?.unwrap_or(false);
+    let (item, times, jobs) = list(run, table)?;
+    match (repeat.filter(|_| is_repeated), times) {
+        (Some(repeat), Times::Ready) => Err(repeat.fault(ErrorKind::RepeatedReady)),
+        (repeat, _) => program(&item, times, jobs, repeat.is_some()),
+    }
 }
 
 /// Reads jobs with ready times that are counted from the start of the run. Each job must have an
@@ -89,14 +95,19 @@ fn work(item: &Item<'_>) -> Result<Option<Span>, Mistake> {
 }
 
 /// Creates the program of a list of jobs. A job without work is left out, and its sleep is added to
-/// the sleep of the next job.
-fn program(item: &Item<'_>, times: Times, jobs: Vec<Job>) -> Result<Program, Mistake> {
+/// the sleep of the next job. In a repeated list, the next job of the last job is the first job.
+fn program(
+    item: &Item<'_>,
+    times: Times,
+    jobs: Vec<Job>,
+    is_repeated: bool,
+) -> Result<Program, Mistake> {
     let mut steps = Vec::with_capacity(jobs.len() * 2);
     let mut before: Option<Span> = None;
     let mut slept = Span::ZERO;
     let last = jobs.len().saturating_sub(1);
     for (index, (time, work)) in jobs.into_iter().enumerate() {
-        if work.is_none() && index < last {
+        if work.is_none() && (index < last || is_repeated) {
             return Err(item.fault(ErrorKind::EndlessJob { job: index + 1 }));
         }
         if let (Times::Ready, Some(last)) = (times, before.filter(|&last| time < last)) {
@@ -115,7 +126,13 @@ fn program(item: &Item<'_>, times: Times, jobs: Vec<Job>) -> Result<Program, Mis
         before = Some(time);
         steps.push(work.map_or(Step::ComputeForever, |work| Step::Compute(Draw::Fixed(work))));
     }
-    Ok(Program::once(steps))
+    if !is_repeated || steps.is_empty() {
+        return Ok(Program::once(steps));
+    }
+    if !slept.is_zero() {
+        steps.push(Step::Sleep(Draw::Fixed(slept)));
+    }
+    Ok(Program::repeated(steps))
 }
 
 /// Returns the step that waits until a job is ready. `None` if the previous job is ready at the

@@ -45,6 +45,16 @@ fn recorded_think_time_of_job_becomes_sleep_before_that_job() {
 }
 
 #[test]
+fn repeated_jobs_sleep_after_the_last_and_before_the_first() {
+    let work = "{ kind = \"jobs\", think = [\"1ms\", \"4ms\", \"5ms\"], \
+                work = [\"3ms\", \"2ms\", \"0s\"], repeat = true }";
+    let steps = vec![sleep(1), compute(3), sleep(4), compute(2), sleep(5)];
+    assert_eq!(program(work, ""), Program::repeated(steps));
+    let idle = "{ kind = \"jobs\", think = [\"1ms\"], work = [\"0s\"], repeat = true }";
+    assert_eq!(program(idle, ""), Program::once(Vec::new()), "there is no job");
+}
+
+#[test]
 fn recorded_jobs_ready_at_the_same_time_are_merged() {
     let work = "{ kind = \"jobs\", file = \"web.csv\" }";
     let file = "# recorded\nready_ns,work_ns\n1000000,3000000\n6000000,2000000\n\n\

@@ -101,3 +101,27 @@ fn impossible_edits_in_whatif_are_refused_with_the_reason() {
     let error = edited(&[Edit::Policy("edff".into())]).unwrap_err();
     assert_eq!(error.hint(), "did you mean `edf`?");
 }
+
+#[test]
+fn parameters_of_a_vm_are_checked_when_all_are_set() {
+    let fair = "title = \"t\"\nlength = \"1s\"\npolicy = { name = \"credit\" }\n[[domain]]\n\
+                name = \"web\"\nwork = { kind = \"spin\" }\n";
+    let edf = |sets: &[Edit]| {
+        let edits = [&[Edit::Policy("edf".into())], sets].concat();
+        edited_of(&recorded(fair), &edits)
+    };
+    let (slice, period) = (set("web", "slice", "4ms"), set("web", "period", "10ms"));
+    assert!(edf(&[slice.clone(), period.clone()]).is_ok());
+    assert!(edf(&[period, slice.clone()]).is_ok());
+    assert_eq!(edf(&[slice]).unwrap_err().hint(), "add --set web.period=VALUE");
+}
+
+#[test]
+fn contradictory_edits_in_whatif_are_refused_by_name() {
+    let twice = edited(&[set("web", "slice", "2ms"), set("web", "slice", "1ms")]).unwrap_err();
+    assert_eq!(twice.to_string(), "cannot set `web.slice` twice");
+    let removed = edited(&[Edit::Remove("db".into()), set("db", "slice", "1ms")]).unwrap_err();
+    assert_eq!(removed.to_string(), "cannot change `db`: `db` is removed");
+    let long = edited(&[set("web", "slice", "30ms")]).unwrap_err();
+    assert_eq!(long.hint(), "set another slice or period of `web` with --set");
+}

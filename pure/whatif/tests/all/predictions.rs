@@ -1,7 +1,7 @@
 //! Tests that compare predictions with simulations of the edited scenario.
 
 use slackline_units::Span;
-use slackline_whatif::{Edit, Forecast, Model, Recording, Row, forecast, gate};
+use slackline_whatif::{Backlog, Edit, Forecast, Form, Model, Recording, Row, forecast, gate};
 
 use crate::record::{THREE, recorded, recorded_live};
 
@@ -131,4 +131,48 @@ fn vm_that_came_during_the_recording_counts_as_changed() {
     };
     assert_eq!(is_changed("8ms"), [false, false]);
     assert_eq!(is_changed("1s"), [false, true]);
+}
+
+/// Returns a scenario in which `batch` has a hard limit, and this work and slice.
+fn starved(work: &str, slice: &str) -> String {
+    format!(
+        "title = \"starved\"\nlength = \"10s\"\npolicy = {{ name = \"edf\" }}\n\
+         [[domain]]\nname = \"batch\"\nwork = {{ {work} }}\n\
+         share.edf = {{ slice = \"{slice}\", period = \"10ms\", exact = true }}\n"
+    )
+}
+
+const CLOSED: &str = "kind = \"interactive\", compute = \"2ms\", sleep = \"5ms\"";
+const OVERLOADED: &str = "kind = \"periodic\", period = \"20ms\", work = \"3ms\"";
+
+#[test]
+fn closed_form_repeats_jobs_of_a_vm_that_gets_faster() {
+    let (before, after) = (recorded(&starved(CLOSED, "1ms")), recorded(&starved(CLOSED, "3ms")));
+    let forecast = predict(&before, &[set("slice", "3ms")]);
+    let (_, closed) = row(&forecast, "batch").interval(|it| Some(it.share_ppm)).expect("a share");
+    assert!(closed.abs_diff(after.whole[0].share_ppm) < 1_000, "{closed}");
+    let mut model = Model::new(&before).expect("a simulated trace has a model");
+    let text = |model: &Model| {
+        let written = model.written(&before.demand, Form::Closed, "it");
+        written.expect("it can be written").text
+    };
+    assert!(!text(&model).contains("repeat = true"), "the gate does each job once");
+    model.edit(&[set("slice", "3ms")]).expect("the edit is valid");
+    assert!(text(&model).contains("repeat = true"), "{}", text(&model));
+}
+
+#[test]
+fn vm_without_blocks_and_with_larger_limit_has_unknown_demand() {
+    let backlogs = |work: &str, slice: &str| {
+        let recording = recorded(&starved(work, "1ms"));
+        let edits = [set("slice", slice)];
+        let mut model = Model::new(&recording).expect("a simulated trace has a model");
+        model.edit(&edits).expect("the edits are valid");
+        model.backlogs(&recording, &predict(&recording, &edits))
+    };
+    let unknown = Backlog { vm: "batch".into(), late_jobs: None };
+    assert_eq!(backlogs(OVERLOADED, "2ms"), [unknown]);
+    assert_eq!(backlogs(OVERLOADED, "900us"), [], "its limit is not raised");
+    let [behind] = &backlogs(CLOSED, "3ms")[..] else { panic!("each job takes two periods") };
+    assert!(behind.late_jobs.is_some_and(|(late, all)| late > all / 2), "{behind:?}");
 }
