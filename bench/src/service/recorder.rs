@@ -27,7 +27,7 @@ const WAKING: usize = 2;
 const SWITCHES: f64 = 20_000.0;
 
 /// Measurements of one daemon.
-struct Measured {
+struct DaemonUse {
     /// CPU time of the daemon's processes, in percent of a CPU.
     used: f64,
     /// Context switches per second of the programs that cause them.
@@ -43,7 +43,7 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
         with.push(measure(setting, true)?);
         without.push(measure(setting, false)?);
     }
-    let used = |all: &[Measured]| all.iter().map(|one| one.used).collect::<Vec<f64>>();
+    let used = |all: &[DaemonUse]| all.iter().map(|one| one.used).collect::<Vec<f64>>();
     let (of_with, of_without) = (used(&with), used(&without));
     let cost = median(&of_with) - median(&of_without);
     let switches: Vec<f64> = with.iter().map(|one| one.switches).collect();
@@ -72,7 +72,7 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     ])
 }
 
-fn measure(setting: &ServiceSetting, is_recorded: bool) -> Result<Measured> {
+fn measure(setting: &ServiceSetting, is_recorded: bool) -> Result<DaemonUse> {
     let options = if is_recorded { Vec::new() } else { vec!["--no-recorder".to_owned()] };
     let daemon = setting.daemon(&[setting.last_cpu()], &options)?;
     let mut client = daemon.client()?;
@@ -92,7 +92,7 @@ fn measure(setting: &ServiceSetting, is_recorded: bool) -> Result<Measured> {
     let seconds = began.elapsed().as_secs_f64();
     let gaps = if is_recorded { allowed(|| client.why("vm"))?.gaps.len() } else { 0 };
     let switches = 2.0 * counted as f64 / seconds;
-    Ok(Measured { used: used.as_secs_f64() / seconds * 100.0, switches, gaps })
+    Ok(DaemonUse { used: used.as_secs_f64() / seconds * 100.0, switches, gaps })
 }
 
 fn all_cpu_time(daemon: &Daemon<'_>) -> Result<Duration> {

@@ -53,8 +53,9 @@ pub enum RuleKind {
     Fixed,
     /// Shares that cover the demand of the next round, which only a simulation knows.
     Oracle,
-    /// The oracle, limited to 3 % above the largest demand of each VM so far. Its misses are a bound
-    /// for rules that reserve nothing for demand that no round has shown. Not in [`RuleKind::ALL`].
+    /// The oracle, limited to 3 % above the largest demand of each VM so far. Its misses are a
+    /// bound for rules that reserve nothing for demand that no round has shown. Not in
+    /// [`RuleKind::ALL`].
     LimitedOracle,
     /// The workload manager of this project.
     Manager,

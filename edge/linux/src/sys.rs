@@ -91,9 +91,9 @@ pub fn thread_exists(tid: Tid) -> bool {
 
 /// Reads a file of a thread in procfs, such as `stat`.
 ///
-/// Files of a thread that no longer exists are not looked up. The kernel removes them in a loop that
-/// can wait for another thread. If a real-time caller has taken the CPU from that thread, both would
-/// wait for ever.
+/// Files of a thread that no longer exists are not looked up. The kernel removes them in a loop
+/// that can wait for another thread. If a real-time caller has taken the CPU from that thread,
+/// both would wait for ever.
 ///
 /// # Errors
 /// If there is no such thread, or the file cannot be read.

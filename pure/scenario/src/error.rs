@@ -374,9 +374,7 @@ pub enum ErrorKind {
         tasks: usize,
     },
     /// The number of domains with tasks or a `kernel` exceeds the maximum.
-    #[error(
-        "{systems} domains with tasks or a `kernel` are more than the maximum of {MOST_SYSTEMS}"
-    )]
+    #[error("{systems} domains have tasks or a `kernel`, but the maximum is {MOST_SYSTEMS}")]
     TooManySystems {
         /// Number of domains that have tasks or a `kernel`.
         systems: usize,
@@ -394,9 +392,7 @@ pub enum ErrorKind {
         target: String,
     },
     /// `threads = "vcpus"` is set for a cgroup or unit.
-    #[error(
-        "cannot use `threads = \"vcpus\"` with a cgroup or unit: its vCPUs cannot be told apart"
-    )]
+    #[error("cannot use `threads = \"vcpus\"` with a cgroup or unit: cannot tell its vCPUs apart")]
     ThreadsOfGroup,
     /// A whole process is given several vCPUs, but it can only be one vCPU.
     #[error("a whole process must be one vCPU; this domain has {vcpus} vCPUs")]

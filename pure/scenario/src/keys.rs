@@ -322,8 +322,8 @@ pub(crate) const REPLAY: KeyTable = KeyTable {
 
 pub(crate) const JOBS: KeyTable = KeyTable {
     heading: "jobs",
-    says: "Does a list of jobs once, then sleeps forever, or repeats the list. Needs either `file`, \
-           or `work` together with `ready` or `think`.",
+    says: "Does a list of jobs once, then sleeps forever, or repeats the list. Needs either \
+           `file`, or `work` together with `ready` or `think`.",
     keys: &[
         KIND,
         key("work", "CPU time of each job: [\"3ms\", \"2ms\"]; the last may be \"forever\""),

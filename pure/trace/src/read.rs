@@ -108,7 +108,7 @@ struct State {
     host_threads: u32,
 }
 
-/// Mark between entries.
+/// Mark that stands between two entries.
 enum Mark {
     Checkpoint,
     End,

@@ -48,7 +48,7 @@ pub enum ForecastError {
 }
 
 /// Results of a simulation.
-pub(crate) struct Simulated {
+pub(crate) struct SimulationResults {
     /// Results of all vCPUs, from the end of the warm-up on.
     pub(crate) measures: Vec<Measures>,
     pub(crate) declined: Vec<(Time, String, String)>,
@@ -192,7 +192,7 @@ pub(crate) fn simulate(
     demand: &Demand,
     form: Form,
     warmup: Span,
-) -> Result<Simulated, ForecastError> {
+) -> Result<SimulationResults, ForecastError> {
     let run = model.run(demand, form, |scenario| MeasuringSink {
         meter: Meter::new(&Header { warmup, ..trace_header(scenario) }),
         collector: Collector::new(Time::START),
@@ -207,7 +207,7 @@ pub(crate) fn simulate(
     let declined = results.declined.iter().filter_map(|(at, vcpu, error)| {
         Some((*at, model.name_of(*vcpu, demand)?, error.to_string()))
     });
-    Ok(Simulated { measures, declined: declined.collect() })
+    Ok(SimulationResults { measures, declined: declined.collect() })
 }
 
 /// Sink from which [`Measures`] are computed.

@@ -249,7 +249,7 @@ pub(super) struct DaemonPredictor<'a> {
 impl DaemonPredictor<'_> {
     fn ask(&mut self, shares: &[CpuShare]) -> Result<Vec<PredictedVm>, String> {
         let MeasuredRound { round, reservations, largest, .. } = self.measured;
-        // With reductions, the daemon checks in its prediction if it would admit the shares together.
+        // With reductions, the daemon's prediction checks if all shares fit together.
         let has_reduction = round.vms.iter().zip(shares).any(|(vm, share)| *share < vm.share);
         let mut slices = Vec::new();
         for (nth, (vm, &share)) in round.vms.iter().zip(shares).enumerate() {

@@ -41,8 +41,8 @@ struct LiveManager<'a> {
     begin: Instant,
     /// End of the current round.
     due: Instant,
-    /// Changes that this manager made in the last round: the reservation before each change, and the
-    /// shares before and after the change. Empty after a round has measured the effect.
+    /// Changes that this manager made in the last round: the reservation before each change, and
+    /// the shares before and after the change. Empty after a round has measured the effect.
     last: Vec<(Reservation, CpuShare, CpuShare)>,
     /// Latest known revision of each measured reservation. A change by this manager updates the
     /// revision.

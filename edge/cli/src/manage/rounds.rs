@@ -144,8 +144,8 @@ pub(super) fn replay(path: &Path) -> Result<(), Problem> {
     if differences == 0 { Ok(()) } else { Err(Problem::ReplayDiffers) }
 }
 
-/// Returns the explanations of the decisions of a round, with `between` between two of them. Control
-/// characters are replaced, since a file may have any text.
+/// Returns the explanations of the decisions of a round, with `between` between two of them.
+/// Control characters are replaced, since a file may have any text.
 fn text_of(decisions: &[SavedDecision], between: &str) -> String {
     let texts = decisions.iter().map(|decision| terminal::printable(&decision.says, &[]));
     if decisions.is_empty() { "no change".into() } else { texts.collect::<Vec<_>>().join(between) }

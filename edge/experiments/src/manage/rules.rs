@@ -49,9 +49,9 @@ impl ShareRule for Oracle {
     }
 }
 
-/// The oracle, limited to demand that was seen before: no share exceeds the VM's largest needed share
-/// of all earlier rounds by more than 3 %, the manager's headroom. The misses of this rule are a
-/// bound for each rule that reserves nothing for demand that no round has shown.
+/// The oracle, limited to demand that was seen before. No share exceeds the VM's largest needed
+/// share of all earlier rounds by more than 3 %, the manager's headroom. The misses of this rule
+/// are a bound for each rule that reserves nothing for demand that no round has shown.
 #[derive(Default)]
 pub(super) struct LimitedOracle {
     /// Largest needed share of each VM so far. The run begins with the initial shares.

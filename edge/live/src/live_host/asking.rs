@@ -21,8 +21,8 @@ impl Decider {
         Ok(())
     }
 
-    /// Reads the state of the vCPU that a CPU should run, if its timeslice has ended although it has
-    /// not run. A signal can stop the thread of a vCPU while the thread is frozen, without any
+    /// Reads the state of the vCPU that a CPU should run, if its timeslice has ended although it
+    /// has not run. A signal can stop the thread of a vCPU while the thread is frozen, without any
     /// event. The stop of a process tree always shows in events of its threads.
     pub(super) fn ask_chosen(&mut self, cpu: CpuId) -> Result<(), LiveHostError> {
         let turn = self.pcpus.all[cpu.index()].turn;

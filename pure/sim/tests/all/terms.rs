@@ -192,8 +192,8 @@ fn timer_slop_makes_timers_expire_early_without_changing_the_trace() {
     assert!((9..=10).contains(&more), "{more} timers expired early");
 }
 
-/// Each period of `other` begins 20 us before the slice of `vm` ends. The timer of the limit expires
-/// early then, and `vm` is picked for the last 20 us of its slice.
+/// Each period of `other` begins 20 us before the slice of `vm` ends. The timer of the limit
+/// expires early then, and `vm` is picked for the last 20 us of its slice.
 #[test]
 fn timer_slop_lets_no_vcpu_exceed_its_hard_limit() {
     for slop in ["0us", "10us", "20us", "50us", "1ms"] {

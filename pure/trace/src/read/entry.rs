@@ -1,4 +1,4 @@
-//! Decoding of entries.
+//! Decoding of the entries of a trace from a buffer.
 
 use slackline_units::{DomId, Entitlement, Pending, Span, Task, Tasks, Urgency, VcpuHint, VcpuId};
 
