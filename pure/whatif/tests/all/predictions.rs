@@ -68,8 +68,11 @@ fn whatif_row_of_an_added_vm_has_no_recorded_value() {
     assert!(row(&forecast, "batch").then.is_empty());
     let (db, added) = (row(&forecast, "db"), row(&forecast, "db2"));
     assert!(added.now.is_none());
-    let share = |row: &Row| row.interval(|it| Some(it.share_ppm));
-    assert_eq!(share(db), share(added), "the same jobs in another order");
+    let share = |row: &Row| row.interval(|it| Some(it.share_ppm)).expect("it is simulated");
+    let ((least, most), added_share) = (share(db), share(added));
+    assert_eq!(least, added_share.0, "the same jobs in another order");
+    // In the closed form the jobs are repeated, and each VM repeats other jobs.
+    assert!(most.abs_diff(added_share.1) <= 1_000, "{most} and {}", added_share.1);
     assert_ne!(db.then, added.then, "at other times");
 }
 
