@@ -102,7 +102,7 @@ fn csv_columns_of_axes_named_like_other_columns_are_distinct() {
         (&["compare", "it.toml", "--cdf", "it.csv"], ["axis_seed", "cpus", "policy", "seed"]),
         (&["sweep", "it.toml", "--csv", "it.csv"], ["axis_seed", "axis_cpus", "cpus", "policy"]),
     ] {
-        place.run(words).good();
+        place.run(words).ended_with(0);
         let text = std::fs::read_to_string(place.path("it.csv")).expect("a table");
         let mut headings: Vec<&str> = text.lines().next().expect("a line").split(',').collect();
         assert_eq!(headings[..4], expected, "{words:?}");
