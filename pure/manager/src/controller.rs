@@ -1,23 +1,25 @@
-//! The controller: in each round it simulates plans of changes, and makes the first better plan.
+//! The controller: one proposal, one prediction and at most one change in each round.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use slackline_service::{Name, VmPrediction};
+use slackline_service::{MeasuredVm, Name, VmPrediction};
 use slackline_units::CpuShare;
 
 use crate::decision::{ChangeReason, Decision, why};
-use crate::input::{PredictedVm, Predictor, Round};
-use crate::judgement::{Canary, is_better, undo};
-use crate::plan::{Proposal, plans};
-use crate::proposal::{Memory, Pace, PredictedFall};
+use crate::input::{PredictedVm, Predictor, Round, short_periods, uncovered};
+use crate::proposal::{Memory, Pace, PredictedFall, Proposal, proposals};
 use crate::target::target;
+
+/// The last change, its prediction, and the missed periods of its VM in the round before the
+/// change.
+type Canary = (Decision, VmPrediction, u64);
 
 /// The workload manager. The same inputs give the same decisions.
 #[derive(Clone, Debug, Default)]
 pub struct Manager {
     pace: Pace,
     memory: BTreeMap<Name, Memory>,
-    canaries: Vec<Canary>,
+    canary: Option<Canary>,
 }
 
 impl Manager {
@@ -27,40 +29,34 @@ impl Manager {
         Manager { pace, ..Manager::default() }
     }
 
-    /// Judges the last changes and proposes the next ones. Returns the changes to make, in this
-    /// order. The reductions come first, so that the capacity suffices for each rise.
-    pub fn round(&mut self, round: &Round, predictor: &mut dyn Predictor) -> Vec<Decision> {
+    /// Judges the last change and proposes the next change. Returns the change to make, or `None`.
+    pub fn round(&mut self, round: &Round, predictor: &mut dyn Predictor) -> Option<Decision> {
         self.remember(round);
-        let undone = undo(round, &std::mem::take(&mut self.canaries));
-        if !undone.is_empty() {
-            undone.iter().for_each(|undo| self.note(undo, None));
-            return undone;
+        let last = self.canary.take();
+        if let Some(undo) = last.as_ref().and_then(|canary| undo(round, canary)) {
+            self.note(&undo, None);
+            return Some(undo);
         }
-        self.act(round, predictor).unwrap_or_default()
-    }
-
-    /// Simulates the plans of the round. Makes the first plan whose prediction is better than the
-    /// prediction without changes. `None` if there is no such plan, or no prediction.
-    fn act(&mut self, round: &Round, predictor: &mut dyn Predictor) -> Option<Vec<Decision>> {
-        let plans = plans(round, &self.pace, &self.memory);
+        let proposals = proposals(round, &self.pace, &self.memory);
+        if proposals.is_empty() {
+            return None;
+        }
         let mut predict = |shares: &[CpuShare]| {
             let predicted = predictor.predict(shares)?;
             let is_known = predicted.len() == shares.len();
             (is_known && predicted.iter().all(PredictedVm::is_plausible)).then_some(predicted)
         };
-        let before = predict(&plans.first().map(|_| round.shares())?)?;
-        let (plan, after) = plans.into_iter().find_map(|plan| {
-            let after = predict(&plan.iter().fold(round.shares(), |mut shares, it| {
-                shares[it.vm] = it.to;
-                shares
-            }))?;
-            is_better(round, &plan, &before, &after).then_some((plan, after))
-        })?;
-        let change = |it: &Proposal| {
-            let why = why(round, it, &plan, (&before, &after));
-            self.change(round, it, why, &after[it.vm])
-        };
-        Some(plan.iter().map(change).collect())
+        let before = predict(&round.shares())?;
+        proposals.into_iter().find_map(|proposal| {
+            let mut shares = round.shares();
+            shares[proposal.vm] = proposal.to;
+            let after = predict(&shares)?;
+            is_better(round, &proposal, &before, &after).then(|| {
+                let given = last.as_ref().map(|(made, ..)| made);
+                let why = why(round, &proposal, (&before, &after), given);
+                self.change(round, &proposal, why, &after[proposal.vm])
+            })
+        })
     }
 
     /// Adds this round's target of each VM to the manager's memory.
@@ -121,7 +117,59 @@ impl Manager {
             length: said.length,
         };
         self.note(&made, Some(said));
-        self.canaries.push((made.clone(), prediction, vm.misses));
+        self.canary = Some((made.clone(), prediction, vm.misses));
         made
     }
+}
+
+/// Returns the change that undoes `made`, if the VM did not do as predicted, and if the VM's limits
+/// and the capacity still allow the old share. The demand can differ from the predicted demand, so
+/// a VM that received what it demanded did as predicted. After a rise, some missed periods are
+/// excused. The number of excused periods is the larger of two numbers: the periods that demanded
+/// more than the reservation, and the periods that the VM missed in the round before the rise.
+fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
+    let vm = round.vms.iter().find(|vm| vm.name == made.name && vm.share == made.to)?;
+    let demand = u128::from(vm.demanded().ns()) * 1_000_000 / u128::from(round.length.ns().max(1));
+    let demand = u64::try_from(demand).unwrap_or(u64::MAX);
+    let (least, most) = said.share_ppm;
+    let share_ppm = (least.min(demand), most.max(demand));
+    let excused = if made.to > made.from { uncovered(vm, vm.share).max(*missed) } else { 0 };
+    let came = MeasuredVm {
+        present: round.length,
+        used: vm.received,
+        deadlines: vm.periods(),
+        missed: vm.misses.saturating_sub(excused),
+    };
+    let said = VmPrediction { share_ppm, ..said.clone() };
+    let why = ChangeReason::Undo(said.compare(MeasuredVm::default(), came).err()?);
+    let is_allowed = vm.within(made.from) == made.from && made.from.less(vm.share) <= round.room();
+    let (from, to, name) = (made.to, made.from, made.name.clone());
+    is_allowed.then_some(Decision { round: round.number, name, from, to, why })
+}
+
+/// Returns true if the prediction with the change is better than the prediction without it. No VM
+/// may miss more periods than its goal allows, unless the VM would miss at least as many without
+/// the change. This condition does not apply to a VM that gives up capacity to a VM with a higher
+/// priority.
+///
+/// A rise has a further condition. The VM must miss fewer periods than without the change, or must
+/// need a larger share now. A VM needs a larger share if it missed more periods than its goal
+/// allows, or if its share is below its smallest share. A VM with a goal for its use counts as
+/// needing a larger share.
+fn is_better(round: &Round, it: &Proposal, before: &[PredictedVm], after: &[PredictedVm]) -> bool {
+    let allowed = |index: usize, said: &PredictedVm| {
+        let goal = u64::from(round.vms[index].goals.misses_ppm.unwrap_or(0));
+        said.periods * goal / 1_000_000
+    };
+    let vm = &round.vms[it.vm];
+    let is_below = |index: usize| {
+        it.room_for
+            .is_some_and(|of| round.vms[index].priority < round.vms[of].priority && index == it.vm)
+    };
+    let is_worse = before.iter().zip(after).enumerate().any(|(index, (now, then))| {
+        then.misses > now.misses.max(allowed(index, then)) && !is_below(index)
+    });
+    let is_short =
+        short_periods(vm) > vm.allowed() || vm.share < vm.least() || vm.goals.use_ppm.is_some();
+    !is_worse && (it.to < vm.share || is_short || after[it.vm].misses < before[it.vm].misses)
 }

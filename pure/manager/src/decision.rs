@@ -6,7 +6,7 @@ use slackline_service::Name;
 use slackline_units::{CpuShare, Span};
 
 use crate::input::{PredictedVm, Round, uncovered};
-use crate::plan::Proposal;
+use crate::proposal::Proposal;
 
 /// Change of one reservation, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +36,8 @@ pub enum ChangeReason {
         predicted: u64,
         /// Number of periods in the last round in which the demand exceeded the reservation.
         uncovered: u64,
-        /// VM whose reservation is reduced in the same round to make room, and the share that this
-        /// VM gives up.
+        /// VM whose reservation was reduced in the round before to make room, and the share that
+        /// this VM gave up.
         from: Option<(Name, CpuShare)>,
     },
     /// The VM needs a smaller reservation.
@@ -58,12 +58,12 @@ pub enum ChangeReason {
     Undo(String),
 }
 
-/// Returns the reason for a change of a plan.
+/// Returns the reason for a proposal. `given` is the change of the round before.
 pub(crate) fn why(
     round: &Round,
     it: &Proposal,
-    plan: &[Proposal],
     (before, after): (&[PredictedVm], &[PredictedVm]),
+    given: Option<&Decision>,
 ) -> ChangeReason {
     let (vm, predicted) = (&round.vms[it.vm], after[it.vm].misses);
     if let Some(of) = it.room_for {
@@ -76,11 +76,9 @@ pub(crate) fn why(
             u64::try_from(u128::from(vm.demanded().ns()) * 100 / reserved).unwrap_or(u64::MAX);
         return ChangeReason::Fall { used, predicted };
     }
-    let lender = plan.iter().find(|other| other.room_for == Some(it.vm));
-    let from = lender.map(|other| {
-        let vm = &round.vms[other.vm];
-        (vm.name.clone(), vm.share.less(other.to))
-    });
+    let of_this =
+        |made: &&Decision| matches!(&made.why, ChangeReason::Room { of, .. } if *of == vm.name);
+    let from = given.filter(of_this).map(|made| (made.name.clone(), made.from.less(made.to)));
     let seconds = before[it.vm].length / Span::from_secs(1);
     let misses = before[it.vm].misses.max(vm.misses);
     ChangeReason::Rise { misses, seconds, predicted, uncovered: uncovered(vm, vm.share), from }

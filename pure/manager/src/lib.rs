@@ -2,11 +2,11 @@
 //! change before it is made. The design is Slackline's own, not from a paper.
 //!
 //! Each *round* takes a few seconds. At the end of a round the [`Manager`] gets the demand of each
-//! VM per period, as exact counts, and makes a *plan*: the changes that the VMs want, limited to
-//! the capacity. A [`Predictor`] simulates the last seconds with the plan and without. The plan is
-//! carried out only if the prediction is better by a margin. The next round tests each change. If a
-//! VM does not do as predicted, the manager undoes the change of that VM. The service uses the same
-//! rule for a canary, the change of a plan that is tested before all others.
+//! VM per period, as exact counts, and proposes one change. A [`Predictor`] simulates the last
+//! seconds with the change and without. The change is made only if the prediction is better by a
+//! margin. The next round tests the change. If the VM does not do as predicted, the manager undoes
+//! the change. The service uses the same rule for a canary, the change of a plan that is tested
+//! before all others.
 //!
 //! After every round the following holds, even if measurements or predictions are wrong. No change
 //! sets a reservation below its floor or above its ceiling. No change makes the sum of the
@@ -18,9 +18,7 @@
 mod controller;
 mod decision;
 mod input;
-mod judgement;
 mod limits;
-mod plan;
 mod proposal;
 mod target;
 

@@ -1,11 +1,15 @@
-//! The share that each VM wants, from the targets and changes that the manager remembers.
+//! Proposals: the share that each VM wants, limited to the capacity that can be reserved.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use slackline_service::exceeds_prediction;
+use slackline_service::{Name, exceeds_prediction};
 use slackline_units::CpuShare;
 
-use crate::input::{VmRound, short_periods};
+use crate::input::{Round, VmRound, short_periods};
+
+/// Weight of a rise against a fall of equal size, when the manager chooses the most urgent change.
+/// The priority of the rising VM is added to this weight.
+const RISE_HASTE: u64 = 4;
 
 /// Delays and margins of the manager. Times are in rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +115,14 @@ impl PredictedFall {
     }
 }
 
+/// A proposed change that has no prediction yet.
+pub(crate) struct Proposal {
+    pub(crate) vm: usize,
+    pub(crate) to: CpuShare,
+    /// VM for which the change makes room. `None` if the change is for its own VM.
+    pub(crate) room_for: Option<usize>,
+}
+
 impl Memory {
     /// Returns true if the reservation may rise. A rise that takes back the last fall needs one of
     /// three reasons. The VM is below its smallest share, has a goal for its use, or misses more
@@ -122,7 +134,7 @@ impl Memory {
 
     /// Returns the share that the VM has wanted for enough rounds. If there is no such share,
     /// returns the VM's present share.
-    pub(crate) fn wanted(&self, vm: &VmRound, pace: &Pace) -> CpuShare {
+    fn wanted(&self, vm: &VmRound, pace: &Pace) -> CpuShare {
         let targets = &self.targets;
         let last = |count: usize| {
             targets.iter().rev().take(count).copied().filter(move |_| targets.len() >= count)
@@ -136,6 +148,70 @@ impl Memory {
             () if fall < pace.margin_below(vm) => vm.within(fall),
             () => vm.share,
         }
+    }
+}
+
+/// Returns the proposals, the most urgent first. The largest change is the most urgent, and a rise
+/// weighs more than a fall.
+pub(crate) fn proposals(
+    round: &Round,
+    pace: &Pace,
+    memory: &BTreeMap<Name, Memory>,
+) -> Vec<Proposal> {
+    let vms = round.vms.iter().enumerate();
+    let wanted = vms.filter_map(|(index, vm)| {
+        let memory = memory.get(&vm.name).filter(|it| it.rests_until <= round.number)?;
+        Some((index, vm, memory.wanted(vm, pace)))
+    });
+    let mut wanted: Vec<_> = wanted.filter(|(_, vm, to)| *to != vm.share).collect();
+    wanted.sort_by_key(|&(index, vm, to)| {
+        let haste = if to > vm.share { RISE_HASTE + u64::from(vm.priority) } else { 1 };
+        (u64::MAX - u64::from(to.ppm().abs_diff(vm.share.ppm())) * haste, index)
+    });
+    wanted.into_iter().filter_map(|(vm, _, to)| fit(round, memory, vm, to)).collect()
+}
+
+/// Limits a rise to the capacity that can be reserved. If too little capacity is left, proposes a
+/// fall of another VM first. The falling VM must have a target below its share, or a lower priority
+/// than the VM that rises.
+fn fit(
+    round: &Round,
+    memory: &BTreeMap<Name, Memory>,
+    vm: usize,
+    to: CpuShare,
+) -> Option<Proposal> {
+    let (this, room) = (&round.vms[vm], round.room());
+    let more = to.less(this.share);
+    if more <= room {
+        return Some(Proposal { vm, to, room_for: None });
+    }
+    let part = CpuShare::from_ppm(this.share.ppm().saturating_add(room.ppm()));
+    let part = Proposal { vm, to: this.within(part), room_for: None };
+    // A rise to a floor is not made in part: it waits until the whole rise fits.
+    let part = Some(part).filter(|it| this.share < it.to && it.to.less(this.share) <= room);
+    if room.ppm() >= more.ppm() / 2 && part.is_some() {
+        return part;
+    }
+    let spare = |other: &VmRound| {
+        let wants = memory.get(&other.name).and_then(|it| it.targets.back().copied());
+        let wants = wants.unwrap_or(other.share);
+        let least = other.goals.at_least.unwrap_or(CpuShare::NONE);
+        let least = if other.priority < this.priority { least } else { wants.max(least) };
+        other.share.less(other.within(least))
+    };
+    let others = round.vms.iter().enumerate();
+    let others = others.filter(|(index, it)| *index != vm && it.goals != Default::default());
+    let lender = others.max_by_key(|(_, it)| (spare(it), u8::MAX - it.priority));
+    match lender.map(|(index, other)| (index, other.share, spare(other))) {
+        Some((index, share, spare)) if spare > CpuShare::NONE => {
+            // If the other VM has a lower priority than the rising VM, its share falls only by the
+            // capacity that the rise lacks. Otherwise its share falls to its own target.
+            let lends = round.vms[index].priority < this.priority;
+            let given = if lends { spare.min(more.less(room)) } else { spare };
+            let to = round.vms[index].within(share.less(given));
+            Some(Proposal { vm: index, to, room_for: Some(vm) })
+        }
+        _ => part,
     }
 }
 

@@ -249,11 +249,9 @@ pub(super) struct DaemonPredictor<'a> {
 impl DaemonPredictor<'_> {
     fn ask(&mut self, shares: &[CpuShare]) -> Result<Vec<PredictedVm>, String> {
         let MeasuredRound { round, reservations, largest, .. } = self.measured;
-        // With reductions, the daemon's prediction checks if all shares fit together.
-        let has_reduction = round.vms.iter().zip(shares).any(|(vm, share)| *share < vm.share);
         let mut slices = Vec::new();
         for (nth, (vm, &share)) in round.vms.iter().zip(shares).enumerate() {
-            if share > vm.share && share > largest[nth] && !has_reduction {
+            if share != vm.share && share > largest[nth] {
                 let (asked, most) = (share.ppm() / 1_000, largest[nth].ppm() / 1_000);
                 return Err(format!(
                     "admission would refuse {asked} thousandths of a CPU for {}: {most} are \

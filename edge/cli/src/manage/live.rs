@@ -41,9 +41,9 @@ struct LiveManager<'a> {
     begin: Instant,
     /// End of the current round.
     due: Instant,
-    /// Changes that this manager made in the last round: the reservation before each change, and
-    /// the shares before and after the change. Empty after a round has measured the effect.
-    last: Vec<(Reservation, CpuShare, CpuShare)>,
+    /// Last change of this manager: the reservation before the change, and the shares before and
+    /// after the change. `None` after a round has measured the effect of the change.
+    last: Option<(Reservation, CpuShare, CpuShare)>,
     /// Latest known revision of each measured reservation. A change by this manager updates the
     /// revision.
     revisions: BTreeMap<String, u64>,
@@ -90,7 +90,7 @@ pub(super) fn live(args: &Manage) -> Result<(), Problem> {
         file,
         begin: Instant::now(),
         due: Instant::now() + Duration::from_nanos(args.round.ns()),
-        last: Vec::new(),
+        last: None,
         revisions: BTreeMap::new(),
         quiet: String::new(),
         silent: 0,
@@ -137,9 +137,9 @@ impl LiveManager<'_> {
         Ok(())
     }
 
-    /// Prints how to undo each change whose effect no round has measured.
+    /// Prints how to undo the last change, if no round has measured its effect.
     fn tell_how_to_undo(&self) {
-        for (before, ..) in &self.last {
+        if let Some((before, ..)) = &self.last {
             let (name, slice, at) = (&before.name, before.slice.0, self.daemon_options());
             terminal::tell(&format!(
                 "note:  the effect of the last change of {name} was not measured; undo the change \
@@ -176,7 +176,7 @@ impl LiveManager<'_> {
         }
     }
 
-    /// Measures the round and decides about changes. After an error that is not final, the manager
+    /// Measures the round and decides about a change. After an error that is not final, the manager
     /// changes nothing in this round.
     fn round(&mut self, number: u64) -> Result<RoundResult, Problem> {
         match self.try_round(number) {
@@ -225,18 +225,19 @@ impl LiveManager<'_> {
             why_not: None,
             failed: None,
         };
-        let (decisions, saved) = decide(&mut self.manager, &measured.round, &mut predictor);
+        let (decision, saved) = decide(&mut self.manager, &measured.round, &mut predictor);
         let DaemonPredictor { why_not, failed, .. } = predictor;
         if let Some(problem) = failed.filter(is_final) {
             return Err(problem);
         }
-        let before = std::mem::take(&mut self.last);
-        let mut result = if decisions.is_empty() {
-            let why = measured.refused.clone().or(why_not);
-            let why = why.map(|why| format!("no change: {why}"));
-            self.result_without_change(why.unwrap_or_else(|| "no beneficial change".into()))
-        } else {
-            self.enact_decisions(&measured, &decisions, &before)?
+        let before = self.last.take();
+        let mut result = match &decision {
+            Some(decision) => self.enact_decision(&measured, decision, before)?,
+            None => {
+                let why = measured.refused.clone().or(why_not);
+                let why = why.map(|why| format!("no change: {why}"));
+                self.result_without_change(why.unwrap_or_else(|| "no beneficial change".into()))
+            }
         };
         result.line.round = Some(saved);
         Ok(result)
@@ -254,84 +255,63 @@ impl LiveManager<'_> {
         let (name, now) = self.revisions.iter().find(is_other)?;
         let known = before[name];
         // The change of another client has replaced the change of this manager.
-        self.last.retain(|(last, ..)| last.name != *name);
+        self.last.take_if(|(last, ..)| last.name == *name);
         Some(format!("no change: another client changed {name}: revision {now}, expected {known}"))
     }
 
-    /// Recommends or makes the changes that were decided, depending on the mode. The changes were
-    /// predicted together, so the changes after a change that was not made are not made either.
-    fn enact_decisions(
-        &mut self,
-        measured: &MeasuredRound,
-        decisions: &[Decision],
-        last: &[(Reservation, CpuShare, CpuShare)],
-    ) -> Result<RoundResult, Problem> {
-        let mut result = self.result_without_change(String::new());
-        result.is_news = true;
-        for decision in decisions {
-            if !result.line.says.is_empty() {
-                result.line.says += "\n          ";
-            }
-            result.line.says += &decision.to_string();
-            if !self.enact_decision(measured, decision, last, &mut result.line)? {
-                break;
-            }
-        }
-        Ok(result)
-    }
-
-    /// Recommends or makes one change, and adds the result to the line. Returns false if the change
-    /// should have been made, but was not confirmed.
+    /// Recommends or makes the change that was decided, depending on the mode.
     fn enact_decision(
         &mut self,
         measured: &MeasuredRound,
         decision: &Decision,
-        last: &[(Reservation, CpuShare, CpuShare)],
-        line: &mut RoundLine,
-    ) -> Result<bool, Problem> {
+        last: Option<(Reservation, CpuShare, CpuShare)>,
+    ) -> Result<RoundResult, Problem> {
         let name = decision.name.as_str();
         let before = measured.reservations.iter().find(|it| it.name == name);
         let before = before.expect("the manager decides about measured VMs").clone();
         // An undo restores the exact slice. A slice computed from the share may be rounded.
-        let undone = last.iter().find(|(last, from, to)| {
+        let undone = last.filter(|(last, from, to)| {
             last.name == name && *from == decision.to && *to == decision.from
         });
-        let slice = undone.map_or_else(
+        let slice = undone.as_ref().map_or_else(
             || slice_of(decision.to, before.period.0),
             |(reservation, ..)| reservation.slice.0,
         );
+        let mut result = self.result_without_change(decision.to_string());
+        result.is_news = true;
         if self.args.at.mode == Mode::Recommend {
             let command = self.command(&before, slice, decision);
-            line.says += &format!("\n          {command}");
-            return Ok(true);
+            result.line.says += &format!("\n          {command}");
+            return Ok(result);
         }
         let why = Some(reason(decision));
         let change = Change { slice: Some(Length(slice)), why, ..Change::default() };
-        let changed = self.host.client()?.change(name, &change, Some(before.revision));
-        let is_unknown = changed.as_ref().is_err_and(may_be_done);
-        if undone.is_none() && (changed.is_ok() || is_unknown) {
-            self.last.push((before, decision.from, decision.to));
-        }
-        match changed {
+        match self.host.client()?.change(name, &change, Some(before.revision)) {
             Ok((after, _)) => {
-                line.is_done = true;
+                result.line.is_done = true;
                 self.revisions.insert(name.into(), after.revision);
-                line.says += &format!("\n          done: {slice} every {}", after.period.0);
-                Ok(true)
+                result.line.says += &format!("\n          done: {slice} every {}", after.period.0);
+                if undone.is_none() {
+                    self.last = Some((before, decision.from, decision.to));
+                }
             }
             Err(error) => {
+                let is_unknown = may_be_done(&error);
                 if is_unknown {
                     self.revisions.remove(name);
+                    if undone.is_none() {
+                        self.last = Some((before, decision.from, decision.to));
+                    }
                 }
                 let problem = Problem::Service(error);
                 if is_final(&problem) {
                     return Err(problem);
                 }
                 let done = if is_unknown { "perhaps done" } else { "not done" };
-                line.says += &format!("\n          {done}: {problem}");
-                Ok(false)
+                result.line.says += &format!("\n          {done}: {problem}");
             }
         }
+        Ok(result)
     }
 
     /// Returns the command that makes a change.

@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::{input, terminal};
 
 /// Format of the file, in its first line.
-const FORMAT: &str = "slackline-manager-2";
+const FORMAT: &str = "slackline-manager-1";
 
 /// First line of the file.
 #[derive(Debug, Serialize, Deserialize)]
@@ -35,11 +35,11 @@ struct Header {
 pub(super) struct RoundLine {
     /// Time since the manager started.
     pub(super) after_ns: u64,
-    /// Inputs and decisions. `None` if nothing could be measured.
+    /// Inputs and decision. `None` if nothing could be measured.
     pub(super) round: Option<SavedRound>,
     /// Text of the round, as printed.
     pub(super) says: String,
-    /// True if the manager made a change in this round.
+    /// True if the manager made the change of this round.
     pub(super) is_done: bool,
 }
 
@@ -128,13 +128,12 @@ pub(super) fn replay(path: &Path) -> Result<(), Problem> {
         let after = line.after_ns / 1_000_000_000;
         if let Some(it) = difference {
             differences += 1;
-            let [saved, again] = [it.saved, it.again].map(|it| text_of(&it, "; "));
+            let [saved, again] = [it.saved, it.again].map(|it| text_of(it.as_ref()));
             terminal::say(&format!(
                 "{after:>6} s  saved:    {saved}\n          replayed: {again}\n"
             ))?;
-        } else if !saved.decisions.is_empty() {
-            let decisions = text_of(&saved.decisions, "\n          ");
-            terminal::say(&format!("{after:>6} s  {decisions}\n"))?;
+        } else if let Some(decision) = &saved.decision {
+            terminal::say(&format!("{after:>6} s  {}\n", text_of(Some(decision))))?;
         }
     }
     let rounds = number_of(rounds, "round");
@@ -144,11 +143,10 @@ pub(super) fn replay(path: &Path) -> Result<(), Problem> {
     if differences == 0 { Ok(()) } else { Err(Problem::ReplayDiffers) }
 }
 
-/// Returns the explanations of the decisions of a round, with `between` between two of them.
-/// Control characters are replaced, since a file may have any text.
-fn text_of(decisions: &[SavedDecision], between: &str) -> String {
-    let texts = decisions.iter().map(|decision| terminal::printable(&decision.says, &[]));
-    if decisions.is_empty() { "no change".into() } else { texts.collect::<Vec<_>>().join(between) }
+/// Returns the explanation of a decision in one line without control characters, since a file may
+/// have any text.
+fn text_of(decision: Option<&SavedDecision>) -> String {
+    decision.map_or("no change".into(), |decision| terminal::printable(&decision.says, &[]))
 }
 
 /// Returns an error in JSON without the number of the line, which is always 1.

@@ -36,8 +36,7 @@ impl PlanSource<'_> {
     ///
     /// # Errors
     /// If an edit changes more than reservations, if the model has another policy than the daemon,
-    /// or if an edited VM has no reservation that is the
-    /// same for all its vCPUs.
+    /// or if an edited VM has no reservation that is the same for all its vCPUs.
     pub(super) fn check(&self, model: &Model) -> Result<(), Problem> {
         let refused = |why: String, hint: &str| {
             let message = format!("cannot write --save: {why}");

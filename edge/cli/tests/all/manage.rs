@@ -75,11 +75,11 @@ fn saved_rounds() -> (Value, Value) {
             "demand": [[3_000_000, 100]], "misses": 90, "received_ns": 200_000_000,
         }],
         "predictions": [predicted(200_000), predicted(309_000)],
-        "decisions": [{ "name": "web", "from_ppm": 200_000, "to_ppm": 309_000,
-                        "says": "web 20 to 30.9 %: 90 misses in 1 s, 0 misses predicted" }],
+        "decision": { "name": "web", "from_ppm": 200_000, "to_ppm": 309_000,
+                      "says": "web 20 to 30.9 %: 90 misses in 1 s, 0 misses predicted" },
     });
     let header = serde_json::json!({
-        "format": "slackline-manager-2", "mode": "act", "round_ns": 1_000_000_000,
+        "format": "slackline-manager-1", "mode": "act", "round_ns": 1_000_000_000,
     });
     (header, round)
 }
@@ -141,7 +141,7 @@ fn manage_replay_reports_decision_that_differs_because_of_gigantic_predictions()
             "misses": most, "periods": most, "share_ppm": [most, 0], "length_ns": most,
         });
     }
-    round["decisions"][0]["says"] = "web \u{1b}[31m\nrises".into();
+    round["decision"]["says"] = "web \u{1b}[31m\nrises".into();
     let told = replay(&place, &header, &[round]).ended_with(1).out;
     assert!(told.contains("1 round replayed, 1 decision differs"), "{told}");
     assert!(told.contains("[31m\u{fffd}rises") && !told.contains('\u{1b}'), "{told:?}");

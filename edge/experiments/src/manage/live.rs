@@ -14,7 +14,7 @@ use slackline_service::NameError;
 use slackline_units::{CpuShare, Span};
 use thiserror::Error;
 
-/// Inputs and decisions of one round, as a file stores them.
+/// Inputs and decision of one round, as a file stores them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedRound {
@@ -28,9 +28,8 @@ pub struct SavedRound {
     pub vms: Vec<SavedVm>,
     /// Predictions, in the order in which the controller asked for them.
     pub predictions: Vec<SavedPrediction>,
-    /// Decisions of the controller, in the order in which the changes are made. Empty if the
-    /// controller changed nothing.
-    pub decisions: Vec<SavedDecision>,
+    /// Decision of the controller. `None` if the controller changed nothing.
+    pub decision: Option<SavedDecision>,
 }
 
 /// A measured VM with its goals.
@@ -110,24 +109,24 @@ pub struct SavedDecision {
     pub says: String,
 }
 
-/// Makes the decisions for a measured round. Also returns the inputs and the decisions in the form
-/// in which a file stores them.
+/// Makes the decision for a measured round. Also returns the inputs and the decision in the form in
+/// which a file stores them.
 pub fn decide(
     manager: &mut Manager,
     round: &Round,
     predictor: &mut dyn Predictor,
-) -> (Vec<Decision>, SavedRound) {
+) -> (Option<Decision>, SavedRound) {
     let mut keeping = KeepingPredictor { predictor, predictions: Vec::new() };
-    let decisions = manager.round(round, &mut keeping);
+    let decision = manager.round(round, &mut keeping);
     let saved = SavedRound {
         round: round.number,
         length_ns: round.length.ns(),
         capacity_ppm: round.capacity.ppm(),
         vms: round.vms.iter().map(SavedVm::of).collect(),
         predictions: keeping.predictions,
-        decisions: decisions.iter().map(SavedDecision::of).collect(),
+        decision: decision.as_ref().map(SavedDecision::of),
     };
-    (decisions, saved)
+    (decision, saved)
 }
 
 /// Predictor that passes each question to another predictor, and stores the answers.
@@ -174,13 +173,13 @@ pub enum SavedRoundError {
     },
 }
 
-/// Replayed decisions of a round that differ from the saved decisions.
+/// A replayed decision that differs from the saved decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayDifference {
-    /// Saved decisions. If empty, the saved round changed nothing.
-    pub saved: Vec<SavedDecision>,
-    /// Replayed decisions. If empty, the replayed round changed nothing.
-    pub again: Vec<SavedDecision>,
+    /// Saved decision. If `None`, the saved round changed nothing.
+    pub saved: Option<SavedDecision>,
+    /// Replayed decision. If `None`, the replayed round changed nothing.
+    pub again: Option<SavedDecision>,
 }
 
 impl Replay {
@@ -190,7 +189,7 @@ impl Replay {
         Replay { manager: Manager::new(pace), last: None }
     }
 
-    /// Decides about the next saved round. Returns the difference from the saved decisions. `None`
+    /// Decides about the next saved round. Returns the difference from the saved decision. `None`
     /// if the decisions are equal.
     ///
     /// # Errors
@@ -208,9 +207,9 @@ impl Replay {
         }
         let mut predictor = SavedPredictor(&saved.predictions);
         let again = self.manager.round(&round, &mut predictor);
-        let again: Vec<SavedDecision> = again.iter().map(SavedDecision::of).collect();
-        let is_same = again == saved.decisions;
-        let difference = || ReplayDifference { saved: saved.decisions.clone(), again };
+        let again = again.as_ref().map(SavedDecision::of);
+        let is_same = again == saved.decision;
+        let difference = || ReplayDifference { saved: saved.decision.clone(), again };
         Ok((!is_same).then(difference))
     }
 }
@@ -365,12 +364,12 @@ mod tests {
         let mut rounds = Vec::new();
         let (rise, saved) =
             decide(&mut manager, &round(0, vm("web", 200_000, 3)), &mut SufficientShare(300_000));
-        let [rise] = &rise[..] else { panic!("the VM missed periods: {rise:?}") };
+        let rise = rise.expect("the VM missed periods");
         assert_eq!((rise.name.as_str(), rise.to.ppm()), ("web", 309_000));
         rounds.push(saved);
         let steady = round(1, vm("web", 309_000, 3));
         let (none, saved) = decide(&mut manager, &steady, &mut SufficientShare(300_000));
-        assert_eq!(none, []);
+        assert_eq!(none, None);
         rounds.push(saved);
         let mut replay = Replay::new(Pace::default());
         for saved in &rounds {
@@ -380,9 +379,9 @@ mod tests {
         changed.vms[0].demand = vec![(4_000_000, 100)];
         let difference = Replay::new(Pace::default()).round(&changed).expect("valid names");
         let difference = difference.expect("another demand has another target");
-        assert_eq!(difference.saved, rounds[0].decisions);
+        assert_eq!(difference.saved, rounds[0].decision);
         // The file has no prediction for the share that is now asked for.
-        assert_eq!(difference.again, []);
+        assert_eq!(difference.again, None);
     }
 
     #[test]
@@ -402,7 +401,7 @@ mod tests {
     fn manager_round_without_a_prediction_changes_nothing_and_is_saved() {
         let mut manager = Manager::new(Pace::default());
         let (decision, saved) = decide(&mut manager, &round(0, vm("web", 200_000, 3)), &mut Silent);
-        assert_eq!(decision, []);
+        assert_eq!(decision, None);
         assert_eq!(saved.predictions.len(), 1);
         assert_eq!(saved.predictions[0].vms, None);
     }
@@ -412,25 +411,24 @@ mod tests {
         let mut manager = Manager::new(Pace::default());
         let first = round(0, vm("web", 200_000, 3));
         let (rise, _) = decide(&mut manager, &first, &mut SufficientShare(300_000));
-        assert_eq!(rise.len(), 1);
+        assert!(rise.is_some());
         // The VM misses more periods than before the rise, although no period demanded more than
         // the reservation.
         let worse = VmRound { misses: 99, ..vm("web", 309_000, 3) };
         let (undo, saved) = decide(&mut manager, &round(1, worse), &mut SufficientShare(300_000));
-        let [undo] = &undo[..] else { panic!("the canary failed: {undo:?}") };
+        let undo = undo.expect("the canary failed");
         assert_eq!((undo.from.ppm(), undo.to.ppm()), (309_000, 200_000));
-        assert!(saved.decisions[0].says.contains("undone"));
+        assert!(saved.decision.expect("it is saved").says.contains("undone"));
     }
 
     /// Returns a manager that has just reduced the share of `web` to 20.6 %.
     fn manager_after_a_fall() -> Manager {
         let mut manager = Manager::new(Pace::default());
         let first = round(0, vm("web", 400_000, 2));
-        assert_eq!(decide(&mut manager, &first, &mut SufficientShare(100_000)).0, []);
+        assert_eq!(decide(&mut manager, &first, &mut SufficientShare(100_000)).0, None);
         let second = round(1, vm("web", 400_000, 2));
         let (fall, _) = decide(&mut manager, &second, &mut SufficientShare(100_000));
-        let falls: Vec<u32> = fall.iter().map(|fall| fall.to.ppm()).collect();
-        assert_eq!(falls, [206_000]);
+        assert_eq!(fall.map(|fall| fall.to.ppm()), Some(206_000));
         manager
     }
 
@@ -446,8 +444,8 @@ mod tests {
         let mut manager = manager_after_a_fall();
         let mut decided = |number, late| {
             let round = round(number, with_late_periods(late));
-            let (decisions, _) = decide(&mut manager, &round, &mut SufficientShare(100_000));
-            decisions.first().map(|decision| decision.to.ppm())
+            let (decision, _) = decide(&mut manager, &round, &mut SufficientShare(100_000));
+            decision.map(|decision| decision.to.ppm())
         };
         assert_eq!(decided(2, 1), None);
         assert_eq!((3..8).find_map(|number| decided(number, 0)), None);
@@ -462,7 +460,7 @@ mod tests {
         let mut manager = manager_after_a_fall();
         let round = round(2, with_late_periods(3));
         let (rise, _) = decide(&mut manager, &round, &mut SufficientShare(100_000));
-        let rise = rise.first().map(|rise| (rise.from.ppm(), rise.to.ppm()));
+        let rise = rise.map(|rise| (rise.from.ppm(), rise.to.ppm()));
         assert_eq!(rise, Some((206_000, 400_000)));
     }
 }

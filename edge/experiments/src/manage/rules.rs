@@ -4,7 +4,7 @@ mod goal;
 mod histogram;
 mod hold;
 
-use slackline_manager::{Decision, Manager, Pace, Predictor, Round};
+use slackline_manager::{Manager, Pace, Predictor, Round};
 use slackline_units::{CpuShare, Span};
 
 pub(super) use goal::GoalRule;
@@ -93,11 +93,10 @@ impl ManagerRule {
 
 impl ShareRule for ManagerRule {
     fn round(&mut self, input: RuleInput<'_>) -> Changes {
-        let decisions = self.0.round(input.round, input.predictor);
-        let change = |made: &Decision| {
-            let vm = input.round.vms.iter().position(|vm| vm.name == made.name)?;
-            Some((vm, made.to, made.to_string()))
+        let Some(decision) = self.0.round(input.round, input.predictor) else {
+            return Changes::new();
         };
-        decisions.iter().filter_map(change).collect()
+        let vm = input.round.vms.iter().position(|vm| vm.name == decision.name);
+        vm.map(|vm| (vm, decision.to, decision.to_string())).into_iter().collect()
     }
 }

@@ -42,19 +42,6 @@ fn manager_raises_share_after_vm_demand_doubles_and_states_reason() {
 }
 
 #[test]
-fn manager_raises_two_vms_in_one_round_if_both_demands_double() {
-    let line = |round| if round < 8 { "15.0,18.0\n" } else { "30.0,36.0\n" };
-    let series = format!("# two steps\nweb,db\n{}", (0..12).map(line).collect::<String>());
-    let run = plan().run(&scenario(&series, 1), RuleKind::Manager).expect("it is admitted");
-    // The round after the step measures the new demand. The next round has both new shares.
-    let (before, after) = (&run.rounds[8], &run.rounds[9]);
-    for vm in 0..2 {
-        assert!(before.shares[vm] < before.needs[vm], "{:?}", run.decisions);
-        assert!(after.shares[vm] >= after.needs[vm].less(CpuShare::from_ppm(3_000)));
-    }
-}
-
-#[test]
 fn managed_simulation_makes_equal_decisions_if_repeated_with_same_input() {
     let scenario = scenario(&step(8, 20), 3);
     let [one, other] = [0, 1].map(|_| plan().run(&scenario, RuleKind::Manager).expect("it runs"));
