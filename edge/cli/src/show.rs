@@ -31,6 +31,14 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
             hint: Some("write --from 0s".into()),
         });
     }
+    let is_table = args.json && !args.list;
+    if (is_table || args.perfetto.is_some()) && (!args.from.is_zero() || args.r#for.is_some()) {
+        let option = if is_table { "--json without --list" } else { "--perfetto" };
+        return Err(Problem::BadOption {
+            message: format!("cannot use --from or --for with {option}: it has the whole trace"),
+            hint: Some("drop --from and --for".into()),
+        });
+    }
     let places = Places::of(&[("--perfetto", args.perfetto.as_deref())])?;
     places.read("the trace", &args.file)?;
     if let Some(trace) = indexed(args)? {
