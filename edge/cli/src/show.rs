@@ -31,14 +31,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
             hint: Some("write --from 0s".into()),
         });
     }
-    let is_table = args.json && !args.list;
-    if (is_table || args.perfetto.is_some()) && (!args.from.is_zero() || args.r#for.is_some()) {
-        let option = if is_table { "--json without --list" } else { "--perfetto" };
-        return Err(Problem::BadOption {
-            message: format!("cannot use --from or --for with {option}: it has the whole trace"),
-            hint: Some("drop --from and --for".into()),
-        });
-    }
+    check_window(args)?;
     let places = Places::of(&[("--perfetto", args.perfetto.as_deref())])?;
     places.read("the trace", &args.file)?;
     if let Some(trace) = indexed(args)? {
@@ -97,6 +90,21 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         text = render(args, &timeline).into_bytes();
     }
     terminal::print(&String::from_utf8_lossy(&text))
+}
+
+/// Checks that no window is requested for an output of the whole trace. The parser refuses a window
+/// with `--table`, `--runs` and `--xenmon`.
+fn check_window(args: &Show) -> Result<(), Problem> {
+    let is_table = args.json && !args.list;
+    let is_window = !args.from.is_zero() || args.r#for.is_some();
+    if !is_window || !(is_table || args.perfetto.is_some()) {
+        return Ok(());
+    }
+    let option = if is_table { "--json without --list" } else { "--perfetto" };
+    Err(Problem::BadOption {
+        message: format!("cannot use --from or --for with {option}: it has the whole trace"),
+        hint: Some("drop --from and --for".into()),
+    })
 }
 
 fn too_many_points(file: &Path, error: &TooManyPoints) -> Problem {

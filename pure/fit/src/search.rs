@@ -229,8 +229,8 @@ pub fn smallest_slice(tasks: &TaskSet, period: Span, step: Span) -> Result<Fit, 
 }
 
 /// Returns the largest period with which a share suffices. The period is a multiple of `step`. With
-/// a period longer than the [longest possible one](longest_period), a task would be without CPU
-/// time for too long. If that period is longer than [`MOST_PERIODS`] steps, the search first takes
+/// a period longer than the longest possible one, a task would be without CPU time for too long. If
+/// the longest possible period has more than 20,000 steps, the search first takes
 /// longer steps, each a multiple of `step`, and then searches above the period that it found in
 /// steps of `step`. It can then miss a larger period that suffices although a smaller one does not.
 ///
@@ -247,11 +247,11 @@ pub fn largest_period(tasks: &TaskSet, share: CpuShare, step: Span) -> Result<Fi
     let mut proof_of = |steps: u64| misses.prove(reservation_of(share, step * steps)?);
     // The periods below one stride are searched too, since a short period suffices most often.
     let rough = (1..=steps / stride).rev().map(|strides| strides * stride);
-    let rough = rough.chain((1..stride).rev().take(FINE_PERIODS));
-    let found = rough.into_iter().find_map(|steps| Some((steps, proof_of(steps)?)));
+    let mut rough = rough.chain((1..stride).rev().take(FINE_PERIODS));
+    let found = rough.find_map(|steps| Some((steps, proof_of(steps)?)));
     let (low, proof) = found.ok_or(NoFit::Share { shortest: step })?;
-    let fine = (low + 1..low + stride).rev().filter(|&above| above <= steps).take(FINE_PERIODS);
-    let above = fine.into_iter().find_map(|steps| Some((steps, proof_of(steps)?)));
+    let mut fine = (low + 1..low + stride).rev().filter(|&above| above <= steps).take(FINE_PERIODS);
+    let above = fine.find_map(|steps| Some((steps, proof_of(steps)?)));
     let (steps, proof) = above.unwrap_or((low, proof));
     let of = |steps: u64| reservation_of(share, step * steps);
     let below = of(steps + 1).and_then(|above| Some((above, prove(tasks, above).err()?)));

@@ -45,6 +45,9 @@ pub enum AskedReservation {
 /// Default step of the slices in the search.
 const STEP: Span = Span::from_us(1);
 
+/// Reason why no share fits some tasks.
+const NO_SHARE: &str = "the tasks miss deadlines even with a whole CPU";
+
 impl FitQuestion {
     /// Creates the question of a user about a task set. The step is a microsecond by default.
     #[must_use]
@@ -185,32 +188,8 @@ impl FitError {
                 is_bad_question: true,
                 ..refused(error.to_string(), None)
             },
-            FitError::NoFit { error, least: None } => {
-                let whole = || "the tasks miss deadlines even with a whole CPU".to_owned();
-                let why = match error {
-                    NoFit::WholeCpu(_) | NoFit::Share { .. } => whole(),
-                    error @ NoFit::Step { .. } => error.to_string(),
-                };
-                let hint = "move tasks to another vCPU, or give them later deadlines";
-                refused(why, Some(hint.into()))
-            }
-            FitError::NoFit { error, least: Some(least) } => {
-                let why = match (error, share) {
-                    (NoFit::Share { shortest }, Some(share)) => format!(
-                        "with {} of a CPU the tasks miss deadlines with each period that was \
-                         tried, down to {shortest}",
-                        percent(share)
-                    ),
-                    (error, _) => error.to_string(),
-                };
-                let (short, least_percent) = (search::SHORT_PERIOD, percent(*least));
-                let hint = match share.is_some_and(|share| share < *least) {
-                    true => format!(
-                        "use a larger {}: with a period of {short}, {least_percent} suffices",
-                        option("share"),
-                    ),
-                    false => format!("set {} to {short}", option("period")),
-                };
+            FitError::NoFit { error, least } => {
+                let (why, hint) = no_fit(error, *least, (share, &option));
                 refused(why, Some(hint))
             }
             FitError::OverCapacity { reservation, least } => {
@@ -282,6 +261,40 @@ impl FitAnswer {
             )
         })
     }
+}
+
+/// Returns the reason and the hint if no reservation fits the tasks. `least` is the smallest share
+/// that suffices with a short period.
+fn no_fit(
+    error: &NoFit,
+    least: Option<CpuShare>,
+    (share, option): (Option<CpuShare>, &dyn Fn(&str) -> String),
+) -> (String, String) {
+    let Some(least) = least else {
+        let why = match error {
+            NoFit::WholeCpu(_) | NoFit::Share { .. } => NO_SHARE.to_owned(),
+            NoFit::Step { .. } => error.to_string(),
+        };
+        return (why, "move tasks to another vCPU, or give them later deadlines".into());
+    };
+    let why = match (error, share) {
+        (NoFit::Share { shortest }, Some(share)) => format!(
+            "with {} of a CPU the tasks miss deadlines with each period that was tried, down to \
+             {shortest}",
+            percent(share)
+        ),
+        _ => error.to_string(),
+    };
+    let short = search::SHORT_PERIOD;
+    let hint = match share.is_some_and(|share| share < least) {
+        true => format!(
+            "use a larger {}: with a period of {short}, {} suffices",
+            option("share"),
+            percent(least)
+        ),
+        false => format!("set {} to {short}", option("period")),
+    };
+    (why, hint)
 }
 
 /// Returns true if a share is a whole number of CPUs above 1 that could be meant as a percentage.

@@ -105,18 +105,7 @@ pub fn search<E>(
     watch: &(dyn Fn(GridProgress) -> ControlFlow<()> + Sync),
 ) -> Result<SimulatedFit, SearchError<E>> {
     let slice = |steps: u64| (range.step * steps).min(range.period);
-    let mut most = 0;
-    let mut refused = range.period.ns().div_ceil(range.step.ns()) + 1;
-    while refused - most > 1 {
-        let middle = most + (refused - most) / 2;
-        match scenario(slice(middle)).map_err(SearchError::Scenario)?.admit() {
-            Ok(()) => most = middle,
-            Err(_) => refused = middle,
-        }
-    }
-    if most == 0 {
-        return Err(SearchError::Refused);
-    }
+    let mut most = most_admitted(range, |steps| scenario(slice(steps)))?;
     let mut runs = 0;
     let mut passes = |steps: u64, from: u64| {
         let scenario = scenario(slice(steps)).map_err(SearchError::Scenario)?;
@@ -174,6 +163,23 @@ pub fn search<E>(
         high += 1;
     }
     unreachable!("the largest slice passes or fails")
+}
+
+/// Returns the largest slice, in steps, that admission accepts.
+fn most_admitted<E>(
+    range: &SliceRange,
+    scenario: impl Fn(u64) -> Result<Scenario, E>,
+) -> Result<u64, SearchError<E>> {
+    let mut most = 0;
+    let mut refused = range.period.ns().div_ceil(range.step.ns()) + 1;
+    while refused - most > 1 {
+        let middle = most + (refused - most) / 2;
+        match scenario(middle).map_err(SearchError::Scenario)?.admit() {
+            Ok(()) => most = middle,
+            Err(_) => refused = middle,
+        }
+    }
+    if most == 0 { Err(SearchError::Refused) } else { Ok(most) }
 }
 
 /// Number of equal parts of the range of slices that are tried if the largest slice fails.

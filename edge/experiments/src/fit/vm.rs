@@ -123,7 +123,7 @@ impl SearchedVm {
             Some(vm) => match known.iter().position(|name| name == vm) {
                 Some(domain) => domain,
                 None => {
-                    let copy_of = copy_of(vm, domains.map_or(&[], Vec::as_slice));
+                    let copy_of = copy_of(vm, domains.map_or(&[][..], Vec::as_slice));
                     return Err(SearchedVmError::NoVm { name: vm.into(), known, copy_of });
                 }
             },
