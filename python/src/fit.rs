@@ -6,5 +6,6 @@ mod simulated;
 
 pub(crate) use answer::{
     Fit, FitPeriod, FitProof, FitReservation, FitTrace, ProofPoint, TaskResponse,
+    TriedPeriods,
 };
 pub(crate) use question::fit;

@@ -36,7 +36,8 @@ fn version() -> String {
 #[derive(Debug, Parser)]
 #[command(name = "slackline", version = version(), disable_help_subcommand = true)]
 #[command(after_help = "Exit codes: 0 success; 1 a claim failed; 2 bad input; 3 not possible on \
-                        this host; 4 not enough capacity; 5 not permitted; 70 bug in Slackline; \
+                        this host; 4 no capacity on a daemon, or for `fit` or `whatif` (2 for a \
+                        scenario or `hold`); 5 not permitted; 70 bug in Slackline; \
                         130 interrupted.")]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -441,16 +442,16 @@ pub(crate) struct Show {
     #[arg(long, requires = "list")]
     pub(crate) passes: bool,
     /// Print one vCPU's run and block times, for a `replay` workload.
-    #[arg(long, value_name = "VCPU", conflicts_with_all = ["list", "ascii"])]
+    #[arg(long, value_name = "VCPU", conflicts_with_all = ["list", "ascii", "from", "for"])]
     pub(crate) runs: Option<String>,
     /// Print the table of the whole trace.
-    #[arg(long, conflicts_with_all = ["list", "ascii", "runs"])]
+    #[arg(long, conflicts_with_all = ["list", "ascii", "runs", "from", "for"])]
     pub(crate) table: bool,
     /// Print the table, or with --list the list, as JSON.
     #[arg(long, conflicts_with_all = ["ascii", "runs"])]
     pub(crate) json: bool,
     /// Print the table with XenMon metrics of each domain.
-    #[arg(long, conflicts_with_all = ["list", "ascii", "runs"])]
+    #[arg(long, conflicts_with_all = ["list", "ascii", "runs", "from", "for"])]
     pub(crate) xenmon: bool,
     /// Save the trace in the format of the Perfetto UI.
     #[arg(long, value_name = "FILE")]

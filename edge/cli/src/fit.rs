@@ -26,21 +26,26 @@ pub(crate) fn fit(args: &FitArgs) -> Result<(), Problem> {
         ("--save-scenario", args.save_scenario.as_deref()),
     ])?;
     let answer = match (&args.file, args.share, args.delay) {
-        (None, Some(share), Some(delay)) => answer_delay(share, delay, args.reserve),
+        (None, Some(share), Some(delay)) => answer_delay(share, delay, args.reserve()),
         (Some(file), ..) => {
             places.read("the task set", file)?;
             let text = input::text(file)?;
             if is_scenario(&text) {
                 return simulate::fit(args, file, &places);
             }
-            if let Some(vm) = &args.vm {
+            let given = [
+                args.vm.as_ref().map(|vm| ("--vm", vm.clone())),
+                args.seeds.map(|seeds| ("--seeds", seeds.to_string())),
+            ];
+            if let Some((option, value)) = given.into_iter().flatten().next() {
+                let file = file.display();
                 return Err(Problem::BadOption {
-                    message: format!("cannot use --vm {vm}: {} is a task set", file.display()),
-                    hint: Some("drop --vm, or name a scenario".into()),
+                    message: format!("cannot use {option} {value}: {file} is a task set"),
+                    hint: Some(format!("drop {option}, or name a scenario")),
                 });
             }
             let tasks = tasks_of(file, &text)?;
-            let question = FitQuestion::about(&tasks, asked(args), args.step, args.reserve);
+            let question = FitQuestion::about(&tasks, asked(args), args.step, args.reserve());
             answer(tasks, question)
         }
         _ => unreachable!("clap requires a file or --delay"),
@@ -114,7 +119,7 @@ fn bug(error: &RunPhaseError) -> Problem {
 
 fn problem(args: &FitArgs, error: FitError) -> Problem {
     let what = args.file.as_ref().map_or("the share".into(), |file| file.display().to_string());
-    match (error.refusal(&what, (args.share, args.reserve), option), error) {
+    match (error.refusal(&what, (args.share, args.reserve()), option), error) {
         (Some(refusal), _) => refused(refusal),
         (None, FitError::Run(error)) => bug(&error),
         (None, error) => Problem::Bug { message: error.to_string(), kept: None },

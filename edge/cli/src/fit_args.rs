@@ -36,7 +36,7 @@ pub(crate) struct FitArgs {
     /// Find the smallest slice for this period [default: half of the shortest task period].
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) period: Option<Span>,
-    /// Find the largest period for this share of a CPU, e.g. `30%`.
+    /// Find the largest period, in steps of --step, for this share of a CPU, e.g. `30%`.
     #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "period")]
     pub(crate) share: Option<CpuShare>,
     /// Longest wait for CPU time that is allowed; needs --share, and no FILE.
@@ -46,19 +46,20 @@ pub(crate) struct FitArgs {
     /// Find the period with which the largest number of equal VMs fits on a CPU.
     #[arg(long, conflicts_with_all = ["period", "share", "delay"])]
     pub(crate) most_vms: bool,
-    /// Step between the slices that are tried [default: 1us; for a scenario 1 % of the period].
-    #[arg(long, value_name = "TIME", value_parser = span)]
+    /// Step between the slices (with --share: periods) that are tried [default: 1us; for a
+    /// scenario 1 % of the period].
+    #[arg(long, value_name = "TIME", value_parser = span, conflicts_with = "delay")]
     pub(crate) step: Option<Span>,
-    /// Part of each CPU that is never reserved, e.g. `10%`.
-    #[arg(long, value_name = "SHARE", value_parser = reserve, default_value = "5%")]
-    pub(crate) reserve: CpuShare,
-    /// VM of the scenario [default: its only VM].
-    #[arg(long, value_name = "NAME")]
+    /// Part of each CPU that is never reserved, e.g. `10%` [default: 5%; a scenario states it].
+    #[arg(long, value_name = "SHARE", value_parser = reserve)]
+    pub(crate) reserve: Option<CpuShare>,
+    /// VM of the scenario, with all its copies [default: its only VM].
+    #[arg(long, value_name = "NAME", conflicts_with = "delay")]
     pub(crate) vm: Option<String>,
-    /// Number of seeds with which a slice must pass all claims of a scenario.
-    #[arg(long, value_name = "N", default_value_t = 60)]
+    /// Number of seeds with which a slice must pass all claims of a scenario [default: 60].
+    #[arg(long, value_name = "N", conflicts_with = "delay")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    pub(crate) seeds: u64,
+    pub(crate) seeds: Option<u64>,
     /// Print all points of the proof.
     #[arg(long)]
     pub(crate) proof: bool,
@@ -71,6 +72,16 @@ pub(crate) struct FitArgs {
     /// Print the answer as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Part of a CPU that is never reserved if the user states no other part.
+const RESERVE: CpuShare = CpuShare::from_ppm(50_000);
+
+impl FitArgs {
+    /// Returns the part of each CPU that is never reserved.
+    pub(crate) fn reserve(&self) -> CpuShare {
+        self.reserve.unwrap_or(RESERVE)
+    }
 }
 
 /// Parses a share of a CPU, from zero to less than one CPU.

@@ -156,6 +156,7 @@ fn overview() -> String {
     let policies = ALL.iter().chain(SIMULATED_ONLY);
     entries(&mut text, policies.map(|spec| (spec.name, spec.summary)));
     text += "\nExit codes: 0 success; 1 a claim failed; 2 bad input; 3 not possible on this host;\n\
-             4 not enough capacity; 5 not permitted; 70 bug in Slackline; 130 interrupted.\n";
+             4 no capacity on a daemon, or for `fit` or `whatif` (2 for a scenario or `hold`);\n\
+             5 not permitted; 70 bug in Slackline; 130 interrupted.\n";
     text
 }

@@ -11,7 +11,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use slackline_experiments::manage::{
-    BATCH, GoalList, ManageError, ManagePlan, ManagedRun, RuleKind, Score, Series, SeriesRun, score,
+    BATCH, GoalList, ManageError, ManagePlan, ManagedRun, RuleKind, Score, Series, SeriesError,
+    SeriesRun, score,
 };
 use slackline_policy::find;
 use slackline_scenario::Scenario;
@@ -122,7 +123,10 @@ fn check_names(goals: &GoalList, scenario: &Scenario) -> Result<(), Problem> {
 fn series(file: &Path) -> Result<Series, Problem> {
     Series::read(&input::text(file)?).map_err(|error| Problem::BadOption {
         message: format!("{}: {error}", file.display()),
-        hint: Some("write a line `web,db` and below it lines such as `20.0,12.5`".into()),
+        hint: Some(match error {
+            SeriesError::EqualNames { .. } => "give each VM another name".into(),
+            _ => "write a line `web,db` and below it lines such as `20.0,12.5`".into(),
+        }),
     })
 }
 
@@ -159,6 +163,9 @@ fn of_run(file: &Path, scenario: &Scenario, error: ManageError) -> Problem {
         ManageError::Run(_) | ManageError::Scenario(_) => None,
         ManageError::NoVms { .. } => Some("give a VM `share.edf`, and no `leave` in the goals"),
         ManageError::BadName { .. } => Some("use lower-case letters, digits, `.`, `_` and `-`"),
+        ManageError::Closed { .. } => {
+            Some("use work of kind `periodic` or `jobs`, or write `leave = true` in the goals")
+        }
         ManageError::Short { .. } => Some("write --round 1s, or a longer scenario"),
     };
     match error {
@@ -176,7 +183,12 @@ fn as_text(args: &Manage, compared: &RuleComparison, shown: &ManagedRun) -> Stri
         let _ = writeln!(text, "{seconds:>6} s  {says}");
     }
     if shown.decisions.is_empty() {
-        let _ = writeln!(text, "No decision of the rule `{}` has an explanation.", args.rule);
+        let (_, score) =
+            scores.iter().find(|(rule, _)| rule.name() == args.rule).expect("every rule was run");
+        let _ = match score.changes {
+            0 => writeln!(text, "The rule `{}` changed nothing.", args.rule),
+            _ => writeln!(text, "The rule `{}` gives no reasons for its changes.", args.rule),
+        };
     }
     text.push('\n');
     let misses = |kind: RuleKind| {

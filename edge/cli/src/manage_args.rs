@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use slackline_units::{CpuShare, Span};
 
 use crate::input;
-use crate::parse::{share, span};
+use crate::parse::span;
 use crate::service::args::DaemonArgs;
 
 /// Policies that a series of demand can be run under.
@@ -75,7 +75,7 @@ pub(crate) struct Manage {
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: u64,
     /// With a series: largest random deviation of a job from the demand, in % of the demand.
-    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
+    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = noise)]
     pub(crate) noise: CpuShare,
     /// With a series: policy, one of edf, sedf and credit.
     #[arg(long, value_name = "POLICY", default_value = "edf", value_parser = POLICIES)]
@@ -134,5 +134,16 @@ impl Mode {
             Mode::Recommend => "recommend",
             Mode::Act => "act",
         }
+    }
+}
+
+/// Parses the largest deviation of a job: a percentage, or a number from 0 to 1.
+fn noise(text: &str) -> Result<CpuShare, String> {
+    let has_unit = text.trim_end().ends_with('%');
+    let whole = if has_unit { text.to_owned() } else { format!("{text}cpu") };
+    let noise = whole.parse::<CpuShare>().map_err(|why| format!("{why}; write it as `10%`"))?;
+    match noise > CpuShare::ONE && !has_unit {
+        true => Err(format!("more than 1 needs a percent sign; write it as `{text}%`")),
+        false => Ok(noise),
     }
 }

@@ -31,6 +31,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
             hint: Some("write --from 0s".into()),
         });
     }
+    check_window(args)?;
     let places = Places::of(&[("--perfetto", args.perfetto.as_deref())])?;
     places.read("the trace", &args.file)?;
     if let Some(trace) = indexed(args)? {
@@ -107,6 +108,21 @@ fn print_numbers(args: &Show, header: &Header, meters: Meters) -> Result<(), Pro
         true => terminal::print(&json::numbers(&header.machine, &numbers, json::Completion::Whole)),
         false => terminal::say(&tables(&numbers)),
     }
+}
+
+/// Checks that no window is requested for an output of the whole trace. The parser refuses a window
+/// with `--table`, `--runs` and `--xenmon`.
+fn check_window(args: &Show) -> Result<(), Problem> {
+    let is_table = args.json && !args.list;
+    let is_window = !args.from.is_zero() || args.r#for.is_some();
+    if !is_window || !(is_table || args.perfetto.is_some()) {
+        return Ok(());
+    }
+    let option = if is_table { "--json without --list" } else { "--perfetto" };
+    Err(Problem::BadOption {
+        message: format!("cannot use --from or --for with {option}: it has the whole trace"),
+        hint: Some("drop --from and --for".into()),
+    })
 }
 
 fn too_many_points(file: &Path, error: &TooManyPoints) -> Problem {

@@ -171,6 +171,14 @@ pub enum ManageError {
         /// Reason why the name is not allowed.
         why: slackline_service::NameError,
     },
+    /// The release of a job of a managed VM depends on the end of an earlier job.
+    #[error("cannot manage `{name}`: its work {step}, so its demand depends on its share")]
+    Closed {
+        /// Name of the VM.
+        name: String,
+        /// Description of the step on which the demand depends.
+        step: &'static str,
+    },
     /// The run is shorter than two rounds.
     #[error(
         "cannot manage a run of {length} in rounds of {round}: it must have at least two rounds"

@@ -104,9 +104,18 @@ fn assumed(tasks: &[Task], duration: Option<i64>, length: Span, options: &Option
     }
     if is_mixed(tasks) {
         all.push(
-            "threads without SCHED_DEADLINE reserve 1us of 100ms and divide the slack equally"
+            "threads without SCHED_DEADLINE reserve 1us of 100ms and divide the slack of their \
+             CPU equally"
                 .to_owned(),
         );
+        if cpus(tasks, options) > 1 {
+            all.push(
+                "`edf` keeps each thread on one CPU, which it chooses by reservations only: \
+                 threads without SCHED_DEADLINE can share one CPU while another is idle; `cpus` \
+                 in the scenario places them"
+                    .to_owned(),
+            );
+        }
     }
     all
 }

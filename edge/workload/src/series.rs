@@ -150,7 +150,8 @@ fn check_size(read: &[(&str, Readings)], start: u64) -> Result<(), WorkloadError
 fn assumed(kind: Kind, options: &Options) -> Vec<String> {
     let mut all = Vec::new();
     let models: Vec<&str> = options.bursts.iter().map(|model| model.name()).collect();
-    let (interval, burst) = (options.interval, options.burst);
+    // A burst is at most as long as an interval.
+    let (interval, burst) = (options.interval, options.burst.min(options.interval));
     all.push(format!("each interval of 300 s is simulated as {interval} with the same mean use"));
     let models = models.join(", or ");
     all.push(format!(

@@ -4,16 +4,29 @@
 use slackline_units::{CpuShare, Reservation, Span};
 use thiserror::Error;
 
+use crate::edf::DemandShortfall;
 use crate::tasks::LONGEST;
-use crate::{PeriodicTask, Proof, Refutation, TaskScheduler, TaskSet, prove};
+use crate::{PeriodicSupply, PeriodicTask, Proof, Refutation, TaskScheduler, TaskSet, prove};
 
-/// Number of steps into which the search for the largest period divides the longest possible
-/// period.
-const PERIOD_STEPS: u64 = 1000;
+/// Number of periods above which the search for the largest period takes longer steps. A search
+/// then takes less than a second.
+const MOST_PERIODS: u64 = 20_000;
+
+/// Maximum number of periods that are tried between two longer steps.
+const FINE_PERIODS: usize = 20_000;
+
+/// Maximum number of intervals that are tested before a proof is searched for.
+const MOST_SHORTFALLS: usize = 32;
 
 /// Period with which [`least_share`] computes the smallest share. With shorter periods the
 /// dispatcher would cost more CPU time than the reservation saves.
-const SHORT_PERIOD: Span = Span::from_us(100);
+pub const SHORT_PERIOD: Span = Span::from_us(100);
+
+/// Shortest period that [`most_vms`] tries. No policy has shorter periods.
+const SHORTEST_PERIOD: Span = Span::from_us(10);
+
+/// Number of periods that [`most_vms`] tries between a period and half of that period.
+const PERIODS_PER_OCTAVE: u64 = 32;
 
 /// Longest delay for which [`fit_delay`] can find a reservation: one nanosecond less than an hour.
 /// The delay is tested by means of a task whose deadline is one nanosecond longer than the delay. A
@@ -28,14 +41,13 @@ pub enum Goal {
         /// Period of the reservation.
         period: Span,
     },
-    /// Find the largest period for a given share.
+    /// Find the largest period for a given share. The period is a multiple of the step.
     Period {
         /// Share of one CPU, at most a whole CPU.
         share: CpuShare,
     },
     /// Find the reservation with which the largest number of equal VMs fits on one CPU. A part of
-    /// that CPU is never reserved. The search tries periods from an eighth to twice the shortest of
-    /// the tasks' periods.
+    /// that CPU is never reserved. [`TriedPeriods`] says which periods the search tries.
     Vms {
         /// Part of the CPU that is never reserved.
         reserve: CpuShare,
@@ -54,6 +66,21 @@ pub struct Fit {
     /// the goal, its slice is one step smaller, its period is one step longer, or its share is
     /// smaller by so much that one more VM fits. `None` if there is no such reservation.
     pub below: Option<(Reservation, Refutation)>,
+    /// Periods that the search tried. `None` unless the goal is [`Goal::Vms`].
+    pub tried: Option<TriedPeriods>,
+}
+
+/// Periods that the search for the largest number of VMs tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TriedPeriods {
+    /// Number of periods.
+    pub count: u64,
+    /// Shortest period.
+    pub shortest: Span,
+    /// Longest period.
+    pub longest: Span,
+    /// True if the utilisation of the tasks excludes one more VM, whatever the period.
+    pub is_most: bool,
 }
 
 /// Reason why no reservation fits a task set.
@@ -62,9 +89,12 @@ pub enum NoFit {
     /// The tasks miss deadlines even if they have a whole CPU.
     #[error("the tasks miss deadlines even with a whole CPU")]
     WholeCpu(Refutation),
-    /// With this share the tasks miss deadlines, however short the period is.
-    #[error("with this share the tasks miss deadlines, however short the period is")]
-    Share,
+    /// With this share the tasks miss deadlines with each period that was tried.
+    #[error("with this share no period of at least {shortest} has a proof")]
+    Share {
+        /// Shortest period that was tried.
+        shortest: Span,
+    },
     /// The step of the search is zero, or is longer than the period.
     #[error("the step {step} must be greater than zero and at most the period {period}")]
     Step {
@@ -76,14 +106,14 @@ pub enum NoFit {
 }
 
 /// Returns the reservation that reaches the goal. For [`Goal::Slice`] and [`Goal::Vms`], slices are
-/// multiples of `step`.
+/// multiples of `step`. For [`Goal::Period`], the period is a multiple of `step`.
 ///
 /// # Errors
 /// If no reservation reaches the goal, or if the step is not valid.
 pub fn find(tasks: &TaskSet, goal: Goal, step: Span) -> Result<Fit, NoFit> {
     match goal {
         Goal::Slice { period } => smallest_slice(tasks, period, step),
-        Goal::Period { share } => largest_period(tasks, share),
+        Goal::Period { share } => largest_period(tasks, share, step),
         Goal::Vms { reserve } => most_vms(tasks, reserve, step),
     }
 }
@@ -98,35 +128,75 @@ pub fn usual_periods(tasks: &TaskSet) -> Vec<Span> {
     eighths.into_iter().map(period).filter(|period| !period.is_zero()).collect()
 }
 
-/// Returns the reservation with which the largest number of equal VMs fits on one CPU. The search
-/// covers the [usual periods](usual_periods). If several periods fit the same number of VMs, the
-/// longest is chosen, because it has the fewest context switches. The reservation below the answer
-/// ([`Fit::below`]) is an equal share of the CPU for one more VM.
+/// Returns the periods that [`most_vms`] tries, longest first: from twice the shortest of the tasks'
+/// periods down to 10 us. Each is 1.5 to 3.2 % shorter than the one before it, as far as whole
+/// microseconds permit. A part of the shortest period, such as a seventh, is tried too.
+fn periods_of_most_vms(tasks: &TaskSet) -> Vec<Span> {
+    let us = Span::from_us(1);
+    let shortest = tasks.shortest_period();
+    let mut periods = Vec::new();
+    let mut octave = shortest * 2;
+    while octave >= SHORTEST_PERIOD {
+        periods.extend((0..PERIODS_PER_OCTAVE).map(|part| {
+            Span::from_us(octave * (2 * PERIODS_PER_OCTAVE - part) / (us * 2 * PERIODS_PER_OCTAVE))
+        }));
+        octave = octave / 2u64;
+    }
+    periods.extend((1..=PERIODS_PER_OCTAVE).map(|part| Span::from_us(shortest / part / us)));
+    periods.retain(|&period| period >= SHORTEST_PERIOD);
+    periods.sort_unstable_by(|one, other| other.cmp(one));
+    periods.dedup();
+    periods
+}
+
+/// Returns the reservation with which the largest number of equal VMs fits on one CPU. If several
+/// of the [tried periods](TriedPeriods) fit the same number of VMs, the longest is chosen, because
+/// it has the fewest context switches. The reservation below the answer ([`Fit::below`]) has the
+/// same period, and an equal share of the CPU for one more VM.
 ///
 /// # Errors
 /// If no reservation fits, or if the step is not valid.
 pub fn most_vms(tasks: &TaskSet, reserve: CpuShare, step: Span) -> Result<Fit, NoFit> {
+    if step.is_zero() {
+        return Err(NoFit::Step { step, period: tasks.shortest_period() });
+    }
     let mut best: Option<(u64, Fit)> = None;
-    let mut failed = None;
-    for period in usual_periods(tasks) {
-        match smallest_slice(tasks, period, step.min(period)) {
-            Ok(fit) => {
-                let vms = vms_per_cpu(fit.reservation, reserve);
-                if best.as_ref().is_none_or(|(most, _)| vms >= *most) {
-                    best = Some((vms, fit));
-                }
-            }
-            Err(error) => failed = Some(error),
+    let (mut count, mut shortest, mut is_most) = (0, LONGEST, false);
+    let periods = periods_of_most_vms(tasks);
+    for &period in &periods {
+        let vms = best.as_ref().map_or(0, |(vms, _)| *vms) + 1;
+        if part_of_cpu(reserve, vms, LONGEST).is_none_or(|part| tasks.fills(part)) {
+            is_most = true;
+            break;
+        }
+        (count, shortest) = (count + 1, period);
+        // One more VM than before needs a slice of this length, so most periods need one proof.
+        let step = step.min(period);
+        let slice = part_of_cpu(reserve, vms, period).map_or(Span::ZERO, |part| part.slice());
+        let slice = step * (slice / step);
+        if Reservation::new(slice, period).is_ok_and(|part| prove(tasks, part).is_ok()) {
+            let fit = smallest_slice(tasks, period, step)?;
+            best = Some((vms_per_cpu(fit.reservation, reserve), fit));
         }
     }
     let Some((vms, mut fit)) = best else {
-        return Err(failed.unwrap_or(NoFit::Step { step, period: tasks.shortest_period() }));
+        let period = Span::from_us(tasks.shortest_period() / Span::from_us(2));
+        let period = period.max(SHORTEST_PERIOD);
+        return smallest_slice(tasks, period, step.min(period));
     };
-    let capacity = u64::from(CpuShare::ONE.less(reserve).ppm());
-    let part = u32::try_from(capacity / (vms + 1)).expect("a part of a CPU");
-    fit.below = reservation_of(CpuShare::from_ppm(part), fit.reservation.period())
-        .and_then(|reservation| Some((reservation, prove(tasks, reservation).err()?)));
+    let longest = periods.first().copied().unwrap_or(LONGEST);
+    fit.tried = Some(TriedPeriods { count, shortest, longest, is_most });
+    fit.below = part_of_cpu(reserve, vms + 1, fit.reservation.period())
+        .and_then(|part| Some((part, prove(tasks, part).err()?)));
     Ok(fit)
+}
+
+/// Returns the reservation with a period that each of `vms` equal VMs can have on one CPU. The
+/// slice is rounded down. `None` if it would be shorter than a nanosecond.
+fn part_of_cpu(reserve: CpuShare, vms: u64, period: Span) -> Option<Reservation> {
+    let capacity = u128::from(CpuShare::ONE.less(reserve).ppm());
+    let ns = u128::from(period.ns()) * capacity / (u128::from(vms) * 1_000_000);
+    Reservation::new(Span::from_ns(u64::try_from(ns).ok()?), period).ok()
 }
 
 /// Returns the smallest slice with which all jobs meet their deadlines in a given period. The slice
@@ -155,35 +225,63 @@ pub fn smallest_slice(tasks: &TaskSet, period: Span, step: Span) -> Result<Fit, 
             }
         }
     }
-    Ok(Fit { reservation: of(step * high), proof, below })
+    Ok(Fit { reservation: of(step * high), proof, below, tried: None })
 }
 
-/// Returns the largest period with which a share suffices, exact to a thousandth of the longest
-/// possible period. With a period longer than the longest possible one, a task would be without CPU
-/// time for too long.
+/// Returns the largest period with which a share suffices. The period is a multiple of `step`. With
+/// a period longer than the longest possible one, a task would be without CPU time for too long. If
+/// the longest possible period has more than 20,000 steps, the search first takes
+/// longer steps, each a multiple of `step`, and then searches above the period that it found in
+/// steps of `step`. It can then miss a larger period that suffices although a smaller one does not.
 ///
 /// # Errors
-/// If no period fits the share.
-pub fn largest_period(tasks: &TaskSet, share: CpuShare) -> Result<Fit, NoFit> {
+/// If no period fits the share, or if the step is zero or longer than the longest possible period.
+pub fn largest_period(tasks: &TaskSet, share: CpuShare, step: Span) -> Result<Fit, NoFit> {
     let longest = longest_period(tasks, share);
-    let step = round_up(longest.ns().div_ceil(PERIOD_STEPS).max(1));
-    let mut period = Span::from_ns(longest.ns() / step.ns() * step.ns());
-    let mut below = None;
-    let above = period + step;
-    if let Some(reservation) = reservation_of(share, above)
-        && let Err(refutation) = prove(tasks, reservation)
-    {
-        below = Some((reservation, refutation));
+    if step.is_zero() || (step > longest && !longest.is_zero()) {
+        return Err(NoFit::Step { step, period: longest });
     }
-    while !period.is_zero() {
-        let Some(reservation) = reservation_of(share, period) else { break };
-        match prove(tasks, reservation) {
-            Ok(proof) => return Ok(Fit { reservation, proof, below }),
-            Err(refutation) => below = Some((reservation, refutation)),
+    let steps = longest / step;
+    let stride = steps.div_ceil(MOST_PERIODS).max(1);
+    let mut misses = KnownShortfalls { tasks, known: Vec::new() };
+    let mut proof_of = |steps: u64| misses.prove(reservation_of(share, step * steps)?);
+    // The periods below one stride are searched too, since a short period suffices most often.
+    let rough = (1..=steps / stride).rev().map(|strides| strides * stride);
+    let mut rough = rough.chain((1..stride).rev().take(FINE_PERIODS));
+    let found = rough.find_map(|steps| Some((steps, proof_of(steps)?)));
+    let (low, proof) = found.ok_or(NoFit::Share { shortest: step })?;
+    let mut fine = (low + 1..low + stride).rev().filter(|&above| above <= steps).take(FINE_PERIODS);
+    let above = fine.find_map(|steps| Some((steps, proof_of(steps)?)));
+    let (steps, proof) = above.unwrap_or((low, proof));
+    let of = |steps: u64| reservation_of(share, step * steps);
+    let below = of(steps + 1).and_then(|above| Some((above, prove(tasks, above).err()?)));
+    let reservation = of(steps).expect("a proof needs a reservation");
+    Ok(Fit { reservation, proof, below, tried: None })
+}
+
+/// Intervals in which the demand of the tasks exceeded the supply of a reservation. Other
+/// reservations with the same share often fail in the same interval.
+struct KnownShortfalls<'a> {
+    tasks: &'a TaskSet,
+    known: Vec<DemandShortfall>,
+}
+
+impl KnownShortfalls<'_> {
+    /// Returns the proof that a reservation suffices. `None` if it has no proof.
+    fn prove(&mut self, reservation: Reservation) -> Option<Proof> {
+        let supply = PeriodicSupply::of(reservation);
+        if self.known.iter().any(|short| short.demand > supply.least_in(short.within)) {
+            return None;
         }
-        period = period.left_after(step);
+        match prove(self.tasks, reservation) {
+            Ok(proof) => return Some(proof),
+            Err(Refutation::Shortfall(short)) if self.known.len() < MOST_SHORTFALLS => {
+                self.known.push(short);
+            }
+            Err(_) => {}
+        }
+        None
     }
-    Err(NoFit::Share)
 }
 
 /// Returns the longest period that is possible with a share. After the longest time without CPU
@@ -252,7 +350,7 @@ pub fn fit_delay(share: CpuShare, delay: Span) -> Option<(TaskSet, Fit)> {
     let proof = prove(&tasks, reservation).ok()?;
     let longer = for_delay(share, delay + delay / 100u64 + Span::from_us(2))?;
     let below = prove(&tasks, longer).err().map(|refutation| (longer, refutation));
-    Some((tasks, Fit { reservation, proof, below }))
+    Some((tasks, Fit { reservation, proof, below, tried: None }))
 }
 
 /// Returns the number of equal VMs with this reservation that fit on one CPU. The part `reserve` of
@@ -263,13 +361,6 @@ pub fn vms_per_cpu(reservation: Reservation, reserve: CpuShare) -> u64 {
     let period = u128::from(reservation.period().ns()) * capacity;
     let vms = period / (u128::from(reservation.slice().ns()) * 1_000_000);
     u64::try_from(vms).expect("a slice has at least a nanosecond")
-}
-
-/// Returns the smallest number of nanoseconds that is at least `ns` and consists of one digit and
-/// zeros.
-fn round_up(ns: u64) -> Span {
-    let unit = 10u64.pow(ns.ilog10());
-    Span::from_ns(ns.div_ceil(unit) * unit)
 }
 
 #[cfg(test)]
@@ -305,17 +396,29 @@ mod tests {
     fn largest_period_for_share_is_limited_by_longest_supply_gap() {
         let tasks = set(TaskScheduler::Edf, &[(1000, 10_000, 10_000)]);
         let half = CpuShare::from_ppm(500_000);
-        let fit = largest_period(&tasks, half).unwrap();
+        let us = Span::from_us(1);
+        let fit = largest_period(&tasks, half, us).unwrap();
         // With half a CPU, the longest time without CPU time is one period. 1 ms of CPU time
         // follows at once.
         assert_eq!(fit.reservation.period(), Span::from_ms(9));
         assert!(fit.proof.is_valid(&tasks, fit.reservation));
         assert!(fit.below.unwrap().0.period() > Span::from_ms(9));
-        assert_eq!(largest_period(&tasks, CpuShare::from_ppm(90_000)), Err(NoFit::Share));
+        let none = Err(NoFit::Share { shortest: us });
+        assert_eq!(largest_period(&tasks, CpuShare::from_ppm(90_000), us), none);
         // The period of the reservation may be longer than the period of the task.
-        let fit = largest_period(&tasks, CpuShare::from_ppm(600_000)).unwrap();
-        assert_eq!(fit.reservation.to_string(), "6.744ms/11.24ms");
+        let fit = largest_period(&tasks, CpuShare::from_ppm(600_000), us).unwrap();
+        assert_eq!(fit.reservation.to_string(), "6.75ms/11.25ms");
         assert!(fit.below.unwrap().1.misses_within().is_some());
+    }
+
+    #[test]
+    fn largest_period_for_share_is_exact_to_the_step() {
+        let tasks = set(TaskScheduler::Edf, &[(650, 6_000, 6_000)]);
+        let most = |step| largest_period(&tasks, CpuShare::from_ppm(800_000), step).unwrap();
+        assert_eq!(most(Span::from_us(1)).reservation.period(), Span::from_us(13_375));
+        assert_eq!(most(Span::from_ms(1)).reservation.period(), Span::from_ms(13));
+        let long = most(Span::from_ns(1)).reservation.period();
+        assert!(long >= Span::from_us(13_375), "{long}");
     }
 
     #[test]
@@ -350,10 +453,32 @@ mod tests {
         let reserve = CpuShare::from_ppm(50_000);
         let fit = most_vms(&tasks, reserve, Span::from_us(1)).unwrap();
         let vms = vms_per_cpu(fit.reservation, reserve);
-        assert_eq!((vms, fit.reservation.to_string()), (8, "143us/1.25ms".into()));
+        assert_eq!((vms, fit.reservation.to_string()), (9, "50us/478us".into()));
+        // Ten VMs with a utilisation of 10 % do not fit into 95 % of a CPU.
+        assert!(fit.tried.unwrap().is_most);
         let (below, refutation) = fit.below.unwrap();
-        assert_eq!(below.slice(), Span::from_ns(131_943));
+        assert_eq!(below.period(), fit.reservation.period());
         assert!(refutation.misses_within().is_some());
+    }
+
+    #[test]
+    fn most_vms_are_found_with_a_period_outside_the_usual_ones() {
+        let tasks = set(TaskScheduler::Edf, &[(650, 6_000, 6_000)]);
+        let (reserve, us) = (CpuShare::from_ppm(50_000), Span::from_us(1));
+        let most = most_vms(&tasks, reserve, us).unwrap();
+        let usual = usual_periods(&tasks).into_iter().map(|period| {
+            vms_per_cpu(smallest_slice(&tasks, period, us).unwrap().reservation, reserve)
+        });
+        assert_eq!(usual.max(), Some(7));
+        assert_eq!(vms_per_cpu(most.reservation, reserve), 8);
+        assert!(most.proof.is_valid(&tasks, most.reservation));
+        // The step limits the shortest period, so a long step leaves room for fewer VMs.
+        let rough = most_vms(&tasks, reserve, Span::from_us(200)).unwrap();
+        let tried = rough.tried.unwrap();
+        assert!(!tried.is_most && tried.count == 315, "{tried:?}");
+        assert_eq!(tried.shortest, SHORTEST_PERIOD);
+        assert_eq!(tried.longest, Span::from_ms(12));
+        assert!(vms_per_cpu(rough.reservation, reserve) < 8, "{}", rough.reservation);
     }
 
     #[test]

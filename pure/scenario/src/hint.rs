@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use slackline_policy::{ALL, Field, FieldError, Spec, TopologyError, nearest};
+use slackline_policy::{ALL, Field, FieldError, SIMULATED_ONLY, Spec, TopologyError, nearest};
 use slackline_units::ReservationError;
 
 use crate::error::{ErrorKind, Part, ScenarioError};
@@ -69,7 +69,8 @@ impl ErrorKind {
     fn hint_on_policies(&self) -> Option<String> {
         Some(match self {
             ErrorKind::UnknownPolicy { name } => {
-                let names: Vec<&'static str> = ALL.iter().map(|spec| spec.name).collect();
+                let names: Vec<&'static str> =
+                    ALL.iter().chain(SIMULATED_ONLY).map(|spec| spec.name).collect();
                 did_you_mean(name, &names)
                     .unwrap_or_else(|| format!("the policies are {}", names.join(", ")))
             }

@@ -103,6 +103,20 @@ pub(crate) struct FitPeriod {
     vms_per_cpu: u64,
 }
 
+/// Periods with which `most_vms=True` searched for more VMs. Times are nanoseconds.
+#[pyclass(frozen, get_all, module = "slackline")]
+#[derive(Clone)]
+pub(crate) struct TriedPeriods {
+    /// Number of periods.
+    count: u64,
+    /// Shortest period.
+    shortest_ns: u64,
+    /// Longest period.
+    longest_ns: u64,
+    /// True if the utilisation of the tasks excludes one more VM, whatever the period.
+    is_most: bool,
+}
+
 /// Answer of `fit`. Fields have the names of `slackline fit --json`.
 #[pyclass(frozen, get_all, module = "slackline")]
 #[derive(Clone)]
@@ -128,6 +142,8 @@ pub(crate) struct Fit {
     pub(crate) utilisation_ppm: Option<u64>,
     /// Number of equal VMs that fit on a CPU. None if the source is a scenario.
     pub(crate) vms_per_cpu: Option<u64>,
+    /// Periods that were tried. None unless the question was `most_vms=True`.
+    pub(crate) tried_periods: Option<TriedPeriods>,
     /// Smallest slices for other periods. Empty for a scenario, and for a question with `delay`.
     pub(crate) periods: Vec<FitPeriod>,
     /// Number of jobs that a simulation of the worst phase of the reservation completed, all before
@@ -187,6 +203,12 @@ impl Fit {
             scheduler: Some(answer.tasks.set.scheduler().name().to_owned()),
             utilisation_ppm: Some(answer.tasks.set.utilisation_ppm()),
             vms_per_cpu: Some(answer.vms),
+            tried_periods: answer.fit.tried.map(|tried| TriedPeriods {
+                count: tried.count,
+                shortest_ns: tried.shortest.ns(),
+                longest_ns: tried.longest.ns(),
+                is_most: tried.is_most,
+            }),
             periods: answer.periods.iter().map(period).collect(),
             simulated_jobs: Some(answer.check.jobs),
             vm: None,

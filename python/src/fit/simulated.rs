@@ -182,6 +182,7 @@ fn of_search(
         scheduler: None,
         utilisation_ppm: None,
         vms_per_cpu: None,
+        tried_periods: None,
         periods: Vec::new(),
         simulated_jobs: None,
         vm: Some(vm.name().to_owned()),

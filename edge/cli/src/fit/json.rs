@@ -23,6 +23,12 @@ pub(super) fn answer(answer: &FitAnswer) -> Value {
         "utilisation_ppm": tasks.set.utilisation_ppm(),
         "reservation": reservation(fit.reservation),
         "vms_per_cpu": answer.vms,
+        "tried_periods": fit.tried.map(|tried| json!({
+            "count": tried.count,
+            "shortest_ns": tried.shortest.ns(),
+            "longest_ns": tried.longest.ns(),
+            "is_most": tried.is_most,
+        })),
         "witnesses": witnesses,
         "proof": proof(&fit.proof, answer),
         "simulated_jobs": answer.check.jobs,

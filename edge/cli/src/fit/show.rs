@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use slackline_experiments::fit::{DeadlineMiss, FitAnswer, PeriodRow};
+use slackline_fit::search::TriedPeriods;
 use slackline_fit::{Proof, TaskScheduler};
 use slackline_terminal::percent;
 use slackline_units::{Reservation, Span, Time};
@@ -36,8 +37,9 @@ pub(super) fn answer(args: &FitArgs, answer: &FitAnswer) -> String {
          \x20 VMs          {}, if {} of the CPU is never reserved\n",
         share(reservation),
         vms_on_a_cpu(answer.vms),
-        format_args!("{} %", percent(args.reserve.ppm().into())),
+        format_args!("{} %", percent(args.reserve().ppm().into())),
     );
+    text += &fit.tried.map_or(String::new(), |tried| tried_line(tried, answer));
     text += &proof_line(&fit.proof, answer);
     text += &miss_line(args, answer);
     let _ = write!(
@@ -54,6 +56,18 @@ fn vms_on_a_cpu(vms: u64) -> String {
         1 => "a CPU has capacity for one such VM".into(),
         _ => format!("a CPU has capacity for {vms} such VMs"),
     }
+}
+
+/// Returns the line about the periods with which --most-vms searched for more VMs.
+fn tried_line(tried: TriedPeriods, answer: &FitAnswer) -> String {
+    let TriedPeriods { count, shortest, longest, is_most } = tried;
+    let (more, used) = (answer.vms + 1, percent(answer.tasks.set.utilisation_ppm()));
+    let s = if count == 1 { "" } else { "s" };
+    let end = match is_most {
+        true => format!("the tasks use {used} %, so no period has capacity for {more} VMs"),
+        false => format!("none of them has capacity for {more} VMs"),
+    };
+    format!("  periods      {count} period{s} tried, from {longest} to {shortest}: {end}\n")
 }
 
 fn share(reservation: Reservation) -> String {

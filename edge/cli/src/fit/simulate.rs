@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 use slackline_experiments::SimulateError;
 use slackline_experiments::fit::simulated::{SearchError, SimulatedFit, SliceRange, search};
-use slackline_experiments::fit::{SearchedVm, SearchedVmError};
+use slackline_experiments::fit::{SearchedVm, SearchedVmError, USUAL_SEEDS};
 use slackline_experiments::grid::GridProgress;
 use slackline_experiments::header::of_simulation;
 use slackline_scenario::{Scenario, ScenarioError};
@@ -46,12 +46,19 @@ pub(super) fn fit(args: &FitArgs, file: &Path, places: &Places) -> Result<(), Pr
             "use a task set: `slackline help tasks`",
         ));
     }
+    if args.reserve.is_some() {
+        return Err(bad(
+            "cannot use --reserve with a scenario: its policy states the part".into(),
+            "write policy = { name = \"edf\", reserve = \"10%\" } in the scenario",
+        ));
+    }
     let scenario = grid::scenario(file, None, places)?;
     let unfit = |error: SearchedVmError| {
         bad(format!("cannot fit {}: {error}", file.display()), &error.hint(option))
     };
     let vm = SearchedVm::of(&scenario, args.vm.as_deref(), args.period).map_err(unfit)?;
-    let range = vm.range(args.step, (scenario.seed, args.seeds)).map_err(unfit)?;
+    let range =
+        vm.range(args.step, (scenario.seed, args.seeds.unwrap_or(USUAL_SEEDS))).map_err(unfit)?;
     let vm = FileVm { source: Source { file, places, length: None, sums: None }, vm };
     let found = vm.search(&range)?;
     if let Some(name) = [&args.save, &args.save_scenario].into_iter().flatten().next()
@@ -68,7 +75,11 @@ pub(super) fn fit(args: &FitArgs, file: &Path, places: &Places) -> Result<(), Pr
     if args.json {
         return terminal::print(&format!("{:#}\n", vm.as_json(&range, &found)));
     }
-    terminal::say(&vm.shown(args, &range, &found, &scenario.title))
+    terminal::say(&vm.shown(args, &range, &found, &scenario.title))?;
+    if let Some(hint) = vm.vm.warning(&scenario) {
+        terminal::tell(&format!("hint:  {hint}\n"));
+    }
+    Ok(())
 }
 
 impl FileVm<'_> {
@@ -139,16 +150,22 @@ impl FileVm<'_> {
         let share = percent(reservation.share().ppm().into());
         let most = found.failing_at_most * 100.0;
         let mut text = format!(
-            "`{}` in {title}\n\n\
+            "{} in {title}\n\n\
              \x20 reservation  {slice} every {period}, {share} % of a CPU\n\
              \x20 search       all claims hold with seeds {seed} to {}, and with fresh seeds {} to \
              {}\n\
              \x20 confidence   95 %: a claim fails with at most {most:.2} % of all seeds\n",
-            self.vm.name(),
+            self.vm.title(),
             seed.saturating_add(seeds - 1),
             found.fresh_from,
             found.fresh_from.saturating_add(seeds - 1),
         );
+        if let Some((slice, failed)) = &found.above {
+            text += &format!(
+                "  larger       with {slice}/{period} and seed {}, {}\n",
+                failed.seed, failed.claim
+            );
+        }
         text += &match &found.below {
             None => "  trace        none: no smaller slice was tried, see --step\n".to_owned(),
             Some((slice, failed)) => format!(

@@ -33,7 +33,18 @@ fn show_command_refuses_window_after_end_of_run() {
         }
     }
     place.run(&["show", "it.trace", "--from", "399ms", "--for", "1h"]).good();
-    place.run(&["show", "it.trace", "--from", "1h", "--table"]).good();
+}
+
+#[test]
+fn show_command_refuses_window_with_output_of_whole_trace() {
+    let place = Place::with(GOOD);
+    place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    for window in [["--from", "100ms"], ["--for", "100ms"]] {
+        for more in [&["--table"][..], &["--runs", "silver"], &["--xenmon"], &["--json"]] {
+            let ran = place.run(&[&["show", "it.trace"], &window[..], more].concat());
+            ran.refused(2).says(window[0]);
+        }
+    }
 }
 
 #[test]

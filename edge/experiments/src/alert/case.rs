@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use slackline_policy::{ALL, Field, FieldError, Kind, Spec, Values, find, nearest};
+use slackline_policy::{ALL, Field, FieldError, Kind, SIMULATED_ONLY, Spec, Values, find, nearest};
 use slackline_units::{CpuShare, Span};
 use thiserror::Error;
 
@@ -338,6 +338,11 @@ fn written(field: &Field, value: &str) -> String {
     }
 }
 
+/// Returns all policies. The alert test simulates them.
+fn policies() -> impl Iterator<Item = &'static Spec> {
+    ALL.iter().chain(SIMULATED_ONLY).copied()
+}
+
 impl CaseError {
     /// Returns one line of advice on how to correct the case.
     #[must_use]
@@ -345,11 +350,11 @@ impl CaseError {
         let meant = |name: &str| format!("did you mean `{name}`?");
         match self {
             CaseError::NoPolicy { name } => {
-                let nearest = nearest(name, ALL.iter().map(|spec| spec.name));
+                let nearest = nearest(name, policies().map(|spec| spec.name));
                 nearest.map_or_else(|| "list policies with `slackline help`".into(), meant)
             }
             CaseError::CannotLimit { .. } => {
-                let can = ALL.iter().filter(|spec| spec.limit.is_some());
+                let can = policies().filter(|spec| spec.limit.is_some());
                 let can: Vec<&str> = can.map(|spec| spec.name).collect();
                 format!("use one of {}", can.join(", "))
             }

@@ -2,6 +2,7 @@
 //! smaller reservation misses a deadline.
 
 use slackline_fit::search::{self, Fit, Goal, NoFit};
+use slackline_service::Terms;
 use slackline_units::{CpuShare, Reservation, Span};
 use thiserror::Error;
 
@@ -17,7 +18,7 @@ const LONGEST_CHECK: Span = Span::from_secs(10);
 pub struct FitQuestion {
     /// Goal of the search for a reservation.
     pub goal: Goal,
-    /// Step of the slice in the search.
+    /// Step of the slice in the search. For [`Goal::Period`], the step of the period.
     pub step: Span,
     /// Part of each CPU that is never reserved.
     pub reserve: CpuShare,
@@ -43,6 +44,9 @@ pub enum AskedReservation {
 
 /// Default step of the slices in the search.
 const STEP: Span = Span::from_us(1);
+
+/// Reason why no share fits some tasks.
+const NO_SHARE: &str = "the tasks miss deadlines even with a whole CPU";
 
 impl FitQuestion {
     /// Creates the question of a user about a task set. The step is a microsecond by default.
@@ -104,8 +108,8 @@ pub enum FitError {
     NoFit {
         /// Reason why the search found no reservation.
         error: NoFit,
-        /// Smallest share of a CPU with which the tasks meet their deadlines. `None` if a whole CPU
-        /// does not suffice.
+        /// Smallest share of a CPU with which the tasks meet their deadlines in a reservation with
+        /// the period [`search::SHORT_PERIOD`]. `None` if a whole CPU does not suffice.
         least: Option<CpuShare>,
     },
     /// Admission refuses the reservation on every CPU.
@@ -113,8 +117,9 @@ pub enum FitError {
     OverCapacity {
         /// Smallest reservation that was found.
         reservation: Reservation,
-        /// Smallest share of a CPU with which the tasks meet their deadlines. `None` if a whole CPU
-        /// does not suffice, or if the question is a share with a delay.
+        /// Smallest share of a CPU with which the tasks meet their deadlines in a reservation with
+        /// the period [`search::SHORT_PERIOD`]. `None` if a whole CPU does not suffice, or if the
+        /// question is a share with a delay.
         least: Option<CpuShare>,
     },
     /// A simulation failed or contradicted the proof. Either is a bug.
@@ -124,9 +129,12 @@ pub enum FitError {
     #[error("no reservation with this share has so short a delay")]
     Delay,
     /// The delay is longer than [`search::LONGEST_DELAY`].
-    #[error("the delay {0} is more than {longest}", longest = search::LONGEST_DELAY)]
+    #[error("the delay {0} is not below one hour")]
     LongDelay(Span),
-    /// The share is at least a whole CPU. A VM with a whole CPU never waits, so it has no delay.
+    /// The share is more than a whole CPU, which no vCPU can use.
+    #[error("a vCPU uses at most one CPU, but the share is {0}")]
+    LargeShare(CpuShare),
+    /// The share is a whole CPU. A VM with a whole CPU never waits, so it has no delay.
     #[error("a VM with a share of {0} is never without CPU time")]
     NoDelay(CpuShare),
 }
@@ -164,6 +172,14 @@ impl FitError {
             FitError::Delay | FitError::LongDelay(_) | FitError::NoDelay(_) => {
                 self.delay_refusal(&option)
             }
+            FitError::LargeShare(share) => FitRefusal {
+                hint: Some(match is_percentage_without_sign(*share) {
+                    true => format!("did you mean {}%?", share.ppm() / 1_000_000),
+                    false => format!("use a {} of at most 100%", option("share")),
+                }),
+                is_bad_question: true,
+                ..refused(self.to_string(), None)
+            },
             FitError::NoFit { error: error @ NoFit::Step { period, .. }, .. } => FitRefusal {
                 hint: Some(match period.is_zero() {
                     true => format!("use a longer {}", option("period")),
@@ -173,20 +189,7 @@ impl FitError {
                 ..refused(error.to_string(), None)
             },
             FitError::NoFit { error, least } => {
-                let whole = || "the tasks miss deadlines even with a whole CPU".to_owned();
-                let why = match (error, least) {
-                    (NoFit::WholeCpu(_) | NoFit::Share, None) => whole(),
-                    (_, Some(least)) => {
-                        let given = share.map(percent).unwrap_or_default();
-                        let least = percent(*least);
-                        format!("the tasks need at least {least} of a CPU, not {given}")
-                    }
-                    (error, None) => error.to_string(),
-                };
-                let hint = match least {
-                    Some(_) => format!("use a larger {}", option("share")),
-                    None => "move tasks to another vCPU, or give them later deadlines".into(),
-                };
+                let (why, hint) = no_fit(error, *least, (share, &option));
                 refused(why, Some(hint))
             }
             FitError::OverCapacity { reservation, least } => {
@@ -197,7 +200,8 @@ impl FitError {
                         share = percent(least)
                     ),
                     false => format!(
-                        "use a smaller {reserve}; the reservation needs at least {share} of a CPU",
+                        "use a smaller {reserve}; with a period of {short}, {share} suffices",
+                        short = search::SHORT_PERIOD,
                         reserve = option("reserve"),
                         share = percent(least)
                     ),
@@ -235,12 +239,21 @@ impl FitError {
 }
 
 impl FitAnswer {
-    /// Returns a hint if the period of the answer is long for its tasks. `None` if the period is
-    /// not long, or if the question was about a delay.
+    /// Returns a hint if the reservation is too short for a daemon, or if its period is long for
+    /// its tasks. `None` if neither is the case.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
-        let period = self.fit.reservation.period();
+        let reservation = self.fit.reservation;
+        let (slice, period) = (reservation.slice(), reservation.period());
         let shortest = self.tasks.set.shortest_period();
+        if period < Terms::SHORTEST || slice < Terms::LEAST {
+            return Some(format!(
+                "the daemon and `hold` refuse periods below {} and slices below {}; simulated \
+                 policies accept them",
+                Terms::SHORTEST,
+                Terms::LEAST
+            ));
+        }
         (!self.periods.is_empty() && period > shortest * 2).then(|| {
             format!(
                 "the period {period} is more than twice the shortest period of a task, {shortest}; \
@@ -248,6 +261,45 @@ impl FitAnswer {
             )
         })
     }
+}
+
+/// Returns the reason and the hint if no reservation fits the tasks. `least` is the smallest share
+/// that suffices with a short period.
+fn no_fit(
+    error: &NoFit,
+    least: Option<CpuShare>,
+    (share, option): (Option<CpuShare>, &dyn Fn(&str) -> String),
+) -> (String, String) {
+    let Some(least) = least else {
+        let why = match error {
+            NoFit::WholeCpu(_) | NoFit::Share { .. } => NO_SHARE.to_owned(),
+            NoFit::Step { .. } => error.to_string(),
+        };
+        return (why, "move tasks to another vCPU, or give them later deadlines".into());
+    };
+    let why = match (error, share) {
+        (NoFit::Share { shortest }, Some(share)) => format!(
+            "with {} of a CPU the tasks miss deadlines with each period that was tried, down to \
+             {shortest}",
+            percent(share)
+        ),
+        _ => error.to_string(),
+    };
+    let short = search::SHORT_PERIOD;
+    let hint = match share.is_some_and(|share| share < least) {
+        true => format!(
+            "use a larger {}: with a period of {short}, {} suffices",
+            option("share"),
+            percent(least)
+        ),
+        false => format!("set {} to {short}", option("period")),
+    };
+    (why, hint)
+}
+
+/// Returns true if a share is a whole number of CPUs above 1 that could be meant as a percentage.
+fn is_percentage_without_sign(share: CpuShare) -> bool {
+    (2_000_000..100_000_000).contains(&share.ppm()) && share.ppm() % 1_000_000 == 0
 }
 
 /// Formats a share in percent of a CPU, with two decimals.
@@ -262,6 +314,11 @@ fn percent(share: CpuShare) -> String {
 /// If no reservation fits the tasks, or if a simulation fails, which is a bug.
 pub fn answer(tasks: NamedTasks, question: FitQuestion) -> Result<FitAnswer, FitError> {
     let FitQuestion { goal, step, reserve } = question;
+    if let Goal::Period { share } = goal
+        && share > CpuShare::ONE
+    {
+        return Err(FitError::LargeShare(share));
+    }
     let least = || search::least_share(&tasks.set);
     let fit = search::find(&tasks.set, goal, step)
         .map_err(|error| FitError::NoFit { error, least: least() })?;
@@ -289,7 +346,10 @@ pub fn answer_delay(
     delay: Span,
     reserve: CpuShare,
 ) -> Result<FitAnswer, FitError> {
-    if share >= CpuShare::ONE {
+    if share > CpuShare::ONE {
+        return Err(FitError::LargeShare(share));
+    }
+    if share == CpuShare::ONE {
         return Err(FitError::NoDelay(share));
     }
     if delay > search::LONGEST_DELAY {

@@ -2,7 +2,8 @@
 //! analysis covers.
 //!
 //! A slice passes if all claims of the scenario hold with each seed. The search halves the range of
-//! slices. So it assumes that if a slice passes, every larger slice passes too. The answer was
+//! slices. So it assumes that if a slice passes, every larger slice passes too. If even the largest
+//! slice does not pass, the search first tries some slices over the whole range. The answer was
 //! chosen by the seeds of the search, so these seeds say little about the answer. The answer is
 //! therefore tested with the same number of fresh seeds. If a fresh seed fails, the next larger
 //! slice is tested with other fresh seeds.
@@ -49,6 +50,9 @@ pub struct SimulatedFit {
     /// Slice one step smaller than the answer, with a seed and the claim that fails. `None` if the
     /// answer is the smallest possible slice.
     pub below: Option<(Span, FailedSeed)>,
+    /// Largest slice that admission accepts, with a seed and the claim that fails. `None` if this
+    /// slice passes.
+    pub above: Option<(Span, FailedSeed)>,
     /// Number of runs of the search.
     pub runs: u64,
 }
@@ -69,12 +73,15 @@ pub enum SearchError<E> {
     Scenario(E),
     /// Admission refuses even the smallest slice.
     Refused,
-    /// A claim fails even with the largest slice that admission accepts.
+    /// A claim fails with the largest slice that admission accepts, and with each smaller slice
+    /// that was tried.
     Fails {
         /// Largest slice that admission accepts.
         slice: Span,
         /// Seed and claim of the run that failed.
         failed: FailedSeed,
+        /// Number of smaller slices that were tried.
+        smaller: usize,
     },
     /// A run failed, which is a bug.
     Run(Box<(Scenario, SimulateError)>),
@@ -98,18 +105,7 @@ pub fn search<E>(
     watch: &(dyn Fn(GridProgress) -> ControlFlow<()> + Sync),
 ) -> Result<SimulatedFit, SearchError<E>> {
     let slice = |steps: u64| (range.step * steps).min(range.period);
-    let mut most = 0;
-    let mut refused = range.period.ns().div_ceil(range.step.ns()) + 1;
-    while refused - most > 1 {
-        let middle = most + (refused - most) / 2;
-        match scenario(slice(middle)).map_err(SearchError::Scenario)?.admit() {
-            Ok(()) => most = middle,
-            Err(_) => refused = middle,
-        }
-    }
-    if most == 0 {
-        return Err(SearchError::Refused);
-    }
+    let mut most = most_admitted(range, |steps| scenario(slice(steps)))?;
     let mut runs = 0;
     let mut passes = |steps: u64, from: u64| {
         let scenario = scenario(slice(steps)).map_err(SearchError::Scenario)?;
@@ -125,8 +121,23 @@ pub fn search<E>(
             Err(GridError::Stopped(_)) => Err(SearchError::Stopped),
         }
     };
+    let (mut above, mut tried) = (None, 0);
     if let Err(failed) = passes(most, range.seed)? {
-        return Err(SearchError::Fails { slice: slice(most), failed });
+        // A claim can be an upper bound, such as `promised of web is at most 20%`.
+        let smaller = slices_below(most);
+        tried = smaller.len();
+        let mut passing = None;
+        for steps in smaller {
+            if passes(steps, range.seed)?.is_ok() {
+                passing = Some(steps);
+                break;
+            }
+        }
+        let Some(steps) = passing else {
+            return Err(SearchError::Fails { slice: slice(most), failed, smaller: tried });
+        };
+        above = Some((slice(most), failed));
+        most = steps;
     }
     let (mut low, mut high, mut below) = (0, most, None);
     while high - low > 1 {
@@ -141,15 +152,48 @@ pub fn search<E>(
         let Err(failed) = passes(high, fresh_from)? else {
             let failing_at_most = bound(range.seeds, rounds);
             let slice = slice(high);
-            return Ok(SimulatedFit { slice, fresh_from, rounds, failing_at_most, below, runs });
+            let fit =
+                SimulatedFit { slice, fresh_from, rounds, failing_at_most, below, above, runs };
+            return Ok(fit);
         };
         if high == most {
-            return Err(SearchError::Fails { slice: slice(most), failed });
+            return Err(SearchError::Fails { slice: slice(most), failed, smaller: tried });
         }
         below = Some((slice(high), failed));
         high += 1;
     }
     unreachable!("the largest slice passes or fails")
+}
+
+/// Returns the largest slice, in steps, that admission accepts.
+fn most_admitted<E>(
+    range: &SliceRange,
+    scenario: impl Fn(u64) -> Result<Scenario, E>,
+) -> Result<u64, SearchError<E>> {
+    let mut most = 0;
+    let mut refused = range.period.ns().div_ceil(range.step.ns()) + 1;
+    while refused - most > 1 {
+        let middle = most + (refused - most) / 2;
+        match scenario(middle).map_err(SearchError::Scenario)?.admit() {
+            Ok(()) => most = middle,
+            Err(_) => refused = middle,
+        }
+    }
+    if most == 0 { Err(SearchError::Refused) } else { Ok(most) }
+}
+
+/// Number of equal parts of the range of slices that are tried if the largest slice fails.
+const PARTS: u64 = 16;
+
+/// Returns the slices, in steps, that are tried if the largest slice fails: parts of the range, and
+/// halves down to one step. The largest comes first.
+fn slices_below(most: u64) -> Vec<u64> {
+    let parts = (1..PARTS).map(|part| most * part / PARTS);
+    let halves = (1..u64::BITS).map(|half| most >> half);
+    let mut all: Vec<u64> = parts.chain(halves).filter(|&steps| steps > 0).collect();
+    all.sort_unstable_by(|one, other| other.cmp(one));
+    all.dedup();
+    all
 }
 
 fn passes_with(scenario: &Scenario, seed: u64) -> Result<(), SeedError> {
@@ -213,9 +257,23 @@ mod tests {
     fn slice_search_fails_if_largest_admitted_slice_breaks_a_claim() {
         let text = TEXT.replace("uniform 1ms 3ms", "9800us");
         let at = |slice: Span| Scenario::read(&text.replace("SLICE", &slice.to_string()));
-        let Err(SearchError::Fails { slice, failed }) = search(&range(5), at, &to_the_end) else {
+        let Err(SearchError::Fails { slice, failed, smaller }) = search(&range(5), at, &to_the_end)
+        else {
             panic!("no slice suffices")
         };
         assert_eq!((slice, failed.seed), (Span::from_us(4700), 1));
+        assert!(smaller > 15, "{smaller}");
+    }
+
+    #[test]
+    fn slice_search_finds_slice_below_upper_bound_of_a_claim() {
+        let text = format!("{TEXT}[[claim]]\nthat = 'promised of web'\nis = 'at most 40%'\n");
+        let at = |slice: Span| Scenario::read(&text.replace("SLICE", &slice.to_string()));
+        let fit = search(&range(5), at, &to_the_end).unwrap();
+        assert!((1_400..=2_000).contains(&(fit.slice / Span::from_us(1))), "{}", fit.slice);
+        let (above, failed) = fit.above.unwrap();
+        assert_eq!(above, Span::from_us(4700));
+        assert!(failed.claim.starts_with("promised of web is at most"), "{failed:?}");
+        assert!(fit.below.unwrap().1.claim.starts_with("jobs late of web"));
     }
 }

@@ -23,6 +23,8 @@ pub struct SearchedVm {
     domain: usize,
     policy: &'static str,
     period: Span,
+    /// Number of copies of the VM. `None` if its table has no `copies`.
+    copies: Option<i64>,
 }
 
 /// Reason why the smallest slice of a VM cannot be searched for.
@@ -38,6 +40,8 @@ pub enum SearchedVmError {
         name: String,
         /// Names of all VMs.
         known: Vec<String>,
+        /// Name of the VM of which `name` is a copy. `None` if it is not a copy.
+        copy_of: Option<String>,
     },
     /// The scenario has several VMs, and none was named.
     #[error("the scenario has {} VMs", known.len())]
@@ -77,6 +81,9 @@ impl SearchedVmError {
             SearchedVmError::NoClaims => {
                 "write [[claim]] that = \"jobs late of NAME\", is = \"at most 0\"".into()
             }
+            SearchedVmError::NoVm { copy_of: Some(vm), .. } => {
+                format!("set {} to {vm}: all its copies have one reservation", option("vm"))
+            }
             SearchedVmError::NoVm { known, .. } => format!("use one of: {}", known.join(", ")),
             SearchedVmError::SeveralVms { known } => {
                 format!("name one VM with {}: {}", option("vm"), known.join(", "))
@@ -115,7 +122,10 @@ impl SearchedVm {
             None => return Err(SearchedVmError::SeveralVms { known }),
             Some(vm) => match known.iter().position(|name| name == vm) {
                 Some(domain) => domain,
-                None => return Err(SearchedVmError::NoVm { name: vm.into(), known }),
+                None => {
+                    let copy_of = copy_of(vm, domains.map_or(&[][..], Vec::as_slice));
+                    return Err(SearchedVmError::NoVm { name: vm.into(), known, copy_of });
+                }
             },
         };
         let spec = scenario.policy.spec;
@@ -129,7 +139,38 @@ impl SearchedVm {
         let Some(period) = period.or(own) else {
             return Err(SearchedVmError::NoPeriod { vm: name, policy: spec.name });
         };
-        Ok(SearchedVm { table, name, domain, policy: spec.name, period })
+        let copies = domains.and_then(|all| all[domain].get("copies")?.as_integer());
+        Ok(SearchedVm { table, name, domain, policy: spec.name, period, copies })
+    }
+
+    /// Returns the name of the VM for the title of an answer, with the number of its copies.
+    #[must_use]
+    pub fn title(&self) -> String {
+        match self.copies {
+            None => format!("`{}`", self.name),
+            Some(copies) => format!("each of the {copies} copies of `{}`", self.name),
+        }
+    }
+
+    /// Returns a warning if the claims about the VM do not show whether its jobs are late. `None`
+    /// if there is no such claim, or if another claim shows it.
+    #[must_use]
+    pub fn warning(&self, scenario: &Scenario) -> Option<String> {
+        let is_own = |of: &str| match self.copies {
+            None => of == self.name,
+            Some(_) => of == self.name || number_after(of, &self.name).is_some(),
+        };
+        let own = || scenario.claims.iter().filter(|it| it.of.as_deref().is_some_and(is_own));
+        let shows_jobs = |metric: &str| metric != "misses" && metric != "promised";
+        let is_blind =
+            own().any(|it| it.metric == "misses") && !own().any(|it| shows_jobs(&it.metric));
+        let name = &self.name;
+        is_blind.then(|| {
+            format!(
+                "`misses of {name}` counts periods in which the reservation was not delivered, not \
+                 late jobs; a claim on `jobs late of {name}` shows whether the slice suffices"
+            )
+        })
     }
 
     /// Returns the name of the VM.
@@ -222,18 +263,33 @@ impl SearchedVm {
                 ),
                 "reserve less for the other VMs",
             ),
-            SearchError::Fails { slice, failed } => (
+            SearchError::Fails { slice, failed, smaller } => (
                 format!(
                     "cannot fit `{name}`: with the largest slice that admission accepts, {slice} \
-                     in {}, a claim fails with seed {}: {}",
+                     in {}, a claim fails with seed {}: {}; {smaller} smaller slices fail too",
                     range.period, failed.seed, failed.claim
                 ),
-                "use a shorter period, or reserve less for the other VMs",
+                "use a shorter period, or reserve less for the other VMs; if a claim limits the \
+                 slice from above, drop it, because `fit` does not try every slice",
             ),
             SearchError::Scenario(_) | SearchError::Run(_) | SearchError::Stopped => return None,
         };
         Some(FitRefusal { message, hint: Some(hint.into()), is_bad_question: false })
     }
+}
+
+/// Returns the number in the name `base-NUMBER` of a copy.
+fn number_after(name: &str, base: &str) -> Option<i64> {
+    name.strip_prefix(base)?.strip_prefix('-')?.parse().ok()
+}
+
+/// Returns the name of the VM of which `name` is a copy, among the tables `[[domain]]`.
+fn copy_of(name: &str, domains: &[Value]) -> Option<String> {
+    domains.iter().find_map(|domain| {
+        let base = domain.get("name")?.as_str()?;
+        let copies = domain.get("copies")?.as_integer()?;
+        (0..copies).contains(&number_after(name, base)?).then(|| base.to_owned())
+    })
 }
 
 /// Returns the share of a domain under a policy.
@@ -269,13 +325,39 @@ mod tests {
     }
 
     #[test]
+    fn slice_search_of_copies_names_the_vm_and_all_copies() {
+        let text = TEXT.replace("name = 'web'", "name = 'web'\ncopies = 3");
+        let text = text.replace("misses of web", "misses of web-0");
+        let scenario = Scenario::read(&text).unwrap();
+        let vm = SearchedVm::of(&scenario, Some("web"), None).unwrap();
+        assert_eq!(vm.title(), "each of the 3 copies of `web`");
+        let error = SearchedVm::of(&scenario, Some("web-2"), None).unwrap_err();
+        let hint = error.hint(|name| format!("--{name}"));
+        assert_eq!(hint, "set --vm to web: all its copies have one reservation");
+        let error = SearchedVm::of(&scenario, Some("web-3"), None).unwrap_err();
+        assert_eq!(error.hint(str::to_owned), "use one of: web, db");
+    }
+
+    #[test]
+    fn claim_on_misses_of_fitted_vm_alone_gives_a_warning() {
+        let of = |text: &str| {
+            let scenario = Scenario::read(text).unwrap();
+            SearchedVm::of(&scenario, Some("web"), None).unwrap().warning(&scenario)
+        };
+        assert!(of(TEXT).is_some_and(|hint| hint.contains("`jobs late of web`")));
+        let late = "[[claim]]\nthat = 'jobs late of web'\nis = 'at most 0'\n";
+        assert_eq!(of(&format!("{TEXT}{late}")), None);
+        assert_eq!(of(&TEXT.replace("misses of web", "misses of db")), None);
+    }
+
+    #[test]
     fn slice_search_needs_an_existing_vm_and_a_claim() {
         let scenario = Scenario::read(TEXT).unwrap();
         let of = |vm| SearchedVm::of(&scenario, vm, None).unwrap_err();
         let known = vec!["web".to_owned(), "db".to_owned()];
         assert_eq!(of(None), SearchedVmError::SeveralVms { known: known.clone() });
         let name = "sea".to_owned();
-        assert_eq!(of(Some("sea")), SearchedVmError::NoVm { name, known });
+        assert_eq!(of(Some("sea")), SearchedVmError::NoVm { name, known, copy_of: None });
         let text = TEXT.split("[[claim]]").next().unwrap();
         let scenario = Scenario::read(text).unwrap();
         let error = SearchedVm::of(&scenario, Some("db"), None).unwrap_err();

@@ -12,6 +12,14 @@ const USUAL_PERIOD: Span = Span::from_ms(10);
 /// Share of each VM in the first round, in millionths of the demand of that round.
 const FIRST_SHARE: u64 = 1_200_000;
 
+/// Smallest demand for which the share of a VM in the first round is computed, in millionths of a
+/// CPU.
+const LEAST_DEMAND: u64 = 10_000;
+
+/// Largest sum of the shares in the first round, in millionths of a CPU. With the batch VM, which
+/// has 1 %, this is what admission accepts.
+const FIRST_SUM: u64 = 940_000;
+
 /// Name of the VM that uses all slack.
 pub const BATCH: &str = "batch";
 
@@ -53,6 +61,14 @@ pub enum SeriesError {
         /// Column heading as the file states it.
         written: String,
     },
+    /// Two VMs have the same name.
+    #[error("cannot read line {line}: there are two VMs called `{name}`")]
+    EqualNames {
+        /// Number of the line.
+        line: usize,
+        /// Name of both VMs.
+        name: String,
+    },
     /// The series has no VM or no round.
     #[error("cannot read a series that has no VM or no round")]
     Empty,
@@ -75,7 +91,10 @@ impl Series {
             }
             let fields: Vec<&str> = line.split(',').map(str::trim).collect();
             if vms.is_empty() {
-                vms = fields.iter().map(|field| name(field)).collect::<Result<_, _>>()?;
+                vms = fields.iter().map(|field| name(field)).collect::<Result<Vec<_>, _>>()?;
+                if let Some(name) = equal_name(&vms) {
+                    return Err(SeriesError::EqualNames { line: index + 1, name: name.to_owned() });
+                }
                 continue;
             }
             if fields.len() != vms.len() {
@@ -113,7 +132,8 @@ impl Series {
 
     /// Makes a scenario. Each VM has one job in each period of the VM. The work of the job is the
     /// demand of the round, varied by up to `noise_ppm` millionths. A batch VM uses all slack. If
-    /// `is_limited` is true, each share is a hard limit.
+    /// `is_limited` is true, each share is a hard limit. Each VM begins with 1.2 times the demand
+    /// of its first round. If the sum is more than 94 %, all shares are smaller by the same factor.
     ///
     /// # Errors
     /// If a name is not valid, or if the policy does not accept a period.
@@ -123,9 +143,9 @@ impl Series {
         let _ = writeln!(text, "seed = {}", made.seed);
         let _ = writeln!(text, "policy = {{ name = {:?} }}", made.policy);
         let mut files = Vec::new();
+        let first_shares = self.first_shares();
         for (index, (name, period)) in self.vms.iter().enumerate() {
-            let first = u64::from(self.rounds[0][index]).max(10_000);
-            let slice = *period * (first * FIRST_SHARE / 1_000_000) / 1_000_000;
+            let slice = *period * first_shares[index] / 1_000_000;
             let limited = made.is_limited;
             let cap = slice.ns() * 1_000_000 / period.ns();
             let cap = CpuShare::from_ppm(u32::try_from(cap).unwrap_or(u32::MAX));
@@ -152,6 +172,14 @@ impl Series {
             let file = files.iter().find(|(name, _)| name == path);
             file.map(|(_, text)| text.clone()).ok_or_else(|| "there is no such file".into())
         })
+    }
+
+    /// Returns the share of each VM in the first round, in millionths of a CPU.
+    fn first_shares(&self) -> Vec<u64> {
+        let share = |ppm: &u32| u64::from(*ppm).max(LEAST_DEMAND) * FIRST_SHARE / 1_000_000;
+        let wanted: Vec<u64> = self.rounds[0].iter().map(share).collect();
+        let sum = wanted.iter().sum::<u64>().max(FIRST_SUM);
+        wanted.iter().map(|share| share * FIRST_SUM / sum).collect()
     }
 
     fn jobs(&self, vm: usize, made: &SeriesRun) -> String {
@@ -187,6 +215,14 @@ pub struct SeriesRun {
     pub policy: &'static str,
 }
 
+/// Returns a name that two VMs have. `None` if all names differ.
+fn equal_name(vms: &[(String, Span)]) -> Option<&str> {
+    let is_before = |(index, (name, _)): &(usize, &(String, Span))| {
+        vms[..*index].iter().any(|(other, _)| other == name)
+    };
+    vms.iter().enumerate().find(is_before).map(|(_, (name, _))| name.as_str())
+}
+
 fn name(field: &str) -> Result<(String, Span), SeriesError> {
     let wrong = || SeriesError::Title { written: field.into() };
     let (name, period) = match field.split_once('@') {
@@ -219,6 +255,9 @@ mod tests {
         assert_eq!(error("web\n1\n101\n"), SeriesError::Number { line: 3, written });
         assert_eq!(error("web@x\n1\n"), SeriesError::Title { written: "web@x".into() });
         assert_eq!(error("# nothing\n"), SeriesError::Empty);
+        let name = "web".to_owned();
+        let equal = SeriesError::EqualNames { line: 2, name };
+        assert_eq!(error("# twice\nweb,db,web@20ms\n1,1,1\n"), equal);
     }
 
     #[test]
@@ -234,5 +273,22 @@ mod tests {
                 assert_eq!(scenario.length, Span::from_secs(2));
             }
         }
+    }
+
+    #[test]
+    fn series_with_full_first_round_is_admitted_under_each_policy() {
+        for text in ["web,db\n50,40\n10,10\n", "web\n90\n10\n", "a,b\n99,99\n1,1\n"] {
+            let series = Series::read(text).expect("the text is valid");
+            for policy in ["edf", "sedf", "credit"] {
+                let round = Span::from_secs(1);
+                let made = SeriesRun { round, seed: 1, noise_ppm: 0, is_limited: false, policy };
+                let scenario = series.scenario(&made).expect("the scenario is valid");
+                assert!(scenario.admit().is_ok(), "{policy}: {text}");
+            }
+        }
+        let series = Series::read("web,db\n50,40\n").expect("the text is valid");
+        assert_eq!(series.first_shares(), [522_222, 417_777]);
+        let series = Series::read("web,db\n20,0\n").expect("the text is valid");
+        assert_eq!(series.first_shares(), [240_000, 12_000]);
     }
 }

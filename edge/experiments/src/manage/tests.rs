@@ -101,3 +101,21 @@ fn scenario_without_a_managed_vm_is_refused() {
     let error = short.run(&scenario(&step(2, 4), 1), RuleKind::Manager);
     assert!(matches!(error, Err(ManageError::Short { .. })));
 }
+
+#[test]
+fn vm_with_closed_work_is_refused_by_name() {
+    let text = |work: &str| {
+        format!(
+            "title = 't'\nlength = '4s'\npolicy = {{ name = 'edf' }}\n[[domain]]\nname = 'web'\n\
+             work = {{ {work} }}\nshare.edf = {{ slice = '3ms', period = '10ms' }}\n"
+        )
+    };
+    for work in ["kind = 'spin'", "kind = 'interactive', compute = '2ms', sleep = '8ms'"] {
+        let scenario = Scenario::read(&text(work)).expect("the scenario is valid");
+        let error = plan().run(&scenario, RuleKind::Manager).expect_err("the work is closed");
+        assert!(error.to_string().starts_with("cannot manage `web`: its work "), "{error}");
+    }
+    let open = text("kind = 'periodic', period = '10ms', work = '2ms'");
+    let scenario = Scenario::read(&open).expect("the scenario is valid");
+    assert!(plan().run(&scenario, RuleKind::Manager).is_ok());
+}

@@ -3,7 +3,7 @@
 use slackline_demand::{Collector, DemandCounts, Job};
 use slackline_manager::quantile;
 use slackline_policy::{Topology, Values};
-use slackline_scenario::Scenario;
+use slackline_scenario::{Program, Scenario, Step};
 use slackline_sim::Steering;
 use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{CpuShare, Span, Time, VcpuId};
@@ -60,6 +60,9 @@ impl Truth {
                 others += if is_reserved { u64::from(share.ppm()) } else { 0 };
                 continue;
             };
+            if let Some(step) = closed_step(domain.program_of(vcpu)) {
+                return Err(ManageError::Closed { name: domain.name.clone(), step });
+            }
             let (name, needs) = (domain.name.clone(), Vec::new());
             vms.push(TrueVm { vcpu, domain: name, goals, knob, share, jobs: Vec::new(), needs });
         }
@@ -167,6 +170,23 @@ impl Steering for Alone {
     fn steer(&mut self, _: Time) -> Vec<(VcpuId, Values)> {
         std::mem::take(&mut self.shares)
     }
+}
+
+/// Returns a description of the first step of a program by which the release of a job depends on
+/// the end of an earlier job. `None` if there is no such step.
+fn closed_step(program: &Program) -> Option<&'static str> {
+    let of = |step: &Step| match step {
+        Step::Compute(_) | Step::Release { .. } | Step::Done | Step::Device(_) => None,
+        Step::ComputeForever => Some("computes forever"),
+        Step::ComputeUntil { .. } => Some("computes until an instant"),
+        Step::Sleep(_) => Some("sleeps after a job"),
+        Step::Instant { .. } => Some("leaves out instants during a job"),
+        Step::Yield => Some("yields after a job"),
+        Step::Barrier { .. } => Some("waits for other nodes"),
+        Step::Lock | Step::Unlock => Some("waits for a lock"),
+    };
+    let recorded = program.recording.as_ref().map(|_| "blocks after a job");
+    program.steps.iter().find_map(of).or(recorded)
 }
 
 fn index(number: u64) -> usize {

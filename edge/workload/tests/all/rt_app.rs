@@ -29,6 +29,22 @@ fn rt_app_threads_become_vms_with_their_work_and_reservation() {
 }
 
 #[test]
+fn rt_app_threads_on_several_cpus_are_noted_as_unbalanced() {
+    let assumes = |cpus: &str| {
+        let text = format!(
+            "{{ \"tasks\": {{ \"a\": {{ \"policy\": \"SCHED_DEADLINE\", \"dl-runtime\": 1000, \
+             \"dl-period\": 10000, \"run\": 500, \"sleep\": 500, \"cpus\": [{cpus}] }}, \
+             \"b\": {{ \"run\": 500, \"sleep\": 500 }} }} }}"
+        );
+        let written = one(Kind::RtApp, "a.json", text.as_bytes()).expect("the threads are valid");
+        assert!(written.text.contains("divide the slack of their CPU equally"));
+        written.text.contains("# assumed: `edf` keeps each thread on one CPU")
+    };
+    assert!(assumes("0, 1"));
+    assert!(!assumes("0"));
+}
+
+#[test]
 fn rt_app_runtime_is_noted_as_assumed_cpu_time() {
     let assumes = |task: &str| {
         let text = format!("{{ \"tasks\": {{ \"a\": {task} }} }}");
