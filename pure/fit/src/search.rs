@@ -73,11 +73,11 @@ pub struct Fit {
 /// Periods that the search for the largest number of VMs tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TriedPeriods {
-    /// Number of periods.
+    /// Number of periods that were tried.
     pub count: u64,
-    /// Shortest period.
+    /// Shortest of the tried periods.
     pub shortest: Span,
-    /// Longest period.
+    /// Longest of the tried periods.
     pub longest: Span,
     /// True if the utilisation of the tasks excludes one more VM, whatever the period.
     pub is_most: bool,
@@ -128,9 +128,9 @@ pub fn usual_periods(tasks: &TaskSet) -> Vec<Span> {
     eighths.into_iter().map(period).filter(|period| !period.is_zero()).collect()
 }
 
-/// Returns the periods that [`most_vms`] tries, longest first: from twice the shortest of the tasks'
-/// periods down to 10 us. Each is 1.5 to 3.2 % shorter than the one before it, as far as whole
-/// microseconds permit. A part of the shortest period, such as a seventh, is tried too.
+/// Returns the periods that [`most_vms`] tries, longest first. They range from twice the shortest
+/// period of the tasks down to 10 us. Each is 1.5 to 3.2 % shorter than the one before it, as far
+/// as whole microseconds permit. A part of the shortest period, such as a seventh, is tried too.
 fn periods_of_most_vms(tasks: &TaskSet) -> Vec<Span> {
     let us = Span::from_us(1);
     let shortest = tasks.shortest_period();

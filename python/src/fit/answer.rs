@@ -107,11 +107,11 @@ pub(crate) struct FitPeriod {
 #[pyclass(frozen, get_all, module = "slackline")]
 #[derive(Clone)]
 pub(crate) struct TriedPeriods {
-    /// Number of periods.
+    /// Number of periods that were tried.
     count: u64,
-    /// Shortest period.
+    /// Shortest of the tried periods.
     shortest_ns: u64,
-    /// Longest period.
+    /// Longest of the tried periods.
     longest_ns: u64,
     /// True if the utilisation of the tasks excludes one more VM, whatever the period.
     is_most: bool,

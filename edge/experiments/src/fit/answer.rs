@@ -189,7 +189,7 @@ impl FitError {
                 ..refused(error.to_string(), None)
             },
             FitError::NoFit { error, least } => {
-                let (why, hint) = no_fit(error, *least, (share, &option));
+                let (why, hint) = no_fit(error, *least, share, &option);
                 refused(why, Some(hint))
             }
             FitError::OverCapacity { reservation, least } => {
@@ -268,7 +268,8 @@ impl FitAnswer {
 fn no_fit(
     error: &NoFit,
     least: Option<CpuShare>,
-    (share, option): (Option<CpuShare>, &dyn Fn(&str) -> String),
+    share: Option<CpuShare>,
+    option: &dyn Fn(&str) -> String,
 ) -> (String, String) {
     let Some(least) = least else {
         let why = match error {
@@ -299,7 +300,7 @@ fn no_fit(
 
 /// Returns true if a share is a whole number of CPUs above 1 that could be meant as a percentage.
 fn is_percentage_without_sign(share: CpuShare) -> bool {
-    (2_000_000..100_000_000).contains(&share.ppm()) && share.ppm() % 1_000_000 == 0
+    (2_000_000..100_000_000).contains(&share.ppm()) && share.ppm().is_multiple_of(1_000_000)
 }
 
 /// Formats a share in percent of a CPU, with two decimals.
