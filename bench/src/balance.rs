@@ -1,7 +1,7 @@
-//! Cost of each balancer of the policy `sedf`. The benchmark lets the timer of CPU 0 expire again
-//! and again. Every tenth call is a *run*: the balancer samples the load, decides, and migrates
-//! vCPUs. The results show the time of a run and, for comparison, the time of a call in which the
-//! balancer only samples the load.
+//! Cost of each balancer of the policy `sedf`. In each call, the timer of CPU 0 expires and the
+//! policy starts its balancer. Every tenth call is a *run*: the balancer samples the load, decides,
+//! and migrates vCPUs. In the other calls the balancer only samples the load. The results show the
+//! time of a run and, for comparison, the time of a sample.
 //!
 //! There are four vCPUs per CPU, which are always runnable. They get the weights 1, 1, 1, 2 and 4
 //! in turn, so the CPUs have different total weights. Each vCPU is charged the CPU time that it

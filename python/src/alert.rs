@@ -49,7 +49,7 @@ impl Alert {
         Ok(rows)
     }
 
-    /// The error of each second: case, target_ppm, seed, second, error_ppm.
+    /// The error of each second, with the columns case, target_ppm, seed, second and error_ppm.
     #[getter]
     fn seconds(&self) -> PyResult<Table> {
         let mut case = StringDictionaryBuilder::<UInt16Type>::new();

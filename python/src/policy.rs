@@ -38,7 +38,7 @@ static SPECS: Mutex<BTreeMap<&str, &Spec>> = Mutex::new(BTreeMap::new());
 pub(crate) struct PythonRun {
     pub(crate) name: String,
     class: Arc<Py<PyType>>,
-    /// First exception that the policy raised.
+    /// First exception that the policy raised. `None` if it raised none.
     raised: Arc<Mutex<Option<PyErr>>>,
 }
 
@@ -176,7 +176,7 @@ fn parameters<'py>(py: Python<'py>, values: &Values) -> PyResult<Bound<'py, PyDi
 struct PythonPolicy {
     run: PythonRun,
     methods: Option<Methods>,
-    /// Admitted vCPUs, by slot.
+    /// Admitted vCPUs, by slot. `None` if no vCPU is admitted in the slot.
     ids: Vec<Option<VcpuId>>,
 }
 

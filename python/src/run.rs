@@ -41,7 +41,7 @@ pub(crate) struct RunResults {
 #[derive(Clone)]
 struct Job {
     scenario: slackline_scenario::Scenario,
-    /// Name of the policy in the results, if the policy is written in Python.
+    /// Name of the policy in the results. `None` unless the policy is written in Python.
     policy: Option<String>,
     has_columns: bool,
     /// Path of the file to which the trace is written. If `None`, no trace is written.
@@ -297,8 +297,8 @@ impl RunResults {
         rows(py, self.numbers.summary.client_fields())
     }
 
-    /// Returns metrics as a table for Arrow: a row for each of "vcpus", "domains", "cpus", "tasks"
-    /// or "clients", or "summary" for one row.
+    /// Returns metrics as a table for Arrow. `of` chooses the rows: one for each of the "vcpus",
+    /// "domains", "cpus", "tasks" or "clients", or a single row for "summary".
     #[pyo3(signature = (of="vcpus"))]
     fn table(&self, of: &str) -> PyResult<Table> {
         let mut columns = MetricColumns::default();
@@ -314,15 +314,15 @@ impl RunResults {
         self.events
     }
 
-    /// Run intervals: from_ns, to_ns, used_ns, cpu, vcpu, reserved. None if the run was made
-    /// without `columns=True`.
+    /// Run intervals, with the columns from_ns, to_ns, used_ns, cpu, vcpu and reserved. None if the
+    /// run was made without `columns=True`.
     #[getter]
     fn intervals(&self, py: Python<'_>) -> Option<Py<Table>> {
         self.intervals.as_ref().map(|table| table.clone_ref(py))
     }
 
-    /// Joins, wake-ups, blocks, pauses and leaves: at_ns, vcpu, event. None if the run was made
-    /// without `columns=True`.
+    /// Joins, wake-ups, blocks, pauses and leaves, with the columns at_ns, vcpu and event. None if
+    /// the run was made without `columns=True`.
     #[getter]
     fn changes(&self, py: Python<'_>) -> Option<Py<Table>> {
         self.changes.as_ref().map(|table| table.clone_ref(py))

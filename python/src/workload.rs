@@ -45,11 +45,12 @@ impl Conversion {
 /// paths: one for each VM of "bitbrains" and "planetlab", none for "uunifast", and one for all
 /// other kinds. `bursts` says when a VM is runnable in an interval of a CPU series: "even",
 /// "random" or "block". `burst` is the time between two jobs with "even", and the mean length of a
-/// job with "random". `interval` is the simulated length of each interval of five minutes.
-/// `intervals` is the first and the last interval, counted from 0. `cpus` is the number of CPUs of
-/// the host, by default the smallest that suffices. `cores` is the number of cores of a VM whose
-/// file does not state the number. `length` is the length of the run if the file does not state a
-/// length. `unit` is the unit of the times of "eva": "ms", "us" or "ns".
+/// job with "random". `interval` is the simulated time that stands for each recorded interval of
+/// five minutes. `intervals` is the first and the last recorded interval that are used, counted
+/// from 0. `cpus` is the number of CPUs of the host, by default the smallest that suffices. `cores`
+/// is the number of cores of a VM whose file does not state the number. `length` is the length of
+/// the run if the file does not state a length. `unit` is the unit of the times of "eva": "ms",
+/// "us" or "ns".
 ///
 /// "uunifast" draws `tasks` tasks whose utilisations have the sum `utilisation` ("150%"), with
 /// log-uniform `periods`. With `constrained=True` deadlines are shorter than the periods.

@@ -45,7 +45,7 @@ impl Scripts {
 /// If cargo cannot be started, or no test is run.
 pub fn run(scripts: &Scripts) -> Result<ExitCode> {
     let mut cargo = step::cargo();
-    // All three properties of the contract have "obey" in their names.
+    // The names of all three tests of the contract contain "obey".
     cargo.args(["test", "-p", "slackline-host", "--locked", "--test", "contract", "obey"]);
     cargo.env("PROPTEST_CASES", scripts.count.to_string());
     cargo.env("PROPTEST_RNG_SEED", scripts.seed.to_string());

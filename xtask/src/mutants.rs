@@ -26,7 +26,8 @@ const FOLDER: &str = "target/mutants";
 pub struct MutantSelection {
     /// Names of the crates' folders. If empty, all crates are selected.
     pub crates: Vec<String>,
-    /// Fraction of all changes, such as `0/4` for every fourth change from the first on.
+    /// Fraction of all changes, such as `0/4` for every fourth change from the first on. If `None`,
+    /// all changes are tried.
     pub shard: Option<String>,
     /// Patterns of file paths. Only changes in matching files are tried.
     pub files: Vec<String>,

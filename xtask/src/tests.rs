@@ -92,7 +92,7 @@ fn all_pass_alone(part: &TestPart<'_>, tests: &[String], lines: &mut Vec<String>
     if tests.is_empty() || tests.len() > MOST_REPEATED {
         return Ok(false);
     }
-    // The program of a repetition leaves nothing out, because it accepts `--exact` only once.
+    // The repeated program leaves no other tests out, because it accepts `--exact` only once.
     let part = TestPart::Program(program, Vec::new());
     for test in tests {
         lines.push(format!("\n   Repeating {} {test}", part.name()));

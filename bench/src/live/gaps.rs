@@ -17,7 +17,7 @@ const HOGS: usize = 4;
 /// Requests per second, as in the study on which `gaps` is based (Kim et al. 2008).
 const RATE: &str = "20";
 const EACH: &str = "200us";
-/// Time after which a run has certainly begun.
+/// Time from the start of a run after which its measurement has certainly begun.
 const BEGINS: Duration = Duration::from_millis(2_500);
 
 /// Results of a run.

@@ -249,7 +249,8 @@ impl<'a> Host<'a> {
         let options = self.options(change);
         words.extend(options.iter().map(String::as_str));
         let predicted = self.command(&words).context("not predicted");
-        // After a refusal, the next recording contains nothing of this one.
+        // After a refusal, the next prediction waits for a recording that does not overlap this
+        // one.
         self.changed = Instant::now();
         Ok(serde_json::from_str(&predicted?)?)
     }

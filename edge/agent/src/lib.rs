@@ -322,8 +322,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns an agent in a guest with `vcpus` vCPUs and one blocked urgent task. Returns also the
-    /// host's end of the channel to this agent.
+    /// Returns an agent in a guest with `vcpus` vCPUs and one blocked urgent task, and the host's
+    /// end of the channel to this agent.
     fn agent<'a>(options: &'a Options, path: &PathBuf, vcpus: usize) -> (Agent<'a>, UnixStream) {
         let channel = Channel::open(&options.to).expect("a socket");
         let host = UnixStream::connect(path).expect("the agent listens");

@@ -58,9 +58,9 @@ impl Tasks {
         }
     }
 
-    /// Returns the report for a vCPU. Each class has the urgency of its most urgent task. The one
-    /// exception is a class that would be at least as urgent as an earlier class: it gets the next
-    /// lower urgency.
+    /// Returns the report for a vCPU. Each class has the urgency of its most urgent task, but is
+    /// always less urgent than the class before it: if necessary, it gets the next urgency below
+    /// that class.
     pub(crate) fn of(&self, vcpu: u16) -> Says {
         let mut classes = [None; TASKS];
         let mut last = None;
@@ -89,7 +89,7 @@ impl Tasks {
 }
 
 /// Returns the lower of two urgencies: `urgency`, and the urgency one step below `last`. Lower
-/// urgencies have larger numbers.
+/// urgencies have larger numbers. If `last` is `None`, returns `urgency`.
 fn less_than(last: Option<Urgency>, urgency: Urgency) -> Urgency {
     last.map_or(urgency, |Urgency(last)| urgency.max(Urgency(last.saturating_add(1))))
 }
@@ -98,9 +98,9 @@ fn some(count: usize) -> u8 {
     u8::try_from(count).unwrap_or(u8::MAX)
 }
 
-/// Returns the indexes of two classes in a report. The first is the first class with a runnable
-/// task. The second is the first class that has a blocked task and a task that I/O woke. A change
-/// of either index must be reported at once.
+/// Returns two indexes: of the most urgent class with a runnable task, and of the most urgent class
+/// with both a blocked task and a task that I/O woke. `None` if there is no such class. A change of
+/// either index must be reported at once.
 pub(crate) fn best(says: &Says) -> (Option<usize>, Option<usize>) {
     let Says::Classes(classes) = says else { return (None, None) };
     let first =

@@ -49,8 +49,9 @@ fn hear(host: &mut UnixStream) -> Vec<Frame> {
 }
 
 /// The host cannot tell the first agent and the restarted agent apart, as with a virtio-serial
-/// port. So the sequence numbers of the second agent must be above those of the first agent. The
-/// second agent must send more than half as many reports as the first agent.
+/// port. So the sequence numbers of the second agent must be above those of the first agent. In the
+/// first second after its first report, the second agent must send more than half as many reports
+/// as the first agent.
 #[test]
 fn restarted_agent_uses_higher_frame_numbers_than_its_predecessor() {
     let place = std::env::temp_dir().join(format!("slackline-again-{}", std::process::id()));

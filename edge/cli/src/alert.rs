@@ -79,9 +79,9 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
     terminal::say(&text)
 }
 
-/// Returns true if `--quick` has an effect: the user has not set all values that `--quick` changes.
-/// These are the length and the number of seeds of a simulated test, or the length and the targets
-/// of a live test.
+/// Returns true if `--quick` has an effect: the user has left out at least one of the options for
+/// which `--quick` sets values. These are `--length` and `--seeds` for a simulated test, and
+/// `--length` and `--targets` for a live test.
 fn changes_with_quick(args: &Alert) -> bool {
     let is_set = if args.live { !args.targets.is_empty() } else { args.seeds.is_some() };
     args.length.is_none() || !is_set
@@ -95,8 +95,8 @@ struct TestReport {
     /// Number of seeds. If the test is live, `None`, because live tests use no random numbers.
     seeds: Option<u64>,
     results: Vec<CaseResult>,
-    /// For each case, its result with unchanged rules, and a result for each change of a single
-    /// rule of the policy. Empty without `--ablate`.
+    /// Results of `--ablate`: those of each case with unchanged rules, and then with one rule
+    /// changed at a time. Empty without `--ablate`.
     ablations: Vec<(CaseResult, Vec<CaseResult>)>,
 }
 
@@ -134,7 +134,7 @@ fn simulated(args: &Alert) -> Result<TestReport, Problem> {
     Ok(TestReport { form: trials.form, how, seeds, results, ablations })
 }
 
-/// Runs the live test: tests on this host the limiters that the options name.
+/// Tests the limiters that the options name, each with a real process on this host.
 fn live(args: &Alert) -> Result<TestReport, Problem> {
     let targets = match (&args.targets[..], args.quick) {
         ([], true) => shares(&QUICK_TARGETS),

@@ -107,7 +107,7 @@ pub(crate) enum Command {
     Why(WhyArgs),
     Incidents(IncidentsArgs),
     Predictions(PredictionsArgs),
-    /// Draw a saved trace as a timeline, or print its table or list.
+    /// Draw a saved trace as a timeline, or print its metrics or run intervals.
     Show(Show),
     /// Replay a saved trace and check that every decision is the same.
     Replay(Replay),
@@ -154,7 +154,7 @@ pub(crate) struct Keeping {
     /// Save the trace in the format of the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// Save CSV: in each second a row for each domain and each CPU; with axes, a row for each vCPU
+    /// Save CSV: one row per second for each domain and each CPU; with axes, one row for each vCPU
     /// at each point.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
@@ -293,7 +293,7 @@ pub(crate) struct Sweep {
     /// Policies, e.g. `credit,sedf:slack=weighted` [default: the scenario's].
     #[arg(long, value_name = "NAME[:FIELD=VALUE],...", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,
-    /// Replace the scenario's seed; it is the first of the --seeds.
+    /// Replace the scenario's seed, which is the first seed of --seeds.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Replace the family's host sizes, in CPUs.
@@ -444,13 +444,13 @@ pub(crate) struct Show {
     /// Print one vCPU's run and block times, for a `replay` workload.
     #[arg(long, value_name = "VCPU", conflicts_with_all = ["list", "ascii", "from", "for"])]
     pub(crate) runs: Option<String>,
-    /// Print the table of the whole trace.
+    /// Print the metrics of the whole trace as a table.
     #[arg(long, conflicts_with_all = ["list", "ascii", "runs", "from", "for"])]
     pub(crate) table: bool,
-    /// Print the table, or with --list the list, as JSON.
+    /// Print the metrics, or with --list the run intervals, as JSON.
     #[arg(long, conflicts_with_all = ["ascii", "runs"])]
     pub(crate) json: bool,
-    /// Print the table with XenMon metrics of each domain.
+    /// Print the metrics of the whole trace, with XenMon metrics of each domain.
     #[arg(long, conflicts_with_all = ["list", "ascii", "runs", "from", "for"])]
     pub(crate) xenmon: bool,
     /// Save the trace in the format of the Perfetto UI.
@@ -480,7 +480,7 @@ pub(crate) enum PaperCommand {
     List,
     /// Run experiments, compare them with the paper, and write the results to the paper's folder.
     Run(PaperRun),
-    /// Find costs that a paper does not state, by a fit to the paper's calibration rows.
+    /// Find costs that a paper does not state: fit them to the rows marked for calibration.
     Calibrate {
         /// Name of the paper.
         paper: String,

@@ -110,7 +110,8 @@ fn verdict(refused: Option<&str>, expected: bool) -> String {
     }
 }
 
-/// Checks that admission accepts a scenario, or refuses the scenario if a claim expects that.
+/// Checks that the result of admission is as expected: a refusal if a claim expects a refusal,
+/// otherwise acceptance.
 fn judged(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     let expected = expects_refusal(scenario);
     match scenario.admit() {

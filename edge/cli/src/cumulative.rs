@@ -24,7 +24,8 @@ pub(crate) struct CumulativeRun<'a> {
 }
 
 impl<'a> CumulativeRun<'a> {
-    /// Returns all complete runs. `cases` has the policy and the point of each scenario in `runs`.
+    /// Returns all complete runs. `cases` has the policy and the point on the axes of each
+    /// scenario, in the order of the scenarios in `runs`.
     pub(crate) fn all(
         runs: &'a Runs,
         cases: impl Iterator<Item = (&'a str, &'a [(String, String)])>,

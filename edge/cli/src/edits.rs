@@ -119,7 +119,8 @@ pub(crate) fn bad_edit(error: &EditError, has_file: bool) -> Problem {
     }
 }
 
-/// Pairs the values of two options, which the user must give equally often.
+/// Pairs the first value of one option with the first value of another option, and so on. Fails if
+/// the user has not given both options equally often.
 fn pairs<'a, A, B>(
     (one, ones): (&str, &'a [A]),
     (other, others): (&str, &'a [B]),

@@ -9,7 +9,7 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
             (STATE, "state of the reservation: `slackline help service` lists the states"),
             (SLICE, "CPU time of each vCPU per period; ! marks a hard limit"),
             (PERIOD, "length of a period; after @, the phase on the wall clock"),
-            (ENFORCE, "mechanism; shown if chosen, or if a reservation does not use `dispatcher`"),
+            (ENFORCE, "mechanism; shown if in --columns, or if it is not always `dispatcher`"),
             (VCPUS, "number of vCPUs; 1/2 if two are reserved and only one is scheduled"),
             (PROMISED, "CPU reserved for all vCPUs together, in % of a CPU"),
             (OVER, "time span of `used`, `missed` and `efficiency`: 5 s, or less after a change"),

@@ -68,8 +68,8 @@ pub(crate) fn hold(args: &HoldArgs) -> Result<(), Problem> {
     }
 }
 
-/// Schedules the target until the target ends or the user stops the program. Takes the command out
-/// of `command` when the command is limited.
+/// Schedules the target until the target ends or the user stops the program. `command` is the
+/// command of `hold -- COMMAND`. It is `None` after the return if the command ran under its limit.
 fn hold_target(
     args: &HoldArgs,
     each: Option<Amount>,
@@ -127,9 +127,9 @@ fn hold_target(
     conclude(end, command, &left, finished)
 }
 
-/// Ends the command and all processes that it started, unless the command has exited by itself. In
-/// that case ends nothing, and returns the processes of the command that still run. The target must
-/// still be held, because only then `processes` returns all processes of the command.
+/// Ends the command and all processes that it started. If the command has exited by itself, ends
+/// nothing, and returns those processes of the command that still run. Must be called while the
+/// target is held, because only then `processes` returns all processes of the command.
 fn end_command(
     end: &Result<End, Problem>,
     command: Option<&mut HeldCommand>,
@@ -349,14 +349,14 @@ impl Target {
         self.who.len().max(1) * self.width()
     }
 
-    /// Returns those of `cpus` that the session schedules. For a tree that runs on several CPUs,
-    /// this is only the first of these CPUs.
+    /// Returns the CPUs that the session schedules: all of `cpus`, or only the first of them for a
+    /// tree that runs on several CPUs.
     fn managed(&self, cpus: &[CpuId]) -> Vec<CpuId> {
         if self.width() > 1 { cpus[..1].to_vec() } else { cpus.to_vec() }
     }
 
-    /// Returns two phrases for the error that a request is too large: the resource that limits the
-    /// target, such as `the chosen CPUs`, and advice.
+    /// Returns two phrases for the error message about a request that is too large: the resource
+    /// that limits the target, such as `the chosen CPUs`, and advice.
     fn most(&self) -> (&'static str, &'static str) {
         match &self.who[..] {
             [JoinTarget::Thread(_), ..] => ("the vCPUs of the VM together", "reserve less"),

@@ -33,7 +33,8 @@ pub(crate) struct ImportArgs {
     /// Kind of the file.
     #[arg(value_enum)]
     pub(crate) kind: ImportKind,
-    /// Files to read (`-` is standard input), and last the file to write: a scenario ends in .toml.
+    /// Files to read (`-` is standard input), then the file to write; for a scenario, its name must
+    /// end in .toml.
     #[arg(value_parser = file, num_args = 1.., required = true, value_name = "FILE... OUT")]
     pub(crate) files: Vec<PathBuf>,
     /// Process that is a VM, e.g. `web=pid:17`; repeatable [default: VMs are recognised by thread
@@ -120,8 +121,7 @@ pub(crate) struct DiffArgs {
     /// Print the differences as JSON.
     #[arg(long)]
     pub(crate) json: bool,
-    /// End with exit code 1 if a wait or the imbalance of B is worse than that of A by more than
-    /// noise.
+    /// End with exit code 1 if B waits longer or has more imbalance than A, by more than noise.
     #[arg(long)]
     pub(crate) check: bool,
 }

@@ -98,13 +98,13 @@ fn set_length(scenario: &mut Scenario, length: Span) -> Result<(), Problem> {
     if length <= warmup {
         return Err(Problem::BadOption {
             message: format!("--length {length} is not longer than the warm-up of {warmup}"),
-            hint: Some(format!("write --length {} or more", warmup * 2)),
+            hint: Some(format!("write a --length of at least {}", warmup * 2)),
         });
     }
     if length > LONGEST {
         return Err(Problem::BadOption {
             message: format!("--length {length} is longer than a year"),
-            hint: Some(format!("write --length {LONGEST} or less")),
+            hint: Some(format!("write a --length of at most {LONGEST}")),
         });
     }
     scenario.length = length;

@@ -93,8 +93,9 @@ impl Metrics {
     }
 }
 
-/// Returns the value of a metric in a run. `None` if the run did not measure it, and for deadlines
-/// of vCPUs that have no reservation in this run: a policy without periods has no deadlines.
+/// Returns the value of a metric in a run. `None` if the run did not measure the metric. Also
+/// `None` if the metric counts deadlines or misses of vCPUs without a reservation: under a policy
+/// without periods there are no deadlines.
 fn value(metric: &NamedMetric, run: &Summary) -> Option<i64> {
     let name = metric.name();
     let (field, of) =

@@ -149,7 +149,8 @@ fn table(grid: &Grid, policies: &[String], cases: &[Case]) -> String {
         + &over_points((&names.join("/"), &points), &columns, terminal::width(), terminal::paint())
 }
 
-/// Checks the claims of each point on the runs under the policy to which they apply.
+/// Checks the claims of each point on the runs under the policy that the scenario names. Runs under
+/// other policies are not checked.
 fn check(
     grid: &Grid,
     file: &Path,

@@ -198,8 +198,8 @@ fn each(
     Ok(())
 }
 
-/// Sends a request, and repeats it if it exceeds a rate limit. That happens with a pattern that
-/// matches many reservations.
+/// Sends a request, and repeats the request while it exceeds a rate limit. A command with a pattern
+/// that matches many reservations can exceed the limit.
 fn patiently<T>(mut ask: impl FnMut() -> Answered<T>) -> Answered<T> {
     for _ in 0..RATE_RETRIES {
         match ask() {

@@ -170,7 +170,7 @@ pub(crate) struct Answer<'a> {
     pub(crate) model: &'a Model,
     /// Policy of the recording.
     pub(crate) policy: &'a str,
-    /// VMs without a prediction that the reader may see.
+    /// VMs for which there is no prediction. Has only VMs that the reader may see.
     pub(crate) left_out: &'a [LeftOutVm],
 }
 
@@ -324,7 +324,7 @@ pub(crate) fn form_name(form: Form) -> &'static str {
     }
 }
 
-/// Describes what the recording does not show of a VM that had too little CPU time.
+/// Describes what a prediction cannot show for a VM that had too little CPU time in the recording.
 fn backlog(Backlog { vm, late_jobs }: &Backlog) -> String {
     match late_jobs {
         None => format!(
@@ -371,16 +371,15 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
     }
     if answer.model.assumes_phases(&answer.recording.demand) {
         lines.push(
-            "when the periods of changed reservations begin: the simulation begins them as in the \
-             recording, and the host when it makes the change"
+            "when the periods of changed reservations begin: in the simulation they begin as in \
+             the recording, on the host when it makes the change"
                 .into(),
         );
     }
     if answer.model.reservations().flatten().any(|reserved| reserved.has_changed) {
         lines.push(
-            "how VMs run if their last parameters hold all the time: parameters were changed \
-             during the recording or a VM came during it, and the prediction covers the time \
-             before and after that"
+            "how VMs would run with their last parameters only: during the recording, parameters \
+             changed or a VM came, and the prediction covers the time before and after the change"
                 .into(),
         );
     }

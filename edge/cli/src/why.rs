@@ -10,8 +10,9 @@ use crate::problem::Problem;
 use crate::service::args::WhyArgs;
 use crate::{service, show, terminal};
 
-/// Time by which a vCPU must be recorded for less than the whole recording before the text says so,
-/// in nanoseconds. A recording begins with the current period of each vCPU.
+/// Tolerance in nanoseconds. If a vCPU was recorded for less than the whole recording by more than
+/// this time, the text says so. Smaller differences are usual, because a recording begins with the
+/// current period of each vCPU.
 const PART_OF_RECORDING: u64 = 200_000_000;
 
 pub(crate) fn why(args: &WhyArgs) -> Result<(), Problem> {

@@ -26,8 +26,8 @@ impl Role {
     /// All roles, from the role with the fewest rights to the role with the most rights.
     pub const ALL: [Role; 4] = [Role::Viewer, Role::Tenant, Role::Operator, Role::Administrator];
 
-    /// Returns a phrase that states what a principal with this role may do to reservations of other
-    /// owners.
+    /// Returns a phrase that states what a user or client with this role may do to reservations of
+    /// other owners.
     #[must_use]
     pub const fn to_others(self) -> &'static str {
         match self {
@@ -82,8 +82,8 @@ pub struct Grant {
     /// Limit on the total CPU of all reservations of this user or client. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
-    /// Limit on the number of reservations of this user or client. Default: the limit of the daemon
-    /// for all principals.
+    /// Limit on the number of reservations of this user or client. Default: the daemon's limit for
+    /// each user and client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machines: Option<u16>,
     /// Uids of other users for whose VMs this user or client may also reserve CPU time.

@@ -389,7 +389,7 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/host"))
     }
 
-    /// Returns the grants of all principals, with the access that each grant gives.
+    /// Returns the access of every user and remote client that has a grant.
     ///
     /// # Errors
     /// If the request is refused or not answered.

@@ -128,7 +128,7 @@ fn vm_predictions(all: &[Prediction]) -> Result<Vec<VmPrediction>, Problem> {
     Ok(vms)
 }
 
-/// Converts the plan of a principal to the wire format.
+/// Converts the applied plan of a user or client to the wire format.
 #[must_use]
 pub fn plan(plan: &service::Plan) -> AppliedPlan {
     let (why, first) = match &plan.stage {

@@ -38,9 +38,10 @@ pub struct VcpuCulprits {
     /// vCPU are parts of this time. Absent in answers of older daemons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length_ns: Option<u64>,
-    /// Time for which the vCPU ran on a CPU.
+    /// Time for which the vCPU ran on a CPU, in nanoseconds.
     pub ran_ns: u64,
-    /// Time in which the vCPU did not run because it waited for a CPU, was throttled or was paused.
+    /// Time in which the vCPU did not run because it waited for a CPU, was throttled or was paused,
+    /// in nanoseconds.
     pub waited_ns: u64,
     /// Causes of the waiting time, the largest first.
     pub culprits: Vec<CulpritTime>,
@@ -55,13 +56,13 @@ pub struct VcpuCulprits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct KernelCheck {
-    /// CPU time of the vCPU as the kernel counted it.
+    /// CPU time of the vCPU as the kernel counted it, in nanoseconds.
     pub kernel_used_ns: u64,
-    /// CPU ready time of the vCPU as the kernel counted it: time on run queues.
+    /// CPU ready (time on run queues) of the vCPU as the kernel counted it, in nanoseconds.
     pub kernel_ready_ns: u64,
-    /// CPU time of the vCPU from the recording.
+    /// CPU time of the vCPU from the recording, in nanoseconds.
     pub used_ns: u64,
-    /// CPU ready time of the vCPU from the recording: time on run queues.
+    /// CPU ready (time on run queues) of the vCPU from the recording, in nanoseconds.
     pub ready_ns: u64,
 }
 
@@ -74,7 +75,7 @@ pub struct CulpritTime {
     pub kind: String,
     /// Description of the culprit as text.
     pub says: String,
-    /// Time for which the vCPU waited because of the culprit.
+    /// Time for which the vCPU waited because of the culprit, in nanoseconds.
     pub waited_ns: u64,
     /// Name of the VM, if the culprit is a VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]

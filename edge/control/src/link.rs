@@ -165,9 +165,9 @@ pub enum Request {
         /// True if the history has one entry per day instead of one per hour.
         by_day: bool,
     },
-    /// Lists the access of every principal that has a grant: [`Answer::Access`].
+    /// Lists the access of every user and remote client that has a grant: [`Answer::Access`].
     ListAccess,
-    /// Grants access to a principal: [`Answer::Access`] with one entry.
+    /// Grants access to a user or remote client: [`Answer::Access`] with one entry.
     Grant {
         /// Id of a user, or name of a remote client.
         whom: String,
@@ -254,7 +254,7 @@ pub enum Answer {
     Events(Vec<Event>),
     /// CPU time that a reservation received by hour or day, oldest first. At most 1,000 entries.
     History(Vec<Account>),
-    /// Access of every principal that has a grant, or of the one principal of the request.
+    /// Access of every user and remote client that has a grant, or only of the one in the request.
     Access(Vec<Access>),
     /// Role of the caller.
     You(Role),

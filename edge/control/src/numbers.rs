@@ -53,22 +53,23 @@ pub struct Numbers {
     pub reservations: Vec<ReservationNumbers>,
     /// Metrics of each managed CPU.
     pub cpus: Vec<CpuNumbers>,
-    /// Lateness of the dispatchers' timers.
+    /// Time by which the timers of the dispatchers expired late.
     pub timer_late: Histogram,
     /// Time from the arrival of a change in the core process until the change is in force.
     pub change_effect: Histogram,
     /// Duration of commits to the ledger, the database file of the daemon.
     pub commit: Histogram,
-    /// Number of times that another program changed the scheduling of threads with reservations.
+    /// Number of times that another program changed the scheduling of threads with reservations,
+    /// since the core process started.
     pub meddled: u64,
-    /// Number of times a keeper process died and was replaced. A keeper restores the scheduling of
-    /// the threads if the core process dies.
+    /// Number of times a keeper process died and was replaced, since the core process started. A
+    /// keeper restores the scheduling of the threads if the core process dies.
     pub keeper_restarts: u64,
     /// Number of times the core process was restarted since the host booted.
     pub restarts: u64,
-    /// Number of front processes that ended and were replaced.
+    /// Number of front processes that ended and were replaced, since the core process started.
     pub front_restarts: u64,
-    /// Number of commits to the ledger that failed.
+    /// Number of commits to the ledger that failed since the core process started.
     pub ledger_errors: u64,
     /// Number of incidents that the flight recorder has saved since the daemon started.
     #[serde(default)]
@@ -85,9 +86,9 @@ pub struct Numbers {
 pub struct ReservationNumbers {
     /// Name of the reservation.
     pub name: String,
-    /// Slice: CPU time reserved for each vCPU in every period.
+    /// Slice: CPU time reserved for each vCPU in every period, in nanoseconds.
     pub slice_ns: u64,
-    /// Length of the period.
+    /// Length of the period, in nanoseconds.
     pub period_ns: u64,
     /// State of the reservation.
     pub state: State,
@@ -104,25 +105,28 @@ pub struct ReservationNumbers {
 pub struct VcpuNumbers {
     /// Number of the vCPU.
     pub vcpu: u16,
-    /// CPU time that the vCPU used.
+    /// CPU time that the vCPU has used since the daemon started, in nanoseconds.
     pub cpu_ns: u64,
-    /// Sum of the slices of all periods, including periods in which the vCPU was blocked.
+    /// Sum of the slices of all periods since the daemon started, in nanoseconds. Includes periods
+    /// in which the vCPU was blocked.
     #[serde(default)]
     pub promised_ns: u64,
     /// Part of `promised_ns` to which the vCPU was entitled. It is less than `promised_ns` if the
     /// vCPU blocked.
     pub due_ns: u64,
-    /// Number of periods at whose end the vCPU was entitled to CPU time.
+    /// Number of periods since the daemon started at whose end the vCPU was entitled to CPU time.
     pub deadlines: u64,
     /// Number of periods counted in `deadlines` in which the vCPU received less than its
     /// entitlement.
     pub missed: u64,
-    /// Sum of the tardiness of all missed deadlines.
+    /// Sum of the tardiness of all deadlines missed since the daemon started, in nanoseconds.
     pub late_ns: u64,
-    /// Time in which the vCPU was runnable but did not run.
+    /// Time since the daemon started in which the vCPU was runnable but did not run, in
+    /// nanoseconds.
     pub waited_ns: u64,
-    /// Time before the start of this core process in which the reservation was not enforced,
-    /// because no core process was running.
+    /// Time from the last heartbeat of the previous core process to the start of this one, in
+    /// nanoseconds. The reservation was not enforced in this time. Zero if no previous core process
+    /// left a heartbeat, or the VM was absent.
     pub lapsed_ns: u64,
 }
 
@@ -143,13 +147,14 @@ pub struct CpuNumbers {
     /// have passed.
     #[serde(default)]
     pub overhead_ppm: Option<u32>,
-    /// True if the reservations and the measured overhead together exceed the limit of the CPU. The
-    /// CPU then cannot deliver its reservations.
+    /// True if the reservations and the measured overhead together exceed the part of the CPU time
+    /// that the kernel gives to real-time threads. The CPU then cannot deliver its reservations.
     #[serde(default)]
     pub is_overloaded: bool,
-    /// Steal time: CPU time that a hypervisor below this host gave to other VMs.
+    /// Steal time: CPU time that a hypervisor below this host has given to other VMs since the
+    /// daemon started, in nanoseconds.
     pub stolen_ns: u64,
-    /// CPU time that the dispatcher of the CPU used.
+    /// CPU time that the dispatcher of the CPU has used since the daemon started, in nanoseconds.
     pub dispatcher_ns: u64,
 }
 
@@ -157,7 +162,7 @@ pub struct CpuNumbers {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessNumbers {
-    /// CPU time that the process used.
+    /// CPU time that the process has used since its start, in nanoseconds.
     pub cpu_ns: u64,
     /// Resident memory of the process.
     pub resident_bytes: u64,

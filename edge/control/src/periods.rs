@@ -26,9 +26,8 @@ pub struct VmPeriods {
     pub period_ns: u64,
     /// CPU time that the VM needed per measured period, as a distribution. Each entry has two
     /// numbers: a demand in nanoseconds, and the number of periods with this demand. Demands are
-    /// rounded up to a thousandth of the period. If the VM has several vCPUs, their demands are
-    /// sorted from large to small. The nth demand of the VM is then the largest of the nth demands
-    /// of its vCPUs.
+    /// rounded up to a thousandth of the period. For several vCPUs, the demands of each vCPU are
+    /// sorted from the largest, and then `vm[n]` is the largest of all `vcpu[n]`.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Vec<u64>>))]
     pub demand: Vec<(u64, u64)>,
     /// Number of measured periods at whose end work of an earlier period was still incomplete.
@@ -49,7 +48,7 @@ pub struct PredictedPeriods {
     pub misses: u64,
     /// Number of periods that the prediction covers: all periods of the recording.
     pub periods: u64,
-    /// Predicted share of the VM, in millionths of a CPU.
+    /// Predicted share of a CPU that the VM receives, in millionths.
     pub share_ppm: u64,
     /// Length of the time that the prediction covers, in nanoseconds.
     pub length_ns: u64,

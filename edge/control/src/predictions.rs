@@ -49,8 +49,8 @@ pub struct PredictionOutcome {
     /// Measured number of missed deadlines. Absent if the vCPU has no reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<u64>,
-    /// Measured 99th percentile of the time from a wake of the vCPU until it ran. Absent if the
-    /// vCPU rarely woke.
+    /// Measured 99th percentile of the time from a wake of the vCPU until it ran, in nanoseconds.
+    /// Absent if the vCPU rarely woke.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_p99_ns: Option<u64>,
 }

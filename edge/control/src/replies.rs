@@ -71,12 +71,13 @@ impl State {
 pub struct Delivery {
     /// Length of the interval, in nanoseconds.
     pub over_ns: u64,
-    /// Sum of the slices of all periods, whether the VM was runnable or blocked.
+    /// Sum of the slices of all periods in the interval, in nanoseconds. Includes periods in which
+    /// the VM was blocked.
     pub promised_ns: u64,
     /// Part of `promised_ns` to which the VM was entitled. It is less than `promised_ns` if the VM
     /// blocked.
     pub due_ns: u64,
-    /// CPU time that the VM used in the interval.
+    /// CPU time that the VM used in the interval, in nanoseconds.
     pub used_ns: u64,
     /// Number of periods at whose end the VM was entitled to CPU time, as the sum over its vCPUs.
     pub deadlines: u64,
@@ -413,20 +414,22 @@ pub struct Account {
     pub length_ns: u64,
     /// Part of the hour or day in which the reservation existed, in nanoseconds.
     pub existed_ns: u64,
-    /// Time for which nothing was measured, because no daemon ran or the host was suspended. This
-    /// time is missing in `contested_ns` and all later fields.
+    /// Part of `existed_ns`, in nanoseconds, for which nothing was measured, because no daemon ran
+    /// or the host was suspended. Of the other fields, only `length_ns` and `existed_ns` include
+    /// this time.
     pub unknown_ns: u64,
     /// Time in which the reservation was not enforced, because another program had changed threads
-    /// of the VM.
+    /// of the VM, in nanoseconds.
     pub contested_ns: u64,
-    /// Sum of the slices of all periods, whether the VM was runnable, blocked or absent.
+    /// Sum of the slices of all periods in the hour or day, in nanoseconds. Includes periods in
+    /// which the VM was blocked or absent.
     pub reserved_ns: u64,
     /// Part of `reserved_ns` to which the VM was entitled. It is less than `reserved_ns` if the VM
     /// blocked or was absent.
     pub due_ns: u64,
-    /// CPU time that the VM used.
+    /// CPU time that the VM used in the hour or day, in nanoseconds.
     pub delivered_ns: u64,
-    /// Sum of the tardiness of all missed deadlines.
+    /// Sum of the tardiness of all deadlines missed in the hour or day, in nanoseconds.
     pub late_ns: u64,
     /// Number of periods at whose end the VM was entitled to CPU time, as the sum over its vCPUs.
     pub deadlines: u64,

@@ -273,8 +273,9 @@ pub enum GangWord {
         /// Parameters of the reservation.
         wanted: ReservationParameters,
     },
-    /// Starts the reservation of a held member at a given time. From that time on, the reservation
-    /// is an ordinary reservation.
+    /// Starts the reservation of a member whose capacity the command `hold` has reserved. The VM is
+    /// scheduled from the time `at_ns` on. From then on, the reservation is an ordinary
+    /// reservation.
     Begin {
         /// Name of the gang.
         gang: String,
@@ -288,9 +289,9 @@ pub enum GangWord {
         #[serde(default, skip_serializing_if = "is_false")]
         strict: bool,
     },
-    /// Reports that another member of the gang is lost. If this host's member has not started, or
-    /// if its gang is strict, the reservation of this member ends. Otherwise this member leaves the
-    /// gang and keeps its reservation.
+    /// Reports that another member of the gang is lost. The reservation of this host's member ends
+    /// if the member has not started, or if the command `begin` set `strict`. Otherwise this member
+    /// leaves the gang and keeps its reservation.
     Break {
         /// Name of the gang.
         gang: String,

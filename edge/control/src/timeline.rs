@@ -54,12 +54,13 @@ pub struct Timeline {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TimelineColumn {
-    /// Entries with a CPU, a vCPU, and the part of the column's time for which the vCPU ran on the
-    /// CPU, in thousandths.
+    /// Runs in the column's time. Each entry has a CPU (position in [`Timeline::cpus`]), a vCPU
+    /// (position in [`Timeline::vcpus`]), and the part of that time for which the vCPU ran there,
+    /// in thousandths.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Vec<u32>>))]
     pub ran: Vec<TimelineRun>,
-    /// Entries with a vCPU and a number of its deadline misses: the misses that were found in the
-    /// column's time.
+    /// Deadline misses that were found in the column's time. Each entry has a vCPU (position in
+    /// [`Timeline::vcpus`]) and its number of misses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Vec<u32>>))]
     pub missed: Vec<(u32, u32)>,

@@ -184,8 +184,8 @@ impl WhatIf {
     /// shorter periods, and a recording has these shorter periods.
     ///
     /// `terms_of` returns the terms of the reservation with a name. Parameters that are invalid as
-    /// a reservation are not converted. If the question sets a period below the present slice, the
-    /// question gets that slice too, so that the prediction refuses both.
+    /// a reservation are not converted. If the new period is shorter than the present slice, that
+    /// slice is added to the question, so that the prediction refuses slice and period together.
     pub fn set_enforced_parts(&mut self, terms_of: impl Fn(&str) -> Option<Terms>) {
         let asked = self.clone();
         // Only the daemon's policy has phases.

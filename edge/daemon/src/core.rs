@@ -89,7 +89,8 @@ use tally::Tally;
 use whatif::Whatifs;
 use wire::ValidRequest;
 
-/// Policy of the session: partitioned EDF, in which each vCPU has a slice in every period.
+/// Name of the live session's scheduling policy: partitioned EDF. Each vCPU reserves a slice in
+/// every period.
 const POLICY: &str = "edf";
 
 /// Part of each CPU that cannot be reserved. It remains for the host's own threads and for
@@ -100,8 +101,8 @@ const RESERVE: &str = "10%";
 /// the scheduled threads at least this often.
 const ROUND: Span = Span::from_ms(100);
 
-/// Longest sleep of the core (the daemon's main thread) while the front process is not running, or
-/// has not yet read all messages of the core.
+/// Longest sleep of the core (the daemon's main thread) while the front process is not running or
+/// has unread messages.
 const BEHIND: Span = Span::from_ms(10);
 
 /// Interval of discovery passes. A discovery pass searches for VMs that reservations wait for, and
@@ -137,16 +138,18 @@ pub struct ServeOptions {
     pub page: Option<SocketAddr>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
-    /// Mechanism that enforces a reservation with a slice and a hard limit, if the request names
-    /// no mechanism.
+    /// Default mechanism of enforcement. It applies to a reservation with a slice, a hard limit and
+    /// no phase if the request names no mechanism.
     pub enforce: RequestedMechanism,
-    /// True if the flight recorder is on: it keeps the last minute and records missed deadlines.
+    /// True if the flight recorder is on. It keeps the scheduling events of the last minute, and
+    /// saves a recording when a VM misses a deadline.
     pub is_recorded: bool,
-    /// Command that starts the keeper process, which restores threads if the daemon dies.
+    /// Command that starts the keeper process. If the daemon dies, the keeper restores the original
+    /// scheduling of all threads that the daemon schedules.
     pub keeper: KeeperCommand,
     /// Command that starts the front process, which serves clients.
     pub front: FrontCommand,
-    /// Command that starts a worker for predictions.
+    /// Command that starts a worker, a process that computes predictions from a recording.
     pub worker: FrontCommand,
 }
 
@@ -159,8 +162,9 @@ pub struct Listen {
     pub tls: TlsFiles,
 }
 
-/// Runs the daemon until `stop` is readable. When `reload` asks for it, reads the daemon's files
-/// again. `tell` gets one line for each event that the host's administrator should know about.
+/// Runs the daemon until `stop` is readable. When a reload is requested through `reload`, reads
+/// prices, groups and certificates again. `tell` gets one line for each event that the host's
+/// administrator should know about.
 ///
 /// # Errors
 /// If the service cannot start, or cannot continue. Every thread has been restored by then.
@@ -257,8 +261,8 @@ struct Core {
     next_alive: Time,
     alive: Option<Alive>,
     next_sign: Time,
-    /// Mechanism that enforces a reservation with a slice and a hard limit, if the request names
-    /// no mechanism.
+    /// Default mechanism of enforcement. It applies to a reservation with a slice, a hard limit and
+    /// no phase if the request names no mechanism.
     enforce: RequestedMechanism,
     /// Status that was last reported to systemd.
     status: String,
@@ -479,8 +483,8 @@ impl Core {
         }
     }
 
-    /// Reports to the service each VM that has ended after its last vCPU thread. The live session
-    /// reports no event for the end of such a VM.
+    /// Reports to the service each VM that ended later than its last vCPU thread. The live session
+    /// reports the end of each thread, but not the later end of the VM.
     fn notice_ended(&mut self) {
         let held = self.host.scheduler.held();
         let ended: Vec<_> = held.filter(|&(_, identity)| self.host.has_ended(identity)).collect();
@@ -534,7 +538,8 @@ impl Core {
         }
     }
 
-    /// Restores every thread and writes all pending commits.
+    /// Restores the original scheduling of all threads, and writes all pending commits to the
+    /// ledger.
     fn close(self) -> Result<(), ServeError> {
         self.systemd.stopping();
         let Core { mut host, alive, .. } = self;
@@ -586,8 +591,8 @@ fn open_session(
         wall_clock,
     })?;
     if options.is_recorded {
-        // The reservations of the ledger join before the recorder starts. Only the recorded
-        // exchanges have their parameters and affinities.
+        // The reservations of the ledger join before the recorder starts. Without the recorded
+        // exchanges, the recorder would not know their parameters and affinities.
         session.keep_exchanges();
     }
     Ok(session)

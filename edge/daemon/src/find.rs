@@ -257,8 +257,8 @@ pub fn find_of(binding: &Binding, user: Option<u32>) -> Result<FoundMachine, Abs
     find_asking(binding, user, Asks::Monitors)
 }
 
-/// Finds a machine for a caller as [`find_of`] does. A monitor serves one client at a time, so only
-/// monitors of users for whom `may_have` returns true are asked.
+/// Finds a machine for a caller as [`find_of`] does. A monitor serves one client at a time. So the
+/// function asks only monitors of users for whom `may_have` returns true.
 ///
 /// # Errors
 /// The same errors as [`find`], and [`Absent::NotYours`] if another user's monitor would have to be
@@ -329,9 +329,9 @@ pub fn named(name: &str) -> Result<Vec<Binding>, Absent> {
     named_for(name, &|_| true)
 }
 
-/// Returns bindings of machines with the name `name`, as [`named`] does. The caller may have
-/// machines of the users for whom `may_have` returns true. If such machines have the name, only
-/// their bindings are returned. Otherwise the binding of one other machine is returned.
+/// Returns bindings of machines with the name `name`, as [`named`] does. The function `may_have`
+/// returns true for each user whose machines the caller may use. If such machines have the name,
+/// only their bindings are returned. Otherwise the binding of one other machine is returned.
 ///
 /// # Errors
 /// If procfs is not mounted.

@@ -183,7 +183,8 @@ fn slice_of(wanted: &ReservationParameters) -> Option<Span> {
     slice.or_else(|| together(wanted.cpu?.0))
 }
 
-/// Returns the number of vCPUs that a domain has when it starts.
+/// Returns the number of vCPUs that a domain has when it starts. `None` if the XML contains no
+/// valid number.
 fn vcpus_of(domain: Node<'_, '_>) -> Option<u16> {
     let element = domain.children().find(|node| node.has_tag_name("vcpu"))?;
     let all = || element.text().map(str::trim);

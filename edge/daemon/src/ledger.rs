@@ -325,8 +325,8 @@ impl Ledger {
     ) -> Result<(), NotHandedOver> {
         let (AccessChange::Add(AccessGrant { principal, .. }) | AccessChange::Revoke(principal)) =
             &change;
-        // The writer forgets that the principal is an administrator. If the principal is one by a
-        // group, the next request of the principal reports that again.
+        // The writer forgets that the principal is an administrator. A principal that is an
+        // administrator by a group is reported again at its next request.
         self.administrators.remove(principal);
         self.hand_over(WriterOrder::Access(ticket, change))
     }

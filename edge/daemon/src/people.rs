@@ -80,7 +80,8 @@ fn members_of(groups: &str, users: &str) -> Vec<(String, Option<u32>)> {
 
 /// Returns the name of a user of this host who may not connect to the daemon's socket, because the
 /// user is in neither of the two groups. `None` if the user may connect, or if the host's user file
-/// does not contain the user. Another source, such as LDAP, can then have the user's groups.
+/// does not contain the user. In that case another source, such as LDAP, can list the user's
+/// groups.
 ///
 /// # Errors
 /// If the host's files of users or groups exist and cannot be read.

@@ -170,8 +170,8 @@ pub(crate) fn culprits_for(
 const MOST_CULPRITS: usize = 2_000;
 const MOST_EACH: usize = 50;
 
-/// Limits the causes of a vCPU. After the first `most` causes, all processes are replaced by one
-/// cause without a name, whose time is the sum of their times.
+/// Limits the causes of a vCPU. The first `most` causes stay. Of the other causes, all processes
+/// are merged into one cause without a name, whose time is the sum of their times.
 fn merge_processes(blame: &mut Blame, most: usize) {
     if blame.culprits.len() <= most {
         return;

@@ -39,7 +39,7 @@ impl RunDays {
         let today = now_ns / DAY_NS;
         let is_new = self.days.insert(today);
         while self.days.len() > MOST {
-            // A day after today was noted while the clock was ahead.
+            // If a later day than today is stored, the clock was ahead when that day was stored.
             let is_wrong = self.days.last().is_some_and(|last| *last > today);
             if is_wrong {
                 self.days.pop_last()

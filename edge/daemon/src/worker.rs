@@ -161,7 +161,7 @@ pub fn run_both(one: &mut (dyn FnMut() + Send), other: &mut (dyn FnMut() + Send)
     rayon::join(one, other);
 }
 
-/// Writes the reason for which the worker ends. Returns the exit code.
+/// Writes the reason why the worker ends to standard error. Returns the exit code.
 fn report(error: &io::Error) -> u8 {
     // If stderr is closed, the exit code still reports the failure.
     let _ = io::stderr().write_all(format!("slackline worker: {error}\n").as_bytes());

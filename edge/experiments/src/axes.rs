@@ -123,8 +123,8 @@ pub fn edits<'a>(axes: &'a [Axis], point: &'a [usize]) -> impl Iterator<Item = E
     axes.iter().zip(point).map(|(axis, &place)| axis.points[place].edit())
 }
 
-/// Returns the byte range of a name in the file: the name of the combination's point on the last
-/// axis.
+/// Returns the byte range in the file of the name of the combination's point on the last axis.
+/// Empty if there are no axes.
 #[must_use]
 pub fn last_place(axes: &[Axis], point: &[usize]) -> Range<usize> {
     let place = axes.iter().zip(point).next_back();

@@ -304,8 +304,8 @@ impl<W: Write> Perfetto<W> {
         let cpu = place.cpu;
         self.state_of(cpu).wakings.push((at, thread));
         if self.state_of(cpu).wakings.len() > BUNDLE {
-            // Only a host that observes wake-ups but no run intervals gets here. Perfetto sorts
-            // late events.
+            // So many wake-ups are kept only if the host observes wake-ups but no run intervals.
+            // They are written now, perhaps too late. Perfetto sorts late events.
             self.wakings(cpu, Time::NEVER, None);
         }
     }
@@ -358,8 +358,8 @@ impl<W: Write> Perfetto<W> {
         self.instant(vcpu, at, "promised", &more);
     }
 
-    /// Draws a late timer on the counter of its CPU. The counter has the value of the lateness from
-    /// the time at which the timer was due until it expired.
+    /// Draws a late timer on the counter of its CPU. The counter equals the lateness, from the time
+    /// at which the timer was due until it expired.
     fn rang_late(&mut self, at: Time, cpu: CpuId, late: Span) {
         let uuid = FIRST_CPU_TRACK + cpu.index() as u64;
         if !std::mem::replace(&mut self.state_of(cpu).is_counted, true) {

@@ -24,8 +24,7 @@ pub struct TracePacket {
     /// own times.
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
-    /// Id of the writer of the packet. An id inside a packet has one meaning in all packets of a
-    /// writer.
+    /// Id of the writer of the packet. Ids inside packets are unique for each writer.
     #[prost(uint32, optional, tag = "10")]
     pub trusted_packet_sequence_id: Option<u32>,
     /// An event on a track.
@@ -169,7 +168,7 @@ pub struct TrackDescriptor {
     /// Thread to which the track belongs. `None` if it belongs to no thread.
     #[prost(message, optional, tag = "4")]
     pub thread: Option<ThreadDescriptor>,
-    /// Counter of the track, if the track has a counter.
+    /// Counter of the track. `None` if the track is not a counter.
     #[prost(message, optional, tag = "8")]
     pub counter: Option<CounterDescriptor>,
 }
@@ -215,16 +214,17 @@ pub struct TrackEvent {
     /// Categories by which the viewer can filter events.
     #[prost(string, repeated, tag = "22")]
     pub categories: Vec<String>,
-    /// Name of the event.
+    /// Name of the event. `None` for the end of an event and for a value of a counter.
     #[prost(string, optional, tag = "23")]
     pub name: Option<String>,
-    /// Value of the counter from the event's time on.
+    /// Value of the counter from the event's time on. `None` if the event is not a value of a
+    /// counter.
     #[prost(int64, optional, tag = "30")]
     pub counter_value: Option<i64>,
 }
 
-/// Value of [`TrackEvent::type`](TrackEvent#structfield.type): the begin of an event
-/// with a duration, which Perfetto calls a slice.
+/// Value of [`TrackEvent::type`](TrackEvent#structfield.type): the start of an event with a
+/// duration, which Perfetto calls a slice.
 pub const TYPE_SLICE_BEGIN: i32 = 1;
 /// Value of [`TrackEvent::type`](TrackEvent#structfield.type): the end of the latest
 /// event with a duration that began on the track.

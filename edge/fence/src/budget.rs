@@ -144,7 +144,8 @@ impl Budgets {
     }
 
     /// Removes the budget need of a thread that was restored, and lowers the budgets of its cgroup
-    /// and of the cgroups above. If a budget cannot be lowered now, it is restored at the end.
+    /// and of the cgroups above. A budget that cannot be lowered now is restored when all threads
+    /// are released.
     pub(super) fn revoke(&mut self, tid: Tid) {
         if let Some(need) = self.needs.remove(&tid) {
             self.lower(&need);

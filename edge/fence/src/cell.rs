@@ -14,10 +14,11 @@ use slackline_linux::cgroup::TreePlace;
 use slackline_linux::sys::Tid;
 
 impl Fence {
-    /// Stops processes of a held target in a new cell. `origin` is the version 2 cgroup to which
-    /// they return in the end. `processes` returns the processes of the target that are not in the
-    /// cell yet. Returns the cell. Returns `None` if the thread `tid` is not held, or if its
-    /// process already has a cell, perhaps through another held thread.
+    /// Stops the processes of a held target by moving them into a new cell: a frozen cgroup
+    /// directly below the root cgroup. `origin` is the version 2 cgroup to which they return in the
+    /// end. `processes` returns the processes of the target that are not in the cell yet. Returns
+    /// the cell. Returns `None` if the thread `tid` is not held, if its process already has a cell,
+    /// or if there is no cgroup at or above `origin`.
     ///
     /// # Errors
     /// If the cell cannot be made, or the keeper cannot record it. In that case no process has been
@@ -60,8 +61,8 @@ impl Fence {
         Ok(Some(cell))
     }
 
-    /// Moves the processes of a held target from its cell back into their former cgroup, and
-    /// removes the cell. Does nothing if the target has no cell.
+    /// Moves the processes of a held target from its cell (a frozen cgroup) back into their former
+    /// cgroup, and removes the cell. Does nothing if the target has no cell.
     ///
     /// # Errors
     /// If the cell cannot be emptied and removed. The target then keeps its cell, and processes

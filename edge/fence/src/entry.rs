@@ -77,8 +77,8 @@ pub(super) struct Entry {
     /// Version 1 cpuset that Slackline made to keep the thread on the managed CPUs. Always `None`
     /// with version 2 cgroups, where the cgroup that freezes the thread also restricts its CPUs.
     pub(super) cpuset: Option<Place>,
-    /// Cell in which the target is stopped for some time, because it has left its cgroup
-    /// repeatedly. `None` if the target has no cell.
+    /// Cell (frozen cgroup directly below the root cgroup) in which the target is stopped for some
+    /// time. `None` if the target has no cell.
     pub(super) cell: Option<TreePlace>,
     /// Affinity that the first thread of the process had when this other thread was recorded.
     /// `None` if the entry is for the first thread or for a process tree, or if an older version of
@@ -90,8 +90,8 @@ pub(super) struct Entry {
     pub(super) kept: Option<Duration>,
 }
 
-/// Time in milliseconds for a kept entry that states no time, because an older version of Slackline
-/// has written it. The value is the default of `serve --keep-for`.
+/// Time in milliseconds that is assumed for the word `kept` without a time, which an older version
+/// of Slackline has written. The value is the default of `serve --keep-for`.
 const UNSTATED_KEEP_MS: u64 = 600_000;
 
 /// Sorts entries into the order in which threads are restored. Process trees come first. If a

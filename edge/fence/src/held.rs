@@ -174,10 +174,10 @@ impl HeldThread {
         orders.priority.undo()
     }
 
-    /// Leaves the thread under the control of the program that has changed it. Class, priority and
-    /// affinity that are as ordered are restored to their original values. Those that differ from
-    /// the orders stay as they are, and count as the original ones from now on. Returns the state
-    /// to which the thread will be restored in the end.
+    /// Leaves the thread under the control of the program that has changed it. Class and priority
+    /// are restored to their original values if they are as ordered. The same holds for the
+    /// affinity. Values that differ from the orders stay as they are, and count as original from
+    /// now on. Returns the state to which the thread will be restored in the end.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -220,9 +220,9 @@ impl HeldThread {
         self.orders()?.priority.respect_changes()
     }
 
-    /// Accepts a change of the thread's class or priority that another program has made while no
-    /// order for them was in effect. The current class and priority then count as original. Returns
-    /// the state to which the thread will be restored. `None` if there is no such change.
+    /// Makes the current class and priority the original ones, if another program has changed them
+    /// while no order for class or priority was in effect. Returns the state to which the thread
+    /// will be restored. `None` if there is no such change.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or its state cannot be read.
@@ -349,7 +349,7 @@ impl HeldThread {
 /// Conditions under which [`HeldThread::leave`] leaves a thread to the program that changed it.
 #[derive(Clone, Copy, Debug)]
 pub struct HandoverState {
-    /// True if the thread stays stopped while it is under the control of that program.
+    /// True if the thread stays stopped while the other program controls it.
     pub stays_stopped: bool,
     /// True if the other program changed the thread's cpuset and not the thread's own affinity.
     pub by_cpuset: bool,

@@ -158,8 +158,8 @@ pub fn give_back(leftover: &Leftover) -> Result<GivenBack, LeftoverError> {
 }
 
 /// Restores many threads as [`give_back`] does, but updates each journal only once. Returns one
-/// result for each thread, in order. If a journal cannot be updated, the result of the last thread
-/// in it is this error.
+/// result for each thread, in order. If a journal cannot be updated, this error replaces the result
+/// of the last thread of that journal.
 #[must_use]
 pub fn give_back_all(leftovers: &[Leftover]) -> Vec<Result<GivenBack, LeftoverError>> {
     let mut results = Vec::with_capacity(leftovers.len());
@@ -191,8 +191,9 @@ pub(super) fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalErr
     write(journal, &left.iter().collect::<Vec<_>>())
 }
 
-/// Returns the owner whose journal lists a thread, alive or dead, unless the owner is `me`. `None`
-/// if no other journal lists the thread, or if the thread's entry is marked `kept`.
+/// Returns the process id of an owner other than `me` whose journal lists a thread. The owner may
+/// have died. `None` if no such journal lists the thread, or if the thread's entry is marked
+/// `kept`.
 pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity) -> Option<Tid> {
     // The result only serves an early error message, so a journal that cannot be read is ignored.
     let others = all(directory).ok()?.into_iter().filter(|&(owner, _)| owner != me);
@@ -216,7 +217,7 @@ pub(super) fn kept_by_dead(directory: &Path, thread: TaskIdentity) -> Option<(Pa
     })
 }
 
-/// Removes the journals of dead owners that list no thread that must still be restored.
+/// Removes each journal of a dead owner in which no thread remains to be restored.
 pub(super) fn sweep(directory: &Path) {
     for (owner, path) in all(directory).unwrap_or_default() {
         let dead = matches!(exists(owner.id, owner), Ok(false));

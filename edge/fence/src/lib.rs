@@ -8,8 +8,8 @@
 //! threads if both were killed.
 //!
 //! - If the owner dies before it changes a thread, there is nothing to restore. If it dies later,
-//!   the keeper restores each thread that the owner has not released. It also repeats a restore
-//!   that the owner had begun.
+//!   the keeper restores each thread that the owner has not released. The keeper also repeats a
+//!   restore that the owner had begun.
 //! - If the keeper dies, the owner continues and starts a new keeper. The owner restores released
 //!   threads itself, so a release needs no keeper.
 //! - If both die, the journal still lists each thread. The keeper adds a thread to the journal
@@ -116,7 +116,7 @@ pub enum FenceError {
         /// Id of the process.
         pid: Tid,
     },
-    /// The thread has exited.
+    /// The thread has exited, or Slackline must not schedule it.
     #[error(transparent)]
     Thread(#[from] ThreadError),
     /// The scheduling or affinity of the thread could not be read. Both are needed to restore it.
@@ -138,7 +138,7 @@ pub enum FenceError {
     /// A cgroup in which the thread could be frozen or limited cannot be found or made.
     #[error(transparent)]
     Group(#[from] CgroupError),
-    /// The thread could not be resumed.
+    /// The thread could not be stopped or resumed.
     #[error(transparent)]
     Act(#[from] ActError),
 }

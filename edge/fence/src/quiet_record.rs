@@ -1,4 +1,4 @@
-//! Record by which audits of an idle process tree are skipped.
+//! Record of an idle process tree, so that later audits of the tree can be skipped.
 
 use slackline_units::Span;
 

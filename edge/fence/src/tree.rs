@@ -63,8 +63,7 @@ struct TreeOrders {
     is_due: bool,
     /// CPUs to which all threads are restricted. `None` if each thread has its original affinity.
     cpus: Option<CpuSet>,
-    /// CPUs that the tree may use at the same time. `None` if an order pins the tree to a single
-    /// CPU.
+    /// CPUs that the tree may use at the same time. `None` if it uses only one CPU at a time.
     wide: Option<CpuSet>,
     is_frozen: bool,
     /// State to which each known thread of the tree will be restored.
@@ -81,8 +80,8 @@ struct TreeOrders {
     /// Threads with a priority that is one higher than that of the other threads of the tree.
     ahead: Vec<Tid>,
     given_back: bool,
-    /// Latest audit, if it found all threads blocked and as ordered. `None` if no such audit counts
-    /// now.
+    /// Record of the last audit that found all threads blocked and as ordered. `None` if there was
+    /// none.
     rest: Option<QuietRecord>,
 }
 

@@ -49,7 +49,7 @@ impl Axis {
     }
 
     /// Sets the range of the axis independently of the data. Values outside the range are not
-    /// drawn, which the figure should mention.
+    /// drawn. The caption of the figure should say so.
     #[must_use]
     pub fn range(self, (from, to): (f64, f64)) -> Axis {
         Axis { said: Some(Range { from, to }), ..self }

@@ -21,8 +21,8 @@ const LABEL: Font = Font::of(12.0, Anchor::Start, Ink::Muted);
 const HEAD: Font = Font::of(13.0, Anchor::Start, Ink::Text).bold();
 const NOTE: Font = Font::of(11.0, Anchor::Start, Ink::Muted);
 
-/// Part of the space of a name on the x axis that bars may use. The rest of the space is the gap to
-/// the bars of the next name.
+/// Fraction of the width of a name on the x axis that its bars may use. The rest is the gap to the
+/// bars of the next name.
 const SLOTS: f64 = 0.8;
 
 /// Maximum number of points that are drawn as markers. More points are drawn as dots.
@@ -94,7 +94,7 @@ pub(crate) fn draw_plot(
         top += 17.0;
         svg.text(Spot { x: outer.left, y: top - 4.0 }, LABEL, &plot.y.label);
     }
-    // The highest label of the axis extends above its grid line by half of its height.
+    // The highest label of the axis extends above its grid line by half of the label's height.
     top += 4.0 + TICK.size;
     let bottom = outer.bottom() - if plot.x.label.is_empty() { 26.0 } else { 44.0 };
     let area = Area { left, top, width: outer.right() - left - 10.0, height: bottom - top };
@@ -256,8 +256,8 @@ impl Canvas<'_> {
         Some(Spot { x: self.x_at(at.x)?, y: self.y_at(at.y)? })
     }
 
-    /// Returns the width that a layer has at each name on the x axis, and its offset from the
-    /// middle of the name.
+    /// Returns the width of a layer at each name on the x axis, and the offset of the layer from
+    /// the middle of the name.
     fn slot(&self, layer: &Layer) -> (f64, f64) {
         let Kind::Names(names) = &self.x.kind else { return (self.area.width / 40.0, 0.0) };
         let all = self.area.width / names.len().max(1) as f64 * SLOTS;
@@ -392,7 +392,8 @@ impl Canvas<'_> {
         }
     }
 
-    /// Draws a whisker: a line with short ends from the smallest to the largest value.
+    /// Draws a whisker: a line from the smallest to the largest value, with a short stroke across
+    /// each end.
     fn whisker(&mut self, x: f64, of: Spread, paint: Paint) {
         let (Some(low), Some(high)) = (self.y_at(of.low), self.y_at(of.high)) else { return };
         if (low - high).abs() < 0.5 {
@@ -443,7 +444,8 @@ impl Canvas<'_> {
         self.svg.line(from, to, paint);
     }
 
-    /// Returns both ends of the line that draws a rule. `None` if the axis does not show the rule.
+    /// Returns both ends of the straight line of a rule. `None` if its value has no position on the
+    /// axis.
     fn ends(&self, rule: Rule) -> Option<[Spot; 2]> {
         let Area { left, top, .. } = self.area;
         let (right, bottom) = (self.area.right(), self.area.bottom());
@@ -465,7 +467,8 @@ impl Canvas<'_> {
         }
     }
 
-    /// Returns the rectangle of a region. `None` if the axis does not show the region.
+    /// Returns the rectangle of a region. `None` if a bound of the region has no position on the
+    /// axis.
     fn area_of(&self, region: Region) -> Option<Area> {
         let Area { left, top, width, height } = self.area;
         Some(match region {

@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn colours_of_charts_have_enough_contrast_with_their_background() {
-        // Seven colours of Okabe and Ito with a contrast of 3 : 1 on white do not exist. Orange and
+        // Fewer than seven colours of Okabe and Ito have a contrast of 3 : 1 on white. Orange and
         // sky blue have 2.1, so they are used last. Marks are large and also differ in shape.
         for (paper, plain, series) in
             [(LIGHT_PLAIN[3], LIGHT_PLAIN, LIGHT), (DARK_PLAIN[3], DARK_PLAIN, DARK)]

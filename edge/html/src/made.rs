@@ -61,7 +61,7 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Units of a time or a part, as in the share `5ms/10ms`.
+/// Units that a number in a share may have, as in `5ms/10ms`.
 const UNITS: [&str; 8] = ["ns", "us", "ms", "s", "min", "h", "d", "%"];
 
 /// Removes the folder from a word that is a file name. A share such as `5ms/10ms` is no file name.

@@ -22,8 +22,8 @@ use crate::targets::{RecognisedVcpus, is_kernel, recognise};
 /// split into several records.
 const TICK: u64 = 100_000_000;
 
-/// Weights for nice values from -20 to 19, as in the kernel. The first two are smaller here than in
-/// the kernel.
+/// Weights for nice values from -20 to 19, as in the kernel. In the kernel, the first two are
+/// larger than 65,535, the largest weight here.
 const WEIGHTS: [u32; 40] = [
     65_535, 65_535, 56_483, 46_273, 36_291, 29_154, 23_254, 18_705, 14_949, 11_916, 9_548, 7_620,
     6_100, 4_904, 3_906, 3_121, 2_501, 1_991, 1_586, 1_277, 1_024, 820, 655, 526, 423, 335, 272,

@@ -48,7 +48,8 @@ pub(crate) struct ForeignThread {
     /// True if the recording shows that the thread is a kernel thread.
     pub(crate) is_kernel: bool,
     /// Last scheduling priority of the thread in the recording, as the kernel writes it. 120 means
-    /// nice 0, and numbers below 100 are real-time priorities.
+    /// nice 0, and numbers below 100 are real-time priorities. `None` if the recording does not
+    /// state the priority.
     pub(crate) priority: Option<i32>,
 }
 
@@ -65,7 +66,8 @@ pub(crate) struct ForeignEvent {
 /// Kind of an event. Threads are identified by thread id. Id 0 is the idle task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForeignEventKind {
-    /// The CPU switches from one thread to another.
+    /// The CPU switches from one thread to another. `is_ready` is true if the first thread is still
+    /// runnable.
     Switch { from: i32, is_ready: bool, to: i32 },
     /// A thread wakes. `target` is the CPU on which the thread is expected to run, according to the
     /// event.

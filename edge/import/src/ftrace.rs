@@ -62,7 +62,7 @@ pub(crate) fn read(file: &[u8]) -> Result<Foreign, ImportError> {
 }
 
 /// Splits a line about a relevant event into three parts: the tracepoint, the text before the
-/// tracepoint's name, and the text after this name.
+/// tracepoint's name, and the text after this name. `None` for any other line.
 fn event_of(line: &str) -> Option<(Tracepoint, &str, &str)> {
     let (at, name) = line.match_indices(": ").find_map(|(at, _)| {
         let after = line[at + 2..].trim_start().trim_start_matches("sched:");
@@ -212,8 +212,8 @@ fn time(text: &str) -> Option<u64> {
     seconds.checked_add(fraction.parse::<u64>().ok()?.checked_mul(scale)?)
 }
 
-/// Returns the process id in the text before the CPU. Tracefs writes it with the option
-/// `record-tgid`: `bash-11497 (  11490)`.
+/// Returns the process id in the text before the CPU. `None` if the text has none. Tracefs writes
+/// it with the option `record-tgid`: `bash-11497 (  11490)`.
 fn process(task: &str) -> Option<i32> {
     let (_, inner) = task.trim_end().strip_suffix(')')?.rsplit_once('(')?;
     inner.trim().parse().ok()

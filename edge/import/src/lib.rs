@@ -2,8 +2,9 @@
 //!
 //! Two formats are read: `perf.data` of `perf sched record`, and the text of ftrace that tracefs,
 //! `trace-cmd report` and `perf script` print. Both contain which thread had which CPU, and when
-//! threads woke. They do not say which threads are vCPUs. Either the caller names the VMs, or the
-//! threads are recognised by an assumption. Every assumption is a note in the header of the trace.
+//! threads woke. They do not say which threads are vCPUs. Either the caller names the VMs, or vCPUs
+//! are recognised by the names of threads. If no thread has a known name, the busiest processes
+//! count as VMs. Every assumption is a note in the header of the trace.
 //!
 //! `perf.data` is read here and not by the crate `linux-perf-data`. That crate reserves memory for
 //! counts that it reads from the file, so a damaged count would end the program.

@@ -80,8 +80,8 @@ impl Controller {
         }
     }
 
-    /// Returns the name of the file that lists a cgroup's members and to which new members are
-    /// written.
+    /// Returns the name of the file that lists a cgroup's members. Writing an id to the file adds a
+    /// member.
     const fn members(self, version: Version) -> &'static str {
         match (self, version) {
             (Controller::Cpu, _) => "cgroup.procs",

@@ -64,9 +64,8 @@ impl OwnedCpus {
         Ok(OwnedCpus(Arc::new(owned.collect::<Result<_, _>>()?)))
     }
 
-    /// Returns an error if another process owns one of these CPUs: the error with which
-    /// [`OwnedCpus::take`] would refuse the first such CPU. `None` otherwise. Does not take
-    /// ownership.
+    /// Returns the error with which [`OwnedCpus::take`] would refuse the first CPU that another
+    /// process owns. `None` if another process owns none of the CPUs. Does not take ownership.
     #[must_use]
     pub fn first_taken(cpus: &[CpuId]) -> Option<NotOwned> {
         cpus.iter().find_map(|&cpu| OwnedCpu::owner_in(Path::new(FOLDER), cpu))

@@ -82,8 +82,8 @@ pub fn own_tid() -> Tid {
     Tid(thread::gettid().as_raw_nonzero().get())
 }
 
-/// Returns true if there is a thread with this id. A thread that has ended exists until its parent
-/// has taken note of the end.
+/// Returns true if there is a thread with this id. A thread that has ended exists until it is
+/// reaped.
 #[must_use]
 pub fn thread_exists(tid: Tid) -> bool {
     test_kill_process(tid.pid()) != Err(Errno::SRCH)
@@ -92,8 +92,8 @@ pub fn thread_exists(tid: Tid) -> bool {
 /// Reads a file of a thread in procfs, such as `stat`.
 ///
 /// Files of a thread that no longer exists are not looked up. The kernel removes them in a loop
-/// that can wait for another thread. If a real-time caller has taken the CPU from that thread,
-/// both would wait for ever.
+/// that can wait for another thread. If a real-time caller has taken the CPU from that thread, both
+/// would wait forever.
 ///
 /// # Errors
 /// If there is no such thread, or the file cannot be read.

@@ -363,9 +363,9 @@ impl Stat {
 
 /// Returns true if a thread has not run since its creation, is ending, or has ended.
 ///
-/// The cgroups of such a thread in procfs say nothing. Until the kernel has put a new thread into
-/// the cgroups of its creator, it shows the root cgroups. For an ending thread it shows the root
-/// cgroups of version 1.
+/// procfs does not show the actual cgroups of such a thread. For a new thread, it shows the root
+/// cgroups until the kernel has put the thread into the cgroups of its creator. For an ending
+/// thread, it shows the root cgroups of version 1.
 ///
 /// If the kernel does not count run intervals, no thread counts as new. Otherwise every thread
 /// would count as new, and no move of a thread would be noticed.
@@ -377,9 +377,9 @@ pub fn starts_or_ends(pid: Tid, tid: Tid) -> bool {
         || Stat::of(pid, tid).map_or(true, |stat| stat.ends)
 }
 
-/// Returns true if a thread with this `schedstat` has not run yet. The calling thread, with the
-/// `schedstat` that `own` returns, has run. A kernel that does not count run intervals shows zeros
-/// for it too.
+/// Returns true if a thread with this `schedstat` has not run yet. `own` returns the `schedstat` of
+/// the calling thread, which has run. If that text shows no run either, the kernel does not count
+/// run intervals, and the result is false.
 fn is_new(schedstat: &str, own: impl FnOnce() -> String) -> bool {
     !has_run(schedstat) && has_run(&own())
 }

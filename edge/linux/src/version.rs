@@ -6,9 +6,9 @@ use std::io;
 /// Version of a kernel, as its first two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelVersion {
-    /// First number, as in `6.1.0`.
+    /// First number, such as 6 in `6.1.0`.
     pub major: u32,
-    /// Second number, as in `6.1.0`.
+    /// Second number, such as 1 in `6.1.0`.
     pub minor: u32,
 }
 

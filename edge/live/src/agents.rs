@@ -48,10 +48,11 @@ pub struct AgentStatistics {
     pub name: String,
     /// Path of the socket on which the agent listens.
     pub path: PathBuf,
-    /// Time when the session first connected to the agent. `None` if it has not connected yet.
+    /// Time of the run at which the session first connected to the agent. `None` if it has not
+    /// connected yet.
     pub connected: Option<Time>,
-    /// Time of the latest loss: a claim (report of urgent tasks or pending I/O) lapsed, the agent
-    /// became silent, or the agent closed the connection. `None` if there was no loss.
+    /// Time of the run at the latest loss: a claim (report of urgent tasks or pending I/O) lapsed,
+    /// the agent became silent, or the agent closed the connection. `None` if there was no loss.
     pub lost: Option<Time>,
     /// Counts of frames, and of losses such as lapsed claims and closed connections.
     pub counts: Counts,

@@ -5,8 +5,8 @@
 
 use slackline_units::{Span, Time};
 
-/// Initial value of the minimum wait. For a shorter wait a timer is useless, because the two
-/// context switches around it take as long.
+/// Smallest value of the minimum wait, and its initial value. For a shorter wait a timer is
+/// useless, because the two context switches around it take as long.
 const LEAST: Span = Span::from_us(10);
 
 /// Upper limit of the minimum wait, and of the margin by which the timer is set later than the end
@@ -22,10 +22,9 @@ const LATER: Span = Span::from_us(4);
 /// next timers are set earlier.
 const EARLIER: Span = Span::from_ns(500);
 
-/// Divisor of the remaining slice that gives the maximum margin. The timer is set at most 1/16 of
-/// the remaining slice later than the end of the slice, so a vCPU exceeds its slice by at most
-/// 1/16. With a short slice, the timer may then expire before the slice is used up, which costs an
-/// additional pass.
+/// Divisor that gives the maximum margin: remaining slice / 16. So the margin makes a vCPU exceed
+/// its slice by at most 1/16. With a short slice, the timer may then expire before the slice is
+/// used up, which costs an additional pass.
 const PART: u64 = 16;
 
 /// Times at which a CPU needs a dispatcher pass. Each field is one reason, and is `None` if that
@@ -33,12 +32,13 @@ const PART: u64 = 16;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PassTimes {
     /// Time at which the chosen vCPU will have used up its slice, if it runs from now on without
-    /// interruption.
+    /// interruption. `None` if the timeslice has no time limit or no vCPU is chosen.
     pub(crate) limit: Option<Time>,
-    /// Time for which the policy has set a timer on this CPU.
+    /// Time for which the policy has set a timer on this CPU. `None` if there is no timer.
     pub(crate) alarm: Option<Time>,
-    /// Time of a check by the dispatcher. Usually it checks whether a vCPU with a lower real-time
-    /// priority has been running in place of the chosen vCPU.
+    /// Time of a check by the dispatcher. `None` if no check is needed. Usually the dispatcher
+    /// checks whether a vCPU with a lower real-time priority has been running in place of the
+    /// chosen vCPU.
     ///
     /// The one exception is a chosen vCPU that runs as an ordinary thread to pay the CPU's debt
     /// ([`FairServerDebt`](crate::fair_server::FairServerDebt)). Then the dispatcher checks whether

@@ -127,8 +127,8 @@ impl Report {
         self.obstacles().next().is_none()
     }
 
-    /// Returns the findings of required topics that are missing or unknown. Each of them keeps
-    /// scenarios from running live.
+    /// Returns the findings of required topics that are missing or unknown. Each of these topics
+    /// keeps scenarios from running live.
     pub fn obstacles(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| {
             finding.topic.is_required() && matches!(finding.state, State::Missing | State::Unknown)

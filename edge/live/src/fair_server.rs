@@ -29,8 +29,8 @@ const EVER: Span = Span::from_ms(50);
 
 /// Debt to ordinary threads above which a vCPU pays the debt even if several vCPUs are entitled to
 /// the CPU. While one vCPU pays, the others wait, so payment is deferred as long as the kernel
-/// allows. With a debt of 15 ms, ordinary threads have received at least 7 % of a second less 15
-/// ms. That is 55 ms, still more than the kernel's 5 % (50 ms).
+/// allows. With a debt of 15 ms, ordinary threads have received at least 7 % of the last second
+/// less the debt: 70 ms - 15 ms = 55 ms. The kernel's 5 % are 50 ms.
 const URGENT: Span = Span::from_ms(15);
 
 /// CPU time that one CPU owes to ordinary threads.
@@ -41,7 +41,7 @@ pub(crate) struct FairServerDebt {
     percent: u64,
     /// Debt to ordinary threads at present.
     owed: Span,
-    /// Time up to which the debt has been computed.
+    /// Time of the run up to which the debt has been computed.
     known: Time,
     /// Time since `known` in which vCPUs had the CPU as real-time threads.
     raised: Span,

@@ -33,8 +33,8 @@ pub struct FedHost {
 /// Scheduling class that an order gives to a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderedClass {
-    /// Real-time class. The first vCPU that gets this class is the chosen vCPU. Each further vCPU
-    /// gets a lower priority than the vCPU before it.
+    /// Real-time class. In a list of orders, the first vCPU with this class is the chosen vCPU.
+    /// Each later vCPU gets a lower priority than the vCPU before it.
     InLine,
     /// Ordinary class with the highest priority.
     First,
@@ -44,8 +44,8 @@ pub enum OrderedClass {
     Behind,
     /// Stopped: the vCPU does not run.
     Held,
-    /// Stopped, but a thread still runs in the kernel. Meanwhile all threads are in the ordinary
-    /// class.
+    /// Stopped, although a thread of the vCPU still ran inside the kernel after the stop. For the
+    /// rest of the stop, all threads of the vCPU are in the ordinary class.
     Stopping,
 }
 
@@ -56,16 +56,17 @@ struct RecordingEnforcement {
     orders: AtomicU64,
     /// Orders that the test has not taken yet: each vCPU with the class that the order gave it.
     told: std::sync::Mutex<Vec<(VcpuId, OrderedClass)>>,
-    /// Threads of a process tree that run first, in this order, before the other threads of the
-    /// tree. They are named by the latest order that made a vCPU real-time.
+    /// Threads that the latest real-time order listed to run before the other threads of their
+    /// process tree, in this order.
     front: std::sync::Mutex<Vec<Tid>>,
-    /// vCPUs for which the enforcement refuses orders to run. A test requests that by
+    /// vCPUs for which the enforcement refuses orders to run. A test adds and removes vCPUs by
     /// [`FedHost::refuse`].
     refuses: std::sync::Mutex<Vec<VcpuId>>,
-    /// vCPUs whose threads the enforcement refuses to restore. A test requests that by
+    /// vCPUs whose threads the enforcement refuses to restore. A test adds vCPUs by
     /// [`FedHost::refuse_restoring`].
     keeps: std::sync::Mutex<Vec<VcpuId>>,
-    /// Events that happen while the next orders are carried out, each with the queue of its CPU.
+    /// Events that will happen while the next orders are carried out. Each has the event queue of
+    /// its CPU.
     during: std::sync::Mutex<Vec<(FedEvents, Event)>>,
 }
 
@@ -218,8 +219,8 @@ impl FedHost {
         (self.promise)(share).ok().flatten().map(|promise| promise.reservation)
     }
 
-    /// Returns the threads of a process tree that run first, in this order, before the other
-    /// threads of the tree. They are named by the latest order that made a vCPU real-time.
+    /// Returns the threads that the latest real-time order listed to run before the other threads
+    /// of their process tree, in this order.
     #[must_use]
     pub fn front(&self) -> Vec<i32> {
         locked(&self.way.front).iter().map(|tid| tid.raw()).collect()
@@ -233,7 +234,8 @@ impl FedHost {
         self.host.leave(vcpu)
     }
 
-    /// Stops a vCPU, as the session does with a vCPU that has escaped too often.
+    /// Stops a vCPU, as the session does with a vCPU that has left its CPUs or its cgroup too
+    /// often.
     ///
     /// # Errors
     /// If policy and host violated their contract, which is a bug.

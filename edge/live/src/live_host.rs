@@ -425,9 +425,8 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Returns the time since the latest pass of the dispatcher whose latest pass is longest ago.
-    /// Dispatchers that have not made a pass yet are left out. If no dispatcher has made a pass,
-    /// the result is zero.
+    /// Returns the longest time that any dispatcher has now gone without a pass. Dispatchers that
+    /// have not made a pass yet are left out. Zero if no dispatcher has made a pass.
     pub(crate) fn unlooked(&self) -> Span {
         let now = self.clock.now();
         let looked = self.looked.iter().map(|at| Time::from_ns(at.load(Ordering::Relaxed)));
@@ -553,8 +552,8 @@ pub(crate) enum NotDone {
     /// There is not enough capacity available.
     #[error("{0}")]
     Declined(AdmitError),
-    /// A hard limit cannot be enforced. If the vCPU runs while it counts as blocked, no event
-    /// reports that in time. `slice` is the slice of the vCPU, and `look` the CPU time of a
+    /// The hard limit cannot be enforced: no event would report in time that the vCPU runs although
+    /// it counts as blocked. `slice` is the slice of the vCPU, and `look` the CPU time of a
     /// dispatcher pass.
     #[error("no kernel event would report in time that a blocked vCPU runs again: {why}")]
     Unnoticed { slice: Span, look: Span, why: io::Error },

@@ -1,8 +1,9 @@
 //! Mechanisms that enforce CPU time on a live host, behind one trait.
 //!
 //! [`Mechanism::check`] refuses a demand that the mechanism cannot express exactly.
-//! [`KernelMechanism::apply`] lets the kernel enforce the demand. The fence records every thread
-//! before the thread is changed, and undoes the change, however this process ends.
+//! [`KernelMechanism::apply`] lets the kernel enforce the demand. The fence records the state of
+//! each thread before the thread's first change. Its keeper, a child process, has the same record.
+//! So the state is restored however this process ends.
 //!
 //! Slackline's own dispatcher is a mechanism too. It needs a [session](crate::session), so it has
 //! no `apply` here. Some kernels have two more mechanisms, which Slackline does not use: loadable
@@ -48,8 +49,7 @@ pub enum EnforceTarget {
 }
 
 impl EnforceTarget {
-    /// Returns the number of vCPUs that the target consists of. A target that is not a VM is one
-    /// vCPU.
+    /// Returns the number of vCPUs of the target. A target that is not a VM counts as one vCPU.
     #[must_use]
     pub fn parts(&self) -> usize {
         match self {
@@ -58,8 +58,8 @@ impl EnforceTarget {
         }
     }
 
-    /// Returns the threads of the vCPUs, or the first thread of a process tree. If the target is a
-    /// cgroup, returns an empty list.
+    /// Returns the threads of the vCPUs, or the first thread of a process tree. Returns an empty
+    /// list if the target is a cgroup.
     #[must_use]
     pub fn threads(&self) -> &[ThreadRef] {
         match self {
@@ -178,8 +178,8 @@ pub struct KernelEnforcement {
     /// Threads that the fence has recorded for this enforcement. When the fence restores them, the
     /// enforcement ends.
     pub tids: Vec<Tid>,
-    /// Folders of the cgroups that were made, one for each vCPU or one for a process tree. If the
-    /// mechanism needs no cgroups, the list is empty.
+    /// Folders of the cgroups that were made, one for each vCPU or one for a process tree. The list
+    /// is empty if the mechanism needs no cgroups.
     pub groups: Vec<PathBuf>,
 }
 

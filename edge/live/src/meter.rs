@@ -1,11 +1,11 @@
 //! Measurement of the CPU time of a process, a thread or a cgroup. The measured program need not
 //! cooperate. All mechanisms are measured by the same code.
 //!
-//! The measured value is the CPU time counted by the kernel's scheduler, which the kernel's own
-//! limits use. The kernel updates that count when a thread leaves its CPU and at every tick (1 to
-//! 10 ms). So the count of a single-threaded process is read while its thread is off the CPU. A
-//! perf event shows when that is so. If perf events are not permitted, or if the process has
-//! several threads, the count may be behind by up to a tick.
+//! The measured value is the CPU time that the kernel's scheduler counts. The kernel's own limits
+//! use the same count. The kernel updates this count when a thread leaves its CPU and at every tick
+//! (1 to 10 ms). So the count of a single-threaded process is read while its thread is off the CPU.
+//! A perf event shows when the thread is off the CPU. If perf events are not permitted, or if the
+//! process has several threads, the count may be behind by up to a tick.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -179,8 +179,8 @@ impl Sampler {
     }
 }
 
-/// Returns the CPU time of this process without that of the calling thread. If a thread only
-/// measures, its own cost is left out.
+/// Returns the CPU time of this process less the CPU time of the calling thread. So a thread that
+/// only measures leaves out its own cost.
 ///
 /// # Errors
 /// If the kernel refuses to report the CPU time.
@@ -192,10 +192,9 @@ pub fn own_cpu_time() -> io::Result<Span> {
 
 /// Measurement of the CPU time of all processes in a cgroup, since the measurement was started.
 ///
-/// In version 2 of cgroups the kernel counts this time. In version 1 it counts it if the
-/// controllers `cpu` and `cpuacct` are mounted together. Otherwise the CPU times of the member
-/// processes are added up. Of a process that has ended, the time up to its last reading is
-/// included.
+/// The kernel counts this time in version 2 of cgroups, and in version 1 if the controllers `cpu`
+/// and `cpuacct` are mounted together. Otherwise the CPU times of the member processes are added
+/// up. A process that has ended then counts with its last reading.
 #[derive(Debug)]
 pub struct GroupMeter {
     group: PathBuf,
@@ -270,8 +269,8 @@ mod tests {
         assert_eq!(sample.share_ppm(), 10_000);
     }
 
-    /// Uses a folder in place of a cgroup, for which the kernel counts no CPU time. So the CPU
-    /// times of its members are added up. This test program is the only member.
+    /// Uses an ordinary folder in place of a cgroup. The kernel counts no CPU time for the folder,
+    /// so the CPU times of its members are added up. This test program is the only member.
     #[test]
     fn cgroup_meter_sums_cpu_time_of_members_since_start() {
         let folder = tempfile::TempDir::new().unwrap();

@@ -22,9 +22,9 @@ pub(crate) struct Pcpu {
     /// Time for which the policy has set a timer on this CPU. `None` if there is no timer.
     pub(crate) alarm: Option<Time>,
     /// vCPU that runs on the CPU according to events, and the start of the part of its run interval
-    /// that was not reported yet.
+    /// that was not reported yet. `None` if no vCPU runs on the CPU.
     pub(crate) running: Option<(VcpuId, Time)>,
-    /// Time up to which CPU use was reported to the host.
+    /// Time of the run up to which CPU use was reported to the host layer.
     pub(crate) reported: Time,
     /// CPU time that the CPU owes to ordinary threads because real-time threads have used it.
     pub(crate) fair_server: FairServerDebt,

@@ -51,8 +51,8 @@ pub struct RelayStatistics {
     pub name: String,
     /// Path of the guest's socket, on which its virtual machine monitor listens.
     pub guest: PathBuf,
-    /// Time when the relay first connected to the guest's socket. `None` if it has not connected
-    /// yet.
+    /// Time of the run at which the relay first connected to the guest's socket. `None` if it has
+    /// not connected yet.
     pub connected: Option<Time>,
     /// Number of times that the relay read data for the guest from a client.
     pub inward: u64,
@@ -259,8 +259,8 @@ impl Relay {
         relayed.clone_from(&self.relayed);
     }
 
-    /// Returns the descriptors to wait for. If a connection need neither be read nor written at
-    /// present, it is left out. If its peer had closed it, each wait would end immediately.
+    /// Returns the descriptors to wait for. Leaves out a connection that need neither be read nor
+    /// written at present: if its peer had closed it, each wait would end immediately.
     fn polled(&self) -> Vec<PollFd<'_>> {
         let wants = |reads: bool, writes: bool| {
             let flag = |is: bool, flag| if is { flag } else { PollFlags::empty() };

@@ -4,11 +4,12 @@
 //! On each managed CPU runs a dispatcher, a thread at the highest real-time priority. The
 //! dispatcher sleeps until its CPU needs a decision, makes a scheduling pass, and sleeps again. The
 //! thread that opened the session has the priority right below. This thread makes requests and
-//! calls [`Session::poll`] several times a second. That call takes the records, finds vCPUs that
-//! have ended, and replaces the keeper process if it died.
+//! calls [`Session::poll`] several times a second. That call collects the records of the
+//! dispatchers, finds vCPUs that have ended, and starts a new keeper if the keeper has died. The
+//! keeper is a child process that restores all threads if this process dies.
 //!
-//! A request that fails changes nothing and affects no other vCPU. The fence restores every thread,
-//! however the session ends.
+//! A request that fails changes nothing and affects no other vCPU. Every thread is restored however
+//! the session ends.
 
 mod change;
 mod confine;
@@ -78,8 +79,8 @@ pub struct Options {
     /// CPUs to schedule, by the kernel's numbers. Requests and records name a CPU by its index in
     /// this list.
     pub cpus: Vec<CpuId>,
-    /// Ownership of these CPUs, if the caller has it already. If `None`, the session takes the
-    /// ownership.
+    /// Proof that the caller already owns these CPUs, so that no other Slackline process schedules
+    /// them. If `None`, the session takes the ownership.
     pub owned: Option<OwnedCpus>,
     /// Policy that schedules the vCPUs.
     pub policy: &'static Spec,
@@ -90,7 +91,7 @@ pub struct Options {
     /// CPU time of a dispatcher pass, which admission adds to reservations. If `None`, the session
     /// [measures](crate::dispatch_cost::measure) it.
     pub dispatch: Option<Span>,
-    /// Time on the monotonic clock at which the time of the records is zero. If `None`, it is the
+    /// Time on the monotonic clock that is time zero of the records. If `None`, time zero is the
     /// time at which the session is opened.
     pub origin: Option<Time>,
     /// Clock to which the phases of periods refer. If `None`, phases refer to the time of the
@@ -116,8 +117,8 @@ pub struct SessionEvents {
     /// Members that became contested, each with the change. Either another program keeps control of
     /// the member's threads, or the kernel has refused to restore or resume these threads.
     pub contested: Vec<(JoinId, ForeignChange)>,
-    /// Members in `contested` whose reservation is still enforced. Only the threads that another
-    /// program has stopped or moved are excepted.
+    /// Members in `contested` whose reservation is still enforced for all their threads except
+    /// those that another program has stopped or moved.
     pub still_enforced: Vec<JoinId>,
     /// Members that are no longer contested, because the other program's change was undone. The
     /// session schedules them again.
@@ -161,20 +162,20 @@ pub struct Session {
     cpus: usize,
     members: Table<Row>,
     endings: Endings,
-    /// Members that are lost: they left so that a group could replace them, the group was refused,
-    /// and they could not join again. The next [`Session::poll`] reports these members as ended.
+    /// Members that were removed so that a group could replace them, and that could not join again
+    /// after the group was refused. The next [`Session::poll`] reports these members as ended.
     lost: Vec<JoinId>,
     books: Books,
     agents: Arc<Agents>,
     relays: Vec<Arc<relay::RelayState>>,
     tap: Arc<Tap>,
-    /// Clock to which the phases of periods refer, and its last known offset from the monotonic
-    /// clock.
+    /// Clock to which the phases of periods refer, and the last known offset of this clock from the
+    /// monotonic clock.
     wall_clock: Option<(WallClock, Offset)>,
     /// Mounts of the cgroup hierarchies, and the time when they were read. `None` before the first
     /// use.
     hierarchies: Option<(Time, Arc<Hierarchies>)>,
-    /// Time of the next check of members' threads for changes that the session did not order.
+    /// Time of the next check of members' threads for changes that the session did not make.
     next_audit: Time,
     /// Time of the next reading of the kernel's limit of real-time threads.
     next_limit: Time,
@@ -274,8 +275,8 @@ impl Session {
         Time::START + self.host.origin()
     }
 
-    /// Turns on the tap, which copies all context switches and wake-ups that the session sees, and
-    /// returns it. From then on the caller must take the events from the tap several times a
+    /// Turns on and returns the tap: a queue with a copy of each context switch and wake-up that
+    /// the session sees. From then on the caller must take the events from the tap several times a
     /// second.
     #[must_use]
     pub fn tap(&self) -> Arc<Tap> {
@@ -283,8 +284,8 @@ impl Session {
         Arc::clone(&self.tap)
     }
 
-    /// Returns the threads of the members. Of a process tree, only the threads with which it joined
-    /// are returned.
+    /// Returns the threads of the members. For a process tree, these are only the threads with
+    /// which the tree joined.
     pub fn threads(&self) -> impl Iterator<Item = SessionThread> {
         let joined = self.members.iter().filter(|(_, row)| row.has_joined);
         joined.flat_map(|(id, row)| {
@@ -299,7 +300,7 @@ impl Session {
         self.host.is_over()
     }
 
-    /// Returns all members in order of slot.
+    /// Returns all members in the order of the slots in their ids.
     pub fn members(&self) -> impl Iterator<Item = Member<'_>> {
         let joined = self.members.iter().filter(|(_, row)| row.has_joined);
         joined.map(|(id, row)| Member {
@@ -369,7 +370,7 @@ impl Session {
     }
 
     /// Returns the offset from the time of the session to the clock to which the phases of periods
-    /// refer. If the session was opened without such a clock, `None`.
+    /// refer. `None` if the session was opened without such a clock.
     #[must_use]
     pub fn wall_ahead(&self) -> Option<Span> {
         let (_, offset) = self.wall_clock.as_ref()?;
@@ -398,27 +399,27 @@ impl Session {
         }
     }
 
-    /// Returns the time since the latest pass of the dispatcher whose latest pass is longest ago. A
-    /// dispatcher sleeps for at most 20 ms. So values up to 20 ms are normal, and somewhat higher
-    /// values are normal if the hypervisor below the host is busy.
+    /// Returns the longest time that any dispatcher has now gone without a pass. Dispatchers that
+    /// have not made a pass yet are left out. Zero if no dispatcher has made a pass. A dispatcher
+    /// sleeps for at most 20 ms, so up to 20 ms is normal. Somewhat more is normal if the
+    /// hypervisor below the host is busy.
     #[must_use]
     pub fn unlooked(&self) -> Span {
         self.host.unlooked()
     }
 
-    /// Grants real-time budget to members for which the kernel refused an order. The budget is
-    /// granted to their current cgroups. Members may have been moved to another cgroup since they
-    /// joined, as libvirt does with a VM that is just starting.
+    /// Grants real-time budget to the current cgroups of members to whose threads the kernel
+    /// refused a change, such as a real-time class. The cgroup may be another than at the join:
+    /// libvirt moves the threads of a VM that is just starting.
     ///
-    /// If the kernel refused to restore or resume threads of a member, reports the member as
-    /// contested.
+    /// Reports a member as contested if the kernel refused to restore or resume its threads.
     fn follow_refused(&mut self, seen: &mut SessionEvents) {
         for vcpu in self.host.take_refused() {
             let member = self.members.iter().find(|(id, _)| id.vcpu() == vcpu);
             let Some((id, threads)) = member.map(|(id, row)| (id, row.threads.clone())) else {
                 continue;
             };
-            // If the cgroup cannot get a budget, the kernel refuses the next order too, and this
+            // If the cgroup cannot get a budget, the kernel refuses the next change too, and this
             // function tries again.
             let _ = self.fence.grant(&threads, self.most_of(id));
         }
@@ -477,15 +478,15 @@ impl Session {
     }
 
     /// Returns the largest real-time budget that the cgroup of a member needs. Usually it is the
-    /// member's slice in every period. If vCPUs of the member's VM can borrow budget from each
-    /// other, the budget is the slice times the number of these vCPUs, but at most the whole
-    /// period. If the member has no reservation, `None`.
+    /// member's slice in every period. If the vCPUs of the member's VM can borrow budget from each
+    /// other, it is `min(slice * vCPUs of the VM, period)`. `None` if the member has no
+    /// reservation.
     fn most_of(&self, id: JoinId) -> Option<Reservation> {
         self.most(id, &self.members.get(id)?.share)
     }
 
     /// Returns the largest real-time budget that a member's cgroup needs if the member has the
-    /// share `share`. If the share has no reservation, `None`.
+    /// share `share`. `None` if the share has no reservation.
     fn most(&self, id: JoinId, share: &Values) -> Option<Reservation> {
         let promise = (self.policy.promise)(share).ok().flatten()?;
         let domain = id.vcpu().domain();
@@ -511,7 +512,7 @@ impl Session {
     }
 
     /// Runs an operation of the fence. If the operation fails because the keeper process has just
-    /// died, replaces the keeper and repeats the operation.
+    /// died, starts a new keeper and repeats the operation.
     fn fenced<T>(
         &mut self,
         mut order: impl FnMut(&mut Fence) -> Result<T, FenceError>,

@@ -75,7 +75,7 @@ fn arrange(
 }
 
 /// Converts CPU numbers of the kernel to indexes of managed CPUs. The index `cpu` is included even
-/// if its number is missing.
+/// if its number is not in `numbers`.
 fn with_places(real: &[CpuId], numbers: &[usize], cpu: usize) -> CpuSet {
     let is_in = |&place: &usize| place == cpu || numbers.contains(&real[place].index());
     (0..real.len()).filter(is_in).map(CpuId::new).collect()

@@ -71,8 +71,8 @@ pub(crate) struct WatchedThread {
     pub(crate) joined: Time,
     /// Home CPU of the thread's vCPU.
     pub(crate) home: Arc<Home>,
-    /// True if the thread is exiting. The thread has ended when it leaves its CPU the next time and
-    /// is not runnable.
+    /// True if the thread is exiting. The next time that it leaves its CPU and is not runnable, it
+    /// has ended.
     is_ending: AtomicBool,
     meter: Arc<Meter>,
 }

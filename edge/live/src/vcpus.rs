@@ -123,10 +123,10 @@ pub enum FindError {
     },
     /// Neither thread names nor a monitor show which threads run vCPUs.
     #[error(
-        "cannot find the vCPU threads of process {pid}: no thread has such a name (`CPU 0/KVM`, \
-         `CPU 0/MSHV`, `CPU 0/TCG`, `{ALL_ON_ONE}`, `fc_vcpu 0`, `vcpu0`, `crosvm_vcpu0`, \
-         `kvm-vcpu-0`), and its command line opens no QMP socket (`-qmp unix:PATH`, or \
-         `-chardev socket` and `-mon`)"
+        "cannot find the vCPU threads of process {pid}: no thread has the name of a vCPU \
+         (`CPU 0/KVM`, `CPU 0/MSHV`, `CPU 0/TCG`, `{ALL_ON_ONE}`, `fc_vcpu 0`, `vcpu0`, \
+         `crosvm_vcpu0`, `kvm-vcpu-0`), and its command line opens no QMP socket \
+         (`-qmp unix:PATH`, or `-chardev socket` and `-mon`)"
     )]
     NotFound {
         /// Id of the process.
@@ -349,8 +349,8 @@ pub fn find_all_named(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
 }
 
 /// Returns the vCPU threads that the monitor on a UNIX socket reports, in order of index. This
-/// function opens the socket with the caller's rights and does not check the process of the
-/// threads. [`find`] checks the process and uses the rights of the VM's user.
+/// function opens the socket with the caller's rights and does not check to which process the
+/// threads belong. [`find`] checks this, and uses the rights of the VM's user.
 ///
 /// # Errors
 /// If there is no monitor, or the monitor does not answer as QMP prescribes within two seconds.

@@ -51,8 +51,8 @@ pub enum ThreadEventKind {
         /// Id of the new thread.
         child: Tid,
     },
-    /// The thread is exiting. The thread has ended when it leaves its CPU the next time and is not
-    /// runnable.
+    /// The thread is exiting. The next time that it leaves its CPU and is not runnable, it has
+    /// ended.
     Ending,
 }
 

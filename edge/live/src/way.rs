@@ -51,8 +51,8 @@ pub(crate) struct Assignment {
 /// Class in which an order puts a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Real-time class. The first vCPU that gets this class is the chosen vCPU. Each further vCPU
-    /// gets a lower priority than the vCPU before it.
+    /// Real-time class. In a list of orders, the first vCPU with this class is the chosen vCPU.
+    /// Each later vCPU gets a lower priority than the vCPU before it.
     InLine,
     /// Ordinary class with the highest priority. So the vCPU runs in the CPU time that the kernel
     /// reserves for ordinary threads.
@@ -64,8 +64,9 @@ pub(crate) enum Place {
     Behind,
     /// Stopped: the vCPU does not run.
     Held,
-    /// Stopped, but a thread is still inside the kernel, where a stop takes no effect yet, and
-    /// runs. Meanwhile all threads have the ordinary class with their original parameters.
+    /// Stopped, although a thread of the vCPU still ran inside the kernel, where a stop takes no
+    /// effect. For the rest of the stop, all threads of the vCPU have the ordinary class with their
+    /// original parameters.
     Stopping,
 }
 

@@ -32,8 +32,8 @@ pub struct ClientTask {
     pub socket: Option<PathBuf>,
     /// Source of the client's random draws, such as intervals and think times.
     pub draws: Stream,
-    /// The client stops sending requests this long after its start, and then still waits for
-    /// answers. `None` if the client never stops by itself.
+    /// Time from the client's start until it sends no more requests. It still waits for missing
+    /// answers afterwards. `None` if this time is not limited.
     pub until: Option<Span>,
     /// Maximum number of requests that the client sends. If `None`, the number is not limited.
     pub count: Option<u64>,

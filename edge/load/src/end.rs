@@ -15,22 +15,22 @@ use crate::clock::{monotonic, sleep_until};
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) at: Time,
-    /// Descriptor that becomes readable when the load must end. `None` if it cannot be ended from
-    /// outside.
+    /// Descriptor that becomes readable when the load must end. `None` if the load cannot be ended
+    /// from outside.
     stop: Option<OwnedFd>,
-    /// Descriptor that hangs up when a thread has ended the load.
+    /// Descriptor that hangs up when a thread has ended the load. `None` if no thread can end it.
     over: Option<OwnedFd>,
     hang_up: Mutex<Option<OwnedFd>>,
 }
 
 impl End {
-    /// Creates an end that happens only at the time `at`.
+    /// Creates a condition that ends the load only at the time `at`.
     pub(crate) fn at(at: Time) -> End {
         End { at, stop: None, over: None, hang_up: Mutex::new(None) }
     }
 
-    /// Creates an end that happens at the time `at`, when `stop` becomes readable, or when a thread
-    /// ends the load.
+    /// Creates a condition that ends the load at the time `at`, when `stop` becomes readable, or
+    /// when a thread calls [`End::is_here`].
     pub(crate) fn of_many(at: Time, stop: Option<OwnedFd>) -> Result<End, LoadError> {
         let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let (over, hang_up) = pipe.map_err(|error| LoadError::Wait { source: error.into() })?;

@@ -2,8 +2,8 @@
 //! has finished a round, and waits until all other nodes have reported the round.
 //!
 //! A message is a datagram with [`MARK`] and the number of the round, little-endian. A waiting node
-//! repeats its message, because the message may have been lost. If a node receives a message of a
-//! round before its own round, the sender may have missed the node's latest message. So the node
+//! repeats its message, because the message may have been lost. A message with an older round than
+//! the node's own shows that the sender may have missed the node's latest message. The node then
 //! sends its latest message to that sender again. A node that ends reports its end, and the other
 //! nodes no longer wait for it.
 
@@ -25,7 +25,8 @@ const ENDED: u64 = u64::MAX;
 /// Time after which a waiting node repeats its message.
 const AGAIN: Span = Span::from_ms(20);
 
-/// Sockets of a node of a parallel program.
+/// Socket and addresses of a node: one of the processes of a parallel program, which wait for each
+/// other after every round.
 #[derive(Debug)]
 pub struct Node {
     /// Bound socket of the node, to which the other nodes send.

@@ -106,8 +106,8 @@ struct GuestState {
     taken: AtomicU32,
     answered: AtomicU32,
     is_over: AtomicBool,
-    /// Connection to the host that connected last. The field `hosts` counts all hosts that have
-    /// connected so far.
+    /// Connection to the host that connected last. `None` if no host has connected. The field
+    /// `hosts` counts all hosts that have connected so far.
     host: Mutex<Option<Arc<UnixStream>>>,
     hosts: AtomicU32,
 }
@@ -315,8 +315,7 @@ mod tests {
                 says => serves.extend(server(&says)),
             }
         }
-        // If the vCPU took the packet at once, the device thread saw no pending packet. It then
-        // possibly reported nothing.
+        // The device thread reports a pending packet only if the vCPU has not taken the packet yet.
         waits.dedup();
         serves.dedup();
         assert!([&[1, 0][..], &[0], &[]].contains(&&waits[..]), "{waits:?}");

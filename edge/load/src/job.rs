@@ -33,7 +33,7 @@ pub struct Job {
     pub done: Time,
 }
 
-/// Ports of 127.0.0.1 on which a load process listens. Zero if it does not listen.
+/// Ports of 127.0.0.1 on which a load process listens. A port on which it does not listen is zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
     /// Port for HTTP requests over TCP, and for pings over UDP.
@@ -141,8 +141,8 @@ pub fn jobs_on(fd: u32) -> Result<OwnedFd, LoadError> {
         .map_err(|error| LoadError::NotWritable { fd, source: error.into() })
 }
 
-/// Opens the descriptor named by the environment variable [`JOBS_FD`], for reporting jobs. `None`
-/// if the variable is not set.
+/// Opens, for reporting jobs, the file whose descriptor number is in the environment variable
+/// [`JOBS_FD`]. `None` if the variable is not set.
 ///
 /// # Errors
 /// If the variable is not a number, or [`jobs_on`] fails.

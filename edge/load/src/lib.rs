@@ -58,7 +58,7 @@ pub struct Options {
     pub limit: Option<Span>,
     /// Pipe for finished jobs (see [`NoteReader`]), or another file that accepts a note completely
     /// or not at all. The pipe or file becomes non-blocking, also for other processes that share
-    /// it.
+    /// it. If `None`, jobs are not reported.
     pub jobs: Option<OwnedFd>,
     /// Descriptor that ends a load with devices when it becomes readable. `None` if the load cannot
     /// be ended in this way.
@@ -220,8 +220,8 @@ pub enum LoadError {
         /// Process id of the parent.
         parent: u32,
     },
-    /// The kernel refused to kill this process automatically when its parent ends.
-    #[error("cannot make this process end with process {parent}: {source}")]
+    /// The kernel refused the request to kill this process when its parent ends.
+    #[error("cannot arrange that this process ends when its parent {parent} ends: {source}")]
     NotTied {
         /// Process id of the parent.
         parent: u32,

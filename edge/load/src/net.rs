@@ -42,7 +42,7 @@ pub(crate) fn listener(port: u16, waiting: usize) -> Result<TcpListener, LoadErr
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
     let socket = socket.map_err(cannot)?;
-    // Connections that an earlier server has left must not prevent this server from listening.
+    // Connections that an earlier server left behind must not prevent this server from listening.
     sockopt::set_socket_reuseaddr(&socket, true).map_err(cannot)?;
     bind(&socket, &here(port)).map_err(cannot)?;
     listen(&socket, i32::try_from(waiting).unwrap_or(i32::MAX)).map_err(cannot)?;

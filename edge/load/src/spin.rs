@@ -16,8 +16,8 @@ use crate::clock::{monotonic, thread_time};
 const FINE: Span = Span::from_us(20);
 /// Maximum length of any burst. The end of the load is checked at this interval.
 const LONGEST: Span = Span::from_us(100);
-/// Minimum length of a burst that shows the speed of the CPU. For a shorter burst, reading the
-/// clock takes most of the measured time.
+/// Minimum length of a burst from which the speed of the CPU is measured. In a shorter burst,
+/// reading the clock takes most of the measured time.
 const TELLING: Span = Span::from_us(5);
 /// Number of picoseconds in a nanosecond.
 const PS: u64 = 1_000;

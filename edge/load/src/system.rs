@@ -28,7 +28,8 @@ pub struct SystemParameters {
     pub tasks: Vec<Task>,
     /// Seed of all random draws.
     pub seed: u64,
-    /// Domain of the tasks, which selects the random draws of the tasks.
+    /// Domain (VM) of the tasks. The random draws of a task depend on the domain, on the seed and on
+    /// the number of the task.
     pub domain: DomId,
     /// Maximum number of connections that wait to be accepted.
     pub connections: usize,
@@ -42,8 +43,8 @@ pub struct SystemParameters {
     pub folder: PathBuf,
 }
 
-/// Kinds of clients that connect to a system, so that the system must listen for them. For the
-/// steps of its own tasks that accept requests or send streams, a system listens in any case.
+/// Kinds of clients for which a system listens. A system also listens if one of its own tasks
+/// accepts requests or sends a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SystemClients {
     /// True if clients send HTTP requests or pings. Pings that no task waits for are answered at

@@ -36,7 +36,7 @@ pub(crate) struct Worker<'a> {
     work: Work<'a>,
     /// CPU time that the task has computed so far.
     computed: Span,
-    /// Latest request that the task has accepted.
+    /// Latest request that the task has accepted. `None` if it is answered, or if there was none.
     request: Option<Request>,
     stream: Option<TcpStream>,
     server: Option<TcpStream>,
@@ -89,8 +89,8 @@ impl<'a> Worker<'a> {
                 let next = match step {
                     Step::Device(step) => {
                         let next = self.with_devices(step)?;
-                        // The operating system uses the CPU time of device steps. It does not count
-                        // towards the next computing step.
+                        // The CPU time of a device step is used by the operating system. So this
+                        // CPU time does not count towards the next computing step.
                         self.work.forget();
                         next
                     }

@@ -1,4 +1,4 @@
-//! Execution of the steps of a program that need no device.
+//! Execution of those steps of a program that need no device.
 
 use slackline_scenario::{
     Draw, Program, RecordedSpan, Recording, Releases, Step, Stream, next_instant,
@@ -37,8 +37,8 @@ pub(crate) struct Work<'a> {
     exchange: Option<Exchange>,
 }
 
-/// The current job: the job that was released last, or the job that began when the previous job was
-/// done.
+/// The current job: the job that was released last. If no job was released since the last job was
+/// done, the current job was released at that time.
 #[derive(Clone, Copy)]
 struct Current {
     released: Time,

@@ -26,8 +26,7 @@ pub enum LoadRole<'a> {
     Program {
         /// Steps of the program.
         program: &'a Program,
-        /// vCPU that the process takes the place of. Its id selects the random draws of the
-        /// program.
+        /// vCPU in whose place the process runs. Its id selects the random draws of the program.
         vcpu: VcpuId,
         /// Addresses of the other nodes, if the program is a node of a parallel program. In that
         /// case the standard input of the load process is the socket of its node.

@@ -5,7 +5,7 @@ use slackline_scenario::{Program, Purpose, Releases, Step, Stream};
 use slackline_trace::Record;
 use slackline_units::{Time, VcpuId};
 
-/// Maximum number of jobs of one program that are computed.
+/// Maximum number of jobs of one program that are computed. Later jobs never count as overdue.
 const MOST_JOBS: usize = 1_000_000;
 
 /// Jobs with deadlines of one load process, according to its program.

@@ -32,7 +32,7 @@ use slackline_live::session::{
 
 /// Parameters of a live run, without the scenario itself.
 pub struct Options<'a> {
-    /// CPUs of this host to be scheduled. Their number is the number of CPUs in the scenario.
+    /// CPUs of this host to be scheduled: as many as the scenario has.
     pub cpus: Vec<CpuId>,
     /// Command that starts the keeper, which restores all threads if this process dies.
     pub keeper: KeeperCommand,
@@ -40,7 +40,8 @@ pub struct Options<'a> {
     pub dispatch: Span,
     /// Function that makes the command of a load process.
     pub load: LoadCommand<'a>,
-    /// Descriptor that becomes readable when the run should stop early.
+    /// Descriptor that becomes readable when the run should stop early. `None` if nothing stops the
+    /// run early.
     pub stop: Option<BorrowedFd<'a>>,
     /// Function that is called about ten times per second with the time of the run.
     pub progress: &'a mut dyn FnMut(Time),
@@ -327,7 +328,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Removes the restriction to a start CPU from the vCPUs of a domain that have joined. From
+    /// Lets the joined vCPUs of a domain leave the CPUs on which the scenario starts them. From
     /// then on the vCPUs may run on all CPUs that the scenario allows.
     fn let_go_on(&mut self, domain: &Domain, at: Time) -> Result<(), LiveError> {
         for &vcpu in &domain.vcpus {

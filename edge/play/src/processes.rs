@@ -335,8 +335,8 @@ impl ManagedProcesses {
         ended
     }
 
-    /// Appends the records that load processes have reported. `origin` is the start of the run.
-    /// Jobs that were done after `until`, a time of the run, count as overdue all the same.
+    /// Appends the records that load processes have reported. `origin` is the start of the run. A
+    /// job that was done after `until`, a time of the run, still counts as overdue.
     pub(crate) fn take_jobs(&mut self, (origin, until): (Time, Time), into: &mut Vec<Record>) {
         for process in &mut self.processes {
             process.take_jobs((origin, until), into);
@@ -449,8 +449,8 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
 
 impl Process {
     /// Returns the only vCPU of the domain. If the target is a cgroup, the vCPU consists of all its
-    /// threads. If the target is a process, the vCPU consists of the process's threads and of its
-    /// descendants. A load process has no descendants.
+    /// threads. If the target is a process, the vCPU consists of the threads of the process and of
+    /// its descendants. A load process has no descendants.
     fn as_one(&mut self) -> Result<Vec<(VcpuId, JoinTarget)>, ProcessError> {
         let [vcpu] = self.vcpus[..] else {
             return Err(ProcessError::OneProcess { pid: self.pid(), wanted: self.vcpus.len() });

@@ -8,8 +8,8 @@ use crate::outside::ExternalProcesses;
 use crate::processes::ManagedProcesses;
 
 /// Returns the records that load processes, clients and the file server have reported since the
-/// last call. `origin` is the start of the run. Jobs that were done after `until`, a time of the
-/// run, count as overdue all the same.
+/// last call. `origin` is the start of the run. A job that was done after `until`, a time of the
+/// run, still counts as overdue.
 pub(crate) fn take_told(
     (origin, until): (Time, Time),
     processes: &mut ManagedProcesses,
@@ -21,8 +21,9 @@ pub(crate) fn take_told(
     told
 }
 
-/// Writes the records of the session and the records of load processes to the sink, in order of
-/// time. Records of load processes after the end of the run are left out.
+/// Writes to the sink the records of the session, and then the records of load processes. The
+/// record of the end of the run comes last. Records of load processes after the end of the run are
+/// left out.
 pub(crate) fn hand_on<S: Sink>(records: &mut Vec<Entry>, mut told: Vec<Record>, sink: &mut S) {
     let end = records.pop_if(|entry| matches!(entry, Entry::Record(Record::Ended { .. })));
     if let Some(Entry::Record(Record::Ended { at })) = end {

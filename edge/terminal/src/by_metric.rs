@@ -83,8 +83,8 @@ fn group(metric: &MetricValues, points: usize, cases: &[String]) -> Group {
     columns
 }
 
-/// Returns the difference between the cases `case` and `first` for each seed. `None` if any run did
-/// not measure the metric.
+/// Returns, for each seed, the value of `case` minus the value of `first`. `None` if any run of the
+/// two cases did not measure the metric.
 fn differences(metric: &MetricValues, case: usize, first: usize) -> Option<Vec<i64>> {
     let pairs = metric.values[case].iter().zip(&metric.values[first]);
     pairs.map(|(this, other)| Some((*this)?.saturating_sub((*other)?))).collect()

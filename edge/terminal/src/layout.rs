@@ -46,9 +46,9 @@ pub(crate) struct Sheet {
     pub(crate) groups: Vec<Group>,
 }
 
-/// Character that marks green text. Marks for colours have no width, so that cells are laid out
-/// like plain text. At the very end the marks are replaced by escape sequences, which would have a
-/// width.
+/// Character that marks green text. Colour marks have no width, so cells with marks are laid out
+/// like plain text. Escape sequences would count as text, so they replace the marks only after the
+/// layout.
 const GREEN: char = '\u{2061}';
 const RED: char = '\u{2062}';
 const PLAIN: char = '\u{2063}';

@@ -25,7 +25,7 @@ pub fn over_runs(cases: &[Case<'_>], width: usize, paint: Paint) -> String {
 }
 
 /// Returns a table of cases side by side, at several points of a scenario's axes. A point is a
-/// combination of values that are varied. `points` has the heading for the column of points, and
+/// combination of values, one for each axis. `points` has the heading for the column of points, and
 /// the names of the points. Each case has its runs at each point, in the order of the points.
 #[must_use]
 pub fn over_points(

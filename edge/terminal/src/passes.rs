@@ -1,12 +1,13 @@
-//! Scheduling passes of a trace: the order that each pass gave, and timeslices of zero length.
+//! Scheduling passes of a trace, and timeslices of zero length. Each pass gives one order to the
+//! hardware: run a vCPU on the CPU, or leave the CPU idle.
 
 use std::collections::BTreeMap;
 
 use slackline_trace::{Exchange, Order, Outcome, Record};
 use slackline_units::{CpuId, Entitlement, Span, Time, VcpuId};
 
-/// A scheduling pass and the order that it gave. A pass that leaves an idle CPU idle gives no
-/// order, and is not in a trace.
+/// A scheduling pass and the order that it gave to the hardware. A pass that leaves an idle CPU
+/// idle gives no order, so a trace does not contain it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulingPass {
     /// Time of the pass.
@@ -20,8 +21,8 @@ pub struct SchedulingPass {
     pub granted: Option<Span>,
     /// True if the hardware could not carry out the order.
     pub is_refused: bool,
-    /// vCPU whose timeslice on this CPU began at the time of the pass. The same pass ends the
-    /// timeslice, so the length of the timeslice is zero.
+    /// vCPU whose timeslice on this CPU began at the time of the pass and was ended by this pass.
+    /// The length of that timeslice is zero. `None` if there is no such vCPU.
     pub empty: Option<VcpuId>,
 }
 
@@ -29,13 +30,12 @@ pub struct SchedulingPass {
 #[derive(Clone, Debug, Default)]
 pub struct Passes {
     now: Time,
-    /// Time and vCPU of the last order for each CPU.
+    /// Running vCPU of each CPU, with the start of its timeslice. Idle CPUs have no entry.
     last: BTreeMap<CpuId, (Time, VcpuId)>,
 }
 
 impl Passes {
-    /// Notes the time of a record. In the trace, the record is followed by the orders that its
-    /// event caused.
+    /// Notes the time of a record. The orders that follow the record in the trace have this time.
     pub fn record(&mut self, record: &Record) {
         self.now = self.now.max(record.when().1);
     }

@@ -6,10 +6,9 @@ use slackline_units::is_unseen;
 
 use crate::paint::Paint;
 
-/// Replaces each character that a terminal would obey instead of show, and each invisible
-/// character, by U+FFFD. Names in a text could otherwise move the cursor, change the title of the
-/// terminal or reverse text. Line breaks and tabs stay. With colours, the styles that this program
-/// writes stay too.
+/// Replaces each control character and each invisible character by U+FFFD. Names in a text could
+/// otherwise move the cursor, change the title of the terminal or reverse text. Line breaks and
+/// tabs stay. With colours, the styles that this program writes stay too.
 #[must_use]
 pub fn shown(text: &str, paint: Paint) -> Cow<'_, str> {
     let is_hidden =

@@ -314,6 +314,7 @@ fn promises(runs: &[(&str, &Summary)], rows: &[&str]) -> Group {
 }
 
 /// Formats a reservation, such as `2ms/10ms = 20.00 %`. A plus marks a work-conserving reservation.
+/// `None` if the vCPU has no reservation.
 fn promised(vcpu: &VcpuSummary) -> Option<String> {
     let promise = vcpu.promised?;
     let sign = if vcpu.exact { "  " } else { " +" };

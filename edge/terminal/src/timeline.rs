@@ -19,8 +19,8 @@ use columns::{Window, overlap, part};
 const FEWEST_COLUMNS: usize = 20;
 /// Maximum length of a name that is shown in full.
 const LONGEST_NAME: usize = 24;
-/// Minimum length in columns of periods that are marked. The marks of shorter periods would hide
-/// each other.
+/// Minimum length of a period whose end is marked, in columns of the timeline. The marks of shorter
+/// periods would hide each other.
 const COLUMNS_A_PERIOD: u64 = 4;
 
 /// Character set with which a timeline is drawn.

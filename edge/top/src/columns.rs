@@ -53,10 +53,10 @@ const fn number(heading: &'static str, width: u16, rank: u8, cell: fn(&VmRow) ->
 }
 
 /// Returns the columns that fit into a width. The least important columns are left out, and so are
-/// columns in which no row has a value. The column of the sort key stays without values too, and is
-/// as important as the name, because the user chose it. The remaining width goes to the last column
-/// if it has text. If the last column has no text, the first column gets the remaining width, but
-/// at most 26 characters of it.
+/// columns in which no row has a value. The user chose the column of the sort key, so this column
+/// is as important as the name and stays even without values. The remaining width goes to the last
+/// column if it has text. If the last column has no text, the first column gets the remaining
+/// width, but at most 26 characters of it.
 pub(crate) fn fitting(width: u16, rows: &[VmRow], sort: SortKey) -> Vec<Column> {
     let has_value = |column: &Column| {
         column.rank <= 1 || rows.iter().any(|row| !matches!(&*column.cell(row), "" | "-"))

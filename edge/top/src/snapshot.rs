@@ -16,7 +16,7 @@ pub struct Snapshot {
     /// Lines of details about the selected row: the culprits of its waiting time.
     pub details: Vec<String>,
     /// Message that is shown if there are no new numbers, for example because the daemon does not
-    /// answer.
+    /// answer. `None` if the numbers are new.
     pub problem: Option<String>,
 }
 
@@ -25,11 +25,12 @@ pub struct Snapshot {
 pub struct CpuLine {
     /// Number of the CPU.
     pub cpu: u32,
-    /// CPU time used by VMs, in millionths of the CPU. `None` if the source does not know it.
+    /// CPU time used by VMs in the last interval, in millionths of the CPU. `None` if the source
+    /// does not know it.
     pub used_ppm: Option<u64>,
-    /// CPU time reserved, in millionths of the CPU. If the source is a recording, `None`.
+    /// CPU time reserved, in millionths of the CPU. `None` if the source is a recording.
     pub reserved_ppm: Option<u64>,
-    /// Part of the CPU that can be reserved, in millionths. If the source is a recording, `None`.
+    /// Part of the CPU that can be reserved, in millionths. `None` if the source is a recording.
     pub capacity_ppm: Option<u64>,
     /// Overhead of scheduling, in millionths of the CPU. `None` if it was not measured.
     pub overhead_ppm: Option<u64>,
@@ -41,7 +42,7 @@ pub struct CpuLine {
 pub struct VmRow {
     /// Name of the reservation, VM or vCPU.
     pub name: String,
-    /// State of the reservation, such as `active`. If the source is a recording, empty.
+    /// State of the reservation, such as `active`. Empty if the source is a recording.
     pub state: String,
     /// Slice: CPU time that is reserved for each vCPU per period.
     pub slice: Option<Span>,
@@ -62,7 +63,7 @@ pub struct VmRow {
     pub dispatches_milli: Option<u64>,
     /// Number of periods in which the VM received less CPU time than it was entitled to.
     pub missed: Option<u64>,
-    /// Number of periods at whose end the VM was entitled to CPU time.
+    /// Number of deadlines: periods at whose end the VM was entitled to CPU time.
     pub deadlines: Option<u64>,
     /// Largest culprit: the cause of the largest part of the waiting time.
     pub culprit: Option<String>,

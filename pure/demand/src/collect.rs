@@ -31,7 +31,7 @@ pub struct Collector {
     others: ThreadCollector,
     /// Kind and end of the last recorded overhead of each CPU.
     spent: BTreeMap<CpuId, (OverheadKind, Time)>,
-    /// Time of the last block on each CPU on which no vCPU has run since that block.
+    /// Time at which the last vCPU on a CPU blocked, for each CPU on which no vCPU has run since.
     blocked: BTreeMap<CpuId, Time>,
 }
 
@@ -39,7 +39,7 @@ pub struct Collector {
 /// the next vCPU. If the time is shorter, the kernel alone chose the next vCPU.
 const KERNEL_SWITCH: Span = Span::from_us(5);
 
-/// Minimum length of a job that continues after a brief block.
+/// Minimum time from the start of a job to a brief block after which the job continues.
 const LONG_JOB: Span = Span::from_ms(100);
 
 /// Maximum length of a brief block. A CPU-bound program blocks so briefly now and then, for example
@@ -260,16 +260,18 @@ impl Collector {
         }
     }
 
-    /// Counts the CPU time that a vCPU uses beyond a reserved timeslice that reaches its `limit`.
+    /// Counts the overrun of a reserved timeslice: the CPU time that the vCPU uses beyond the
+    /// timeslice's `limit`. `limit` is `None` if the run interval did not end at the limit of a
+    /// reserved timeslice.
     ///
     /// If the timer of the timeslice expires early, the vCPU has used less than `limit`. The vCPU
-    /// is not stopped then, but runs again until it has used the whole limit. Only the stop at that
-    /// time is counted.
+    /// is not stopped then, but runs again until it has used the whole limit. Only that last run
+    /// interval has an overrun.
     ///
     /// A live vCPU with a hard limit can run once more outside its slice after it has reached the
     /// limit, because the vCPU needs time to stop itself. This run interval belongs to the same
     /// stop. A further run interval outside the slice can follow a block of another vCPU. Such a
-    /// run interval is no late stop, and is not counted.
+    /// run interval belongs to no stop, and is not counted.
     fn overran(&mut self, vcpu: VcpuId, used: Span, due: bool, limit: Option<Span>) {
         let Some((stay, demand)) = self.stay(vcpu) else { return };
         let is_exact = demand.reserved.is_some_and(|it| it.exact && it.reservation.is_some());

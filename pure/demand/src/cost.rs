@@ -40,7 +40,7 @@ pub struct CpuTimes {
     pub stolen: Span,
     /// CPU time that Slackline's dispatcher used on this CPU.
     pub dispatching: Span,
-    /// CPU time of vCPUs on this CPU, in the time that kernel accounting covers.
+    /// CPU time of vCPUs on this CPU in the whole recording.
     pub vcpus: Span,
 }
 

@@ -70,6 +70,7 @@ pub struct Beyond {
     pub refused: u64,
     /// Number of intervals in which another program controlled the threads of a vCPU.
     pub elsewhere: u64,
-    /// Number of times that the clock that aligns periods with a phase was set.
+    /// Number of times that the host's clock was set. Periods with a phase are aligned with this
+    /// clock.
     pub clock_sets: u64,
 }

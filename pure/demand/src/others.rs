@@ -32,7 +32,8 @@ const GONE: Span = Span::from_secs(1);
 /// as waiting for another thread.
 const LATENCY: Span = Span::from_us(500);
 
-/// Maximum number of ordinary programs ("competitors") that a demand has on one CPU at once.
+/// Maximum number of competitors on one CPU. A competitor is a sequence of jobs of ordinary
+/// programs, usually with one job at a time.
 const MOST: usize = 8;
 
 /// Limit in percent: an ordinary thread uses at most this much of its CPU time while a vCPU with
@@ -55,9 +56,9 @@ pub struct OtherDemand {
     /// Period of the kernel's tick, and the time of the first tick in the trace. `None` if the
     /// recorded preemptions do not show a tick.
     pub tick: Option<(Span, Span)>,
-    /// Time from each vCPU's wakes until it ran, in the part of the recording from which costs are
-    /// fitted. Contains only wakes after which the vCPU ran soon and did not wait for the reserved
-    /// timeslice of another vCPU.
+    /// Times from a wake of a vCPU until it ran, for each vCPU. Only wakes in the part of the
+    /// recording from which costs are fitted are included. Left out are wakes after which the vCPU
+    /// ran only after 500 us or more, or waited for the reserved timeslice of another vCPU.
     pub wake_latency: BTreeMap<VcpuId, Samples>,
 }
 
@@ -81,7 +82,7 @@ struct ThreadRow {
     role: Role,
     /// vCPU of the thread. `None` if the thread belongs to no vCPU.
     vcpu: Option<VcpuId>,
-    /// Time of a wake after which the thread has not run yet.
+    /// Time of a wake after which the thread has not run yet. `None` if there is no such wake.
     woken: Option<Time>,
     open: Option<OpenJob>,
     jobs: Vec<(CpuId, Job)>,
@@ -113,10 +114,10 @@ struct CpuRow {
     busy_until: Time,
     /// Threads with unfinished jobs on this CPU.
     open: BTreeSet<HostThreadId>,
-    /// vCPU that was preempted in its last reserved run interval on this CPU, and the end of that
-    /// interval.
+    /// vCPU of the last run interval on this CPU, and the end of that interval. `None` if that
+    /// interval was not reserved, or did not end by preemption.
     cut: Option<(VcpuId, Time)>,
-    /// Recent run intervals of other programs, in the order in which they ended.
+    /// Start, end and thread of recent run intervals of other programs, in the order of their ends.
     ran: VecDeque<(Time, Time, HostThreadId)>,
     /// Recent intervals in which a vCPU with budget left waited. They are kept for comparison with
     /// the run intervals in `ran`, since the trace can record either of them first.

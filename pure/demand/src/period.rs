@@ -10,10 +10,11 @@ use crate::VcpuDemand;
 /// Amounts are not rounded.
 pub type DemandCounts = BTreeMap<Span, u64>;
 
-/// Counts the whole periods of a vCPU, from its join on, by their demand. The demand of a period is
-/// the CPU time that the vCPU would use in this period if it had a CPU of its own. So a job longer
-/// than a period counts in several periods. An endless job demands all of each period up to `end`.
-/// The result is empty for a period of zero.
+/// Returns the number of periods of a vCPU for each amount of demand. Only whole periods count,
+/// from the vCPU's join until it leaves or until `end`. The demand of a period is the CPU time that
+/// the vCPU would use in this period if it had a CPU of its own. So a job longer than a period
+/// counts in several periods. An endless job demands all of each period up to `end`. The result is
+/// empty for a period of zero.
 #[must_use]
 pub fn demand_per_period(vcpu: &VcpuDemand, period: Span, end: Time) -> DemandCounts {
     let mut counts = DemandCounts::new();

@@ -32,7 +32,8 @@ pub struct VcpuDemand {
     /// Jobs of the vCPU in order of time. All but the last have ended.
     pub jobs: Vec<Job>,
     /// Overrun of each reserved timeslice that reached its limit: CPU time used beyond the limit.
-    /// Only timeslices of the first part of the recording count, to which costs are fitted.
+    /// Only timeslices in the first part of the recording, from which costs are fitted, are
+    /// included.
     pub overruns: Samples,
 }
 
@@ -100,9 +101,10 @@ impl VcpuDemand {
         !last.has_ended() && ended.iter().all(|job| job.work <= last.work)
     }
 
-    /// Returns each job with the think time before it: from the end of the previous job, or from
-    /// the vCPU's join for the first job. Jobs without work are left out, and their think time is
-    /// added to the think time of the next job.
+    /// Returns the think time and the work of each job. The think time is the time from the end of
+    /// the previous job until the job is ready. For the first job it begins at the vCPU's join.
+    /// Jobs without work are left out, and their think time is added to the think time of the next
+    /// job.
     pub fn thinking(&self) -> impl Iterator<Item = (Span, Span)> + '_ {
         let mut since = self.joined;
         let mut pending = Span::ZERO;
@@ -115,10 +117,11 @@ impl VcpuDemand {
         })
     }
 
-    /// Returns the think time after the last job, if the vCPU does its jobs again after that. Its
-    /// recorded part, up to `end`, is a lower bound: the think time is the mean of the recorded
-    /// think times that are longer. `None` if the vCPU is [CPU-bound](Self::is_endless), or if no
-    /// recorded think time is as long as that part: the vCPU may have nothing more to do.
+    /// Returns an estimate of the think time after the last job, for a simulation in which the vCPU
+    /// repeats its jobs. The recording ends, or the vCPU leaves, during this think time. So only a
+    /// lower bound is known. The estimate is the mean of all recorded think times above the lower
+    /// bound. `None` if the vCPU is [CPU-bound](Self::is_endless) or has no jobs. Also `None` if no
+    /// think time is above the lower bound, because the vCPU may have nothing more to do.
     #[must_use]
     pub fn think_after_last(&self, end: Time) -> Option<Span> {
         let last = self.jobs.last().filter(|_| !self.is_endless())?;
@@ -131,8 +134,8 @@ impl VcpuDemand {
         Some(Span::from_ns(mean))
     }
 
-    /// Returns the jobs with the times at which they become ready, counted from the vCPU's join.
-    /// Jobs without work are left out.
+    /// Returns the ready time and the work of each job. Ready times are counted from the vCPU's
+    /// join. Jobs without work are left out.
     pub fn arrivals(&self) -> impl Iterator<Item = (Span, Span)> + '_ {
         let jobs = self.jobs.iter().map(|job| (job.ready.since(self.joined), self.work_of(job)));
         jobs.filter(|(_, work)| !work.is_zero())
@@ -171,7 +174,7 @@ impl VcpuDemand {
     }
 
     /// Returns this demand with long jobs split. Each job that took longer than a period becomes
-    /// one job per period, with equal work. Such a recorded job consists of several jobs: while the
+    /// one job per period, with equal work. The recording shows a single job because, while the
     /// first job waited for budget, the jobs of later periods became ready.
     #[must_use]
     pub fn spread(&self, period: Span, end: Time) -> VcpuDemand {

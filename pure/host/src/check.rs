@@ -43,12 +43,12 @@ pub enum Broken {
         /// Time of the new report, which is earlier.
         now: Time,
     },
-    /// The hardware reported CPU time that is longer than its interval, or an interval that ends in
-    /// the future.
+    /// The hardware reported more CPU time than the length of the reported interval, or an interval
+    /// that ends in the future.
     #[error(
-        "the hardware reported {} of CPU time of {} between {} and {}, which is more than that \
-         interval or in the future",
-        used.ran, used.vcpu, used.from, used.to
+        "the hardware reported that {} used {} of CPU time between {} and {}, which is longer than \
+         that interval or in the future",
+        used.vcpu, used.ran, used.from, used.to
     )]
     UsedTooMuch {
         /// Report of CPU time that exceeds its interval or ends in the future.
@@ -110,7 +110,8 @@ pub enum Broken {
         /// Number of CPUs of the host.
         cpus: usize,
     },
-    /// The policy returned a CPU that the host does not have, for rescheduling or for charging.
+    /// The policy named a CPU that the host does not have, among the CPUs to reschedule or to
+    /// charge.
     #[error("the policy named {cpu}, but only {cpus} CPUs are scheduled, numbered from 0")]
     NoSuchCpu {
         /// CPU that the policy returned.
@@ -166,7 +167,7 @@ pub enum NotEligible {
     /// The affinity of the vCPU excludes the CPU.
     #[error("the affinity of the vCPU excludes that CPU")]
     Confined,
-    /// The hardware refused to run the vCPU and has not reported since that the vCPU can run.
+    /// The hardware refused to run the vCPU, and has not allowed the vCPU to run again since then.
     #[error("the hardware refused to run the vCPU")]
     Barred,
 }

@@ -63,8 +63,8 @@ enum Rest {
     Paused,
 }
 
-/// Entry of a list for one CPU: the vCPU that would run there if all vCPUs before it in the list
-/// were blocked.
+/// Entry of the list that [`Host::in_line`] makes for a CPU: the vCPU that would run there if all
+/// vCPUs earlier in the list were blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextInLine {
     /// vCPU that would run.
@@ -102,9 +102,9 @@ impl Host {
         self.policy.account(vcpu)
     }
 
-    /// Returns the longest slice per `period` that would be admitted for one more vCPU whose
-    /// affinity is `allowed`, at the time of the last report. `None` if the policy reserves no
-    /// slices, or admits every vCPU.
+    /// Returns the longest slice in every `period` that the policy would admit for one more vCPU
+    /// with the affinity `allowed`, at the time of the last report. `None` if the policy reserves
+    /// no slices, or admits every vCPU.
     #[must_use]
     pub fn room(&self, period: Span, allowed: CpuSet) -> Option<Span> {
         self.policy.available_slice(&self.moment, period, allowed)
@@ -216,9 +216,9 @@ impl Host {
         self.line(cpu, usize::MAX, |_| true, into);
     }
 
-    /// Lists up to `most` vCPUs in the order in which they would be picked for `cpu`. Ends before
-    /// the first pick whose entitlement does not satisfy `counts`. Each listed vCPU is ineligible
-    /// while the next vCPU is picked.
+    /// Lists up to `most` vCPUs in the order in which they would be picked for `cpu` if each vCPU
+    /// blocked after its pick. The list ends before the first pick for whose entitlement `counts`
+    /// returns false.
     fn line(
         &mut self,
         cpu: CpuId,

@@ -63,10 +63,10 @@ impl Host {
         }
     }
 
-    /// Returns the idle CPU to reschedule for the next vCPU in `to_offer` that still waits. If the
-    /// CPU on which the vCPU ran last is idle, the result is that CPU. Otherwise the result is the
-    /// first allowed idle CPU that was not rescheduled at this instant. `None` if no vCPU in the
-    /// list has such a CPU.
+    /// Returns the idle CPU to reschedule for the next vCPU in `to_offer` that still waits: its
+    /// last CPU if that CPU is idle, otherwise the first idle CPU that its affinity allows. Never
+    /// returns a CPU that was rescheduled at this instant. A vCPU whose idle last CPU was
+    /// rescheduled is skipped. `None` if no vCPU in the list has such a CPU.
     fn offer(&self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
         if self.moment.idle().is_empty() {
             return None;

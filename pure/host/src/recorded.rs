@@ -13,8 +13,8 @@ struct ExchangeRecorder<'a, M> {
 }
 
 impl Host {
-    /// Performs a step and records its exchanges. The reported event is recorded before the records
-    /// of the step. All other exchanges of the step are recorded after these records.
+    /// Performs a step and passes its exchanges to the sink: first the reported CPU time and event,
+    /// then the records of the step, then all other exchanges of the step.
     #[inline(never)]
     pub(crate) fn step_recorded<M: Hardware, S: Sink>(
         &mut self,

@@ -91,19 +91,19 @@ impl Turns {
     }
 
     /// Returns true if the hardware already carries out the timeslice `turn` on a CPU, so that it
-    /// needs no order. After the timer of a limit expired, even an equal timeslice needs an order:
-    /// the vCPU would otherwise run without a limit.
+    /// needs no order. A timeslice whose limit timer has expired needs a new order even if `turn`
+    /// is equal to it. Otherwise the vCPU would run without a limit.
     #[inline]
     pub(crate) fn is_in_force(&self, cpu: CpuId, turn: &Turn) -> bool {
         let cpu = &self.cpus[cpu.index()];
         !cpu.is_timer_spent && cpu.turn.as_ref() == Some(turn)
     }
 
-    /// Returns the timeslice `turn`, with an earlier end where one is needed. If the current
-    /// timeslice has not been measured up to `now`, the policy has chosen the end of `turn` without
-    /// knowing the unmeasured CPU time. Then `turn` must not end after the current timeslice,
-    /// provided that both have the same vCPU and entitlement. This happens because live hardware
-    /// can report an event of one CPU before it has measured another CPU.
+    /// Returns the timeslice `turn`, cut off at the end of the current timeslice if the CPU has not
+    /// been measured up to `now`. The policy then does not know all CPU time that the vCPU has
+    /// used, and sets the end too late. Returns `turn` unchanged if the current timeslice is over,
+    /// or has another vCPU or entitlement. Only live hardware needs this: it can report an event of
+    /// one CPU before it has measured another CPU.
     #[inline]
     pub(crate) fn until_it_is_measured(&self, cpu: CpuId, turn: Turn, now: Time) -> Turn {
         let cpu = &self.cpus[cpu.index()];
@@ -169,7 +169,8 @@ impl Turns {
         }
     }
 
-    /// Ends the run interval on a CPU for the reason `end`, if `vcpu` runs in it.
+    /// Ends the run interval on a CPU for the reason `end`. Does nothing if `vcpu` is not the vCPU
+    /// of that interval.
     #[inline]
     pub(crate) fn close_of<S: Sink>(
         &mut self,

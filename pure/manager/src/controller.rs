@@ -1,4 +1,5 @@
-//! The controller: one proposal, one prediction and at most one change in each round.
+//! The controller: judges the last change, predicts proposals, and makes at most one change in each
+//! round.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,8 +11,8 @@ use crate::input::{PredictedVm, Predictor, Round, short_periods, uncovered};
 use crate::proposal::{Memory, Pace, PredictedFall, Proposal, proposals};
 use crate::target::target;
 
-/// The last change, its prediction, and the missed periods of its VM in the round before the
-/// change.
+/// The last change, its prediction, and the number of periods that its VM missed in the round
+/// before the change.
 type Canary = (Decision, VmPrediction, u64);
 
 /// The workload manager. The same inputs give the same decisions.
@@ -29,7 +30,8 @@ impl Manager {
         Manager { pace, ..Manager::default() }
     }
 
-    /// Judges the last change and proposes the next change. Returns the change to make, or `None`.
+    /// Judges the last change, and undoes it or chooses the next change. Returns the change to
+    /// make, or `None`.
     pub fn round(&mut self, round: &Round, predictor: &mut dyn Predictor) -> Option<Decision> {
         self.remember(round);
         let last = self.canary.take();
@@ -73,8 +75,9 @@ impl Manager {
         }
     }
 
-    /// Records a change of a reservation. After a large rise soon after a large fall, the next fall
-    /// of that VM must wait longer. A fall with a prediction is watched until the next change.
+    /// Records a change of a reservation. `said` is its prediction, or `None` if the change undoes
+    /// the last change. A large rise soon after a large fall delays the next fall of that VM. The
+    /// misses after a predicted fall are counted until the next change of that VM.
     fn note(&mut self, made: &Decision, said: Option<&PredictedVm>) {
         let (pace, memory) = (self.pace, self.memory.entry(made.name.clone()).or_default());
         memory.fall = said.filter(|_| made.to < made.from).map(|said| PredictedFall {
@@ -122,11 +125,14 @@ impl Manager {
     }
 }
 
-/// Returns the change that undoes `made`, if the VM did not do as predicted, and if the VM's limits
-/// and the capacity still allow the old share. The demand can differ from the predicted demand, so
-/// a VM that received what it demanded did as predicted. After a rise, some missed periods are
-/// excused. The number of excused periods is the larger of two numbers: the periods that demanded
-/// more than the reservation, and the periods that the VM missed in the round before the rise.
+/// Returns the change that undoes `made`. `None` if the measurements do not contradict the
+/// prediction, if the VM does not have the new share any more, or if its limits or the capacity do
+/// not allow the old share any more.
+///
+/// The demand can differ from the predicted demand. So a VM that received what it demanded does not
+/// contradict the prediction. After a rise, the following number of missed periods is allowed in
+/// addition to the prediction: the periods that demanded more than the reservation, or the periods
+/// that the VM missed in the round before the rise, whichever is larger.
 fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
     let vm = round.vms.iter().find(|vm| vm.name == made.name && vm.share == made.to)?;
     let demand = u128::from(vm.demanded().ns()) * 1_000_000 / u128::from(round.length.ns().max(1));
@@ -147,15 +153,17 @@ fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
     is_allowed.then_some(Decision { round: round.number, name, from, to, why })
 }
 
-/// Returns true if the prediction with the change is better than the prediction without it. No VM
-/// may miss more periods than its goal allows, unless the VM would miss at least as many without
-/// the change. This condition does not apply to a VM that gives up capacity to a VM with a higher
-/// priority.
+/// Returns true if the prediction allows the change. No VM may miss more periods than its goal
+/// allows, unless the VM would miss at least as many without the change. This condition does not
+/// apply to a VM that gives up capacity to a VM with a higher priority.
 ///
-/// A rise has a further condition. The VM must miss fewer periods than without the change, or must
-/// need a larger share now. A VM needs a larger share if it missed more periods than its goal
-/// allows, or if its share is below its smallest share. A VM with a goal for its use counts as
-/// needing a larger share.
+/// A rise must also have one of these reasons:
+///
+/// - With the change the VM is predicted to miss fewer periods than without it.
+/// - In the last round, more periods than the goal allows were missed, or demanded more than the
+///   reservation.
+/// - The share is below the smallest share that the VM's goals want.
+/// - The VM has a goal for the use of its reservation.
 fn is_better(round: &Round, it: &Proposal, before: &[PredictedVm], after: &[PredictedVm]) -> bool {
     let allowed = |index: usize, said: &PredictedVm| {
         let goal = u64::from(round.vms[index].goals.misses_ppm.unwrap_or(0));

@@ -28,21 +28,23 @@ pub struct Decision {
 pub enum ChangeReason {
     /// The VM needs a larger reservation.
     Rise {
-        /// Number of missed periods in the recorded seconds, with the old share.
+        /// Number of missed periods with the old share. This is the larger of two numbers: the
+        /// misses predicted for the last `seconds` seconds, and the misses measured in the last
+        /// round.
         misses: u64,
-        /// Number of recorded seconds.
+        /// Length of the time that the predictions cover, in whole seconds.
         seconds: u64,
         /// Predicted number of missed periods with the new share.
         predicted: u64,
         /// Number of periods in the last round in which the demand exceeded the reservation.
         uncovered: u64,
         /// VM whose reservation was reduced in the round before to make room, and the share that
-        /// this VM gave up.
+        /// this VM gave up. `None` if no VM made room.
         from: Option<(Name, CpuShare)>,
     },
     /// The VM needs a smaller reservation.
     Fall {
-        /// Demand of the VM in percent of its reservation.
+        /// Demand of the VM in the last round, in percent of its old reservation.
         used: u64,
         /// Predicted number of missed periods with the new share.
         predicted: u64,
@@ -54,11 +56,14 @@ pub enum ChangeReason {
         /// Predicted number of missed periods with the new share.
         predicted: u64,
     },
-    /// The VM did not do as predicted after the last change. The text says in which way.
+    /// The measurements after the last change contradict its prediction. The text names the
+    /// difference.
     Undo(String),
 }
 
-/// Returns the reason for a proposal. `given` is the change of the round before.
+/// Returns the reason for a proposed change. `before` and `after` are the predictions without and
+/// with this change. `given` is the change that was made in the round before, or `None` if there
+/// was none.
 pub(crate) fn why(
     round: &Round,
     it: &Proposal,
@@ -139,7 +144,7 @@ fn misses(count: u64) -> CountedNoun {
     CountedNoun(count, "miss", "es")
 }
 
-/// A number with its noun and the plural ending of the noun.
+/// A number, a noun in the singular, and the ending that makes this noun plural.
 struct CountedNoun(u64, &'static str, &'static str);
 
 impl fmt::Display for CountedNoun {

@@ -14,7 +14,7 @@ pub struct Goals {
     /// never less than the VM's floor. `None` if no minimum is desired.
     pub at_least: Option<CpuShare>,
     /// Part of the reservation that the VM should use, in millionths of the reservation. Not zero.
-    /// `None` if the VM has no goal for its use.
+    /// `None` if the VM has no goal for the use of its reservation.
     pub use_ppm: Option<u32>,
 }
 
@@ -31,8 +31,8 @@ pub struct VmRound {
     pub floor: CpuShare,
     /// Ceiling: the manager never reserves more than this share of a CPU.
     pub ceiling: CpuShare,
-    /// Priority of the VM. VMs with a higher priority are served first, and may take CPU time from
-    /// VMs with a lower priority.
+    /// Priority of the VM. A rise of a VM with a higher priority is more urgent. If capacity is
+    /// scarce, the manager may reduce reservations of VMs with a lower priority for this rise.
     pub priority: u8,
     /// Goals of the VM.
     pub goals: Goals,
@@ -75,8 +75,8 @@ pub struct PredictedVm {
 /// Source of the manager's predictions.
 pub trait Predictor {
     /// Returns the prediction for each VM of the round, in the order of the round. The prediction
-    /// says what would have happened in the last seconds if the VMs had had the shares `shares`.
-    /// `None` if no prediction is possible, or if admission refuses the shares.
+    /// is the result of the last seconds if the VMs had had the shares `shares`. `None` if no
+    /// prediction is possible, or if admission refuses the shares.
     fn predict(&mut self, shares: &[CpuShare]) -> Option<Vec<PredictedVm>>;
 }
 
@@ -115,7 +115,8 @@ impl VmRound {
         self.periods() * u64::from(self.goals.misses_ppm.unwrap_or(0)) / 1_000_000
     }
 
-    /// Returns the smallest share that the goals of the VM want, limited to its floor and ceiling.
+    /// Returns the share `at_least` of the VM's goals, limited to the floor and ceiling. The floor
+    /// if the VM has no such goal.
     #[must_use]
     pub fn least(&self) -> CpuShare {
         self.within(self.goals.at_least.unwrap_or(CpuShare::NONE))

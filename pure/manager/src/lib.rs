@@ -2,15 +2,14 @@
 //! change before it is made. The design is Slackline's own, not from a paper.
 //!
 //! Each *round* takes a few seconds. At the end of a round the [`Manager`] gets the demand of each
-//! VM per period, as exact counts, and proposes one change. A [`Predictor`] simulates the last
-//! seconds with the change and without. The change is made only if the prediction is better by a
-//! margin. The next round tests the change. If the VM does not do as predicted, the manager undoes
-//! the change. The service uses the same rule for a canary, the change of a plan that is tested
-//! before all others.
+//! VM in each of its periods, and proposes changes of single reservations. For each proposal, a
+//! [`Predictor`] simulates the last seconds with the change and without. The manager makes the
+//! first change whose prediction is acceptable. The next round tests this change: if the
+//! measurements contradict the prediction, the manager undoes the change. The service compares a
+//! canary (the VM that a plan changes first) with its prediction by the same rule.
 //!
-//! After every round the following holds, even if measurements or predictions are wrong. No change
-//! sets a reservation below its floor or above its ceiling. No change makes the sum of the
-//! reservations exceed the capacity.
+//! Even if measurements or predictions are wrong, no change sets a reservation below its floor or
+//! above its ceiling. No rise makes the sum of the reservations exceed the capacity.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]

@@ -1,6 +1,6 @@
-//! Limits of measurements and predictions. Beyond these limits the arithmetic of the controller
-//! would overflow. So the manager refuses a round that exceeds them, and ignores a prediction that
-//! exceeds them.
+//! Limits of measurements and predictions, so that the arithmetic of the controller cannot
+//! overflow. [`Round::check`] refuses a round with a number above its limit. The manager ignores a
+//! prediction with such a number.
 
 use std::fmt;
 
@@ -38,7 +38,8 @@ pub enum RoundError {
         /// The count. `None` if the sum exceeds 64 bits.
         count: Option<u64>,
     },
-    /// The sum of the periods of a VM, or the sum of their demand, exceeds 584 years.
+    /// The total length of the periods of a VM, or the total CPU time that they demand, exceeds 584
+    /// years.
     Sum(Name),
     /// A VM received more CPU time than the longest round lasts.
     Received(Name, Span),

@@ -7,8 +7,8 @@ use slackline_units::CpuShare;
 
 use crate::input::{Round, VmRound, short_periods};
 
-/// Weight of a rise against a fall of equal size, when the manager chooses the most urgent change.
-/// The priority of the rising VM is added to this weight.
+/// Weight of a rise when the manager chooses the most urgent change. The priority of the rising VM
+/// is added to this weight. A fall has the weight 1.
 const RISE_HASTE: u64 = 4;
 
 /// Delays and margins of the manager. Times are in rounds.
@@ -24,14 +24,15 @@ pub struct Pace {
     pub margin_ppm: u32,
     /// Number of rounds in which a VM is not changed after a rise of its reservation was undone.
     pub rest: u64,
-    /// Number of rounds after a large fall in which a large rise counts as taking the fall back.
-    /// After such a rise, the VM must want a smaller share for twice as many rounds as before until
-    /// its next fall.
+    /// Number of rounds after a large fall in which a large rise shows that the fall was wrong.
+    /// After such a rise, the number of consecutive rounds in which the VM must want a smaller
+    /// share before its next fall is doubled.
     pub regret: u64,
-    /// Size from which a fall or rise is large, in millionths of the smaller of the two shares.
-    /// Smaller changes correct a reservation, and do not delay the next fall.
+    /// Size above which a fall or rise is large, in millionths of the smaller of its old and new
+    /// share. Smaller changes do not affect the delay of the next fall.
     pub regret_ppm: u32,
-    /// Largest number of rounds for which a VM must want a smaller share before a fall.
+    /// Upper limit of the number of consecutive rounds in which a VM must want a smaller share
+    /// before a fall, even if earlier falls were wrong.
     pub most_patience: usize,
     /// Number of most recent rounds whose misses count as evidence that the last fall was wrong.
     pub evidence: usize,
@@ -53,7 +54,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Returns true if a change is a large rise.
+    /// Returns true if `to` exceeds `from` by more than `regret_ppm` millionths of `from`.
     pub(crate) fn is_large_rise(&self, from: CpuShare, to: CpuShare) -> bool {
         let least = u64::from(from.ppm()) * u64::from(self.regret_ppm) / 1_000_000;
         u64::from(to.less(from).ppm()) > least
@@ -72,8 +73,8 @@ pub(crate) struct Memory {
     pub(crate) targets: VecDeque<CpuShare>,
     /// First round in which the VM may change again after its rise was undone.
     pub(crate) rests_until: u64,
-    /// Number of rounds for which the VM must want a smaller share before a fall. Used if it
-    /// exceeds `Pace::fall_after`.
+    /// Number of consecutive rounds in which the VM must want a smaller share before a fall. Used
+    /// if it exceeds `Pace::fall_after`.
     pub(crate) patience: usize,
     /// Number of the round of the last large fall. `None` if there was no large fall, or if there
     /// was a large rise since then.
@@ -91,8 +92,8 @@ pub(crate) struct PredictedFall {
     /// Predicted number of missed periods, and number of periods that the prediction covers.
     pub(crate) predicted: (u64, u64),
     /// Two counts for each of the last rounds since the fall, oldest first. The first count is the
-    /// number of periods that were missed or demanded more than the reservation. The second is the
-    /// number of all periods.
+    /// larger of two numbers: periods that were missed, and periods that demanded more than the
+    /// reservation. The second count is the number of all periods.
     pub(crate) rounds: VecDeque<(u64, u64)>,
 }
 
@@ -103,7 +104,8 @@ impl PredictedFall {
         self.rounds.drain(..self.rounds.len().saturating_sub(most));
     }
 
-    /// Returns true if the VM missed more periods than the prediction and chance can explain.
+    /// Returns true if the VM has missed more periods since the fall than the prediction and chance
+    /// can explain.
     fn is_refuted(&self) -> bool {
         let add = |(missed, periods): (u64, u64), round: &(u64, u64)| {
             (missed.saturating_add(round.0), periods.saturating_add(round.1))
@@ -124,9 +126,12 @@ pub(crate) struct Proposal {
 }
 
 impl Memory {
-    /// Returns true if the reservation may rise. A rise that takes back the last fall needs one of
-    /// three reasons. The VM is below its smallest share, has a goal for its use, or misses more
-    /// periods than the prediction and chance explain.
+    /// Returns true if the reservation may rise. If the last change was a fall with a prediction,
+    /// the reservation may rise only for one of three reasons:
+    ///
+    /// - The share is below the smallest share that the VM's goals want.
+    /// - The VM has a goal for the use of its reservation.
+    /// - The VM has missed more periods since the fall than the prediction and chance explain.
     fn may_rise(&self, vm: &VmRound) -> bool {
         let Some(fall) = self.fall.as_ref().filter(|fall| fall.to == vm.share) else { return true };
         vm.share < vm.least() || vm.goals.use_ppm.is_some() || fall.is_refuted()
@@ -151,8 +156,8 @@ impl Memory {
     }
 }
 
-/// Returns the proposals, the most urgent first. The largest change is the most urgent, and a rise
-/// weighs more than a fall.
+/// Returns the proposals, the most urgent first: at most one for each VM that wants another share.
+/// A larger change is more urgent, and a rise weighs more than a fall.
 pub(crate) fn proposals(
     round: &Round,
     pace: &Pace,
@@ -171,9 +176,10 @@ pub(crate) fn proposals(
     wanted.into_iter().filter_map(|(vm, _, to)| fit(round, memory, vm, to)).collect()
 }
 
-/// Limits a rise to the capacity that can be reserved. If too little capacity is left, proposes a
-/// fall of another VM first. The falling VM must have a target below its share, or a lower priority
-/// than the VM that rises.
+/// Returns the proposal for a change of the VM with the index `vm` to the share `to`. A rise is
+/// limited to the capacity that can be reserved. If too little capacity is left, returns a fall of
+/// another VM instead, to make room. This other VM must have a target below its share, or a lower
+/// priority than the VM that rises. `None` if no change is possible.
 fn fit(
     round: &Round,
     memory: &BTreeMap<Name, Memory>,

@@ -5,11 +5,12 @@ use slackline_units::{CpuShare, Span};
 
 use crate::input::VmRound;
 
-/// Addition to the demand of a period, in millionths of the period. Demand varies from round to
-/// round, so a reservation of exactly the last demand would be too small.
+/// Addition to the demand that a reservation must cover, in millionths of this demand. Demand
+/// varies from round to round, so a reservation of exactly the last demand would be too small.
 const HEADROOM_PPM: u64 = 30_000;
 
-/// Demand from which a period counts as full, in millionths of the period.
+/// Demand of a period, in millionths of the period, from which the VM counts as never blocked in
+/// this period.
 const FULL_PPM: u64 = 950_000;
 
 /// Step of shares, in millionths of a CPU: every share is a multiple of this step.
@@ -30,10 +31,14 @@ pub fn quantile(demand: &DemandCounts, allowed: u64) -> Span {
 
 /// Returns the share that suits the goals of a VM.
 ///
-/// In two cases the VM demands more than can be measured. Either the VM missed more than half of
-/// its periods. Or the VM missed more than a third of its periods, although no measured demand
-/// exceeds its reservation. The target is then at least 1.5 times the present share, up to the VM's
-/// ceiling.
+/// If the VM demands more than can be measured, the target is at least 1.5 times the present share,
+/// up to the VM's ceiling. This is assumed of a VM with a goal for missed periods in two cases:
+///
+/// - The VM missed more than half of its periods.
+/// - The VM missed more than a third of its periods, although the measured demand that its goal
+///   covers fits its reservation.
+///
+/// Returns the present share of a VM without goals.
 #[must_use]
 pub fn target(vm: &VmRound) -> CpuShare {
     let goals = vm.goals;
@@ -43,7 +48,8 @@ pub fn target(vm: &VmRound) -> CpuShare {
     let mut most = goals.at_least.unwrap_or(CpuShare::NONE).ppm().into();
     if goals.misses_ppm.is_some() {
         let covered = parts(quantile(&vm.demand, vm.allowed()), vm.period);
-        // A VM that never blocked demands more than can be measured.
+        // The demand of a VM that never blocked is unknown. It is assumed to be at most twice the
+        // present share.
         let twice = u64::from(vm.share.ppm()) * 2;
         let covered = if covered >= FULL_PPM { covered.min(twice) } else { covered };
         most = (covered + covered * HEADROOM_PPM / 1_000_000).max(most);

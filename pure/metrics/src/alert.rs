@@ -135,15 +135,15 @@ impl AllocationErrors {
         &self.errors
     }
 
-    /// Returns the fraction of all seconds whose allocation error is below `error`, in millionths.
-    /// `None` if no second was measured.
+    /// Returns the fraction of all seconds, in millionths, whose allocation error is below `error`
+    /// millionths of the share. `None` if no second was measured.
     #[must_use]
     pub fn below(&self, error: i64) -> Option<u64> {
         self.part(self.errors.partition_point(|&other| other < error))
     }
 
-    /// Returns the fraction of all seconds whose allocation error is above `error`, in millionths.
-    /// `None` if no second was measured.
+    /// Returns the fraction of all seconds, in millionths, whose allocation error is above `error`
+    /// millionths of the share. `None` if no second was measured.
     #[must_use]
     pub fn above(&self, error: i64) -> Option<u64> {
         self.part(self.errors.len() - self.errors.partition_point(|&other| other <= error))

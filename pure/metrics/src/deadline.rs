@@ -4,11 +4,11 @@
 //!   break. The vCPU must be runnable until it has received its budget or until the deadline.
 //! - The *budget* is one slice, minus the excess of earlier periods. A reservation with a phase can
 //!   have a shorter period, for which the slice is prorated.
-//! - *Excess* is CPU time beyond the budget and beyond the shortfall of the period before. Under a
-//!   reservation, overrun of a timeslice is excess. With a hard limit, all slack received is excess
-//!   too. If a reservation ends within a period, CPU time beyond the prorated slice is excess as
-//!   well. At most one slice of excess is deducted from a period. The remainder is deducted from
-//!   later periods, whether they count or not.
+//! - *Excess* is CPU time beyond the budget and beyond the shortfall of the period before. Of the
+//!   CPU time that a vCPU receives by its reservation, only overrun of a timeslice is excess. Slack
+//!   is excess only with a hard limit. If a reservation ends within a period, CPU time beyond the
+//!   prorated slice is excess as well. At most one slice of excess is deducted from a period. The
+//!   remainder is deducted from later periods, whether they count or not.
 //! - The deadline is *missed* if the vCPU has received less than the budget by then, even if only a
 //!   nanosecond is missing. Each period is judged by the CPU time received between its start and
 //!   its end. CPU time that makes up for a shortfall also counts in the period in which it is
@@ -31,8 +31,8 @@ use slackline_units::{Reservation, Span, Time};
 use crate::distribution::{Distribution, PartDistribution, Tally};
 use crate::split::{Stretch, ppm};
 
-/// Maximum number of shortfalls that are waiting to be made up. If another shortfall is added, the
-/// oldest shortfall is given up. Consecutive periods in which a vCPU received nothing share one
+/// Maximum number of shortfalls that wait to be made up. If one more is added, the tardiness of the
+/// oldest ends at that moment. Consecutive periods in which a vCPU received nothing share one
 /// shortfall.
 const WAITING: usize = 64;
 
@@ -55,7 +55,8 @@ pub(crate) struct Deadlines {
     taken_off: Span,
     /// CPU time received since the start of the period.
     received: Span,
-    /// True if the vCPU blocked in the current period before it had received its budget.
+    /// True if the vCPU was blocked in the current period before it had received its budget. The
+    /// period is then not judged.
     is_broken: bool,
     /// CPU time received since the vCPU joined.
     total: Span,
@@ -106,8 +107,8 @@ impl Deadlines {
         Deadlines { resolution, ..Deadlines::default() }
     }
 
-    /// Records that the vCPU joined. `ahead` is the excess that the vCPU still has from an earlier
-    /// stay.
+    /// Records that the vCPU joined. `ahead` is the excess that the vCPU still has from the time
+    /// before it last left.
     pub(crate) fn joined(&mut self, ahead: Span) {
         (self.ahead, self.taken_off) = (ahead, Span::ZERO);
     }
@@ -259,7 +260,7 @@ impl Deadlines {
         for nth in 0..count {
             let miss_time = at.since(first.after(promise.period() * nth));
             self.miss_time.add(miss_time);
-            // The sum grows with the square of the time that the vCPU lacks.
+            // The sum grows with the square of the time that the vCPU lacks, so it can overflow.
             self.late = self.late.checked_add(miss_time).unwrap_or(Span::MAX);
             self.of_slice.add_value(ppm(miss_time, promise.slice()));
         }

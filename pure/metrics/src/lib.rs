@@ -12,7 +12,8 @@
 //! counts if it begins in the window. A number that the host could not observe is `None`.
 //!
 //! Quantiles of up to 1,024 values are exact. Quantiles of more values are less than a thousandth
-//! too high. The worst value is always exact. A single value has no quantiles.
+//! too high. The worst value is always exact. A single value has no quantiles in a summary;
+//! [`Summary::lookup`] returns the value itself.
 //!
 //! Each number is defined where it is computed: shares and errors in `share`, deadlines in
 //! `deadline`, delays and sums in `vcpu`.

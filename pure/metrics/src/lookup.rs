@@ -121,8 +121,8 @@ impl Summary {
     /// vCPUs, amounts of CPU time and counts are added up. For all other metrics, the worst value
     /// is taken. Without `of`, a metric of vCPUs covers all vCPUs of the run.
     ///
-    /// If nothing was late, a lateness is zero and not unknown. A distribution with a single value
-    /// has no quantiles. For such a distribution, a quantile returns that value.
+    /// If nothing was late, a lateness is zero and not unknown. A quantile of a single value is
+    /// that value.
     ///
     /// # Errors
     /// If the metric does not exist, or if the run has no subject with the name `of`.

@@ -29,7 +29,7 @@ const MOST_GONE: usize = 10_000;
 pub struct Meter {
     header: Header,
     warmup: Time,
-    /// Domains whose vCPUs are counted only from a later time than `warmup`.
+    /// Domains whose vCPUs are counted only from a later time than `warmup`, each with that time.
     domain_starts: BTreeMap<DomId, Time>,
     /// Time of the last record that the meter has received.
     now: Time,
@@ -68,13 +68,15 @@ struct Row {
 struct CpuMeter {
     due: Span,
     spare: Span,
-    /// CPU time that scheduling took on this CPU. Only live hosts record it.
+    /// CPU time that scheduling took on this CPU. `None` if it was not recorded, as on simulated
+    /// hosts.
     overhead: Option<Span>,
     overheads: OverheadTimes,
     /// Overhead of this CPU for which no vCPU was charged.
     unpaid: Span,
     switches: u64,
-    /// The vCPU that ran last on this CPU, and the end of its last run interval on this CPU.
+    /// The vCPU that ran last on this CPU, and the end of that run interval. `None` if none has
+    /// run.
     last: Option<(VcpuId, Time)>,
     books: CpuAccounting,
 }
@@ -148,8 +150,9 @@ impl Meter {
         })
     }
 
-    /// Returns the cumulative distributions of wake to run, response time and job lateness of all
-    /// present vCPUs, in the order of the vCPUs. Distributions without values are left out.
+    /// Returns the cumulative distributions of wake to run, response time and job lateness. The
+    /// rows are in the order of the slots of the vCPUs. vCPUs whose slots were reassigned, and
+    /// distributions without values, are left out.
     #[must_use]
     pub fn cumulative(&self) -> Vec<Cumulative> {
         let rows = self.vcpus.iter().flatten();

@@ -99,7 +99,8 @@ struct VcpuRow {
     /// running, or if it has blocked after it lost the CPU.
     lost: Option<Time>,
     last_cpu: Option<CpuId>,
-    /// Start of the vCPU's current slice. The next run interval can continue this slice.
+    /// Start of the vCPU's current slice. The next run interval can continue this slice. `None` if
+    /// there is no current slice.
     slice: Option<Time>,
     has_limit: bool,
 }

@@ -33,7 +33,7 @@ pub struct Summary {
     pub knows: Knowledge,
     /// Number of parameter changes that were not admitted.
     pub declined: u64,
-    /// Number of orders that the host could not carry out.
+    /// Number of scheduling decisions of the policy that the host could not carry out.
     pub refused: u64,
     /// One row per named task with jobs, in order of vCPU and task.
     pub tasks: Vec<TaskSummary>,

@@ -66,7 +66,7 @@ pub struct CulpritFinder {
     targets: BTreeMap<HostThreadId, Target>,
     /// Latest thread of each vCPU whose waits are explained.
     latest_of: BTreeMap<VcpuId, HostThreadId>,
-    /// Explained threads that wait for a CPU, each with the start of its wait.
+    /// Threads of explained vCPUs that wait for a CPU, each with the start of its wait.
     ready: BTreeSet<(Time, HostThreadId)>,
     cpus: BTreeMap<CpuId, Cpu>,
     /// Intervals in which each vCPU ran within its reservation, without overrun.
@@ -94,7 +94,7 @@ struct Cpu {
     /// Recent intervals in which threads had the CPU, in order of time.
     latest: VecDeque<(Time, Time, HostThreadId)>,
     busy: Span,
-    /// Time for which each explained thread ran since the last accounting of the CPU.
+    /// Time for which each thread of an explained vCPU ran since the last accounting of the CPU.
     ran: BTreeMap<HostThreadId, Span>,
     late: Intervals,
     lost: Intervals,
@@ -229,7 +229,7 @@ impl CulpritFinder {
         self.drop_old(cpu);
     }
 
-    /// Drops recent intervals of a CPU that no further wait can need.
+    /// Drops intervals of a CPU that are so old that no further wait needs them.
     fn drop_old(&mut self, cpu: CpuId) {
         let waits_since = self.ready.first().map_or(Time::NEVER, |&(since, _)| since);
         let remembered = Time::START + self.now.since(Time::START + MEMORY);
@@ -284,8 +284,8 @@ impl CulpritFinder {
                 parts.push(Wait { cpu, from, to, by, since });
             }
         };
-        // While one target waits for long, the intervals of all CPUs since then are remembered. So
-        // the intervals before this wait are skipped.
+        // While one thread waits for long, the intervals of all CPUs since its wait began are kept.
+        // Those that end before the wait examined here are skipped.
         let latest = self.cpus.get(&cpu).map(|cpu| &cpu.latest);
         let latest =
             latest.map(|all| all.range(all.partition_point(|&(_, end, _)| end <= since)..));

@@ -78,7 +78,7 @@ impl Weight {
 /// CPU time per weight in a sample, as a fraction. Infinite if the weight is zero.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tau {
-    /// CPU time: the numerator of the fraction.
+    /// CPU time in ns: the numerator of the fraction.
     pub(crate) time: u64,
     pub(crate) weight: u64,
 }
@@ -99,7 +99,7 @@ impl Tau {
         let (ours, theirs) =
             (wide(self.time) * wide(other.weight), wide(other.time) * wide(self.weight));
         let Some(more) = ours.checked_sub(theirs) else { return false };
-        // Values beyond 128 bits exceed any host, since weights are summed over one host only.
+        // No host reaches 128 bits, since weights are summed over one host only.
         let more = more.saturating_mul(wide(unit.weight)).saturating_mul(wide(parts.of));
         let least = wide(unit.time).saturating_mul(wide(self.weight));
         more > least.saturating_mul(wide(other.weight)).saturating_mul(wide(parts.some))
@@ -125,8 +125,8 @@ pub(crate) struct Member {
     pub(crate) allowed: CpuSet,
     /// Part of a sample in which the vCPU was runnable, in ns.
     pub(crate) runnable: u64,
-    /// CPU time received beyond the vCPU's fair share of the CPU time of its group, in ns. Negative
-    /// if the vCPU received less. [balancer §1.8, 2]
+    /// CPU time received minus the vCPU's share, by weight, of the CPU time that all vCPUs of its
+    /// group of CPUs received, in ns. Summed over runs of the balancer. [balancer §1.8, 2]
     pub(crate) lead: i64,
 }
 
@@ -137,7 +137,7 @@ pub(crate) struct BalancerCpu {
     /// Part of the sample that reservations left to best-effort vCPUs, in ns.
     pub(crate) available: u64,
     /// Total weight of all vCPUs that share the available time, including those that may not
-    /// migrate.
+    /// migrate. Fixed point with `PLACES` binary places.
     pub(crate) weight: u64,
     /// CPUs to which at least one vCPU of this CPU may migrate, and this CPU. [balancer §1.8, 4]
     pub(crate) reach: CpuSet,

@@ -47,9 +47,9 @@ pub use slackline_units::{Entitlement, VcpuHint};
 /// The caller guarantees:
 /// - `at.now()` never decreases from one call to the next.
 /// - `at` describes the host after the event that is being reported.
-/// - The occupant of a CPU is charged up to `at.now()` before a call that concerns the CPU. The
-///   same holds before an `on_timer` that lists the CPU in `timer_charges`, and before the
-///   `on_wake` of a vCPU that last ran on the CPU. Before the `on_wake` of a vCPU that has not run
+/// - The occupant of a CPU is charged up to `at.now()` before a call that concerns the CPU. Before
+///   `on_timer`, the occupants of all CPUs in `timer_charges` are charged. Before `on_wake`, the
+///   occupant of the CPU on which the woken vCPU ran last is charged. If the woken vCPU has not run
 ///   yet, the occupants of all CPUs that its affinity allows are charged.
 /// - The CPU of the event and the CPUs that a handler returned are rescheduled after all events of
 ///   the instant. They are rescheduled in order of CPU number. If the running vCPU blocks or
@@ -237,10 +237,10 @@ pub enum AdmitError {
         /// Longest slice with the requested period that would be admitted instead. Zero if no slice
         /// would be.
         room: Span,
-        /// Time after which the reservation fits, if no reservation changes until then. Shares that
-        /// vCPUs gave up are then free, because the vCPUs have accrued the CPU time that they used
-        /// in excess. Zero if the reservation would still not fit, or if the policy does not
-        /// compute this time.
+        /// Time from now until the reservation fits, if no reservation changes before. Until then,
+        /// shares that vCPUs gave up stay reserved, because these vCPUs have used more CPU time
+        /// than they have accrued. Zero if the reservation would not fit even then, or if the
+        /// policy does not compute this time.
         free_after: Span,
     },
     /// The reservation fits on no CPU as a whole, and it cannot be split into subtasks that meet
@@ -263,17 +263,18 @@ pub enum AdmitError {
         /// would be.
         room: Span,
     },
-    /// The CPUs that the vCPU's affinity allows have too little capacity left in total.
+    /// A set of CPUs has too little capacity left in total. The set contains all CPUs that the
+    /// vCPU's affinity allows, and can contain more.
     NoRoomTogether {
         /// Reservation that was requested.
         asked: Reservation,
-        /// Total reserved share of the CPUs that the vCPU's affinity allows, rounded up to a
+        /// Total reserved share of the vCPUs that may run only on CPUs of the set, rounded up to a
         /// millionth.
         promised: CpuShare,
-        /// Total share that may be reserved on the CPUs that the affinity allows: each CPU minus
-        /// the policy's reserve.
+        /// Total share that may be reserved on the CPUs of the set: each CPU minus the policy's
+        /// reserve.
         capacity: CpuShare,
-        /// Number of CPUs that the vCPU's affinity allows.
+        /// Number of CPUs in the set.
         cpus: usize,
         /// Dispatch overhead of the requested reservation. `None` if the host states no cost of a
         /// dispatch.

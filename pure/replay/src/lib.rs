@@ -22,8 +22,8 @@ use thiserror::Error;
 
 use script::{Mismatch, Script, Step};
 
-/// Maximum number of recorded events that are listed with a difference, including the event that
-/// caused the difference.
+/// Maximum number of recorded events in [`Difference::facts`], including the event that caused the
+/// difference.
 const BEFORE: usize = 5;
 
 /// Reason why a trace cannot be replayed.
@@ -41,10 +41,10 @@ pub enum ReplayError {
     /// The groups of CPUs in the trace are inconsistent.
     #[error("cannot read the groups of CPUs (cores, caches, nodes) in the trace: {0}")]
     Topology(TopologyError),
-    /// A vCPU's parameters (`share`) in the trace are not parameters of its policy.
+    /// The policy of the trace does not accept the parameters (`share`) of a vCPU in the trace.
     #[error("cannot read the share in entry {entry} of the trace: {error}")]
     Share {
-        /// Index of the entry in the trace, from zero.
+        /// Index in the trace, from zero, of the event that contains the parameters.
         entry: u64,
         /// Error in the parameters.
         error: FieldError,
@@ -65,7 +65,7 @@ pub struct ReplayResult {
     /// equal.
     pub difference: Option<Difference>,
     /// Breach of the contract between host and policy in the last step of the replay. The recorded
-    /// run ended with the same breach. `None` if no such breach occurred.
+    /// run ended with that step, so the breach is no difference. `None` if no such breach occurred.
     pub broken: Option<String>,
 }
 
@@ -95,11 +95,13 @@ pub struct Difference {
 pub struct Replay {
     spec: &'static Spec,
     host: Host,
-    /// Step of which not all entries have been read yet, with the index of its event in the trace.
+    /// Step whose entries are still being read, with the index of its event in the trace. `None`
+    /// before the first event.
     step: Option<(u64, Step)>,
     noticed: Vec<slackline_trace::CpuUse>,
     entries: u64,
-    /// Timer of each CPU: in the first list as recorded, in the second list as in the replay.
+    /// Expiry time of each CPU's timer: in the first list as recorded, in the second list as
+    /// replayed. `None` if the timer is cleared.
     alarms: [Vec<Option<Time>>; 2],
     facts: VecDeque<(u64, Time, KeptFact)>,
     failed: Option<ReplayError>,

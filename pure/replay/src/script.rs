@@ -33,15 +33,15 @@ pub(crate) struct Mismatch {
 /// Hardware that replays one recorded step.
 pub(crate) struct Script<'a> {
     pub(crate) step: &'a mut Step,
-    /// Timer of each CPU as it was last set.
+    /// Expiry time of each CPU's timer, as the replay last set it. `None` if the timer is cleared.
     pub(crate) alarms: &'a mut [Option<Time>],
     pub(crate) orders: u64,
     pub(crate) mismatch: Option<Mismatch>,
 }
 
 impl Script<'_> {
-    /// Compares an order, timer or refusal with the next recorded order, timer or refusal. Returns
-    /// the recorded outcome.
+    /// Compares an order, timer or refusal with the next recorded one. Returns the recorded outcome
+    /// if both are the same order. Otherwise returns [`Outcome::Done`].
     pub(crate) fn tell(&mut self, got: Exchange) -> Outcome {
         if self.mismatch.is_some() {
             return Outcome::Done;

@@ -58,7 +58,7 @@ struct DomainReader<'a> {
     nodes: BTreeMap<String, Nodes>,
 }
 
-/// Number of nodes of a parallel program, and the place of the first node in the file.
+/// Number of nodes of a parallel program, and the position of the first node in the file, in bytes.
 struct Nodes {
     count: usize,
     at: usize,
@@ -182,9 +182,9 @@ impl DomainReader<'_> {
         Ok(())
     }
 
-    /// Returns the index of a domain whose name conflicts with `name`. In a conflict, one of the
-    /// two names is a possible name of a vCPU in the other domain. For example, `web.1` is the
-    /// second vCPU of `web`.
+    /// Returns the index of a domain whose name conflicts with the name of a new domain with
+    /// `vcpus` vCPUs. Two names conflict if one of them can name a vCPU of the other domain. For
+    /// example, `web.1` is the second vCPU of `web`. `None` if no name conflicts.
     fn called_so(&self, name: &str, vcpus: usize) -> Option<usize> {
         let number = |text: &str| text.parse().ok().filter(|n: &usize| n.to_string() == text);
         let of = name.rsplit_once('.').and_then(|(domain, text)| {
@@ -234,7 +234,8 @@ impl DomainReader<'_> {
     }
 }
 
-/// Returns the key `wakes` from the table of a domain or vCPU. `None` if the table does not set it.
+/// Returns the item `wakes` from the table of a domain or from the table of one of its vCPUs.
+/// `None` if none of these tables sets `wakes`.
 fn sleeps<'a>(table: &Table<'a>) -> Result<Option<Item<'a>>, Mistake> {
     let of_one = table.each("vcpu", "a vCPU")?;
     Ok(table.get("wakes").or_else(|| of_one.iter().find_map(|table| table.get("wakes"))))

@@ -199,7 +199,8 @@ pub enum ErrorKind {
         /// Name as written by the user.
         name: String,
     },
-    /// A policy has no parameter of this name among the parameters of the kind `part`.
+    /// A policy has no parameter with this name. `part` says if a parameter of the policy or of a
+    /// vCPU was set.
     #[error("{} has no parameter `{name}`", what(.spec, *.part))]
     UnknownField {
         /// Name as written by the user.

@@ -79,7 +79,8 @@ pub enum FalseTask {
     Blocked,
 }
 
-/// Name of one piece of work. If the work consists of several tasks, they share the name.
+/// Name that a `[[domain.task]]` table gives to its work. If the work consists of several tasks,
+/// these tasks share the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskName {
     /// Id of the first task with this name. It identifies the jobs of all tasks with the name.
@@ -113,7 +114,8 @@ const SCHEDULERS: &[&str] = &["fixed", "edf"];
 /// Keys of a `kernel` that are valid only if the scenario has devices.
 const DEVICE_KEYS: &[&str] = &["event", "receive", "send", "request", "ring"];
 
-/// Tasks and connections that a piece of work of a domain needs from its operating system.
+/// Tasks of one or more pieces of work in a domain, and the maximum number of connections that the
+/// work sets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Work {
     pub(crate) tasks: Vec<Task>,

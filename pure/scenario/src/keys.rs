@@ -195,7 +195,11 @@ pub(crate) const TELLS: KeyTable = KeyTable {
     says: "Makes the guest also report a task that does not exist. Use one of the two keys.",
     keys: &[
         key("runnable", "priority, 0 to 255, of a task that the guest reports as always runnable"),
-        key("blocked", "priority, 0 to 255, of a task reported as blocked and lately woken by I/O"),
+        key(
+            "blocked",
+            "priority, 0 to 255, of a task that the guest reports as blocked and recently woken by \
+             I/O",
+        ),
     ],
 };
 
@@ -354,9 +358,10 @@ pub(crate) const CLOCK: KeyTable = KeyTable {
         key("compute", "CPU time of each burst, can be random"),
         key(
             "until",
-            "end of each burst, as a delay after its multiple, however much CPU time was used",
+            "time from the multiple of the period to the end of the burst, however much CPU time \
+             was used",
         ),
-        key("offset", "delay of each burst after its multiple; default 0s"),
+        key("offset", "time from the multiple of the period to the start of the burst; default 0s"),
     ],
 };
 

@@ -33,7 +33,7 @@ pub(crate) const KINDS: &[&str] = &[
     "compile",
 ];
 
-/// Typical delay of a message in a local network.
+/// Default `latency` of work of kind `bsp`: the typical delay of a message in a local network.
 const LATENCY: Span = Span::from_us(50);
 
 /// Reads `work` of one of the [`KINDS`] that need no devices.
@@ -186,7 +186,7 @@ fn block_for(span: Span) -> Step {
     Step::Sleep(Draw::Fixed(span))
 }
 
-/// Header of a file of jobs that gives the time at which each job is ready. The other header gives
-/// think times.
+/// Header of a file of jobs with ready times. A file with think times has the header
+/// [`HEADED_THINK`].
 const HEADED_READY: &str = "ready_ns,work_ns";
 const HEADED_THINK: &str = "think_ns,work_ns";

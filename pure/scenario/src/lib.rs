@@ -1,10 +1,10 @@
 //! Scenarios as data: the host, the domains and their work, changes during the run, and claims
-//! about its results.
+//! about the results of the run.
 //!
 //! Only this crate reads scenarios from TOML and checks them. It turns names into ids and texts
 //! into quantities. Each fault in a file is reported with its position and a hint. The crates on
-//! which this crate depends know no names of domains. A scenario does not depend on the computer
-//! that runs it.
+//! which this crate depends use ids and know no names of domains. A scenario does not depend on the
+//! computer that runs it.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -119,7 +119,7 @@ pub struct HostSpec {
     pub switch: Span,
     /// CPU time of a migration in addition to `switch`.
     pub migrate: MigrationCost,
-    /// Part of a domain's cached data that a migrated vCPU finds on its new CPU.
+    /// Parts of a domain's cached data that are still in a cache of the new CPU after a migration.
     pub warm: WarmCache,
     /// CPU time that an inter-processor interrupt takes from the running vCPU.
     pub ipi: Span,
@@ -135,18 +135,20 @@ pub struct HostSpec {
     /// Additional delay of each timer.
     pub timer_lateness: Draw,
     /// Time by which a timer may expire early. When a timer of a CPU expires, the other armed
-    /// timers of that CPU that are due within this time expire too. A timer that is armed later
-    /// expires when it is due.
+    /// timers of that CPU that are due within this time expire too. A timer that is armed after
+    /// this expiry expires when it is due.
     pub timer_slop: Span,
     /// Time between two ticks of a CPU.
     pub tick: Span,
     /// True if the ticks of the CPUs are spread evenly over `tick`. False if all CPUs tick at the
     /// same time.
     pub ticks_are_staggered: bool,
-    /// Delay of each CPU's ticks, added to the time that `tick` and `ticks_are_staggered` give.
-    /// Less than `tick`. Empty if no ticks are delayed.
+    /// Delay of the ticks of each CPU, by the number of the CPU. The delay is added to the times of
+    /// ticks that `tick` and `ticks_are_staggered` give, and is less than `tick`. Empty if no ticks
+    /// are delayed.
     pub tick_phases: Vec<Span>,
-    /// CPU time that a tick takes from the running vCPU.
+    /// CPU time that a tick takes from the running vCPU, or from the next vCPU to run if the CPU is
+    /// idle.
     pub tick_cost: Span,
     /// CPU time of balancer calls, which is charged to a service vCPU.
     pub balancing: Balancing,
@@ -180,7 +182,7 @@ pub struct FairSlack {
 pub struct Interference {
     /// CPU whose time other programs take.
     pub cpu: CpuId,
-    /// Ready time and CPU time of each job, in order.
+    /// Ready time (from the start of the run) and CPU time of each job, in order of ready times.
     pub jobs: Vec<(Span, Span)>,
 }
 
@@ -212,15 +214,15 @@ pub struct MigrationCost {
     pub host: Span,
 }
 
-/// Part of a domain's cached data that its vCPU finds after a migration to another CPU, in
+/// Parts of a domain's cached data that are still in a cache of the new CPU after a migration, in
 /// millionths. Data that other domains have evicted is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WarmCache {
     /// Part of the cached data that is still available after a migration to another thread of the
-    /// same core.
+    /// same core, in millionths.
     pub core: u32,
     /// Part of the cached data that is still available after a migration to another core with the
-    /// same last-level cache.
+    /// same last-level cache, in millionths.
     pub cache: u32,
 }
 
@@ -251,7 +253,8 @@ pub struct Domain {
     pub system: Option<System>,
     /// CPU time that a vCPU loses when it runs after another vCPU or after the CPU was idle.
     pub dispatch: Span,
-    /// CPU time that a vCPU needs to refill its cache.
+    /// Largest CPU time that a vCPU needs to refill its cache after other vCPUs ran or after a
+    /// migration.
     pub cache: Span,
     /// Time by which a vCPU stops later than its timeslice ends. If `None`, the lateness of the
     /// host's timers applies.
@@ -382,7 +385,7 @@ impl HostSpec {
         !self.ticks_are_staggered && self.tick_phases.windows(2).all(|two| two[0] == two[1])
     }
 
-    /// Returns the time of the first tick of a CPU.
+    /// Returns the time of the first tick of a CPU, counted from the start of the run.
     #[must_use]
     pub fn first_tick(&self, cpu: usize) -> Span {
         let phase = self.tick_phases.get(cpu).copied().unwrap_or_default();
@@ -508,7 +511,7 @@ impl Domain {
 
     /// Returns the CPU on which a vCPU starts when it joins. `None` if the policy chooses the CPU.
     /// The vCPU joins with an affinity for that CPU only, and gets its full
-    /// [affinity](Domain::cpus) at once afterwards.
+    /// [affinity](Domain::cpus) immediately after the join.
     #[must_use]
     pub fn starts_on(&self, vcpu: VcpuId) -> Option<CpuId> {
         self.exceptions.get(&vcpu.number()).and_then(|own| own.start.on).or(self.start.on)

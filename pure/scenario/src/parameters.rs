@@ -23,8 +23,8 @@ pub(crate) fn of_policy(spec: &'static Spec, table: &Table<'_>) -> Result<Values
     values(spec, Part::Policy, &items, &[]).map_err(|fault| fault.or_at(table.at))
 }
 
-/// Returns the parameters `values` of a policy, with those named in `set` replaced. `set` has the
-/// form `rules=xen-3.0.3:tick=10ms`.
+/// Returns the parameters of a policy: those in `set`, and for all others the values in `values`,
+/// or the defaults if `values` is `None`. `set` has the form `rules=xen-3.0.3:tick=10ms`.
 pub(crate) fn overlaid(
     spec: &'static Spec,
     values: Option<Values>,

@@ -149,7 +149,7 @@ pub enum RecordedSpan {
 #[derive(Debug)]
 pub struct RecordingReader {
     recording: Recording,
-    /// Piece of the file in memory. Its first bytes are already parsed.
+    /// Piece of the file in memory. Its first `parsed` bytes are already parsed.
     piece: Vec<u8>,
     parsed: usize,
     /// Position in the file directly after the piece.

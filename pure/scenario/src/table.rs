@@ -169,7 +169,7 @@ impl<'a> Table<'a> {
         self.get(key).map(read).transpose()
     }
 
-    /// Returns the value of the one key that is present out of two.
+    /// Returns the value of the key that is present: `one` or `other`.
     ///
     /// # Errors
     /// Unless exactly one of the two keys is present.
@@ -184,8 +184,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Returns the value of the one key that is present out of several. `keys` lists the keys in
-    /// the error message.
+    /// Returns the value of the only key in `all` that is present. `keys` lists these keys for the
+    /// error message.
     ///
     /// # Errors
     /// Unless exactly one of the keys is present.
@@ -395,7 +395,8 @@ pub(crate) fn percentage(text: &str) -> Option<u64> {
 }
 
 /// Reads a decimal number such as `12.5` in ten-thousandths (125,000). If the number is a
-/// percentage, the result is in millionths.
+/// percentage, the result is in millionths. `None` if the text is not such a number, or has more
+/// than four decimal places.
 pub(crate) fn decimal(number: &str) -> Option<u64> {
     const PLACES: usize = 4;
     const SCALE: u64 = 10_000;

@@ -12,8 +12,9 @@ use crate::name::Name;
 use crate::principal::Principal;
 use crate::row::{Reason, Row, State};
 
-/// Minimum time between two `meddled` events of one VM. Such an event reports that another program
-/// has changed the VM's threads, and that the daemon has undone the change.
+/// Minimum time between two `meddled` events of one VM. Such an event reports that the VM itself or
+/// a user has changed the scheduling of the VM's threads, and that the daemon has undone the
+/// change.
 const MEDDLED_INTERVAL: Span = Span::from_secs(10);
 
 /// A reservation, with its state in the scheduler.
@@ -24,9 +25,9 @@ pub(crate) struct Entry {
     pub(crate) domain: DomId,
     pub(crate) standing: Standing,
     pub(crate) lease: Option<Lease>,
-    /// Descriptions of the changes that another program made to threads of a vCPU, so that the
-    /// service leaves these threads to the other program. The key is the place (index of the
-    /// reserved vCPU).
+    /// Changes by which another program has taken over threads of a vCPU, described in words. The
+    /// service leaves these threads to that program. The key is the place (index of the reserved
+    /// vCPU).
     pub(crate) contested: BTreeMap<u16, String>,
     /// Reason why a vCPU of the VM could not be scheduled at the last attempt. `None` if all could
     /// be scheduled.
@@ -265,8 +266,8 @@ impl Book {
     }
 
     /// Returns the row that the ledger must have under a name. `None` if no reservation has the
-    /// name, or if its reservation is held for a gang member without the order to begin. If an
-    /// earlier reservation with the name was just released, its row is not returned either.
+    /// name, or if the reservation only holds capacity for a gang member that was not told to
+    /// begin. The row of an earlier reservation with the name is never returned.
     pub(crate) fn lasting(&self, name: &Name) -> Option<&Row> {
         self.get(name).filter(|entry| !entry.is_lent()).map(|entry| &entry.row)
     }

@@ -13,7 +13,8 @@ use crate::terms::Terms;
 /// the owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Maximum share of all reservations of the owner together, in CPUs.
+    /// Maximum share of all reservations of the owner together, in CPUs. `None` if the budget does
+    /// not limit the share.
     pub cpu: Option<CpuShare>,
     /// Maximum number of reservations. If `None`, the maximum is [`RESERVATIONS_OF_ONE`].
     pub machines: Option<u16>,
@@ -33,7 +34,7 @@ const KEPT_RESERVATIONS: usize = 1_000;
 pub const VCPUS_OF_ONE: u64 = 2_000;
 
 /// Maximum number of vCPUs of the reservations of all owners together. The number is limited
-/// because each vCPU is a member of the live session.
+/// because the live session keeps data for each vCPU.
 pub const MOST_VCPUS: u64 = 20_000;
 
 /// Part of [`MOST_VCPUS`] that is kept free for reservations of administrators.
@@ -44,8 +45,8 @@ pub type Budgets = BTreeMap<Principal, Budget>;
 
 impl Budget {
     /// Checks that an owner's reservations stay within the budget if one of them gets the terms
-    /// `terms` in place of `before`. If the owner already exceeds the budget, because it was
-    /// lowered, the owner may reduce terms but not raise them.
+    /// `terms` in place of `before`. If the owner already exceeds the budget, because the budget
+    /// was lowered, the owner may reduce terms but not raise them.
     ///
     /// # Errors
     /// If the budget would be exceeded.

@@ -22,9 +22,11 @@ pub struct Event {
     pub what: EventKind,
     /// Name of the reservation that the event concerns. `None` if it concerns no reservation.
     pub name: Option<Name>,
-    /// The reservation before the change. `None` if the reservation did not exist before.
+    /// The reservation before the change. `None` if the reservation did not exist before, and for
+    /// most events that change no reservation.
     pub before: Option<Row>,
-    /// The reservation after the change. `None` if the reservation has ended.
+    /// The reservation after the change. `None` if the reservation has ended, and for most events
+    /// that change no reservation.
     pub after: Option<Row>,
     /// True if the ledger could not be written when the event happened. At that time, no answer to
     /// a request could confirm that the change was durable.
@@ -50,11 +52,11 @@ pub enum EventKind {
         /// Number of vCPUs that the VM has after the change.
         there: u16,
     },
-    /// Another program changed threads of the VM, and the daemon undid the change. The text
-    /// describes the change.
+    /// The VM itself or a user changed the scheduling of the VM's threads, and the daemon undid the
+    /// change. The text describes the change.
     Meddled(String),
-    /// Another program changed threads of the VM, and the daemon leaves those threads to it. The
-    /// text describes the change.
+    /// Another program changed threads of the VM, and the daemon leaves those threads to that
+    /// program. The text describes the change.
     Contested(String),
     /// The change that made the VM contested was undone, and the service schedules the threads
     /// again.

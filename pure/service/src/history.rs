@@ -79,8 +79,8 @@ impl HourSums {
         self.missed += other.missed;
     }
 
-    /// Removes and returns a part of the sums, in proportion to time: `part` out of an interval of
-    /// length `of`. After the whole interval was removed, all sums are zero.
+    /// Removes and returns the fraction `part / of` of each sum, rounded down. If `part` is at
+    /// least `of`, removes everything.
     fn take(&mut self, part: u64, of: u64) -> HourSums {
         let mut taken = HourSums::default();
         let span = |from: &mut Span, to: &mut Span| {
@@ -104,7 +104,8 @@ impl HourSums {
     }
 }
 
-/// Returns `of_all * part / of`, rounded down. If `of` is zero, returns `of_all`.
+/// Returns `of_all * part / of`, rounded down, and at most `of_all`. If `of` is zero, returns
+/// `of_all`.
 fn portion(of_all: u64, part: u64, of: u64) -> u64 {
     if part >= of {
         return of_all;
@@ -307,8 +308,8 @@ impl Open {
     }
 
     /// Advances the row to the wall-clock time `wall_ns`, and returns the rows of the hours that
-    /// have ended. `sums` covers the time `elapsed` before `wall_ns`. Earlier time is unknown. If
-    /// `elapsed` is `None`, all the time is unknown.
+    /// have ended. `sums` covers the last `elapsed` before `wall_ns`. The time between the previous
+    /// end of the row and these sums is unknown. If `elapsed` is `None`, all the time is unknown.
     fn advance(
         &mut self,
         elapsed: Option<Span>,
@@ -358,8 +359,8 @@ fn portion_of_rate(time: u64, slice: u64, period: u64) -> u64 {
 }
 
 /// Fills the gaps between the rows of one reservation, which are sorted oldest first. If the
-/// reservation existed between two rows, that time is unknown. Each hour of it without a row gets a
-/// row. Returns at most `most` rows.
+/// reservation existed between two rows, the time between them is unknown, and each hour without a
+/// row gets one. Returns at most `most` rows.
 #[must_use]
 pub fn fill(rows: Vec<Hour>, most: usize) -> Vec<Hour> {
     let mut filled: Vec<Hour> = Vec::new();

@@ -54,8 +54,8 @@ pub enum Input {
         error: LookError,
     },
     /// A libvirt domain for which a reservation [waits](crate::Service::waiting) may run under
-    /// another name. It has the UUID of the domain that the reservation last scheduled. The input
-    /// is repeated like [`Input::Appeared`].
+    /// another name: a VM has the UUID of the domain that was last scheduled for the reservation.
+    /// The input is repeated as long as that VM exists.
     Renamed {
         /// Present binding of the reservation.
         from: Binding,
@@ -85,7 +85,8 @@ pub enum Input {
         /// Reason why the vCPUs cannot be told apart. `None` if they can be told apart again.
         why: Option<String>,
     },
-    /// Another program changed a scheduled thread, and the daemon undid the change.
+    /// The VM itself or a user changed the scheduling of one of the VM's scheduled threads, and the
+    /// daemon undid the change.
     Meddled {
         /// Domain of the reservation of the thread's VM.
         domain: DomId,
@@ -195,8 +196,8 @@ impl ClientRequest {
     }
 
     /// Returns true if the VM of the user `user` to which this binding refers must look absent to
-    /// the caller. A tenant must not learn the names of other users' VMs. The number of a process
-    /// is no name.
+    /// the caller. A tenant must not learn the names of other users' VMs. A `pid:` binding contains
+    /// no name, so its VM need not look absent.
     pub(crate) fn must_not_find(&self, binding: &Binding, user: u32) -> bool {
         self.role == Some(Role::Tenant) && binding.lasts() && !self.may_have(user)
     }

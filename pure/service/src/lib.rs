@@ -10,7 +10,8 @@
 //! Three rules always hold:
 //! - Only the policy decides about admission. The service keeps no sum of shares of its own.
 //! - A request takes effect before its change is committed, and its reply is sent after the commit.
-//!   If the service dies in between, the keeper process restores the threads.
+//!   If the service dies in between, a separate process, the keeper, restores the scheduling
+//!   parameters that the threads had before.
 //! - A change that cannot be committed is reverted, unless reverting it would take CPU time from
 //!   another reservation.
 

@@ -26,8 +26,8 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Default rate limits. They are high enough for a slider that a user drags, and so low that a
-    /// flood of requests causes no deadline miss.
+    /// Default rate limits. They are high enough for a user who drags a slider in a graphical
+    /// interface, and so low that a flood of requests causes no deadline miss.
     pub const USUAL: Rates = Rates {
         requests: Rate { a_second: 50, burst: 100 },
         changes: Rate { a_second: 30, burst: 60 },
@@ -91,8 +91,8 @@ impl Limits {
 
 impl Rate {
     /// Returns the new state of the rate limit after `number` requests at the time `now`. It is the
-    /// later of `counted` and `now`, plus `number` times the time between two requests at the
-    /// sustained rate. A `number` larger than a burst counts as a burst.
+    /// later of `now` and the previous state `counted`, plus `number` times the time between two
+    /// requests at the sustained rate. A `number` larger than a burst counts as a burst.
     ///
     /// # Errors
     /// If the requests exceed the burst.

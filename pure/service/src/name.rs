@@ -36,7 +36,8 @@ impl Name {
     /// Maximum length of the name of a reservation, in characters.
     pub const LONGEST: usize = 63;
 
-    /// Ending of reservation names that only administrators may use for new reservations.
+    /// Ending of a reservation's name. Only administrators may give a new reservation a name with
+    /// this ending.
     pub const OF_LIBVIRT: &str = ".libvirt";
 
     /// Returns the name of the reservation as text.

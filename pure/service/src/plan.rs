@@ -140,8 +140,8 @@ impl PlanStep {
     }
 
     /// Updates the step after the service itself has changed the reservation, for example because
-    /// another VM of the same name has started. Returns true if `before` is the row that the step
-    /// has for this reservation.
+    /// another VM of the same name has started. Returns true if the step contained the row
+    /// `before`, which is then replaced by `after`.
     fn follow(&mut self, before: &Row, after: &Row) -> bool {
         let known = if self.is_done { &mut self.after } else { &mut self.before };
         let Some(known) = known.as_mut().filter(|known| known.revision == before.revision) else {

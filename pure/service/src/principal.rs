@@ -96,7 +96,8 @@ pub enum Verb {
     Log,
     /// Show the VMs of this host.
     Find,
-    /// Hold a member of a gang, let it begin, or report the gang broken.
+    /// Hold capacity for a member of a gang (VMs on several hosts that begin together), let the
+    /// member begin, or report that the gang is broken.
     Gang,
     /// Manage the access of principals.
     Access,

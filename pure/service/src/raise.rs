@@ -25,10 +25,10 @@ pub struct Raise {
     /// Terms from which the raise is counted. `None` if the principal has bound the reservation to
     /// another VM.
     ///
-    /// They are the terms before the first raise by this principal. If the share was reduced below
-    /// that before a further raise, they have the reduced share. They have an end time only if the
-    /// principal made the reservation last longer, and a hard limit only if the principal dropped
-    /// it.
+    /// They are the terms before the first raise by this principal. If the share was later reduced
+    /// below theirs and then raised again, they have the reduced share. They have an end time only
+    /// if the principal made the reservation last longer, and a hard limit only if the principal
+    /// dropped it.
     pub from: Option<Terms>,
 }
 
@@ -85,10 +85,10 @@ impl Raises {
     }
 
     /// Resets the raises of a reservation after its last changes were reverted. `row` is the
-    /// reservation after that, and `lasting` are the raises without the reverted changes.
+    /// reservation after the reversal, and `lasting` are the raises without the reverted changes.
     ///
-    /// A move to another VM is never reverted, so its raise stays. A raise stays also if, because
-    /// of it, `row` still lasts longer or has no hard limit.
+    /// A move to another VM is never reverted, so its raise stays. A raise also stays if `row`
+    /// still ends later than `Raise::from`, or has no hard limit although `Raise::from` has one.
     pub(crate) fn take_back(&mut self, row: &Row, lasting: &Raises) {
         let mut all = lasting.of(row);
         let is_in_force = |raise: &Raise| raise.from.is_none_or(|from| row.terms.outlasts(from));

@@ -22,9 +22,10 @@ pub enum Refusal {
         capacity: CpuShare,
         /// Longest slice that is now admitted with the requested period. Zero if no slice fits.
         largest: Span,
-        /// Time after which the reservation will fit, if no reservation changes until then. At that
-        /// time, VMs that gave up capacity will have accrued the CPU time that they used in excess.
-        /// `None` if the reservation will not fit even then.
+        /// Time from now until the reservation fits, if no reservation changes in between. During
+        /// this time, capacity that other VMs have given up stays reserved, because these VMs used
+        /// more CPU time than they had accrued. `None` if the reservation will not fit even then,
+        /// or if the policy does not compute this time.
         free_after: Option<Span>,
         /// Message of the policy, with all numbers.
         says: String,
@@ -101,12 +102,12 @@ pub enum Refusal {
         /// Revision that the reservation has now.
         is: u64,
     },
-    /// A reservation has changed since the plan to be undone changed it.
+    /// A reservation has changed since the plan changed it, or since the plan was made.
     #[error("{}", moved(name, *asked, *is))]
     Moved {
         /// Name of the reservation.
         name: Name,
-        /// Revision that the reservation had after the plan had changed it.
+        /// Revision of the reservation that the plan recorded.
         asked: u64,
         /// Current revision of the reservation. `None` if the reservation has ended.
         is: Option<u64>,
@@ -196,8 +197,8 @@ pub enum Refusal {
         /// Principal that sent the request.
         principal: Principal,
     },
-    /// A tenant's last plan, which the tenant made with another role, is about a reservation of
-    /// another owner.
+    /// A tenant asks to undo its last plan, but the plan changed a reservation of another owner.
+    /// The tenant had another role when it made the plan.
     #[error("reservation {name} belongs to another owner")]
     NotOwner {
         /// Name of the reservation.
@@ -260,7 +261,7 @@ pub enum Refusal {
         /// Maximum number of vCPUs for one owner, or for all owners together.
         most: u64,
     },
-    /// The service already has the maximum number of reservations.
+    /// The host would have more than the maximum number of reservations.
     #[error("cannot reserve: this host has the maximum of {most} reservations")]
     Full {
         /// Maximum number of reservations on this host for this caller.
@@ -293,7 +294,8 @@ pub enum Refusal {
     /// The terms break a limit that holds under every policy.
     #[error("{0}")]
     Terms(TermsError),
-    /// The policy does not support these terms. The text gives the reason.
+    /// The request cannot be carried out, for example because the policy does not support the
+    /// terms. The text gives the reason.
     #[error("{0}")]
     Unkeepable(String),
     /// The request gives no number of vCPUs, and the VM does not exist yet or its vCPU threads

@@ -36,8 +36,8 @@ pub enum Request {
         /// Binding of the VM. If `None`, it refers to the VM called `name`, which must exist.
         binding: Option<Binding>,
         /// User who must own the VM. If `None`, it is the owner of the VM that is found. If no VM
-        /// is found, it is the caller. A caller on another host owns no VMs, so it is then the
-        /// first user for whose VMs this caller may reserve.
+        /// is found, it is the caller. For a caller on another host, who owns no VMs, it is then
+        /// the first user for whose VMs the caller may reserve.
         user: Option<u32>,
         /// End time of the reservation, in the future. If `None`, the reservation lasts until it is
         /// released.
@@ -45,16 +45,17 @@ pub enum Request {
         /// Mechanism that enforces the reservation.
         enforce: WantedMechanism,
     },
-    /// Reserves capacity for a member of a gang, without scheduling its VM, for the time
-    /// [`LEASE`](crate::gang::LEASE). The reservation is not written to the ledger until the member
-    /// begins.
+    /// Reserves capacity for a member of a [gang](crate::gang), without scheduling its VM, for the
+    /// time [`LEASE`](crate::gang::LEASE). The reservation is not written to the ledger until the
+    /// member begins.
     Hold {
         /// Name of the gang.
         gang: Name,
         /// Reservation of the member, in the form of a [`Request::Reserve`].
         member: Box<Request>,
     },
-    /// Turns a held member of a gang into an ordinary reservation.
+    /// Makes the reservation of a [gang](crate::gang) member for which [`Request::Hold`] only held
+    /// the capacity. The member's VM is scheduled from the time `at`.
     Begin {
         /// Gang of the member.
         gang: Gang,
@@ -85,12 +86,13 @@ pub enum Request {
         /// present value.
         exact: Option<bool>,
         /// New offset of the periods from the multiples of the period on the wall clock. With
-        /// `Some(None)`, periods begin at the time of the change.
+        /// `Some(None)`, periods begin at the time of the change. `None` keeps the present offset.
         phase: Option<Option<Span>>,
-        /// New number of vCPUs. The amount of CPU time for each vCPU stays the same.
+        /// New number of vCPUs. The amount of CPU time for each vCPU stays the same. `None` keeps
+        /// the present number.
         vcpus: Option<u16>,
         /// New end time, which must be in the future. With `Some(None)`, the reservation lasts
-        /// until it is released.
+        /// until it is released. `None` keeps the present end time.
         until: Option<Option<WallTime>>,
         /// New mechanism. `None` keeps the present mechanism.
         enforce: Option<WantedMechanism>,
@@ -185,8 +187,8 @@ pub enum Request {
     Log {
         /// Name of the reservation whose events are shown. `None` shows all events.
         name: Option<Name>,
-        /// Upper limit for the numbers of the shown events, which are all below it. `None` shows
-        /// events up to the newest.
+        /// Number of an event. Only events with lower numbers are shown. `None` shows events up to
+        /// the newest.
         before: Option<u64>,
         /// Maximum number of events in the answer.
         most: u16,
@@ -253,8 +255,7 @@ impl Request {
     }
 }
 
-/// Number of reservations in a list for which the list counts as one further change against the
-/// rate limit.
+/// Number of listed reservations that count as one further change against the rate limit.
 const COUNTED_AS_ONE: usize = 20;
 
 impl fmt::Display for Request {
@@ -336,8 +337,8 @@ fn write_revision(out: &mut fmt::Formatter<'_>, revision: Option<u64>) -> fmt::R
 }
 
 impl Request {
-    /// Returns true if the request changes reservations by a list of them, with or without a
-    /// canary.
+    /// Returns true if the request applies a list of reservations, with or without a canary.
+    /// Returns false for a dry run.
     #[must_use]
     pub const fn is_list(&self) -> bool {
         matches!(self, Request::Apply { dry_run: false, .. } | Request::Canary { .. })

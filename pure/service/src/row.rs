@@ -54,7 +54,8 @@ impl Row {
 
     /// Returns true if a VM with the binding of this reservation belongs to the reservation. The VM
     /// must be the one that was scheduled before, or must be owned by the user of the reservation.
-    /// A reservation for root accepts one more kind of VM: a VM whose name only root can give.
+    /// A reservation for VMs of root also accepts a VM of another user, if only root can have given
+    /// the VM its name.
     #[must_use]
     pub fn means(&self, machine: &Machine) -> bool {
         let is_named = machine.is_vouched && self.user == 0;
@@ -93,15 +94,16 @@ impl fmt::Display for Row {
 /// State of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// The VM of the reservation does not exist now. The capacity of the VM stays reserved, unless
-    /// the reason is [`Reason::NoRoom`].
+    /// No VM is scheduled for the reservation, for example because its VM does not exist now. The
+    /// capacity stays reserved, unless the reason is [`Reason::NoRoom`].
     Waiting,
     /// The VM gets the CPU time that is reserved for it.
     Active,
     /// The VM is kept from running. The capacity of the VM stays reserved.
     Paused,
-    /// The VM has fewer or more vCPUs than the reservation. vCPUs without a place (reserved vCPU)
-    /// in the reservation run as ordinary threads.
+    /// The VM has fewer or more vCPUs than the reservation, or not all of its vCPUs can be
+    /// identified and scheduled. vCPUs without a place (reserved vCPU) in the reservation run as
+    /// ordinary threads.
     Partial,
     /// Another program has changed threads of the VM, and controls them until the change is undone
     /// or the reservation is resumed. The capacity of the VM stays reserved.

@@ -100,7 +100,8 @@ pub struct Service {
     last_end: u64,
     /// Instant at which the timer expires. `None` if no timer is set.
     rings: Option<Time>,
-    /// Time of the next attempt to admit reservations that did not fit.
+    /// Time of the next attempt to admit reservations that did not fit. `None` if all reservations
+    /// fit.
     try_again: Option<Time>,
     /// List that waits for capacity. `None` if no list waits.
     postponed: Option<PostponedList>,
@@ -253,9 +254,9 @@ impl Service {
 
     /// Checks that the budgets allow the caller to give a reservation the new terms. The new terms
     /// count against the budget of the owner. If the caller is neither the owner nor an
-    /// administrator, they also count against the caller's budget. That budget covers the caller's
-    /// own reservations, reservations for its VMs, and reservations that it raised. It limits only
-    /// a larger share, a later end, or a dropped hard limit.
+    /// administrator, the new terms also count against the caller's budget. That budget covers the
+    /// caller's own reservations, reservations for its VMs, and reservations that it raised. Only a
+    /// larger share, a later end or a dropped hard limit is checked against it.
     ///
     /// # Errors
     /// If one of the two budgets would be exceeded.

@@ -118,19 +118,21 @@ impl Terms {
     /// would spend most of its time on dispatching.
     pub const LEAST: Span = Span::from_us(50);
 
-    /// Longest slice that anyone may reserve. Only an administrator may reserve a longer slice,
-    /// which could occupy a CPU for so long without a break.
+    /// Longest slice that a caller who is not an administrator may reserve. A longer slice could
+    /// occupy a CPU for all its length without a break.
     pub const LONGEST_RUN: Span = Span::from_secs(1);
 
-    /// Length above which a period is divided into parts for enforcement, unless the parts of its
-    /// slice would be shorter than [`Terms::LEAST_PART`]. If at least a tenth of a CPU is never
-    /// reserved, this division keeps reservations whose periods begin together from occupying the
-    /// CPU for a second without a break.
+    /// Longest period that is enforced as a whole. A longer period and its slice are divided into
+    /// equal parts, as [`Terms::in_each_second`] describes.
+    ///
+    /// The reason is that periods of several reservations can begin together. With this division,
+    /// these reservations occupy the CPU for less than a second without a break, if at least a
+    /// tenth of the CPU is never reserved.
     pub const LONGEST_PART: Span = Span::from_ms(100);
 
-    /// Shortest part into which a slice is divided so that the parts of its period are at most
-    /// [`Terms::LONGEST_PART`] long. With shorter parts, dispatching would take too much of the CPU
-    /// time.
+    /// Shortest part into which a slice is divided to reach periods of at most
+    /// [`Terms::LONGEST_PART`]. If the parts would be shorter, the periods are longer instead,
+    /// because dispatching shorter parts would take too much CPU time.
     pub const LEAST_PART: Span = Span::from_ms(1);
 
     /// Maximum number of vCPUs of a VM.
@@ -166,18 +168,18 @@ impl Terms {
         self.each.slice() > Terms::LONGEST_RUN
     }
 
-    /// Returns the terms that are enforced. They have the same share, but periods of at most
-    /// [`Terms::LONGEST_PART`]. So the part of the CPU that is never reserved is available in each
-    /// second, even if the periods of several reservations begin together. The exception is a slice
-    /// that [runs long](Terms::runs_long): it is enforced undivided.
+    /// Returns the terms that are enforced. They have the same share, but, if possible, periods of
+    /// at most [`Terms::LONGEST_PART`]. So the part of the CPU that is never reserved is available
+    /// in each second, even if the periods of several reservations begin together. The exception is
+    /// a slice that [runs long](Terms::runs_long): it is enforced undivided.
     ///
-    /// If the parts of the slice would be shorter than [`Terms::LEAST_PART`], the slice is divided
-    /// into fewer parts of at least that length, but into enough parts that each part of the period
-    /// is at most a second. If the parts of the slice would then be shorter than [`Terms::LEAST`],
-    /// they get at least that length, and each part of the period is longer than a second.
+    /// Slice and period are divided into the same number of parts. The number is the larger of the
+    /// following two numbers, but at most `slice / LEAST`:
+    /// - `period / LONGEST_RUN`, rounded up, so that each part of the period is at most a second;
+    /// - `period / LONGEST_PART`, rounded up, but at most `slice / LEAST_PART`.
     ///
-    /// The period is divided into equal parts, in whole nanoseconds. If no suitable number of parts
-    /// divides the period evenly, each part is rounded down to a whole nanosecond.
+    /// If a slightly larger number of parts divides the period into whole nanoseconds, that number
+    /// is used. Otherwise the parts are rounded down to whole nanoseconds.
     #[must_use]
     pub fn in_each_second(self) -> Terms {
         let (slice, period) = (self.each.slice(), self.each.period());
@@ -365,8 +367,8 @@ pub enum Amount {
 }
 
 impl Amount {
-    /// Default period. It is so short that users do not notice it, and so long that a few hundred
-    /// vCPUs cost little CPU time.
+    /// Default period. It is so short that users do not notice it, and so long that dispatching a
+    /// few hundred vCPUs costs little CPU time.
     pub const USUAL_PERIOD: Span = Span::from_ms(10);
 
     /// Returns the terms for `vcpus` vCPUs. `exact` is true for a hard limit. The slice is rounded
@@ -397,6 +399,7 @@ impl Amount {
 }
 
 /// Requested changes of terms. A field that is `None` leaves that part of the terms unchanged.
+/// `Some(None)` removes the phase or the end time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TermsChange {
     pub(crate) amount: Option<Amount>,

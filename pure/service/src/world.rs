@@ -87,8 +87,8 @@ pub trait World {
     fn resume(&mut self, domain: DomId) -> Result<(), WorldError>;
 
     /// Removes a domain from the scheduler and restores its threads. If the domain used more CPU
-    /// time than its reservation accrued, the capacity that covers this excess stays reserved for a
-    /// while.
+    /// time than its reservation had accrued, its capacity stays reserved until the reservation
+    /// would have accrued the excess.
     fn leave(&mut self, domain: DomId);
 
     /// Returns by how much the wall clock is ahead of the service's clock. If the wall clock is set

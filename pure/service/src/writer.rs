@@ -17,11 +17,12 @@ use crate::world::{Commit, KeptAnswer};
 /// Time from a failed commit to the next attempt to write to the ledger.
 pub(crate) const REST: Span = Span::from_secs(1);
 
-/// Maximum number of changes that may wait for a commit when a caller who is not an administrator
-/// makes another change. If that change is a list, the queue can become longer than this maximum.
+/// Number of changes waiting for a commit at which the service refuses further changes of callers
+/// who are not administrators. A list that is accepted below this number can exceed it.
 const WAITING: usize = 1000;
 
-/// Maximum number of changes that may wait for a commit when an administrator makes another change.
+/// Number of changes waiting for a commit at which the service refuses further changes of
+/// administrators too.
 const WAITING_OF_ALL: usize = 10_000;
 
 /// Maximum number of events that are kept while the ledger cannot be written.
@@ -177,7 +178,7 @@ impl Writer {
         Some(deed)
     }
 
-    /// Queues an event that is about no reservation.
+    /// Queues an event that belongs to no queued change.
     pub(crate) fn note(&mut self, event: Event) {
         match self.failing {
             None => self.next.events.push_back(event),
@@ -195,7 +196,8 @@ impl Writer {
         self.next.plans.iter().copied().collect()
     }
 
-    /// Queues an answer for the ledger that was given while the ledger could not be written.
+    /// Queues an answer that was given while the ledger could not be written. The next commit
+    /// stores it. If too many answers are queued, the oldest is dropped.
     pub(crate) fn keep(&mut self, kept: KeptAnswer) {
         self.next.kept.push(kept);
         if self.next.kept.len() > EVENTS {

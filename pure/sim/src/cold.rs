@@ -106,8 +106,9 @@ impl CacheModel {
         if before == Some(vcpu) { Span::ZERO } else { self.price(vcpu).dispatch }
     }
 
-    /// Returns the cost of filling the cache for a vCPU that ran last on CPU `home`. `owing` is the
-    /// remaining cost of an earlier refill that was not complete when the vCPU stopped on `home`.
+    /// Returns the cost of filling the cache for a vCPU that starts on `cpu` and ran last on `home`
+    /// (`None` if it never ran). `owing` is the remaining cost of an earlier refill that was not
+    /// complete when the vCPU stopped on `home`.
     #[inline(never)] // Most scenarios have no such cost.
     pub(crate) fn refill(
         &self,

@@ -54,9 +54,9 @@ pub(crate) struct Cpus {
     firsts: Tournament,
     moves: DispatchCosts,
     timers: Timers,
-    /// Distribution of the delay with which each vCPU stops, by slot. Empty if no vCPU has its own
-    /// distribution. A vCPU without its own distribution stops with the lateness of the host's
-    /// timers.
+    /// Distribution of the delay with which a vCPU stops after the limit of its timeslice, by vCPU
+    /// slot. `None` for a vCPU with the lateness of the host's timers. Empty if all vCPUs have that
+    /// lateness.
     stop_lateness: Vec<Option<Draw>>,
     refuse_ppm: u32,
     account: Account,
@@ -134,8 +134,8 @@ impl Cpus {
         self.cpus[cpu.index()].next_time()
     }
 
-    /// Returns the time of the earliest event of any CPU, apart from the end of the work of the
-    /// vCPU that runs on `cpu`.
+    /// Returns the time of the earliest event of any CPU. Ignores the end of the work that runs on
+    /// `cpu`.
     #[inline(always)]
     pub(crate) fn others(&self, cpu: CpuId) -> Time {
         let this = &self.cpus[cpu.index()];
@@ -157,8 +157,8 @@ impl Cpus {
 
     /// Handles a timer that expired, and returns the time at which it was due. If the CPU's other
     /// timer is due within the timer slop (the time by which timers can expire early), that timer
-    /// expires as well. A timer that is armed afterwards does not expire early. Otherwise a
-    /// timeslice shorter than the slop would end as soon as it begins, over and over.
+    /// expires as well. Only a timer that is armed now can expire early, not one that is armed
+    /// afterwards: a timeslice shorter than the slop would end as soon as it begins, over and over.
     #[inline]
     pub(crate) fn take_timer(&mut self, cpu: CpuId, timer: Timer, now: Time) -> Time {
         let this = &mut self.cpus[cpu.index()];
@@ -289,7 +289,7 @@ impl Cpus {
         let this = &mut self.cpus[cpu.index()];
         this.unpaid.pay(now, (cpu, this.occupant), &mut self.account.records);
         this.unpaid.postpone(span);
-        // The next measurement still needs the taken time since the last measurement.
+        // The next measurement of the occupant still needs the taken intervals since the last one.
         let passed = if this.occupant.is_some() { this.measured } else { now };
         this.taken.drop_passed(cpu, passed, &mut self.account.records);
         this.taken.take(now, span);
@@ -297,8 +297,8 @@ impl Cpus {
         self.recount(cpu, guests);
     }
 
-    /// Takes the time of a scheduling pass from a CPU. The time is drawn from `of`. If the CPU is
-    /// taken already, the remainder of that time counts towards the pass.
+    /// Takes a CPU from all vCPUs for the time of a scheduling pass that begins now. The length of
+    /// the pass is drawn from `of`. Time for which the CPU is taken already is not taken twice.
     pub(crate) fn take_pass(&mut self, cpu: CpuId, now: Time, of: &Draw, guests: &mut Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         let end = now.after(this.passes.draw(of));
@@ -541,8 +541,7 @@ impl Hardware for VirtualHardware<'_> {
     }
 }
 
-/// Returns the distribution of the delay with which each vCPU stops, by slot. Empty if no domain
-/// has such a distribution.
+/// Returns the value of the field `stop_lateness` of [`Cpus`] for a scenario.
 fn stop_lateness(scenario: &Scenario) -> Vec<Option<Draw>> {
     let of_vcpus = |domain: &Domain| vec![domain.stop_lateness; domain.vcpus.len()];
     let all: Vec<_> = scenario.domains.iter().flat_map(of_vcpus).collect();

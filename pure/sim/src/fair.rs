@@ -26,7 +26,7 @@ pub(crate) struct FairClass {
 struct FairCpu {
     /// True while the CPU has slack.
     is_on: bool,
-    /// Virtual time at which the queue last became empty.
+    /// Average virtual time just before the queue last became empty.
     base: i64,
     queue: Vec<VcpuId>,
     /// Running entity, and the time up to which its run is counted.
@@ -112,8 +112,8 @@ impl FairClass {
         self.cpus[cpu.index()].queue.push(vcpu);
     }
 
-    /// Removes a vCPU that blocked or begins to run on reserved time. If its virtual time is ahead
-    /// of the average, the vCPU is removed later.
+    /// Removes a vCPU that blocked or begins to run on reserved time. A vCPU whose virtual time is
+    /// ahead of the average stays in the queue until the average has caught up.
     pub(crate) fn leave(&mut self, vcpu: VcpuId) {
         let Entity { is_queued, is_delayed, runtime, .. } = self.entities[vcpu.slot()];
         if !is_queued || is_delayed {
@@ -145,7 +145,7 @@ impl FairClass {
     }
 
     /// Starts ordinary scheduling on a CPU that has slack. The vCPUs of `runnable` compete from now
-    /// on. If no tick is scheduled yet, returns the time of the next tick.
+    /// on. Returns the time of the next tick, or `None` if a tick is scheduled already.
     pub(crate) fn begin(
         &mut self,
         cpu: CpuId,
@@ -167,8 +167,8 @@ impl FairClass {
         (this.is_on, this.running) = (false, None);
     }
 
-    /// Adds the run of the running vCPU since the last count to its virtual time. `ran` returns the
-    /// length of the run, given its start.
+    /// Adds the CPU time that the running vCPU has received since the last count to its virtual
+    /// time. `ran` returns this CPU time, given the time of the last count.
     pub(crate) fn count(&mut self, cpu: CpuId, now: Time, ran: impl FnOnce(Time) -> Span) {
         if let Some((vcpu, since)) = &mut self.cpus[cpu.index()].running {
             let ran = ran(*since);
@@ -187,7 +187,7 @@ impl FairClass {
     }
 
     /// Returns the vCPU that ordinary scheduling runs next. The running vCPU continues until its
-    /// slice is used.
+    /// slice is used. `None` if no vCPU is in the queue.
     pub(crate) fn pick(&mut self, cpu: CpuId, now: Time) -> Option<VcpuId> {
         let this = &self.cpus[cpu.index()];
         if let Some((running, _)) = this.running {

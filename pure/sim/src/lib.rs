@@ -130,7 +130,7 @@ struct Sim<'a> {
     outcome: SimResults,
     /// True if scheduling passes take time.
     has_passes: bool,
-    /// Number of jobs of each interference so far.
+    /// Number of jobs so far of each interference: a program with precedence over all vCPUs.
     interfered: Vec<usize>,
     /// True if the end of every work item goes through the event queue. Tests compare runs in which
     /// this is true and runs in which it is false.
@@ -239,11 +239,12 @@ impl<'a> Sim<'a> {
         self.next_stop = action.min(self.next_steering).min(self.end);
     }
 
-    /// Returns the next event before the end of the run. At one instant, actions of the scenario
-    /// come first. Then CPUs finish work, timers of policies expire, guests wake, and timeslices
-    /// end. Events of a kind are ordered by CPU number, guests by the order in which they blocked.
-    /// Last, the host reschedules CPUs. In early versions of Xen the order is the same, because the
-    /// timer that ends a timeslice only requests a scheduling pass.
+    /// Returns the next event before the end of the run. `None` if the run ends first. At one
+    /// instant, actions of the scenario come first. Then CPUs finish work, timers of policies
+    /// expire, guests wake, and timeslices end. Events of a kind are ordered by CPU number, guests
+    /// by the order in which they blocked. Last, the host reschedules CPUs. In early versions of
+    /// Xen the order is the same, because the timer that ends a timeslice only requests a
+    /// scheduling pass.
     #[inline(always)]
     fn next(&mut self) -> Option<(Time, NextStep)> {
         let event = self.hardware.queue.first();
@@ -267,6 +268,8 @@ impl<'a> Sim<'a> {
         Some((event, NextStep::Event(what, about)))
     }
 
+    /// Steps the host layer. Before a wake, takes the time of its scheduling pass. Afterwards
+    /// reports the changed tasks of guests that run.
     #[inline(always)]
     fn step<S: Sink>(&mut self, now: Time, fact: Fact<'_>, sink: &mut S) -> Result<(), Box<Fault>> {
         if let (true, Fact::Woke(vcpu)) = (self.has_passes, &fact) {
@@ -278,7 +281,7 @@ impl<'a> Sim<'a> {
         if self.untold.is_empty() { Ok(()) } else { self.tell_what_was_untold(now, sink) }
     }
 
-    /// Steps the host layer once. Afterwards no guest has task hints that are due.
+    /// Steps the host layer once. Unlike `step`, takes no time for a pass and reports no tasks.
     #[inline(always)]
     fn step_once<S: Sink>(
         &mut self,

@@ -53,8 +53,8 @@ impl VirtualHardware<'_> {
         }
     }
 
-    /// Adds the latest run time of a vCPU under ordinary scheduling to the virtual time of that
-    /// vCPU.
+    /// Updates the virtual time of the vCPU that ordinary scheduling runs on a CPU: adds the CPU
+    /// time since the last update.
     fn count_fair(&mut self, cpu: CpuId) {
         let (now, Some(mut fair)) = (self.now(), self.cpus.fair.take()) else { return };
         fair.count(cpu, now, |since| self.cpus.ran_since(cpu, since, now));

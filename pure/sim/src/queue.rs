@@ -14,15 +14,15 @@ use slackline_units::Time;
 pub(crate) enum Event {
     /// The sleep of the vCPU in this slot ends.
     Wake,
-    /// The vCPU in this slot becomes eligible again: the host layer barred it for a while after an
-    /// order to run it was refused.
+    /// The vCPU in this slot becomes eligible again, some time after an order to run it was
+    /// refused.
     Allow,
     /// The timer tick of this CPU occurs, or the tick of all CPUs if their ticks coincide.
     Tick,
     /// The kernel's tick on this CPU, which checks if the vCPU that runs on slack has used its
     /// slice.
     FairTick,
-    /// The next job of this interference is ready.
+    /// The next job of this interference (a program with precedence over all vCPUs) is ready.
     Interfere,
     /// This packet arrives at the network card.
     Arrive,
@@ -54,8 +54,8 @@ const EVENTS: [Event; 13] = {
 
 const ARITY: usize = 4;
 
-/// Bit offset of a field in the number that encodes an event. From the lowest bit on, the fields
-/// are subject, kind of event, serial number, time.
+/// Bit offset of the kind in the number that encodes an event. From the lowest bit on, the fields
+/// of that number are subject, kind, serial number (`NUMBER`) and time (`TIME`).
 const KIND: u32 = 24;
 const NUMBER: u32 = 28;
 const TIME: u32 = 68;

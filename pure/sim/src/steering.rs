@@ -15,8 +15,9 @@ pub type VcpuChanges = Vec<(VcpuId, Values)>;
 /// Sink that also changes parameters in mid-run, as a controller of a live host does.
 pub trait Steering: Sink {
     /// Returns new parameters of vCPUs, which take effect immediately, in the order of the list.
-    /// Called at the start, after the first vCPUs have joined, and at each multiple of the interval
-    /// before the end. A change that admission refuses is listed in [`SimResults::declined`].
+    /// Called at the start, after the first vCPUs have joined, and then at each multiple of the
+    /// interval of [`run_steered`] before the end of the run. A change that admission refuses is
+    /// listed in [`SimResults::declined`].
     fn steer(&mut self, now: Time) -> VcpuChanges;
 }
 

@@ -83,8 +83,8 @@ impl Sim<'_> {
         }
     }
 
-    /// Starts the next job of an interference: a program with precedence over all vCPUs takes its
-    /// CPU.
+    /// Starts the next job of an interference, a program with precedence over all vCPUs: takes the
+    /// CPU of the program from all vCPUs for the length of the job.
     pub(crate) fn interfere(&mut self, now: Time, index: usize) {
         let jobs = &self.scenario.interference[index].jobs;
         let cpu = self.scenario.interference[index].cpu;
@@ -180,7 +180,7 @@ impl Sim<'_> {
         }
     }
 
-    /// Returns the time of the next event, apart from the end of the work item that runs on `cpu`.
+    /// Returns the time of the next event. Ignores the end of the work item that runs on `cpu`.
     /// Returns `Time::START` if work items must be simulated one at a time, for instance because
     /// CPU speeds can change.
     #[inline]

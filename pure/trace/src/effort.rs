@@ -50,8 +50,8 @@ const ONE: u128 = 1 << 40;
 /// Error: the trace claims more time or more periods than its number of entries allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Implausible {
-    /// Number of the first entry with which the trace covers too much time. Only names and records
-    /// are counted, from one.
+    /// Number of the first entry with which the trace covers too much time. Counts names and
+    /// records, from one, and no other entries.
     pub entry: u64,
 }
 
@@ -143,8 +143,7 @@ impl Effort {
     }
 
     /// Checks that a reader that stores data points needs no more of them than the trace may cause.
-    /// Such a reader stores one data point of each domain for each 100 ms, and one of each CPU for
-    /// each second.
+    /// Such a reader stores one data point per domain and 100 ms, and one per CPU and second.
     ///
     /// # Errors
     /// If the reader would need more data points.

@@ -152,7 +152,7 @@ pub enum Exchange {
     Ordered {
         /// Order that was given.
         order: Order,
-        /// Outcome of the order.
+        /// `Done` if the hardware carried out the order, `Refused` if it could not.
         outcome: Outcome,
     },
     /// The host set the timer of a CPU.
@@ -167,8 +167,9 @@ pub enum Exchange {
 }
 
 impl Exchange {
-    /// Returns true if the demand of vCPUs depends on this exchange: on parameters, on hints of
-    /// guests and on timers that expired. A replay needs all other exchanges too.
+    /// Returns true if this exchange is needed to compute the demand of vCPUs: if it is about
+    /// parameters, a guest's hint, the end of a timeslice or an expired timer. A replay also needs
+    /// all other exchanges.
     #[must_use]
     pub fn affects_demand(&self) -> bool {
         match self {

@@ -43,13 +43,14 @@ pub enum ReadError {
     /// The file ends before the trace does.
     #[error("the trace is cut off after {entries} entries")]
     Truncated {
-        /// Number of entries that could be read: records, names and exchanges.
+        /// Number of entries before the end of the file.
         entries: u64,
     },
-    /// The file goes on after the end of the trace, which is the checksum or the index.
+    /// The file has more bytes after the end of the trace, which is its index, or its checksum if
+    /// there is no index.
     #[error("the file has more data after the end of the trace, which has {entries} entries")]
     Trailing {
-        /// Number of entries that could be read: records, names and exchanges.
+        /// Number of entries in the trace.
         entries: u64,
     },
     /// An entry refers to a slot for which no vCPU was named before.
@@ -73,7 +74,7 @@ pub enum ReadError {
     /// An entry is malformed.
     #[error("the trace is damaged after {entries} entries")]
     Damaged {
-        /// Number of entries that could be read: records, names and exchanges.
+        /// Number of entries before the damage.
         entries: u64,
     },
 }

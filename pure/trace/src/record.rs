@@ -477,7 +477,8 @@ pub struct Knowledge {
     /// True if exact run intervals are known. If false, only the CPU time between two measurements
     /// is known.
     pub stretches: bool,
-    /// Maximum difference between counted CPU time and the run intervals. Zero if both are exact.
+    /// Maximum difference between the CPU time that the host counts and the time in the run
+    /// intervals. Zero if both are exact.
     pub resolution: Span,
     /// True if all overhead is recorded by [`Record::Spent`]. False for simulated traces of version
     /// 4, which have no such records.

@@ -265,8 +265,9 @@ fn trace_window_after_block_with_host_threads_is_readable() {
     assert!(found.len() < all.len() / 2, "blocks are left out");
 }
 
-/// In this index, a block lies in the file before the block that precedes it in the index. Such an
-/// index could make a reader read the same part of the trace any number of times.
+/// The offset of one block in the index is smaller than the offset of the block that the index
+/// lists before it. With such an index, a reader could be made to read the same part of a trace any
+/// number of times.
 #[test]
 fn trace_index_with_overlapping_blocks_is_not_used() {
     let file = written(&[]);
@@ -295,10 +296,11 @@ fn trace_index_with_overlapping_blocks_is_not_used() {
         for offset in [first, first + second, first, first + 1] {
             content.extend(number(offset));
             content.extend(fnv(header).to_le_bytes());
-            // The last time, the entries, the run intervals, the window and an empty state.
+            // Zeros for last time, entries, run intervals, first and last time of the block, and
+            // the length of its state.
             content.extend([0; 6]);
         }
-        // The position of the end has no more than the last time.
+        // The end of the last block has only an offset, a checksum and the last time.
         content.truncate(content.len() - 5);
         let mut index = number(content.len() as u64);
         index.extend(content);

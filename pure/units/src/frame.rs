@@ -168,7 +168,8 @@ impl Frame {
 }
 
 impl Says {
-    /// Converts the frame to the hint that a policy receives about `domain`.
+    /// Converts the content of a frame to the hint that a policy receives. `domain` is used only
+    /// for pending I/O: it is the VM for which the I/O is pending.
     #[must_use]
     pub fn told(&self, domain: DomId) -> VcpuHint {
         match self {

@@ -27,7 +27,7 @@ pub struct Periods {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GridClock {
     /// Time by which the clock is ahead of the host's time. Applies to periods that begin after
-    /// `since`.
+    /// `since`, the time at which the clock was last set.
     ahead: Span,
     /// Time by which the clock is ahead of the host's time. Applies to periods that begin at
     /// `since` or before.

@@ -66,7 +66,7 @@ impl fmt::Display for DomId {
     }
 }
 
-/// A task in the guest of a domain, by its number among the domain's named tasks.
+/// A task of a domain's guest, by a number that is unique within the domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId(u16);
 

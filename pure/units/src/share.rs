@@ -55,7 +55,7 @@ impl fmt::Display for CpuShare {
 pub enum ParseShareError {
     /// The number has no unit.
     NoUnit,
-    /// The number before the unit is missing, or the number has more than six decimal places of one
+    /// The number before the unit is missing or malformed, or it is finer than a millionth of a
     /// CPU.
     NotANumber,
     /// The amount exceeds 4,294 CPUs.
@@ -125,7 +125,8 @@ pub enum ReservationError {
         /// Period that was requested, which is shorter than the slice.
         period: Span,
     },
-    /// The latency hint, a shorter first period, is longer than the period.
+    /// The latency hint, which is the length of the first period after a long block, exceeds the
+    /// period.
     LatencyOverPeriod {
         /// Latency hint that was requested.
         latency: Span,

@@ -16,7 +16,7 @@ pub const TASKS: usize = 5;
 pub enum VcpuHint {
     /// Tasks of the guest. Replaces the hint that the same vCPU sent before.
     Tasks(Tasks),
-    /// I/O that a driver domain has pending for one other domain.
+    /// I/O that is pending in a driver domain for one other domain.
     Pending(Pending),
 }
 

@@ -36,7 +36,7 @@ impl fmt::Display for ParseWallTimeError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ParseWallTimeError::Form => {
-                out.write_str("is no date such as `2026-12-01` or `2026-12-01T18:00`")
+                out.write_str("is not a date such as `2026-12-01` or `2026-12-01T18:00`")
             }
             ParseWallTimeError::NoSuchTime => out.write_str("does not exist in the calendar"),
             ParseWallTimeError::Year => write!(out, "is not between 1970 and {}", TOO_LATE - 1),

@@ -4,27 +4,28 @@ use crate::forecast::Forecast;
 use crate::model::Model;
 use crate::recording::Recording;
 
-/// Smallest part of its jobs that a vCPU with a backlog did not complete within a period, as a
-/// divisor of their number.
+/// Divisor of the number of a VM's ended jobs. The VM has a backlog if at least this part of these
+/// jobs took longer than a period.
 const PART_OF_JOBS: usize = 10;
 
-/// Changed VM whose demand the recording does not show.
+/// Changed VM whose demand the recording does not show, because the VM had too little CPU time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backlog {
     /// Name of the VM.
     pub vm: String,
-    /// Jobs that took longer than a period, and all jobs that ended. `None` if a vCPU of the VM
-    /// never or hardly blocked, so that its demand is unknown.
+    /// Number of jobs that took longer than a period, and number of all jobs that ended. `None` if
+    /// a vCPU of the VM never or hardly blocked, so that its demand is unknown.
     pub late_jobs: Option<(usize, usize)>,
 }
 
 impl Model {
-    /// Returns the VMs whose parameters were changed and whose demand the recording does not show:
+    /// Returns the VMs whose parameters were changed and whose demand the recording does not show.
+    /// A VM is returned in two cases:
     ///
-    /// - A vCPU never or hardly blocked, and is predicted to receive more CPU time. The simulation
-    ///   assumes that it computes forever.
-    /// - A vCPU with a hard limit completed a tenth of its jobs or more in more than one period.
-    ///   Jobs that became ready meanwhile are part of the recorded job.
+    /// - A vCPU of the VM counts as CPU-bound and is predicted to receive more CPU time. The
+    ///   simulation assumes that the vCPU computes forever.
+    /// - At least a tenth of the jobs of the VM's vCPUs with hard limits took longer than a period.
+    ///   Jobs that became ready meanwhile are recorded as parts of these jobs.
     #[must_use]
     pub fn backlogs(&self, recording: &Recording, forecast: &Forecast) -> Vec<Backlog> {
         let vms = self.domains.iter().filter(|it| !it.is_service && it.left_out.is_none());

@@ -25,12 +25,12 @@ pub enum Cause {
     /// A CPU-bound vCPU with a hard limit received different shares in the two halves of the
     /// recording, although no parameter was changed.
     HalvesDiffer(SharesOfHalves),
-    /// As `HalvesDiffer`, but the reader may not see the vCPU. The gate itself never returns this
-    /// cause. The caller of the gate replaces `HalvesDiffer` by this cause.
+    /// As `HalvesDiffer`, but the user may not see the vCPU. The [gate](crate::Gate) never returns
+    /// this cause. Its caller replaces `HalvesDiffer` by this cause.
     HalvesOfAnotherDiffer,
     /// vCPUs slowed each other through shared cores or memory.
     Slowed(u64),
-    /// Guests gave hints about their tasks, which the model does not contain.
+    /// Guests gave hints about their tasks. The model contains no hints.
     Hints(u64),
     /// vCPUs spun for locks.
     Spins(u64),
@@ -65,9 +65,9 @@ impl Cause {
     /// - The largest measured part of a CPU.
     /// - The most frequent behaviour that the model does not contain.
     ///
-    /// A measured part of a CPU applies only if it is at least half of the largest error of a
-    /// share. Of the two forms, the form with the smaller such error is used. If no cause applies,
-    /// returns [`Cause::Unexplained`].
+    /// A measured part of a CPU applies only if it is at least half of the largest error of any
+    /// vCPU's share. Each [form](crate::Form) of the simulation has such a largest error, and the
+    /// smaller of the two is used. If no cause applies, returns [`Cause::Unexplained`].
     pub(crate) fn largest(recording: &Recording, forms: &[FormGate; 2]) -> Cause {
         let demand = &recording.demand;
         let parts = parts_of(demand, recording);
@@ -153,8 +153,8 @@ impl SharesOfHalves {
     }
 }
 
-/// Returns the four causes that are measured as a part of a CPU. The value of each of the first
-/// three causes is the largest value of any CPU.
+/// Returns the four causes that are measured as a part of a CPU. For each of the first three
+/// causes, the part is measured on every CPU, and the largest part is used.
 fn parts_of(demand: &Demand, recording: &Recording) -> [Cause; 4] {
     let part = |of: fn(&CpuTimes) -> Span| {
         demand.cpus.iter().map(|cpu| parts(of(cpu), cpu.accounted)).max().unwrap_or(0)

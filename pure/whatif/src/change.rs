@@ -1,5 +1,5 @@
-//! Last change of a VM during a recording. A refusal names it, because a change is a likely reason
-//! why the simulation does not repeat the recording.
+//! Last change of a VM during a recording. If the [gate](crate::Gate) refuses a recording, the
+//! error names this change: it is a likely reason why the simulation does not repeat the recording.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use crate::model::ARRIVED;
 use crate::recording::Recording;
 use crate::{other_names, stays};
 
-/// Longest time by which a recording of the last seconds begins before these seconds. The daemon
-/// stores its recording in pieces of this length.
+/// Longest time by which a recording of the last N seconds can begin too early, before these N
+/// seconds. The daemon stores its recording in pieces of this length.
 const EARLIER: Span = Span::from_ms(250);
 
 /// Last change of a VM during a recording.
@@ -55,8 +55,8 @@ impl LastChange {
         LastChange { vm: None, what: "changed".into(), after_begin, before_end }
     }
 
-    /// Returns the number of whole seconds after which a new recording of the same length does not
-    /// contain this change, as a span.
+    /// Returns the time to wait, in whole seconds, until a new recording of the same length does
+    /// not contain this change any more.
     #[must_use]
     pub fn gone_after(&self) -> Span {
         Span::from_secs((self.after_begin + EARLIER).ns() / 1_000_000_000 + 1)
@@ -69,7 +69,7 @@ fn changes(stay: &VcpuDemand) -> Vec<(Time, String)> {
     let mut reserved = stay.reserved;
     for change in &stay.changes {
         let what = match &change.what {
-            // The new reservation follows, if the parameters contain one.
+            // If the parameters contain a reservation, it is the next change in the list.
             ChangeKind::Terms(_) => "got new parameters".to_owned(),
             ChangeKind::Reserved(new) => match reserved.replace(*new) {
                 Some(old) if old == *new => continue,

@@ -33,7 +33,8 @@ pub(crate) struct HostCosts {
     /// Period of the kernel's tick, and time of the first tick. `None` unless the recorded host was
     /// a live host on which ordinary scheduling distributed only slack.
     pub(crate) fair: Option<(Span, Span)>,
-    /// Distributions of the dispatcher's CPU time: per timer, and per wake.
+    /// Distributions of the dispatcher's CPU time: per timer, and per wake. An entry is `None` if
+    /// the recording has no data for it.
     pub(crate) passes: [Option<Draw>; 2],
 }
 
@@ -76,8 +77,8 @@ pub(crate) fn ordinary(recording: &Recording, spec: &'static Spec) -> Values {
     values.expect("the policy has these parameters")
 }
 
-/// Returns the period of the kernel's tick on a live host, and the time of its first tick in the
-/// model.
+/// Returns the period of the kernel's tick on a live host, and the time of the first tick in the
+/// model. `None` for a simulated host.
 fn fair(recording: &Recording) -> Option<(Span, Span)> {
     let is_live = recording.is_live() && recording.header.knows.stretches;
     let (tick, phase) = recording.demand.others.tick.unwrap_or((USUAL_TICK, Span::ZERO));
@@ -96,7 +97,8 @@ fn passes(demand: &Demand) -> [Option<Draw>; 2] {
     [timer, distribution(&wakes, wakes.mean())]
 }
 
-/// Returns the distribution of the samples, scaled to the mean `mean`. `None` if `mean` is zero.
+/// Returns the distribution of the samples, scaled so that its mean is `mean`. `None` if `mean` is
+/// zero, or if all samples are zero or there are none.
 fn distribution(samples: &Samples, mean: Span) -> Option<Draw> {
     let quantiles = samples.percentiles(PERCENTILES)?;
     let between = PERCENTILES.windows(2).zip(quantiles.windows(2));

@@ -32,8 +32,8 @@ pub enum Edit {
     },
     /// Removal of a VM with this name.
     Remove(String),
-    /// Change of the CPUs, by their numbers on the host. Numbers that the recording does not have
-    /// are new CPUs.
+    /// Choice of all CPUs of the simulated host, by their numbers on the recorded host. A number
+    /// that the recording does not have adds a new CPU.
     Cpus(Vec<usize>),
     /// Confinement of a VM or vCPU to one CPU.
     Move {
@@ -52,7 +52,7 @@ pub enum EditError {
     UnknownName {
         /// Name as the user gave it.
         name: String,
-        /// Similar name in the recording.
+        /// Similar name in the recording. `None` if no name is similar.
         meant: Option<String>,
     },
     /// The VM has no prediction.
@@ -81,7 +81,7 @@ pub enum EditError {
     UnknownPolicy {
         /// Name as the user gave it.
         name: String,
-        /// Similar name of a policy.
+        /// Similar name of a policy. `None` if no name is similar.
         meant: Option<&'static str>,
     },
     /// Parameters of the policy are invalid.
@@ -181,8 +181,8 @@ impl EditError {
                 format!("set another slice or period of `{name}` with --set")
             }
             EditError::SetTwice { name, field } => format!("give --set {name}.{field} once"),
-            EditError::Removed { removed, .. } => {
-                format!("drop --remove {removed}, or the change of its VM")
+            EditError::Removed { name, removed } => {
+                format!("drop --remove {removed}, or the change of `{name}`")
             }
             EditError::NoValue { .. } | EditError::Set { .. } => {
                 "write --set web.slice=3ms; the help page of the policy lists parameters".into()
@@ -277,8 +277,8 @@ impl Model {
         Ok(())
     }
 
-    /// Applies `change` to all parameters of all vCPUs, including those that are set later in the
-    /// run.
+    /// Applies `change` to all parameters of all vCPUs, including parameters that are set later in
+    /// the run.
     fn each_share(&mut self, mut change: impl FnMut(&mut Share)) {
         for vcpu in self.domains.iter_mut().flat_map(|domain| &mut domain.vcpus) {
             each_share_of(vcpu, &mut change);
@@ -488,7 +488,8 @@ fn with_removal(error: EditError, edits: &[Edit]) -> EditError {
     }
 }
 
-/// Applies `change` to all parameters of a vCPU, including those that are set later in the run.
+/// Applies `change` to all parameters of a vCPU, including parameters that are set later in the
+/// run.
 fn each_share_of(vcpu: &mut ModelVcpu, change: &mut impl FnMut(&mut Share)) {
     change(&mut vcpu.share);
     for later in &mut vcpu.changes {
@@ -498,14 +499,15 @@ fn each_share_of(vcpu: &mut ModelVcpu, change: &mut impl FnMut(&mut Share)) {
     }
 }
 
-/// Returns true if the domain is left out together with a CPU to which it is confined: it is no VM,
-/// or the kernel enforces the CPU time of the VM.
+/// Returns true if the domain is removed when an edit removes all CPUs of one of its vCPUs. This is
+/// so for a reservation of the service, and for a VM whose CPU time the kernel enforces. For other
+/// VMs, such an edit is an error.
 fn is_bound_to_cpus(domain: &ModelDomain) -> bool {
     domain.is_service || matches!(domain.left_out, Some(LeftOutReason::OfKernel(_)))
 }
 
-/// Removes the parameters that the new policy does not have. A hard limit is kept if the new policy
-/// has hard limits.
+/// Removes the parameters that the new policy does not have or whose values it does not accept. A
+/// hard limit is kept if the new policy has hard limits.
 fn convert(share: &mut Share, before: &'static Spec, spec: &'static Spec) {
     let promise = |spec: &'static Spec, share: &Share| {
         let values = Values::read_written(spec.share_fields, &written(share)).ok()?;

@@ -32,23 +32,23 @@ pub struct Row {
     pub name: String,
     /// Recorded results. `None` if the edits added the vCPU.
     pub now: Option<Measures>,
-    /// Simulated results, one for each [form](crate::Form) of the simulation that passed the gate.
-    /// Empty if the edits removed the vCPU.
+    /// Simulated results, one for each [form](crate::Form) of the simulation that passed the
+    /// [gate](crate::Gate). Empty if the edits removed the vCPU.
     pub then: Vec<Measures>,
-    /// Simulated results with other phases of the changed reservations, in the forms that passed
-    /// the gate. Empty for a simulated host, and if the prediction
+    /// Simulated results with other phases of the changed reservations, in the [forms](crate::Form)
+    /// that passed the [gate](crate::Gate). Empty for a simulated host, and if the prediction
     /// [assumes the recorded phases](Model::assumes_phases).
     pub in_other_phases: Vec<Measures>,
 }
 
-/// Loss of one vCPU through the edits: CPU time, deadlines or latency. Each part is lost in every
-/// simulation.
+/// Loss of one vCPU through the edits: CPU time, deadlines or latency. Each result that is reported
+/// as lost is worse in every simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// Display name of the vCPU.
     pub name: String,
     /// Smallest loss of share in all simulations, in millionths of a CPU. Zero if the loss is
-    /// within the tolerance of the gate.
+    /// within the [tolerance](Tolerance) of the gate.
     pub share_ppm: u64,
     /// Smallest number of additional deadline misses in all simulations.
     pub misses: u64,
@@ -61,7 +61,7 @@ pub struct Loss {
 }
 
 /// Predicts the results of the edited model, in the [forms](crate::Form) of the simulation that
-/// passed the gate.
+/// passed the [gate](crate::Gate).
 ///
 /// # Errors
 /// If the model cannot be simulated, for instance because admission refuses it.
@@ -151,8 +151,8 @@ impl Row {
     }
 
     /// Returns the smallest and the largest number of missed deadlines. The smallest number is from
-    /// the simulations in the recorded phases: the other simulations are shorter. `None` if the
-    /// vCPU has no reservation.
+    /// the simulations with the recorded phases only, because simulations with other phases are
+    /// shorter. `None` if the vCPU has no reservation.
     #[must_use]
     pub fn misses(&self) -> Option<(u64, u64)> {
         let (_, most) = self.interval(|it| it.misses)?;
@@ -160,8 +160,8 @@ impl Row {
         Some((least, most.max(least)))
     }
 
-    /// Returns the largest difference between the prediction and reality that the
-    /// [gate](crate::Gate) would accept for the vCPU, with or without the edits.
+    /// Returns the largest of the tolerances with which the [gate](crate::Gate) would judge the
+    /// recorded and the simulated results of the vCPU.
     #[must_use]
     pub fn tolerance(&self, model: &Model) -> Tolerance {
         let results = self.now.iter().chain(&self.then);
@@ -171,7 +171,7 @@ impl Row {
 
     /// Returns the loss of a vCPU that exists before and after the edits. A result is lost only if
     /// it is worse in every simulation. If no result is lost, returns `None`. Waits and responses
-    /// count only if the gate judges waits.
+    /// count only if `tolerance` judges waits.
     fn loss(&self, tolerance: Tolerance) -> Option<Loss> {
         let now = self.now.as_ref()?;
         let share = self.interval(|it| Some(it.share_ppm))?;

@@ -11,8 +11,8 @@ use crate::other_names;
 /// Prefix of the names of VMs whose own names a scenario does not allow.
 const RENAMED: &str = "VM-";
 
-/// Beginnings of names that VMs cannot have in a scenario, because other domains and files of the
-/// scenario have such names.
+/// Prefixes that are reserved in a scenario for names of other domains and files. A VM whose own
+/// name has such a prefix gets another name in the scenario.
 const TAKEN: [&str; 3] = [RENAMED, other_names::PREFIX, "interference-"];
 
 /// Maximum length of a domain's name in a scenario, in bytes.

@@ -17,10 +17,11 @@ pub struct Measures {
     pub reserved: Option<Reservation>,
     /// CPU time received, in millionths of one CPU over the window.
     pub share_ppm: u64,
-    /// True if the vCPU received more CPU time than its reservation, which was no hard limit.
+    /// True if the vCPU's share exceeded its reserved share by more than 0.1 percentage points, and
+    /// the reservation was no hard limit.
     pub uses_slack: bool,
-    /// Number of deadlines in the window that count. A deadline is the end of a period. A deadline
-    /// does not count if the vCPU blocked before it had received its budget. `None` if the vCPU had
+    /// Number of deadlines (ends of periods) in the window. The deadline of a period does not count
+    /// if the vCPU blocked in this period before it had received its budget. `None` if the vCPU had
     /// no reservation.
     pub deadlines: Option<u64>,
     /// Number of deadlines counted in `deadlines` that the vCPU missed. `None` if the vCPU had no

@@ -16,8 +16,9 @@ use crate::recording::Recording;
 use crate::stays::{self, LeftOutReason, LeftOutVm};
 use crate::verdict::Tolerance;
 
-/// Time after the begin of a recording. A VM that joins later came during the recording. The vCPUs
-/// that are there from the begin join at the starts of their periods, which are up to 100 ms long.
+/// Longest time from the start of a recording to the join of a vCPU that existed before the
+/// recording. Such a vCPU joins at the start of one of its periods, which are up to 100 ms long. A
+/// vCPU that joins later came during the recording.
 pub(crate) const ARRIVED: Span = Span::from_ms(200);
 
 /// Reason why no model of a recording can be made.
@@ -52,7 +53,8 @@ pub enum ModelError {
     AllLeftOut(Vec<LeftOutVm>),
 }
 
-/// Returns the part of an error text that names the first of these VMs. Empty if there is no VM.
+/// Returns the end of an error message, which names the first of these VMs as an example. Empty if
+/// there is no VM.
 fn example(left_out: &[LeftOutVm]) -> String {
     let text = |LeftOutVm { name, why }: &LeftOutVm| format!(", for example `{name}`: {why}");
     left_out.first().map(text).unwrap_or_default()
@@ -90,7 +92,7 @@ pub struct Model {
 /// Ordinary programs on one CPU that compete with VMs for slack. Only one of them runs at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Competitor {
-    /// Index of the competing programs in the recorded demand of other programs.
+    /// Index of this competitor in `OtherDemand::competitors` of the recorded demand.
     pub(crate) source: usize,
     pub(crate) cpu: CpuId,
 }
@@ -120,7 +122,7 @@ pub(crate) struct ModelVcpu {
     /// Indexes of the vCPU's stays in the recorded demand, in order of time. A vCPU has several
     /// stays only if its VM has no prediction.
     pub(crate) stays: Vec<usize>,
-    /// True if the vCPU joined later than its VM. Until then it has no reservation.
+    /// True if the vCPU joined later than its VM. The vCPU has no reservation before its own join.
     pub(crate) comes_later: bool,
     /// True for a vCPU of an added VM. Such a vCPU has the jobs of the vCPU that was copied, but
     /// starts with a job at another position in the recording.
@@ -431,8 +433,8 @@ fn domain(
     let demand = &recording.demand;
     let stays = indexes.iter().map(|&index| &demand.vcpus[index]);
     let joined = stays.clone().map(|stay| stay.joined).min().unwrap_or(recording.begin);
-    // The simulation ends if admission refuses a domain that joins, and continues if admission
-    // refuses new parameters. So a domain without results is there from the begin.
+    // If admission refuses a domain that joins, the simulation ends. If admission refuses new
+    // parameters, the simulation continues. So a domain without results joins at the start.
     let has_results = !is_service && left_out.is_none();
     let came_later = joined > recording.begin.after(ARRIVED);
     let joined = if came_later && !has_results { recording.begin } else { joined };

@@ -7,13 +7,14 @@ use slackline_units::{DomId, VcpuId};
 /// prefix gets another name in scenarios.
 pub(crate) const PREFIX: &str = "OTHERS-";
 
-/// Domain name of the reservations that the daemon makes for a thread under `deadline` on the other
-/// CPUs. They have no thread. They have the names of vCPUs of another VM.
+/// Domain name of the reservations with which the daemon keeps CPU time free for a thread under
+/// `deadline`, on each CPU but the thread's own. Such a reservation has no thread, and its vCPU has
+/// the name of a vCPU of the thread's VM.
 const KEPT_FREE: &str = "deadline";
 
-/// Returns true if a recorded vCPU belongs to the service and not to a VM. It is the service's own
-/// front process, or it keeps CPU time free for a thread under `deadline`. `name` and `domain` are
-/// the names of the vCPU and of its domain.
+/// Returns true if a recorded vCPU belongs to the service and not to a VM. Such a vCPU is the
+/// service's own front process, or keeps CPU time free for a thread under `deadline`. `name` and
+/// `domain` are the names of the vCPU and of its domain.
 pub(crate) fn is_of_service(vcpu: VcpuId, (name, domain): (&str, &str)) -> bool {
     let vm = name.rsplit_once('.').map_or(name, |(vm, _)| vm);
     vcpu.domain() == DomId::OF_SERVICE || (domain == KEPT_FREE && vm != KEPT_FREE)

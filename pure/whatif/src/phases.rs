@@ -21,20 +21,23 @@ const FEW_VCPUS: usize = 16;
 /// Maximum number of recorded jobs for which other phases are simulated. More jobs take too long.
 const FEW_JOBS: usize = 50_000;
 
-/// Divisor of the length of a recording. If a phase is later by more than this part, it is not
-/// simulated, because too little of the recording would remain.
+/// Divisor of the length of a recording without its warm-up. If other phases would delay a
+/// reservation by more than this part of the length, they are not simulated, because too little of
+/// the recording would remain.
 const LATEST_OF_LENGTH: u64 = 10;
 
-/// An edited model with other phases.
+/// Edited model in which changed reservations begin later than in the recording, so that their
+/// periods have other phases.
 pub(crate) struct OtherPhase {
     pub(crate) model: Model,
-    /// Longest time by which a changed reservation begins later than in the recording.
+    /// Largest of the delays of the changed reservations, compared with the recording.
     pub(crate) delay: Span,
 }
 
 impl Model {
-    /// Returns the model with other phases of the reservations that edits made or changed. Empty if
-    /// no edit did, or if [`Model::assumes_phases`] returns true.
+    /// Returns copies of the model in which the reservations that edits made or changed have other
+    /// phases. Empty if there are no such reservations, or if [`Model::assumes_phases`] returns
+    /// true.
     pub(crate) fn other_phases(&self, demand: &Demand) -> Vec<OtherPhase> {
         if !self.has_unknown_phase() || self.assumes_phases(demand) {
             return Vec::new();
@@ -45,8 +48,9 @@ impl Model {
     /// Returns true if a prediction assumes that changed reservations keep their phase, although
     /// the live host gives them another phase. Other phases are not simulated in these cases:
     ///
-    /// - There are many vCPUs or many jobs.
-    /// - A period is long for the recording.
+    /// - There are more than 16 vCPUs, or more than 50,000 jobs.
+    /// - Two thirds of the period of a changed reservation exceed a tenth of the recording without
+    ///   its warm-up.
     /// - A vCPU may run on several CPUs. The order in which VMs join then decides where they are
     ///   placed.
     #[must_use]
@@ -75,8 +79,8 @@ impl Model {
         self.costs.fair.is_some() && self.domains.iter().any(is_changed)
     }
 
-    /// Returns the model in which each changed reservation begins later by the part `nth / PHASES`
-    /// of its period. Changes of the VM during this delay are made when it has joined.
+    /// Returns the model in which each changed reservation begins later by `nth / PHASES` of its
+    /// period. Recorded changes of its VM during this delay are made directly after the VM joins.
     fn in_phase(&self, nth: u64) -> OtherPhase {
         let mut model = self.clone();
         let end = self.begin + self.length;
@@ -97,7 +101,7 @@ impl Model {
     }
 
     /// Returns the period of a VM whose reservation an edit made or changed. `None` for other VMs,
-    /// and for a VM without a reservation.
+    /// for a VM without a reservation, and for a reservation with a fixed phase.
     fn edited_period(&self, domain: &ModelDomain) -> Option<Span> {
         let vcpu = domain.vcpus.iter().find(|vcpu| vcpu.is_changed || vcpu.is_rotated)?;
         let values = Values::read_written(self.spec.share_fields, &written(&vcpu.share)).ok()?;

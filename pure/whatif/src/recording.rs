@@ -8,8 +8,8 @@ use slackline_units::{CpuId, Reservation, Span, Time};
 use crate::measure::{Measures, parts};
 use crate::{other_names, stays};
 
-/// Difference of the mean lateness of stops between two parts of a recording that is due to chance.
-/// On a virtual host the means of two parts of 5 s differed by up to 14 us.
+/// Difference that can be due to chance between the mean lateness of stops in two parts of a
+/// recording. On a virtual host the means of two parts of 5 s differed by up to 14 us.
 const STOP_CHANCE: Span = Span::from_us(20);
 
 /// Sink that reads a trace and returns its recording.
@@ -123,8 +123,8 @@ impl Recording {
         self.length().left_after(self.unjudged())
     }
 
-    /// Returns the part of a vCPU's share, in millionths of a CPU, that differs between parts of a
-    /// recording of a live host by chance. It is the sum of two amounts:
+    /// Returns the difference that can be due to chance between a vCPU's shares in two parts of a
+    /// recording of a live host, in millionths of a CPU. The difference is the sum of two amounts:
     ///
     /// - A slice, because the judged part of the recording can begin or end within a slice.
     /// - [`STOP_CHANCE`] for each late stop of the vCPU.
@@ -135,7 +135,7 @@ impl Recording {
             return 0;
         }
         let stays = self.demand.vcpus.iter().filter(|vcpu| vcpu.name == recorded.name);
-        // The stops of the other half are counted, which is as long.
+        // Stops are recorded only in the first half, which is as long as the judged half.
         let stops: u64 = stays.map(|vcpu| vcpu.overruns.count() as u64).sum();
         let slice = recorded.reserved.map_or(Span::ZERO, Reservation::slice);
         parts(slice + STOP_CHANCE * stops, self.judged_length())

@@ -95,8 +95,9 @@ impl Model {
     /// Programs of the host and reservations of the service are domains too. If admission refuses
     /// such a domain, the reservations of the VMs are too large. The simulation then begins again
     /// with the service's reservations first, so that the error is about a VM. If admission still
-    /// refuses a program, the VMs fill the CPU, and the program gets a millionth of the CPU that
-    /// is never reserved.
+    /// refuses a program, the VMs fill the capacity. Then the simulation begins once more, and the
+    /// policy's `reserve` (CPU time that is never reserved) is reduced by a millionth of a CPU,
+    /// which the program gets.
     ///
     /// # Errors
     /// If the model cannot be written as a scenario or simulated, or if admission refuses it.
@@ -126,8 +127,9 @@ impl Model {
         model
     }
 
-    /// Returns this model with a millionth of a CPU less that the policy never reserves. If the
-    /// policy has no such reserve, returns this model.
+    /// Returns this model with the policy's parameter `reserve` (CPU time that is never reserved)
+    /// reduced by a millionth of a CPU. If the policy has no such parameter, or the parameter is
+    /// zero, returns this model.
     fn with_less_reserve(self) -> Model {
         let less = || {
             let (_, reserve) = self.policy.iter().find(|(field, _)| field.name == "reserve")?;
@@ -186,7 +188,8 @@ fn run_once<'a, S: Sink>(
     }
 }
 
-/// Simulates the model in one form. The results do not count the first `warmup` of the simulation.
+/// Simulates the model in one form. The results do not include the time `warmup` at the start of
+/// the simulation.
 pub(crate) fn simulate(
     model: &Model,
     demand: &Demand,
@@ -219,7 +222,8 @@ struct MeasuringSink {
 impl Sink for MeasuringSink {
     fn record(&mut self, record: &Record) {
         self.meter.record(record);
-        // Of the demand, only the times are used at which jobs become ready and end.
+        // Measures need only the times at which jobs become ready and end, and not the work of
+        // jobs.
         if let Record::Joined { .. }
         | Record::Left { .. }
         | Record::Woke { .. }

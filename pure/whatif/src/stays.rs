@@ -1,10 +1,11 @@
-//! Stays of recorded vCPUs, and the VMs that get no prediction because of their stays.
+//! Stays of recorded vCPUs, and the VMs that get no prediction because of their stays. A stay lasts
+//! from the time at which a vCPU joins until it leaves.
 //!
 //! A vCPU can leave and join again during a recording. This happens if its VM is released and
 //! reserved again, or if its thread ends and another thread takes its place. In the model such a
 //! vCPU has one domain for all its stays, because the policy remembers the CPU time that the vCPU
 //! used before it left. The results of such a VM are not compared and not predicted. The other VMs
-//! of the recording are.
+//! of the recording have predictions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -6,23 +6,24 @@ use crate::form::Form;
 use crate::measure::{Measures, SHARE_PPM};
 
 /// Largest accepted difference between the recorded and the simulated share under ordinary
-/// scheduling, in millionths of a CPU. The kernel divides slack by ordinary scheduling too.
+/// scheduling, in millionths of a CPU. This difference is also accepted for a vCPU that uses slack
+/// on a live host, because ordinary scheduling divides the slack there.
 pub const ORDINARY_SHARE_PPM: u64 = 10_000;
-/// Largest accepted difference between the intervals of the recorded and the simulated p99 wait, in
-/// percent of the recorded wait.
+/// Largest accepted distance between the confidence intervals of the recorded and the simulated p99
+/// wait, in percent of the recorded wait.
 pub const WAIT_PERCENT: u64 = 20;
 /// Largest absolute difference between the recorded and the simulated p99 wait that is always
 /// accepted.
 const WAIT_FLOOR: Span = Span::from_us(50);
-/// Minimum number of wakes for which the gate compares p99 waits. With fewer wakes, p99 is the
-/// longest wait.
+/// Minimum number of wakes for which the [gate](crate::Gate) compares p99 waits. With fewer wakes,
+/// p99 is the longest wait.
 const WAKES: u64 = 100;
 
-/// Divisor of a period. For counting missed periods, p99 waits may differ by the period divided by
-/// this number.
+/// Divisor of a period. For counts of missed periods, a p99 wait is accepted if it differs from the
+/// recorded p99 wait by at most the period divided by this number.
 const WAIT_OF_PERIOD: u64 = 20;
-/// Divisor of the recorded share. For counting missed periods, shares may differ by the recorded
-/// share divided by this number.
+/// Divisor of the recorded share. For counts of missed periods, a share is accepted if it differs
+/// from the recorded share by at most the recorded share divided by this number.
 const SHARE_OF_RECORDED: u64 = 50;
 
 /// Comparison of a recording with its simulation in one form.
@@ -39,11 +40,13 @@ pub struct FormGate {
 pub enum Tolerance {
     /// A scheduler with reservations. The gate judges shares and waits.
     Reserved,
-    /// A vCPU that uses slack on a live host. The kernel divides slack, so the gate accepts the
-    /// share error of ordinary scheduling. The gate judges waits as for a vCPU that uses no slack.
+    /// A vCPU that uses slack on a live host. The kernel divides slack, so the [gate](crate::Gate)
+    /// accepts the share error of ordinary scheduling. Waits are judged as for a vCPU that uses no
+    /// slack.
     Slack,
     /// Ordinary scheduling, about which a recording contains less information than about
-    /// reservations. So the gate judges only shares. Waits are shown, and not judged.
+    /// reservations. So the [gate](crate::Gate) judges only shares. Waits are shown, but not
+    /// judged.
     Ordinary,
 }
 
@@ -74,9 +77,9 @@ pub struct GateRow {
     pub simulated: Option<Measures>,
     /// Largest differences that the [gate](crate::Gate) accepts for this vCPU.
     pub tolerance: Tolerance,
-    /// Part of a share, in millionths of a CPU, that differs between parts of a recording of a live
-    /// host by chance. The gate accepts a difference of this size in addition to `tolerance`. Zero
-    /// for a recording of a simulated host.
+    /// Difference between the shares in two parts of a recording that can be due to chance on a
+    /// live host, in millionths of a CPU. The [gate](crate::Gate) accepts a difference of this size
+    /// in addition to `tolerance`. Zero for a recording of a simulated host.
     pub chance_ppm: u64,
 }
 
@@ -150,7 +153,7 @@ impl GateRow {
 }
 
 impl FormGate {
-    /// Returns true if the results of all vCPUs pass the gate.
+    /// Returns true if the results of all vCPUs pass the [gate](crate::Gate).
     #[must_use]
     pub fn passes(&self) -> bool {
         self.rows.iter().all(GateRow::passes)

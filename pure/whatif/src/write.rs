@@ -176,8 +176,9 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes the parameters of vCPU `number` of a domain. If the policy refuses the parameters of
-    /// a domain that no edit can change, writes the parameters of a program instead.
+    /// Writes the parameters of vCPU `number` of a domain. No edit can change a reservation of the
+    /// service or a VM without a prediction. If the policy refuses the parameters of such a domain,
+    /// writes the parameters that other programs of the host have.
     fn share(
         &mut self,
         (domain, number): (&ModelDomain, usize),
@@ -218,7 +219,8 @@ impl Writer<'_> {
         let think = if can_repeat { stay.think_after_last(end) } else { None };
         let repeats = think.is_some();
         if let Some((think, &(first, _))) = think.zip(jobs.first()) {
-            // The sleep before the first job follows the sleep after the last job.
+            // In a repetition, the think time of the first job follows this think time. So it is
+            // subtracted here.
             let first = if vcpu.is_rotated { think.ns() } else { first };
             jobs.push((think.ns().saturating_sub(first), Some(0)));
         }
@@ -316,7 +318,9 @@ impl Writer<'_> {
 
 /// Returns the jobs of a vCPU. In the open form their times are relative to the join of the VM. In
 /// the closed form their times are think times. If the VM joins later than in the recording, the
-/// last job from before is ready when it joins, and earlier jobs are left out.
+/// jobs are adapted. In the open form, the last job that was ready before the join is ready at the
+/// join, and earlier jobs are left out. In the closed form, the first think time is shortened by
+/// the delay of the join.
 fn jobs(stay: &VcpuDemand, form: Form, is_rotated: bool, (joined, end): (Time, Time)) -> Vec<Job> {
     let later = |ns: u64| {
         (ns + stay.joined.since(joined).ns()).saturating_sub(joined.since(stay.joined).ns())

@@ -27,7 +27,8 @@ impl FitReservation {
     }
 }
 
-/// Point of a proof under EDF. Times are nanoseconds.
+/// Point of a proof under EDF: the demand in intervals of one length, and the interval that
+/// supplies it. Times are nanoseconds.
 #[pyclass(frozen, get_all, module = "slackline")]
 #[derive(Clone)]
 pub(crate) struct ProofPoint {
@@ -91,7 +92,7 @@ pub(crate) struct FitTrace {
     pub(crate) scenario: Scenario,
 }
 
-/// Smallest slice for another period than the answer's. Times are nanoseconds.
+/// Smallest slice for a period other than that of the answer. Times are nanoseconds.
 #[pyclass(frozen, get_all, module = "slackline")]
 #[derive(Clone)]
 pub(crate) struct FitPeriod {
@@ -153,8 +154,8 @@ pub(crate) struct Fit {
     pub(crate) vm: Option<String>,
     /// Policy of the scenario. None if the source is a task set.
     pub(crate) policy: Option<String>,
-    /// Number of seeds in the search. The test after the search uses as many new seeds. None if the
-    /// source is a task set.
+    /// Number of seeds in the search. The test after the search uses the same number of new seeds.
+    /// None if the source is a task set.
     pub(crate) seeds: Option<u64>,
     /// First seed of the search. None if the source is a task set.
     pub(crate) first_seed: Option<u64>,

@@ -68,9 +68,9 @@ pub(crate) struct FitArguments {
 ///   the VM receives 99 % of the CPU time that it receives in a simulation of the unchanged
 ///   recording. One seed is used, since recorded work is not random.
 ///
-/// `step` is the step of the slice. The default is 1 us, or 1 % of the period for a scenario.
-/// `reserve` is the part of a CPU that is never reserved. `save` is the path to which the trace is
-/// written.
+/// `step` is the precision of the slice, or of the period if `share` asks for a period. The default
+/// is 1 us, or 1 % of the period for a scenario. `reserve` is the part of a CPU that is never
+/// reserved. `save` is the path to which the trace is written.
 ///
 /// Raises NotAdmitted if no reservation suffices, and SlacklineError for wrong arguments.
 #[pyfunction]

@@ -34,7 +34,7 @@ const SECOND: Span = Span::from_secs(1);
 #[derive(Debug)]
 pub(super) struct LivePlan {
     ways: Vec<LimitInterface>,
-    /// Origin of the mechanisms to test: named by the user, or all that are known.
+    /// Choice of the mechanisms in `ways`: those that the user named, or all that are known.
     demand: Demand,
     targets: Vec<CpuShare>,
     length: Span,
@@ -118,7 +118,7 @@ impl LivePlan {
                         ));
                         watch.skip(self.length + WARMUP);
                     }
-                    // The first share has failed, and not because it is too small. Then all other
+                    // The first share has failed for a reason other than its size, so all other
                     // shares would fail too.
                     Err(Stop::Limit(error)) if self.skips(&error) && runs.is_empty() => {
                         cannot.push((way.to_string(), error.to_string()));
@@ -153,9 +153,9 @@ impl LivePlan {
         Ok(results)
     }
 
-    /// Returns true if the test skips a mechanism that fails with this error, and continues. That
-    /// is so if the share is too small for the mechanism, and for every error if the user named no
-    /// mechanisms.
+    /// Returns true if the test goes on after this error, without the result of the failed
+    /// mechanism and share. The test goes on if the share is too small for the mechanism. If the
+    /// user named no mechanisms, the test goes on after every error.
     fn skips(&self, error: &LimitError) -> bool {
         is_too_fine(error) || self.demand == Demand::AllThereAre
     }

@@ -142,8 +142,8 @@ fn number(published: &'static Value, ours: OverSeeds) -> PublishedComparison {
     PublishedComparison { published, ours, verdict, sentence }
 }
 
-/// Compares the results of SEDF and Credit with the paper: with its statements about which mean is
-/// higher, and with the axis range of its plot of averages.
+/// Compares the results of SEDF and Credit with two kinds of information in the paper: statements
+/// about which of two means is higher, and the axis range of the plot of averages.
 fn between(results: &[&CaseResult]) -> Vec<PublishedComparison> {
     let find = |case: &str| results.iter().copied().find(|result| result.name == case);
     let (Some(sedf), Some(credit)) = (find(AS_PUBLISHED[0]), find(AS_PUBLISHED[1])) else {

@@ -18,8 +18,8 @@ pub(super) struct Contents<'a> {
     pub(super) how: &'a str,
     pub(super) results: &'a [CaseResult],
     pub(super) compared: &'a [PublishedComparison],
-    /// For each case, its result with unchanged rules, and a result for each change of a single
-    /// rule of the policy.
+    /// Results of `--ablate`: those of each case with unchanged rules, and then with one rule
+    /// changed at a time. Empty without `--ablate`.
     pub(super) ablations: &'a [(CaseResult, Vec<CaseResult>)],
 }
 
@@ -221,16 +221,16 @@ fn live_tails(contents: &Contents<'_>) -> Figure {
     Figure::new("Distribution of errors", plot).caption(&caption).height(340)
 }
 
-/// Returns the index of each target share whose distance to the next target share differs from its
-/// distance to the previous one.
+/// Returns the indices `n` at which the step between target shares changes: `targets[n + 1] -
+/// targets[n]` differs from `targets[n] - targets[n - 1]`.
 fn breaks(targets: &[CpuShare]) -> Vec<usize> {
     let steps: Vec<u32> = targets.windows(2).map(|pair| pair[1].ppm() - pair[0].ppm()).collect();
     (1..steps.len()).filter(|&nth| steps[nth] != steps[nth - 1]).collect()
 }
 
-/// Returns the curve of the distribution of errors: pairs of an error and a percentage of all
-/// seconds. Below zero, the percentage is of seconds whose error is at most the error of the pair.
-/// From zero on, the percentage is of seconds whose error is larger than the error of the pair.
+/// Returns the curve of the distribution of errors as points `(x, y)`. For x below zero, y is the
+/// percentage of seconds whose error is at most x. From zero on, y is the percentage of seconds
+/// whose error is larger than x.
 fn tail(sorted: &[i64]) -> Vec<(f64, f64)> {
     let all = sorted.len().max(1) as f64;
     let part = |count: usize| count as f64 * 100.0 / all;

@@ -34,7 +34,7 @@ pub(super) fn start_timer(kept: &[Leftover]) -> Result<(), Problem> {
                 .into(),
         ),
     };
-    // A timer that is not there cannot be stopped.
+    // The command fails if there is no such timer, which is no error here.
     let _ = Command::new("systemctl").args(["--quiet", "stop", &format!("{UNIT}.timer")]).output();
     let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
     let started = Command::new("systemd-run")

@@ -25,11 +25,12 @@ Rules:
   - A name with * is a distribution. Add p50, p90, p99, worst or count to the
     name: `wake to run p99`. In JSON this is `wake_to_run_p99_ns`. Tables call
     the count `n`.
-  - p50 is the median: half of the samples are not larger.
-  - A single sample has no quantiles, only a worst value. Below 100 samples p99
-    equals the worst value.
-  - Quantiles of up to 1000 samples are exact. Quantiles of more samples are too
-    high by less than 0.1 %.
+  - p50 is the median: half of the samples are at most as large as p50. With 2
+    to 99 samples, p99 equals the worst value.
+  - With a single sample, JSON and tables have the worst value but no quantiles,
+    and a claim on a quantile tests the sample.
+  - Quantiles of up to 1000 samples are exact. Quantiles of more samples are
+    less than 0.1 % too high.
 ";
 
 /// Units in the order of the list of metrics, each with its heading in the list.

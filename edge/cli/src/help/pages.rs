@@ -129,9 +129,9 @@ the exit code is then 1.
 ";
 
 const AXES: &str = "
-[[axis]] makes many scenarios from one: a scenario for each combination of
-points of all axes. `sim`, `compare` and `sweep` run every combination and show
-one table. `check` tests admission of every combination.
+[[axis]] makes many scenarios from one. A combination has one point of each
+axis, and each combination is a scenario. `sim`, `compare` and `sweep` run every
+combination and show one table. `check` tests admission of every combination.
 
   [[axis]]
   name = \"period\"

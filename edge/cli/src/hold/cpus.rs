@@ -9,10 +9,10 @@ use super::{Amount, Target};
 use crate::problem::Problem;
 
 impl Target {
-    /// Returns the last CPUs that the target's cpuset allows and that no other Slackline process
-    /// schedules, as many as the target needs. If there are too few such CPUs, returns the last
-    /// CPUs of the cpuset, so that the refusal names the other process. A cpuset with fewer CPUs
-    /// than the target needs is ignored here.
+    /// Returns as many CPUs as the target needs: the CPUs with the highest numbers among those that
+    /// the target's cpuset allows and that no other Slackline process schedules. If too few CPUs
+    /// are free, returns the last CPUs of the cpuset, so that the refusal names the other process.
+    /// Ignores a cpuset with fewer CPUs than the target needs.
     pub(super) fn default_cpus(&self, amount: Amount) -> Result<Vec<CpuId>, Problem> {
         let online = online_cpus()
             .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;

@@ -52,8 +52,9 @@ pub(super) fn not_found(error: &FindError) -> Problem {
     Problem::HostCannot { message: error.to_string(), hint }
 }
 
-/// Returns the result of `hold` if it could not limit its command for the reason `problem`. If the
-/// command has ended by itself, the result is its exit code.
+/// Returns the result of a `hold` that could not limit its command for the reason `problem`. If the
+/// command ends by itself within [`ENDS_WITHIN`], the result is the exit code of the command.
+/// Otherwise, and if a signal stopped the program, it is `problem`.
 pub(super) fn not_held(problem: Problem, mut command: HeldCommand) -> Result<(), Problem> {
     if matches!(problem, Problem::Interrupted) {
         return Err(problem);

@@ -37,8 +37,8 @@ pub(super) struct KernelChoice {
     target: EnforceTarget,
 }
 
-/// Returns the mechanism of the kernel by which `hold` is to hold the target, and the demand.
-/// `None` if the dispatcher is to hold the target.
+/// Returns the mechanism of the kernel that is to enforce the request, and the amount that the
+/// target requests. `None` if the dispatcher is to enforce the request.
 ///
 /// # Errors
 /// If the mechanism that the user named cannot express the request.
@@ -283,8 +283,9 @@ impl KernelHolding {
         is_there || self.watches.iter().any(|watch| !watch.is_gone())
     }
 
-    /// Returns the current processes of the target, including processes that are stopped in a cell.
-    /// Empty for a VM.
+    /// Returns the current processes of the target. Includes processes that left their limit and
+    /// are now stopped in a cell, a cgroup out of which their user cannot move them. Empty for a
+    /// VM.
     fn processes(&self) -> Vec<Tid> {
         let groups = self.meters.iter().zip(&self.watches).filter_map(|it| match it {
             (PartMeter::Group(group), watch) => {
@@ -364,8 +365,8 @@ fn foreign_limits(target: &EnforceTarget, by: Enforcement, demand: Demand) -> Ve
     around.map_or_else(Vec::new, |around| around.quotas().filter_map(note).collect())
 }
 
-/// Returns the share that all parts of a target request together, in millionths of a CPU. A weight
-/// sets no upper limit, so the result for a weight is the largest number.
+/// Returns the share that all parts of a target request together, in millionths of a CPU.
+/// `u64::MAX` for a weight, which sets no upper limit.
 fn asked_ppm(demand: Demand, parts: usize) -> u64 {
     match demand {
         Demand::Time(each, _) => {

@@ -59,9 +59,9 @@ fn named_target(args: &HoldArgs) -> Option<(String, String)> {
     }
 }
 
-/// Returns the name of the reservation that is bound to the target, or to the VM whose process the
-/// target is. `None` if the caller may not see the name of that reservation. `bound` has the name
-/// and the binding of each reservation.
+/// Returns the name of the reservation that is bound to the target, or to a VM whose process is the
+/// target. `None` if there is no such reservation, or if the caller may not see its name. `bound`
+/// has the name and the binding of each reservation.
 fn reserved_name(
     (binding, pid): (&str, Option<i32>),
     bound: &[(&str, &str)],

@@ -72,7 +72,7 @@ impl PaperHost {
 
 impl LiveRunner for PaperHost {
     fn header(&self, scenario: &Scenario) -> Header {
-        // Without enough CPUs nothing is played, and the header is not used.
+        // If the host has too few CPUs, the run fails before its start and the header is not used.
         let levels = self.cpus(scenario).map(|cpus| topology::of(&cpus).levels());
         header::of_live(scenario, session::knowledge(), levels.unwrap_or_default(), self.dispatch)
     }

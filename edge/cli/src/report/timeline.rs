@@ -8,7 +8,8 @@ use slackline_units::{Span, Time};
 
 use super::columns::Columns;
 
-/// Number of equal parts of a run at whose ends missed deadlines are marked.
+/// Number of equal parts into which a run is divided. The deadlines that were missed in a part are
+/// marked at the end of the part.
 const MARKS: u64 = 100;
 
 /// Reads the records of a run, and computes its metrics and its timeline.

@@ -25,7 +25,7 @@ use crate::terminal;
 /// Example of an `apply` file, shown in error messages.
 const EXAMPLE: &str = "write a table for each reservation, e.g. [web] with cpu = \"30%\"";
 
-/// Action of a list for a reservation that already has the parameters of the list.
+/// Action that the daemon reports for a reservation that already has the parameters in the file.
 const KEEP: &str = "keep";
 
 pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {

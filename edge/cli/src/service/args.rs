@@ -91,8 +91,8 @@ pub(crate) struct AmountArgs {
     /// Also allow slack beyond the reservation [default: allowed; in `change`: unchanged].
     #[arg(long, conflicts_with = "exact")]
     pub(crate) at_least: bool,
-    /// Delay of each period after a multiple of the period on the wall clock, or `none` [default:
-    /// none; in `change`: unchanged].
+    /// Start each period this time after a multiple of the period on the wall clock, or `none`
+    /// [default: none; in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = phase)]
     pub(crate) phase: Option<Phase>,
     /// End of the reservation: `2h` from now, `2026-12-01T18:00` in UTC, or `none` [default: none;
@@ -287,8 +287,8 @@ pub(crate) struct Apply {
 /// Undo your last `apply`, `change` or `release`
 ///
 /// `undo` undoes all changes of your last command. If one of the changed reservations has changed
-/// again since, `undo` is refused and undoes nothing. If the first VM of a plan is still being
-/// watched, `undo` restores that VM and cancels the rest of the plan.
+/// again since, `undo` is refused and undoes nothing. While `apply --canary` watches its first VM,
+/// `undo` restores that VM and cancels the other changes of the file.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct UndoArgs {

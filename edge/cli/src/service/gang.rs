@@ -228,8 +228,8 @@ impl<'a> Calls<'a> {
         unknown.map(|host| format!("{host} {says}"))
     }
 
-    /// Returns the start of the first period before which every host can receive its request to
-    /// begin. The result is in nanoseconds since 1970.
+    /// Returns the common start: the first start of a period that is at least [`NOTICE`] plus
+    /// [`LEAD`] from now. In nanoseconds since 1970, on the host clock that is furthest ahead.
     fn first_period(&self) -> u64 {
         let ahead = self.clocks.iter().map(|reading| reading.ahead).max().unwrap_or(0);
         let now = i128::try_from(since_1970().as_nanos()).unwrap_or(i128::MAX) + ahead;
@@ -264,7 +264,7 @@ impl<'a> Calls<'a> {
             let (host, word) = (self.file.member[member].host.clone(), self.word(word, member));
             thread::spawn(move || {
                 let said = connect(&host, &trust).and_then(|mut client| client.gang(&word));
-                // After the time limit the receiver has gone.
+                // After the time limit there is no receiver, and sending fails.
                 let _ = answer.send((member, said.map(|(is, text)| (is, text.0))));
             });
         }

@@ -96,7 +96,7 @@ fn ask(hosts: &[String], trust: &Trust, name: &str, period: Length) -> Vec<Answe
         let (host, trust) = (host.clone(), trust.clone());
         let (name, answer) = (name.to_owned(), answer.clone());
         thread::spawn(move || {
-            // After the time limit the receiver has gone.
+            // After the time limit there is no receiver, and sending fails.
             let _ = answer.send((index, seen(&host, &trust, &name, period)));
         });
     }

@@ -5,7 +5,8 @@ use slackline_terminal::percent;
 
 use super::show::moment;
 
-/// Returns a table of all predictions, newest last, and a line with their success.
+/// Returns a table of all predictions, newest last, and the line of [`record`], which states how
+/// close the results came.
 pub(super) fn shown(all: &[PredictionRecord]) -> String {
     let width = all.iter().map(|it| it.prediction.vcpu.len()).max().unwrap_or(0).clamp(4, 64);
     let mut text = format!(

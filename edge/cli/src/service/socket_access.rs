@@ -8,7 +8,7 @@ use crate::terminal;
 /// text `whom` is the number of a local user or the name of a remote client.
 pub(super) fn warn_of_missing_group(whom: &str) {
     let Ok(uid) = whom.parse() else { return };
-    // If the host's files cannot be read, the grant is valid too.
+    // The grant is valid even if the host's lists of users and groups cannot be read.
     if let Ok(Some(name)) = kept_from_socket(uid) {
         terminal::tell(&warning(uid, &name));
     }

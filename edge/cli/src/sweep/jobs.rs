@@ -265,8 +265,8 @@ impl<'a> Jobs<'a> {
         (&self.hosts[case / policies], &self.policies[case % policies], seed)
     }
 
-    /// Returns the name of the point on each axis at which a host was built, in the order of the
-    /// axes.
+    /// Returns the position of a host on the axes: the name of its point on each axis, in the order
+    /// of the axes.
     pub(super) fn names(&self, host: &HostCase) -> Vec<String> {
         let places = self.axes.iter().zip(&host.point.place);
         places.map(|(axis, &place)| axis.points[place].name().to_owned()).collect()

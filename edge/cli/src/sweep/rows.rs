@@ -17,7 +17,7 @@ use super::jobs::Jobs;
 /// Cells of each finished run, by the number of the run.
 pub(super) struct Rows {
     head: Vec<String>,
-    /// Cells of each run before the results: the names of host, policy and seed.
+    /// Cells of each run before the results: its point on each axis, CPUs, policy and seed.
     names: Vec<Vec<String>>,
     done: BTreeMap<usize, Vec<String>>,
 }

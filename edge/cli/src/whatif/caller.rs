@@ -35,8 +35,8 @@ pub(super) enum RefusedRecording {
 }
 
 impl RefusedRecording {
-    /// Returns the error for the caller of a question. A VM that the question adds does not
-    /// count, because it can have the name that another VM has in the recording.
+    /// Returns the error for the caller of a question. A VM that the question adds does not count
+    /// as a VM of the caller, because another user's VM in the recording can have the same name.
     pub(super) fn problem(&self, question: &WorkerQuestion) -> Problem {
         let own = question.own.as_ref().map(|own| own.iter().map(String::as_str).collect());
         let caller = Caller { own };

@@ -14,8 +14,9 @@ use super::Answer;
 /// Number of steps in a period. Demand is rounded up to a whole step.
 const STEPS: u64 = 1_000;
 
-/// Returns the periods of all VMs, measured in the second half of the recording, and predicted with
-/// the model. `explain` describes why the model cannot be simulated.
+/// Returns statistics of the periods of each VM: demand and misses measured in the second half of
+/// the recording, and misses predicted with the model. `explain` describes why the model cannot be
+/// simulated.
 pub(super) fn periods(answer: &Answer<'_>, explain: impl FnOnce(ForecastError) -> String) -> Value {
     let (length, vms) = measure_recording(answer.recording);
     let (predicted, refused) = match predict(answer, &vms, explain) {

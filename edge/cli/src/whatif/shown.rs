@@ -33,7 +33,7 @@ pub(super) struct ShownGate {
     pub(super) change: Option<ShownChange>,
 }
 
-/// Last change of a VM during a recording from which nothing is predicted.
+/// Last change of a VM during a recording, shown if no prediction from the recording is possible.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ShownChange {
     pub(super) says: String,
@@ -70,8 +70,9 @@ pub(super) struct ShownForecast {
 }
 
 impl ShownRecording {
-    /// Returns true if waits are compared with the recording. They are not if the recorded host had
-    /// no reservations: the simulated waits of the unchanged recording then differ from it too.
+    /// Returns true if waits are compared with the recording. Waits are not compared if the
+    /// recorded host had no reservations, because its simulated waits differ from the recorded
+    /// waits even without any change.
     pub(super) fn judges_waits(&self) -> bool {
         let name = self.policy.split_whitespace().next().unwrap_or_default();
         !find(name).is_some_and(is_simulated_only)

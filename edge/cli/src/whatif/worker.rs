@@ -21,8 +21,8 @@ use crate::edits::{bad_edit, cpu_list};
 use crate::names::Names;
 use crate::problem::Problem;
 
-/// Recording with its model, and the result of the gate, which decides if predictions from it are
-/// possible.
+/// Recording with its model, and the result of the gate: the check that decides if the recording
+/// allows a prediction.
 struct LoadedRecording {
     recording: Recording,
     model: Model,

@@ -346,7 +346,7 @@ fn worker(place: &Place, frames: &[&[u8]]) -> Output {
     child.wait_with_output().expect("the output of the worker")
 }
 
-/// Returns the answers of a worker.
+/// Parses the output of a worker: JSON answers, each after its length.
 fn answers(output: &Output) -> Vec<Value> {
     let mut rest = &*output.stdout;
     let mut answers = Vec::new();
@@ -415,8 +415,8 @@ fn altered(trace: &[u8], change: impl Fn(&mut Entry)) -> Vec<u8> {
     file
 }
 
-/// Returns the answers of a worker to a tenant that owns only `db`. Apart from the title and the
-/// list of losses, no answer names the VM `batch` or contains a percentage.
+/// Returns the answers of a worker to a tenant that owns only `db`. Asserts that no answer names
+/// the VM `batch` or contains a percentage, except in the title and the list of losses.
 fn answers_to_owner_of_db(place: &Place, trace: &[u8], asked: &[Value]) -> Vec<Value> {
     let question = |asked| json!({ "asked": asked, "own": ["db"] }).to_string().into_bytes();
     let asked: Vec<Vec<u8>> = asked.iter().map(question).collect();

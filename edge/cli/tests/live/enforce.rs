@@ -106,7 +106,7 @@ fn hold_command_refuses_parameters_that_its_mechanism_cannot_enforce() {
         (
             &["--vcpus", "--slice", "1ms", "--at-least", "--enforce", "deadline"],
             2,
-            "cannot allow slack by `deadline`",
+            "cannot let the target use slack with the mechanism `deadline`",
         ),
         (
             &["--vcpus", "--slice", "1ms", "--cpus", "0", "--enforce", "deadline"],

@@ -321,8 +321,8 @@ fn only_work_conserving_vm_uses_slack_beyond_reserved_share() {
         delivered(&whole["runs"][0], "it")
     };
     let (exact, conserving) = (share(true), share(false));
-    // A late dispatcher allows an overrun in each of the 100 periods, but it is charged to the next
-    // one. So the excess is a single overrun of at most 5 % of the run.
+    // A late dispatcher allows an overrun in each of the 100 periods, but each overrun is charged
+    // to the next period. So the excess is a single overrun of at most 5 % of the run.
     assert!(exact <= 250_000, "the VM with a hard limit of 200000 ppm received {exact} ppm");
     // Slack is shared with ordinary processes. The reservation has precedence, but a hypervisor
     // below may take CPU time away; at least half of it remains.

@@ -197,7 +197,8 @@ fn simulation_only_scenario_feature_is_refused_in_live_run() {
 }
 
 /// The threads of the VM compute on all CPUs when the run begins, and the policy has not picked the
-/// VM yet. The CPU time beyond its share is charged, and the VM is stopped until that is paid back.
+/// VM yet. The VM is charged for the CPU time beyond its share, and is stopped until the excess is
+/// paid back.
 #[test]
 fn hard_limited_domain_with_several_threads_stays_within_its_share() {
     let Some(live) = live::begin() else { return };

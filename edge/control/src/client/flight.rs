@@ -36,7 +36,8 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/incidents"))
     }
 
-    /// Asks the daemon to compare the predictions of an applied plan with its measurements.
+    /// Asks the daemon to compare these predictions of an applied plan with measurements from now
+    /// on.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -54,8 +55,7 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/predictions"))
     }
 
-    /// Saves a recording on the daemon's host. The recording covers the time of the length `since`
-    /// that ends now.
+    /// Saves a recording on the daemon's host. The recording begins `since` ago and ends now.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -66,8 +66,7 @@ impl Client {
         ))
     }
 
-    /// Returns a prediction: the way in which the VMs would have run in the last seconds if the
-    /// changes in `asked` had been made before.
+    /// Predicts how the VMs would have run in the last seconds with the changes in `asked`.
     ///
     /// # Errors
     /// If the request is refused or not answered.

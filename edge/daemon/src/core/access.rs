@@ -50,7 +50,8 @@ pub(super) struct Change {
 pub(super) struct Rights {
     pub(super) principal: Principal,
     pub(super) role: Role,
-    /// User ids for whose VMs the caller may make reservations, besides the caller's own.
+    /// Ids of other users for whose VMs the caller may make reservations. No entry is needed for
+    /// the caller's own VMs.
     pub(super) users: Vec<u32>,
 }
 
@@ -74,10 +75,10 @@ impl Access {
         self.has_tenants = true;
     }
 
-    /// Returns one line for each group member that [`migrate`](Access::migrate) would make a
-    /// tenant, with the rights that the member would lose. If there are more than [`MOST_LINES`]
-    /// such members, the last line states the number of members without a line. `owners` contains
-    /// the owner of each reservation.
+    /// Returns one line for each member of the operators' group that [`migrate`](Access::migrate)
+    /// would make a tenant. The line states the rights that the member would lose. If there are
+    /// more than [`MOST_LINES`] such members, the last line states how many members have no line.
+    /// `owners` contains the owner of each reservation.
     pub(super) fn would_lose(
         &self,
         members: &[(String, Option<u32>)],
@@ -109,7 +110,7 @@ impl Access {
         lines.chain(rest).collect()
     }
 
-    /// Replaces the group ids that give permissions to users.
+    /// Replaces the ids of the groups whose members have permissions.
     pub(super) fn set_people(&mut self, people: People) {
         self.people = people;
     }
@@ -144,8 +145,8 @@ impl Access {
         said.filter(counts).map(of)
     }
 
-    /// Returns the limits on the reservations of each owner that has limits. The limits of an
-    /// expired grant remain in force, because otherwise its owner would have no limit.
+    /// Returns the limits on reservations, for each owner that has limits. The limits of an expired
+    /// grant remain in force. Otherwise its owner would have no limit.
     pub(super) fn budgets(&self) -> Budgets {
         let limited = self.granted.values().filter(|granted| granted.budget != Budget::default());
         limited.map(|granted| (granted.principal, granted.budget)).collect()
@@ -164,7 +165,7 @@ impl Access {
         let Grant { role, cpu, machines, mut users, days, certificate } = grant;
         let principal = principal(whom)?;
         if principal == Principal::User(0) {
-            return Err("root may always do everything; it needs no grant".into());
+            return Err("root needs no grant: root always has all permissions".into());
         }
         let is_hash = |known: &String| {
             known.len() == 64 && known.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -211,8 +212,8 @@ impl Access {
     /// changes are made.
     ///
     /// # Errors
-    /// If `change` adds a grant, and existing grants and pending changes together are
-    /// [`MOST_GRANTS`] already.
+    /// If `change` adds a grant for a principal without one, and the grants and pending changes
+    /// already add up to [`MOST_GRANTS`].
     pub(super) fn check_room(&self, change: &Change) -> Result<(), String> {
         let AccessChange::Add(granted) = &change.write else { return Ok(()) };
         let is_known = self.granted.contains_key(&granted.principal);
@@ -233,8 +234,8 @@ impl Access {
         self.pending.remove(&ticket);
     }
 
-    /// Applies a pending change that the ledger has written. `None` if the change revokes a grant
-    /// that another change has revoked before.
+    /// Applies a pending change that the ledger has written. `None` if another change has already
+    /// revoked the grant that this change revokes.
     pub(super) fn finish(&mut self, ticket: Ticket) -> Option<Done> {
         let (by, Change { write, token }) = self.pending.remove(&ticket)?;
         match write {

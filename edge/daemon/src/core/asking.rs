@@ -9,7 +9,7 @@ use super::scout::{LookupResult, ScoutFinding, VmUsers};
 
 impl Core {
     /// Executes a request, or starts the look-up of the VM that the request names. A request that
-    /// would be refused with any result of the look-up is refused without a look-up.
+    /// would be refused whatever the look-up finds is refused without a look-up.
     pub(super) fn hear_asked(&mut self, asked: ClientRequest) {
         if asked.role == Some(Role::Administrator) {
             self.host.ledger.note_administrator(asked.principal);
@@ -42,16 +42,17 @@ impl Core {
         }
     }
 
-    /// Stores a request until no applied list waits for capacity any more. `looked` is the result
-    /// of the request's look-up, if there was one.
+    /// Stores a request while a list of reservations (`slackline apply`) waits for capacity.
+    /// `looked` is the result of the request's look-up, if there was one.
     fn defer(&mut self, asked: ClientRequest, looked: Option<LookupResult>) {
         if let Err((ticket, refusal)) = self.deferred.keep(asked, looked) {
             World::reply(&mut self.host, ticket, &Err(refusal));
         }
     }
 
-    /// Executes the requests that were stored while an applied list waited for capacity. If the
-    /// list has released the reservation that a request names, the request can now need a look-up.
+    /// Executes the requests that were stored while a list of reservations (`slackline apply`)
+    /// waited for capacity. If the list has released the reservation that a request names, the VM
+    /// of the request must perhaps be looked up first.
     pub(super) fn hear_deferred(&mut self) {
         while !self.service.has_postponed_list()
             && let Some((asked, looked)) =
@@ -64,10 +65,10 @@ impl Core {
         }
     }
 
-    /// Refuses the waiting requests for which `is_meant` returns true: those that wait for a
-    /// look-up or for an applied list. Must be called when the access of callers has changed.
-    /// Otherwise a waiting request would be executed with the rights that its caller had when the
-    /// request arrived.
+    /// Refuses the waiting requests for which `is_meant` returns true. A request waits for a
+    /// look-up, or for a list of reservations that waits for capacity. Must be called when the
+    /// access of callers has changed. Otherwise a waiting request would be executed with the old
+    /// rights of its caller.
     pub(super) fn refuse_waiting(&mut self, is_meant: impl Fn(&ClientRequest) -> bool) {
         let mut tickets = self.deferred.drop_if(&is_meant);
         tickets.extend(self.host.lookups.drop_if(&is_meant));
@@ -101,8 +102,8 @@ impl Core {
                 self.do_sought(asked, looked);
             }
         }
-        // A list is long, so each one waits until the front process has read all other answers. The
-        // requests of other callers are read and answered in between.
+        // An answer with a list of VMs is long. So each such answer waits until the front process
+        // has read all other answers. In between, requests of other callers are read and answered.
         while self.host.front.as_ref().is_none_or(|front| !front.is_behind())
             && let Some((asked, listing)) = self.host.lookups.next_list()
         {

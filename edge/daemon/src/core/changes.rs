@@ -14,7 +14,7 @@ impl Core {
     /// Reports to the service each change to a thread's scheduling that the daemon did not make.
     pub(super) fn hear_of_changes(&mut self, seen: &SessionEvents) {
         for (id, finding) in &seen.meddled {
-            // The front has a share, but no reservation in the service.
+            // The front process has a share of a CPU, but no reservation in the service.
             let Some((domain, _)) = self.host.scheduler.place_of(*id) else { continue };
             self.host.meddled += 1;
             self.step(Input::Meddled { domain, what: told(finding) });

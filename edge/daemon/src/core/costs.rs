@@ -66,8 +66,9 @@ impl Costs {
         Costs { prices, ..self }
     }
 
-    /// Adds the costs that have arisen since the last call to the totals of the reservations. Must
-    /// be called before each change of a reservation.
+    /// Adds the costs since the last call to the total of each reservation. Must be called before
+    /// each change of a reservation, because the present parameters are charged for the whole time
+    /// since the last call.
     pub(super) fn count(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! Requests that wait because an applied list of reservations waits for capacity.
+//! Requests that wait because a list of reservations (`slackline apply`) waits for capacity.
 
 use slackline_service::{ClientRequest, Refusal, Role, Ticket};
 use slackline_units::Span;
@@ -43,9 +43,8 @@ impl DeferredRequests {
     /// Removes and returns the next request, with the result of its look-up. Returns `None` if no
     /// request waits.
     ///
-    /// The returned result is `None` if the caller must start a look-up now. That is so if
-    /// `needs_lookup` returns true for the request, and the request needed no look-up when it
-    /// arrived.
+    /// The returned look-up result is `None` if the caller must start a look-up now: the request
+    /// needed no look-up when it arrived, but `needs_lookup` now returns true for it.
     pub(super) fn take(
         &mut self,
         needs_lookup: impl Fn(&ClientRequest) -> bool,
@@ -107,8 +106,9 @@ mod tests {
         assert_eq!(order[15..], [1, 3]);
     }
 
-    /// While a request waits, an applied list can release the reservation that the request changes.
-    /// Then the VM of the request must be looked up before the request is executed.
+    /// While a request waits, the list that it waits for can release the reservation that the
+    /// request changes. Then the VM of the request must be looked up before the request is
+    /// executed.
     #[test]
     fn deferred_request_gets_vm_lookup_if_its_reservation_was_released() {
         for (looked, needs_lookup, is_ready) in

@@ -67,8 +67,8 @@ const PAUSE: Span = Span::from_secs(60);
 /// Maximum number of incidents (recordings of missed deadlines) that are not complete yet.
 const MOST_OPEN: usize = 16;
 
-/// Time for which missed deadlines of a departed vCPU are still counted after another vCPU has got
-/// the slot (index in the session) of that vCPU.
+/// Time for which the recorder still counts missed deadlines of a vCPU that has left. It starts
+/// when another vCPU gets the slot (index in the session) of that vCPU.
 const LATE: Span = Span::from_secs(60);
 
 /// Handle with which the daemon's main thread uses the flight recorder.
@@ -94,7 +94,7 @@ pub(super) enum Question {
     Record(Span),
     Predict(Vec<Prediction>),
     Predictions,
-    /// Complete columns of the timeline whose number is at least this number.
+    /// Complete columns of the timeline, from the column with this number on.
     Timeline(u64),
 }
 
@@ -290,8 +290,8 @@ impl FlightThread {
             }
             FlightOrder::Ask(query) => {
                 let FlightQuery { ticket, principal, question, own, .. } = *query;
-                // A query for the timeline is frequent and does not read the ring, so it must not
-                // end the piece.
+                // Queries for the timeline are frequent and do not read the ring. So they do not
+                // end the current piece of the ring.
                 if !matches!(question, Question::Timeline(_)) {
                     self.end_piece();
                 }
@@ -417,7 +417,8 @@ impl FlightThread {
 
     fn end_piece(&mut self) {
         let now = Time::START + self.settled.since(self.origin);
-        // Otherwise a thread that has just got a CPU would seem to wait for the CPU.
+        // Without this record of run intervals that have not ended, a thread that has just got a
+        // CPU would seem to wait for the CPU.
         self.assembler.split(self.settled, Span::ZERO, &mut self.piece);
         let live = self.assembler.live();
         let piece = std::mem::take(&mut self.piece);

@@ -21,8 +21,8 @@ const COUNT_INTERVAL: Span = Span::from_secs(10);
 /// history of this interval is lost.
 const WRITE_INTERVAL: Span = Span::from_secs(60);
 
-/// Maximum age of the last write of the history when a client queries the history. If that write is
-/// older, the newest rows are written before the query.
+/// Maximum age of the last write of the history when a client queries the history. If the last
+/// write is older, the daemon writes the newest rows before it answers.
 const FRESH: Span = Span::from_secs(1);
 
 impl Host {

@@ -65,7 +65,8 @@ pub(super) struct Host {
     fresh: BTreeMap<Binding, FoundMachine>,
     /// Result of the look-up for the request that is being executed now.
     looked: LookupResult,
-    /// Look-up result of the present request, as given to the service, which can ask twice.
+    /// Look-up result that the service got for the request that is being executed now. The service
+    /// can ask for it twice. `None` if the service has not asked yet.
     answered: Option<(Binding, Result<Machine, LookError>)>,
     /// Time at which the ledger got the commit that it is writing. `None` if it is writing none.
     committing: Option<Time>,
@@ -79,8 +80,8 @@ pub(super) struct Host {
     pub(super) ledger_errors: u64,
     /// Number of daemon restarts since the host was booted.
     pub(super) restarts: u64,
-    /// Time without enforcement before this daemon started. The map contains each domain whose VM
-    /// existed in that time.
+    /// Time without enforcement before this daemon started, for each domain whose VM existed in
+    /// that time.
     pub(super) lapsed: BTreeMap<DomId, Span>,
     /// Accumulated costs of reservations. `None` if the daemon has no table of prices.
     pub(super) costs: Option<Costs>,
@@ -412,8 +413,8 @@ impl Host {
         self.say(&wire::answered(ticket, link::Answer::Host(host)));
     }
 
-    /// Returns the wall clock as clients see it: the time now, the bound of its error, and an id.
-    /// Daemons that run in the same boot of a host report the same id.
+    /// Returns the wall clock as clients see it: the present time, the maximum error, and an id.
+    /// All daemons that run during one boot of a host report the same id.
     fn clock(&self) -> control::Clock {
         let ahead = self.scheduler.session.wall_ahead().unwrap_or(Span::ZERO);
         control::Clock {

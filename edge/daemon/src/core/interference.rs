@@ -18,11 +18,12 @@ use super::shares::FRONT_PERIOD;
 /// State for the check of interference: the deadline threads of all programs, and the dispatchers'
 /// reservations that these threads can delay.
 struct DeadlineState {
-    /// Interference curve of the daemon's own deadline threads.
+    /// Interference curve of the daemon's own deadline threads: the longest time that they can take
+    /// from a CPU, for each length of a window.
     own: InterferenceCurve,
     /// For each set of deadline threads that may run on a CPU: the parameters of the threads, and
-    /// the interference curve of the set. CPUs with the same threads share one entry. Empty if
-    /// other programs have no deadline threads.
+    /// the interference curve of the set (see `own`). CPUs with the same threads share one entry.
+    /// Empty if other programs have no deadline threads.
     all: Vec<(Vec<Reservation>, InterferenceCurve)>,
     /// For each CPU of the session, the index of its entry in `all`. Empty if `all` is empty.
     of_cpu: Vec<usize>,
@@ -80,9 +81,9 @@ impl DeadlineState {
         }
     }
 
-    /// Checks each CPU of the session. `share` is a function from the share that is reserved on a
-    /// CPU now to the share that is checked. The error contains the first CPU with too little time,
-    /// by its number in the session.
+    /// Checks each CPU of the session. `share` maps the share that is reserved on a CPU now to the
+    /// share that is checked. The error contains the first CPU with too little time, by its number
+    /// in the session.
     fn check_all(
         &self,
         shortest: Option<Span>,
@@ -95,10 +96,10 @@ impl DeadlineState {
         Ok(())
     }
 
-    /// Returns for each CPU the longest slice of a new reservation of its dispatcher that fits
-    /// beside the deadline threads. `rooms` contains the longest slice of each CPU without deadline
-    /// threads. If deadline threads make a slice shorter, the slice is rounded down to whole
-    /// microseconds.
+    /// Returns, for each CPU, the longest slice that a new reservation of its dispatcher can have
+    /// beside the deadline threads. `rooms` contains the longest slice of each CPU as if there were
+    /// no deadline threads. If deadline threads make a slice shorter, the slice is rounded down to
+    /// whole microseconds.
     fn rooms(&self, period: Span, rooms: Vec<Span>) -> Vec<Span> {
         // A new reservation adds to the share of its own CPU only. But if it has the shortest
         // period, that period counts on each CPU. The check of the other CPUs depends only on the
@@ -190,8 +191,8 @@ impl Scheduler {
         }
     }
 
-    /// Returns the deadline threads and the dispatchers' reservations. If `changed` is given,
-    /// returns them as if each vCPU of its domain had its parameters.
+    /// Returns the deadline threads and the dispatchers' reservations. If `changed` contains a
+    /// domain and a reservation, the result is as if each vCPU of the domain had that reservation.
     fn deadline_state(
         &self,
         others: &[DeadlineThread],
@@ -218,9 +219,9 @@ impl Scheduler {
         DeadlineState::new(&own, (others, &self.cpus), reserved.collect(), (shortest, front))
     }
 
-    /// Returns for each CPU of the session the longest slice of a new reservation of its dispatcher
-    /// that fits beside the deadline threads. `rooms` contains the longest slice of each CPU
-    /// without deadline threads.
+    /// Returns, for each CPU of the session, the longest slice that a new reservation of its
+    /// dispatcher can have beside the deadline threads. `rooms` contains the longest slice of each
+    /// CPU as if there were no deadline threads.
     pub(super) fn rooms_beside_deadline_threads(
         &self,
         period: Span,

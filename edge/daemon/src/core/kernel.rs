@@ -16,14 +16,14 @@ use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
 use super::shares::empty_place;
 
-/// Domain name of the reservations that only keep CPU time free and have no threads. A place
-/// (reserved vCPU) under the kernel's enforcement has such a reservation on each CPU but its own.
+/// Domain name of the reservations that have no thread and only keep CPU time free. A place
+/// (reserved vCPU) under the kernel's enforcement has one such reservation on each CPU but its own.
 const SHADOW: &str = "deadline";
 
 /// State of a domain whose reservation the kernel enforces.
 pub(super) struct KernelDomain {
-    /// Reservations without threads: for each place (reserved vCPU), one on each CPU but the CPU of
-    /// the place. They keep CPU time free for the deadline threads of the domain.
+    /// Reservations without threads, which keep CPU time free for the deadline threads of the
+    /// domain. Each place (reserved vCPU) has one on each CPU but its own.
     pub(super) shadows: Vec<JoinId>,
     /// Thread in each place (reserved vCPU). `None` for a place without a thread.
     pub(super) seated: Vec<Option<SeatedThread>>,
@@ -70,9 +70,10 @@ impl KernelDomain {
 /// reservation. The first requests are for its places (reserved vCPUs). Further requests reserve
 /// the same CPU time on each other CPU.
 ///
-/// `former` contains the CPU on which each place was until now. The place stays on this CPU,
-/// because the policy still reserves the share of its former vCPU there for a while. On the same
-/// CPU, that share does not count twice. A place without a former CPU is on the first CPU.
+/// `former` contains, for each place, the CPU on which the place was until now. The place stays on
+/// this CPU, because the policy keeps the share of the place's former vCPU reserved there for a
+/// while. On the same CPU, the share does not count twice. A place without a former CPU is on the
+/// first CPU.
 pub(super) fn requests(
     as_what: (DomId, &str, &Terms),
     (former, cpus): (&[usize], usize),
@@ -97,7 +98,7 @@ pub(super) fn requests(
 /// Returns the error for a request to pause a VM whose reservation the kernel enforces.
 pub(super) fn cannot_pause() -> WorldError {
     WorldError::Host {
-        says: "cannot pause a VM whose CPU time `deadline` enforces".into(),
+        says: "cannot pause a VM whose reservation the kernel enforces (`deadline`)".into(),
         hint: Some(
             "change the reservation to `--enforce dispatcher` first, or pause the VM in its monitor"
                 .into(),

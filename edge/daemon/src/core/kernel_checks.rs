@@ -148,10 +148,10 @@ impl Host {
     }
 }
 
-/// Returns the indexes of the threads that a round checks: all suspect threads, and at most
-/// [`CHECKED_AT_ONCE`] other threads, namely those with the longest time since their last check.
-/// `threads` contains for each thread the time of its last check, and true if the thread is suspect
-/// because it has left its class lately.
+/// Returns the indexes of the threads that a round checks. These are all suspect threads, and at
+/// most [`CHECKED_AT_ONCE`] other threads, those whose last check is longest ago. `threads`
+/// contains, for each thread, the time of its last check and a flag. The flag is true if the thread
+/// is suspect because it has left its class lately.
 fn due(threads: impl Iterator<Item = (Time, bool)>) -> BTreeSet<usize> {
     let threads = threads.enumerate().map(|(index, (checked, is_it))| (is_it, checked, index));
     let (suspect, mut others): (Vec<_>, Vec<_>) = threads.partition(|(is_suspect, ..)| *is_suspect);

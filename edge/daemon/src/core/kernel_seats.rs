@@ -19,9 +19,9 @@ use super::kernel::SeatedThread;
 use super::scheduler::{Place, Scheduler};
 use super::shares::needs_no_more;
 
-/// Interval between attempts to seat threads that the kernel has refused. A refused thread can
-/// succeed later, because the kernel frees a thread's former bandwidth only at the end of its
-/// period.
+/// Interval between attempts to enforce a reservation for a thread that the kernel has refused. A
+/// later attempt can succeed, because the kernel frees a thread's former bandwidth only at the end
+/// of the thread's period.
 const SEAT_AGAIN: Span = Span::from_secs(1);
 
 fn refused(error: &MechanismError) -> WorldError {
@@ -115,7 +115,9 @@ impl Scheduler {
                 Ok((EnforceTarget::Tree(thread.clone()), thread))
             }
             JoinTarget::Group(_) | JoinTarget::Nobody => Err(absent(
-                "cannot enforce a cgroup by `deadline`: `deadline` acts on single threads".into(),
+                "cannot enforce the reservation of a cgroup by `deadline`: the kernel can enforce \
+                 it only for single threads"
+                    .into(),
                 Some("use `--enforce dispatcher`".into()),
             )),
         }
@@ -147,8 +149,8 @@ impl Scheduler {
         }
     }
 
-    /// Restores the thread in a place (reserved vCPU) and empties the place. Its reservation
-    /// remains.
+    /// Restores the original scheduling of the thread in a place (reserved vCPU), and empties the
+    /// place. The reservation of the place remains.
     pub(super) fn vacate_kernel(&mut self, domain: DomId, number: usize) {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         let Some(kernel) = &mut known.kernel else { return };
@@ -311,8 +313,8 @@ impl Scheduler {
         cpus
     }
 
-    /// Stores the threads that the kernel has refused although they had their places until now. The
-    /// daemon tries later to seat them.
+    /// Stores the vCPUs of a domain that have lost their places, because the kernel has refused
+    /// their threads. The daemon later tries to give them their places again.
     fn remember_lost(&mut self, domain: DomId, seats: Option<Seats>) {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         known.identity = seats.as_ref().map(|seats| seats.identity);
@@ -321,7 +323,8 @@ impl Scheduler {
         }
     }
 
-    /// Tries to seat the stored threads that the kernel has refused, if the next attempt is due.
+    /// Tries to give vCPUs the places that they have lost, because the kernel refused their
+    /// threads. Does nothing for vCPUs whose next attempt is not due.
     pub(super) fn seat_lost(&mut self, now: Time) {
         let mut due = Vec::new();
         for (&domain, known) in &mut self.domains {
@@ -336,8 +339,8 @@ impl Scheduler {
         }
     }
 
-    /// Writes the enforcement mechanism into the records of new reservations, because the session
-    /// does not know the mechanism. The search for the reservation of a record is slow, but such
+    /// Writes the enforcement mechanism into the session's records of new reservations, because the
+    /// session does not know the mechanism. The search for the domain of a record is slow, but such
     /// records are rare.
     pub(super) fn name_mechanisms(&self, records: &mut [Entry]) {
         for entry in records {
@@ -378,8 +381,8 @@ fn exact(terms: Terms) -> Demand {
     Demand::Time(terms.in_each_second().each(), Bound::Exact)
 }
 
-/// Divides the slice and period of `each` by the number of parts into which the daemon divides the
-/// period of `terms`.
+/// Divides the slice and the period of `each` by n. The daemon enforces the period of `terms` as n
+/// shorter periods.
 pub(super) fn in_each_second(terms: Terms, each: Reservation) -> Reservation {
     let part = terms.in_each_second().each().period();
     let parts = (terms.each().period().ns() / part.ns().max(1)).max(1);

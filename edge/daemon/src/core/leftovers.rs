@@ -1,5 +1,5 @@
-//! Threads and budgets that earlier runs of Slackline changed and did not restore, because they
-//! were killed. The daemon restores them before it schedules any such thread again.
+//! Threads and budgets that killed runs of Slackline have changed and not restored. The daemon
+//! restores them before it schedules any such thread again.
 
 use std::time::Duration;
 

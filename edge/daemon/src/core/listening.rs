@@ -12,7 +12,7 @@ fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
 }
 
 /// Returns the listening sockets for clients on other hosts, for metrics and for the web page, in
-/// this order.
+/// this order. `None` for each socket that the options do not request.
 pub(super) fn listen_elsewhere(
     options: &ServeOptions,
 ) -> Result<[Option<TcpListener>; 3], ServeError> {

@@ -32,7 +32,7 @@ const MOST_OF_ADMINISTRATOR: usize = 3;
 /// fails.
 const LOOK_UP_WITHIN: Span = Span::from_secs(5);
 
-/// Maximum age of a list of VMs with which a further request is answered.
+/// Maximum age of a list of VMs that is used again for the answer to another request.
 const LIST_IS_FRESH: Span = Span::from_secs(1);
 
 /// Look-ups that wait and look-ups that are running.
@@ -40,7 +40,7 @@ pub(super) struct Lookups {
     threads: Vec<Thread>,
     waiting: BTreeMap<Principal, VecDeque<Lookup>>,
     /// Caller whose look-up was started last. The next turn goes to the caller that follows in
-    /// order.
+    /// order. `None` before the first look-up.
     last: Option<Principal>,
     /// Requests to list VMs that wait until the next list is complete.
     listing: Vec<ClientRequest>,
@@ -133,15 +133,15 @@ impl Lookups {
     }
 
     /// Returns a request to list VMs that can be answered now, and the list for its answer.
-    /// Requests of administrators come first.
+    /// Requests of administrators come first. `None` if no request can be answered.
     pub(super) fn next_list(&mut self) -> Option<(ClientRequest, Listing)> {
         let is_admin = |asked: &ClientRequest| asked.role == Some(Role::Administrator);
         let first = self.listed.iter().position(|(asked, _)| is_admin(asked));
         self.listed.remove(first.unwrap_or(0))
     }
 
-    /// Drops a request whose caller has disconnected. If its look-up has not started, drops that
-    /// too.
+    /// Drops a request whose caller has disconnected. If its look-up has not started, drops the
+    /// look-up too.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.listing.retain(|asked| asked.ticket != ticket);
         self.listed.retain(|(asked, _)| asked.ticket != ticket);
@@ -225,7 +225,8 @@ impl Lookups {
     }
 
     /// Returns the caller whose turn it is, and an idle thread for the caller's look-up.
-    /// Administrators come first.
+    /// Administrators come first. `None` if no caller has a turn, or no thread for the caller is
+    /// idle.
     fn next(&self) -> Option<(Principal, usize)> {
         let is_admin = |lookup: &Lookup| lookup.asked.role == Some(Role::Administrator);
         let callers = self.waiting.iter().filter_map(|(principal, waiting)| {

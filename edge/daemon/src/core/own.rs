@@ -9,14 +9,15 @@ use slackline_units::Span;
 const SAVED_WITHIN: Span = Span::from_secs(3);
 
 /// VMs of a tenant: the name of each reservation, and the time at which the reservation was made,
-/// in nanoseconds since 1970. The name may have belonged to another owner before that time.
+/// in nanoseconds since 1970. Before that time, the name may have belonged to another owner. If the
+/// time is unknown, it is stored as [`u64::MAX`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OwnVms(BTreeMap<String, u64>);
 
 impl OwnVms {
     /// Creates the list of a tenant's VMs. Each item is the name of a reservation and the time at
-    /// which the reservation was made. If that time is unknown, any record under the name may
-    /// belong to an earlier owner, so the tenant sees no such record.
+    /// which the reservation was made. If that time is unknown, the tenant sees no past record
+    /// under the name, because each such record may belong to an earlier owner.
     pub(super) fn new(all: impl Iterator<Item = (String, Option<SystemTime>)>) -> OwnVms {
         let since_1970 =
             |at: SystemTime| u64::try_from(at.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok();
@@ -33,20 +34,20 @@ impl OwnVms {
         self.0.contains_key(vm)
     }
 
-    /// Returns the time at which a reservation was made, in nanoseconds since 1970. `None` if the
-    /// tenant has no reservation with this name.
+    /// Returns the time at which a reservation was made, in nanoseconds since 1970. [`u64::MAX`] if
+    /// that time is unknown. `None` if the tenant has no reservation with this name.
     pub(super) fn begun(&self, vm: &str) -> Option<u64> {
         self.0.get(vm).copied()
     }
 
-    /// Returns true if an incident of the VM, saved at the wall clock time `at_ns`, contains only
-    /// events of the present reservation.
+    /// Returns true if an incident of the VM contains only events of the tenant's present
+    /// reservation. `at_ns` is the wall-clock time at which the incident was saved.
     pub(super) fn has_incident(&self, vm: &str, at_ns: u64) -> bool {
         self.begun(vm).is_some_and(|begun| at_ns >= begun.saturating_add(SAVED_WITHIN.ns()))
     }
 
-    /// Returns true if a prediction for a vCPU, made at the wall clock time `at_ns`, is for the
-    /// present reservation.
+    /// Returns true if a prediction for a vCPU concerns the tenant's present reservation. `at_ns`
+    /// is the wall-clock time at which the prediction was made.
     pub(super) fn has_prediction(&self, vcpu: &str, at_ns: u64) -> bool {
         let vm = vcpu.rsplit_once('.').map_or(vcpu, |(vm, _)| vm);
         [vm, vcpu].iter().any(|name| self.begun(name).is_some_and(|begun| at_ns >= begun))

@@ -45,15 +45,17 @@ const SETTLING: Span = Span::from_ms(500);
 const MOST_OPEN: usize = 2_000;
 const MOST_OPEN_EACH: usize = 400;
 
-/// Maximum number of lists of predictions of one principal that are being checked at the same time.
-/// The check of a list reads the events since the start of the list once.
+/// Maximum number of open lists of predictions of one principal. A list is open until it has been
+/// compared with measurements. The number is limited because each comparison reads all events since
+/// the start of its list.
 const MOST_LISTS_EACH: usize = 8;
 
-/// Maximum number of lists that one call of [`settle`](Predictions::settle) checks.
+/// Maximum number of lists that one call of [`settle`](Predictions::settle) compares with
+/// measurements.
 const MOST_SETTLED: usize = 4;
 
-/// The newest predictions, in the order in which they were checked, and the predictions that are
-/// still being checked.
+/// Newest predictions that were compared with measurements, in the order of the comparison, and
+/// predictions that still wait for their comparison.
 #[derive(Debug)]
 pub(super) struct Predictions {
     file: PathBuf,
@@ -63,7 +65,8 @@ pub(super) struct Predictions {
     open: Vec<OpenPrediction>,
 }
 
-/// A prediction that is still being checked: the time that it covers has not passed yet.
+/// A prediction that was not compared with measurements yet. The comparison is made when the time
+/// that the prediction covers has passed.
 #[derive(Debug)]
 struct OpenPrediction {
     by: Principal,
@@ -86,11 +89,11 @@ impl Predictions {
         Predictions { file, has_partial_line, all, open: Vec::new() }
     }
 
-    /// Starts to check the predictions of a list.
+    /// Stores the predictions of a list for a later comparison with measurements.
     ///
     /// # Errors
-    /// If the name of a vCPU is too long, or if too many predictions or lists are being checked
-    /// already.
+    /// If the name of a vCPU is too long, or if too many predictions or lists already wait for
+    /// their comparison.
     pub(super) fn watch(
         &mut self,
         (now, wall_ns): (Time, u64),
@@ -149,15 +152,16 @@ impl Predictions {
         self.open.iter().any(|open| open.until <= now)
     }
 
-    /// Returns the newest predictions. Predictions that are still being checked come last.
+    /// Returns the newest predictions. Predictions that were not compared with measurements yet
+    /// come last.
     pub(super) fn all(&self) -> impl Iterator<Item = &PredictionRecord> {
         self.all.iter().chain(self.open.iter().map(|open| &open.predicted))
     }
 
-    /// Compares predictions with the events in the flight recorder's ring, if the time that they
-    /// cover has passed. Predictions that begin at the same time form a list, which is compared as
-    /// a whole. A call compares at most [`MOST_SETTLED`] lists. Further lists wait for the next
-    /// call.
+    /// Compares predictions with the events in the flight recorder's ring, if the time that the
+    /// predictions cover has passed. Predictions that begin at the same time form a list, which is
+    /// compared as a whole. A call compares at most [`MOST_SETTLED`] lists. Further lists wait for
+    /// the next call.
     ///
     /// # Errors
     ///

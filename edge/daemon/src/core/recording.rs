@@ -56,7 +56,7 @@ impl Core {
 }
 
 impl Host {
-    /// Passes a client's query to the flight recorder. If the client is a tenant, `own` is the
+    /// Passes a client's query to the flight recorder. If the client is a tenant, `tenant` is the
     /// client's principal. Tenants may see only their own VMs.
     pub(super) fn ask_flight(
         &mut self,
@@ -94,8 +94,9 @@ impl Host {
     }
 }
 
-/// Checks that the recording shows the waits of a VM. It does not if the kernel enforces the
-/// reservation: a thread under `SCHED_DEADLINE` can run on a CPU that the daemon does not record.
+/// Checks that the flight recorder can tell when the VM `name` waits for a CPU. The recorder cannot
+/// if the kernel enforces the reservation: a thread under `SCHED_DEADLINE` can run on a CPU that
+/// the daemon does not record.
 fn check_mechanism(name: &str, service: &Service) -> Result<(), Problem> {
     let mut rows = service.listed().map(|(_, listed)| listed.row);
     let row = rows.find(|row| row.name.as_str() == name);

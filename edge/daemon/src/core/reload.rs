@@ -25,8 +25,8 @@ pub struct Reload {
 pub(super) struct ReloadedFiles {
     prices: Result<Option<Prices>, String>,
     people: io::Result<People>,
-    /// Result of a test of the new certificates. The front process reads certificates only when it
-    /// starts, and would report this error then.
+    /// Result of a test of the new certificates. Without the test, an error would be found only
+    /// when the next front process reads the certificates at its start.
     tls: Result<(), String>,
 }
 

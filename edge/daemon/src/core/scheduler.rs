@@ -44,8 +44,9 @@ pub(super) struct Scheduler {
     pub(super) deadline_threads: Vec<DeadlineThread>,
     /// Times of the next checks of the threads whose reservations the kernel enforces.
     pub(super) kernel_checks: KernelChecks,
-    /// For each domain that is changing from the dispatcher to the kernel, the former CPU of each
-    /// of its places.
+    /// CPUs on which the places of a domain were until now, while the enforcement of its
+    /// reservation moves from the dispatcher to the kernel. CPUs are given by their numbers in the
+    /// session.
     pub(super) former_cpus: BTreeMap<DomId, Vec<usize>>,
 }
 
@@ -205,7 +206,7 @@ impl Scheduler {
                     super::listed(&self.cpus),
                 ),
                 hint: Some(
-                    "allow the thread a CPU that is scheduled, or start the daemon with --cpus"
+                    "change the affinity of the thread, or start the daemon with another --cpus"
                         .into(),
                 ),
             });
@@ -339,8 +340,9 @@ impl Scheduler {
             };
         }
         let kept = places.min(usize::from(terms.vcpus()));
-        // Places are dropped last. If the change is refused, the old parameters are still in force
-        // or fit again. Places that left and rejoined would first have to pay back excess time.
+        // Places are dropped last. So if the change is refused, no place has left: a place that
+        // rejoins would first have to pay back its excess CPU time. The old parameters are still in
+        // force, or fit again.
         self.change_each(domain, kept, (&before, terms))?;
         if let Err(error) = self.grow(domain, terms) {
             // The old parameters fit again: nothing else has joined in between.
@@ -535,8 +537,8 @@ impl Scheduler {
         CpuShare::from_ppm(CpuShare::ONE.ppm() - reserve.ppm())
     }
 
-    /// Returns for each CPU the share, in millionths, that a new reservation with a long period
-    /// could still get.
+    /// Returns, for each CPU, the share that a new reservation with a period of 1 s could still
+    /// get, in millionths of the CPU.
     pub(super) fn free_ppm(&self) -> Vec<u32> {
         let second = Span::from_secs(1);
         let ppm = |room: CpuCapacity| u32::try_from(room.slice.ns() / 1_000).unwrap_or(u32::MAX);

@@ -115,9 +115,9 @@ impl AwaitedVm {
         AwaitedVm { row: row.clone(), reason: reason.cloned() }
     }
 
-    /// Returns the finding for an awaited VM that cannot be scheduled. Returns `None` if the
-    /// service need not learn of it, because it knows this reason or the reservation waits for
-    /// capacity.
+    /// Returns the finding for an awaited VM that cannot be scheduled. `None` if the service need
+    /// not learn of it, because the service knows the reason already, or because the reservation
+    /// waits for capacity.
     fn not_found(&self, absent: &Absent) -> Option<ScoutFinding> {
         let error = absent.in_background();
         let is_told = if self.row.binding.lasts() {
@@ -458,8 +458,8 @@ fn ask_monitors(
     });
 }
 
-/// Returns the state of a VM's guest that libvirt has suspended, as libvirt's file about the VM
-/// states it. `None` if the guest is running or its state is unknown.
+/// Returns the state of a VM's guest if libvirt has suspended the guest. The state comes from
+/// libvirt's file about the VM. `None` if the guest is running or its state is unknown.
 fn suspended(machine: &Machine, pid: Tid) -> Option<String> {
     if machine.kind != Kind::Libvirt {
         return None;

@@ -92,8 +92,8 @@ pub(super) fn path_of(listener: &UnixListener) -> Option<PathBuf> {
     address.as_pathname().map(Path::to_path_buf)
 }
 
-/// Allows one more group to connect to the socket at `path`, in place of the group that was allowed
-/// before.
+/// Allows the group `group` to connect to the socket at `path`, in addition to the owning group.
+/// Replaces the group that was allowed in this way before.
 pub(super) fn let_group_in(path: &Path, group: u32) -> io::Result<()> {
     let list = access_list(group);
     Ok(setxattr(path, "system.posix_acl_access", &list, XattrFlags::empty())?)

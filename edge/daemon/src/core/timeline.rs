@@ -58,8 +58,8 @@ impl TimelineKeeper {
         }
     }
 
-    /// Adds `count` missed deadlines of a vCPU to a column. It is the column that covers `at`, the
-    /// time at which the misses were found.
+    /// Adds `count` missed deadlines of a vCPU to the column that covers `at`, the time at which
+    /// the misses were found.
     pub(super) fn missed(&mut self, vcpu: &str, at: Time, count: u64) {
         let number = self.number(vcpu);
         let column = at.since(Time::START) / STEP;

@@ -117,8 +117,8 @@ fn entries(
     list
 }
 
-/// Returns for each VM true if it is listed. `all` contains three values for each VM: its owner,
-/// true if the VM is the caller's own, and the size of its entry.
+/// Returns a flag for each VM: true if the VM is listed. `all` contains three values for each VM:
+/// its owner, a flag that is true for VMs of the caller, and the size of its entry in bytes.
 ///
 /// VMs of the caller come first. Then the other owners take turns, with one VM of each owner in
 /// each turn. Within a turn, smaller entries come first. So an owner with many VMs does not

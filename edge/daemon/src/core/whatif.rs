@@ -37,8 +37,8 @@ const KEPT_AT_ONCE: usize = 2;
 /// Maximum number of idle workers that keep a recording for further questions.
 const MOST_IDLE: usize = 10;
 
-/// Time for which a worker keeps its recording for further questions, from the time of the
-/// recording.
+/// Time for which a worker keeps its recording for further questions. It starts when the recording
+/// is taken.
 const KEPT: Duration = Duration::from_secs(5);
 
 /// Time for which the daemon waits for its workers to end, when the daemon itself ends.
@@ -69,7 +69,7 @@ struct KeptWindow {
     about: Window,
 }
 
-/// Properties by which a later question finds out if it can use the same recording.
+/// Properties of a recording that decide if a later question can be answered from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Window {
     since: Span,

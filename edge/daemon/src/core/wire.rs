@@ -24,8 +24,8 @@ pub(super) enum ValidRequest {
     Host(Ticket),
     /// Show the health of the daemon.
     Health(Ticket),
-    /// Show metrics. If the caller is a tenant, the principal is given, and only the metrics of the
-    /// tenant's own reservations are shown.
+    /// Show metrics. The principal is given if the caller is a tenant. A tenant gets only the
+    /// metrics of the tenant's own reservations.
     Numbers(Ticket, Option<Principal>),
     /// List grants of access.
     Access(Ticket),
@@ -35,7 +35,8 @@ pub(super) enum ValidRequest {
     ChangeAccess(Ticket, Principal, Change),
     /// Show the role of the caller.
     Whoami(Ticket, Role),
-    /// Ask the flight recorder. If the caller is a tenant, the second principal is given.
+    /// Ask the flight recorder. The last field is the caller's principal if the caller is a tenant,
+    /// and otherwise `None`.
     Flight((Ticket, Principal), Question, Option<Principal>),
     /// Predict the effect of changes, for a principal with this role.
     Whatif((Ticket, Principal), Role, WhatIf),

@@ -10,8 +10,9 @@ use super::all::find_named;
 use super::by_name::{Asks, Candidate, chosen};
 use super::{Absent, FoundMachine, Kind, Machine, find_asking, found_group};
 
-/// List of VMs of the host and of cgroups of units, made once for many look-ups. A look-up in this
-/// list takes only the time for one machine, however many processes and cgroups the host has.
+/// List of the host's VMs and of the cgroups of systemd units, made once for many look-ups. A
+/// look-up in this list takes only the time for one machine, however many processes and cgroups the
+/// host has.
 #[derive(Debug, Default)]
 pub(crate) struct Around {
     machines: Vec<Machine>,
@@ -51,8 +52,8 @@ impl Around {
         &self.machines
     }
 
-    /// Finds a machine in this list as [`find_at_once`](super::find_at_once) does. The list must
-    /// have been made for `binding`, perhaps with other bindings.
+    /// Finds a machine in this list as [`find_at_once`](super::find_at_once) does. `binding` must
+    /// be one of the bindings for which the list was made.
     ///
     /// # Errors
     /// The same errors as [`find_at_once`](super::find_at_once).

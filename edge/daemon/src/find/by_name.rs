@@ -14,7 +14,7 @@ pub(super) enum Asks<'a> {
     Monitors,
     /// The search may ask the monitors of the users for whom the function returns true.
     MonitorsOf(&'a dyn Fn(u32) -> bool),
-    /// The search by name finds only VMs of the users for whom the function returns true, and may
+    /// The search by name finds only VMs of the users for whom the function returns true. It may
     /// ask the monitors of these users.
     VmsOf(&'a dyn Fn(u32) -> bool),
     Nobody,
@@ -29,8 +29,8 @@ impl Asks<'_> {
         }
     }
 
-    /// Returns true if the search may find VMs of this user. `None` if the owner of a VM cannot be
-    /// read.
+    /// Returns true if the search may find VMs of the user `owner`. `owner` is `None` if the owner
+    /// of a VM cannot be read.
     fn may_find(self, owner: Option<u32>) -> bool {
         match self {
             Asks::VmsOf(may_have) => owner.is_some_and(may_have),
@@ -83,7 +83,7 @@ pub(super) fn chosen(
         fitting.retain(is_meant);
     }
     // Programs fork to become a daemon or to confine a helper. Such children have the same command
-    // line.
+    // line. So processes with vCPU threads are preferred.
     let carries =
         |one: &Candidate| vcpus::find_named(one.pid.raw()).is_ok_and(|found| !found.is_empty());
     if fitting.len() > 1 && fitting.iter().any(carries) {

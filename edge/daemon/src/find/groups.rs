@@ -1,4 +1,5 @@
-//! Cgroups of a process. They identify its libvirt domain, its container or its systemd unit.
+//! Cgroups of a process, which identify the libvirt domain, container or systemd unit of the
+//! process.
 //!
 //! Cgroups are more reliable than command lines, which any user can choose: making a cgroup needs
 //! write access to its parent. Still, users can choose parts of some cgroup names.
@@ -28,8 +29,8 @@ pub(super) enum GroupKind {
     Unit,
 }
 
-/// Returns the version 2 cgroup of a process, from the text of its `cgroup` file. A line break in a
-/// cgroup's name appears as `\012` in that file.
+/// Returns the version 2 cgroup of a process, from the text of its `cgroup` file. `None` if the
+/// file names no such cgroup. A line break in a cgroup's name appears as `\012` in that file.
 pub(super) fn unified(text: &[u8]) -> Option<&[u8]> {
     groups(text).find_map(|(controllers, group)| controllers.is_empty().then_some(group))
 }
@@ -125,7 +126,7 @@ pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {
 }
 
 /// Returns the id of a VM, from the cgroup `firecracker/ID` that Firecracker's jailer makes for the
-/// VM.
+/// VM. `None` if the process is in no such cgroup.
 pub(super) fn of_jailer(text: &[u8]) -> Option<&[u8]> {
     groups(text).find_map(|(_, group)| {
         let mut parts = group.rsplit(|&byte| byte == b'/');
@@ -134,7 +135,8 @@ pub(super) fn of_jailer(text: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// Returns the innermost container or service that contains the version 2 cgroup `group`.
+/// Returns the innermost container or service that contains the version 2 cgroup `group`. `None` if
+/// no container or service contains it.
 pub(super) fn known(group: &[u8]) -> Option<KnownGroup> {
     let mut end = group.len();
     loop {
@@ -152,7 +154,7 @@ pub(super) fn known(group: &[u8]) -> Option<KnownGroup> {
 }
 
 /// Returns the name of a container. `part` is the name of its cgroup, and `above` the name of the
-/// parent cgroup.
+/// parent cgroup. `None` if the cgroup is not that of a container.
 fn container(part: &[u8], above: &[u8]) -> Option<Vec<u8>> {
     const SCOPES: [&str; 4] = ["docker-", "libpod-", "cri-containerd-", "crio-"];
     if let Some(scope) = part.strip_suffix(b".scope") {

@@ -45,7 +45,8 @@ pub(super) fn read(line: &[u8]) -> Option<VmCommandLine> {
     }
 }
 
-/// Returns the program that the first word of a command line names.
+/// Returns the program that the first word of a command line names. `None` if that program does not
+/// run VMs.
 fn program(word: &[u8]) -> Option<Program> {
     let file = word.rsplit(|&byte| byte == b'/').next()?;
     // NixOS puts wrapper scripts before programs, whose files are then called `.NAME-wrapped`.
@@ -231,8 +232,8 @@ fn running(program: Program, words: &[&[u8]]) -> Option<VmCommandLine> {
     Some(VmCommandLine { program, name: name.filter(|name| !name.is_empty()), uuid: None })
 }
 
-/// Returns the value of an option that is given as `--option VALUE` or `--option=VALUE`. The
-/// options in `flags` take no value, and all other options take one.
+/// Returns the value of an option that is given as `--option VALUE` or `--option=VALUE`. `None` if
+/// the option is missing. The options in `flags` take no value, and all other options take one.
 fn long_option(words: &[&[u8]], option: &str, flags: &[&str]) -> Option<Vec<u8>> {
     let mut words = words.iter();
     while let Some(word) = words.next() {

@@ -63,7 +63,7 @@ fn read_line(pid: Tid) -> io::Result<Vec<u8>> {
 }
 
 /// Parses the user id of a process in the text of its `status` file. A process with several
-/// different user ids counts as root's.
+/// different user ids counts as root's. `None` if the text has no valid line with user ids.
 pub(super) fn owner(status: &[u8]) -> Option<u32> {
     let mut lines = status.split(|&byte| byte == b'\n');
     let users = lines.find_map(|line| line.strip_prefix(b"Uid:"))?;
@@ -96,10 +96,10 @@ pub(super) fn all() -> io::Result<Vec<Tid>> {
     Ok(found)
 }
 
-/// Checks that a process may be scheduled. The host or the daemon depends on process 1, on kernel
-/// threads, on the daemon itself, and on its children that run the daemon's program. So these must
-/// not be scheduled. A process whose first thread has ended while other threads still run must not
-/// be scheduled either.
+/// Checks that a process may be scheduled. The host or the daemon depends on process 1, kernel
+/// threads, the daemon itself, and the daemon's children that run its program. So these must not be
+/// scheduled. A process whose first thread has ended while other threads still run must not be
+/// scheduled either.
 ///
 /// # Errors
 /// If the process must not be scheduled, or does not exist.
@@ -130,7 +130,8 @@ pub(super) fn may_be_held(pid: Tid) -> Result<(), ThreadError> {
     Ok(())
 }
 
-/// Returns the id of the process's parent, from the text of a `stat` file.
+/// Returns the id of the process's parent, from the text of a `stat` file. `None` if the process
+/// has no parent, or the text is invalid.
 fn parent(stat: &[u8]) -> Option<Tid> {
     // The name is in parentheses and may contain any bytes.
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;

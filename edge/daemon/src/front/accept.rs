@@ -183,8 +183,9 @@ pub(super) async fn accept_scrapers(
 
 /// Slots for connections to a loopback address. Any process of the host can open any number of
 /// connections, so each user can have at most half of the slots. If all slots are taken, a new
-/// connection replaces an old one. The connection to be replaced is the oldest one on which no
-/// known caller has sent a request, or else the oldest one that waits for a request.
+/// connection replaces an old one. It replaces the oldest connection on which no known caller has
+/// sent a request. If there is no such connection, it replaces the oldest one that waits for a
+/// request.
 struct LoopbackSlots {
     most: usize,
     /// Connections in the order in which they were accepted, each with its user. The user is `None`
@@ -197,9 +198,9 @@ impl LoopbackSlots {
         LoopbackSlots { most, open: VecDeque::new() }
     }
 
-    /// Returns the time limits of a new connection of a user. `None` if the user gets no free slot,
-    /// and requests on all connections that it could replace are being answered. A user who already
-    /// has half of the slots can replace only their own connections.
+    /// Returns the time limits of a new connection of a user. `None` if no slot is free for the
+    /// user, and no connection can be replaced because a request is being answered on each. A user
+    /// who already has half of the slots can replace only their own connections.
     fn take(&mut self, user: Option<u32>) -> Option<Patience> {
         self.open.retain(|(_, connection)| !connection.has_ended());
         let own = self.open.iter().filter(|(of, _)| of.is_some() && *of == user).count();
@@ -246,8 +247,8 @@ fn asynchronous(listener: std::net::TcpListener) -> io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-/// Returns the next connection. If `accept` fails, tries again after a short wait. The one
-/// exception is a failure that concerns only one connection: then there is no wait.
+/// Returns the next connection. If `accept` fails, tries again: at once if the failure concerns
+/// only one connection, and otherwise after a short wait.
 async fn next<T>(accept: impl AsyncFn() -> io::Result<T>) -> T {
     loop {
         match accept().await {

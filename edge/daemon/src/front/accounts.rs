@@ -78,6 +78,7 @@ pub(super) async fn history(
 }
 
 /// Parses the parameter for the start of the history: a time before now, or nanoseconds since 1970.
+/// Returns nanoseconds since 1970, or `None` if the text is invalid.
 fn start(text: &str, now_ns: u64) -> Option<u64> {
     let ago = || Some(now_ns.saturating_sub(text.parse::<Span>().ok()?.ns()));
     text.parse().ok().or_else(ago)

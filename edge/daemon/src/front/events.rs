@@ -182,8 +182,8 @@ impl Teller {
         }
     }
 
-    /// Sends the events after `last`, the event that was sent last. Sends at most the latest
-    /// [`LOOKED_BACK`] pages of them.
+    /// Sends the events with a number above `last`, but at most the latest [`LOOKED_BACK`] pages of
+    /// them.
     async fn look_back(&mut self) -> Result<(), End> {
         let (mut missed, mut before) = (Vec::new(), None);
         for _ in 0..LOOKED_BACK {
@@ -215,8 +215,8 @@ impl Teller {
         self.send(part(Some(event.seq), "event", event)).await
     }
 
-    /// Sends `count` events that this stream has missed because it was too slow, and the event
-    /// after them.
+    /// Sends the `count` events that this stream has missed because its client read too slowly, and
+    /// the event after them.
     async fn fill_gap(
         &mut self,
         mut count: u64,
@@ -236,9 +236,10 @@ impl Teller {
         self.send_event(&next).await
     }
 
-    /// Returns the number just below the oldest of the `count` events that precede the event
-    /// `before`. Numbers of events have gaps, so the function counts the events, in at most
-    /// [`LOOKED_BACK`] pages. It serves a stream whose client did not ask for past events.
+    /// Returns a number such that `count` events have a number above it and below `before`. Numbers
+    /// of events have gaps, so the function counts the events of the log, in at most
+    /// [`LOOKED_BACK`] pages. The function serves a stream whose client did not ask for past
+    /// events.
     async fn number_before(&self, mut before: u64, count: u64) -> Result<u64, End> {
         let mut left = usize::try_from(count).unwrap_or(usize::MAX);
         for _ in 0..LOOKED_BACK {

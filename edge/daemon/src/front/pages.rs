@@ -386,7 +386,7 @@ pub(super) async fn resume(
 }
 
 /// Checks that a request has no body. Returns the name of its reservation, and the revision in its
-/// header `If-Match`.
+/// header `If-Match`, if there is one.
 async fn bare(
     path: Named,
     headers: &HeaderMap,

@@ -41,8 +41,8 @@ const LATELY: Duration = Duration::from_secs(24 * 3600);
 /// addresses.
 const ADDRESSES: usize = 1024;
 
-/// Time for which an address counts as silent after a connection from it has ended, or has lost its
-/// slot, before its caller was identified.
+/// Time for which an address counts as silent. An address becomes silent when one of its
+/// connections ends, or loses its slot, before its caller was identified.
 const SILENT: Duration = Duration::from_secs(10);
 
 /// Principal, or group of callers without identity, to which limits apply.
@@ -184,9 +184,9 @@ impl Remotes {
     /// Connections whose caller is not identified lose their slots first. Of these, connections
     /// from unknown addresses come first. Connections from known addresses follow only if
     /// `is_known` is true. The address with the most such connections loses its oldest one. If
-    /// several addresses have equally many, a silent address loses first. An address with only one
-    /// such connection keeps it for [`SOON`]. The one exception is a silent address, if `address`
-    /// is not silent.
+    /// several addresses have equally many, a silent address (see [`SILENT`]) loses first. An
+    /// address with only one such connection keeps it for [`SOON`]. The one exception is a silent
+    /// address, if `address` is not silent.
     ///
     /// If no connection is found by these rules, the principal with the most connections loses its
     /// oldest one. Each principal keeps one connection if `is_known` is true, and [`KEPT_EACH`]

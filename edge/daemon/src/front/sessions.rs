@@ -14,11 +14,11 @@ use slackline_control::link::CallerIdentity;
 use super::limits::Owner;
 use super::tls::known_by;
 
-/// Maximum number of unused codes of one principal, and of its sessions. If there are more, the
-/// oldest is dropped.
+/// Maximum number of unused codes of one principal. The same maximum applies to sessions. If there
+/// are more, the oldest of the principal is dropped.
 const MOST_EACH: usize = 8;
 
-/// Maximum number of unused codes of all principals together, and of their sessions.
+/// Maximum number of unused codes of all principals together. The same maximum applies to sessions.
 const MOST: usize = 256;
 
 /// Time limits of one-time codes and sessions.

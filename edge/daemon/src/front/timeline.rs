@@ -69,7 +69,8 @@ struct Painter {
     /// Names of vCPUs that the stream sent last. They are sent again only if they have changed.
     names: Vec<String>,
     /// For each VM, the latest samples of its waiting time. A sample contains the time at which it
-    /// was taken, the sum of the waiting times, and the number of vCPUs.
+    /// was taken, the sum of the waiting times of all vCPUs in nanoseconds, and the number of
+    /// vCPUs.
     waited: BTreeMap<String, Vec<(Instant, u64, usize)>>,
 }
 

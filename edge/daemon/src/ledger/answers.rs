@@ -1,5 +1,5 @@
-//! Rows of the table `answer`: the choice of the rows that are loaded at the start, and of the rows
-//! that are deleted.
+//! Rows of the table `answer`, which stores the answers to requests with idempotency keys. This
+//! module chooses the rows that are loaded at the start, and the rows that are deleted.
 //!
 //! The table has at most as many rows and bytes as the answers that the service keeps. A ledger of
 //! an older version may have more rows. The extra rows are not loaded, and are deleted a few at a
@@ -156,8 +156,8 @@ impl Answers {
 }
 
 /// Returns all rows of each principal that has at most [`KEYS_OF_ONE`] rows, and the newest rows of
-/// each principal that has more. Only a ledger of an older version has such principals. The second
-/// value is true if the table has no other rows.
+/// each principal that has more. Only a ledger of an older version has principals with more rows.
+/// The second value is true if these are all rows of the table.
 fn newest_rows(
     connection: &Connection,
     most: &mut usize,

@@ -2,9 +2,9 @@
 //! may cover a day.
 //!
 //! The commit that adds rows also keeps the table within its bounds. First, rows above the maximum
-//! age are deleted. If the table is still too large, the owner with the most bytes loses rows, as
-//! in `shares`: the hours of the oldest day of one reservation are joined into one row. If this
-//! owner has no more hours to join, the owner's oldest rows are deleted.
+//! age are deleted. If the table is still too large, rows of the owner with the most bytes are
+//! merged: the hours of the oldest day of one reservation become one row. If this owner has no more
+//! hours to merge, the owner's oldest rows are deleted. The module `shares` chooses the owner.
 //!
 //! A ledger of any version can have the table, since programs that do not know the table ignore it.
 //! Rows are stored in order of time. So new rows fill pages, and deleted old rows free whole pages.

@@ -1,4 +1,5 @@
-//! Table with the last plan of each principal, as JSON.
+//! Table with the last plan of each principal, as JSON. A plan is a list or change of reservations
+//! that the principal has applied, and that can be undone as a whole.
 
 use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, params};

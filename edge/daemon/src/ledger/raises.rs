@@ -1,8 +1,8 @@
 //! Table `raise`. Each row is a raise: an increase of a reservation by a principal who is not its
 //! owner. The increase counts in the budget of that principal.
 //!
-//! A ledger of a version before 11 can lack the table. If it has the table, two columns are
-//! missing: the end time and the hard limit that the reservation had before the raise.
+//! A ledger of a version before 11 lacks the table, or two of its columns: the end time and the
+//! hard limit that the reservation had before the raise.
 
 use rusqlite::{Connection, Row, params};
 use slackline_service::{Commit, Name, Principal, Raise, Terms};
@@ -40,8 +40,8 @@ pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
     found.query_map([], |row| key(row).and(from(row)))?.try_for_each(|from| from.map(drop))
 }
 
-/// Returns the SQL query for all raises, which fits the version of the ledger. A check of a ledger
-/// of an older version must not migrate that ledger.
+/// Returns an SQL query for all raises. If the table of an older version lacks columns, the query
+/// adds them to the result: a check must not migrate the ledger.
 fn selection(connection: &Connection) -> rusqlite::Result<String> {
     let has_limits = has_column(connection, "raise", "until")?;
     let limits = if has_limits { "" } else { ", NULL AS until, NULL AS exact" };

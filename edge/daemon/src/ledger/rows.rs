@@ -24,7 +24,8 @@ use super::words::{AccessChange, AccessGrant, Before, Keep, LoggedEvent, Proof};
 /// Maximum length of an event's detail in bytes. A longer detail is cut.
 const MOST_DETAIL: usize = 1_024;
 
-/// Loads all rows that the service needs at its start.
+/// Loads all rows that the service needs at its start. The second value is the state in which the
+/// previous daemon left the ledger, or `None` if no daemon has used the ledger.
 pub(super) fn load(
     connection: &Connection,
     boot_id: &str,

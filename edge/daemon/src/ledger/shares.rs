@@ -1,9 +1,9 @@
-//! Shares of the principals in the tables `event` and `history`: the number and bytes of their
-//! rows.
+//! Shares of the principals in the tables `event` and `history`. A principal is a user, a remote
+//! client or the service itself. Its share is the number and the bytes of its rows in a table.
 //!
-//! If a table is full, the principal with the most bytes loses its oldest rows. So a principal with
-//! more bytes than each other principal displaces only its own rows. Half of a table is kept for
-//! administrators and the service. Their rows are deleted only if the rows of all other principals
+//! If a table is full, the principal with the most bytes loses its oldest rows. So a principal that
+//! fills a table loses its own rows, and not the rows of others. Half of the bytes of a table is
+//! kept for administrators and the service. They lose rows only if all other principals together
 //! have at most half of the bytes.
 //!
 //! Triggers of the database keep the counts in the table `share`. So the counts are right after

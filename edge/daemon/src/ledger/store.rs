@@ -48,7 +48,8 @@ pub(super) struct Store {
     answers: Answers,
     /// Administrators other than root and the service.
     administrators: BTreeSet<Principal>,
-    /// Device and inode of the ledger file and of its log.
+    /// Device and inode of the ledger file, and of its write-ahead log as last checked. `None` if
+    /// the log was not checked since the ledger was opened or written again.
     files: (Which, Option<Which>),
     _taken: FolderLock,
 }
@@ -173,7 +174,7 @@ impl Store {
         self.write_out()
     }
 
-    /// Writes the contents of the open ledger to the ledger's path, where another program has
+    /// Writes the contents of the open ledger to the ledger's path. Needed if another program has
     /// removed the file or its log, or has replaced the log.
     fn write_out(&mut self) -> Result<(), LedgerError> {
         let path = self.place.ledger();

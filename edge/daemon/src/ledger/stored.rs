@@ -98,7 +98,7 @@ pub(super) fn terms(
     terms.map_err(|error| FromSqlError::Other(error.into()))
 }
 
-/// Converts a stored UUID of a libvirt domain to a binding.
+/// Converts a stored UUID of a libvirt domain to a binding. `None` stays `None`.
 pub(super) fn by_uuid(uuid: Option<String>) -> Result<Option<Binding>, FromSqlError> {
     let read = |uuid: String| Binding::new(BindingKind::Uuid, &uuid);
     uuid.map(read).transpose().map_err(|error| FromSqlError::Other(error.into()))

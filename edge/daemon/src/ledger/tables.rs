@@ -177,8 +177,9 @@ UPDATE history SET owner = coalesce(
     (SELECT owner FROM reservation WHERE reservation.name = history.name), 'service');
 ";
 
-/// Statement that creates the table with the last plan of each principal, as JSON. The table can be
-/// created in ledgers of any version, since older programs ignore it.
+/// Statement that creates the table of plans. A plan is the last list or change of reservations
+/// that a principal has applied, as JSON. The table can be created in ledgers of any version, since
+/// older programs ignore it.
 pub(super) const PLANS: &str = "
 CREATE TABLE IF NOT EXISTS plan (
     principal TEXT PRIMARY KEY,

@@ -500,7 +500,7 @@ fn vm_with_unknown_vcpus_is_listed_together_with_the_reason() {
     };
     let why = |fake: &Fake| one(fake).why.clone().unwrap_or_default();
     assert!(why(&twice).contains("both have the name of vCPU 1"), "{}", why(&twice));
-    assert!(why(&mute).contains("no thread has such a name"), "{}", why(&mute));
+    assert!(why(&mute).contains("no thread has the name of a vCPU"), "{}", why(&mute));
     assert_eq!((one(&mshv).why.clone(), one(&mshv).vcpus.len()), (None, 2));
     let error = find(&one(&twice).binding).unwrap_err();
     assert!(!error.is_yet_to_come(), "{error}");

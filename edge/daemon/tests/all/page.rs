@@ -29,8 +29,8 @@ fn viewers(ask: &Ask) -> Option<Result<Answer, Problem>> {
     }
 }
 
-/// Answers a request like a daemon core that revokes the access of all callers when it gets the
-/// first request for the list of reservations.
+/// Answers a request like a daemon core that revokes the access of all callers. It does so after
+/// the first request for the list of reservations.
 fn forgetful(ask: &Ask) -> Option<Result<Answer, Problem>> {
     static IS_REVOKED: AtomicBool = AtomicBool::new(false);
     match ask.request {

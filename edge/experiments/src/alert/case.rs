@@ -7,8 +7,9 @@ use slackline_policy::{ALL, Field, FieldError, Kind, SIMULATED_ONLY, Spec, Value
 use slackline_units::{CpuShare, Span};
 use thiserror::Error;
 
-/// Cases of SEDF and Credit whose rules are nearest to the Xen that the paper measured. The paper
-/// used a development tree of Xen from between October and December 2006, which was never released.
+/// Cases of SEDF and Credit with the rules that are nearest to those of the Xen in the paper. The
+/// paper measured a development tree of Xen, between October and December 2006, that was never
+/// released.
 pub const AS_PUBLISHED: [&str; 2] = ["sedf:rules=xen-3.0.3", "credit:rules=xen-2006-10-30"];
 
 /// Policy that is tested by default, in addition to SEDF and Credit.
@@ -123,7 +124,7 @@ pub struct Trial {
 }
 
 impl Form {
-    /// Returns the number of domains that are limited and whose errors are measured.
+    /// Returns the number of limited domains whose deviation from the target share is measured.
     pub(super) fn measured(self) -> usize {
         match self {
             Form::One => 1,
@@ -286,8 +287,8 @@ const RESERVE: &str = "reserve";
 
 const SPIN: &str = "kind = \"spin\"";
 
-/// Range from which the random join times of domains are drawn. It is longer than any period of a
-/// policy.
+/// Upper end of the range from which the join times of domains are drawn. The range begins at zero.
+/// It is longer than any period of a policy.
 const PHASES: Span = Span::from_ms(100);
 
 /// Returns the assumptions of the test about facts that the paper does not state, as sentences for

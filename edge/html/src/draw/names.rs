@@ -1,5 +1,5 @@
-//! Places for the names of rules and regions, and for the values on bars. Places that no line or
-//! mark crosses are preferred.
+//! Positions of the names of rules (straight lines) and regions (shaded ranges), and of the values
+//! on bars. Positions that no line or mark crosses are preferred.
 
 use super::{Canvas, NOTE};
 use crate::layer::{Coordinate, Layer, Region, Rule, Shape};

@@ -94,9 +94,9 @@ impl Hierarchies {
         Some(Surroundings { groups: self.groups_of(pid, tid)?, quotas: Vec::new() })
     }
 
-    /// Returns true if a thread, as (process, thread), is in a cgroup in which it was seen, and is
-    /// neither new nor ending. The root cgroups that the kernel shows for a new or ending thread
-    /// are no proof of a move.
+    /// Returns true if the thread `tid` of process `pid` is in the cgroup `group` now, and is
+    /// neither new nor ending. A new or ending thread is excluded because the kernel shows root
+    /// cgroups for it, although it was not moved there.
     #[must_use]
     pub fn confirm(&self, (pid, tid): (Tid, Tid), group: &Path) -> bool {
         let groups = || self.groups_of(pid, tid).unwrap_or_default();
@@ -277,7 +277,7 @@ pub struct Credentials {
 impl Credentials {
     /// Returns the users and groups of a thread: the real and the effective ones, and the
     /// supplementary groups. The real user is included because the program that started a
-    /// set-user-id program may change the cgroup of that program. If the credentials cannot be
+    /// set-user-id program may move that program to another cgroup. If the credentials cannot be
     /// read, the result is empty.
     #[must_use]
     pub fn of(tid: Tid) -> Credentials {

@@ -127,8 +127,9 @@ fn has_group_above(group: &Path) -> bool {
 
 /// Restricts a version 2 cgroup that Slackline made to the CPUs in `cpus`, if possible. The parent
 /// cgroup must enable the controller `cpuset` for its children. If it does not, Slackline enables
-/// the controller there, but only where that does not affect the parent's own threads. That holds
-/// for the root cgroup and, if `is_threaded` is true, for the cgroup of the process.
+/// the controller there, but only where that does not affect the parent's own threads. This
+/// condition holds for the root cgroup. If `is_threaded` is true, it also holds for the cgroup of
+/// the process.
 pub fn keep_group_on(group: &Path, cpus: &CpuSet, is_threaded: bool) {
     let file = group.join("cpuset.cpus");
     if !file.exists()

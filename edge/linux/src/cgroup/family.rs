@@ -14,8 +14,8 @@ use crate::thread::threads_of;
 /// consecutive readings are equal, all of procfs is scanned instead.
 const READINGS: usize = 4;
 
-/// Number of checks, a millisecond apart. Each of them must find that the first thread of a process
-/// has ended and that other threads of the process continue.
+/// Number of checks, 1 ms apart. A process counts as having lost its first thread only if every
+/// check finds that this thread has ended and that another thread continues.
 const ENDING: usize = 20;
 
 /// Returns a process and its descendants. The result includes all descendants that were started

@@ -21,9 +21,8 @@ pub const MOST_THREADS: usize = 10_000;
 /// takes about 10 us per cgroup.
 const MOST_BELOW: usize = 1_000;
 
-/// Number of threads that cost as much time as one cgroup. The time is that of an order to a
-/// process tree, which handles each thread and reads the list of each cgroup below the tree's
-/// cgroup twice.
+/// Number of threads that take as much time as one cgroup when an order is given to a process tree.
+/// The order handles each thread, and reads the list of each cgroup below the tree's cgroup twice.
 const THREADS_PER_GROUP: usize = 3;
 
 /// Maximum length in bytes of one line in a list of members: a thread id and the line break.
@@ -36,7 +35,7 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLO
 pub struct TreeMembers {
     /// Ids of the threads or processes.
     pub ids: Vec<Tid>,
-    /// Number of cgroups below the cgroup.
+    /// Number of cgroups below the cgroup, at any depth.
     pub below: usize,
 }
 

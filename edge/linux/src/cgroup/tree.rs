@@ -136,11 +136,12 @@ impl TreePlace {
         Ok(())
     }
 
-    /// Chooses the folder of a cell for the target of a held thread. The cell is a cgroup directly
-    /// below the root cgroup, so only the user root can move processes out of it. Creates nothing
-    /// yet. If neither `origin` nor any folder above it is a cgroup, `None`.
+    /// Chooses the folder of a cell: a cgroup directly below the root cgroup, in which processes
+    /// are stopped. Only the user root can move processes out of it. Creates nothing yet. If
+    /// neither `origin` nor any folder above it is a cgroup, `None`.
     ///
-    /// `origin` is the cgroup to which the processes return. It may already have been removed.
+    /// `origin` is the cgroup to which the processes return. It may already have been removed. The
+    /// name of the folder contains the id and the start time of the thread `first`.
     #[must_use]
     pub fn cell(origin: &Path, first: &ThreadRef) -> Option<TreePlace> {
         let there = origin.ancestors().find(|folder| folder.join(PROCESSES).exists())?;

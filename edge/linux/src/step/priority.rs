@@ -63,8 +63,8 @@ pub struct Priority {
     /// True if an order has changed the scheduling of the thread, and no later order has restored
     /// it.
     is_ordered: bool,
-    /// Nice value that the thread has unless another program changes it. If orders replace changes
-    /// by other programs, `None`.
+    /// Expected nice value of the thread. If the actual value differs, another program has set it.
+    /// `None` if orders replace changes by other programs.
     respected_nice: Option<i32>,
 }
 

@@ -76,8 +76,8 @@ impl WaitingCommand {
         unsafe {
             command.pre_exec(wait);
         }
-        // `spawn` returns only when the command has been executed, so it runs on another thread.
-        // That thread then drops the command, and with it this process's end `pid_writer`.
+        // `spawn` returns only when the new process has called exec, so it runs on another thread.
+        // That thread then drops the command, and with it this process's copy of `pid_writer`.
         let spawning = std::thread::Builder::new().spawn(move || command.spawn())?;
         let mut pid = [0; 4];
         let length = retry_on_intr(|| rustix::io::read(&pid_reader, &mut pid))?;

@@ -67,10 +67,10 @@ const SAMPLE_ID_ALL: u64 = flag(18);
 const USE_CLOCK: u64 = flag(25);
 const CONTEXT_SWITCH: u64 = flag(26);
 
-/// Opens an event that is never switched on, and whose ring the other events of its CPU share. If a
-/// tracepoint is given, this event keeps the tracepoint's probe installed. Without it, the kernel
-/// would remove the probe when the last other event of the tracepoint is closed, which takes tens
-/// of milliseconds.
+/// Opens an event that is never switched on. The other events of its CPU share its ring. If a
+/// tracepoint is given, this event keeps the tracepoint's probe installed. Without this event, the
+/// kernel would remove the probe when the last other event of the tracepoint is closed, which takes
+/// tens of milliseconds.
 ///
 /// # Errors
 /// `ENODEV` if the CPU is offline. `EACCES` or `EPERM` without the privilege (events of whole CPUs
@@ -88,9 +88,9 @@ pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
 /// Opens an event that writes records about context switches, starts of threads and exits of
 /// threads. The event writes records after [`share_ring`] was called for it.
 ///
-/// Every switch on this CPU has two records (`PERF_RECORD_SWITCH_CPU_WIDE`), one for the thread
-/// that leaves and one for the next thread. Each record has three words: ids of process and thread
-/// on the other side of the switch, ids of process and thread on this side, and the time
+/// Every switch on this CPU has two records (`PERF_RECORD_SWITCH_CPU_WIDE`): one for the thread
+/// that leaves and one for the next thread. Each record has three words: process and thread id of
+/// the other thread, process and thread id of the record's own thread, and the time
 /// (`CLOCK_MONOTONIC`, nanoseconds). A start of a thread on this CPU has one record
 /// (`PERF_RECORD_FORK`), written before the new thread runs. An exit has one record
 /// (`PERF_RECORD_EXIT`), written before the thread leaves the CPU for the last time. The records of
@@ -98,7 +98,7 @@ pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
 /// thread that started it, and the time.
 ///
 /// # Errors
-/// On the same conditions as [`open_hits`].
+/// On the same conditions as [`open_holder`].
 pub fn open_switches(cpu: CpuId) -> io::Result<OwnedFd> {
     let attr = Attr {
         kind: SOFTWARE,

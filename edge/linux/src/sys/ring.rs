@@ -17,8 +17,8 @@ use super::malformed;
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
-/// Number of words of each record that are kept. The largest record has the time, the size and 64
-/// bytes of data: the record of the tracepoint of context switches.
+/// Number of words of each record that are kept. The largest record is that of the tracepoint of
+/// context switches: it has the time, the size and 64 bytes of data.
 const WORDS: usize = 10;
 
 /// One record of a ring, without its header.
@@ -36,8 +36,8 @@ impl Record {
     /// Number of bytes after the header that a [`Record`] holds.
     pub const KEPT: usize = 8 * WORDS;
 
-    /// Returns the half word at the offset `at`, in bytes after the header. If the record is too
-    /// short, `None`.
+    /// Returns the half word at the offset `at`, in bytes after the header. `None` if `at` is not a
+    /// multiple of 4, or not below [`Record::KEPT`].
     #[must_use]
     pub fn half(&self, at: usize) -> Option<u32> {
         let [a, b, c, d, e, f, g, h] = self.words.get(at / 8)?.to_ne_bytes();

@@ -6,8 +6,8 @@
 //! used in addition.
 //!
 //! Some actions are not possible by descriptor and use the thread's id. On all kernels these are
-//! changes of scheduling and affinity. Before Linux 6.9, signals to a thread also use the id;
-//! before 5.3, signals to a process do. Before each such action, the descriptor and the start time
+//! changes of scheduling and affinity. Before Linux 6.9 they include signals to a thread, and
+//! before 5.3 also signals to a process. Before each such action, the descriptor and the start time
 //! are checked. An action could affect another thread only if the id were reused in the few
 //! microseconds between this check and the action. The kernel assigns ids in turn, so in that time
 //! it would have to assign all other ids (at least 32,767).

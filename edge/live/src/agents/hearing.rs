@@ -9,7 +9,8 @@ use crate::live_host::VcpuActivity;
 
 /// Time for which an agent's claim (report of urgent tasks or of pending I/O) counts if the agent
 /// does not repeat it. The one exception is a claim of urgent tasks whose guest waits for a CPU,
-/// because the agent cannot repeat it then. Such a claim counts until the guest has run for 5 ms.
+/// because the agent cannot repeat it then. Such a claim counts until the guest has run for 5 ms,
+/// but for at most [`LEASE_AT_MOST`].
 pub const LEASE: Span = Span::from_ms(100);
 /// Maximum time for which a claim of urgent tasks counts without being repeated, even if its guest
 /// never gets a CPU.
@@ -47,9 +48,9 @@ pub struct Counts {
     /// Number of times that the agent became silent: each time after [`BAD_AT_MOST`] dropped frames
     /// in a row.
     pub silenced: u64,
-    /// Version of the latest frame whose version the host does not support. `None` if the agent has
-    /// sent no such frame since it last became silent. The frame is noted only while the agent is
-    /// silent.
+    /// Latest frame version of the agent that the host does not support. Frames are noted here only
+    /// while the agent counts as silent. `None` if no such frame has arrived since the agent last
+    /// became silent.
     pub other_version: Option<u8>,
     /// Number of times that the agent closed the connection.
     pub hung_up: u64,
@@ -109,7 +110,8 @@ pub(super) struct Hearing {
     /// Number of vCPUs of the guest.
     vcpus: u16,
     /// Sequence number and arrival time of the last frame of each kind. The first entry is for
-    /// reports of tasks, the second for reports of pending I/O.
+    /// reports of tasks, the second for reports of pending I/O. `None` if no such frame has arrived
+    /// since the agent last became silent or closed the connection.
     last: [Option<(u32, Time)>; 2],
     /// Number of frames dropped in a row.
     bad: u32,

@@ -2,8 +2,8 @@
 //!
 //! A thread can reserve at most one CPU, so the probe starts a thread for each CPU. One thread
 //! after another asks for a whole CPU and, if that is refused, searches for the largest share that
-//! is admitted. Each thread makes itself a deadline thread and exits as such. So the kernel frees
-//! the thread's bandwidth.
+//! is admitted. Each thread makes itself a deadline thread and stays in this class until it exits.
+//! The kernel then frees the thread's bandwidth.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -44,8 +44,8 @@ pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
             .hint("run `slackline doctor` again: another program changed deadline bandwidth"));
     }
     let server = if host.is_at_least(6, 12)? { FAIR_SERVER } else { CpuShare::NONE };
-    // Smallest result that is possible if no other thread used deadline bandwidth: the limit less
-    // the fair server's share and the resolution of the search.
+    // Smallest share that the search finds if no other thread uses deadline bandwidth: the limit
+    // less the fair server's share and the resolution of the search.
     let explained = limit.less(server).less(CpuShare::from_ppm(STEP));
     let verdict = if each >= explained {
         Verdict::good(found)
@@ -71,7 +71,8 @@ fn refused(host: &Host, error: &io::Error) -> Verdict {
 }
 
 /// Starts `threads` threads, each of which takes the largest share that the kernel admits. Returns
-/// the sum of these shares.
+/// the sum of these shares. The inner error is a refusal by the kernel for another reason than lack
+/// of bandwidth.
 fn free_share(threads: usize) -> Result<io::Result<CpuShare>, ProbeError> {
     /// Lock that allows one search at a time. Of two simultaneous searches, each would find only
     /// the bandwidth that the other has not taken.

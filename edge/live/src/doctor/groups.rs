@@ -67,12 +67,12 @@ pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
 pub(super) fn moves(host: &Host) -> Result<Verdict, ProbeError> {
     let mounts = mounted()?;
     let Some(v2) = mounts.iter().find(|mount| mount.kind == HierarchyKind::V2) else {
-        return Ok(Verdict::good("version 2 is not mounted, so no move blocks the freezer"));
+        return Ok(Verdict::good("without version 2, moving a thread does not block the freezer"));
     };
     if v2.favours_moves {
-        return Ok(Verdict::good("moves are short: version 2 is mounted with `favordynmods`"));
+        return Ok(Verdict::good("moving a thread is quick: version 2 uses `favordynmods`"));
     }
-    let found = "a move by another program blocks the freezer for 8 to 40 ms on many kernels";
+    let found = "when a program moves a thread, many kernels block the freezer for 8 to 40 ms";
     let hint = if host.is_at_least(6, 0)? {
         format!("`mount -o remount,favordynmods {}`; forks then cost more", v2.point.display())
     } else {

@@ -100,7 +100,8 @@ fn unescaped(text: &str) -> PathBuf {
 }
 
 /// Returns the cgroup of this process in a hierarchy of kind `kind`, from the text of
-/// `/proc/self/cgroup`, whose lines have the form `number:controllers:group`.
+/// `/proc/self/cgroup`, whose lines have the form `number:controllers:group`. `None` if no line is
+/// of this hierarchy.
 pub(super) fn own_group(text: &str, kind: &HierarchyKind) -> Option<PathBuf> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -117,7 +118,8 @@ pub(super) fn own_group(text: &str, kind: &HierarchyKind) -> Option<PathBuf> {
 
 impl Hierarchy {
     /// Returns the directory of this process's own cgroup in this hierarchy. `cgroup` is the text
-    /// of `/proc/self/cgroup`. If the cgroup is not visible below the mount point, `None`.
+    /// of `/proc/self/cgroup`. `None` if `cgroup` has no line of this hierarchy, or the cgroup is
+    /// not visible below the mount point.
     pub(super) fn own_directory(&self, cgroup: &str) -> Option<PathBuf> {
         let group = own_group(cgroup, &self.kind)?;
         let below = group.strip_prefix(&self.root).ok()?;
@@ -180,7 +182,7 @@ pub(super) fn thread_stat(text: &str) -> Option<ThreadStat> {
 }
 
 /// Returns the effective capabilities of a thread, one bit each, from the text of its `status`
-/// file.
+/// file. `None` if the text has no valid line `CapEff:`.
 pub(super) fn effective_capabilities(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(line.trim(), 16).ok()

@@ -79,12 +79,12 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
     Ok(with_machines(verdict, &budgets_of_machines()))
 }
 
-/// Process id of a VM, and the largest real-time budget that the cgroup of its vCPUs could get. If
-/// the budget cannot be read, the error text.
+/// Process id of a VM, and the largest real-time budget that the cgroup of the VM's vCPUs could
+/// get. The budget is replaced by an error text if it cannot be read.
 type MachineRoom = (i32, Result<BudgetLimit, String>);
 
-/// Returns the VMs on this host with their largest possible real-time budgets. The vCPUs of a VM
-/// may have different largest budgets. The smallest of these is listed. A VM is listed only if its
+/// Returns the VMs on this host with their largest possible real-time budgets. If the largest
+/// budgets of a VM's vCPUs differ, the smallest of them is returned. A VM is included only if its
 /// vCPU threads have the names that emulators give to vCPU threads, and are in cgroups with
 /// budgets.
 fn budgets_of_machines() -> Vec<MachineRoom> {
@@ -162,8 +162,8 @@ pub fn real_time_limit() -> CpuShare {
 }
 
 /// Returns the maximum share of a CPU for real-time threads: the smaller of `limit` and one CPU
-/// less `server`. `limit` is the kernel's limit of the real-time classes; if there is no limit, it
-/// is `None`. `server` is the share of the fair server, which serves ordinary threads.
+/// less `server`. `limit` is the kernel's limit of the real-time classes, `None` if the kernel has
+/// no limit. `server` is the share of the fair server, which serves ordinary threads.
 fn beside_fair_server(limit: Option<CpuShare>, server: CpuShare) -> CpuShare {
     limit.unwrap_or(CpuShare::ONE).min(CpuShare::ONE.less(server))
 }
@@ -244,8 +244,8 @@ fn fair_server_read(servers: &[(Span, Span)]) -> Verdict {
     verdict.figure("fair_server_ppm", ppm.into())
 }
 
-/// Returns the runtime and period of each CPU's fair server. If the kernel shows no fair servers,
-/// `None`.
+/// Returns the runtime and period of each CPU's fair server. `None` if debugfs shows no fair
+/// servers.
 fn fair_servers() -> Result<Option<Vec<(Span, Span)>>, ProbeError> {
     let mount;
     let mut base = PathBuf::from("/sys/kernel/debug/sched");

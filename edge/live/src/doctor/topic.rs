@@ -227,7 +227,7 @@ impl Topic {
             Topic::Cgroup => "cgroups freeze single threads and set budgets",
             Topic::Freezer => "the freezer stops a single thread, a signal stops a whole process",
             Topic::Journal => "each new reservation waits until its threads are in the journal",
-            Topic::CgroupMoves => "no VM is stopped or resumed while a program moves a thread",
+            Topic::CgroupMoves => "no VM is stopped or resumed while a thread changes its cgroup",
             Topic::SchedExt => "not needed; sched_ext would be another way to control threads",
             Topic::GroupReservations => {
                 "not needed; cpu.rt.max would be another way to reserve CPU time"

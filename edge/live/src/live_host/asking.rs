@@ -21,9 +21,10 @@ impl Decider {
         Ok(())
     }
 
-    /// Reads the state of the vCPU that a CPU should run, if its timeslice has ended although it
-    /// has not run. A signal can stop the thread of a vCPU while the thread is frozen, without any
-    /// event. The stop of a process tree always shows in events of its threads.
+    /// Reads from the kernel the state of the vCPU chosen for a CPU, if the vCPU's timeslice has
+    /// ended. The caller has found that the vCPU has not run since the last pass. A signal can stop
+    /// the thread of a vCPU while the thread is frozen, without any event. The stop of a process
+    /// tree always shows in events of its threads.
     pub(super) fn ask_chosen(&mut self, cpu: CpuId) -> Result<(), LiveHostError> {
         let turn = self.pcpus.all[cpu.index()].turn;
         let ended = turn.filter(|&(_, until, _)| until.is_some_and(|until| until <= self.now));

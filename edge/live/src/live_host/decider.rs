@@ -21,15 +21,15 @@ use crate::way::VcpuHandle;
 use slackline_linux::step::ActError;
 use slackline_linux::sys::Tid;
 
-/// Minimum time between two checks whether a vCPU in line behind the chosen vCPU has been running
-/// in place of the chosen vCPU.
+/// Shortest time after which a dispatcher checks, without an event, that the chosen vCPU still
+/// runs. If the chosen vCPU has blocked, the next vCPU in line runs in its place.
 const GLANCE: Span = Span::from_ms(1);
 
 /// The host (run states and policy) with its orders, and the live state of all vCPUs.
 pub(super) struct Decider {
     pub(super) host: Host,
     pub(super) pcpus: Pcpus,
-    /// vCPUs of the live host, by slot.
+    /// vCPUs of the live host, by slot. `None` for a free slot.
     pub(super) vcpus: Vec<Option<Vcpu>>,
     pub(super) in_line: Vec<NextInLine>,
     /// vCPUs whose class may have to change, although they are neither chosen nor next in line on a
@@ -46,9 +46,10 @@ pub(super) struct Decider {
     origin: Time,
     /// Current time of the run.
     pub(super) now: Time,
-    /// Latest time of any event reported to the host. Times reported to the host never fall. If an
-    /// event of one CPU is read after a later event of another CPU, it is reported with this latest
-    /// time. The CPU time of the event is still charged at the time when it was used.
+    /// Latest time of the run of any event reported to the host. Times reported to the host never
+    /// fall. If an event of one CPU is read after a later event of another CPU, the earlier event
+    /// is reported with this latest time. The CPU time of the earlier event is still charged at the
+    /// time when it was used.
     told: Time,
     pub(super) records: Recording,
     /// vCPUs whose threads have all ended. They are about to be removed.
@@ -89,15 +90,16 @@ pub(super) struct Vcpu {
     /// True while this vCPU is paused, at a user's request or because it has left its CPUs or its
     /// cgroup too often.
     pub(super) is_paused: bool,
-    /// True while this vCPU is paused because it has left its CPUs or its cgroup too often, if it
-    /// was runnable when the pause began. This time is recorded as a stop too.
+    /// True while this vCPU is paused because it has left its CPUs or its cgroup too often,
+    /// provided that it was runnable when the pause began. Such a pause is recorded as a stop. A
+    /// pause at a user's request is not.
     pub(super) has_escaped: bool,
     /// True while another program controls this vCPU's threads. Slackline then leaves that
     /// program's changes in place and gives the threads no orders.
     pub(super) is_left: bool,
     /// CPU time that the vCPU used while `is_left` was true and that is not recorded yet.
     pub(super) used_left: Span,
-    /// Time of the run up to which the CPU time of the vCPU was recorded while `is_left` is true.
+    /// Time of the run up to which the vCPU's CPU time has been recorded while `is_left` is true.
     pub(super) left_until: Time,
 }
 
@@ -230,7 +232,8 @@ impl Decider {
         Ok(())
     }
 
-    /// Changes the parameters of a vCPU. On failure the old parameters stay in force.
+    /// Changes the parameters of a vCPU. On failure the old parameters stay in force. `due` is the
+    /// time for which the change was requested; it is only recorded.
     pub(super) fn change(
         &mut self,
         vcpu: VcpuId,

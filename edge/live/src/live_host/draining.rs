@@ -13,8 +13,8 @@ impl LiveHost {
         self.drain_view_by(view, None)
     }
 
-    /// Reads the events of unmanaged CPUs and adds them to `news` in order of time. Only those CPUs
-    /// are read on which process trees of the pass's CPU run too.
+    /// Reads the events of unmanaged CPUs and adds them to `news` in order of time. Leaves out
+    /// unmanaged CPUs that no process tree of the pass's CPU may use.
     ///
     /// The listener also reads these events, but often only after the timeslice. That would be too
     /// late to choose the next threads by their CPU time.

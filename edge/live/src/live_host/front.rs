@@ -2,14 +2,14 @@
 //! functions here depend only on their arguments.
 //!
 //! The threads that have received the least CPU time run first, one on each CPU of the tree. If all
-//! of these receive the same time in each timeslice, the CPU times of two busy threads never differ
-//! by more than the longest timeslice.
+//! these threads receive the same time in each timeslice, the CPU times of two busy threads never
+//! differ by more than the longest timeslice.
 
 use slackline_linux::sys::Tid;
 use slackline_units::Span;
 
-/// Maximum number of threads of a tree that may run first and have not run since they woke. Each
-/// such thread costs two system calls.
+/// Maximum number of threads of a tree that may run first although they have not run since they
+/// woke. Each such thread costs two system calls.
 const MOST_WOKEN: usize = 8;
 
 /// A runnable thread of a process tree.
@@ -25,9 +25,10 @@ pub(super) struct RunnableThread {
 /// Returns the threads of a tree that should run first, in order. `width` is the number of CPUs
 /// that the tree may use simultaneously. The list is empty if fewer than two threads are runnable.
 ///
-/// Among the threads that have run since they woke, one thread is chosen for each CPU of the tree.
-/// The chosen threads have received the least CPU time. At most [`MOST_WOKEN`] (8) threads that
-/// have received even less, but have not run since they woke, come first.
+/// The threads are ordered by the CPU time that they have received, least first. In this order, the
+/// first `width` threads that have run since they woke are chosen. Up to [`MOST_WOKEN`] (8) threads
+/// that have not run since they woke are listed too, if they come before the last chosen thread or
+/// if fewer than `width` threads are chosen.
 ///
 /// Threads that have not run since they woke are a special case. Thawing a cgroup wakes every
 /// thread in it, and a thread that was blocked before blocks again immediately. If only one such

@@ -20,8 +20,8 @@ pub(crate) struct Joining {
     pub(crate) share: Values,
     /// CPUs on which the vCPU may run. If `None`, the vCPU may run on all managed CPUs.
     pub(crate) cpus: Option<CpuSet>,
-    /// Reservation of the vCPU, if it is a hard limit. The threads of the vCPU can be stopped in
-    /// that case. `None` if the vCPU has no hard limit.
+    /// Reservation of the vCPU, if the reservation is a hard limit. The vCPU's threads can then be
+    /// stopped. `None` if the vCPU has no hard limit.
     pub(crate) hard_limit: Option<Reservation>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) type GroupJoined = Result<(), (VcpuId, NotDone)>;
 /// Error of replacing vCPUs by a group of other vCPUs.
 #[derive(Debug)]
 pub(crate) struct NotReplaced {
-    /// vCPU that could not join. Because of it, no vCPU of the group was added.
+    /// vCPU that could not join, so that no vCPU of its group was added.
     pub(crate) vcpu: VcpuId,
     /// Reason why the vCPU could not join.
     pub(crate) why: NotDone,
@@ -216,7 +216,8 @@ impl LiveHost {
         joined
     }
 
-    /// Changes the parameters of a vCPU. On failure the old parameters stay in force.
+    /// Changes the parameters of a vCPU. On failure the old parameters stay in force. `due` is the
+    /// time for which the change was requested; it is only recorded.
     pub(crate) fn change(
         &self,
         vcpu: VcpuId,

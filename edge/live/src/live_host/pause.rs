@@ -12,14 +12,15 @@ use super::decider::{Decider, Vcpu, broken};
 use super::{LiveHost, LiveHostError, NotDone};
 use crate::way::{Place, VcpuHandle};
 
-/// Number of equal parts of a slice, of which each leads to a notification. When a vCPU that counts
-/// as blocked has received slice / 8 of CPU time, the kernel notifies the dispatcher. The rest of
-/// the slice is long enough for the dispatcher to stop the vCPU in time. When the dispatcher makes
-/// the vCPU real-time, notifications end.
+/// Number of notifications per slice. Each time that a vCPU that counts as blocked has received
+/// slice / 8 of CPU time, the kernel notifies the dispatcher. The rest of the slice is long enough
+/// for the dispatcher to stop the vCPU in time. When the dispatcher makes the vCPU real-time,
+/// notifications end.
 const NOTICES: u64 = 8;
 
-/// Limit of the cost of passes on a host whose kernel sends no notifications. There a dispatcher
-/// makes a pass at least once per slice. The pass may take at most 1/100 of the slice.
+/// Smallest ratio of a slice to the CPU time of a dispatcher pass, on a host whose kernel sends no
+/// notifications. There a dispatcher makes at least one pass per slice, which may take at most
+/// 1/100 of the slice.
 const MOST_LOOKING: u64 = 100;
 
 /// Reason why a vCPU is paused.
@@ -32,8 +33,8 @@ pub(crate) enum PauseReason {
 }
 
 impl LiveHost {
-    /// Makes a reservation the hard limit of a vCPU, or ends the hard limit. The host must have a
-    /// means to stop the vCPU.
+    /// Makes a reservation the hard limit of a vCPU, or ends the hard limit if `hard_limit` is
+    /// `None`. The host must have a means to stop the vCPU.
     pub(crate) fn set_hard_limit(
         &self,
         vcpu: VcpuId,
@@ -80,7 +81,8 @@ impl LiveHost {
 
     /// Pauses a vCPU that the host can stop. When this function returns, the vCPU has stopped.
     /// Until the vCPU is resumed, it does not run, neither in reserved time nor in slack. The vCPU
-    /// keeps its share and counts as blocked. If the vCPU is not present, does nothing.
+    /// keeps its share and counts as blocked. If the vCPU is not present, does nothing. `due` is
+    /// the time for which the pause was requested; it is only recorded.
     pub(crate) fn pause(
         &self,
         vcpu: VcpuId,
@@ -95,7 +97,8 @@ impl LiveHost {
     }
 
     /// Resumes a paused vCPU. If the vCPU was runnable before the pause, its threads continue when
-    /// the vCPU is next chosen.
+    /// the vCPU is next chosen. `due` is the time for which the change was requested; it is only
+    /// recorded.
     ///
     /// If the vCPU was blocked before the pause, its threads continue immediately. The reason is
     /// that the vCPU may have been woken during the pause, which the kernel shows only when the
@@ -167,8 +170,8 @@ impl Decider {
     }
 
     /// Pauses a vCPU. The vCPU is stopped before the pause is reported to the host, so CPU time
-    /// used until the stop is still charged. If a user pauses a vCPU that is already paused for an
-    /// escape, the recorded stop for the escape ends, and the user's pause begins.
+    /// used until the stop is still charged. If a user pauses a vCPU that is already paused because
+    /// it left its CPUs or its cgroup, the recorded stop ends, and the user's pause begins.
     fn pause(&mut self, vcpu: VcpuId, reason: PauseReason) -> Result<(), NotDone> {
         self.number += 1;
         let (number, now) = (self.number, self.now);

@@ -20,8 +20,8 @@ impl Vcpu {
 
 impl Decider {
     /// Records that a stopped vCPU still runs, if an event shows that one of its threads was
-    /// preempted after the stop. Every thread that still runs has such an event. It happens at the
-    /// latest when the dispatcher that reads the events preempts the thread.
+    /// preempted after the stop. Every thread that still runs gets such an event, at the latest
+    /// when the dispatcher preempts the thread to read the events.
     pub(super) fn note_running_after_stop(
         &mut self,
         vcpu: VcpuId,

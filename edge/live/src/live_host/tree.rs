@@ -20,9 +20,9 @@ use slackline_fence::{HeldTree, TreeAudit};
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadRef;
 
-/// Maximum lead of a thread that runs first in a tree on several CPUs. If the thread has received
-/// more CPU time than a waiting thread by more than this lead, the waiting thread replaces the
-/// first thread in the middle of the timeslice. A replacement takes two system calls.
+/// Maximum lead of a thread that runs first in a tree on several CPUs: the CPU time that it has
+/// received beyond that of a waiting thread. If the lead is larger, the waiting thread runs first
+/// from the middle of the timeslice on. A replacement takes two system calls.
 const LEAD: Span = Span::from_ms(10);
 
 impl LiveHost {
@@ -100,9 +100,9 @@ impl LiveHost {
     /// ids are outside the event filter.
     ///
     /// Returns the differences between the tree and the orders. If no thread of the tree exists any
-    /// more, `None`. If the tree has been idle since the last audit, there are no differences. The
-    /// threads in the field `left` run in another cgroup. They count as threads of the vCPU until
-    /// the caller calls [`forget`](LiveHost::forget).
+    /// more, `None`. If the tree has been idle since the last audit, no differences are returned.
+    /// The threads in the field `left` run in another cgroup. They count as threads of the vCPU
+    /// until the caller calls [`forget`](LiveHost::forget).
     pub(crate) fn audit(
         &self,
         vcpu: VcpuId,
@@ -376,8 +376,8 @@ impl Decider {
     }
 
     /// Applies the result of an audit to a tree. The state of a thread that was read from the
-    /// kernel is not applied in two cases. In the first case the tree was stopped when the state
-    /// was read. In the second case the thread had a later event.
+    /// kernel is not applied if the tree was stopped when the state was read, or if the thread has
+    /// had a later event.
     fn audited(&mut self, vcpu: VcpuId, audit: Audit<'_>) -> Result<(), LiveHostError> {
         let was_awake = self.host.moment().is_awake(vcpu);
         let gone = audit.gone.iter().filter(|thread| self.knows(thread)).map(|thread| thread.tid);

@@ -72,8 +72,8 @@ impl CpuView {
     }
 
     /// Starts delivering the events of a thread. Does nothing if the thread is exiting: its end may
-    /// have been delivered before its start, and then nothing would remove it again. A later thread
-    /// with the same id would be taken for it.
+    /// have been delivered already, and then no event would remove the thread from the view. A
+    /// later thread with the same id would be mistaken for this thread.
     pub(super) fn add(&self, thread: &Arc<WatchedThread>) {
         let mut seen = self.seen();
         if !thread.is_ending() {
@@ -95,7 +95,7 @@ impl CpuView {
         }
     }
 
-    /// Adds a wake-up that happened on another CPU, of a thread that is pinned to this CPU.
+    /// Adds a wake-up of a thread that is pinned to this CPU. The wake-up happened on another CPU.
     pub(super) fn tell(&self, sighting: Sighting) {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(sighting);
     }

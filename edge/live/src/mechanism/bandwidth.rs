@@ -89,7 +89,7 @@ fn limit_ppm(runtime: &str, period: &str) -> u64 {
 }
 
 /// Returns the share of each CPU that the kernel's fair server gives to ordinary threads, even
-/// while real-time threads are runnable. If the kernel has no fair server, zero.
+/// while real-time threads are runnable. Zero if the kernel has no fair server.
 #[must_use]
 pub fn fair_server_share() -> CpuShare {
     CpuShare::from_ppm(u32::try_from(servers_ppm(0, &SERVERS[..1])).unwrap_or(u32::MAX))

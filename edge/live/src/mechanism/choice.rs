@@ -1,9 +1,10 @@
 //! Choice of a mechanism for a request (`--enforce auto`), and the results of a trial on which the
 //! choice is based.
 //!
-//! A mechanism that cannot express the request is never chosen. Among the others, the mechanism
-//! with the smaller error over whole seconds is chosen. `slackline doctor --trial` measures these
-//! errors on this host. The results of such a trial are valid until the host boots again.
+//! A mechanism that cannot express the request is never chosen. Among the others, the mechanism is
+//! chosen that delivers the reserved CPU time of each second with the smaller error. `slackline
+//! doctor --trial` measures these errors on this host. The results of such a trial are valid until
+//! the host boots again.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};

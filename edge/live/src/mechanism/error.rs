@@ -58,11 +58,11 @@ pub enum MechanismError {
         count: usize,
     },
     /// The mechanism acts on one thread, and a command may start other threads.
-    #[error("cannot hold a command by `deadline`: processes that it starts would have no limit")]
+    #[error("cannot limit a command by `deadline`: processes that it starts would have no limit")]
     Command,
     /// The target is a cgroup of another program.
     #[error(
-        "cannot hold cgroup {} by `{mechanism}`: another program made it and may set its limits",
+        "cannot use `{mechanism}` for cgroup {}: another program made it and may set its limits",
         group.display()
     )]
     ForeignGroup {
@@ -71,7 +71,7 @@ pub enum MechanismError {
         /// Mechanism of the request.
         mechanism: Enforcement,
     },
-    /// The mechanism only limits, and the demand guarantees CPU time.
+    /// The mechanism can only limit CPU time, and the demand asks for a guarantee.
     #[error("cannot guarantee CPU time by `{mechanism}`: it {does}")]
     NoFloor {
         /// Mechanism of the request.
@@ -79,11 +79,14 @@ pub enum MechanismError {
         /// Effect of the mechanism, as a verb phrase.
         does: &'static str,
     },
-    /// The mechanism always sets a hard limit, and the demand allows slack.
-    #[error("cannot allow slack by `deadline`: the kernel throttles the thread after each slice")]
+    /// The mechanism always sets a hard limit, and the demand allows the target to use slack.
+    #[error(
+        "cannot let the target use slack with the mechanism `deadline`: the kernel throttles the \
+         thread after each slice"
+    )]
     NoSlack,
     /// The mechanism has weights, and the demand has a slice instead of a weight.
-    #[error("cannot hold a target by `weight`: the request has a slice, not a weight")]
+    #[error("cannot use `weight`: the request has a slice and a period, not a weight")]
     NoWeight,
     /// The mechanism has slices, and the demand is a weight.
     #[error("cannot use a weight with `{mechanism}`: it has slices and periods, not weights")]
@@ -218,8 +221,8 @@ impl MechanismError {
                 let period = least.ns().saturating_mul(1_000_000) / u64::from(share.ppm().max(1));
                 return Some(format!("use a period of {} or more", Span::from_ns(period)));
             }
-            MechanismError::BadPeriod { shortest, .. } => {
-                return Some(format!("use a period of {shortest} or more"));
+            MechanismError::BadPeriod { shortest, longest, .. } => {
+                return Some(format!("use a period from {shortest} to {longest}"));
             }
             MechanismError::ManyThreads { .. } => {
                 "limit the process by `quota`, or each vCPU of a VM with `--vcpus`"

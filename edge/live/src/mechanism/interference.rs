@@ -21,8 +21,8 @@ use thiserror::Error;
 
 /// Number of slices of each deadline thread that are counted exactly. Beyond these slices, the
 /// interference of the thread grows no faster than its linear bound. The longest window that is
-/// checked is [`WINDOWS`] times the longest period of the deadline threads. If the shortest period
-/// of the reservations is longer than that period, it is used instead.
+/// checked is `WINDOWS * max(a, b)`. `a` is the longest period of the deadline threads, and `b` the
+/// shortest period of the reservations.
 const WINDOWS: u64 = 64;
 
 /// Maximum number of points of a curve. The limit holds for up to `MOST_POINTS / 2` different
@@ -56,8 +56,8 @@ pub struct InterferenceCurve {
     /// Points between which the time grows linearly, in the order of their windows. The window of
     /// the first point has length zero. If there are no threads, there are no points.
     points: Vec<Point>,
-    /// Slope of the curve after the last point, in units of 2^-48: time taken per time of the
-    /// window.
+    /// Slope of the curve after the last point: additional CPU time taken per additional length of
+    /// the window, in units of 2^-48.
     growth: u128,
     /// Longest period of the threads.
     longest: Span,
@@ -69,8 +69,8 @@ struct Point {
     window: Span,
     /// Longest time that the threads can take in the window.
     taken: Span,
-    /// Index of a point: among this point and all later points, the one whose window has the
-    /// smallest part left.
+    /// Index of the tightest point among this point and all later points. The tightest point has
+    /// the smallest `(window - taken) / window`.
     tightest: usize,
 }
 
@@ -97,10 +97,11 @@ impl InterferenceCurve {
         let kinds: Vec<&[Reservation]> = threads.chunk_by(|one, next| one == next).collect();
         let number = u64::try_from(kinds.len()).unwrap_or(u64::MAX).max(1);
         let slices = (MOST_POINTS / 2 / number).clamp(1, WINDOWS);
-        // Windows at whose end the number of running threads changes, each with that change.
+        // Lengths of windows at whose end the number of running threads changes, each with the
+        // change of this number.
         let mut changes: Vec<(Span, i64)> = Vec::new();
-        // For threads with equal parameters: the window after which their linear bound counts, and
-        // the growth of the bound.
+        // For each group of threads with equal parameters: the length of window from which their
+        // linear bound is used, and the slope of the bound.
         let mut bounds: Vec<(Span, u128)> = Vec::new();
         for kind in kinds {
             let (each, threads) = (kind[0], u32::try_from(kind.len()).unwrap_or(u32::MAX));
@@ -152,8 +153,7 @@ impl InterferenceCurve {
     ///
     /// # Errors
     /// If there is a window in which the CPU does not have enough time. Three windows are checked:
-    /// the shortest, the one of which the deadline threads leave the smallest part, and the
-    /// longest.
+    /// the shortest, the longest, and the window for which `(window - taken) / window` is smallest.
     pub fn check(&self, reserved: CpuShare, shortest: Span) -> Result<(), Interference> {
         let last = shortest.max(self.longest) * WINDOWS;
         let next = self.points.partition_point(|point| point.window <= shortest);
@@ -188,11 +188,11 @@ impl InterferenceCurve {
 }
 
 impl Point {
-    /// Returns true if the threads leave a smaller part of this point's window than of the window
-    /// of `other`.
+    /// Returns true if `(window + 1 ns - taken) / window` is smaller at this point than at `other`.
     fn is_tighter_than(&self, other: &Point) -> bool {
-        // The CPU lacks time in a window if the time computed here is at most the share of the
-        // reservations in the window.
+        // The reservations take `floor(window * reserved)`. The CPU lacks time if `taken` plus this
+        // is more than `window`, that is, if `window + 1 ns - taken` is at most `window *
+        // reserved`.
         let lacks_at = |point: &Point| (point.window + Span::from_ns(1)).left_after(point.taken);
         let product = |time: Span, window: Span| u128::from(time.ns()) * u128::from(window.ns());
         product(lacks_at(self), other.window) < product(lacks_at(other), self.window)
@@ -310,8 +310,8 @@ mod tests {
         (0..number).map(each).collect()
     }
 
-    /// The time that the curve gives for many threads may exceed the sum of their times by one
-    /// nanosecond per thread, because the linear bound of each thread is rounded up.
+    /// The curve rounds the linear bound of each thread up. So the time that it gives for many
+    /// threads may exceed the sum of their times by one nanosecond per thread.
     #[test]
     fn interference_curve_of_many_threads_has_limited_number_of_points() {
         for number in [1, 512, 4_000] {

@@ -4,8 +4,8 @@
 //! The process is moved into a cgroup of its own, with its descendants. In version 1 the new cgroup
 //! is a child of the current cgroup. In version 2 it is a child of the nearest cgroup that enables
 //! the controller for its children, which may be the root. While the process is in its own cgroup,
-//! limits of cgroups that it has left do not apply to it. Single vCPU threads can have cgroups of
-//! their own only in version 1. In that case the emulator's other threads are not limited.
+//! limits of cgroups that it has left do not apply to it. Only in version 1 can a single vCPU
+//! thread have its own cgroup. The emulator's other threads are then not limited.
 //!
 //! The kernel does not allow less than 1 ms of CPU time in a period. Bursts are not enabled: with a
 //! burst, a cgroup can exceed its quota by CPU time that it did not use before.

@@ -18,8 +18,9 @@ pub struct Anonymiser<S> {
 /// Keys of the host's notes that are kept, because they do not identify the host or its users.
 const KEPT_NOTES: [&str; 7] = ["recorder", "sight", "origin", "policy", "cpus", "assumed", "lost"];
 
-/// Domain name of the daemon's reservations that keep CPU time free for a thread under `deadline`.
-/// Such a reservation belongs to no VM. It has the name of a vCPU of the thread's VM.
+/// Domain name of the reservations with which the daemon keeps CPU time free for a thread under the
+/// kernel's `SCHED_DEADLINE`. Such a reservation belongs to no VM, but its vCPU has the name of a
+/// vCPU of the thread's VM, such as `web.3`.
 const KEPT_FREE: &str = "deadline";
 
 impl<S: Sink> Anonymiser<S> {
@@ -175,8 +176,9 @@ mod tests {
         assert!(!entries.contains("secret"), "{entries}");
     }
 
-    /// A prediction recognises these reservations by their names. A VM can have the name
-    /// `deadline` too.
+    /// The first name is of a reservation that keeps CPU time free for a thread under
+    /// `SCHED_DEADLINE`. Its domain name must stay, because predictions recognise such a
+    /// reservation by it. The second name is of a VM that is itself called `deadline`.
     #[test]
     fn anonymised_reservation_for_deadline_thread_is_no_vm() {
         let own = BTreeSet::from(["deadline".to_owned()]);

@@ -23,8 +23,8 @@ use super::growing::{GrowingVm, GrowingVms};
 use super::identity::{Identify, Identity};
 use crate::watch::{Event, ThreadEventKind};
 
-/// Maximum time from a wake-up of a running thread to the thread's next block for which the wake-up
-/// counts as late. Such a wake-up may have come too late to keep the thread on its CPU.
+/// Maximum time from a late wake-up to the block that follows it. A late wake-up is a wake-up of a
+/// running thread that may have come too late to keep the thread on its CPU.
 const WAKE_RACE: Span = Span::from_us(50);
 
 /// Age at which a thread's identity (names, user, cgroup) is read a second time. The identity can
@@ -90,7 +90,7 @@ struct CpuRow {
     /// Number of the CPU in the trace.
     index: CpuId,
     /// Thread that runs on the CPU, and the start of the part of its run interval that was not
-    /// recorded yet.
+    /// recorded yet. `None` if no thread is known to run.
     occupant: Option<(i32, Time)>,
     /// Time of the latest change of `occupant`. If there was no change, the start of the trace.
     known_from: Time,
@@ -113,7 +113,7 @@ struct ThreadRow {
     halted: Option<Time>,
     is_ending: bool,
     /// Latest values that the kernel has counted for the thread: time of the reading, CPU time, and
-    /// time spent waiting on run queues.
+    /// time spent waiting on run queues. `None` before the first reading.
     counted: Option<(Time, Span, Span)>,
     last_cpu: Option<CpuId>,
 }
@@ -205,7 +205,8 @@ impl<I: Identify> Assembler<I> {
     /// Converts the events of all CPUs to records. The events must be in the order of their times.
     pub fn take(&mut self, events: &[Event], sink: &mut impl Sink) {
         for event in events {
-            // A session does not see how long a thread waits or runs on another CPU.
+            // A session does not see how long a thread waits or runs on another CPU, so wake-ups
+            // there are left out.
             let is_wake = self.is_alone && event.what == ThreadEventKind::Woke;
             if is_wake || self.cpus.contains_key(&event.cpu) {
                 self.event(event, sink);

@@ -17,7 +17,7 @@ pub struct Identity {
     pub kind: HostThreadKind,
     /// Process of the thread. `None` if the process has ended.
     pub process: Option<Tid>,
-    /// User of the process.
+    /// User id of the process.
     pub user: u32,
     /// Name of the thread.
     pub name: String,

@@ -184,7 +184,7 @@ impl FlightRing {
         writer.finish()
     }
 
-    /// Writes a recording as [`FlightRing::write`] does, for a model of the demand. The recording
+    /// Writes a recording as [`FlightRing::write`] does, as input of a demand model. The recording
     /// leaves out exchanges that do not [affect demand](Exchange::affects_demand). If `own` is
     /// given, the recording leaves out the names of all VMs that are not in `own`.
     ///

@@ -13,10 +13,10 @@ pub struct Standing {
     vcpus: BTreeMap<usize, StandingVcpu>,
     /// Parameters of vCPUs that have asked to join and have neither joined nor been refused yet.
     joining: BTreeMap<VcpuId, WrittenTerms>,
-    /// vCPU whose parameters were changed last, with its parameters before the change. The policy
-    /// may still decline the change. `None` if there is no such change.
+    /// vCPU whose parameters were changed last, with its parameters before the change if they are
+    /// known. The policy may still decline the change. `None` if there is no such change.
     changing: Option<(VcpuId, Option<WrittenTerms>)>,
-    /// Offset from the time of the run to the wall clock.
+    /// Time by which the wall clock is ahead of the time of the run.
     ahead: Span,
 }
 
@@ -125,7 +125,7 @@ impl Standing {
 
 impl StandingVcpu {
     /// Returns the start of the vCPU's current period. Returns `now` itself if the vCPU has no
-    /// periods, or if its periods are aligned to the clock.
+    /// periods, or if its periods have a phase, that is, are aligned to the host's clock.
     fn period_at(&self, now: Time) -> Time {
         let Some(Record::Promised { at, reservation: Some(reservation), phase: None, .. }) =
             self.promised

@@ -1,5 +1,6 @@
-//! Stops of process trees in a cell. Such a stop is needed after a tree, or another process of its
-//! user, has repeatedly moved or thawed the tree. A freeze of the tree's own cgroup would not last.
+//! Stops of process trees in a cell: a frozen cgroup of root, out of which users cannot move
+//! processes. Such a stop is needed after the tree, or another process of its user, has repeatedly
+//! moved or thawed the tree. A freeze of the tree's own cgroup would not last.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +16,9 @@ use slackline_linux::thread::ThreadRef;
 
 impl Session {
     /// Freezes a process tree again after another program has thawed the tree's cgroup. A thaw by
-    /// root is undone too: the next order of the dispatcher would overwrite it anyway. Users can
-    /// thaw only cgroups that Slackline did not make. A thaw by the tree's user is an escape.
+    /// root is undone too, because the dispatcher would overwrite it anyway when it next freezes or
+    /// thaws the tree. A thaw by the tree's user counts as an escape. Users can thaw only cgroups
+    /// that Slackline did not make.
     pub(super) fn look_at_thaw(
         &mut self,
         id: JoinId,
@@ -35,9 +37,9 @@ impl Session {
         if is_own { self.note_move(id) } else { Ok(()) }
     }
 
-    /// Stops a process tree in a cell immediately, because a thread that has left the tree's cgroup
-    /// cannot be moved back. Returns the threads in the cell. If no cell could be made, the set is
-    /// empty.
+    /// Stops a process tree immediately in a cell (a frozen cgroup of root). The caller does this
+    /// if a thread that has left the tree's cgroup cannot be moved back. Returns the threads in the
+    /// cell. The set is empty if no cell could be made.
     pub(super) fn stop_in_cell(&mut self, id: JoinId) -> Result<BTreeSet<Tid>, SessionError> {
         self.stop_for_a_while(id)?;
         if self.changes(id).is_some_and(|changes| changes.cell.is_none()) {
@@ -53,8 +55,9 @@ impl Session {
         Ok(threads.into_iter().flatten().collect())
     }
 
-    /// Moves all processes of a stopped process tree into a new cell. If that fails, the tree stays
-    /// frozen in its own cgroup. It is moved back each time that it leaves this cgroup.
+    /// Moves all processes of a stopped process tree into a new cell, a frozen cgroup of root. If
+    /// that fails, the tree stays frozen in its own cgroup, and is moved back each time that it
+    /// leaves this cgroup.
     pub(super) fn confine(&mut self, id: JoinId) {
         let Some((tree, first)) = self.tree_of(id) else { return };
         let group = tree.place().group.clone();
@@ -75,8 +78,9 @@ impl Session {
         }
     }
 
-    /// Moves a process tree from its cell back into its cgroup, where it stays frozen. Returns
-    /// false if that fails, so that the caller must try again. Returns true if there is no cell.
+    /// Moves a process tree from its cell (frozen cgroup of root) back into its own cgroup, where
+    /// it stays frozen. Returns false if that fails, so that the caller must try again. Returns
+    /// true if there is no cell.
     pub(super) fn end_confinement(&mut self, id: JoinId) -> bool {
         let Some(confined) = self.changes_mut(id).and_then(|changes| changes.cell.take()) else {
             return true;
@@ -89,8 +93,8 @@ impl Session {
         confined.return_to_former();
         let is_out = self.fenced(|fence| fence.end_confinement(first)).is_ok();
         if is_out {
-            // Orders that were given meanwhile did not reach the threads. The next audit finds any
-            // thread that has no order yet.
+            // Class and affinity that the dispatcher set meanwhile did not reach the threads in the
+            // cell. The next audit finds any thread that still lacks them.
             let _ = tree.threads().map(|threads| tree.undo(&threads));
         } else if let Some(changes) = self.changes_mut(id) {
             changes.cell = Some(confined);

@@ -1,6 +1,6 @@
 //! Contested members: members (vCPUs that the session schedules) whose threads another program
-//! controls. This module keeps the state of such members, leaves them to the other program, and
-//! schedules them again when the contest is settled.
+//! controls. This module keeps the state of such members, stops scheduling them, and schedules them
+//! again when the other program's change has been undone.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,9 +24,9 @@ use slackline_linux::thread::ThreadRef;
 /// example, libvirt puts each vCPU into its own cgroup.
 pub(super) const PLACED_WITHIN: Span = Span::from_secs(2);
 
-/// Number of escapes within [`OWN_WITHIN`] (10 s) after which a target is stopped. A target escapes
-/// if it leaves its CPUs or its cgroup, or takes a priority above all vCPUs. A program that sets
-/// the affinity of its threads only when the program starts escapes less often.
+/// Number of escapes within [`OWN_WITHIN`] (10 s) at which a target is stopped. A target escapes if
+/// it leaves its CPUs or its cgroup, or takes a priority above all vCPUs. A program that sets the
+/// affinity of its threads only when the program starts escapes less often.
 const OWN_AT_MOST: usize = 4;
 /// Time span in which escapes are counted. A target that escapes [`OWN_AT_MOST`] times within it is
 /// stopped.
@@ -34,51 +34,57 @@ const OWN_WITHIN: Span = Span::from_secs(10);
 
 /// Time for which a target is stopped after it has escaped too often.
 pub(super) const STOPPED_FOR: Span = Span::from_secs(1);
-/// Maximum number of times that the length of a stop in a cell is doubled. So the longest stop is
-/// 16 times [`STOPPED_FOR`].
+/// Maximum number of times that the length of a stop in a cell (frozen cgroup of root) is doubled.
+/// So the longest stop is 16 times [`STOPPED_FOR`].
 const LONGEST_STOP: u32 = 4;
-/// Time without a stop in a cell after which the next stop has the initial length again.
+/// Time without a stop in a cell (frozen cgroup of root) after which the next stop has the initial
+/// length again.
 const CALM: Span = Span::from_secs(60);
 
-/// Record of changes to a member's threads that the session did not order.
+/// Record of changes to a member's threads that the session did not make.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
     /// Change by another program that makes the member contested. `None` if the member is not
     /// contested.
     pub(super) found: Option<ForeignChange>,
-    /// True if the contested member's threads are left to the other program. False if the
-    /// reservation stays enforced.
+    /// True if the session does not schedule the contested member, because another program controls
+    /// its threads. False if the reservation stays enforced.
     pub(super) is_left: bool,
     /// Threads that another program has moved out of the member's process tree.
     pub(super) moved: Vec<MovedThread>,
-    /// Threads of the member's process tree for which the kernel refuses orders. The cpusets of
-    /// these threads were already checked.
+    /// Threads of the member's process tree for which the kernel refuses the session's class or
+    /// affinity. The cpusets of these threads were already checked.
     pub(super) unbound: BTreeSet<Tid>,
-    /// Class that the thread in `found` had before another program changed its class.
+    /// Class of the thread in `found` before the session scheduled it, if `found` is a change of
+    /// class. `None` if the other program has set just this class.
     pub(super) original: Option<Scheduling>,
     /// Changes by the member itself that the last check of its cgroups has found.
     pub(super) own_around: Vec<ForeignChange>,
     /// Users and groups of the member's first thread when the member joined.
     pub(super) credentials: Credentials,
-    /// CPUs to which the session had pinned the member when the change in `found` was noticed.
+    /// CPUs to which the session had pinned the member when the session noticed the change in
+    /// `found`.
     pub(super) ordered: Option<CpuSet>,
     /// CPU times at the last audit of the member's process tree. `None` before the first audit.
     pub(super) audit: Option<AuditTimes>,
     /// Cgroups of the threads of the member's process tree.
     pub(super) groups: TreeGroups,
     /// True if the member, or another process of its user, has moved or thawed the member's process
-    /// tree. From then on, the tree is stopped in a cell.
+    /// tree. From then on, each stop of the tree is in a cell, a frozen cgroup of root.
     pub(super) needs_cell: bool,
-    /// Number of stops in a cell so far, and the planned end of the latest of them.
+    /// Number of stops in a cell (frozen cgroup of root) so far, and the planned end of the latest
+    /// such stop.
     confined: (u32, Time),
-    /// Cell in which the member's process tree is stopped. `None` if the tree is not in a cell.
+    /// Cell (frozen cgroup of root) in which the member's process tree is stopped. `None` if the
+    /// tree is not in a cell.
     pub(super) cell: Option<Confinement>,
     /// Times at which the member itself recently escaped, such as by a change of its affinity.
     own: Vec<Time>,
     /// Time until which the member is stopped because it has escaped too often. `None` if it is not
     /// stopped for that reason.
     pub(super) stopped_until: Option<Time>,
-    /// Cgroups, CPU limits and freeze states of the member's threads, as the session expects them.
+    /// Cgroups that the session expects for each thread of the member, with their CPU limits and
+    /// freeze states.
     pub(super) before: Vec<(Tid, Surroundings)>,
     /// Time at which the kernel last refused to restore or resume a thread. `None` if the kernel
     /// has never refused that.
@@ -115,9 +121,9 @@ impl Changes {
         self.own.last().is_some_and(|&then| now.since(then) < OWN_WITHIN)
     }
 
-    /// Returns the length of a stop in a cell that begins now. Each such stop is twice as long as
-    /// the one before, up to 16 times [`STOPPED_FOR`]. If there was no such stop for the time
-    /// [`CALM`], the length is [`STOPPED_FOR`] again.
+    /// Returns the length of a stop in a cell (frozen cgroup of root) that begins now. Each such
+    /// stop is twice as long as the one before, up to 16 times [`STOPPED_FOR`]. If there was no
+    /// such stop for the time [`CALM`], the length is [`STOPPED_FOR`] again.
     pub(super) fn next_stop(&mut self, now: Time) -> Span {
         let (count, ended) = self.confined;
         let count = if now.since(ended) < CALM { count } else { 0 };
@@ -127,17 +133,17 @@ impl Changes {
     }
 
     /// Returns the cgroups in which a thread of the member is expected. If the thread's own cgroups
-    /// are not known, returns the cgroups of the member's first thread. Before the first check of
-    /// the cgroups, `None`.
+    /// are not known, returns the cgroups of the member's first thread. `None` before the first
+    /// check of the cgroups.
     pub(super) fn expected(&self, tid: Tid) -> Option<&Surroundings> {
         let own = self.before.iter().find(|(known, _)| *known == tid);
         own.or(self.before.first()).map(|(_, before)| before)
     }
 
     /// Returns the threads of `unbound` whose cpusets were not checked yet, and marks them as
-    /// checked. `unbound` has the threads for which the kernel refuses the orders. `there` has all
-    /// threads of the member's process tree. The marks of threads that are not in `unbound` are
-    /// dropped.
+    /// checked. `unbound` has the threads for which the kernel refuses the session's class or
+    /// affinity. `there` has all threads of the member's process tree. The marks of threads that
+    /// are not in `unbound` are dropped.
     pub(super) fn unchecked(&mut self, there: &[Tid], unbound: &[Tid]) -> Vec<Tid> {
         // An audit that was skipped, because the tree is idle, has no threads.
         if there.is_empty() {
@@ -175,7 +181,9 @@ impl Changes {
 }
 
 impl Session {
-    /// Respects a change by another program: from now on the member is contested.
+    /// Respects a change by another program: from now on the member is contested, and usually not
+    /// scheduled. If a signal has stopped a member other than a VM of libvirt, its reservation
+    /// stays enforced.
     pub(super) fn contest(
         &mut self,
         id: JoinId,
@@ -183,12 +191,12 @@ impl Session {
         seen: &mut SessionEvents,
     ) -> Result<(), SessionError> {
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
-        // Only libvirt's threads need to be left to the program that stopped them.
+        // Members other than VMs of libvirt stay scheduled while a signal stops them.
         if matches!(finding, ForeignChange::Stopped { .. }) && !row.is_of_libvirt {
             return self.contest_in_part(id, finding, seen);
         }
         let was_stopped = row.changes.stopped_until.take().is_some() && !row.is_paused;
-        // If the cell cannot be emptied now, each later round tries again.
+        // If the cell cannot be emptied now, each later round of checks tries again.
         self.end_confinement(id);
         if was_stopped {
             let now = self.host.now();
@@ -204,7 +212,8 @@ impl Session {
             }
             _ => None,
         };
-        // After a change to the former class, any other class undoes the change.
+        // If the other program has set the class that the thread had before the session scheduled
+        // it, every other class counts as undoing the change.
         let is_found =
             |it: &Scheduling| matches!(&finding, ForeignChange::Class { class, .. } if class == it);
         let original = original.map(|original| original.class).filter(|it| !is_found(it));
@@ -219,7 +228,7 @@ impl Session {
                 true
             }
             Err(NotDone::Host(error)) => return Err(error.into()),
-            // After a refusal, the host still schedules the threads.
+            // If the kernel has refused to restore the threads, the host still schedules them.
             Err(_) => false,
         };
         let Some(changes) = self.changes_mut(id) else { return Ok(()) };
@@ -301,18 +310,18 @@ impl Session {
     }
 }
 
-/// A process tree that is stopped in a cell.
+/// A process tree that is stopped in a cell, a frozen cgroup of root.
 #[derive(Debug)]
 pub(super) struct Confinement {
     pub(super) cell: TreePlace,
-    /// Former cgroups of the processes that do not return to the origin of the cell. For example,
-    /// processes of a scheduled cgroup may have been in cgroups below that cgroup.
+    /// Processes that do not return to the cgroup `cell.origin`, each with its former cgroup. For
+    /// example, processes of a scheduled cgroup may have been in cgroups below that cgroup.
     pub(super) former: Vec<(Tid, PathBuf)>,
 }
 
 impl Confinement {
-    /// Moves processes from the cell back into their former cgroups. A process whose former cgroup
-    /// no longer exists stays in the cell.
+    /// Moves the processes in `former` from the cell back into their former cgroups. A process
+    /// whose former cgroup no longer exists stays in the cell.
     pub(super) fn return_to_former(&self) {
         let inside = processes_in(&self.cell);
         for (pid, group) in self.former.iter().filter(|(pid, _)| inside.contains(pid)) {
@@ -334,7 +343,8 @@ pub(super) fn former_groups(
     former.collect()
 }
 
-/// Returns all processes in a cell. If the processes cannot be listed, the set is empty.
+/// Returns all processes in a cell, a frozen cgroup of root. The set is empty if they cannot be
+/// listed.
 pub(super) fn processes_in(cell: &TreePlace) -> BTreeSet<Tid> {
     cell.all_processes().into_iter().flatten().collect()
 }
@@ -381,7 +391,7 @@ pub(super) fn is_of_libvirt(pid: Tid) -> bool {
     has_libvirt_group(&groups)
 }
 
-/// Ignores the error of a request. The one exception is an error that has ended the session.
+/// Returns an error only if it has ended the session. Ignores all other errors of requests.
 pub(super) fn unless_over(error: RequestError) -> Result<(), SessionError> {
     match error {
         RequestError::Host(error) => Err(error.into()),

@@ -58,7 +58,7 @@ impl Session {
     }
 
     /// Returns the shortest period of the reservations of members that may run on a CPU of the
-    /// session. If there is no such reservation, `None`.
+    /// session. `None` if there is no such reservation.
     fn shortest_period(&self, cpu: CpuId) -> Option<Span> {
         let here =
             self.members().filter(|member| member.cpus.is_none_or(|cpus| cpus.contains(cpu)));

@@ -1,12 +1,12 @@
-//! Choice of the threads whose cgroups are checked in one round. The kernel enforces the
-//! reservations of these threads. Requests to the daemon wait during a round, so a round checks
-//! only a few threads.
+//! Choice of the threads that one round of cgroup checks includes. The kernel enforces the CPU time
+//! of these threads. Requests to the daemon wait during a round, so a round checks only a few
+//! threads.
 
 use slackline_units::Time;
 
 use super::outside_changes::{AROUND_AT_ONCE, AROUND_INTERVAL};
 
-/// Threads whose cgroups are to be checked in one round.
+/// Threads that one round of cgroup checks includes.
 #[derive(Clone, Debug)]
 pub struct DueChecks {
     /// Indexes of the threads, with the longest unchecked thread first.
@@ -32,9 +32,9 @@ impl DueChecks {
         self.indexes.is_empty()
     }
 
-    /// Returns true if the round checks the thread with this index. `has_time` is false if the
-    /// round has used all its time for such checks. Even then the longest unchecked thread is
-    /// checked, so that every thread is checked at some time.
+    /// Returns true if the round of checks includes the thread with this index. `has_time` is false
+    /// if the round has used all its time for such checks. Even then the longest unchecked thread
+    /// is checked, so that every thread is checked at some time.
     #[must_use]
     pub fn includes(&self, index: usize, has_time: bool) -> bool {
         match has_time {

@@ -19,8 +19,8 @@ const AT_ONCE: usize = 256;
 #[derive(Debug)]
 pub(super) struct Endings {
     epoll: OwnedFd,
-    /// Members whose end the kernel reports. The key is the join number of the member, which the
-    /// member's epoll events contain.
+    /// Members whose end the kernel reports. The key is the member's join number, which the
+    /// member's epoll events contain too.
     told: BTreeMap<u64, (JoinId, EndSource)>,
     /// Members whose end the kernel cannot report. Each call of [`news`](Endings::news) returns
     /// these members, so that the caller checks them.

@@ -1,10 +1,11 @@
-//! Threads whose CPU time the kernel enforces: changes to such a thread by other programs or by the
-//! thread itself. The rules are the same as for members that the session schedules. A change by the
-//! target itself is undone, and a change by an administrator is respected.
+//! Watch over threads whose CPU time the kernel enforces. The watch finds changes to such a thread
+//! by other programs or by the thread itself. The rules are the same as for members that the
+//! session schedules. A change by the target itself is undone, and a change by an administrator is
+//! respected.
 //!
-//! A stopped or frozen thread stays in its class, so its limit remains in force. A changed class of
-//! a vCPU of libvirt is respected, so the kernel does not enforce the limit until the change is
-//! undone.
+//! A stopped or frozen thread stays in its class, so its limit remains in force. If another program
+//! changes the class of a vCPU of libvirt, the vCPU keeps that class. So the kernel does not
+//! enforce the limit until the change is undone.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,9 +32,10 @@ use slackline_linux::thread::{ThreadRef, starts_or_ends};
 /// Event about a thread whose CPU time the kernel enforces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EnforcedChange {
-    /// The thread was changed, and the change was undone.
+    /// Another program or the thread itself has changed the thread, and Slackline has undone the
+    /// change.
     Meddled(ForeignChange),
-    /// The thread was changed, and another program keeps control of it.
+    /// Another program has changed the thread and keeps control of it.
     Contested(ForeignChange),
     /// The thread is no longer contested: the change was undone, and the kernel enforces its CPU
     /// time again.
@@ -59,7 +61,7 @@ pub struct EnforcedWatch {
     /// in version 2.
     members: BTreeSet<Tid>,
     is_of_libvirt: bool,
-    /// True if a request has resumed the thread since the thread was last looked at.
+    /// True if a request has resumed the thread since the thread was last checked.
     is_resumed: bool,
     changes: Changes,
 }
@@ -126,7 +128,7 @@ impl EnforcedWatch {
         self.changes.found.is_some() || self.changes.stopped_until.is_some()
     }
 
-    /// Returns true if the thread must be looked at in each [`INTERVAL`](EnforcedWatch::INTERVAL).
+    /// Returns true if the thread must be checked in each [`INTERVAL`](EnforcedWatch::INTERVAL).
     /// That is so if it has lately left its class or cgroup, is stopped for that, or was resumed by
     /// a request.
     #[must_use]
@@ -188,8 +190,9 @@ impl EnforcedWatch {
         if self.changes.stopped_until.is_some_and(|until| until <= now) {
             self.end_stop(fence);
         }
-        // The class of a stopped thread is set only when the stop ends. For a blocked thread, the
-        // kernel counts the bandwidth again each time, and soon refuses the class.
+        // The class of a stopped thread is set only when the stop ends. If it were set again and
+        // again while the thread is blocked, the kernel would count the thread's bandwidth again
+        // each time, and soon refuse the class.
         let is_stopped = self.changes.stopped_until.is_some();
         if !is_stopped && !matches!(self.changes.found, Some(ForeignChange::Class { .. })) {
             seen.extend(self.look_at_class(fence, now));
@@ -223,8 +226,8 @@ impl EnforcedWatch {
             let moved = around.moves(before).find(|(was, _)| was.group == *group);
             let Some((was, is)) = moved else { continue };
             if !hierarchies.confirm((pid, tid), &is.group) {
-                // A new thread can have left too. It stays a member, so that the next look checks
-                // it again.
+                // A new thread can have left too. It stays in `members`, so that the next call
+                // checks it again.
                 self.members.insert(member);
                 continue;
             }
@@ -246,7 +249,7 @@ impl EnforcedWatch {
             }
             is_stuck |= !is_back;
             own.get_or_insert(finding);
-            // It counts as a member, so that the next look notices if it has left once more.
+            // It stays in `members`, so that the next call notices if it has left once more.
             self.members.insert(member);
         }
         if own.is_some() {
@@ -267,8 +270,8 @@ impl EnforcedWatch {
         own.map(EnforcedChange::Meddled)
     }
 
-    /// Stops the target in a cell. The target's user cannot move the target out of the cell.
-    /// Returns false if the target cannot be stopped there.
+    /// Stops the target in a cell: a frozen cgroup of root, out of which the target's user cannot
+    /// move it. Returns false if the target cannot be stopped there.
     fn confine(&mut self, fence: &mut Fence) -> bool {
         let around = Hierarchies::read().ok().and_then(|hierarchies| self.around(&hierarchies));
         let (Some((group, _)), Some(around)) = (&self.limit, around) else { return false };
@@ -301,7 +304,7 @@ impl EnforcedWatch {
         true
     }
 
-    /// Returns the processes of the target that are stopped in a cell.
+    /// Returns the processes of the target that are stopped in a cell, a frozen cgroup of root.
     #[must_use]
     pub fn confined_processes(&self) -> Vec<Tid> {
         let cell = self.changes.cell.as_ref();
@@ -336,7 +339,8 @@ impl EnforcedWatch {
         let held = fence.thread(tid).filter(|_| self.reserved.is_some())?.clone();
         let drift = held.differs().ok()??;
         let Some(class) = drift.class.map(|is| is.class) else {
-            // Only the CPUs of the thread have changed. That is no escape: the class is the same.
+            // Only the thread's affinity has changed. That is no escape, because the class enforces
+            // the limit on every CPU.
             let _ = held.undo();
             return None;
         };
@@ -461,10 +465,12 @@ impl EnforcedWatch {
         match found {
             ForeignChange::Class { class, .. } => {
                 let now = get_scheduling(tid).map(|now| now.class).ok();
-                // After a change to the former class, any other class undoes the change.
+                // If the other program has set the class that the thread had before the
+                // enforcement, every other class counts as undoing the change.
                 let is_other = self.original == Some(*class) && now != Some(*class);
                 let is_back = self.original != Some(*class) && now == self.original;
-                // A change by the thread itself is undone as soon as the kernel allows it.
+                // Except for vCPUs of libvirt, a changed class counts as the thread's own change.
+                // So the class is set again as soon as the kernel allows it.
                 !self.is_of_libvirt || now.is_none() || is_other || is_back
             }
             ForeignChange::Moved { tid: moved, .. } => {
@@ -493,8 +499,8 @@ impl EnforcedWatch {
         }
     }
 
-    /// Returns true if the change `found` is a changed class of a deadline thread. Such a change
-    /// can be undone at any time.
+    /// Returns true if `found` is a change of the class of a deadline thread. Slackline can undo
+    /// such a change at any time.
     fn is_of_class(&self, found: &ForeignChange) -> bool {
         self.reserved.is_some() && matches!(found, ForeignChange::Class { .. })
     }

@@ -55,8 +55,8 @@ pub enum RequestError {
         /// Reason why switches cannot be observed.
         why: String,
     },
-    /// A hard limit cannot be enforced for this vCPU. If the vCPU runs while it counts as blocked,
-    /// no event reports that in time.
+    /// A hard limit cannot be enforced for this vCPU: no event would report in time that the vCPU
+    /// runs although it counts as blocked.
     #[error(
         "cannot enforce a hard limit of {slice}: the kernel does not count the CPU time of this \
          vCPU ({why}), and a dispatcher pass of {look} every {slice} costs more than 1 % of a CPU"
@@ -84,7 +84,7 @@ pub enum RequestError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel refused an order for a thread of the vCPU.
+    /// The kernel refused a change of a thread of the vCPU, such as its class or affinity.
     #[error(transparent)]
     Refused(ActError),
     /// The target's cpuset does not allow the CPUs on which it should be scheduled.
@@ -100,7 +100,7 @@ pub enum RequestError {
         /// Change that the other program made.
         finding: Box<ForeignChange>,
     },
-    /// A member has left, but its threads could not all be restored. Closing the session tries
+    /// A member has left, but some of its threads could not be restored. Closing the session tries
     /// again.
     #[error("cannot restore all threads: {}", listed(errors))]
     NotGivenBack {

@@ -1,4 +1,4 @@
-//! Changes to the scheduling of members' threads that the session did not order, and the messages
+//! Changes to the scheduling of members' threads that the session did not make, and the messages
 //! that describe them to users.
 
 use std::fmt;
@@ -65,9 +65,9 @@ pub enum ForeignChange {
         /// Id of the process.
         pid: Tid,
     },
-    /// The kernel has refused an order that would have restored or resumed a thread.
+    /// The kernel has refused to restore or resume a thread.
     Refused {
-        /// Text of the refused order, with the error of the kernel.
+        /// Description of the refused change, with the error of the kernel.
         order: String,
     },
 }
@@ -103,7 +103,7 @@ impl fmt::Display for ForeignChange {
                 write!(out, "thread {tid} is limited to `{limit}` us by cgroup {group}")
             }
             ForeignChange::Stopped { pid } => write!(out, "process {pid} is stopped by a signal"),
-            ForeignChange::Refused { order } => write!(out, "the kernel refused an order: {order}"),
+            ForeignChange::Refused { order } => write!(out, "the kernel refused a change: {order}"),
         }
     }
 }

@@ -43,8 +43,8 @@ impl Session {
         }
     }
 
-    /// Makes the enforcement continue for some time if this process dies without ending it. Without
-    /// this call, the keeper would restore the threads immediately.
+    /// Makes the enforcement continue for `KeeperCommand::keep_for` if this process dies without
+    /// ending it. Without this call, the keeper would restore the threads immediately.
     ///
     /// # Errors
     /// If the keeper cannot record the change.

@@ -19,8 +19,8 @@ impl Session {
     /// Handles running threads that have left the cgroup of a process tree.
     ///
     /// A thread that has the permission to move itself is moved back. If it cannot be moved back,
-    /// the tree is stopped in a cell. Any other thread must have been moved by another program: the
-    /// thread is restored, and the member is contested.
+    /// the tree is stopped in a cell, a frozen cgroup of root. Any other thread must have been
+    /// moved by another program: the thread is restored, and the member is contested.
     pub(super) fn look_at_leavers(
         &mut self,
         id: JoinId,
@@ -57,8 +57,8 @@ impl Session {
             let is_own = !row.is_of_libvirt && may_move(&credentials(row, tid), group, now);
             if is_own {
                 if cell.as_ref().unwrap_or(tree.place()).take_in(pid).is_ok() {
-                    // The orders may have changed meanwhile. If the orders cannot be applied, the
-                    // next audit finds the thread.
+                    // The class and affinity that the thread should have may have changed
+                    // meanwhile. If they cannot be set, the next audit finds the thread.
                     let _ = tree.undo(&[tid]);
                 } else if Stat::of(tid, tid).is_ok_and(|stat| !stat.exited()) {
                     stuck.push((pid, tid, finding.clone()));
@@ -85,8 +85,8 @@ impl Session {
         found.map_or(Ok(()), |finding| self.contest_in_part(id, finding, seen))
     }
 
-    /// Restores a thread that has left the cgroup of a process tree, and counts the thread's
-    /// further CPU time.
+    /// Restores a thread that has left the cgroup of a process tree. From now on, the session
+    /// counts the thread's CPU time separately.
     fn let_leave(&mut self, id: JoinId, (pid, tid): (Tid, Tid)) -> Result<(), SessionError> {
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
         row.tree.iter().for_each(|tree| tree.let_leave(tid));
@@ -147,7 +147,8 @@ impl Session {
         Ok(())
     }
 
-    /// Records CPU time that a contested member has used and that no dispatcher counts.
+    /// Records the CPU time that a contested member has used outside of dispatcher control, which
+    /// no dispatcher counts.
     pub(super) fn count_left(&mut self, id: JoinId) -> Result<(), SessionError> {
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
         if !row.changes.is_left && row.changes.moved.is_empty() {

@@ -12,8 +12,8 @@ use slackline_linux::cgroup::{Hierarchies, Surroundings};
 use slackline_linux::sys::{Tid, process_of, read_of_thread};
 use slackline_linux::thread::{ThreadRef, starts_or_ends};
 
-/// Maximum number of threads in one round whose cgroups are read completely. For all other threads,
-/// only the names of their cgroups are read.
+/// Maximum number of threads whose cgroups are read completely in one round of checks. For all
+/// other threads, only the names of their cgroups are read.
 const READ_AT_ONCE: usize = 8;
 
 impl Session {

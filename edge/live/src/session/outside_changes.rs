@@ -1,4 +1,4 @@
-//! Changes to the scheduling of members' threads that the session did not order. The session either
+//! Changes to the scheduling of members' threads that the session did not make. The session either
 //! undoes or respects such a change.
 //!
 //! A target is the process or thread that a member runs. A change counts either as an
@@ -36,17 +36,17 @@ use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
 use slackline_linux::thread::{ThreadRef, starts_or_ends};
 
 /// Interval between checks of the classes and affinities of members' threads. A change that the
-/// session did not order lasts at most twice this interval.
+/// session did not make lasts at most twice this interval.
 pub(super) const LOOK_INTERVAL: Span = Span::from_ms(50);
 
 /// Minimum interval between two checks of a member's cgroups. Each check reads a few files.
 pub(super) const AROUND_INTERVAL: Span = Span::from_secs(1);
-/// Maximum number of members whose cgroups are checked in one round. Requests to the daemon wait
-/// during a round.
+/// Maximum number of members in one round of cgroup checks. Requests to the daemon wait during a
+/// round.
 pub(super) const AROUND_AT_ONCE: usize = 16;
 
 impl Session {
-    /// Checks all members for changes that the session did not order.
+    /// Checks all members for changes that the session did not make.
     pub(super) fn look_for_changes(
         &mut self,
         seen: &mut SessionEvents,
@@ -59,7 +59,8 @@ impl Session {
         let there = self.members.iter().filter(|(_, row)| row.has_joined && !row.is_nobody());
         let ids: Vec<JoinId> = there.map(|(id, _)| id).collect();
         for &id in &ids {
-            // If a tree leaves its cell for another cgroup than its own, the audit stops it again.
+            // If a tree is moved from its cell to another cgroup than its own, the audit stops the
+            // tree again.
             self.end_stop(id, now)?;
             self.count_left(id)?;
             if self.changes(id).is_some_and(|changes| changes.is_left) {
@@ -126,7 +127,8 @@ impl Session {
         let Some(row) = self.members.get(id) else { return Ok(()) };
         let changed = match &row.tree {
             Some(tree) => match self.host.audit(id.vcpu(), (tree, &row.threads)) {
-                // The kernel also refuses the dispatcher's next order, and the host handles that.
+                // The kernel will refuse the dispatcher's next change of this thread too, and the
+                // host handles that.
                 Err(LiveHostError::Act(_)) => return Ok(()),
                 Err(error) => return Err(error.into()),
                 Ok(None) => {
@@ -181,14 +183,14 @@ impl Session {
         };
         let finding = self.finding((tid, drift), cpuset.as_ref());
         if cpuset.is_some() && self.return_to_cgroups(row, &tids) {
-            // The next check undoes the other changes.
+            // Other changes in `all` are undone by the next check.
             seen.meddled.push((id, finding));
             return self.note_escape(id);
         }
         if let Some(cpuset) = &cpuset
             && is_own(row, tid, &cpuset.file)
         {
-            // The check of the cgroups reports it.
+            // The check of the cgroups reports this change.
             return self.stop_for_a_while(id);
         }
         if row.is_of_libvirt || cpuset.is_some() && self.is_hindered_as_a_whole(row) {
@@ -216,14 +218,15 @@ impl Session {
                 }
             }
             Err(_) => return self.contest(id, finding, seen),
-            // All threads have their orders again, except those that the cpuset excludes.
+            // All threads have their class and affinity again, except threads whose cpuset excludes
+            // the CPUs.
             Ok(()) if cpuset.is_some() => self.contest_in_part(id, finding, seen)?,
             Ok(()) => seen.meddled.push((id, finding)),
         }
         if self.has_escaped(id, all) { self.note_escape(id) } else { Ok(()) }
     }
 
-    /// Counts an escape of a target by its own action, which the session has undone. Stops the
+    /// Counts an escape of a target by its own action. The session has undone the escape. Stops the
     /// target if it has escaped too often.
     pub(super) fn note_escape(&mut self, id: JoinId) -> Result<(), SessionError> {
         let now = self.host.now();
@@ -232,7 +235,8 @@ impl Session {
     }
 
     /// Counts a move or thaw of a process tree, by the tree itself or by another process of its
-    /// user, after the session has undone it. From now on, stops of this tree use a cell.
+    /// user, after the session has undone it. From now on, this tree is stopped in a cell, a frozen
+    /// cgroup of root.
     pub(super) fn note_move(&mut self, id: JoinId) -> Result<(), SessionError> {
         if let Some(changes) = self.changes_mut(id) {
             changes.needs_cell = true;
@@ -363,7 +367,8 @@ impl Session {
     }
 
     /// Checks whether the change for which a member is contested has been undone. Returns true if
-    /// the member is still left to the other program.
+    /// the session did not schedule the member when this check began. Also returns true if there is
+    /// no such member.
     fn look_at_finding(
         &mut self,
         id: JoinId,
@@ -519,10 +524,10 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the cgroup that contains the thread and that another program has frozen. If there is
-    /// none, returns the session's own freezer cgroup of the thread, if another program has frozen
-    /// or thawed that cgroup. Otherwise `None`. A thawed cgroup of a process tree is not returned:
-    /// it is frozen again.
+    /// Returns a cgroup that contains the thread and that another program has frozen. Otherwise
+    /// returns the cgroup with which the session freezes the thread, if another program has frozen
+    /// or thawed it. `None` if neither is so. The thawed cgroup of a process tree is not returned,
+    /// because the session freezes it again.
     fn frozen_by_others(&self, row: &Row, tid: Tid, now: &Surroundings) -> Option<PathBuf> {
         let tree = row.tree.as_ref();
         let group = tree.map(|tree| tree.place().group.as_path());
@@ -584,7 +589,7 @@ impl Session {
     }
 }
 
-/// Returns the users and groups whose permissions a thread of a member has for its cgroups.
+/// Returns the users and groups of a thread, and those of the member's first thread at its join.
 pub(super) fn credentials(row: &Row, tid: Tid) -> Credentials {
     Credentials::of(tid).and(&row.changes.credentials)
 }

@@ -9,8 +9,8 @@ use crate::live_host::PauseReason;
 
 impl Session {
     /// Pauses a member, so that it does not run until it is resumed. The member keeps its
-    /// reservation. If it is already paused, nothing changes. If the member is contested and its
-    /// threads are left to another program, it cannot be paused.
+    /// reservation. Nothing changes if it is already paused. A contested member cannot be paused
+    /// while the session does not schedule it.
     ///
     /// # Errors
     /// If the member cannot be paused. The error has the reason.

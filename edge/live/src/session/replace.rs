@@ -12,14 +12,14 @@ use crate::vcpu_threads::{Body, VcpuThreads};
 impl Session {
     /// Replaces members without threads ([`JoinTarget::Nobody`](super::JoinTarget::Nobody)) by a
     /// group, in one scheduling decision. So no other vCPU gets the capacity that the replaced
-    /// members had. The policy keeps an account for each vCPU id. So a new vCPU with the id of a
-    /// replaced member continues that member's account.
+    /// members had. The policy accounts the use of CPU time by vCPU id. So a new vCPU with the id
+    /// of a replaced member continues that member's account.
     ///
     /// # Errors
     /// If a vCPU of the group cannot join. The error has the request that failed and the reason.
-    /// After an error the replaced members are present again, with their old parameters. The one
-    /// exception is a member that could not join again, because other vCPUs took its capacity in
-    /// between. It is reported as ended.
+    /// After an error the replaced members are present again, with their old parameters. A member
+    /// that could not join again, because other vCPUs have taken its capacity in between, is
+    /// reported as ended instead.
     pub fn replace(
         &mut self,
         members: &[JoinId],
@@ -58,8 +58,8 @@ impl Session {
 
     /// Returns the largest slice that one more vCPU with this period could reserve now, if it may
     /// run on the CPUs in `cpus`. If `cpus` is `None`, the vCPU may run on all CPUs. A slice of
-    /// this length is admitted, and a longer slice is refused. If the policy has no such limit,
-    /// `None`.
+    /// this length is admitted, and a longer slice is refused. `None` if the policy has no such
+    /// limit.
     ///
     /// # Errors
     /// If the session does not schedule these CPUs, or is over.

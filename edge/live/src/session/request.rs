@@ -48,7 +48,7 @@ pub enum RequestedId {
     #[default]
     Anything,
     /// This domain number and this vCPU number, in any slot. If a VM joins again with its old
-    /// numbers, it gets its old account in the policy.
+    /// numbers, the policy continues its old account of used CPU time.
     As(DomId, u16),
     /// Exactly this id, including its slot.
     Exactly(VcpuId),
@@ -67,7 +67,7 @@ pub struct Request {
     pub called: RequestedId,
     /// Share of the vCPU under the policy.
     pub share: Values,
-    /// CPUs of the session on which the vCPU may run. If `None`, all of them.
+    /// CPUs of the session on which the vCPU may run. If `None`, all CPUs of the session.
     pub cpus: Option<CpuSet>,
 }
 
@@ -134,7 +134,7 @@ impl Row {
         place.is_some_and(|place| place.origin.is_none() && !place.is_made())
     }
 
-    /// Returns true if audits of the process tree find moves of its threads out of `group`.
+    /// Returns true if the audits of the process tree notice when a thread leaves `group`.
     pub(super) fn is_audited(&self, group: &Membership) -> bool {
         self.tree.is_some() && group.version == Version::V2
     }
@@ -293,7 +293,7 @@ impl Session {
     }
 
     /// Returns the present processes of a process tree, including processes that are stopped in a
-    /// cell. If the member is not a process tree, the list is empty.
+    /// cell (a frozen cgroup of root). The list is empty if the member is not a process tree.
     #[must_use]
     pub fn processes_of(&self, id: JoinId) -> Vec<Tid> {
         let Some(row) = self.members.get(id) else { return Vec::new() };
@@ -331,7 +331,7 @@ impl Session {
     }
 
     /// Checks that no member has this domain number and vCPU number already. Members in `leaving`
-    /// are ignored. Otherwise two members would share an account in the policy.
+    /// are ignored. Otherwise the policy would count the CPU time of two members in one account.
     fn check_free(
         &self,
         (domain, number): (DomId, u16),
@@ -411,7 +411,8 @@ impl Session {
             tree: None,
             hold: match request.who {
                 JoinTarget::Process(_) => Hold::Process,
-                // A tree has a cgroup that can freeze it as soon as it is held.
+                // A tree needs no separate freezer cgroup: it gets a cgroup as soon as the fence
+                // has recorded it.
                 JoinTarget::Thread(_)
                 | JoinTarget::Tree(_)
                 | JoinTarget::Wide(..)
@@ -477,7 +478,7 @@ impl Session {
         let (is_exact, hold) = (row.is_exact, row.hold);
         let mut members = Vec::new();
         for thread in threads {
-            // A stop by signal stops the whole process, so only the first thread needs the means.
+            // A signal stops the whole process, so only the first thread needs a means of stopping.
             let hold = if is_exact && members.is_empty() { hold } else { Hold::Nothing };
             let held = self.fenced(|fence| fence.hold(&thread, hold))?;
             let tid = thread.tid();
@@ -499,7 +500,8 @@ impl Session {
         row.threads = tree.first().to_vec();
         row.tree = Some(tree.clone());
         let is_of_libvirt = row.is_of_libvirt;
-        // If another program made the cgroup, that program may change the cgroup's CPUs.
+        // If another program made the cgroup, the cgroup gets no cpuset: that program may set its
+        // CPUs.
         if tree.place().origin.is_some() && !is_of_libvirt {
             self.keep_within(tree.first()[0].tid(), tree.wide())?;
         }

@@ -34,7 +34,7 @@ pub(super) fn surroundings(
 }
 
 /// Returns true if a signal has stopped a process. The first thread of the process may have exited,
-/// so its other threads count too.
+/// so the states of its other threads count too.
 pub(super) fn is_process_stopped(pid: Tid) -> bool {
     let threads = || threads_of(pid).unwrap_or_default();
     is_stopped(pid, pid) || threads().into_iter().any(|tid| is_stopped(pid, tid))
@@ -61,8 +61,8 @@ mod tests {
 
     use super::*;
 
-    /// Process whose first thread has exited, and whose other thread sleeps. It is killed when this
-    /// value is dropped.
+    /// Process of two threads: the first has exited, and the second sleeps. The process is killed
+    /// when this value is dropped.
     struct WithoutFirstThread(Child, Tid);
 
     impl WithoutFirstThread {

@@ -1,7 +1,6 @@
-//! Unbound threads: threads of a process tree for which the kernel refuses an order, either for the
-//! CPUs of the tree or for a real-time class. They run in their original class. They are frozen
-//! with the tree, and their CPU time is counted for the tree. So the hard limit of the tree also
-//! limits these threads.
+//! Unbound threads: threads of a process tree to which the kernel refuses either the CPUs of the
+//! tree or a real-time class. They run in their original class. They are frozen with the tree, and
+//! their CPU time is counted for the tree. So the hard limit of the tree also limits these threads.
 
 use std::collections::BTreeSet;
 
@@ -16,14 +15,14 @@ use slackline_fence::Drift;
 use slackline_linux::cgroup::{Cpuset, Hierarchies};
 use slackline_linux::sys::{Tid, get_affinity, process_of, read_of_thread};
 
-/// Maximum number of threads whose cpusets are read in one round.
+/// Maximum number of threads whose cpusets are read in one round of checks.
 const READ_AT_ONCE: usize = 8;
 
 impl Session {
     /// Checks the cpusets of unbound threads, once for each thread. If such a thread has moved
     /// itself to another cpuset, it is moved back. If another program has moved it, the tree is
     /// contested, but its reservation stays enforced. `there` has all threads of the tree, and
-    /// `unbound` the threads for which the kernel refuses the orders.
+    /// `unbound` the threads to which the kernel refuses the tree's CPUs or a real-time class.
     pub(super) fn look_at_unbound(
         &mut self,
         id: JoinId,
@@ -60,9 +59,9 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the first thread in `all`, the changed threads, whose cpuset excludes a CPU of the
-    /// member, together with the cpuset. If there is no such thread, `None`. Of several threads
-    /// with the same affinity, only one is checked.
+    /// Returns the first thread whose cpuset excludes a CPU of the member, and this cpuset. `None`
+    /// if there is no such thread. `all` has the changed threads with their changes. Of several
+    /// threads with the same affinity, only one is checked.
     pub(super) fn hindered(
         &self,
         row: &Row,
@@ -91,9 +90,9 @@ impl Session {
         distinct.all(|tid| self.hindering_cpuset(row, tid).is_some())
     }
 
-    /// Exempts each of these threads from the orders if the kernel refuses the orders for it. The
-    /// thread then has its original class. Returns false if the kernel refuses the orders for all
-    /// threads of the member.
+    /// Exempts those of these threads to which the kernel refuses the tree's CPUs or a real-time
+    /// class. An exempt thread has its original class. Returns false, and exempts none, if the
+    /// kernel refuses the CPUs or the class to all threads of the member.
     pub(super) fn exempt_refused(&self, row: &Row, tids: &[Tid]) -> bool {
         let tree = row.tree.as_ref().filter(|_| !row.is_of_libvirt);
         tree.is_some_and(|tree| tree.exempt_refused(tids).unwrap_or(false))
@@ -122,8 +121,8 @@ impl Session {
     }
 
     /// Returns the change if another program has moved one of these threads to another cgroup of
-    /// version 1. In that case the session waits until the thread is moved back. If no thread was
-    /// moved, `None`.
+    /// version 1. In that case the session waits until the thread is moved back. `None` if no
+    /// thread was moved.
     pub(super) fn foreign_move(&mut self, id: JoinId, tids: &[Tid]) -> Option<ForeignChange> {
         let hierarchies = Hierarchies::read().ok()?;
         let row = self.members.get(id)?;

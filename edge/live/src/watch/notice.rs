@@ -1,8 +1,8 @@
 //! Notifications of CPU time that a vCPU receives while it counts as blocked.
 //!
-//! They are needed because some kernels do not report every wake-up on an idle CPU. Without
-//! notifications, a vCPU with a hard limit could then run past its slice until the next dispatcher
-//! pass.
+//! Notifications are needed because some kernels do not report every wake-up on an idle CPU.
+//! Without notifications, a vCPU with a hard limit could then run past its slice until the next
+//! dispatcher pass.
 //!
 //! A perf event counts the CPU time of the vCPU. Each time that the vCPU has received a fixed
 //! fraction of its slice, the event wakes the dispatcher. While the vCPU is real-time, the event is
@@ -26,7 +26,8 @@ pub(crate) enum NoticeOf {
     /// These threads. The CPU time of each thread is counted separately.
     Threads(Vec<Tid>),
     /// All threads of the cgroup with this path. Their CPU time is counted together. If CPUs are
-    /// given, the threads may use all these CPUs simultaneously.
+    /// given, the threads may use all these CPUs simultaneously. `None` if they use one CPU at a
+    /// time.
     Group(PathBuf, Option<CpuSet>),
 }
 
@@ -51,8 +52,9 @@ impl UseNotice {
         UseNotice { of, every, rings, events: BTreeMap::new(), on: Vec::new() }
     }
 
-    /// Switches the notifications on for one CPU: the CPU to which the vCPU is pinned. If `cpu` is
-    /// `None`, switches them on for all CPUs.
+    /// Switches the notifications on for `cpu`, the CPU to which the vCPU is pinned, or for all
+    /// CPUs if `cpu` is `None`. For a cgroup that may use several CPUs simultaneously, switches
+    /// them on for these CPUs instead.
     ///
     /// # Errors
     /// If the kernel does not support such perf events, or this process cannot open more

@@ -1,8 +1,8 @@
-//! Enforcement with `SCHED_FIFO`. A vCPU to which the policy guarantees CPU time at present is
-//! real-time, for example a vCPU with budget left. The vCPU that the policy picked has the highest
+//! Enforcement with `SCHED_FIFO`. A vCPU to which the policy guarantees CPU time at present, such
+//! as a vCPU with budget left, is real-time. The vCPU that the policy picked has the highest
 //! priority. The vCPUs that the policy would pick next have lower priorities, in the order in which
-//! they would be picked. A vCPU that must not run is stopped by a signal or frozen, for example a
-//! vCPU with a hard limit and no budget left.
+//! they would be picked. A vCPU that must not run, such as a vCPU with a hard limit and no budget
+//! left, is stopped by a signal or frozen.
 
 use slackline_units::CpuId;
 

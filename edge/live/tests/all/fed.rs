@@ -46,7 +46,8 @@ pub(crate) fn us(us: u64) -> Time {
 
 pub(crate) const CPUS: [CpuId; 2] = [CpuId::new(0), CpuId::new(1)];
 
-/// Returns the class of the last order for a vCPU. `None` if there was no order.
+/// Returns the latest class that the host has set for a vCPU since the last call of
+/// [`FedHost::told`]. `None` if it has set none.
 pub(crate) fn last_told(host: &FedHost, of: VcpuId) -> Option<OrderedClass> {
     host.told().into_iter().rfind(|&(told, _)| told == of).map(|(_, told)| told)
 }
@@ -211,7 +212,7 @@ fn vcpu_that_cannot_be_restored_does_not_end_the_run() {
     assert_eq!(last_told(&host, vcpu(1)), Some(OrderedClass::InLine));
 }
 
-/// The kernel refuses one order. It would refuse the same order again.
+/// The kernel refuses one change of priority, and would refuse the same change again.
 #[test]
 fn priority_change_refused_by_kernel_is_not_repeated_immediately() {
     let mut host = host(1);
@@ -498,9 +499,9 @@ fn vcpu_receives_missed_budget_later_at_real_time_priority() {
     assert_ne!(last_told(&host, vcpu(0)), Some(OrderedClass::First));
 }
 
-/// A hypervisor takes half of the CPU. So at least two of four vCPUs are entitled at any time. If
-/// all entitled vCPUs were always real-time, the kernel would stop all of them for 50 ms in every
-/// second.
+/// A hypervisor takes half of the CPU. So at least two of the four vCPUs have budget left at any
+/// time. If all vCPUs with budget were always real-time, the kernel would stop all of them for 50
+/// ms in every second.
 #[test]
 fn ordinary_threads_receive_fair_server_time_despite_50_percent_steal() {
     let mut host = host(1);

@@ -1,4 +1,5 @@
-//! Tests of the vCPUs that follow the chosen vCPU in line. The tests supply the events.
+//! Tests of the vCPUs behind the chosen vCPU in line, which the kernel runs as soon as the chosen
+//! vCPU blocks. The tests supply the events.
 
 use slackline_live::fed::OrderedClass;
 use slackline_live::watch::ThreadEventKind;
@@ -6,9 +7,9 @@ use slackline_units::Span;
 
 use crate::fed::{ASLEEP, CPUS, host, last_told, share, us, vcpu};
 
-/// Runs two vCPUs with hard limits and with these slices and periods. The first vCPU blocks and the
-/// second runs. When the first vCPU wakes, the second has received `used`, which is its slice
-/// without the last 200 us. Returns true if the second vCPU is stopped then.
+/// Runs two vCPUs with hard limits and with these slices and periods. The first vCPU blocks, and
+/// the second runs for `used`, which is its slice less 200 us. Then the first vCPU wakes. Returns
+/// true if the second vCPU is stopped at that moment.
 fn is_stopped_with_small_rest(shares: [(&str, &str); 2], used: Span) -> bool {
     let mut host = host(1);
     for (slot, (slice, period)) in (0..).zip(shares) {
@@ -30,8 +31,8 @@ fn is_stopped_with_small_rest(shares: [(&str, &str); 2], used: Span) -> bool {
     host.told().contains(&(vcpu(1), OrderedClass::Held))
 }
 
-/// The chosen vCPU blocks, and the dispatcher notices that up to 1 ms later. Meanwhile the second
-/// vCPU would exceed its hard limit, so it is stopped before.
+/// The chosen vCPU blocks, and the dispatcher notices that up to 1 ms later. In this time the
+/// second vCPU could exceed its hard limit, so it is stopped shortly before it reaches the limit.
 #[test]
 fn waiting_vcpu_is_stopped_shortly_before_its_hard_limit() {
     let shares = [("6ms", "10ms"), ("2ms", "20ms")];

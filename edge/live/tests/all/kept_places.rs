@@ -149,7 +149,7 @@ fn vcpu_rejoining_ten_times_a_second_gains_no_cpu_time() {
     let (from, before) = (session.now(), target.used());
     let mut place = session.join(vec![Request { who: JoinTarget::Nobody, ..terms() }]).unwrap();
     for round in 0..20 {
-        // The vCPU alternately replaces a reservation and joins right after the reservation left.
+        // In turn, the vCPU replaces a reservation, or joins right after the reservation has left.
         let mut joined = if round % 2 == 0 {
             session.replace(&place, vec![terms()]).unwrap()
         } else {

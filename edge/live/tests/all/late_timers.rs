@@ -1,6 +1,7 @@
-//! Tests that reservations are delivered in each period, whether a host's timers are late and its
-//! passes expensive, or its timers exact and its passes cheap. The tests simulate a kernel with one
-//! CPU. Its vCPUs never block, and its dispatcher wakes late and takes a given time for a pass.
+//! Tests that reservations are delivered in each period, both on hosts with late timers and
+//! expensive dispatcher passes and on hosts with exact timers and cheap passes. The tests simulate
+//! a kernel with one CPU. Its vCPUs never block, and its dispatcher wakes late and takes a given
+//! time for a pass.
 
 use slackline_host::policy::{RawValue, Topology, Values, find};
 use slackline_live::fed::{FedHost, OrderedClass};
@@ -212,8 +213,8 @@ fn cpu_time_differs_from_share_by_at_most_two_repaid_overruns() {
                 *excess += i64::try_from(period.ns()).unwrap() - 1_000 * slice.cast_signed();
                 Some(*excess)
             });
-            // Between any two of these times, the excess changes by at most the difference between
-            // its largest and its smallest value.
+            // Between any two of these times, the excess changes by at most its largest value less
+            // its smallest value.
             let excess: Vec<i64> = [0].into_iter().chain(excess).collect();
             let (least, most) = (*excess.iter().min().unwrap(), *excess.iter().max().unwrap());
             let stops = 2 * 80_000;

@@ -339,7 +339,7 @@ fn processes_started_in_recorded_cgroup_become_its_vcpus() {
     };
     assert_eq!(names(true, 1), ["web.0", "web.1", "web.2"]);
     assert_eq!(names(false, 1), ["web.0"]);
-    // There are no further numbers of vCPUs.
+    // There is no vCPU number left for the new processes.
     assert_eq!(names(true, u16::MAX), ["web.0"]);
 }
 

@@ -18,8 +18,8 @@ fn us(us: u64) -> Time {
     Time::START + Span::from_us(us)
 }
 
-/// Reschedules the CPU and returns the class of the latest order for the tree. If there was no
-/// order, `None`.
+/// Reschedules the CPU at `now`. Returns the class that the host then sets for the tree, or `None`
+/// if it sets none.
 fn order_at(host: &FedHost, now: Time) -> Option<OrderedClass> {
     host.at(now);
     host.reschedule(CPU).unwrap();

@@ -1,4 +1,5 @@
-//! Tests with targets that are stopped in a cell. Needs root.
+//! Tests with targets that are stopped in a cell: a frozen cgroup of root, out of which users
+//! cannot move processes. The tests need root.
 
 use std::fs;
 use std::time::Duration;
@@ -58,7 +59,7 @@ fn process_with_two_held_threads_is_moved_back_from_cell() {
 }
 
 /// Another process of the target's user moves the target again and again, so the session stops the
-/// target in a cell.
+/// target in a cell, a frozen cgroup of root.
 #[test]
 fn processes_of_a_process_tree_include_processes_in_its_cell() {
     let Some(_alone) = begin() else { return };
@@ -102,7 +103,8 @@ fn process_tree_that_cannot_be_moved_back_stays_within_limit() {
 }
 
 /// The process and its child are in one cgroup of version 1 with a quota, and in two cgroups of
-/// version 2. The child moves itself out of the cgroup with the quota again and again.
+/// version 2. The child moves itself out of the cgroup with the quota again and again. So Slackline
+/// stops both in a cell, a frozen cgroup of root, and later moves them back.
 #[test]
 fn processes_under_quota_return_from_cell_to_own_cgroups() {
     let Some(_alone) = begin() else { return };
@@ -129,7 +131,7 @@ fn processes_under_quota_return_from_cell_to_own_cgroups() {
     assert_eq!(after, before);
 }
 
-/// Before, a single thaw lifted the limit for more than a second.
+/// A single thaw that is not undone can lift the limit for more than a second.
 #[test]
 fn thaw_of_process_tree_by_root_is_undone() {
     let Some(_alone) = begin() else { return };

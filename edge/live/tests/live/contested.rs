@@ -1,5 +1,5 @@
 //! Tests with CPU limits and scheduling classes that other programs set on members of a session.
-//! Needs root.
+//! The tests need root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -250,7 +250,8 @@ fn libvirt_vcpu_with_scheduling_class_changed_by_root_is_contested() {
     drop(target);
 }
 
-/// The vCPU runs in slack for most of the time. While it runs in slack, no order is in effect.
+/// The vCPU runs in slack for most of the time. While it runs in slack, the session does not set
+/// its class or nice value.
 #[test]
 fn libvirt_vcpu_keeps_class_or_nice_value_changed_during_slack() {
     let Some(_alone) = begin() else { return };
@@ -338,7 +339,7 @@ fn affinity_change_by_root_to_whole_libvirt_vm_is_kept() {
 }
 
 /// Root changes the class of a process tree. That still counts as a change by the target itself. So
-/// the session undoes it and reports it as `meddled`.
+/// the session undoes it and reports it in `SessionEvents::meddled`.
 #[test]
 fn process_tree_scheduling_class_changed_by_root_is_restored() {
     let Some(_alone) = begin() else { return };

@@ -85,7 +85,8 @@ fn entry_point_of_helper_scheduler() {
     }
 }
 
-/// Registers the target with the fence, and gives it every kind of order up to the requested step.
+/// Registers the target with the fence, and then raises, pins, stops, resumes and restores it in
+/// steps, up to the requested step.
 fn take_hold(fence: &mut Fence) -> HeldThread {
     let target = env::var(TARGET).unwrap();
     let (id, way) = target.rsplit_once(' ').unwrap();
@@ -233,7 +234,7 @@ impl Target {
         ThreadRef::open(self.process.tid(), self.thread).unwrap()
     }
 
-    /// Starts an owner process. Returns after it has given the target every kind of order.
+    /// Starts an owner process. Returns after the owner has raised, pinned and stopped the target.
     fn owner(&self, state: &Path) -> (Process, Tid) {
         let mut owner = Process::start(&mut self.owner_command(state));
         let keeper = owner.says();

@@ -1,4 +1,5 @@
-//! Tests with a target whose user owns the cgroup above the target's freezer cgroup. Needs root.
+//! Tests with a target whose user owns the cgroup above the target's freezer cgroup. The tests need
+//! root.
 
 use std::fs;
 use std::os::unix::fs::chown;

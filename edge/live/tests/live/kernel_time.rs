@@ -15,7 +15,7 @@ use slackline_units::Span;
 const FILE_SIZE: u64 = 16 << 20;
 
 /// Returns the CPU time of all processes of a tree, from the cgroup in which a session holds the
-/// tree. If there is no such cgroup, `None`.
+/// tree. `None` if there is no such cgroup.
 fn used_by_group(target: &Target) -> Option<Span> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     let line = mounts.lines().find(|line| line.contains(" - cgroup2 "))?;

@@ -1,5 +1,5 @@
 //! Tests with targets that leave their cgroup, stop their first process, or set limits of their own
-//! cgroups. Also tests with targets that root moves. All of them need root.
+//! cgroups. Also tests with targets that root moves. All of these tests need root.
 
 use std::fs;
 use std::os::unix::fs::chown;
@@ -23,7 +23,8 @@ use slackline_live::mechanism::{Bound, Demand, EnforceTarget, kernel_mechanism};
 use slackline_live::session::{EnforcedChange, EnforcedWatch, ForeignChange, JoinTarget};
 use slackline_units::{Enforcement, Reservation, Span};
 
-/// Time that an adversary waits before its first move, so that the test can give it to a session.
+/// Time that an adversary waits before its first move, so that the test can first let a session
+/// schedule it.
 const BEFORE: Duration = Duration::from_millis(2_500);
 
 /// Moves this process to another cgroup again and again, and makes it an ordinary process each
@@ -44,9 +45,9 @@ pub(crate) fn move_repeatedly(group: &str, removes: bool) -> ! {
     }
 }
 
-/// Moves this process to the cgroup `group` again and again. Never blocks. Makes the cgroup `b` in
-/// `group` threaded, so that the kernel no longer allows processes in the former cgroup `a` beside
-/// `b`.
+/// Moves this process to the cgroup `group` again and again, and never blocks. Also makes the
+/// cgroup `b` in `group` threaded. After that, the kernel no longer allows processes in `a`, the
+/// former cgroup of this process.
 pub(crate) fn move_for_good(group: &str) -> ! {
     let ordinary = SchedulingOf { class: Scheduling::Other { nice: 0 }, reset_on_fork: true };
     spin(BEFORE);
@@ -142,8 +143,8 @@ impl Drop for Delegated {
     }
 }
 
-/// Returns the path of the cgroup that a session has made for a process. Also returns the path of a
-/// file in the parent cgroup: ids of single threads are written to this file to move them there.
+/// Returns the path of the cgroup that a session has made for a process. Also returns the path of
+/// the file in the parent cgroup to which a thread id is written to move that thread there.
 fn own_group(pid: Tid) -> (PathBuf, PathBuf) {
     let group = common::our_groups(pid).into_iter().find(|group| {
         ["cgroup.threads", "tasks"].iter().any(|file| {

@@ -121,8 +121,8 @@ struct Unevenness {
     least: Span,
 }
 
-/// Schedules a target and measures how its members share its CPU time. If the host has no version 2
-/// cgroups, `None`.
+/// Schedules a target and measures how its members share its CPU time. `None` if the host has no
+/// version 2 cgroups.
 fn unevenness(held: Held) -> Option<Unevenness> {
     let members = Members::start(held.kind, held.nice_step);
     let group = if held.is_group { Some(Group::with(members.pid())?) } else { None };
@@ -182,9 +182,10 @@ const HELD: Held = Held {
     is_group: false,
 };
 
-/// Asserts that the CPU time of each member of a target differs from an equal share by at most one
-/// slice for each CPU that the target uses. The difference can be that large because, with a hard
-/// limit, the whole slice of a period on a CPU goes to a single member.
+/// Asserts that the members of a target share its CPU time equally: the CPU time of each member
+/// differs from an equal share by at most one slice per CPU that the target uses. The difference
+/// can be that large because, with a hard limit, the whole slice of a period on a CPU goes to a
+/// single member.
 fn is_even(held: Held) {
     let Some(Unevenness { worst, .. }) = unevenness(held) else {
         println!("skipped: needs cgroups of version 2 that can be written");

@@ -219,7 +219,8 @@ fn vcpu_that_is_blocked_can_be_paused_and_resumed() {
     target.is_given_back();
 }
 
-/// Two vCPUs are threads of one process. Orders to one vCPU do not affect the other.
+/// Two vCPUs are threads of one process. Pausing and resuming one of them does not affect the
+/// other.
 #[test]
 fn pausing_one_thread_of_a_process_leaves_other_threads_running() {
     let Some(_alone) = begin() else { return };
@@ -303,8 +304,8 @@ fn scheduling_class_and_affinity_set_by_other_programs_are_undone() {
     let ordered = get_affinity(target.pid()).unwrap();
     let mut found = Vec::new();
     wait_until("a change of class to be noticed", || {
-        // An entitled target is real-time. Otherwise it may have its original class, so the test
-        // sets a class that is neither.
+        // A target with budget left is real-time, and otherwise it may have its original class. So
+        // the test sets a class that differs from both.
         let ordinary = SchedulingOf { class: Scheduling::Batch { nice: 3 }, reset_on_fork: false };
         set_scheduling(target.pid(), &ordinary).unwrap();
         found = open.undone();

@@ -364,7 +364,7 @@ impl Drop for Qemu {
 
 impl Qemu {
     /// Starts QEMU with these arguments. The text `SOCKET` in an argument is replaced by the path
-    /// of a new socket. If QEMU is not installed, `None`.
+    /// of a new socket. `None` if QEMU is not installed.
     fn with(arguments: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder for the socket");
         let mut qemu = Command::new("qemu-system-x86_64");

@@ -155,8 +155,8 @@ fn again(pace: &Pace<'_>, due: &mut BinaryHeap<Reverse<Time>>, at: Time) {
     }
 }
 
-/// Raises the limit of open files, because each connection needs one. If the kernel refuses,
-/// requests beyond the limit are lost.
+/// Raises the limit of open files, because each connection needs a file descriptor. If the kernel
+/// refuses, requests beyond the limit are lost.
 fn allow_many_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -172,7 +172,7 @@ impl Pending {
         PollFd::from_borrowed_fd(self.stream.as_fd(), wanted)
     }
 
-    /// Advances a request until its socket would block. Adds the bytes of the answer that arrive to
+    /// Advances a request until its socket would block. Adds the number of bytes that arrived to
     /// `received`.
     fn go_on(&mut self, received: &mut u64) -> RequestState {
         if matches!(self.state, State::Connecting) {

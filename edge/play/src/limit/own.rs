@@ -12,8 +12,8 @@ use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadError;
 use slackline_live::session::{JoinId, JoinTarget, Options, Request, RequestedId, Session};
 
-/// Part of the CPU that is never reserved. If the requested limit leaves less of the CPU than that,
-/// the part is reduced to what the limit leaves.
+/// Share of the CPU that is never reserved, if the requested limit leaves that much of the CPU.
+/// Otherwise the unreserved share is one CPU less the limit.
 const RESERVE: CpuShare = CpuShare::from_ppm(50_000);
 
 /// A limit that Slackline's own dispatcher enforces.

@@ -10,7 +10,8 @@ use slackline_units::{CpuSet, Time, VcpuId};
 use super::{LiveError, Play, of_request};
 
 impl Play<'_> {
-    /// Carries out an action. If admission refuses the action, adds that to the results of the run.
+    /// Carries out an action. If admission refuses the action, adds the refusal to the results of
+    /// the run.
     pub(super) fn act(&mut self, action: Action) -> Result<(), LiveError> {
         let Action { at, vcpu, what } = action;
         let domain = self.scenario.domain_of(vcpu);
@@ -96,8 +97,7 @@ impl Play<'_> {
     }
 
     /// Returns true if, after the join or change of `vcpu`, deadline threads of other programs
-    /// could make vCPUs miss deadlines. In that case adds to the results of the run that the join
-    /// or change was refused.
+    /// could make vCPUs miss deadlines. In that case adds a refusal to the results of the run.
     fn is_in_conflict(&mut self, vcpu: VcpuId, at: Time) -> bool {
         let checked = self.session.check_deadline_threads(&self.deadline_threads);
         let refused = checked.err().map(|found| (at, vcpu, found.to_string()));

@@ -21,9 +21,9 @@ pub(crate) fn ticks(window: &Window) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Returns the widest window of at most `columns` columns in which round times have equal
-/// distances. If that window would have less than three quarters of `columns`, returns a window of
-/// exactly `columns` columns.
+/// Returns the widest window of at most `columns` columns in which round times are equally spaced.
+/// If that window would have less than three quarters of `columns`, returns a window of exactly
+/// `columns` columns.
 pub(crate) fn even_window(from: Time, span: Span, columns: usize) -> Window {
     let is_even = |window: &Window| {
         let (length, parts) = (span.ns(), window.columns() as u64);

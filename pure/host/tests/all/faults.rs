@@ -45,8 +45,8 @@ fn report_of_more_cpu_time_than_has_elapsed_is_refused() {
     assert_eq!(broken, Broken::UsedTooMuch { used: more });
     assert_eq!(
         text,
-        "the hardware reported 2.000001ms of CPU time of d0v0 between 2.000ms and 4.000ms, which \
-         is more than that interval or in the future"
+        "the hardware reported that d0v0 used 2.000001ms of CPU time between 2.000ms and 4.000ms, \
+         which is longer than that interval or in the future"
     );
     assert_eq!(story.answers().charged, [(vcpu(0), Span::from_ms(2))]);
 }

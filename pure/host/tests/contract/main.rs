@@ -66,14 +66,14 @@ fn with_slices() -> &'static [Field] {
     &FIELDS
 }
 
-/// Returns the policy `sedf` with a check of all slices that the suite always makes, even if the
-/// drawn policy parameters do not guarantee the slices. The caller must create the policy with its
-/// default parameters, because few scripts draw exactly the defaults.
+/// Returns the policy `sedf` for scripts in which the suite checks all slices, even if the drawn
+/// policy parameters do not guarantee the slices. So the caller must create the policy with its
+/// default parameters instead. Few scripts draw exactly the defaults.
 fn own_sedf() -> Spec {
     Spec { keeps: |_, _| true, ..*slackline_policy::find("sedf").expect("`sedf` is on the list") }
 }
 
-/// Returns `sedf` with a check that every vCPU receives its slices, and with a slice for each vCPU.
+/// Returns the policy of `own_sedf`, for scripts in which each vCPU has a slice.
 fn slices() -> Spec {
     Spec { share_fields: with_slices(), ..own_sedf() }
 }

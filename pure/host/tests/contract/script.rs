@@ -89,7 +89,7 @@ pub(crate) enum Kind {
     Pass,
 }
 
-/// Start time of a script a hundred years after time zero.
+/// Start time of some scripts: a hundred years after time zero.
 const CENTURY: Time = Time::from_ns(100 * 365 * 24 * 3_600 * 1_000_000_000);
 
 /// Strategy for scripts that run on hardware of the precision `manner`.

@@ -48,7 +48,8 @@ pub enum Metric {
     BusiestShare,
     /// Standard deviation of the busy times of the CPUs, divided by their mean.
     BusySpread,
-    /// Time in which a vCPU waited for one CPU while another CPU was idle.
+    /// Time in which a vCPU waited for one CPU while another CPU was idle, divided by the length of
+    /// the run.
     IdleQueue,
 }
 
@@ -163,8 +164,8 @@ pub struct Difference {
     pub values: [Option<u64>; 2],
     /// Number of samples in each run. For metrics that are parts of a whole, the number of blocks.
     pub counts: [u64; 2],
-    /// Interval that contains 99 % of the drawn differences. `None` if the difference is not
-    /// judged.
+    /// Interval that contains 99 % of the drawn differences, in the unit of the metric. `None` if
+    /// the difference is not judged.
     pub interval: Option<(i64, i64)>,
     /// Verdict about the difference, by the bootstrap test of this module.
     pub change: Change,

@@ -7,7 +7,7 @@ use slackline_units::{CpuId, Time};
 pub(crate) struct IdleQueue {
     cpus: usize,
     /// Starts and ends of all intervals. Each entry has the time, the index of the CPU, and the
-    /// change of the counts of that CPU.
+    /// change of the number of threads that run on the CPU or of vCPUs that wait for it.
     events: Vec<(Time, usize, Step)>,
 }
 

@@ -1,17 +1,18 @@
-//! Histograms of lengths of time, one for each block.
+//! Histograms of lengths of time. A run is divided into [`BLOCKS`] parts of equal length
+//! (*blocks*), and each block has its own histogram.
 
 use slackline_units::Span;
 
 use super::BLOCKS;
 
-/// Number of bits of a length that a histogram keeps after the leading bit of the length. So 16
-/// steps cover each doubling of the length.
+/// Number of bits of a length that a histogram keeps, after the leading bit. So 16 steps cover each
+/// doubling of the length.
 const BITS: u32 = 4;
 
 /// Number of steps in the histogram of one block.
 const STEPS: usize = (64 - BITS as usize + 1) << BITS;
 
-/// Histograms of the samples of a run, one for each block.
+/// Histograms of the samples of a run, one for each of the run's [`BLOCKS`] blocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
     /// For each block, the steps that have samples, each with the number of its samples. A list is
@@ -73,8 +74,8 @@ impl Histogram {
         self.count += other.count;
     }
 
-    /// Returns the length of time that `percent` of the samples do not exceed. The result is at
-    /// most 1/16 too low. `None` if there are no samples.
+    /// Returns the length, in nanoseconds, that `percent` of the samples do not exceed. The result
+    /// is at most 1/16 too low. `None` if there are no samples.
     pub(crate) fn percentile(&self, percent: u64) -> Option<u64> {
         let rank = (self.count * percent).div_ceil(100).max(1);
         let mut seen = 0;

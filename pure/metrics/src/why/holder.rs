@@ -9,13 +9,14 @@ use super::target::Target;
 
 /// Kind of thread that had the CPU during a wait.
 pub(super) enum Holder {
-    /// A vCPU of another VM. The id is `None` if the trace does not know the vCPU.
+    /// A vCPU of another VM: the name of the VM and the id of the vCPU. The id is `None` if the
+    /// trace does not know the vCPU.
     Vcpu(String, Option<VcpuId>),
     Other(Culprit),
 }
 
 impl CulpritFinder {
-    /// Returns the holder that a thread is for a waiting vCPU.
+    /// Returns the kind of a thread that had the CPU, from the point of view of the waiting vCPU.
     pub(super) fn named(&self, target: &Target, thread: &HostThread) -> Holder {
         let own = self.names.get(&target.vcpu).map(|(_, domain)| domain.as_str());
         match thread.kind {

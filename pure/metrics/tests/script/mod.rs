@@ -12,7 +12,7 @@ pub struct Script {
     pub entries: Vec<Entry>,
 }
 
-/// Identity of vCPU number `slot`, the only vCPU of its domain.
+/// Returns the id of the vCPU in slot `slot`, the only vCPU of its domain.
 pub const fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
@@ -25,7 +25,7 @@ fn at(us: u64) -> Time {
     Time::START + Span::from_us(us)
 }
 
-/// Header of a run on two CPUs.
+/// Returns the header of a run on two CPUs.
 pub fn header() -> Header {
     Header {
         title: "a title".into(),

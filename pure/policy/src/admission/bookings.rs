@@ -69,7 +69,7 @@ pub(crate) struct AdmissionRequest<'a> {
     pub(crate) allowed: CpuSet,
     /// CPUs in `allowed` that are [quiescent](Bookings::rest).
     pub(crate) resting: CpuSet,
-    /// Borrowed budget that counts as load: the CPU on which it is lent, and the share lent.
+    /// Loans of budget that count as load, each with its CPU and the share lent.
     pub(crate) lent: &'a [(CpuId, Reservation)],
     /// Returns, for each CPU, the demand of all other vCPUs from now on. If the entry of a CPU is
     /// `None`, no vCPU can be split on that CPU. Called only if a vCPU is split, or if this
@@ -198,7 +198,7 @@ impl Bookings {
         };
         let mut ends: Vec<Time> = self.holds.ends().chain(lifted.ends()).collect();
         ends.sort_unstable();
-        // Each end of a hold only frees capacity.
+        // Held shares only free capacity when they end, so bisection finds the first such end.
         let first = ends.partition_point(|end| !fits_at(end));
         ends.get(first).map_or(Span::ZERO, |end| end.since(asked.at))
     }
@@ -218,16 +218,16 @@ impl Bookings {
         }
     }
 
-    /// Releases the shares that vCPUs gave up and whose zero-lag time has passed. At that time the
-    /// entitlement of the vCPU equals the CPU time that it used. On quiescent CPUs and on strict
-    /// CPUs, releases all shares that vCPUs gave up, whatever their zero-lag times. Also ends the
+    /// Releases each share that a vCPU gave up and whose zero-lag time has passed: the vCPU's
+    /// entitlement has reached the CPU time that the vCPU used. On quiescent and on strict CPUs,
+    /// releases all shares that vCPUs gave up, even before their zero-lag times. Also ends the
     /// demand test on quiescent CPUs that have no split vCPU.
     fn clear_up(&mut self, now: Time, resting: CpuSet) {
         self.holds.lapse(now, &mut self.loads);
         resting.iter().for_each(|cpu| self.rest(cpu));
         for cpu in self.strict().iter() {
-            // The demand test on these CPUs starts from the budgets that are left now, so it needs
-            // no held shares.
+            // The demand test on these CPUs starts from the budgets that are left now, so shares
+            // that vCPUs gave up need not stay reserved.
             self.holds.rest(cpu, &mut self.loads);
         }
     }
@@ -287,7 +287,7 @@ impl Bookings {
     }
 
     /// Returns the CPUs in `cpus` that are [quiescent](Bookings::rest). Empty if quiescence changes
-    /// nothing: no share of a former reservation is held, and no CPU needs the demand test.
+    /// nothing: no share that a vCPU gave up is still reserved, and no CPU needs the demand test.
     pub(crate) fn resting(&self, cpus: CpuSet, rests: impl Fn(CpuId) -> bool) -> CpuSet {
         let matters = !self.holds.is_empty() || !self.strict().is_empty();
         cpus.iter().filter(|&cpu| matters && rests(cpu)).collect()

@@ -78,9 +78,10 @@ impl Demand {
             && self.meets_deadlines(more, |one| one)
     }
 
-    /// Compares demand with time at deadlines, from the horizon backwards. If the demand due by a
-    /// time t is d < t, no deadline between d and t can be missed. So the next time to examine is
-    /// d. [QPA, theorem 5] `seen` maps each demand on the CPU to the demand that is examined.
+    /// Returns true if all deadlines are met with `more` added. Examines times from the [`horizon`]
+    /// backwards. If the demand due by a time t is d < t, no deadline between d and t can be
+    /// missed, so the next time to examine is d. [QPA, theorem 5] `seen` maps each demand on the
+    /// CPU to the demand that is examined in its place.
     fn meets_deadlines(&self, more: TaskDemand, seen: impl Fn(TaskDemand) -> TaskDemand) -> bool {
         let all = || self.all.iter().copied().map(&seen).chain([more]);
         let Some(mut until) = horizon(all()) else { return false };
@@ -104,8 +105,8 @@ impl Demand {
     }
 }
 
-/// Returns a time in nanoseconds after which no deadline is missed if none was missed before it.
-/// `None` if there is no such time or if it exceeds `FAR`.
+/// Returns a time in nanoseconds from now. If all deadlines up to that time are met, all later
+/// deadlines are met too. `None` if there is no such time or if it exceeds `FAR`.
 fn horizon(all: impl Iterator<Item = TaskDemand>) -> Option<u64> {
     // Demand by time x is at most rates × x + above, with rates in 2^-64ths.
     let (mut rates, mut above, mut least) = (0_u128, 0_u128, 0_u64);
@@ -157,8 +158,8 @@ mod tests {
         Span::from_ns(ns)
     }
 
-    /// Random input: (budget left, its deadline), (CPU time, relative deadline, period), next
-    /// release.
+    /// Random input in ns: (budget left, its deadline), (CPU time, relative deadline, period), and
+    /// the time until the next release.
     type Drawn = ((u64, u64), (u64, u64, u64), u64);
 
     fn one(((owed, due), (time, within, period), next): Drawn) -> TaskDemand {

@@ -5,8 +5,8 @@
 //! that no CPU has more than its capacity. Not every set has to be tested:
 //! - Unions of affinities suffice. Any other set has more CPUs than the union of the affinities
 //!   within it, and no more load.
-//! - Of these unions, the connected unions suffice, in which affinities overlap. The load of two
-//!   sets that no affinity connects is at most the sum of their loads.
+//! - Of these unions, the connected unions suffice, in which affinities overlap. If no affinity
+//!   connects two sets, the load of their union is at most the sum of the two loads.
 //! - If each two affinities are disjoint, or one of them contains the other, then each connected
 //!   union is one of the affinities.
 
@@ -21,19 +21,19 @@ use crate::admission::zero_lag::{Booking, ReservationBooks};
 use crate::{AdmitError, Topology};
 
 /// Maximum number of sets of several CPUs whose loads are tracked. Affinities that overlap can have
-/// far more unions. The affinities of most hosts are single CPUs, nodes and all CPUs.
+/// far more unions. Most affinities on most hosts are single CPUs, NUMA nodes and all CPUs.
 const MOST_SETS: usize = 512;
 
 /// Reservations by set of CPUs, for policies that bind each reservation to a set of CPUs. The
 /// capacity of a set is the total capacity of its CPUs.
 ///
-/// A vCPU that gave up a share has several shares as long as the old share is held. The sets of
+/// A vCPU that gave up a share has several shares while the old share stays reserved. The sets of
 /// these shares can overlap. A set counts only the largest share of each vCPU, because a vCPU uses
 /// one share at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct SetBooks {
-    /// Sets with their loads. The first set is all CPUs. The list contains the union of each two of
-    /// its sets that overlap.
+    /// Sets with their loads. The first set is all CPUs. If two sets of this list overlap, their
+    /// union is in the list too.
     sets: Vec<SetLoad>,
     /// Shares of each vCPU with their sets, by domain and number of the vCPU.
     shares: BTreeMap<(DomId, u16), Vec<Booking<CpuSet>>>,
@@ -142,7 +142,8 @@ impl SetBooks {
         }
     }
 
-    /// Returns the CPU of this set with the smallest load of shares that are confined to that CPU.
+    /// Returns the least loaded CPU of this set, as a set of one CPU. Only shares that are confined
+    /// to a single CPU count in its load.
     fn least_loaded(&self, cpus: CpuSet) -> CpuSet {
         let load = |&one: &CpuSet| {
             let set = self.sets.iter().find(|set| set.cpus == one);
@@ -276,7 +277,7 @@ mod tests {
         VcpuId::new(number.into(), DomId::new(0), number)
     }
 
-    /// Returns a reservation of `slice` in 10 ms.
+    /// Returns a reservation of `slice` ms in every 10 ms.
     fn tenths(slice: u64) -> Reservation {
         Reservation::new(Span::from_ms(slice), Span::from_ms(10)).unwrap()
     }

@@ -101,8 +101,8 @@ impl Splits {
         self.strict.contains(cpu) && !self.split.iter().any(is_here)
     }
 
-    /// Adds a split reservation. `promise` receives the share to book on each CPU of the split
-    /// reservation.
+    /// Adds a split reservation. Calls `promise` for each subtask, with its CPU and the share to
+    /// book there.
     pub(crate) fn insert(
         &mut self,
         (vcpu, period, parts): (VcpuId, Span, &[Subtask]),
@@ -113,8 +113,8 @@ impl Splits {
         self.split.insert(vcpu, (period, parts.to_vec()));
     }
 
-    /// Removes a split reservation and returns its subtasks, or nothing if the vCPU was not split.
-    /// `give_back` receives the share to remove from each CPU.
+    /// Removes a split reservation and returns its subtasks. Empty if the vCPU was not split. Calls
+    /// `give_back` for each subtask, with its CPU and the share to remove there.
     pub(crate) fn remove(
         &mut self,
         vcpu: VcpuId,

@@ -120,8 +120,8 @@ mod tests {
         assert_eq!(trial.join(vcpu(0), &share(6), None), Ok(()));
     }
 
-    /// Two vCPUs reserve 0.45 ms of each millisecond. The second vCPU is admitted only if the
-    /// dispatch overhead of both fits into the remaining 0.1 ms.
+    /// Each of two vCPUs reserves 0.45 ms of each millisecond. The second vCPU is admitted only if
+    /// the dispatch overhead of both fits into the remaining 0.1 ms.
     #[test]
     fn every_reserving_policy_counts_dispatch_overhead_in_admission() {
         let policies = ["edf", "gedf", "sedf", "atropos"];

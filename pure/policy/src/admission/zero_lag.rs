@@ -59,8 +59,8 @@ struct Hold<P> {
     /// Zero-lag time of the share: the time at which the vCPU's entitlement, `slice × elapsed /
     /// period`, equals the CPU time that it used.
     until: Time,
-    /// Reservation of the vCPU at the same CPU or set of CPUs. It replaces `share` in the load when
-    /// `share` is released. If `None`, the vCPU has left the place.
+    /// New reservation of the vCPU at `place`. The new reservation replaces `share` in the load of
+    /// `place` when `share` is released. `None` if the vCPU reserves nothing there any more.
     then: Option<Reservation>,
 }
 
@@ -68,7 +68,7 @@ struct Hold<P> {
 pub(crate) type Booking<P> = (P, Reservation);
 
 /// Reservation of a vCPU, and shares that the vCPU gave up and that are still reserved. All of them
-/// count in no load while the next reservation of the vCPU is decided.
+/// are removed from the loads while admission decides on the vCPU's next reservation.
 pub(crate) struct DetachedBooking<P> {
     who: (DomId, u16),
     /// Current reservation of the vCPU. `None` if the vCPU is split or has no reservation.
@@ -81,7 +81,8 @@ impl<P: Copy + PartialEq> Holds<P> {
         Holds { holds: Vec::new() }
     }
 
-    /// Returns true if no shares are held.
+    /// Returns true if no share that a vCPU gave up is still reserved and no vCPU's excess is
+    /// remembered.
     pub(crate) fn is_empty(&self) -> bool {
         self.holds.is_empty()
     }
@@ -116,7 +117,7 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
-    /// Returns the times at which held shares are released.
+    /// Returns the times at which shares that vCPUs gave up stop being reserved.
     pub(crate) fn ends(&self) -> impl Iterator<Item = Time> {
         self.holds.iter().filter(|hold| hold.is_booked).map(|hold| hold.until)
     }
@@ -131,8 +132,9 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
-    /// Returns, for each held share that counts at a place, the amount by which it exceeds the
-    /// share that replaces it later. `measure` maps a share to the amount that is compared.
+    /// Returns `measure(old) - measure(new)`, at least zero, for each old share that a vCPU gave up
+    /// and that is still reserved at `place`. The new share is the vCPU's reservation there;
+    /// without one, `measure(new)` is zero.
     pub(crate) fn beyond(
         &self,
         place: P,
@@ -174,7 +176,7 @@ impl<P: Copy + PartialEq> Holds<P> {
 
     /// Books the next reservation of a vCPU, or none if the vCPU leaves. `advance` is the CPU time
     /// that the vCPU used in excess of the fluid rate of its previous reservation. The share that
-    /// the vCPU gives up stays reserved until its entitlement has grown by that excess.
+    /// the vCPU gives up stays reserved until the share has accrued `advance`.
     pub(crate) fn settle<B: ReservationBooks<Place = P>>(
         &mut self,
         lifted: &DetachedBooking<P>,
@@ -206,10 +208,11 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
-    /// Remembers the excess of a vCPU that leaves, if a larger share that it gave up earlier is
-    /// still held at its place. Other vCPUs are safe once the held share has accrued the excess.
-    /// But the vCPU itself pays the excess back at the rate of its last reservation, which is
-    /// lower. Otherwise it could reduce its share, leave, and rejoin with the larger share.
+    /// Remembers the excess of a vCPU that leaves, if a larger share that the vCPU gave up earlier
+    /// is still reserved at the same place. The larger share accrues the excess sooner, and no
+    /// other vCPU is harmed from then on. But the leaving vCPU pays the excess back at the lower
+    /// rate of its last reservation. Otherwise the vCPU could reduce its share, leave, and rejoin
+    /// with the larger share.
     fn remember_rate(&mut self, lifted: &DetachedBooking<P>, (now, advance): (Time, Span)) {
         let Some((place, share)) = lifted.now else { return };
         let is_here = |hold: &Hold<P>| hold.is_booked && hold.place == place;
@@ -222,8 +225,8 @@ impl<P: Copy + PartialEq> Holds<P> {
 }
 
 impl<P: Copy + PartialEq> Hold<P> {
-    /// Ends the hold: removes the held share from the load of its place, and adds the present
-    /// reservation of the vCPU there, if any. Does nothing if the held share does not count in that
+    /// Releases the share that the vCPU gave up: removes `share` from the load of `place`, and adds
+    /// the vCPU's new reservation there, if any. Does nothing if `share` does not count in that
     /// load.
     fn release<B: ReservationBooks<Place = P>>(&self, books: &mut B) {
         if self.is_booked {
@@ -295,7 +298,7 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
             .fold(asked, |most, share| if books.takes_more(share, most) { share } else { most })
     }
 
-    /// Returns the times at which held shares of the vCPU are released.
+    /// Returns the times at which shares that this vCPU gave up stop being reserved.
     pub(crate) fn ends(&self) -> impl Iterator<Item = Time> {
         self.holds.iter().filter(|hold| hold.is_booked).map(|hold| hold.until)
     }

@@ -122,8 +122,8 @@ pub enum FieldError {
     NotAChoice(&'static Field, String),
     /// The value is below the minimum or above the maximum.
     OutOfRange(&'static Field, String),
-    /// The value of one field is accepted only with certain values of other fields. The user did
-    /// not give these values.
+    /// The value of one field is accepted only with certain values of other fields, which the user
+    /// did not give: the field, its value, and the other fields with the values that are needed.
     Alone(&'static Field, &'static str, Vec<(&'static Field, &'static str)>),
 }
 

@@ -1,5 +1,5 @@
-//! Current state of the host: time, runnable vCPUs and occupied CPUs. The host owns it and lends it
-//! to the policy.
+//! Current state of the host: time, runnable vCPUs and occupied CPUs. The host owns this state and
+//! lends it to the policy.
 
 use alloc::vec::Vec;
 
@@ -185,7 +185,8 @@ impl Moment {
         self.row_mut(vcpu).awake = awake;
     }
 
-    /// Bars a vCPU from being picked, or ends the bar.
+    /// Makes a vCPU ineligible for all CPUs if `barred` is true, or ends this state. For example,
+    /// the host bars a vCPU that the hardware refused to run.
     #[inline]
     pub fn set_barred(&mut self, vcpu: VcpuId, barred: bool) {
         self.row_mut(vcpu).barred = barred;

@@ -65,8 +65,8 @@ pub struct Promise {
     /// True if the vCPU may borrow unused budget of its siblings, up to the total reserved for the
     /// VM.
     pub by_use: bool,
-    /// Offset of the vCPU's periods from whole periods of the clock. `None` if the periods have no
-    /// fixed phase.
+    /// Time from each multiple of the period until a period of the vCPU starts, on the clock to
+    /// which phases are aligned. `None` if the periods have no fixed phase.
     pub phase: Option<Span>,
 }
 

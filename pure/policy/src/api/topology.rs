@@ -156,7 +156,7 @@ impl Topology {
     }
 
     /// Sets the CPU time of one dispatch. No vCPU is charged for that time, so admission control
-    /// leaves it unreserved.
+    /// adds the time of two dispatches per period to each reservation.
     #[must_use]
     pub fn with_dispatch(self, dispatch: Span) -> Topology {
         Topology { dispatch, ..self }

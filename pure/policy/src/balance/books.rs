@@ -50,17 +50,17 @@ struct VcpuSample {
     slept: Span,
     /// Start of the current sample of the vCPU. `None` until the vCPU first wakes.
     since: Option<Time>,
-    /// Averages of the CPU time received, in ns, and of the weight times the fraction of time for
+    /// Averages per sample: CPU time received, in ns, and weight times the fraction of time for
     /// which the vCPU was runnable. `None` before the first sample.
     average: Option<(u64, u64)>,
-    /// CPU time received, in ns, and weight, summed over the samples since the last run of the
-    /// balancer.
+    /// Sums over the samples since the last run of the balancer: CPU time received, in ns, and
+    /// weight times the fraction of time for which the vCPU was runnable.
     in_run: (u64, u64),
     /// Average of the CPU time per weight (tau) over runs of the balancer, with `PLACES` binary
     /// places. `None` until a run was averaged.
     by_run: Option<u64>,
-    /// CPU time that the vCPU received beyond its fair share of the CPU time of its group, in ns.
-    /// Negative if the vCPU received less.
+    /// CPU time received minus the vCPU's share, by weight, of the CPU time that its group of vCPUs
+    /// received, in ns. Summed over runs of the balancer.
     lead: i64,
 }
 
@@ -80,11 +80,12 @@ struct CpuSample {
     busy: Option<Time>,
     /// Total length of the busy periods that have ended.
     was_busy: Span,
-    /// Busy time of the sibling threads when a vCPU on this CPU was last charged or last started.
+    /// Total busy time of the sibling threads until a vCPU on this CPU was last charged or last
+    /// started.
     mark: Span,
-    /// Busy time of the sibling threads at the last sample.
+    /// Total busy time of the sibling threads until the last sample.
     sampled: Span,
-    /// Busy time of this CPU at the last sample.
+    /// Total busy time of this CPU until the last sample.
     was_busy_then: Span,
 }
 
@@ -250,9 +251,9 @@ impl LoadSamples {
         }
     }
 
-    /// Updates the lead of each vCPU of a group. The lead grows by the CPU time that the vCPU
-    /// received since the last run of the balancer. The lead falls by the vCPU's share, by weight,
-    /// of the CPU time that the whole group received.
+    /// Updates the lead of each vCPU of a group. All amounts are of the time since the last run of
+    /// the balancer. The lead grows by the CPU time that the vCPU received. The lead falls by the
+    /// vCPU's share, by weight, of the CPU time that the whole group received.
     pub(crate) fn note_leads(&mut self, group: &[VcpuId]) {
         let (mut received, mut weights) = (0_u128, 0_u128);
         for (time, weight) in group.iter().map(|&vcpu| self.vcpus[vcpu].in_run) {
@@ -300,8 +301,8 @@ impl LoadSamples {
         self.vcpus.get(vcpu).map(|had| had.in_run.0)
     }
 
-    /// Returns the CPU time that a vCPU received beyond its fair share, in ns. See
-    /// [`LoadSamples::note_leads`].
+    /// Returns the CPU time that a vCPU received beyond its share by weight, in ns. Negative if the
+    /// vCPU received less. See [`LoadSamples::note_leads`].
     pub(crate) fn lead(&self, vcpu: VcpuId) -> i64 {
         self.vcpus[vcpu].lead
     }
@@ -325,8 +326,8 @@ impl VcpuSample {
 
 impl CpuSample {
     /// Returns the part of an interval in which neither reservations nor other programs used the
-    /// CPU. Then starts the counters of the next interval. Busy time that no vCPU received went to
-    /// other programs or to dispatch overhead.
+    /// CPU. Then starts the counters of the next interval. Busy time that no vCPU received, which
+    /// includes dispatch overhead, counts as used by other programs.
     fn take_rest(&mut self, interval: Span, now: Time) -> Span {
         let busy = self.busy_until(now);
         let was_busy = busy - core::mem::replace(&mut self.was_busy_then, busy);

@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(grouped(&[&[0, 1], &[0, 1, 3], &[2, 3], &[2, 3]]), [vec![0, 1, 2, 3]]);
     }
 
-    /// Hole 4 of the reference on balancers: vCPUs may migrate to a CPU without vCPUs.
+    /// Hole 4 of [balancer] (see the head of `balance`): vCPUs may migrate to a CPU without vCPUs.
     #[test]
     fn cpu_without_vcpus_is_grouped_with_cpu_of_vcpus_allowed_on_it() {
         assert_eq!(grouped(&[&[0, 2], &[], &[], &[1, 3]]), [vec![0, 2], vec![1, 3]]);

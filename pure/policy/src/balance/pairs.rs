@@ -11,10 +11,11 @@ use super::{BalancerCpu, Move, Tau};
 pub(crate) use super::swap::SwapRules;
 
 /// Returns the migrations of one run of the balancer. Each migration stays within a group of CPUs.
-/// `groups` has indices into `loads`, and `core_of` returns the threads of a core. A pair has a
-/// *hot* CPU, with little CPU time per weight, and an *idle* CPU, with more. In a run at most one
-/// thread of a core is the idle CPU of a pair and takes over vCPUs. The hot CPU of a pair can also
-/// take over vCPUs, which does not count here. So the two threads of a core can exchange vCPUs.
+/// `groups` has indices into `loads`, and `core_of` returns the threads of a core.
+///
+/// A pair has a *hot* CPU, with little CPU time per weight, and an *idle* CPU, with more. In one
+/// run, at most one thread of each core takes over vCPUs as the idle CPU of a pair. The other
+/// thread can still be a hot CPU, even of the same pair.
 pub(crate) fn run<C: Fn(CpuId) -> CpuSet>(
     loads: &[BalancerCpu],
     groups: &[Vec<usize>],
@@ -34,8 +35,8 @@ struct PairSearch<'a, C> {
     core_of: C,
     /// CPUs that have been in a pair in this run. A CPU is in at most one pair.
     used: CpuSet,
-    /// All CPUs of each core that has taken over vCPUs in this run: one of its threads was the
-    /// *idle* CPU of a pair, the CPU with more CPU time per weight.
+    /// All CPUs of each core of which one thread has taken over vCPUs in this run, as the *idle*
+    /// CPU of a pair (the CPU with more CPU time per weight).
     closed: CpuSet,
     /// Migrations of the pairs found so far.
     moves: Vec<Move>,

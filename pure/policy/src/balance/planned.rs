@@ -18,8 +18,8 @@ use super::{BalancerCpu, Member, SAMPLE};
 /// [balancer §4.4, step 2]
 const SLOP: u64 = 64;
 
-/// Divisor of a rate: a new plan is made if a rate has changed by more than a tenth of itself.
-/// [balancer §4.4, step 1]
+/// Divisor of a rate: a new plan is made if a rate has changed by more than a tenth of itself. A
+/// rate below 1 ms per sample counts as 1 ms here. [balancer §4.4, step 1]
 const MOVED: u64 = 10;
 
 /// Placement of best-effort vCPUs for all periods until another plan is made.
@@ -253,9 +253,10 @@ impl<'a> PlanPacking<'a> {
         item.rate <= self.room[place] + self.tolerance(place)
     }
 
-    /// Returns the index of the CPU for a vCPU that is not split. This is its current CPU if
-    /// `stays` and the vCPU fits there, otherwise the CPU with the least unplanned time in which
-    /// the vCPU fits. A tied vCPU that fits nowhere gets the CPU with the most unplanned time.
+    /// Returns the index of the CPU that takes the whole vCPU: its current CPU if `stays` is true
+    /// and the vCPU fits there, otherwise the CPU with the least unplanned time in which the vCPU
+    /// fits. A *tied* vCPU (one that is never split) that fits nowhere gets the CPU with the most
+    /// unplanned time. `None` for any other vCPU that fits nowhere.
     fn place_for(&self, item: &Item, stays: bool) -> Option<usize> {
         if stays && self.fits(item, item.home) {
             return Some(item.home);

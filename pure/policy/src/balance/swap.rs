@@ -22,16 +22,16 @@ pub(crate) struct SwapRules {
     /// Least difference of the taus (CPU time per weight) of two CPUs that may swap, as a fraction
     /// of the group's tau. [balancer A3]
     pub(crate) least: Ratio,
-    /// True if more than the ideal weight may migrate when no other swap is possible. The hot CPU,
-    /// which has less CPU time per weight, must gain CPU time per weight by the swap. If true, no
-    /// swap may leave either CPU with less CPU time per weight than the hot CPU had before the
-    /// swap. [balancer §1.8, 1; trap 13]
+    /// True if two rules apply. First, no swap may leave either CPU with less CPU time per weight
+    /// than the hot CPU (the one that has less) had before. Second, if no other swap is possible,
+    /// more than the ideal weight may migrate, provided that the hot CPU gains CPU time per weight.
+    /// [balancer §1.8, 1; trap 13]
     pub(crate) improves: bool,
     /// True if vCPUs of equal weight are not exchanged for each other, since that does not change
     /// the weight of either CPU. [balancer §4.2]
     pub(crate) thrift: bool,
     /// True if CPUs with equal CPU time per weight are ordered by the greatest lead of their vCPUs.
-    /// A lead is CPU time received beyond the fair share. [balancer §1.8, 2]
+    /// A lead is CPU time received beyond the share by weight. [balancer §1.8, 2]
     pub(crate) by_lead: bool,
     /// True if a CPU that could not swap vCPUs with one CPU can try another CPU in the same run.
     /// [balancer §1.8, 3]

@@ -59,7 +59,7 @@ const ADMISSION: Field = Field::choice(
 );
 const RESERVE: Field =
     Field::share("reserve", "0.05cpu", CpuShare::ONE, "part of each CPU that is never reserved");
-const QUANTUM: Field = Field::positive_span("quantum", "5ms", "timeslice of slack");
+const QUANTUM: Field = Field::positive_span("quantum", "5ms", "length of a timeslice in slack");
 
 const UNBLOCKING: Field = Field::choice(
     "unblocking",
@@ -495,10 +495,10 @@ impl AtroposServer {
         }
     }
 
-    /// Handles a wake if natural periods begin at wakes. The vCPU keeps its natural period if its
-    /// budget is at most its share of the rest of that period. Otherwise a natural period begins.
-    /// The vCPU has used less than its share of the period that it gives up, so no other vCPU
-    /// misses a deadline.
+    /// Handles a wake if natural periods begin at wakes. A vCPU that wakes before its deadline
+    /// keeps its natural period if the unused part of its slice is at most its share of the rest of
+    /// that period. Otherwise a natural period begins. The vCPU has used less than its share of the
+    /// period that it gives up, so no other vCPU misses a deadline.
     fn wake_anew(&mut self, now: Time) {
         let used = self.granted - self.remaining;
         let rest = self.period_end.since(now.min(self.period_end));

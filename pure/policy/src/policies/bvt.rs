@@ -106,8 +106,8 @@ trait Source: Sized + Send + 'static {
     /// by which the clock of the queued vCPU is ahead of the clock of the running vCPU.
     fn cut(bvt: &Bvt<Self>, now: Time, current: VcpuId, lead: VirtualSpan) -> Time;
 
-    /// Returns the vCPU to choose: `earliest`, the first in the queue, or `holder` if it keeps the
-    /// CPU.
+    /// Returns the vCPU to choose: the first in the queue (`earliest`, with its effective time), or
+    /// `holder` if it keeps the CPU.
     fn choose(
         bvt: &Bvt<Self>,
         at: &Moment,
@@ -394,8 +394,8 @@ impl<S: Source> Bvt<S> {
     /// Runs a pass: charges the chosen vCPU of a CPU and chooses again.
     fn pass(&mut self, at: &Moment, cpu: CpuId, cause: PassCause) {
         let (now, line) = (at.now(), self.line(cpu));
-        // True if a pass at this instant has charged the chosen vCPU already, which has not run
-        // since.
+        // True if a pass at this instant has already charged the chosen vCPU. The vCPU has not run
+        // since then.
         let is_again = line.pending == now;
         let current = line.current;
         if let Some(current) = current {

@@ -13,16 +13,17 @@
 //! picks renew nothing. If the chosen vCPU is not eligible, `pick` returns the next best vCPU. If
 //! that vCPU starts, it becomes the chosen vCPU.
 //!
-//! Holds after every call. One of these is true of a runnable vCPU:
+//! After every call, one of these is true of a runnable vCPU:
 //! - It is in one list.
-//! - It is chosen for one CPU. If it precedes others by a claim (`claims`), it may also be in the
-//!   list of that CPU.
+//! - It is chosen for one CPU. If it was chosen because of its urgency claim (`claims`), it may
+//!   also be in the list of that CPU.
 //! - It is parked at its cap.
 //! - It migrates at the next pass of its CPU.
 //!
-//! Departs from Xen, also under Xen's rules: a pass of one CPU never waits for a lock that another
-//! CPU holds. A timeslice does not end early, and its timer is not merged with other timers. A
-//! change of weight or cap stops no VM and boosts no vCPU.
+//! Departs from Xen, also under Xen's rules. A CPU that looks for a vCPU to steal examines all
+//! other CPUs; Xen skips CPUs whose lock is taken. Timers expire early only if the host has
+//! `timer_slop`; in Xen, up to 50 us early. A change of weight or cap neither stops nor boosts the
+//! VM; in Xen it can.
 
 mod accounting;
 mod claims;
@@ -105,23 +106,23 @@ pub(crate) struct Credit {
     topology: Topology,
     /// True if each CPU is a core of its own and all CPUs are in one socket.
     is_flat: bool,
-    /// True after the first vCPU has joined. The ticks start at that time, since the time is not
-    /// known before.
+    /// True after the first vCPU has joined. Its join starts the ticks, because the policy does not
+    /// know the time before.
     has_begun: bool,
     /// Number of ticks of CPU 0, which trigger the accounting, since the last accounting.
     ticks: u32,
     accounted: Time,
     cpus: Vec<CreditCpu>,
-    /// CPUs by the class of the vCPU chosen for them. A CPU with no chosen vCPU counts as
-    /// [`Class::Idle`].
+    /// For each class, the CPUs whose chosen vCPU has that class. A CPU with no chosen vCPU is
+    /// under [`Class::Idle`].
     by_class: [CpuSet; runqueue::CLASSES],
-    /// Number of vCPUs by home CPU, the CPU in whose list a vCPU belongs.
+    /// Number of vCPUs of each home CPU. The home CPU of a vCPU is the CPU in whose list it waits.
     population: Population,
     queues: RunQueues,
     vcpus: Roster<Vcpu>,
     domains: Domains,
-    /// Total credit of the active vCPUs after the last accounting, in credits. Unused if a credit
-    /// is a nanosecond.
+    /// Total credit of the active vCPUs after the last accounting, in credits. Unused if credit is
+    /// counted in nanoseconds (`credits = "exact"`).
     balance: i64,
     /// State of the distribution of credit without rounding.
     level: CreditLevel,
@@ -144,7 +145,7 @@ struct CreditCpu {
     from: Time,
     /// Time of the next pass: the end of the timeslice, or the end of idling if idling is limited.
     until: Time,
-    /// End of the vCPU's whole timeslice, at `until` or later.
+    /// End of the vCPU's timeslice if neither boost nor cap shortens it. Never before `until`.
     turn_ends: Time,
     tick: Time,
     /// Reason for the requested pass.
@@ -171,9 +172,9 @@ struct Vcpu {
     turn: Span,
     /// CPU time charged to the vCPU since it was chosen.
     paid: Span,
-    /// CPU time until the boost of the vCPU ends.
+    /// CPU time that the vCPU can still use while it is boosted. Used only with `boost = "exact"`.
     boost: Span,
-    /// Part of its VM's budget that the vCPU has taken and not used yet, in nanoseconds.
+    /// Budget that the vCPU has taken from its capped VM and not used yet, in nanoseconds.
     held: i64,
 }
 
@@ -390,14 +391,15 @@ enum PassReason {
     Yielded,
 }
 
-/// Returns a pick. A timeslice that ended while a timer was late has a limit of zero.
+/// Returns a pick of `vcpu` for at most `limit`. The limit is zero if the timeslice has ended and
+/// its timer is late.
 fn run(vcpu: VcpuId, limit: Span) -> Pick {
     Pick::Run { vcpu, limit: Some(limit), entitlement: Entitlement::Due }
 }
 
 impl Credit {
-    /// Creates the policy. `belief` has the rules by which urgency claims of guests count. With
-    /// `None`, claims are ignored.
+    /// Creates the policy. `belief` has the rules for urgency claims of guests. With `None`, claims
+    /// are ignored.
     pub(crate) fn new(
         rules: CreditRules,
         topology: &Topology,
@@ -465,8 +467,8 @@ impl Credit {
         cpus.into_iter().for_each(|cpu| self.request(cpu, why));
     }
 
-    /// Requests a pass on each idle CPU whose chosen vCPU is barred by the host and for which no
-    /// other vCPU was found. The pass makes the CPU free for vCPUs that wake.
+    /// Requests a pass on each CPU that idles although a vCPU is chosen for it. The host has barred
+    /// that vCPU, and no other vCPU can run there. The pass makes the CPU free for vCPUs that wake.
     #[inline]
     fn notice_refusals(&mut self, at: &Moment) {
         let idle = at.idle().without(&self.free).without(&self.requested);
@@ -477,8 +479,8 @@ impl Credit {
         }
     }
 
-    /// Makes a vCPU the chosen vCPU of its CPU because this vCPU started in place of a chosen vCPU
-    /// that is not eligible.
+    /// Makes `vcpu` the chosen vCPU of `cpu`. Called when `vcpu` has started there in place of the
+    /// chosen vCPU, which was not eligible.
     fn replace(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.requested.remove(cpu);
         self.put_back(at, cpu, PassReason::Preempted);
@@ -489,7 +491,7 @@ impl Credit {
         self.take(at, cpu, vcpu);
     }
 
-    /// Moves a vCPU from its home, the CPU in whose list it belongs, because its affinity no longer
+    /// Moves a vCPU away from its home CPU, in whose list it waits, because its affinity no longer
     /// allows that CPU.
     fn expel(&mut self, at: &Moment, vcpu: VcpuId) {
         if self.vcpus[vcpu].on.is_some() {

@@ -21,14 +21,14 @@
 //! least lateness of recent stops is deducted from the next slice. A stop with that lateness then
 //! falls at the end of the slice, and over many periods the error is that of a single stop. Other
 //! debt is paid from slack of the CPU: vCPUs that had to wait because of the debt receive slack
-//! first. Over time that slack is the unreserved share of the CPU. On a quiescent CPU no vCPU has
-//! to wait.
+//! first. In a time t, this slack is counted as t × the unreserved share of the CPU. On a quiescent
+//! CPU no vCPU has to wait.
 //!
-//! A vCPU with a hard limit (`exact`) is forgiven a limited amount of this other debt. In each
-//! period this is a quarter of a slice, at least 50 us and at most 250 us. Amounts that are not
-//! used add up, to at most 40 amounts. Within that limit none of its slices is short. Its mean
-//! excess over the slice per period is the mean lateness of stops minus the least lateness. Debt
-//! beyond that limit is deducted from the next slices, which can be short. The debt is at most ten
+//! A vCPU with a hard limit (`exact`) has an allowance, up to which this other debt is forgiven.
+//! The allowance grows in each period by a quarter of the slice, at least 50 us and at most 250 us.
+//! At most 40 such amounts add up. Debt within the allowance makes no slice short. On average the
+//! vCPU then exceeds its slice by the mean lateness of stops minus the least lateness. Debt beyond
+//! the allowance is deducted from the next slices, which can be short. The debt is at most ten
 //! slices or the vCPU's share of a second, whichever is more. With `repay` nothing is forgiven: the
 //! share is exact over time.
 //!
@@ -145,7 +145,7 @@ struct SpareTime {
 }
 
 impl SpareTime {
-    /// Returns the part of `time` in which the CPU had no reserved or lent work.
+    /// Returns the slack of the CPU in `time`: `share × time`.
     fn of(self, time: Span) -> Span {
         let ns = u128::from(time.ns()) * u128::from(self.share.ppm()) / 1_000_000;
         Span::from_ns(u64::try_from(ns).expect("a share is at most one CPU"))
@@ -184,7 +184,7 @@ struct EdfServer {
     advance: Span,
     /// Overrun to be deducted from the next slices.
     debt: Span,
-    /// Part of the debt for which other vCPUs of the same CPU can still have to wait.
+    /// Part of the debt that can still make other vCPUs of the same CPU wait.
     urgent: Span,
     /// Time at which `urgent` was last updated, and the value of the CPU's `rests` at that time.
     counted: (Time, u32),

@@ -135,7 +135,8 @@ struct FairCpu {
     running: Option<VcpuId>,
     /// vCPU chosen by the last pass.
     chosen: Option<VcpuId>,
-    /// Next tick, or the next refill of a quota if that is earlier.
+    /// Next tick, or the next refill of a quota if that is earlier. `None` if no vCPU is queued or
+    /// waits for its quota.
     timer: Option<Time>,
     /// vCPUs that have used their quota and wait for the next period.
     parked: Vec<VcpuId>,

@@ -18,8 +18,8 @@
 //!
 //! Departs from RTDS by default. A budget that was not used by its deadline is kept with that
 //! deadline until it is used, and overrun is debt. So every vCPU receives its share over many
-//! periods. Budget later than the bound of [Devi] is dropped, since only the host can have delayed
-//! it. With `misses` and `overrun` as in RTDS, only departures that the help page lists remain.
+//! periods. Budget tardier than the bound of [Devi] is dropped: only the host can have delayed it.
+//! With `misses` and `overrun` as in RTDS, only departures that the help page lists remain.
 
 mod order;
 mod page;
@@ -212,8 +212,8 @@ impl Policy for Gedf {
         self.tell(at, cpu)
     }
 
-    /// Handles the start of a vCPU. The timer of a CPU covers the periods of the vCPU that runs
-    /// there, since that vCPU is charged before the timer expires.
+    /// Handles the start of a vCPU. Moves the end of its period to the timer of the CPU where it
+    /// runs, since the occupant of a CPU is charged before that CPU's timer is handled.
     fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = at.cpu_of(vcpu).expect("a vCPU that started occupies a CPU");
         if let Some(before) = self.order.runs_on(cpu).filter(|&before| before != vcpu) {
@@ -344,8 +344,8 @@ impl Gedf {
     }
 
     /// Reserves a share for a vCPU, in place of its previous share. `before` is the previous share
-    /// and the CPU time used in excess of its fluid rate. Returns the excess to deduct from the new
-    /// budgets: CPU time that the vCPU used beyond its fluid rate.
+    /// with its excess, the CPU time that the vCPU used beyond the fluid rate; `None` for a
+    /// newcomer. Returns the excess to deduct from the new budgets.
     fn promise(
         &mut self,
         at: &Moment,
@@ -406,8 +406,8 @@ impl Gedf {
         (self.servers[vcpu].rank() < last).then_some(cpu)
     }
 
-    /// Marks `cpu` for rescheduling. Returns `cpu`, and an idle CPU to which its occupant can
-    /// migrate, if any. (The affinity of the vCPU that takes over `cpu` may exclude the idle CPU.)
+    /// Marks `cpu` for rescheduling. Returns `cpu` and, if there is one, an idle CPU that its
+    /// occupant may use. (The vCPU that takes over `cpu` may not be allowed on that idle CPU.)
     fn tell(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let idle = at.idle();
         let occupant = at.occupant(cpu).filter(|_| !idle.is_empty());
@@ -590,8 +590,8 @@ impl GedfServer {
         }
     }
 
-    /// Begins the budget of the next period for a tardy vCPU. Budget later than the bound of global
-    /// EDF is dropped.
+    /// Begins the next budget of a tardy vCPU. If that budget would be tardier than the bound of
+    /// global EDF, begins the budget of the current period instead.
     fn next_job(&mut self, now: Time, rules: GedfRules) {
         let next = self.deadline.after(self.reservation.period()).min(self.period_end);
         let most = Span::from_ns(rules.largest.ns().saturating_mul(rules.half_budgets) / 2);

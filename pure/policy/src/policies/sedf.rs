@@ -1,6 +1,6 @@
 //! Simple earliest deadline first, the scheduler of Xen 3.0: a slice in every period, and slack for
 //! vCPUs that may use more.
-//! Sources: Diestelhorst, Scheduling in the Xen hypervisor, 2007, cited as [Diestelhorst]; and the
+//! Sources: Diestelhorst, Scheduling Operating-Systems, 2007, cited as [Diestelhorst]; and the
 //! behaviour of Xen's source trees of 2005 and 2006, cited as [Xen 3.0]. Section numbers after
 //! [Xen 3.0] refer to our reference on SEDF, a set of notes and test cases that is not in this
 //! repository.
@@ -9,25 +9,25 @@
 //! of its period. Otherwise it is in the *waiting* queue, ordered by the start of its next period.
 //! A vCPU with a weight has a *slice by weight*: its part of the time that fixed slices leave in
 //! each 100 ms. The head of the ready queue runs on its guarantee. If that queue is empty there is
-//! slack, which is divided in quanta. First in slack are the vCPUs in the *penalty* queue, which
+//! slack, which is divided in quanta. Slack goes first to the vCPUs in the *penalty* queue, which
 //! lost some of a slice by blocking. The vCPUs in the *extra* queue follow, by weight. A vCPU is
 //! bound to one CPU at admission, and CPUs do not interact. A balancer may migrate vCPUs that only
-//! use slack. With placement by splitting (`split`), a vCPU may fit on no CPU as a whole. It then
-//! runs its subtasks one after the other, each on one CPU.
+//! use slack. With `place = "split"`, a vCPU that fits on no single CPU runs its subtasks one after
+//! the other, each on one CPU (`split`).
 //!
 //! Like the original this scheduler works in passes, which events request. A pass settles the
 //! timeslice that has ended, moves vCPUs whose periods begin or end, and decides which vCPU runs
 //! until when. `pick` returns that decision until the next pass.
 //!
-//! Holds after every call: a runnable vCPU with periods is in exactly one of the ready and the
-//! waiting queue, also while it runs. Each pass of a CPU sets the timer of the CPU to the time at
-//! which the first waiting vCPU begins its next period.
+//! After every call, a runnable vCPU with periods is in exactly one of the ready and the waiting
+//! queue, also while it runs. Each pass of a CPU sets the timer of the CPU to the time at which the
+//! first waiting vCPU begins its next period.
 //!
-//! Departs from its source: scores count from a base score of the queue, which Xen deducts from all
-//! vCPUs instead. A slice by weight that would be negative in Xen is one nanosecond. The CPU time
-//! of a timeslice is measured. Times of more than two seconds are not truncated. A change of
-//! parameters does not pause the vCPU. Under `best`, best-effort vCPUs have no periods, since no
-//! decision depends on these.
+//! Departs from its source: vCPUs that wake start from a base score of their queue for slack. Xen
+//! instead deducts that score from the scores of all vCPUs. A slice by weight that would be
+//! negative in Xen is one nanosecond. The CPU time of a timeslice is measured. Times of more than
+//! two seconds are not truncated. A change of parameters does not pause the vCPU. Under `best`,
+//! best-effort vCPUs have no periods, since no decision depends on these.
 
 mod admission;
 mod balancer;
@@ -448,8 +448,8 @@ impl Sedf {
         !self.rules.fills_gaps || !self.full_slice(vcpu).is_zero()
     }
 
-    /// Ends the current timeslice of a vCPU and accounts for it. Returns false if the vCPU has no
-    /// current timeslice. The next pass decides what its CPU runs.
+    /// Ends the current timeslice of a vCPU, accounts for it, and requests a pass of the CPU.
+    /// Returns false if the vCPU has no current timeslice.
     fn stop(&mut self, at: &Moment, vcpu: VcpuId) -> bool {
         let cpu = &mut self.cpus[self.servers[vcpu].cpu.index()];
         let turn = cpu.turn.take_if(|turn| turn.vcpu == vcpu);
@@ -476,9 +476,9 @@ impl Sedf {
         }
     }
 
-    /// Returns true if slack must compensate a vCPU for lost or missed budget. Under the unblocking
-    /// rule `extra-support`, such budget counts at a wake even if slack is divided without regard
-    /// to it. [Xen 3.0, §15 item 9]
+    /// Returns true if slack must compensate a vCPU for lost or missed budget, so that the vCPU is
+    /// in the penalty queue. Under `unblocking = "extra-support"`, such budget counts at a wake
+    /// even if the value of `slack` has no penalty queue. [Xen 3.0, §15 item 9]
     fn is_penalised(&self, vcpu: VcpuId) -> bool {
         if self.rules.unblocking == Unblocking::ExtraSupport {
             !self.servers[vcpu].due_from_slack().is_zero()

@@ -1,10 +1,10 @@
 //! Ordered queues of vCPUs, one or more per CPU, in which any vCPU can be found and moved.
 //!
-//! A vCPU that enters a queue mostly belongs at its end, since a vCPU that has just run waits
-//! longest for its next timeslice. So a queue has two parts: a run, which grows at its end in O(1),
-//! and a four-ary heap of vCPUs that belong before the end. A table of positions finds each vCPU.
-//! Operations cost O(1) or O(log n). A vCPU is in at most one of the queues of a `Queues`. Of equal
-//! keys the lower id is first.
+//! A vCPU that enters a queue mostly belongs at the end of the queue, since a vCPU that has just
+//! run waits longest for its next timeslice. So a queue has two parts: a sorted list (the *run*),
+//! which grows at its end in O(1), and a four-ary heap of vCPUs that belong before the end of the
+//! run. A table of positions finds each vCPU. Operations cost O(1) or O(log n). A vCPU is in at
+//! most one of the queues of a `Queues`. Of equal keys the lower id is first.
 
 mod run;
 

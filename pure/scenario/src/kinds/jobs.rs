@@ -95,7 +95,7 @@ fn work(item: &Item<'_>) -> Result<Option<Span>, Mistake> {
 }
 
 /// Creates the program of a list of jobs. A job without work is left out, and its sleep is added to
-/// the sleep of the next job. In a repeated list, the next job of the last job is the first job.
+/// the sleep of the next job. In a repeated list, the first job follows the last job.
 fn program(
     item: &Item<'_>,
     times: Times,

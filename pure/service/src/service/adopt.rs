@@ -179,7 +179,8 @@ impl Service {
         self.machine_is(now, &name, happened);
     }
 
-    /// Records that a reservation has ended because its VM has ended.
+    /// Records the end of a reservation whose VM has ended or whose end time has passed. `happened`
+    /// is the event to publish.
     pub(super) fn over(&mut self, now: Time, before: Row, happened: EventKind) {
         let after = Row { revision: self.writer.number(), ..before.clone() };
         let (kind, happened) = (Kind::Ended, Some(happened));

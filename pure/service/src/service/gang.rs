@@ -71,8 +71,8 @@ impl Service {
         Err(Refusal::Exists { name: row.name.clone(), is: row.to_string() })
     }
 
-    /// Turns a held member of a gang into a reservation. The VM of the member is scheduled from the
-    /// time `at`, at which the gang begins.
+    /// Makes the reservation of a gang member for which only capacity was held until now. The VM of
+    /// the member is scheduled from the time `at`, at which the gang begins.
     pub(super) fn begin(
         &mut self,
         now: Time,
@@ -151,8 +151,8 @@ impl Service {
         }
     }
 
-    /// Returns an error if the reservation is held: the periods of its gang have not begun. No
-    /// request may change a held reservation.
+    /// Returns an error if the reservation only holds capacity for a gang member that was not told
+    /// to begin. No request may change such a reservation.
     pub(super) fn check_lent(&self, name: &Name) -> Result<(), Refusal> {
         let lent = self.book.get(name).filter(|entry| entry.is_lent());
         match lent.and_then(|entry| entry.row.gang.as_ref()) {

@@ -12,7 +12,7 @@ use super::Service;
 /// the oldest plan.
 const MOST_PLANS: usize = 200;
 
-/// Part of [`PLANS_BYTES`] that is kept for plans in progress of administrators.
+/// Part of [`PLANS_BYTES`], in bytes, that is kept free for administrators' plans with a canary.
 const KEPT_BYTES: usize = PLAN_BYTES;
 
 impl Service {

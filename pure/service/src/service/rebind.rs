@@ -79,9 +79,10 @@ impl Service {
     }
 
     /// Checks that a caller who is neither the owner nor an administrator may bind a reservation to
-    /// another VM. The whole reservation then counts against the caller's budget. If the
-    /// reservation is for root, the new VM must exist and belong to root, because such a
-    /// reservation could also accept VMs of other users.
+    /// another VM. The whole reservation then counts against the caller's budget, the limits on the
+    /// caller's reservations. If the reservation is for VMs of root (`before.user` is 0), the new
+    /// VM must exist. Otherwise the reservation could later schedule a VM of another user, as
+    /// [`Row::means`] describes.
     fn check_other_vm(
         &self,
         asked: &ClientRequest,

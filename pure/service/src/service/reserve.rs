@@ -248,7 +248,7 @@ fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     }
 }
 
-/// Returns the refusal of a request for the only VM with this name if no VM has the name.
+/// Returns the refusal of a request that names its VM only by this name, if no VM has the name.
 fn none_called(name: &Name) -> Refusal {
     Refusal::NoMachine { what: format!("a VM called {name}") }
 }
@@ -276,14 +276,14 @@ fn whose(
     }
 }
 
-/// Returns the VM to which the binding refers. `None` if no such VM runs now, but one can start
-/// later. Also `None` if the caller is a tenant who may not reserve for the user of the VM. The VM
-/// should belong to `user`. The reservation belongs to `owner`, and `by_name` is its name if the
-/// request names the VM only by that name.
+/// Returns the VM to which the binding refers, preferably a VM of `user`. `None` if no such VM runs
+/// now, but one can start later. Also `None` if a tenant must not see the VM. The reservation
+/// belongs to `owner`. `by_name` is its name if the request names the VM only by that name.
 ///
 /// # Errors
-/// If the binding is a process id and no such process exists, if the user may not use the VM, or if
-/// the host cannot identify the VM.
+/// If the binding is a process id and no such process exists, if the VM must never be scheduled, if
+/// the owner may not reserve for it, or if the host cannot identify the VM. With `by_name`, also if
+/// a tenant must not see the VM.
 pub(super) fn found(
     (asked, owner): (&ClientRequest, Principal),
     (binding, user): (&Binding, u32),

@@ -269,8 +269,9 @@ impl Service {
     }
 }
 
-/// Returns the row for an answer. If the row in the ledger belongs to the same reservation, this is
-/// the row in the ledger. Otherwise it is the row of the change.
+/// Returns the row for an answer: the row `written` in the ledger. If the change ended the
+/// reservation, or if `written` belongs to another reservation or is `None`, returns the row of the
+/// change.
 fn committed_row(deed: &UncommittedChange, written: Option<&Row>) -> Row {
     let written = written.filter(|row| row.since == deed.row.since && deed.kind != Kind::Ended);
     written.unwrap_or(&deed.row).clone()

@@ -27,7 +27,7 @@ pub(crate) struct Disk {
 
 impl Disk {
     /// Completes the pending commit if its time has come. Returns the number of the commit, and
-    /// true if the commit was written.
+    /// true if the commit was written. `None` if no commit is due.
     pub(crate) fn finish(&mut self, now: Time) -> Option<(u64, bool)> {
         let (commit, _) = self.pending.take_if(|(_, due)| *due <= now)?;
         if !self.fails {

@@ -52,8 +52,8 @@ impl Kernel {
         self.processes.retain(|_, process| process.name != name);
     }
 
-    /// Adds a vCPU with the lowest free number to a VM, or, if `more` is false, removes the first
-    /// vCPU of the VM.
+    /// Adds a vCPU with the lowest free number to a VM if `more` is true. Otherwise removes the
+    /// VM's first vCPU. The VM keeps at least one and gets at most four vCPUs.
     pub(crate) fn plug(&mut self, name: &str, more: bool) {
         let Some(process) = self.processes.values_mut().find(|one| one.name == name) else {
             return;

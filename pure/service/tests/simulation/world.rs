@@ -320,8 +320,8 @@ impl World for Model {
         self.wall_ahead
     }
 
-    /// Returns one of the mechanisms in turn, depending on the time, as if trials on the host had
-    /// different results.
+    /// Returns `deadline` in odd milliseconds of simulated time and the dispatcher in even ones, as
+    /// if trials on the host had different results.
     fn best_mechanism(&mut self) -> MechanismChoice {
         self.call(|| "best mechanism".into());
         let is_odd = self.now.since(Time::START).ns() / 1_000_000 % 2 == 1;

@@ -97,7 +97,7 @@ pub(crate) trait Devices {
     /// Returns the CPU time that devices add to a search for work that finds none.
     fn idle(&self, seat: Seat) -> Span;
 
-    /// Called when a vCPU is about to block.
+    /// Notifies the devices that a vCPU is about to block.
     fn blocks(&mut self, seat: Seat, context: &mut Context<'_, '_, Self::Duty>);
 }
 
@@ -368,7 +368,9 @@ impl<'a, D: Copy> System<'a, D> {
         }
     }
 
-    /// Makes a vCPU look for more urgent work. Returns the vCPU if it was blocked or runs a task.
+    /// Makes a vCPU look for more urgent work, and returns the vCPU. `None` if the vCPU is not on
+    /// the host, or if it neither is blocked nor runs a task: it then looks for work anyway after
+    /// its current work item.
     fn alert(&mut self, number: usize) -> Option<VcpuId> {
         let vcpu = &mut self.vcpus[number];
         let must = vcpu.is_here && (vcpu.is_asleep || matches!(vcpu.item.doing, ItemKind::Task(_)));
@@ -378,8 +380,9 @@ impl<'a, D: Copy> System<'a, D> {
 
     /// Returns the work item for the next task of a vCPU. If no task is ready, returns the item for
     /// a search that finds no work. `None` if that search costs nothing, or if the vCPU has just
-    /// made such a search (`has_idled`). `idle` is added to the system's own cost of the search.
-    /// The last `left` ready tasks are left to other vCPUs.
+    /// made such a search (`has_idled`). The cost of a search is `idle` plus the system's own cost.
+    /// A task is chosen only if more than `left` tasks are ready (or if `left` is zero), because
+    /// other vCPUs take the last `left` tasks.
     #[inline]
     fn choose(&mut self, has_idled: HasIdled, idle: Span, left: usize) -> Option<Item<D>> {
         if (left == 0 || self.ready.len() > left)
@@ -465,7 +468,8 @@ impl<D: Copy> Context<'_, '_, D> {
     }
 
     /// Returns the work item that a vCPU does after `last`. `None` if there is no work, so the vCPU
-    /// blocks. The last `left` ready tasks are left to [called](Systems::called) vCPUs.
+    /// blocks. Leaves the last `left` ready tasks to vCPUs that were woken for them
+    /// ([`Systems::called`]).
     #[inline(always)]
     pub(crate) fn next(
         &mut self,

@@ -95,9 +95,9 @@ impl Flows {
         self.flows[packet.flow as usize].turn == packet.turn
     }
 
-    /// Returns the operating system that a packet is for, even if the packet's connection has
-    /// ended. If the connection's number now belongs to a connection of another system, the packet
-    /// is for no task of that system.
+    /// Returns the operating system that receives a packet: the system of the connection that has,
+    /// or had last, the packet's connection number. If the packet's own connection has ended, that
+    /// system drops the packet.
     pub(super) fn system(&self, packet: Packet) -> SystemId {
         self.flows[packet.flow as usize].system
     }

@@ -80,7 +80,7 @@ pub(super) struct Frontend<'a> {
     pub(super) requests: VecDeque<(Packet, Option<TaskId>)>,
     /// Tasks that wait for a request, longest wait first.
     pub(super) acceptors: VecDeque<u16>,
-    /// Client request that each task has taken.
+    /// Client request that each task has taken and not answered yet. `None` if there is none.
     pub(super) taken: Vec<Option<Packet>>,
     pub(super) connections: usize,
     /// Streams whose last received packet is not acknowledged yet.

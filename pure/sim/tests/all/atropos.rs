@@ -69,9 +69,9 @@ proptest! {
         }
     }
 
-    /// A timeslice overruns by at most the lateness of one timer, and the overrun is deducted from
-    /// later slices. So after any number of periods, a vCPU without extra time has received at most
-    /// one lateness more than its slices.
+    /// A timeslice overruns by at most `LATENESS`, the maximum lateness of a timer. The overrun is
+    /// deducted from later slices. So after any number of periods, a vCPU without extra time has
+    /// received at most `LATENESS` more than its slices.
     #[test]
     fn total_overrun_under_atropos_never_exceeds_one_timer_lateness(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;

@@ -78,7 +78,8 @@ fn hosts_by_hand() -> Vec<Case> {
     ]
 }
 
-/// Cases R1 to R9 of the reference on balancers, measured from 2 s on.
+/// Cases R1 to R9 of our reference on balancers (not in this repository). CPU times and migrations
+/// are measured from 2 s to 62 s.
 #[test]
 fn vcpus_under_a_balancer_receive_the_hand_computed_shares() {
     for Case { id, cpus, guests, shares, moves } in hosts_by_hand() {
@@ -98,9 +99,9 @@ fn vcpus_under_a_balancer_receive_the_hand_computed_shares() {
     }
 }
 
-/// Cases R1 to R4 of the reference on balancers. With tau (CPU time per weight) averaged over runs,
-/// the shares are the same as with the default tau. Case R5 is left out, because its shares depend
-/// on the first migration under the rules of the thesis.
+/// Cases R1 to R4 of our reference on balancers (not in this repository). With tau (CPU time per
+/// weight) averaged over runs, the shares are the same as with the default tau. Case R5 is left
+/// out, because its shares depend on the first migration under the rules of the thesis.
 #[test]
 fn balancer_with_averaged_cpu_time_per_weight_gives_expected_shares() {
     for Case { id, cpus, guests, shares, .. } in hosts_by_hand().into_iter().take(4) {
@@ -115,8 +116,9 @@ fn balancer_with_averaged_cpu_time_per_weight_gives_expected_shares() {
     }
 }
 
-/// Case R10 of the reference on balancers: two groups of two CPUs, one with three always runnable
-/// vCPUs and one with four. Affinities keep every vCPU within its group of CPUs.
+/// Case R10 of our reference on balancers (not in this repository): two groups of two CPUs, one
+/// with three always runnable vCPUs and one with four. Affinities keep every vCPU within its group
+/// of CPUs.
 #[test]
 fn balancer_never_migrates_vcpus_between_cpu_groups_with_disjoint_affinities() {
     let island = |cpus: &[usize], starts: &[usize]| {
@@ -137,9 +139,9 @@ fn balancer_never_migrates_vcpus_between_cpu_groups_with_disjoint_affinities() {
     }
 }
 
-/// Case R11 of the reference on balancers, figure 4.3 of the thesis. A vCPU on CPU 1 can also run
-/// on CPU 3, so all four CPUs are one group. That vCPU migrates between CPU 1 and CPU 3. vCPUs
-/// without affinity to CPU 2 never run on CPU 2.
+/// Case R11 of our reference on balancers (not in this repository): figure 4.3 of the thesis
+/// [Diestelhorst]. A vCPU on CPU 1 can also run on CPU 3, so all four CPUs are one group. That vCPU
+/// migrates between CPU 1 and CPU 3. vCPUs without affinity to CPU 2 never run on CPU 2.
 #[test]
 fn balancer_migrates_vcpu_only_to_cpus_that_its_affinity_allows() {
     let on = |cpu: usize, cpus: &[usize]| Guest { cpus: Some(cpus.to_vec()), ..Guest::hog(cpu, 1) };
@@ -232,8 +234,8 @@ fn vcpu_migrates_when_affinity_shrinks_and_returns_when_affinity_grows() {
 }
 
 /// Three always runnable vCPUs on two CPUs receive two thirds of every second with two migrations,
-/// one in each period of half a second. In case R9 of the reference on balancers, the planned
-/// balancer reaches shares that an exchange of vCPUs cannot reach.
+/// one in each period of half a second. In case R9 of our reference on balancers (not in this
+/// repository), the planned balancer reaches shares that no exchange of vCPUs can reach.
 #[test]
 fn planned_balancer_gives_exact_shares_with_two_migrations_per_second() {
     type Case = (&'static [(usize, u64)], &'static [u64]);
@@ -297,9 +299,9 @@ fn balancer_exchanges_vcpus_between_two_threads_of_a_core() {
     }
 }
 
-/// Cases R12 and R13 of the reference on balancers: two and three always runnable vCPUs on two
-/// cores of two threads. A thread does 0.65 of a core's work while the core's other thread is busy.
-/// Work is in thousandths of a core.
+/// Cases R12 and R13 of our reference on balancers (not in this repository): two and three always
+/// runnable vCPUs on two cores of two threads. A thread does 0.65 of a core's work while the core's
+/// other thread is busy. Work is in thousandths of a core.
 #[test]
 fn balancer_counts_thread_beside_busy_sibling_thread_as_partial_cpu() {
     let whole = |work: [u64; 3], moves| (work, moves);

@@ -200,8 +200,8 @@ fn check_waits(tasks: &[Task], trace: &[Record], allowance: u64) -> Result<(), T
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// In this test BVT's virtual times are not rounded. So CPU times differ from the weights by at
-    /// most the context switch allowance.
+    /// In this test BVT's virtual times are not rounded. So CPU times are proportional to the
+    /// weights, to within the context switch allowance.
     #[test]
     fn bvt_cpu_time_deviates_from_weights_by_at_most_allowance(
         tasks in hogs(6), allowance in allowance(),
@@ -211,8 +211,8 @@ proptest! {
         check_time(&trace)?;
     }
 
-    /// Bound of the BVT papers: CPU times differ from the weights by at most the context switch
-    /// allowance plus one minimum charging unit, in CPU time charged.
+    /// Bound of the BVT papers: the CPU times charged are proportional to the weights, to within
+    /// the context switch allowance plus one minimum charging unit.
     #[test]
     fn bvt_rounding_up_error_is_at_most_one_charging_unit(
         tasks in hogs(6), allowance in allowance(), unit in 1_000..2_000_000_u64,

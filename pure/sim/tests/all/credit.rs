@@ -1,6 +1,6 @@
 //! Credit on the simulated host. Properties of this project's rules are tested for random sets of
-//! vCPUs. The rules of Xen are compared with the numbers of this project's reference on Credit.
-//! Numbers are in nanoseconds.
+//! vCPUs. The rules of Xen are compared with the numbers of our reference on Credit, a set of notes
+//! and test cases that is not in this repository. Numbers are in nanoseconds.
 
 #![allow(clippy::cast_possible_truncation)] // A run has few windows.
 
@@ -451,10 +451,11 @@ const fn expected(
     Expected { rules, cap, long_run, errors }
 }
 
-/// Table of the reference on Credit, section 7.8 with section 15, item 7. For two caps the CPU time
-/// depends on the phase, and the reference has means over random phases: 27.3 % for 25 % and 68.2 %
-/// for 75 %. One number differs from the reference. For 25 % under 3.0.3, its smallest error is -4
-/// %. In this simulator, no phase yields less than the whole cap.
+/// Expected results by rules and cap: sections 7.8 and 15 (item 7) of our reference on Credit (not
+/// in this repository). For the caps 25 % and 75 % under Xen 3.0.3, the CPU time depends on the
+/// phase. The reference has the means over random phases: 27.3 % and 68.2 %. One number differs:
+/// for the cap 25 % under Xen 3.0.3, the smallest error is -4 % in the reference and zero in this
+/// simulator.
 const TABLE: [Expected; 21] = [
     expected("xen-3.0.3", 1, &[33_333], (200, 500)),
     expected("xen-3.0.3", 2, &[33_333], (50, 200)),
@@ -537,7 +538,8 @@ fn xen_credit_queues_all_unparked_vcpus_before_any_cpu_reschedules() {
 
 /// An accounting visits the active vCPUs of a domain newest first. Each vCPU that it unparks goes
 /// behind the vCPUs that were unparked before. In the test, vCPU 2 becomes active after vCPU 1, and
-/// both after vCPU 0. (Reference on Credit, 7.2 and 7.3.)
+/// both after vCPU 0. (Sections 7.2 and 7.3 of our reference on Credit, which is not in this
+/// repository.)
 #[test]
 fn xen_credit_accounting_visits_the_newest_active_vcpu_first() {
     let trace = simulate(
@@ -556,9 +558,10 @@ fn xen_credit_accounting_visits_the_newest_active_vcpu_first() {
     assert_eq!(after(180), [(180, 1), (210, 2), (240, 0)], "{turns:?}");
 }
 
-/// Reference on Credit, section 15, item 14. Xen 3.0.3 parks a domain that received more than its
-/// fair share, even below its cap. So both of its vCPUs are often parked at the same time, a CPU is
-/// idle, and the rival domain receives half of a CPU. Xen 3.0.4 added a check that ended this.
+/// Section 15, item 14 of our reference on Credit (not in this repository). Xen 3.0.3 parks a
+/// domain that received more than its fair share, even below its cap. So both of its vCPUs are
+/// often parked at the same time, a CPU is idle, and the rival domain receives half of a CPU. Xen
+/// 3.0.4 added a check that ended this.
 #[test]
 fn xen_303_credit_parks_domain_at_fair_share_below_cap() {
     let dom = |cap, vcpus| Dom { weight: 256, cap, vcpus, ..HOG };
@@ -572,9 +575,9 @@ fn xen_303_credit_parks_domain_at_fair_share_below_cap() {
     }
 }
 
-/// Reference on Credit, section 7.7, item 1. A vCPU that always sleeps during ticks is never
-/// charged under Xen's rules, and receives all of the 95 % that it wants. If the vCPU is charged
-/// for its CPU time, it receives only half of the CPU.
+/// Section 7.7, item 1 of our reference on Credit (not in this repository). A vCPU that always
+/// sleeps during ticks is never charged under Xen's rules, and receives all of the 95 % that it
+/// wants. If the vCPU is charged for its CPU time, it receives only half of the CPU.
 #[test]
 fn xen_credit_vcpu_sleeping_at_ticks_exceeds_fair_share() {
     for (rules, permille) in [("xen-3.0.4", 950), ("exact", 500)] {

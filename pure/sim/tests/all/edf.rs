@@ -110,11 +110,11 @@ proptest! {
         check_time(&run(&host, &tasks), &host)?;
     }
 
-    /// A timeslice overruns by at most one lateness. A later slice is shortened by at most the
-    /// overrun, to within the measurement tolerance. So after any number of periods, a vCPU has
-    /// received at most one lateness more than its slices. The vCPU has not received less than its
-    /// slices, because only half of a CPU is reserved. For six vCPUs with periods above 1.5 ms, a
-    /// slice and a lateness in each period, minus one lateness, fit in a CPU.
+    /// A timeslice overruns by at most `LATENESS`, the maximum lateness of a timer. After any
+    /// number of periods, a vCPU has received at least its slices, because only half of a CPU is
+    /// reserved. It has received at most `LATENESS` more for each period of the run. In a single
+    /// period, a vCPU lacks at most the measurement tolerance `UNTOLD`. Slices shorter than 12
+    /// times `LATENESS` are exempt from this last check.
     #[test]
     fn edf_late_timers_never_shorten_a_slice(tasks in set(6, 500_000)) {
         let host = Host { lateness: LATENESS, length: 2_000_000_000, ..EXACT };

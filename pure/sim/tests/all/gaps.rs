@@ -1,6 +1,7 @@
 //! Tests of GAPS: guests that compute and serve requests beside other guests, behind a driver
-//! domain. Set-ups, ranges and test vectors are those of this project's reference on the paper,
-//! sections 4 to 7. The costs in the reference are assumptions for a computer of 2008.
+//! domain. Set-ups, ranges and test vectors are those of sections 4 to 7 of our reference on GAPS,
+//! a set of notes and test cases that is not in this repository. The costs in the reference are
+//! assumptions for a computer of 2008.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -152,7 +153,7 @@ fn responses(records: &[Record], of: u16, from: Time) -> Vec<Span> {
 struct Outcome {
     /// Mean response time of the server.
     response: Span,
-    /// CPU time of each guest, in thousandths of an equal share of the sum.
+    /// CPU time of each guest, in thousandths of an equal share of the CPU time of all guests.
     shares: Vec<u64>,
     /// Longest wait of each guest. A guest that never runs again waits until the end.
     waits: Vec<Span>,
@@ -217,9 +218,9 @@ fn response_time_under_gaps_is_sum_of_all_path_costs() {
     }
 }
 
-/// Reference on GAPS, section 7.3. Each step of the path takes a millisecond. The client sends
-/// requests at 0 ms and 40 ms after each answer. The first answer takes 96 ms, because the driver
-/// domain wakes behind three vCPUs that are boosted as well.
+/// Section 7.3 of our reference on GAPS (not in this repository). Each step of the path takes a
+/// millisecond. The client sends requests at 0 ms and 40 ms after each answer. The first answer
+/// takes 96 ms, because the driver domain wakes behind three vCPUs that are boosted as well.
 #[test]
 fn server_response_times_under_gaps_equal_hand_computed_times() {
     let responses = |policy: &str, asks: &[u64]| {
@@ -404,11 +405,11 @@ impl SetUp<'_> {
     }
 }
 
-/// Reference on GAPS, section 4.5. A server gets five requests per second, and packets arrive for a
-/// task that is less urgent than the guest's computing task. Both tasks are always on the list of
-/// tasks recently woken by I/O, so matching by that list is no better than no matching. Most of the
-/// time for which the guest runs ahead then does not help the server, and costs credit that the
-/// server lacks later.
+/// Section 4.5 of our reference on GAPS (not in this repository). A server gets five requests per
+/// second, and packets arrive for a task that is less urgent than the guest's computing task. Both
+/// tasks are always on the list of tasks recently woken by I/O, so matching by that list is no
+/// better than no matching. The guest then runs ahead mostly without use for the server, and later
+/// lacks the credit that this costs.
 #[test]
 fn exact_io_matching_shortens_responses_under_paper_rules_of_gaps() {
     for rotation in ["pass", "turn"] {
@@ -493,8 +494,8 @@ impl Compared {
     }
 }
 
-/// A server in a guest that also computes is recognised without hints as well as with hints. No
-/// other task is recognised as a server.
+/// Without hints, GAPS recognises a server in a guest that also computes as reliably as with hints.
+/// No other task is recognised as a server.
 #[test]
 fn inferred_urgency_under_gaps_shortens_responses_as_much_as_hints() {
     for asks in ["rate = 20", "rate = 300"] {

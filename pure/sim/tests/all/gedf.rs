@@ -122,9 +122,10 @@ proptest! {
         prop_assert_eq!(used, Span::from_ns(host.length) * host.cpus as u64);
     }
 
-    /// A timeslice overruns by at most one lateness, which is deducted from the next budget. Half
-    /// of the CPU time is reserved. So each vCPU receives its budgets no later than the tardiness
-    /// bound after each period.
+    /// A timeslice overruns by at most `LATENESS`, the maximum lateness of a timer. The overrun is
+    /// deducted from the next budget. So in the whole run, a vCPU receives at most `LATENESS` more
+    /// than its budgets. It lacks at most two budgets plus `LATENESS`, because a budget can be
+    /// tardy.
     #[test]
     fn total_overrun_under_gedf_never_exceeds_one_timer_lateness(
         parts in prop::collection::vec(set(3, 500_000), 1..=3),

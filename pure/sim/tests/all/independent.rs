@@ -57,8 +57,8 @@ mod steps {
 
     #[derive(Clone, Debug, Default, PartialEq, Eq)]
     pub(crate) struct Sums {
-        /// For each task: time in its program, work in thousandths of a step at full speed, and its
-        /// end.
+        /// For each task: steps in its program, its work in thousandths of a step at full speed,
+        /// and the end of its first job (`None` if no job has ended).
         pub(crate) tasks: Vec<(u64, u64, Option<u64>)>,
         /// Overhead of switches, migrations, refills and ticks on each CPU. `idle` is the idle
         /// time.
@@ -75,8 +75,8 @@ mod steps {
         turn: u64,
         /// Unpaid overhead by kind, one step per entry, in the order in which it is paid.
         debt: std::collections::VecDeque<usize>,
-        /// Time that tasks have run on this CPU. `used_as_left` holds its value at the time at
-        /// which each task left.
+        /// Steps in which tasks have run on this CPU. `used_as_left` has the value of `used` at the
+        /// time at which each task last stopped on this CPU.
         used: u64,
         used_as_left: Vec<u64>,
     }

@@ -72,7 +72,8 @@ fn recording_of_64_megabytes_is_read_in_small_pieces() {
     assert!(file.read.load(Ordering::Relaxed) < file.length + 100_000);
 }
 
-/// The recording of 5,000 lines of 1 ms and 2 ms is over after 15 s or later, and begins again.
+/// Each of the 5,000 lines of the recording is 1 ms of computing and 2 ms of sleep. So the
+/// recording takes at least 15 s, and begins again within the run of 60 s.
 #[test]
 fn recording_of_many_lines_is_repeated_after_its_end() {
     let file = Arc::new(EqualLines::new(5_000));

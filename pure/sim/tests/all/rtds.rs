@@ -1,6 +1,6 @@
 //! `gedf` by the rules of RTDS, compared with a second implementation of RTDS. That implementation
-//! goes through a run in steps of 100 us and shares no code with the crate. (Reference on Xen's
-//! schedulers, 10.2.)
+//! goes through a run in steps of 100 us and shares no code with the crate. RTDS is described in
+//! section 10.2 of our reference on Xen's schedulers, which is not in this repository.
 
 use proptest::prelude::*;
 use slackline_metrics::Meter;

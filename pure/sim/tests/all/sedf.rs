@@ -115,9 +115,9 @@ proptest! {
         }
     }
 
-    /// A timeslice overruns by at most one lateness, and the overrun is deducted from later slices.
-    /// So after any number of periods, a vCPU without extra time has received at most one lateness
-    /// more than its slices.
+    /// A timeslice overruns by at most `LATENESS`, the maximum lateness of a timer. The overrun is
+    /// deducted from later slices. So after any number of periods, a vCPU without extra time has
+    /// received at most `LATENESS` more than its slices.
     #[test]
     fn total_overrun_under_sedf_never_exceeds_one_timer_lateness(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
@@ -132,8 +132,9 @@ proptest! {
         }
     }
 
-    /// Under Xen's rules an always runnable vCPU receives a slice in each of its own periods, which
-    /// begin a slice after it woke. That holds for any load up to a whole CPU.
+    /// Under Xen's rules an always runnable vCPU receives a slice in each of its periods. The first
+    /// of these periods begins one slice length after the vCPU woke. That holds for any load up to
+    /// a whole CPU.
     #[test]
     fn sedf_under_xen_rules_delivers_slice_per_period_after_wake(tasks in set(7, 1_000_000)) {
         let tasks: Vec<Task> = long_enough(tasks).iter().map(always).collect();
@@ -180,7 +181,8 @@ fn sedf_vcpu_that_wakes_late_receives_an_exactly_prorated_budget() {
 /// Under burst unblocking, time used in the old period, including sleeps, counts as used in the
 /// short period that follows. The vCPU has used its slice of 8.0 ms when it wakes at 16.0 ms. The
 /// next period begins at 24.0 ms and lasts 1.6 ms, with a slice of 0.8 ms. This slice counts as
-/// used already, so the vCPU runs again at 25.6 ms. (Reference on SEDF, 6.4 step 4 and 6.7.)
+/// used already, so the vCPU runs again at 25.6 ms. (Sections 6.4, step 4, and 6.7 of our reference
+/// on SEDF, which is not in this repository.)
 #[test]
 fn sedf_burst_unblocking_skips_short_period_with_used_budget() {
     let text = "title = 'burst'\nlength = '27ms'\n\

@@ -275,8 +275,8 @@ proptest! {
 }
 
 /// Returns the CPU time that the one busy vCPU of a domain receives in a second. The domain has
-/// four vCPUs, each on its own CPU. The domain's slice is `slice_us` microseconds in every 10 ms,
-/// as a hard limit. Each CPU also has a hog with 3 of 10 ms. A twentieth of each CPU is never
+/// four vCPUs, each on its own CPU. Each has a slice of `slice_us` microseconds in every 10 ms, as
+/// a hard limit. Each CPU also has a hog with 3 of 10 ms. A twentieth of each CPU is never
 /// reserved.
 fn busy_one(slice_us: u64, spread: &str) -> Span {
     let mut text = "title = \"one of four\"\nlength = \"1s\"\npolicy = { name = \"edf\" }\n\

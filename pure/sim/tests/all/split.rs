@@ -76,9 +76,9 @@ proptest! {
         }
     }
 
-    /// Half of the reservations grow, shrink, are split or become unsplit at any time. A vCPU whose
-    /// reservation changes must receive its new slice from its second new period on. All other
-    /// vCPUs receive every slice.
+    /// About half of the reservations change, each at a random time. They grow or shrink, and their
+    /// vCPUs can become split or unsplit. A vCPU whose reservation changes must receive its new
+    /// slice from its second new period on. All other vCPUs receive every slice.
     #[test]
     fn reservation_change_under_split_placement_causes_no_deadline_miss(
         (cpus, tasks, come) in sets(),
@@ -179,7 +179,7 @@ proptest! {
     /// The host has one vCPU more than CPUs. The vCPUs differ only in their periods and together
     /// reserve 0.9 of all CPUs, so no two fit on one CPU. Timeslices overrun, and the next subtask
     /// or slice is shortened by the overrun. So under `sedf` without slack, each vCPU has received
-    /// at most its slices and one lateness.
+    /// at most its slices and `LATENESS`, the maximum lateness of a timer.
     #[test]
     fn total_overrun_of_split_vcpus_never_exceeds_one_timer_lateness(
         periods in prop::collection::vec(5_000_000..50_000_000_u64, 3..=5),

@@ -51,7 +51,7 @@ fn cost_of_moving(host: &str, cpu: usize, cache: &str) -> u64 {
     cost_on(&format!("{EIGHT}{host}"), cpu, cache)
 }
 
-/// Returns the time that `cost_of_moving` returns, but on a host with exactly these keys.
+/// Returns the result of `cost_of_moving` for a host with exactly these keys, without `EIGHT`.
 fn cost_on(host: &str, cpu: usize, cache: &str) -> u64 {
     done(&records("29ms", host, &moves_to(cpu, cache)))[1] - 21_000
 }

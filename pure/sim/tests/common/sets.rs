@@ -65,9 +65,9 @@ pub(crate) fn set(most: usize, share: u64) -> impl Strategy<Value = Vec<Task>> {
     })
 }
 
-/// Two vCPUs that fill a CPU. The first has half of the CPU and wakes late in its period. For the
-/// rest of that period, its prorated budget and the slices of the second vCPU fill the CPU to the
-/// last nanosecond. So any excess of the first vCPU is a shortfall of the second.
+/// Two vCPUs that fill a CPU. The first has half of the CPU and wakes when 1/`parts` of its period
+/// is left. For the rest of that period, its prorated budget and the slices of the second vCPU fill
+/// the CPU to the last nanosecond. So any excess of the first vCPU is a shortfall of the second.
 pub(crate) fn a_late_sleeper(parts: u64) -> Vec<Task> {
     const PERIOD: u64 = 20_000_000;
     let rest = PERIOD / parts;

@@ -166,9 +166,9 @@ impl FlightQueue {
     }
 }
 
-/// Returns the next order for the recorder. Returns events before queries, so that events wait at
-/// most for the one query that the recorder is answering. `queries` contains the queries that were
-/// received and not yet returned. Returns `None` after the last order, if the sender has ended.
+/// Returns the next order for the recorder. Events come before queries, so an event waits at most
+/// until the recorder has answered one query. `queries` contains the queries that were received and
+/// not yet returned. Returns `None` after the last order, if the sender has ended.
 pub(super) fn next_order(
     orders: &Receiver<FlightOrder>,
     queries: &mut VecDeque<FlightOrder>,

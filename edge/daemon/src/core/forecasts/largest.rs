@@ -10,9 +10,9 @@ use slackline_units::{DomId, Reservation, Span};
 use super::super::Core;
 
 impl Core {
-    /// Returns the largest share that admission would accept now for each VM in `asked.set`, the
-    /// changes of a what-if question. Names without a reservation are left out. If `own` is given,
-    /// names that it does not contain are left out too.
+    /// Returns the largest share that admission would accept now, for each VM that a what-if
+    /// question changes (`asked.set`). VMs without a reservation are left out. If `own` is given,
+    /// VMs that it does not contain are left out too.
     pub(super) fn largest_of(
         &mut self,
         asked: &WhatIf,
@@ -35,8 +35,9 @@ impl Core {
     }
 
     /// Returns the largest share of one VM. To find it, the function asks admission for a slice
-    /// that is nearly the whole period. The refusal names the largest slice that would be admitted.
-    /// `None` if the kernel enforces the reservation, or if no such slice is known.
+    /// that is nearly the whole period. The refusal states the largest slice that would be
+    /// admitted. `None` if the kernel enforces the reservation, or if the refusal states no such
+    /// slice.
     fn largest(
         &mut self,
         domain: DomId,

@@ -1,4 +1,4 @@
-//! Worker process: its start, a question to it with a time limit, and its end.
+//! Worker process. This module starts a worker, asks it questions within a time limit, and ends it.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;

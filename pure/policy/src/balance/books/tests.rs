@@ -1,4 +1,5 @@
-//! Averages and scaling of samples, compared with results computed by hand: [balancer §5.1].
+//! Averages and scaling of samples, compared with results computed by hand: [balancer §5.1]. The
+//! head of `balance` says what [balancer] is.
 
 use alloc::vec::Vec;
 
@@ -18,7 +19,7 @@ fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// Case N6 of the reference on balancers: the average of a constant sample.
+/// Case N6 of [balancer]: the average of a constant sample.
 #[test]
 fn balancer_load_average_moves_halfway_to_each_new_sample() {
     let mut at = 0;
@@ -32,8 +33,8 @@ fn balancer_load_average_moves_halfway_to_each_new_sample() {
     assert_eq!(average(None, 32), 32, "the first sample is the average");
 }
 
-/// Case N7 of the reference on balancers: a vCPU of weight 8 is blocked for 25 of 100 ms. Its
-/// average weight before was 8.
+/// Case N7 of [balancer]: a vCPU of weight 8 is blocked for 25 of 100 ms. Its average weight before
+/// was 8.
 #[test]
 fn balancer_counts_vcpu_weight_only_while_vcpu_is_runnable() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
@@ -48,7 +49,7 @@ fn balancer_counts_vcpu_weight_only_while_vcpu_is_runnable() {
     assert_eq!(books.weight(vcpu(0), eight(vcpu(0))), Weight(7 << PLACES));
 }
 
-/// Case N8 of the reference on balancers: 30 of 120 ms are reserved.
+/// Case N8 of [balancer]: 30 of 120 ms are reserved.
 #[test]
 fn balancer_scales_available_time_of_long_sample_to_nominal_length() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
@@ -59,8 +60,8 @@ fn balancer_scales_available_time_of_long_sample_to_nominal_length() {
     assert_eq!(projected(Span::from_ms(30), Span::from_ms(120)), 25_000_000);
 }
 
-/// Case N9 of the reference on balancers. A vCPU runs for 40 ms, and the other thread of the core
-/// is idle for 10 of them.
+/// Case N9 of [balancer]: a vCPU runs for 40 ms, and the other thread of the core is idle for 10 of
+/// these 40 ms.
 #[test]
 fn cpu_time_beside_busy_sibling_thread_counts_less_for_balancer() {
     let both: CpuSet = [CPU, CpuId::new(1)].into_iter().collect();

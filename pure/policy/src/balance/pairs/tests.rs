@@ -1,5 +1,5 @@
 //! Runs of the balancer on pairs of CPUs, compared with results computed by hand: [balancer §5.1,
-//! §5.2].
+//! §5.2]. The head of `balance` says what [balancer] is.
 
 use alloc::format;
 use alloc::string::String;
@@ -75,8 +75,8 @@ fn moves(loads: &[BalancerCpu], rules: &SwapRules) -> String {
     }
 }
 
-/// Cases N1 to N5 of the reference on balancers. They give the weight that should migrate
-/// (w_ideal), and the CPU time per weight of the whole group (tau_ideal).
+/// Cases N1 to N5 of [balancer]. They give the weight that should migrate (w_ideal), and the CPU
+/// time per weight of the whole group (tau_ideal).
 #[test]
 fn balancer_ideal_weight_and_time_per_weight_equal_reference_values() {
     type Case = ((u64, u64), (u64, u64), (i128, i128), (u64, u64));
@@ -120,7 +120,10 @@ const fn case(
 
 const WHOLE: (u64, u64) = (1_000, 1_000);
 
-/// Cases of the reference on balancers, with their names in the reference.
+/// Swap cases S1 to S14 of [balancer], our notes on balancers, which are not in this repository. A
+/// case has the available parts of CPUs 0 and 1, in thousandths. The vCPUs of each CPU follow, by
+/// weight and by CPU time per weight in ten-thousandths. The text names the vCPUs that migrate
+/// under the rules `LITERAL`.
 const CASES: [Case; 14] = [
     case("S1", WHOLE, &[(1, 5_000), (1, 5_000)], &[(1, 10_000)], "v1 there, v3 back"),
     case("S2", WHOLE, &[(1, 5_156), (1, 5_005)], &[(1, 9_800)], "v2 there, v3 back"),
@@ -157,7 +160,7 @@ fn balancer_swaps_the_vcpus_that_a_hand_computation_selects() {
     }
 }
 
-/// Case S8 of the reference on balancers with the rule `thrift`. Cases S13 and S14 with the rule
+/// Cases S1 and S8 of [balancer] with the rule `thrift`. Cases S13 and S14 with the rule
 /// `improves`, under which more weight than w_ideal may migrate.
 #[test]
 fn balancer_swap_rules_thrift_and_improves_select_hand_computed_vcpus() {
@@ -173,10 +176,10 @@ fn balancer_swap_rules_thrift_and_improves_select_hand_computed_vcpus() {
     assert_eq!(found("S13", improve), "none", "the swap would lower the smaller of both taus");
 }
 
-/// Trap 13 of the reference on balancers: weight 10 on a whole CPU, weight 0.5 on a tenth of a CPU.
-/// A migration of weight 0.68 is close to the ideal, w_ideal. But the CPU that takes over that
-/// weight would then have less CPU time per weight than the other CPU had before. The option
-/// `improves` rejects the migration.
+/// Trap 13 of [balancer]: weight 10 on a whole CPU, weight 0.5 on a tenth of a CPU. A migration of
+/// weight 0.68 is close to the ideal, w_ideal. But the CPU that takes over that weight would then
+/// have less CPU time per weight than the other CPU had before. The option `improves` rejects the
+/// migration.
 #[test]
 fn balancer_option_rejects_swaps_that_lower_minimum_time_per_weight() {
     let heavy = Weight((932 << PLACES) / 100);

@@ -66,8 +66,9 @@ enum RateRecipient<'a> {
 #[derive(Clone, Copy, Debug)]
 struct RateShare<'a> {
     weight: u64,
-    /// Largest rate that the recipient can use. A vCPU can use the part of the sample for which it
-    /// is runnable. The vCPUs that must stay on a CPU can use the available time of the CPU.
+    /// Largest rate that the recipient can use, in ns of a sample. For a vCPU, the part of the
+    /// sample for which it is runnable. For the vCPUs that must stay on a CPU, the available time
+    /// of that CPU.
     most: u64,
     who: RateRecipient<'a>,
     /// CPU time that the recipient gets, in ns of a sample.

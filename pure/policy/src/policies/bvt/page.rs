@@ -22,7 +22,7 @@ Rules:
   the clock of the next vCPU. A long allowance makes switches rare, a short
   allowance makes waits short.
 - Blocking: a vCPU that wakes starts at the earliest clock of the runnable
-  vCPUs, or at its own clock if that is later. So a vCPU saves no CPU time up
+  vCPUs, or at its own clock if that is later. So a vCPU saves up no CPU time
   while it is blocked.
 - Warp: the clock of a vCPU with a warp is read `warp` earlier, so the vCPU runs
   as soon as it wakes. Time used is charged as usual, so the share stays the

@@ -212,7 +212,7 @@ fn charges(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
     first_turns(policy, count).into_iter().map(charge).collect()
 }
 
-/// Test vector 13.4 of the reference on BVT, for Xen 2.0.
+/// Test vector 13.4 of our notes on BVT (not in this repository), for Xen 2.0.
 #[test]
 fn bvt_nonblocking_vcpus_match_xen_2_0_test_vector() {
     let expected = [
@@ -230,7 +230,7 @@ fn bvt_nonblocking_vcpus_match_xen_2_0_test_vector() {
     assert_eq!(charges("bvt rules=xen-2.0", 10), expected);
 }
 
-/// Test vector 13.4 of the reference on BVT, for Xen after 2006-02-25.
+/// Test vector 13.4 of our notes on BVT (not in this repository), for Xen after 2006-02-25.
 #[test]
 fn bvt_nonblocking_vcpus_match_xen_3_0_2_test_vector() {
     let expected = [
@@ -293,9 +293,9 @@ fn ratio(policy: &str, advance: u64) -> u64 {
     ran[0] * 1_000 / ran[1]
 }
 
-/// Results of the model in section 5.7 of the reference on BVT. A timeslice of 50 units is charged
-/// as 50 or 51, depending on the nanosecond at which it begins. So the ratio can differ by one part
-/// in 50, plus half of the last digit in the table.
+/// Ratios of CPU times from section 5.7 of our notes on BVT (not in this repository). A timeslice
+/// of 50 units is charged as 50 or 51, depending on the nanosecond at which it begins. So a ratio
+/// can differ from the table by one part in 50, plus half of the last digit in the table.
 #[test]
 fn bvt_weights_lose_effect_if_runs_are_charged_twice() {
     let table: [(u64, [u64; 2], [u64; 2]); 6] = [

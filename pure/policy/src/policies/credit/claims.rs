@@ -1,12 +1,12 @@
-//! Claims of guests: a vCPU whose VM has urgent work may precede other vCPUs that have credit too.
-//! Only policies that use hints of guests have claims. Source: Kim, Kim, Jeon, Seo and Lee, 2008,
-//! sections 3.2 to 3.4, cited as [Paper].
+//! Urgency claims of guests: a vCPU with urgent work may run before other vCPUs that have credit
+//! too. Only policies that use hints of guests have claims. Source: Kim, Kim, Jeon, Seo and Lee,
+//! 2008, sections 3.2 to 3.4, cited as [Paper].
 //!
-//! A *claim* is one number for each vCPU: the urgency of its work. `told` derives it from the
-//! guest's reports, `habit` from the VM's answers to I/O if guests report nothing. The run queues
-//! keep waiting vCPUs in order of claim. `passes` lets the vCPU with the most urgent claim run
-//! before the vCPU that is first in the queue, and ends this precedence. The CPU time for which a
-//! VM may run before others in this way is its *time ahead*; `accounts` limits it.
+//! A *claim* is one number for each vCPU: the urgency of its work. `told` derives the claim from
+//! the guest's reports. If guests report nothing, `habit` infers it from how quickly the VM answers
+//! I/O. The run queues keep waiting vCPUs in order of claim. `passes` lets the vCPU with the most
+//! urgent claim run before the vCPU that is first in the queue, and ends its run. The CPU time for
+//! which a VM may run before others in this way is its *time ahead*; `accounts` limits it.
 
 mod accounts;
 mod habit;
@@ -52,12 +52,13 @@ pub(crate) struct ClaimRules {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimSource {
     Guest,
-    /// Inferred from the answers of a VM to I/O. An answer is in time if the VM used at most this
-    /// CPU time before the answer.
+    /// Inferred from the answers of a VM to I/O. An answer is in time if it comes before the VM has
+    /// used this CPU time.
     Inferred(Span),
 }
 
-/// Tasks of a guest that count in the urgency claim of its vCPU.
+/// Tasks of a guest that count in the urgency claim of its vCPU. `RunQueue`: runnable tasks. `All`:
+/// also blocked tasks that wait for I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimTasks {
     RunQueue,
@@ -74,7 +75,7 @@ pub(crate) enum TaskMatching {
     Exact,
 }
 
-/// End of the timeslice of a vCPU that precedes others by its urgency claim.
+/// End of a timeslice in which a vCPU runs before others because of its urgency claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimEnd {
     Slice,
@@ -82,12 +83,12 @@ pub(crate) enum ClaimEnd {
     Claim,
 }
 
-/// Place that a vCPU takes in the queue after a timeslice in which it preceded others by its
+/// Place of a vCPU in the queue after a timeslice in which it ran before others because of its
 /// urgency claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequeuePosition {
-    /// The tail of the queue. As an exception, a vCPU that was preempted keeps its place if the
-    /// rules let it continue its timeslice (`rotation = "turn"`).
+    /// The tail of the queue. Exception: a preempted vCPU keeps its place under
+    /// `rotation = "turn"`, so that it can finish its timeslice.
     Tail,
     /// The place that the vCPU had before that timeslice.
     Kept,
@@ -96,7 +97,7 @@ pub(crate) enum RequeuePosition {
 /// Limit of the CPU time for which a VM may precede others by its urgency claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimLimit {
-    /// Part of the VM's own share of CPU time in which it may precede others.
+    /// Fraction of the VM's share (all CPUs divided by weight) in which the VM may precede others.
     pub(crate) cap: CpuShare,
     /// Largest amount of CPU time that a VM can save up for preceding others.
     pub(crate) depth: Span,
@@ -121,13 +122,13 @@ struct Claimant {
     is_driver: bool,
     /// Urgency claim of the vCPU's most urgent runnable task.
     runnable: Claim,
-    /// Urgency claim of the vCPU, including the I/O that is pending for its VM. Computed even if
-    /// the claim does not count because the VM has used up its time to precede others.
+    /// More urgent of two claims: `runnable`, and the claim of the VM for its pending I/O. Stored
+    /// also while the claim does not count, because the VM has used up its time to precede others.
     effective: Claim,
     /// Urgency claim by which the vCPU preceded others when it was last chosen. `None` if it was
     /// chosen in the order of the queue.
     ahead: Option<Claim>,
-    /// Time up to which the vCPU has been charged, if it runs.
+    /// Time at which the vCPU started or was last charged. Unused while the vCPU does not run.
     charged: Time,
 }
 
@@ -142,10 +143,11 @@ struct VmReports {
     /// Number of completed I/O items that the VM has not noticed yet.
     pending: u32,
     weight: Option<Weight>,
-    /// CPU time in nanoseconds for which the VM could still precede others by its urgency claims
-    /// when `level` was stored.
+    /// CPU time for which the VM could still run before others by its urgency claims, in
+    /// nanoseconds, at the moment when `level` was stored.
     left: i64,
-    /// Time for preceding others that had been granted per unit of weight when `left` was computed.
+    /// Value of `ClaimBudget::level` when `left` was computed: CPU time for running before others
+    /// that had been granted per unit of weight, in 2^-20 ns.
     level: u128,
     /// True if the VM has used up the CPU time for which it may precede others. Its urgency claims
     /// do not count then.
@@ -153,8 +155,8 @@ struct VmReports {
 }
 
 impl VmReports {
-    /// Returns the urgency claim of the VM for pending I/O: from its blocked tasks, or from its
-    /// answers to I/O.
+    /// Returns the urgency claim that the VM has because I/O is pending. Computed from its blocked
+    /// tasks, or from its earlier answers to I/O.
     fn waiting(&self, belief: &ClaimRules) -> Claim {
         let counts = match belief.tell {
             ClaimSource::Guest => self.pending > 0,
@@ -251,8 +253,9 @@ impl Claims {
     }
 
     /// Returns true if every timeslice of a vCPU with a claim counts against its VM's limit for
-    /// preceding others, even if the vCPU was first in the queue anyway. Otherwise a guest that
-    /// claims all its work to be urgent would have timeslices that no other vCPU can precede.
+    /// running before others, even if the vCPU was first in the queue anyway. Without this rule, a
+    /// guest that claims all its work to be urgent would have timeslices that no other vCPU can
+    /// precede.
     fn are_turns_paid_for(&self) -> bool {
         self.belief.bound.is_some() && self.keeps_places()
     }
@@ -263,7 +266,8 @@ impl Claims {
         self.belief.place == RequeuePosition::Kept
     }
 
-    /// Returns the rows to show for a vCPU. `is_chosen` is true if the vCPU is chosen for a CPU.
+    /// Returns the rows about urgency claims that are shown for a vCPU. `is_chosen` is true if the
+    /// vCPU is chosen for a CPU.
     pub(super) fn account(&self, vcpu: VcpuId, is_chosen: bool) -> Account {
         let Claimant { effective, ahead, .. } = self.vcpus[vcpu];
         let shown = |claim: Option<Claim>| {

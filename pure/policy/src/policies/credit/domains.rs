@@ -31,10 +31,10 @@ pub(super) struct Domain {
     /// Part of a negative budget that comes from lower caps and not from overruns. The next
     /// accounting cancels it, because the VM used that CPU time under a higher cap.
     pub(super) cap_debt: i64,
-    /// Credit per unit of weight that had been granted to all VMs when this VM last received credit
-    /// (`exact::level`).
+    /// Value of `CreditLevel::level`, the credit granted per unit of weight, when this VM last
+    /// received credit.
     pub(super) level: u64,
-    /// True if some of the budget has been used since the budget was last full.
+    /// True if the VM is in `Domains::spending`, because its budget is not full.
     pub(super) is_spending: bool,
     /// Time up to which the VM has received credit.
     pub(super) settled: Time,
@@ -43,8 +43,9 @@ pub(super) struct Domain {
     pub(super) plain: Option<VcpuId>,
     /// CPU time that the VM can use at most, in millionths of a CPU.
     pub(super) rate: u64,
-    /// Rate of credit per unit of weight at which the VM's weight gives it all CPU time that it can
-    /// use. At this rate or more the VM is limited. In 2^-20 millionths of a CPU.
+    /// Rate of credit per unit of weight from which the VM is limited: `rate / weight`, rounded up,
+    /// in 2^-20 millionths of a CPU. At this rate, the VM's weight gives it all CPU time that it
+    /// can use.
     pub(super) enough: u64,
     /// Amounts that the VM contributes to the sums in `CreditLevel`.
     pub(super) counted: LevelContribution,
@@ -62,8 +63,8 @@ pub(super) struct Domains {
     by_id: BTreeMap<DomId, usize>,
     /// Rows without a VM, which the next VMs get.
     free: Vec<usize>,
-    /// Rows of the active VMs. If `keeps_order`, they are stored in reverse: the VM that became
-    /// active last is at the end.
+    /// Rows of the active VMs. If `keeps_order`, in the reverse order of Xen's list: the VM that
+    /// became active last is at the end.
     pub(super) list: Vec<usize>,
     /// Total weight of the active VMs.
     pub(super) weight: i64,
@@ -224,8 +225,8 @@ impl Domains {
         self.spend(row, part);
     }
 
-    /// Charges CPU time to the part of the budget that a vCPU has taken. If the vCPU is not chosen
-    /// for a CPU, the rest of that part returns to the VM.
+    /// Charges CPU time to the budget that a vCPU has taken from its VM. If the vCPU is not chosen
+    /// for a CPU, its unused budget returns to the VM.
     pub(super) fn charge(&mut self, account: &mut Vcpu, used: i64) {
         account.held = account.held.saturating_sub(used);
         let held = &mut self.rows[account.domain].held;

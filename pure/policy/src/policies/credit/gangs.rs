@@ -1,13 +1,13 @@
-//! Gangs of vCPUs. The vCPUs of a VM with `gang = true` run together or not at all, if that takes
-//! no CPU time from other VMs. Source: relaxed co-scheduling, so called since VMware ESX 3. There,
-//! the progress of vCPUs relative to each other decides; here, timeslices do.
+//! Gangs: the vCPUs of a VM with `gang = true` start and stop together where that takes no CPU time
+//! from other VMs. Source: relaxed co-scheduling, so called since VMware ESX 3. VMware decides by
+//! the progress of the vCPUs relative to each other, this module by timeslices.
 //!
 //! When a vCPU of a gang is chosen, its waiting siblings are *invited*: each to a CPU whose vCPU
 //! does not precede it by class. The timeslice of an invited sibling ends with that of the first
 //! vCPU. So all vCPUs of the gang stop together, and each CPU continues with its previous vCPU. CPU
 //! time is charged as always, so credit and shares stay the same. If a sibling cannot run, or is
-//! stopped early, the other vCPUs of the gang stop after the *skew* and go behind all vCPUs of
-//! their class. A vCPU of the gang continues on a CPU where no vCPU of its class waits.
+//! stopped early, the other vCPUs of the gang stop after the *skew*. They then go behind all vCPUs
+//! of their class. A vCPU of the gang continues on a CPU where no vCPU of its class waits.
 //!
 //! Holds after every pass: no vCPU is invited to two CPUs, or to a CPU for which a sibling is
 //! chosen.
@@ -25,14 +25,14 @@ use super::{Credit, PassReason, nanoseconds};
 
 /// Invitations of gang siblings to CPUs, and the state that gangs need.
 pub(super) struct Gangs {
-    /// Invitation for the next pass of each CPU: a waiting vCPU of a gang that runs there beside
-    /// its siblings. `None` if no such vCPU waits.
+    /// For each CPU, the waiting vCPU of a gang that the next pass of the CPU should choose, so
+    /// that it runs beside its siblings. `None` if no vCPU is invited to the CPU.
     invitations: Vec<Option<Invitation>>,
     /// CPUs to which a waiting vCPU of a gang is invited.
     spoken_for: CpuSet,
-    /// CPUs whose timeslices end before the times for which their timers are set.
+    /// CPUs whose timeslices were shortened, so that their timers are set too late.
     shortened: CpuSet,
-    /// Time that a vCPU of a gang may still run while a runnable sibling cannot run.
+    /// Time for which a vCPU of a gang may continue to run while a runnable sibling cannot run.
     skew: Span,
 }
 
@@ -98,8 +98,8 @@ impl Credit {
         }
     }
 
-    /// Returns the invited vCPU, with the rest of the gang's timeslice. Returns `first` if the
-    /// invited vCPU can no longer run, or if `first` precedes it.
+    /// Returns the invited vCPU, and sets its timeslice to the rest of the gang's timeslice.
+    /// Returns `first` if the invited vCPU can no longer run, or if `first` precedes it.
     #[inline(never)]
     fn accept(
         &mut self,
@@ -185,11 +185,11 @@ impl Credit {
         if own == Class::Over && is_close { class.max(own) } else { own }
     }
 
-    /// Returns the CPU on which `vcpu`, which waits, runs in place of the CPU's chosen vCPU. `None`
-    /// if there is no such CPU. CPUs in `taken` are left out. The chosen vCPU must have a class
-    /// below `class`, or be of `class` without precedence over `vcpu`. The first choice is a CPU
-    /// whose chosen vCPU has the lowest class. Of such CPUs, the home CPU of `vcpu` is the first,
-    /// followed by the CPUs with higher numbers and then those with lower numbers.
+    /// Returns the CPU on which `vcpu`, which waits, replaces the chosen vCPU. `None` if there is
+    /// no such CPU. Leaves out the CPUs in `taken`. The chosen vCPU must have a lower class than
+    /// `class`. Or it has the same class, is not owed more than `vcpu`, and is not within a gang's
+    /// timeslice. Prefers a CPU whose chosen vCPU has the lowest class. Among these CPUs, prefers
+    /// the home CPU of `vcpu`, then CPUs with higher numbers, then CPUs with lower numbers.
     fn place_beside(
         &self,
         at: &Moment,
@@ -277,9 +277,9 @@ mod tests {
         VcpuId::new(u32::from(number), DomId::new(domain), number)
     }
 
-    /// Builds a host with `others` CPUs and one more. A vCPU of a gang has the first CPU, and each
-    /// other CPU has a VM of its own. All are at the start of a timeslice. The siblings of the gang
-    /// wait and are not boosted, and a pass of the first CPU is requested.
+    /// Builds a host of `others` + 1 CPUs. A vCPU of a gang has the first CPU, and each other CPU
+    /// has a VM of its own. All are at the start of a timeslice. The siblings of the gang wait and
+    /// are not boosted, and a pass of the first CPU is requested.
     fn gang(others: u16, siblings: u16) -> (Credit, Moment) {
         let fields = [("gang", RawValue::Text("relaxed"))];
         let values = Values::read(SPEC.policy_fields, fields.into_iter()).unwrap();

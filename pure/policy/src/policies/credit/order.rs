@@ -1,5 +1,5 @@
 //! Order of the waiting vCPUs by claim, then by class, then by place in the queue. A claim is the
-//! urgency that a VM reports for a vCPU.
+//! urgency that a guest reports for the work of a vCPU, or that is inferred for it.
 
 use alloc::vec::Vec;
 
@@ -7,8 +7,8 @@ use slackline_units::{CpuId, Urgency, VcpuId};
 
 use crate::queues::ordered::Queues;
 
-/// Urgency of a vCPU's work as its VM claims it. A lower value is more urgent; `NONE` is the
-/// highest value.
+/// Urgency that is claimed for a vCPU's work. A lower value is more urgent. `NONE` is the highest
+/// value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Claim(u16);
 
@@ -53,9 +53,9 @@ pub(super) enum ClaimClass {
 
 /// Order of the waiting vCPUs whose claims count, for each CPU.
 ///
-/// Places are numbered as vCPUs enter a lane (the list of one class), at either end. So place
-/// numbers are in the order of a lane. A list that Xen's rules have not sorted is not in that order
-/// and needs a search.
+/// A vCPU that enters a lane (the list of one class) gets a place number. At the head, this is the
+/// lowest number so far; at the tail, the highest. So place numbers rise along a lane. The list of
+/// a CPU that Xen's rules have not sorted yet is an exception, and is searched instead.
 pub(super) struct ClaimOrder {
     queues: Queues<(Claim, ClaimClass, i64)>,
     /// Urgency claims of vCPUs and their places in the queue, by slot.
@@ -155,6 +155,7 @@ impl ClaimOrder {
     }
 
     /// Returns the most urgent claim and its vCPU, among the vCPUs for which `holds` is true.
+    /// `None` if there is no such vCPU.
     #[inline]
     pub(super) fn first_that(
         &self,

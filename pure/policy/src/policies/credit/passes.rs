@@ -282,8 +282,8 @@ impl Credit {
         if there > Class::Idle || self.is_spoken_for(home) {
             let idle = self.idle(at, vcpu);
             match self.rules.changes {
-                // The first idle CPU takes this vCPU, or a vCPU that waits for another requested
-                // pass.
+                // One more pass suffices. If it takes another waiting vCPU, the pass requested for
+                // that vCPU takes this one.
                 ClassChange::Now => self.request_all(idle.first(), PassReason::Preempted),
                 ClassChange::Tick => self.request_all(idle.iter(), PassReason::Preempted),
             }
@@ -293,8 +293,8 @@ impl Credit {
         }
     }
 
-    /// Returns the idle CPUs that the vCPU's affinity allows and for which no pass is requested. In
-    /// Xen a CPU with a requested pass still counted as idle.
+    /// Returns the idle CPUs that the vCPU's affinity allows. CPUs with a requested pass are left
+    /// out, except with `changes = "tick"`: in Xen they counted as idle.
     pub(super) fn idle(&self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let idle = match self.rules.changes {
             ClassChange::Now => self.free.without(&self.requested),
@@ -355,10 +355,10 @@ impl Credit {
         }
     }
 
-    /// Returns the CPU where a vCPU runs best. It is the vCPU's home, in whose list it waits, or an
-    /// idle CPU that has more idle neighbours. With placement at wake-up, a vCPU whose home is busy
-    /// gets an idle CPU. If there is none, the vCPU gets a CPU that runs a vCPU of a lower class.
-    /// Source: section 7.4 of the reference on Credit, item 5.
+    /// Returns the CPU where a vCPU runs best: its home CPU, or an idle CPU that has more idle
+    /// neighbours. With placement at wake-up, a vCPU whose home is busy gets an idle CPU. If no CPU
+    /// is idle, the vCPU gets a CPU that runs a vCPU of a lower class. Source: section 7.4 of the
+    /// reference on Credit, item 5.
     pub(super) fn better_cpu(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
         let (home, allowed) = (self.vcpus[vcpu].home, at.allowed(vcpu));
         let cyclic = |from: CpuId, set: &CpuSet| set.iter_after(from).next();

@@ -20,11 +20,12 @@ pub(crate) struct CreditRules {
     pub(super) tick: Span,
     pub(super) clock: TickOffsets,
     pub(super) sampling: Sampling,
-    /// Number of credits per tick. `None` if a credit is a nanosecond.
+    /// Credits that one tick of CPU time costs. `None` if a credit is a nanosecond.
     pub(super) credits: Option<i64>,
-    /// Length of a credit in nanoseconds. All amounts of credit are rounded to whole credits.
+    /// CPU time that one credit pays for, in nanoseconds. Amounts of credit are whole credits.
     pub(super) credit: i64,
-    /// Credit that one CPU distributes in a period, in nanoseconds: a whole number of credits.
+    /// Credit that one CPU gives out in a period of three ticks, in nanoseconds: a whole number of
+    /// credits.
     pub(super) period: i64,
     pub(super) boost: Boost,
     pub(super) park: Park,
@@ -66,16 +67,16 @@ impl TickOffsets {
     }
 }
 
-/// Rule for charging CPU time. Either the vCPU that runs at a tick pays for the whole tick, or each
-/// vCPU pays for the time that it used.
+/// Rule for charging CPU time. `Tick`: the vCPU that runs at a tick pays for the whole tick.
+/// `Exact`: each vCPU pays for the time that it used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sampling {
     Tick,
     Exact,
 }
 
-/// End of the boost that a vCPU with credit gets when it wakes. There is no boost, or the next tick
-/// that finds the vCPU running ends the boost, or a tick of CPU time ends the boost.
+/// Boost of a vCPU that wakes with credit. `Off`: none. `Tick`: until the next tick that finds the
+/// vCPU running. `Exact`: for one tick of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Boost {
     Off,
@@ -83,8 +84,9 @@ pub(super) enum Boost {
     Exact,
 }
 
-/// Enforcement of caps: a vCPU over its cap goes behind the idle vCPU, is stopped at an accounting,
-/// or has a budget.
+/// Enforcement of caps. `Queue`: a vCPU over its cap waits behind Xen's idle vCPU and does not run.
+/// `Pause`: the vCPU is stopped at an accounting. `Budget`: the VM has a budget, and its vCPUs stop
+/// when the budget is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Park {
     Queue,
@@ -92,32 +94,32 @@ pub(super) enum Park {
     Budget,
 }
 
-/// Condition for a vCPU to be over its cap: any debt, or a debt of more than the cap allows in a
-/// period.
+/// Condition for a vCPU to be over its cap. `Debt`: any debt. `Cap`: a debt of more than the cap
+/// allows in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OverCap {
     Debt,
     Cap,
 }
 
-/// Largest debt that a vCPU keeps: the credit of one period, or that amount times the number of
-/// active vCPUs plus one. Debt beyond that is forgiven.
+/// Largest debt that a vCPU keeps; any further debt is forgiven. `Period`: a period's credit.
+/// `Turns`: (number of active vCPUs + 1) × a period's credit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Floor {
     Period,
     Turns,
 }
 
-/// Treatment of a vCPU that has more than a period's credit. It loses all credit, or it loses only
-/// the excess and only if it is blocked.
+/// Treatment of a vCPU that has more than a period's credit. `Forfeit`: it loses all credit.
+/// `Keep`: it loses the excess, but while runnable only the excess over the bound of [`Floor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CreditOverflow {
     Forfeit,
     Keep,
 }
 
-/// Time at which a new vCPU starts to receive credit: at once, when a tick finds it running, or
-/// when it wakes.
+/// Time from which a new vCPU receives credit. `Active`: at once. `Sampled`: from the first tick
+/// that finds it running. `Awake`: from its first wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CreditStart {
     Active,
@@ -125,23 +127,23 @@ pub(super) enum CreditStart {
     Awake,
 }
 
-/// Time at which a vCPU goes behind the other vCPUs of its class: at every pass, or when its
-/// timeslice is used up.
+/// Time at which a running vCPU goes behind the other vCPUs of its class. `Pass`: at every pass.
+/// `Turn`: when its timeslice is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rotation {
     Pass,
     Turn,
 }
 
-/// Time from which a change of a vCPU's class counts: from the next tick on, or at once.
+/// Time at which a change of a vCPU's class takes effect. `Tick`: at the next tick. `Now`: at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClassChange {
     Tick,
     Now,
 }
 
-/// Times at which a running or waking vCPU may move to a better CPU: never, at ticks, or at
-/// wake-ups.
+/// Times at which a better CPU is sought for a vCPU. `Stay`: never. `Tick`: at ticks, for the
+/// running vCPU. `Wake`: at wake-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placement {
     Stay,
@@ -150,7 +152,7 @@ pub(super) enum Placement {
 }
 
 impl CreditRules {
-    /// Reads the parameters. Those that say `as-rules` follow the given version. The versions
+    /// Reads the parameters. A parameter with the value `as-rules` follows `version`. The versions
     /// differ as follows (reference on Credit, sections 7, 8 and 15):
     ///
     /// | | exact | 3.0.3 | 2006-10-30 | 3.0.4 |

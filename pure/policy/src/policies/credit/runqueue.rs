@@ -76,7 +76,7 @@ pub(super) struct RunQueues {
     pub(super) nodes: Vec<LaneNode>,
     /// Number of list nodes of CPUs: the index of the first node of a vCPU.
     vcpus_from: usize,
-    /// CPUs that can have a waiting vCPU of a class, indexed by class.
+    /// For each class, the CPUs in whose lists a vCPU of that class can wait.
     taken: [CpuSet; CLASSES],
     /// CPUs whose list may have a vCPU in a lane (the list of one class) that is not the lane of
     /// its class.

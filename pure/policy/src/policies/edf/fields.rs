@@ -13,7 +13,7 @@ pub(super) const PLACE: Field = Field::choice(
     &["spread", "pack", "split"],
     "CPU of a new vCPU: the one with most capacity left, the first that fits, or several",
 );
-pub(super) const QUANTUM: Field = Field::positive_span("quantum", "10ms", "timeslice of slack");
+pub(super) const QUANTUM: Field = Field::positive_span("quantum", "10ms", "length of a timeslice in slack");
 
 pub(super) const SLICE: Field =
     Field::required_span("slice", "CPU time of each vCPU in every period");
@@ -45,8 +45,8 @@ pub(super) fn begins_at_wake(values: &Values) -> bool {
     values.choice(&UNBLOCKING) == "new-period"
 }
 
-/// Returns the error if splitting is combined with periods that begin at wakes. Subtasks run at
-/// fixed times of a period.
+/// Returns an error if splitting is combined with periods that begin at wakes, since subtasks run
+/// at fixed times of a period. Otherwise returns `None`.
 pub(super) fn conflict(values: &Values) -> Option<FieldError> {
     let needs: Vec<_> = alloc::vec![(&UNBLOCKING, "proportional")];
     let is_split = values.choice(&PLACE) == "split";

@@ -36,14 +36,14 @@ Rules:
   of the rest of its period starts a new period with a whole slice. So a vCPU
   that uses little never waits for its next period. Its periods then start at
   wake-ups. vCPUs with a phase or spread = \"use\" keep their periods.
-- Overrun: CPU time used past the end of a slice is debt. The part that recurs
-  in every period is deducted from the next slice. The rest is paid from slack,
-  or from later slices if there is no slack. An `exact` vCPU is forgiven a
-  quarter of its slice per period, but at least 50us and at most 250us. The
-  amounts of up to 40 periods add up if they are not used. Debt beyond the
-  forgiven amount is deducted from later slices, which can be short. The debt is
-  at most 10 slices, or the vCPU's share of 1s if that is more. With overrun =
-  \"repay\" all debt is deducted from later slices: the share is exact over time,
+- Overrun: CPU time used past the end of a slice is debt. Overrun that recurs in
+  every period is deducted from the next slice. Other overrun is paid from
+  slack, or from later slices if there is no slack. An `exact` vCPU gets no
+  slack. Instead it is forgiven a quarter of its slice per period, but at least
+  50us and at most 250us. Unused amounts of up to 40 periods add up. Its other
+  overrun is deducted from later slices, which can be short. Its debt is at most
+  10 slices, or its share of 1s if that is more. With overrun = \"repay\" all
+  debt of any vCPU is deducted from later slices: the share is exact over time,
   but slices may be short.
 - Changing parameters takes effect at once and starts a new period. A change
   yields no extra CPU time: usage beyond slice x elapsed / period is deducted

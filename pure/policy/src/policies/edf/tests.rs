@@ -92,8 +92,8 @@ fn vcpu_that_lent_budget_gets_its_whole_slice_on_waking() {
     );
 }
 
-/// vCPU `c` reserves 0.2 of the CPU, so the loan is limited to the remaining 0.2. No vCPU misses a
-/// deadline because of a loan.
+/// vCPUs `a` and `b` reserve 0.3 of the CPU each and `c` 0.2, so the loan is limited to the
+/// remaining 0.2. No vCPU misses a deadline because of a loan.
 #[test]
 fn borrowed_budget_never_exceeds_the_unreserved_share_of_the_cpu() {
     picture(
@@ -284,8 +284,9 @@ fn edf_overrun_is_not_deducted_if_no_other_vcpu_waits() {
 }
 
 /// The first period of the vCPU is half as long as later periods. Its budget would be 3,500,000.5
-/// ns and is rounded down. The budget for the rest of the period, here the whole period, is rounded
-/// up. The difference must not count as excess, so the CPU is free again at once.
+/// ns and is rounded down. When the vCPU leaves, its budget left is compared with its share of the
+/// rest of the period, here the whole period, rounded up. The difference of 1 ns must not count as
+/// excess, so the vCPU's share is free at once.
 #[test]
 fn edf_vcpu_with_phase_frees_share_by_leaving_before_running() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {

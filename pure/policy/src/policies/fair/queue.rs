@@ -11,9 +11,10 @@ const USUAL: u64 = 1024;
 #[derive(Clone, Debug, Default)]
 pub(super) struct FairQueue {
     entities: Vec<Entity>,
-    /// Average of the virtual times when the queue last became empty.
+    /// Average of the virtual times when the queue last became empty, in ns at weight `USUAL`.
     base: i64,
-    /// Lag of vCPUs that are not in the queue, by slot.
+    /// Lag of vCPUs that are not in the queue, by slot: the virtual time, in ns at weight `USUAL`,
+    /// by which the vCPU was behind the average when it left. Negative if it was ahead.
     lags: Vec<i64>,
 }
 
@@ -80,7 +81,8 @@ impl FairQueue {
         }
     }
 
-    /// Removes the entity of a vCPU, and keeps the vCPU's lag.
+    /// Removes the entity of a vCPU, and stores the vCPU's lag. The lag is limited to two slices or
+    /// a tick, whichever is longer. The lag of a delayed entity becomes zero.
     pub(super) fn leave_with_lag(&mut self, vcpu: VcpuId, tick: Span) {
         let average = self.average();
         let Some(entity) = self.find(vcpu).copied() else { return };

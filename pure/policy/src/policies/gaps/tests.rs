@@ -137,10 +137,10 @@ fn no_vcpu_starves_under_bounded_rules_of_gaps() {
 }
 
 /// By the paper's rule the first of four vCPUs precedes the fourth vCPU at 210 ms, for a whole
-/// timeslice. With a boost depth of 400 us it precedes the fourth vCPU for 400 us. Then it returns
-/// to its old place behind the fourth vCPU, or to the tail. If it returns to its old place, it also
-/// runs for 400 us by its claim before its own timeslices at 90 and 240 ms. It pays for those
-/// claims too.
+/// timeslice. With a boost depth of 400 us the first vCPU precedes the fourth for 400 us. Then the
+/// first vCPU returns to its old place behind the fourth or, with `place=tail`, to the tail. In its
+/// old place, the first vCPU also runs for 400 us by its claim before its own timeslices at 90 and
+/// 240 ms, and pays for those claims too.
 #[test]
 fn boosted_vcpu_returns_to_configured_queue_place_after_its_boost() {
     let begins = |policy: &str| {
@@ -195,7 +195,7 @@ fn pending_io_makes_only_its_receiving_vm_urgent_under_gaps() {
 }
 
 /// A VM that has answered requests in time eight times precedes others from the arrival of a
-/// request until it has answered or blocks. By then it has done all work of the request.
+/// request until the VM has answered or blocks. A VM that blocks has done all work of the request.
 #[test]
 fn vm_inferred_as_server_has_precedence_until_answer_or_block() {
     let given = [("tell", RawValue::Text("inferred"))];
@@ -273,9 +273,9 @@ fn report_of_own_pending_io_takes_effect_immediately_under_gaps() {
     assert_eq!(claims(&drivers, 2).last().map(String::as_str), Some("0"));
 }
 
-/// I/O was completed for a VM. Any task that I/O has woken can be its receiver. So all vCPUs of the
-/// VM claim the urgency of the most urgent of these tasks. A report of one vCPU changes the claims
-/// of all vCPUs of the VM.
+/// I/O was completed for a VM. Each task of the VM that I/O has woken can be the receiver of this
+/// I/O. So all vCPUs of the VM claim the urgency of the most urgent of these tasks. A report of one
+/// vCPU changes the claims of all vCPUs of the VM.
 #[test]
 fn urgency_claim_reported_by_one_vcpu_holds_for_whole_vm() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();

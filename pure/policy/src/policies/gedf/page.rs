@@ -19,8 +19,8 @@ CPUs, take `edf` with place = \"split\".
 Rules:
 - Admission: the sum of budget/period may not exceed the number of CPUs, less
   the `reserve` of each CPU. So three vCPUs of 0.6 of a CPU fit on two CPUs. The
-  test is also made for vCPUs that are confined to some of the CPUs, and for
-  vCPUs whose CPUs overlap. If affinities overlap in very many ways, a vCPU must
+  same holds for each set of CPUs to which vCPUs are confined, and for unions of
+  overlapping sets. If there are more than 512 such sets, a further vCPU must
   fit on one of its CPUs.
 - Extra time: with `extra` a vCPU that exhausts its budget gets the same budget
   again, one level lower. On a lower level the vCPU runs when no vCPU of a
@@ -31,10 +31,10 @@ Rules:
   vCPUs late. With asleep = \"trimmed\" a vCPU that wakes has the larger of two
   budgets: its budget less the blocked time, or budget/period of the rest of the
   period.
-- A late budget keeps its deadline, so the budget has precedence until it is
-  used. With misses = \"forgotten\" a late budget is lost, as in RTDS. Three vCPUs
-  that never block, each with 6 ms in 10 ms, then have 60, 50 and 50 % of two
-  CPUs, not 60 % each.
+- Budget that was not received by its deadline is late. It keeps its deadline,
+  so it has precedence until it is used. With misses = \"forgotten\" late budget
+  is lost, as in RTDS. Three vCPUs that never block, each with 6 ms in 10 ms,
+  then have 60, 50 and 50 % of two CPUs, not 60 % each.
 - An overrun is deducted from the next budget. With overrun = \"forgive\" an
   overrun is not deducted, as in RTDS.
 - Changing parameters starts a new period at once and yields no extra CPU time:
@@ -62,9 +62,9 @@ To model RTDS, set misses = \"forgotten\", overrun = \"forgive\" and asleep =
   reserve = \"0cpu\" the difference is smallest.
 - The first period of a vCPU starts when the vCPU joins; in RTDS periods start
   at multiples of their length since the start of the host.
-- If deadlines are equal under `gedf`, a running vCPU stays, and of waiting
-  vCPUs the one with the lowest number is first. In RTDS the vCPU that was
-  queued first is first.
+- Among equal deadlines, `gedf` lets a running vCPU go on, and otherwise runs
+  the waiting vCPU with the lowest number. RTDS runs the vCPU that was queued
+  first.
 - A change of parameters of `gedf` starts a new period and keeps debt; RTDS
   refills the budget.
 - A scheduling pass of `gedf` waits for no lock; RTDS has one lock for each pool

@@ -63,7 +63,7 @@ fn gedf_vcpu_that_blocks_keeps_its_budget_until_the_deadline() {
     );
 }
 
-/// vCPU `a` wakes 2 ms before its deadline, after it was blocked for the rest of its period.
+/// vCPU `a` is blocked for the first 8 ms of its period, and wakes 2 ms before its deadline.
 #[test]
 fn gedf_vcpu_waking_near_a_deadline_gets_a_trimmed_budget() {
     picture(
@@ -343,8 +343,8 @@ fn gedf_admits_reductions_while_share_of_moved_vcpu_is_held() {
     }
 }
 
-/// Two of four vCPUs may use CPUs 0 and 1, the other two CPUs 1 and 2. Each reserves a whole CPU.
-/// Together they can use three CPUs only, although the host has four.
+/// Each of four vCPUs asks for a whole CPU. vCPUs 0 and 2 may use CPUs 0 and 1, and vCPUs 1 and 3
+/// may use CPUs 1 and 2. So the vCPUs can use only three CPUs, although the host has four.
 #[test]
 fn gedf_admission_limits_load_of_overlapping_affinity_sets_together() {
     let (mut policy, mut at) = (policy(&[("reserve", "0cpu")], 4), Moment::at_start(4));

@@ -97,8 +97,8 @@ impl Sedf {
         Ok(AdmittedReservation { parts, cpu, advance, waits })
     }
 
-    /// Releases the reservation of a vCPU that has left. The reservation stays booked until the
-    /// vCPU's entitlement at the fluid rate equals the CPU time that it used.
+    /// Releases the reservation of a vCPU that has left. Its capacity becomes free when the vCPU's
+    /// entitlement at the fluid rate equals the CPU time that it used.
     pub(super) fn give_back(
         &mut self,
         now: Time,
@@ -145,8 +145,8 @@ impl Sedf {
         place.room(period)
     }
 
-    /// Frees all shares that vCPUs gave up and that are still reserved, on the quiescent CPUs in
-    /// `cpus`.
+    /// Frees the shares that vCPUs gave up and that are still reserved, on those of `cpus` that are
+    /// quiescent. Also ends the demand test on these CPUs if they have no subtasks any more.
     pub(super) fn note_rests(&mut self, at: &Moment, cpus: CpuSet) {
         for cpu in self.resting(at, cpus).iter() {
             self.holds.rest(cpu, &mut self.cpus);
@@ -178,8 +178,8 @@ impl Sedf {
         if terms.balances { self.rules.capacity } else { self.rules.capacity.less(self.kept(cpu)) }
     }
 
-    /// Returns the share of a CPU that reservations leave free for vCPUs that are charged for
-    /// balancing.
+    /// Returns the share of a CPU that only a vCPU charged for balancing may reserve. Zero while
+    /// there is such a vCPU.
     pub(super) fn kept(&self, cpu: CpuId) -> CpuShare {
         let kept = self.balancer.as_ref().map(|balancer| balancer.payers.keeps(cpu));
         kept.unwrap_or(CpuShare::NONE)
@@ -200,7 +200,8 @@ struct SedfPlacement<'a> {
     terms: &'a SedfParameters,
     /// CPU to which the vCPU is bound now. `None` if it is split or a newcomer.
     home: Option<CpuId>,
-    /// Current slice of the vCPU, with its subtasks if it is split. `None` for a newcomer.
+    /// Current slice of the vCPU, with its subtasks if it is split. `None` for a newcomer and for a
+    /// vCPU without a fixed slice.
     before: Option<(Reservation, &'a [Subtask])>,
     /// Returns the reservation to book on a CPU for a slice. The result is larger if the vCPU gave
     /// up a larger share that is still reserved on the CPU.
@@ -313,8 +314,8 @@ impl SedfPlacement<'_> {
     }
 }
 
-/// Returns a placeholder for the error with which a vCPU with a weight is refused, since such a
-/// vCPU has no reservation. A best-effort vCPU is never refused.
+/// Returns a placeholder (1 ns) for the reservation in the error that refuses a vCPU with a weight,
+/// which has no reservation of its own. A best-effort vCPU is never refused.
 fn weighed() -> Reservation {
     Reservation::new(Span::from_ns(1), WEIGHT_PERIOD).expect("1 ns is shorter than the period")
 }

@@ -2,9 +2,10 @@
 //! execution. The vCPUs are chosen in `balance`.
 //!
 //! The timer of CPU 0 first expires 50 ms after the first vCPU has joined, and every 50 ms from
-//! then on. Every second call measures all CPUs and takes a sample, and every tenth call is a run.
-//! [Diestelhorst §4.4.3] A host with one CPU has no balancer. If a service vCPU is charged for
-//! balancing (`service_vcpu`), the timer expires after that vCPU has run for the call.
+//! then on. Every second call measures all CPUs and takes a sample. Every tenth call is a *run*: it
+//! decides about migrations. [Diestelhorst §4.4.3] A host with one CPU has no balancer. If a
+//! service vCPU is charged for balancing (`service_vcpu`), the timer expires after that vCPU has
+//! run for the call.
 //!
 //! CPUs are rescheduled in order of number. A running vCPU that migrates to a CPU with a lower
 //! number is still on its old CPU when the new CPU is rescheduled. So the new CPU decides nothing
@@ -91,8 +92,9 @@ impl Balancer {
         Some(Box::new(balancer))
     }
 
-    /// Returns the time at which the timer of CPU 0 expires to call the balancer. `None` if no call
-    /// is due or the service vCPU has not run for the call yet.
+    /// Returns the time at which the timer of CPU 0 expires for a balancer call. With a service
+    /// vCPU, this is the time at which it blocked after running for the call, `None` until then.
+    /// Without one, this is the time of the next call, `None` while there are no vCPUs.
     fn rings(&self) -> Option<Time> {
         if self.payers.is_empty() { self.next } else { self.payers.paid }
     }
@@ -329,8 +331,8 @@ impl Sedf {
         cpus
     }
 
-    /// Moves a best-effort vCPU to another CPU. Its lead in slack score over other vCPUs moves with
-    /// it, limited to the cost of one quantum. [balancer A9, A10]
+    /// Moves a best-effort vCPU to another CPU. The vCPU keeps its slack score relative to the base
+    /// score of the queue, limited to between zero and the cost of one quantum. [balancer A9, A10]
     fn move_to(&mut self, at: &Moment, going: Move) {
         let Move { vcpu, from, to } = going;
         self.stop(at, vcpu);
@@ -351,7 +353,8 @@ impl Sedf {
 }
 
 impl Balancer {
-    /// Updates the leads of the vCPUs of a group of CPUs, and copies them to the loads.
+    /// Updates the leads (CPU time received beyond the fair share) of the vCPUs on the CPUs in
+    /// `group`, and copies the leads to `loads`.
     fn note_leads(&mut self, loads: &mut [BalancerCpu], group: &[usize]) {
         let members = group.iter().flat_map(|&place| &loads[place].members);
         let members: Vec<VcpuId> = members.map(|member| member.vcpu).collect();

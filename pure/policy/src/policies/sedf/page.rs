@@ -19,8 +19,8 @@ Rules:
 - Each vCPU is bound to one CPU, where at most 1 - `reserve` is reserved.
 - Slack goes first to vCPUs that lost budget by blocking or missed a deadline,
   then to vCPUs with `extra`, by `extra-weight` or slice/period.
-- `weight`: in every 100 ms, the vCPUs with a `weight` divide the part of 95 ms
-  that fixed slices do not reserve.
+- `weight`: in every 100 ms, the vCPUs with a `weight` divide 95 ms less the
+  time that fixed slices reserve.
 - A change of parameters starts a new period and yields no extra CPU time.
 - `balancer` migrates best-effort vCPUs, so that they share all CPUs evenly.
 - place = \"split\" divides a vCPU that fits on no single CPU among several CPUs.

@@ -200,9 +200,8 @@ impl Sedf {
         self.tickets += 1;
     }
 
-    /// Adds a vCPU to the penalty queue if it has lost or missed budget. The larger that budget is
-    /// in relation to the vCPU's period, the earlier is the vCPU's place. [Diestelhorst, equation
-    /// 3.5]
+    /// Adds a vCPU to the penalty queue if it has lost or missed budget. The queue is ordered by
+    /// `period / (lost + missed budget)`, the lowest value first. [Diestelhorst, equation 3.5]
     fn enter_penalties(&mut self, vcpu: VcpuId) {
         let server = &self.servers[vcpu];
         let due = server.due_from_slack();

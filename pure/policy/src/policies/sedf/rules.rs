@@ -102,7 +102,7 @@ const QUANTUM: Field = Field::span_within(
     "quantum",
     "500us",
     (Span::from_us(10), Span::from_ms(5)),
-    "timeslice of slack",
+    "timeslice in slack",
 );
 
 const AS_RULES: &str = "as-rules";
@@ -145,8 +145,8 @@ pub(super) enum Unblocking {
     Conservative,
     /// The blocked time counts as used budget. After a long block a new period begins at once.
     ShortResume,
-    /// As `Conservative`, but after a long block the period is as short as the latency hint. It
-    /// doubles until it has its full length.
+    /// As `Conservative`, but after a long block the first period is only as long as the latency
+    /// hint. Each further period is twice as long, up to the full length.
     LatencyHint,
     /// As `ShortResume`, with one exception. If a short block leaves less than a quantum of budget,
     /// the next period is as long as the time between the last two wake-ups.
@@ -155,7 +155,9 @@ pub(super) enum Unblocking {
     ExtraSupport,
 }
 
-/// Distribution of time that no slice claims. [Diestelhorst §3.2.4]
+/// Distribution of slack, the time that no slice claims. `Penalty`: only to vCPUs that lost or
+/// missed budget. `RoundRobin` and `Weighted`: only to vCPUs with `extra`, in turn or by weight.
+/// `TwoLevel`: as `Penalty`, and what remains as `Weighted`. [Diestelhorst §3.2.4]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slack {
     None,
@@ -323,7 +325,7 @@ impl SedfRules {
         self.unblocking == Unblocking::Proportional
     }
 
-    /// Returns true if the slice that a weight gives stays fixed for a period, and not just until
+    /// Returns true if a slice by weight is fixed for a whole period. Otherwise it changes whenever
     /// weights change.
     pub(super) fn keeps_slices(&self) -> bool {
         self.keeps_accounts() && self.admits_exactly

@@ -12,8 +12,8 @@ const PLACES: u32 = 20;
 
 const OVERFLOW: &str = "a score overflowed 128 bits";
 
-/// A score, or a difference of two scores. The value 1 is the cost of a quantum for a vCPU with
-/// slice = period.
+/// A score (slack received / weight), or a difference of two scores. The value 1 is the cost of a
+/// quantum for a vCPU with slice = period.
 #[repr(C, packed(8))] // No padding between it and the 64-bit words of a row in tables and queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Score(i128);

@@ -22,8 +22,8 @@ pub(super) struct SedfServer {
     pub(super) terms: SedfParameters,
     /// Part of each 100 ms that the slice takes, as counted in the tally of its CPU.
     pub(super) taken: Span,
-    /// Slice that the vCPU's weight gives it in the current period. Only used if the parameter
-    /// `weights` fixes the slice for a whole period.
+    /// Slice that the vCPU's weight gives it in the current period. Used only if
+    /// [`SedfRules::keeps_slices`] returns true.
     pub(super) by_weight: Span,
     /// Length of the current period: the reserved period, or temporarily less.
     pub(super) period: Span,
@@ -42,10 +42,11 @@ pub(super) struct SedfServer {
     pub(super) slept: bool,
     /// Budget that the vCPU lost by blocking and that slack has not compensated yet.
     pub(super) loss: Span,
-    /// Time after which a loss is no longer compensated, if losses are compensated only within a
-    /// period.
+    /// Time from which `loss` is no longer compensated. Used only if losses are compensated within
+    /// their period (`compensation = "in-period"`).
     loss_ends: Time,
-    /// Budget not received by past deadlines although the vCPU was runnable.
+    /// Budget that the vCPU had not received by past deadlines although it was runnable, and that
+    /// slack has not compensated yet.
     pub(super) missed: Span,
     /// Score among the vCPUs that share slack; the lowest is served next. While the vCPU is not
     /// queued, this is the difference to the base score of the queue.
@@ -104,8 +105,8 @@ impl SedfServer {
     }
 
     /// Updates the known slice of a whole period. The slice of a vCPU with a weight shrinks when
-    /// newcomers arrive. CPU time that the vCPU used of the larger slice before is then not counted
-    /// as overrun.
+    /// newcomers arrive. CPU time that the vCPU had used within the larger slice then does not
+    /// count as overrun.
     pub(super) fn see(&mut self, full: Span) {
         if full < self.seen {
             let (before, slice) = (self.slice(self.seen), self.slice(full));
@@ -270,10 +271,10 @@ impl SedfServer {
         self.woke = Some(now);
     }
 
-    /// Handles a wake by the rule `proportional`. The vCPU keeps the larger of two amounts: the
-    /// budget left had it run while it was blocked, and slice × rest of the period / period.
-    /// Neither amount makes another vCPU miss a deadline if no vCPU is split on the CPU. With split
-    /// vCPUs only the first amount is safe.
+    /// Handles a wake by the rule `proportional`. The vCPU keeps the larger of two amounts: its
+    /// budget less the blocked time, or slice × rest of the period / period. Neither amount makes
+    /// another vCPU miss a deadline if no vCPU is split on the CPU. With split vCPUs only the first
+    /// amount is safe.
     fn wake_in_proportion(&mut self, wake: WakeContext, rules: &SedfRules) {
         let WakeContext { now, full, is_strict } = wake;
         let slice = self.slice(full);

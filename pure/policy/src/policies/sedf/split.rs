@@ -74,8 +74,8 @@ impl SedfServer {
         self.in_parts.iter_mut().for_each(|in_parts| in_parts.restart());
     }
 
-    /// Advances the vCPU through its subtasks by `ran`. This is CPU time received, or budget that
-    /// the vCPU forfeited while it was blocked.
+    /// Advances the vCPU through its subtasks by `ran`: CPU time received, or budget that the vCPU
+    /// forfeited while it was blocked.
     pub(super) fn go_on(&mut self, ran: Span) {
         self.in_parts.iter_mut().for_each(|in_parts| in_parts.go_on(ran));
     }
@@ -89,9 +89,9 @@ impl SedfServer {
         }
     }
 
-    /// Returns the state of the vCPU in its current period, or in the period that contains `now` if
-    /// the current period has ended. Returns `None` if the vCPU has no fixed slice. `more` is CPU
-    /// time used but not charged yet.
+    /// Returns the state of the vCPU in its current period. If the current period has ended,
+    /// returns the state in the period that contains `now`. `None` if the vCPU has no fixed slice.
+    /// `more` is CPU time used but not charged yet.
     fn standing(&self, now: Time, more: Span, is_awake: bool) -> Option<PeriodState> {
         let share = self.terms.reservation().ok().flatten()?;
         let (slice, period) = (share.slice(), share.period());
@@ -210,7 +210,9 @@ impl Sedf {
         self.parting.is_some() && self.may_be_strict(at, cpu)
     }
 
-    /// Returns true if a CPU is strict. Ends the strict admission of a quiescent CPU first.
+    /// Returns true if a CPU is strict: it has a split vCPU, or had one since it was last
+    /// quiescent. If the CPU is quiescent and has no subtasks any more, the CPU first stops being
+    /// strict.
     #[inline(never)]
     fn may_be_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
         let is_left_over = |parting: &SplitState| parting.splits.is_left_over(cpu);

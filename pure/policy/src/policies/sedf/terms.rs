@@ -36,7 +36,7 @@ const WEIGHT: Field = Field::whole(
     "weight",
     "0",
     (0, MOST_WEIGHT),
-    "weight for the part of each 100ms that fixed slices leave; 0 is none",
+    "weight for the CPU time that fixed slices leave in each 100ms; 0 is none",
 );
 const EXTRA_WEIGHT: Field = Field::whole(
     "extra-weight",
@@ -312,7 +312,8 @@ impl CpuTally {
 
     /// Returns true if a vCPU with the parameters `terms` fits beside the reservations on this CPU.
     /// `slice` is the reservation to book. It exceeds the vCPU's slice while a larger share that
-    /// the vCPU gave up is still reserved. Each weight must still give a slice.
+    /// the vCPU gave up is still reserved. Each unit of weight must still get at least 1 ns of the
+    /// time that fixed slices leave.
     pub(super) fn has_room(
         &self,
         terms: &SedfParameters,
@@ -342,8 +343,8 @@ impl CpuTally {
         self.load.share()
     }
 
-    /// Returns the suitability of this CPU for a vCPU with the parameters `terms`: the free
-    /// capacity for each vCPU that shares it. If that is equal, fewer vCPUs are better.
+    /// Returns the suitability of this CPU for a vCPU with the parameters `terms`: free capacity /
+    /// total weight of the vCPUs that would share it. If that is equal, fewer vCPUs are better.
     pub(super) fn appeal(&self, terms: &SedfParameters) -> CpuSuitability {
         let free = (1_u128 << 64).saturating_sub(self.load.bound());
         let (room, sharers) = if terms.weight > 0 {
@@ -365,9 +366,10 @@ impl CpuTally {
 /// Suitability of a CPU for a vCPU, computed by [`CpuTally::appeal`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CpuSuitability {
-    /// Capacity that is free for the vCPU.
+    /// Capacity that is free for the vCPU: ns per 100 ms for a vCPU with a weight, otherwise in
+    /// 2^-64 of a CPU.
     room: u128,
-    /// Total weight of the vCPUs that would share the capacity.
+    /// Total weight of the vCPUs that would share the capacity. 1 for a vCPU with a fixed slice.
     sharers: u128,
     members: u64,
 }

@@ -43,7 +43,8 @@ impl ReleasedSlices {
         self.0.retain(|given_up| given_up.cpu != cpu);
     }
 
-    /// Returns the sum of the slices that were given up on a CPU and are not free at `now`.
+    /// Returns the sum of the slices per 100 ms that were given up on a CPU and are not free at
+    /// `now`.
     fn on(&mut self, cpu: CpuId, now: Time) -> Span {
         self.0.retain(|given_up| given_up.until > now);
         let here = self.0.iter().filter(|given_up| given_up.cpu == cpu);
@@ -82,9 +83,9 @@ impl Sedf {
         self.servers[vcpu].by_weight = slice;
     }
 
-    /// Updates the slices of vCPUs with a weight after the reservations on a CPU have changed. The
-    /// slice of a vCPU without excess over the fluid rate changes at once. The other slices shrink
-    /// only if reservations need the capacity.
+    /// Updates the slices of vCPUs with a weight after the reservations on a CPU have changed.
+    /// Slices that may change now (`may_change`) are set again. Other slices shrink, but only if
+    /// the slices together exceed the time that reservations leave.
     pub(super) fn set_slices(&mut self, at: &Moment, cpu: CpuId) {
         if !self.rules.keeps_slices() || !self.cpus[cpu.index()].tally.has_weights() {
             return;

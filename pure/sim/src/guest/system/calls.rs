@@ -1,18 +1,19 @@
-//! Calls of blocked vCPUs for tasks that become ready.
+//! Waking ("calling") of a blocked vCPU of a guest for a task that becomes ready.
 //!
 //! A called vCPU that is on a CPU looks for work as soon as it has paid for its dispatch. Until
 //! then the other vCPUs leave a ready task for it. Without this rule the vCPU that made the task
 //! ready would always take the task itself, because it looks for its next item at the same instant.
-//! The called vCPU would wake in vain. If the called vCPU gets no CPU, the others do not leave the
-//! task for it: a vCPU that has a CPU must not block while the task is ready and waits.
+//! The called vCPU would wake in vain. If the called vCPU gets no CPU, the other vCPUs do not leave
+//! the task for it. A vCPU that has a CPU must not block while a task is ready.
 
 use slackline_units::VcpuId;
 
 use super::{ItemKind, Seat, System, Systems, Vcpu};
 
 impl<D: Copy> Systems<'_, D> {
-    /// Returns the number of other vCPUs of a system that were called for a ready task, have not
-    /// looked for the task yet, and have a CPU. `runs` returns true if a vCPU runs on a CPU.
+    /// Returns the number of other vCPUs of a system that were called (woken) for a ready task,
+    /// have a CPU, and have not looked for the task yet. `runs` returns true if a vCPU runs on a
+    /// CPU.
     #[inline]
     pub(crate) fn called(&self, seat: Seat, runs: impl Fn(VcpuId) -> bool) -> usize {
         let vcpus = &self.systems[usize::from(seat.system)].vcpus;

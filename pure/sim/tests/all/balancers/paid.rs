@@ -50,8 +50,8 @@ fn follows(at: Time, paid: &[Time]) -> bool {
 
 /// Figure 4.4 of the thesis [Diestelhorst], with costs. The balancer makes 20 calls per second.
 /// Each call takes 5 us, plus 200 ns for each of two CPUs and 50 ns for each of four vCPUs. The
-/// balancer vCPU uses exactly that CPU time. After a balancing run has been paid, it migrates as
-/// many vCPUs as without costs.
+/// balancer vCPU uses exactly that CPU time. The balancer migrates vCPUs only after a paid call,
+/// and as many vCPUs as without costs.
 #[test]
 fn cost_of_balancer_calls_is_charged_to_the_balancer_vcpu() {
     let guests = three_loops_and_dom0();
@@ -75,9 +75,9 @@ fn cost_of_balancer_calls_is_charged_to_the_balancer_vcpu() {
     }
 }
 
-/// A balancer call of 250 us takes 100 us in each of two periods and 50 us in a third. The next
-/// call comes 50 ms later, so a balancing run happens every 1.5 s. No other vCPU's slice lacks a
-/// nanosecond.
+/// A balancer call of 250 us takes 100 us in each of two periods of 50 ms, and 50 us in a third. So
+/// there is a call every 150 ms, and vCPUs migrate with every tenth call, every 1.5 s. No other
+/// vCPU's slice lacks a nanosecond.
 #[test]
 fn balancer_call_longer_than_slice_continues_in_next_period() {
     let guests = three_loops_and_dom0();
@@ -95,7 +95,8 @@ fn balancer_call_longer_than_slice_continues_in_next_period() {
 
 /// Another vCPU reserves all of CPU 0 except the balancer's share. This vCPU has a period of 7 ms,
 /// so it leaves 14 us in each 7 ms for the balancer's call of 90 us. The call completes, and its
-/// migrations follow late but within 50 ms. (Reference on balancers, M6.)
+/// migrations follow late but within 50 ms. (Case M6 of our reference on balancers, which is not in
+/// this repository.)
 #[test]
 fn balancer_call_on_full_cpu_completes_late_but_within_period() {
     let mut guests = vec![Guest::promised(0, 6_986 * US, 7 * MS)];

@@ -1,5 +1,5 @@
-//! Random hosts of always runnable vCPUs (load *a* of the reference on balancers): fairness and
-//! number of migrations under balancers.
+//! Random hosts of always runnable vCPUs (load *a* of our reference on balancers, which is not in
+//! this repository): fairness and number of migrations under balancers.
 
 use super::hosts::{Guest, Host, MS, run};
 
@@ -134,8 +134,8 @@ impl Outcome {
     }
 }
 
-/// Bounds of the reference on balancers for ten random hosts with eight CPUs and always runnable
-/// vCPUs. Each host runs for a minute.
+/// On ten random hosts with eight CPUs and always runnable vCPUs, errors and migrations stay within
+/// the bounds of our reference on balancers (not in this repository). Each host runs for a minute.
 #[test]
 fn repaired_and_planned_balancers_are_fair_with_few_migrations() {
     let none = ten_hosts("none");
@@ -147,7 +147,7 @@ fn repaired_and_planned_balancers_are_fair_with_few_migrations() {
     assert!(in_a_second[0] <= 160 && in_a_second[1] <= 70, "{in_a_second:?}");
     assert_eq!(planned.heaviest.len(), 10);
     assert!(planned.heaviest.iter().all(|&off| off <= 50), "{:?}", planned.heaviest);
-    // Unfairness under the thesis does not shrink with time.
+    // Under the rules of the thesis, unfairness does not shrink with time.
     assert!(mean(&thesis.mean) > mean(&repaired.mean));
 }
 
@@ -162,7 +162,8 @@ fn balancer_runs_with_equal_seeds_have_equal_traces() {
     }
 }
 
-/// Hundreds of vCPUs migrate at one instant, and each migration can make every idle CPU reschedule.
+/// At least 50 vCPUs migrate within a millisecond on a host with 256 CPUs. Each migration can make
+/// every idle CPU reschedule.
 #[test]
 fn no_slice_is_missed_while_50_vcpus_migrate_simultaneously() {
     for balancer in ["thesis", "repaired", "planned"] {

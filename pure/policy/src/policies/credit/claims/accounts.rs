@@ -1,10 +1,10 @@
-//! Limit of the CPU time for which a VM may precede others by its claim: a part of its own share,
-//! whatever it claims. This time is called *time ahead*. A VM that exaggerates its claim uses up
-//! the time ahead that it needs later.
+//! Limit of the CPU time for which a VM may run before others by its claims. This time is called
+//! *time ahead*. It is a fixed fraction of the VM's own share, so a VM that exaggerates its claims
+//! uses up the time ahead that it needs later.
 //!
 //! The *level* is the time ahead that was granted per unit of weight since the start. A settlement
-//! grants a VM the rise of the level since its last settlement, times its weight. An accounting
-//! settles only the VMs that have no time ahead left.
+//! grants a VM `weight × (level now − level at its last settlement)`. An accounting settles only
+//! the VMs that have no time ahead left.
 
 use alloc::vec::Vec;
 
@@ -13,27 +13,24 @@ use slackline_units::{Span, VcpuId, Weight};
 use super::{ClaimLimit, Claims, VmReports};
 use crate::policies::credit::nanoseconds;
 
-/// Number of binary places of the level: the time for preceding others that was granted per unit of
-/// weight.
+/// Number of fractional bits of `ClaimBudget::level`, which counts nanoseconds per unit of weight.
 const PLACES: u32 = 20;
 
 /// Account of the CPU time for which VMs may precede others by their urgency claims (*time ahead*).
 #[derive(Debug, Default)]
 pub(super) struct ClaimBudget {
-    /// Time for preceding others that was granted for each unit of weight since the start, in 2^-20
-    /// ns.
+    /// CPU time for running before others that has been granted per unit of weight since the start,
+    /// in 2^-20 ns.
     pub(super) level: u128,
     /// Total weight of all VMs.
     weight: u64,
-    /// Rows of the VMs that have used up the CPU time for which they may precede others by their
-    /// urgency claims.
+    /// Rows of the VMs that have used up the CPU time for which they may run before others.
     spent: Vec<usize>,
 }
 
 impl VmReports {
-    /// Returns the CPU time for which the VM may still precede others, in nanoseconds and at most
-    /// `depth`. `level` is the time for preceding others that was granted per unit of weight so
-    /// far.
+    /// Returns the CPU time for which the VM may still run before others, in nanoseconds, at most
+    /// `depth`. `level` is the present value of `ClaimBudget::level`.
     fn left_at(&self, level: u128, ClaimLimit { depth, .. }: ClaimLimit) -> i64 {
         let weight = self.weight.map_or(0, |weight| u128::from(weight.get()));
         let given = ((level - self.level) * weight) >> PLACES;
@@ -41,8 +38,8 @@ impl VmReports {
         self.left.saturating_add(given).min(nanoseconds(depth))
     }
 
-    /// Adds the time for preceding others that the VM was granted since the last call. `level` is
-    /// the time that was granted per unit of weight so far.
+    /// Adds the time for running before others that was granted since the last call. `level` is the
+    /// present value of `ClaimBudget::level`.
     fn settle(&mut self, level: u128, bound: ClaimLimit) {
         self.left = self.left_at(level, bound);
         self.level = level;
@@ -66,8 +63,8 @@ impl Claims {
         self.room.spent.retain(|&other| other != domain);
     }
 
-    /// Prevents a VM from preceding others until the next accounting. Does nothing if the time to
-    /// precede others is not limited.
+    /// Prevents a VM from running before others until an accounting grants it time for that again.
+    /// Does nothing if this time is not limited.
     pub(super) fn spend_all(&mut self, domain: usize) {
         if self.belief.bound.is_some() {
             self.domains[domain].is_spent = true;
@@ -76,7 +73,7 @@ impl Claims {
     }
 
     /// Charges the VM of a vCPU for a run in which the vCPU preceded others by its urgency claim.
-    /// Returns the VM if the run used up the CPU time for which the VM may precede others.
+    /// Returns the row of the VM if the run used up its CPU time for that. `None` otherwise.
     #[inline]
     pub(super) fn spend(&mut self, vcpu: VcpuId, ran: Span) -> Option<usize> {
         let bound = self.belief.bound?;
@@ -101,9 +98,9 @@ impl Claims {
         Some(Span::from_ns(left.max(0).unsigned_abs()))
     }
 
-    /// Grants all VMs CPU time for which they may precede others by their urgency claims. This is a
-    /// part of the time of `cpus` CPUs in `span`, divided among the VMs by weight. Returns the VMs
-    /// that had no such time left and have some again.
+    /// Grants all VMs CPU time for which they may run before others by their urgency claims. In
+    /// total this is `cap × cpus × span`, divided among the VMs by weight. Returns the rows of the
+    /// VMs that had no such time left and have some again.
     pub(super) fn renew(&mut self, cpus: usize, span: Span) -> Vec<usize> {
         let Some(bound) = self.belief.bound else { return Vec::new() };
         if self.room.weight > 0 {

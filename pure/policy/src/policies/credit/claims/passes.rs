@@ -18,8 +18,8 @@ impl Claims {
         (!is_driver).then(|| self.domains[domain].habit.left(within))
     }
 
-    /// Charges CPU time of a vCPU to the record of how quickly its VM answers I/O. Returns the VM
-    /// if its urgency claim has changed.
+    /// Charges CPU time of a vCPU to the record of how quickly its VM answers I/O. Returns the row
+    /// of the VM if its urgency claim has changed. `None` otherwise.
     #[inline]
     fn run(&mut self, now: Time, vcpu: VcpuId, ran: Span) -> Option<usize> {
         let ClaimSource::Inferred(within) = self.belief.tell else { return None };
@@ -33,9 +33,9 @@ impl Claims {
 }
 
 impl Credit {
-    /// Handles a report of a guest or a driver VM. Requests a pass only if the report ends the
-    /// urgency claim by which a vCPU precedes others. Other reports count from the next pass on
-    /// [Paper 3.2].
+    /// Handles a report of a guest or a driver VM. Most reports count from the next pass on
+    /// [Paper 3.2]. A pass is requested at once in two cases: the claim by which a vCPU runs before
+    /// others became less urgent, or a VM of a live host became more urgent (`listen_to_driver`).
     pub(in crate::policies::credit) fn listen(
         &mut self,
         at: &Moment,
@@ -162,10 +162,11 @@ impl Credit {
         }
     }
 
-    /// Returns the vCPU that precedes `in_turn` on a CPU, with its claim. This is the vCPU with the
-    /// most urgent claim, of the queued vCPUs whose claims count. If it is `in_turn` itself, that
-    /// vCPU runs by its claim and keeps its place in the queue. A boosted vCPU is never preceded
-    /// [Paper 3.4].
+    /// Returns the vCPU that runs before `in_turn`, the next vCPU in the queue of a CPU, with its
+    /// claim. This is the queued vCPU with the most urgent claim, of the vCPUs whose claims count.
+    /// `None` if `in_turn` runs in the order of the queue. A boosted vCPU is never preceded
+    /// [Paper 3.4]. The result is `in_turn` itself if its own claim is the most urgent and its
+    /// timeslice counts against the limit of its VM (`are_turns_paid_for`).
     pub(in crate::policies::credit) fn ahead_of(
         &self,
         at: &Moment,
@@ -249,10 +250,10 @@ impl Credit {
         }
     }
 
-    /// Requests a pass on each CPU where a vCPU of this VM would precede others. Called when the VM
-    /// may precede others again. So a VM that always claims urgency uses up its time to precede
-    /// others early, before others need the CPU. Does nothing if a pass costs the running vCPU its
-    /// place in the queue.
+    /// Requests a pass on each CPU where a vCPU of this VM would run before the chosen vCPU. Called
+    /// when the VM may precede others again. So a VM that always claims urgency uses up its time to
+    /// precede others early, before other VMs need the CPU. Does nothing if a pass would cost the
+    /// running vCPU its place in the queue.
     fn ask_for(&mut self, domain: usize) {
         if self.rules.rotation != Rotation::Turn {
             return;
@@ -265,9 +266,9 @@ impl Credit {
         }
     }
 
-    /// Returns the CPU on which a vCPU would precede the chosen vCPU by its urgency claim. If the
-    /// vCPU is itself chosen for a CPU, that CPU counts if the vCPU could run on it by its claim.
-    /// `None` if there is no such CPU.
+    /// Returns the CPU on which a pass would let a vCPU run by its urgency claim. A waiting vCPU
+    /// must have a more urgent claim than the vCPU chosen for its CPU. A chosen vCPU must have a
+    /// claim, and must have been chosen in the order of the queue. `None` if there is no such CPU.
     fn claims_more_on(&self, vcpu: VcpuId) -> Option<CpuId> {
         let cpu = self.vcpus[vcpu].on.or(self.queues.list_of(vcpu))?;
         let chosen = self.cpus[cpu.index()].chosen?;

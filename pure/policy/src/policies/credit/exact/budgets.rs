@@ -94,9 +94,9 @@ impl Credit {
         }
     }
 
-    /// Lets the siblings of a vCPU that wait in lists run on idle CPUs if the VM has budget left.
-    /// Called after the vCPU has given its unused part of the budget back. Returns the CPUs to
-    /// reschedule, an empty set if the VM has no cap.
+    /// Lets waiting siblings of a vCPU run on idle CPUs if their VM has budget left. Called after
+    /// the vCPU has returned its unused budget to the VM. Returns the CPUs to reschedule, an empty
+    /// set if the VM has no cap.
     #[inline]
     pub(in crate::policies::credit) fn offer_returned_budget(
         &mut self,

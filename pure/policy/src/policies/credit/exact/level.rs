@@ -1,18 +1,19 @@
 //! Distribution of credit without rounding, at a cost that does not grow with the number of vCPUs.
 //!
 //! The *level* is the credit that a unit of weight has received since the start. A visit gives a VM
-//! the rise of the level since its last visit, times its weight. So it does not matter how often a
-//! VM is visited, and an accounting visits only some of the VMs. The cap or the number of vCPUs of
-//! a VM may prevent it from using all credit that its weight gives. Such a VM is *limited*: it
-//! receives the CPU time that it can use, and the level rises faster for the others. The *pace* is
-//! the rate at which the level rises.
+//! `weight × (level now − level at its last visit)`. So it does not matter how often a VM is
+//! visited, and an accounting visits only some of the VMs. The cap or the number of vCPUs of a VM
+//! may prevent it from using all credit that its weight gives. Such a VM is *limited*: it receives
+//! the CPU time that it can use, and the level rises faster for the others. The *pace* is the rate
+//! at which the level rises.
 //!
 //! A VM counts as limited if, at the present pace, its weight gives it all CPU time that it can
 //! use, or more. The pace follows from the limited VMs known so far. The last rise of the level is
 //! not used for this decision, since it can contain credit that other VMs could not keep. The pace
-//! is highest when all limited VMs are known: to miss a limited VM, or to limit a VM wrongly,
-//! lowers the pace. So no VM is limited wrongly for long. VMs that can use the least for their
-//! weight are found first. All are found when each VM has been visited as often as there are VMs.
+//! is highest when exactly the right VMs are limited: each VM that is missing or limited wrongly
+//! lowers the pace. So no VM is limited wrongly for long. VMs that can use the least CPU time per
+//! weight are found first. All limited VMs are found when each of the *n* VMs has been visited *n*
+//! times.
 
 use slackline_units::{Span, Time, VcpuId};
 
@@ -23,19 +24,19 @@ use crate::policies::credit::rules::Park;
 use crate::policies::credit::runqueue::Class;
 use crate::policies::credit::{Credit, Vcpu, nanoseconds};
 
-/// Number of vCPUs to which an accounting grants credit, for each CPU. If more vCPUs are active,
-/// each receives credit once in `active / (8 * CPUs)` periods. In that time three eighths of the
-/// active vCPUs can run for a tick each. With four in place of eight vCPUs, VMs beside a VM of
-/// great weight waited up to 1.5 times as long.
+/// Number of vCPUs that receive credit at one accounting, for each CPU of the host. If more vCPUs
+/// are active, each receives credit once in `active / (8 * CPUs)` periods. In that time three
+/// eighths of the active vCPUs can run for a tick each. With four in place of eight, VMs beside a
+/// VM of great weight waited up to 1.5 times as long.
 const VISITS: usize = 8;
 
-/// Number of binary places of the credit granted per unit of weight (the level), and of the rate at
-/// which it rises (the pace).
+/// Number of fractional bits of the level (in nanoseconds) and of the pace at which it rises (in
+/// millionths of a CPU). Both are per unit of weight.
 const PLACES: u32 = 20;
 
-/// Largest rise of the credit level at one accounting. It is 2.4 hours of CPU time for each unit of
-/// weight, far beyond any credit that may be kept. The level wraps. But a VM that receives credit
-/// often enough can compute the rise since it last received credit.
+/// Largest rise of the credit level at one accounting: 2.4 hours of CPU time for each unit of
+/// weight, far more than any credit that a vCPU may keep. The level itself wraps. A VM that
+/// receives credit often enough can still compute the rise since it last received credit.
 const HIGHEST_RISE: u64 = 1 << 63;
 
 /// Highest rate at which the credit per unit of weight rises: 268 CPUs for each unit of weight. No
@@ -57,8 +58,8 @@ pub(in crate::policies::credit) struct CreditLevel {
     weight: i64,
     /// CPU time that the limited VMs receive, in millionths of a CPU.
     limited: i64,
-    /// Credit to carry over to the next accounting, in nanoseconds. This is the credit that blocked
-    /// vCPUs and limited VMs could not keep, plus rounding losses, minus credit given in excess.
+    /// Credit to carry over to the next accounting, in nanoseconds: credit that blocked vCPUs and
+    /// limited VMs could not keep, plus rounding losses, minus credit given in excess.
     carry: i64,
     /// Rise of the credit level at the last accounting. The level is the credit granted per unit of
     /// weight.
@@ -81,8 +82,8 @@ struct Rise {
     cause: RiseInputs,
 }
 
-/// Inputs from which a rise of the level is computed. They are mostly the same as at the previous
-/// accounting.
+/// Inputs from which a rise of the level is computed. If they are the same as at the previous
+/// accounting, as they mostly are, so is the rise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct RiseInputs {
     /// CPU time that the limited VMs leave to the others, in millionths of a CPU.
@@ -149,8 +150,8 @@ impl CreditLevel {
     }
 
     /// Grants the credit due to a VM that has one vCPU and whose credit only its weight limits.
-    /// Returns the new class of the vCPU. `None` if nothing was granted, since more than the class
-    /// of the vCPU would change.
+    /// Returns the new class of the vCPU. `None` if nothing was granted, because the grant would
+    /// change more than that class.
     #[inline(always)]
     fn grant_plainly(&self, domain: &mut Domain, account: &mut Vcpu, period: i64) -> Option<Class> {
         let each = self.given(domain);
@@ -178,16 +179,16 @@ impl Domain {
     }
 
     /// Returns the rate of credit per unit of weight at which the VM's weight gives it all CPU time
-    /// that it can use.
+    /// that it can use: `rate / weight`, rounded up.
     fn enough(&self) -> u64 {
         self.rate.saturating_mul(1 << PLACES).div_ceil(u64::from(self.weight.get()))
     }
 }
 
 impl Vcpu {
-    /// Returns the class for an amount of credit. `None` if the accounting may change more than the
-    /// class: the vCPU is boosted, or its credit or debt exceeds a period's credit. Only for VMs
-    /// whose cap is enforced by a budget.
+    /// Returns the class for an amount of credit. `None` if an accounting may change more than the
+    /// class, since the vCPU is boosted or its credit or debt exceeds a period's credit. Only for
+    /// VMs whose cap is enforced by a budget.
     #[inline]
     fn plain_class(&self, credit: i64, period: i64) -> Option<Class> {
         let is_within = credit.wrapping_add(period).cast_unsigned() <= 2 * period.unsigned_abs();
@@ -249,8 +250,8 @@ impl Credit {
         let Credit { level, domains, vcpus, queues, rules, .. } = self;
         let list = &domains.list[level.cursor..];
         let list = &list[..most.min(VISITS).min(list.len())];
-        // vCPUs whose class changes are moved afterwards, since a processor cannot predict that
-        // branch.
+        // vCPUs whose class changes are collected without a branch and moved after the loop,
+        // because a processor could not predict the branch.
         let mut moves = [None; VISITS];
         let mut moved = 0;
         let stop = list.iter().position(|&row| {
@@ -305,7 +306,8 @@ impl Credit {
         let Vcpu { domain, credit: before, .. } = self.vcpus[vcpu];
         let allowed = self.domains.allowance(domain, self.rules.tick * 3).map(|all| all / active);
         let kept = self.close_account(at, vcpu, allowed);
-        // Credit cut from a runnable vCPU is not given to others: they ran in its place already.
+        // Others already ran in place of a runnable vCPU, so its cut credit is not given to them
+        // again.
         if kept < before && !at.is_awake(vcpu) {
             self.level.carry = self.level.carry.saturating_add(before - kept);
         }

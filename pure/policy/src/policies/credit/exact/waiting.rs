@@ -61,8 +61,8 @@ impl Credit {
         }
     }
 
-    /// Returns true if a pass is requested on an idle CPU. The CPU will then run another vCPU. In
-    /// Xen such a CPU counted as idle until the pass.
+    /// Returns true if a pass is requested on `cpu`, an idle CPU that will then run another vCPU.
+    /// Always false with `changes = "tick"`: in Xen such a CPU counts as idle until the pass.
     pub(in crate::policies::credit) fn is_spoken_for(&self, cpu: CpuId) -> bool {
         self.rules.changes == ClassChange::Now && self.requested.contains(cpu)
     }

@@ -70,7 +70,7 @@ pub(crate) const FLOOR: Field = Field::choice(
 pub(crate) const LEAVING: Field = Field::choice(
     "leaving",
     &["as-rules", "forfeit", "keep"],
-    "a vCPU with credit for over a period loses all credit, or while blocked only the excess",
+    "credit beyond one period: a vCPU loses all its credit, or a blocked vCPU only the excess",
 );
 pub(crate) const NEWCOMERS: Field = Field::choice(
     "newcomers",

@@ -33,7 +33,8 @@ impl Credit {
                 sharing.grant(ActiveDomain { weight: i64::from(domain.weight.get()), active, cap });
             (if grant.comes_first { &mut firsts } else { &mut others }).push(row);
             let allowed = cap.map(|cap| div_up(cap, 1, active) * credit);
-            // Newest first. Closing an account takes at most this vCPU from the list.
+            // Newest first: closing an account removes at most this vCPU, so no index still to come
+            // changes.
             for index in (0..self.domains[row].active_vcpus.len()).rev() {
                 let vcpu = self.domains[row].active_vcpus[index];
                 self.vcpus[vcpu].credit += grant.each * credit;

@@ -1,13 +1,13 @@
 //! Borrowed budget: the vCPUs of a VM with `spread = "use"` use budget that their siblings left
 //! unused.
 //!
-//! Each vCPU reserves its equal share. Budget that it has not used when a period ends is *unused*.
-//! Until the vCPU's next period ends, unused budget may be lent once to siblings that have
-//! exhausted their own budget. A vCPU that exhausted its budget in one period borrows at the start
-//! of the next period, for all of that period. A vCPU that does so for the first time borrows at
-//! once, for the rest of its period. A loan comes out of the unreserved share of the borrower's CPU
-//! (`loans`). So no other vCPU gets less because of a loan. The lender loses nothing either: when
-//! it wakes, it has its equal share.
+//! Each vCPU reserves an equal share of the VM's CPU time. Budget that the vCPU has not used when
+//! its period ends is *unused*. Until the vCPU's next period ends, unused budget may be lent once
+//! to siblings that have exhausted their own budget. A vCPU that exhausted its budget in one period
+//! borrows at the start of the next period, for all of that period. A vCPU that does so for the
+//! first time borrows at once, for the rest of its period. A loan comes out of the unreserved share
+//! of the borrower's CPU (`loans`). So no other vCPU gets less because of a loan. The lender loses
+//! nothing either: when it wakes, it has its equal share.
 //!
 //! Only unused budget is lent. So at any time the vCPUs of a VM together have received at most
 //! their slices since they joined, plus one slice each.
@@ -27,7 +27,7 @@ use crate::policies::edf::{Edf, EdfServer};
 
 /// State of a vCPU that shares unused budget with its siblings.
 pub(in crate::policies::edf) struct UnusedBudget {
-    /// Start of the latest period for which the unused budget of the previous period was recorded.
+    /// Time up to which unused budget is recorded: the start of one of the vCPU's periods.
     counted: Time,
     /// Own budget that the vCPU left unused in the period that ended at `counted`.
     left: Span,
@@ -274,9 +274,9 @@ impl Edf {
         }
     }
 
-    /// Handles a charge that may have exhausted the vCPU's budget; if it has, the vCPU borrows.
-    /// `beyond` is the CPU time used beyond the budget. Returns the part of `beyond` that no loan
-    /// covers.
+    /// Handles a charge. If the vCPU is runnable, has exhausted its budget and has no loan yet, it
+    /// borrows. `beyond` is the CPU time used beyond the budget. Returns the part of `beyond` that
+    /// no loan covers.
     #[inline(never)]
     pub(in crate::policies::edf) fn charge_by_use(
         &mut self,

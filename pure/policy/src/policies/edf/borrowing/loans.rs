@@ -33,7 +33,7 @@ pub(in crate::policies::edf) struct Loan {
     pub(in crate::policies::edf) lent: Option<Reservation>,
     /// Part of the loan that covers the overhead of one more dispatch.
     pub(in crate::policies::edf) turn: Span,
-    /// Rate that the borrower could use, in 2^-64ths of the CPU.
+    /// Rate that the borrower could use if the CPU had the capacity, in 2^-64ths of the CPU.
     pub(in crate::policies::edf) wanted: u128,
     /// Time at which the loan began.
     pub(in crate::policies::edf) since: Time,
@@ -125,8 +125,8 @@ impl Loans {
         }
     }
 
-    /// Requests rescheduling of CPUs on which a loan was cut. The limit of the current timeslice
-    /// can include the budget that was cut.
+    /// Requests rescheduling of CPUs on which a loan was cut, since the limit of the current
+    /// timeslice can include the budget that was cut.
     pub(in crate::policies::edf) fn ask_about(&mut self, now: Time, cpus: CpuSet) {
         if !cpus.is_empty() {
             let before = self.ask.map_or(CpuSet::NONE, |(_, cpus)| cpus);
@@ -160,8 +160,8 @@ impl Edf {
         lent
     }
 
-    /// Cuts the loans on each CPU whose unreserved share is now less than its loans. Returns these
-    /// CPUs.
+    /// Cuts all loans on each CPU on which the loans now exceed the unreserved share, and on each
+    /// strict CPU (see `Edf::is_strict`). Returns these CPUs.
     pub(in crate::policies::edf) fn cut_loans(&mut self, at: &Moment, cpus: CpuSet) -> CpuSet {
         let now = at.now();
         // On a strict CPU loans were not counted, so all of them are cut.

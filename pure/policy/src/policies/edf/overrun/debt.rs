@@ -5,10 +5,9 @@ use slackline_units::{Span, Time};
 use crate::policies::edf::overrun::history::UNTOLD;
 use crate::policies::edf::{EdfServer, SpareTime};
 
-/// Maximum debt of a vCPU with a hard limit, in slices. If the vCPU's share of [`MOST_DEBT_TIME`]
-/// is more than these slices, that share is the maximum. So a single long overrun, for example by a
-/// thread that the kernel cannot stop, has a limited effect. The vCPU is throttled for at most ten
-/// periods or one second.
+/// Maximum debt of a vCPU with a hard limit, in slices. The maximum is `slice × MOST_DEBT` or
+/// `slice/period × MOST_DEBT_TIME`, whichever is more. So a single long overrun, for example by a
+/// thread that the kernel cannot stop, throttles the vCPU for at most ten periods or one second.
 const MOST_DEBT: u64 = 10;
 const MOST_DEBT_TIME: Span = Span::from_secs(1);
 
@@ -40,9 +39,9 @@ impl EdfServer {
         slices.max(reservation.over(MOST_DEBT_TIME))
     }
 
-    /// Deducts slack from the urgent part of the debt, for which other vCPUs can still have to
-    /// wait. That slack is the slack of the CPU since the last such deduction. The urgent part
-    /// becomes zero if the CPU has been quiescent since that deduction.
+    /// Updates the urgent part of the debt, which can still make other vCPUs wait. Deducts from it
+    /// the slack that the CPU has had since the last update. The urgent part becomes zero if the
+    /// CPU has been quiescent since then.
     fn count_urgent(&mut self, now: Time, spare_time: SpareTime) {
         let (before, rests) = core::mem::replace(&mut self.counted, (now, spare_time.rests));
         if rests != spare_time.rests {
@@ -52,8 +51,8 @@ impl EdfServer {
         }
     }
 
-    /// Deducts debt and excess over the fluid rate from the slice that begins. Returns the amount
-    /// deducted.
+    /// Pays debt and excess over the fluid rate from `slice`, the budget of the period that begins.
+    /// Returns the amount by which the caller must reduce the budget.
     pub(in crate::policies::edf) fn pay(
         &mut self,
         slice: Span,
@@ -85,11 +84,11 @@ impl EdfServer {
         in_advance + paid
     }
 
-    /// Returns the part of the debt that is forgiven. The urgent part, for which other vCPUs can
-    /// still have to wait, is never forgiven. Debt up to the usual lateness of a stop is not
-    /// forgiven either, since it is deducted from the next slice. The remaining debt of a vCPU with
-    /// a hard limit is forgiven up to its leniency. A work-conserving vCPU keeps another slice of
-    /// debt, and is forgiven all debt beyond that.
+    /// Returns the part of the debt that is forgiven. The urgent part, which can still make other
+    /// vCPUs wait, is never forgiven. Debt up to `untold`, the usual lateness of a stop plus
+    /// [`UNTOLD`], is not forgiven either, since it is deducted from the next slice. The remaining
+    /// debt of a vCPU with a hard limit is forgiven up to its leniency. A work-conserving vCPU
+    /// keeps another slice of debt, and is forgiven all debt beyond that.
     fn forgive(&mut self, slice: Span, untold: Span, now: Time) -> Span {
         let kept = if self.exact { untold } else { untold + slice };
         let forgiven = self.debt.left_after(kept.max(self.urgent));

@@ -43,8 +43,8 @@ impl Leniency {
         Leniency { refill, left: refill.slice() * REFILLS, spent: Span::ZERO, counted: now }
     }
 
-    /// Changes the reservation. The amount left stays, up to the new capacity. The amount spent
-    /// stays too, since it does not follow from the amount left: a bucket that became larger is not
+    /// Changes the reservation. Keeps the amount spent, and the amount left up to the new capacity.
+    /// The amount spent cannot be computed from the amount left: a bucket that became larger is not
     /// full even if nothing was spent, and a bucket that became smaller can be full although some
     /// was spent.
     pub(in crate::policies::edf) fn change(&mut self, share: Reservation, now: Time) {

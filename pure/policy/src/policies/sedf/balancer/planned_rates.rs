@@ -17,12 +17,12 @@ use crate::policies::sedf::balancer::planning::PlanState;
 use crate::policies::sedf::terms::Cost;
 use crate::{Moment, Roster};
 
-/// Maximum ratio of a planned weight to the total weight of the other vCPUs, so that they always
-/// receive some slack.
+/// Maximum ratio of a split vCPU's weight to the total weight of the other vCPUs on the CPU, so
+/// that the other vCPUs always receive some slack.
 const MOST_TIMES: u64 = 64;
 
 impl Sedf {
-    /// Executes a run of the balancer: updates the plan, schedules its migrations, and returns the
+    /// Executes a run of the balancer: updates the plan and schedules its migrations. Returns the
     /// migrations that are due at once.
     pub(in crate::policies::sedf) fn plan_moves(
         &mut self,
@@ -136,7 +136,7 @@ impl Sedf {
     }
 }
 
-/// Planned rate of a split vCPU on the CPU where it is now.
+/// Planned rate of a split vCPU on the CPU where it is now, in ns of CPU time per sample (100 ms).
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     vcpu: VcpuId,

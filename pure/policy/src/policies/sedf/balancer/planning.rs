@@ -11,8 +11,8 @@ use crate::balance::planned::{Piece, Plan, Split};
 use crate::balance::{Move, RUN, SAMPLE};
 use crate::policies::sedf::terms::Cost;
 
-/// Divisor of a vCPU's rate that gives the largest correction of that rate for past usage.
-/// [balancer §4.4, step 5]
+/// Limit of the correction of a vCPU's planned rate for past usage: at most
+/// `rate / MOST_CORRECTION`. [balancer §4.4, step 5]
 const MOST_CORRECTION: i64 = 5;
 
 /// Plan of the balancer and the state of its execution.
@@ -59,8 +59,8 @@ impl PlanState {
         self.costs.get(vcpu).copied()
     }
 
-    /// Returns the rate at which a split vCPU should receive slack on `cpu`, corrected for past
-    /// usage. `None` if the plan does not place the vCPU on `cpu`.
+    /// Returns the rate at which a split vCPU should receive slack on `cpu`, in ns per sample (100
+    /// ms), corrected for past usage. `None` if the plan does not place the vCPU on `cpu`.
     pub(in crate::policies::sedf) fn pace(&self, split: &Split, cpu: CpuId) -> Option<u64> {
         let piece = split.pieces.iter().find(|piece| piece.cpu == cpu)?;
         let most = i64::try_from(split.rate).unwrap_or(i64::MAX) / MOST_CORRECTION;
@@ -83,8 +83,8 @@ impl PlanState {
         }
     }
 
-    /// Schedules the migrations of a split vCPU for the run that begins. The vCPU starts on the CPU
-    /// where it is. So in each run it visits its CPUs in the reverse order of the previous run.
+    /// Schedules the migrations of a split vCPU until the next run of the balancer. The vCPU starts
+    /// on the CPU where it is. So each run reverses the order in which the vCPU visits its CPUs.
     /// Returns a migration that is due at once.
     pub(in crate::policies::sedf) fn set_out(
         &mut self,
@@ -115,8 +115,8 @@ impl PlanState {
     }
 }
 
-/// Returns the time that the vCPU needs to receive the quota of a piece at its rate, in relative
-/// units.
+/// Returns the time that a split vCPU needs on one of its CPUs to receive its quota there at its
+/// planned rate, in relative units.
 fn stay(piece: &Piece) -> u128 {
     u128::from(piece.quota) * u128::from(SAMPLE.ns()) / u128::from(piece.rate)
 }

@@ -96,9 +96,9 @@ impl Sedf {
         place.map(|place| all.swap_remove(place)).is_some()
     }
 
-    /// Updates the timer of the balancer after the set of service vCPUs has changed. A call for
-    /// which no service vCPU ran in time is skipped. Returns the CPU to reschedule, whose timer may
-    /// change.
+    /// Updates the timer of the balancer after the set of service vCPUs has changed. If no service
+    /// vCPU is left, a call that is already due is skipped. Returns the CPU to reschedule, whose
+    /// timer may change.
     pub(in crate::policies::sedf) fn payers_changed(&mut self, now: Time) -> CpuSet {
         let Some(balancer) = &mut self.balancer else { return CpuSet::NONE };
         if balancer.payers.is_empty() {

@@ -204,8 +204,8 @@ fn sedf_splits_no_vcpu_onto_a_cpu_with_weighted_vcpus() {
     host.join(2, "").expect("best effort is never refused");
 }
 
-/// No service vCPU is charged for balancing yet. The share kept for balancing is not given to split
-/// vCPUs either, so a later service vCPU finds it free.
+/// Split vCPUs cannot reserve the share of CPU 0 that is kept for balancing. After they have taken
+/// all other capacity, a service vCPU (charged for balancing) is still admitted.
 #[test]
 fn sedf_split_vcpus_cannot_reserve_the_balancer_slice() {
     let mut host = Host::new("place=split reserve=0cpu balancer=repaired balancer-slice=2ms");
