@@ -1,5 +1,6 @@
-//! Duration of three whole commands: a simulation with a driver domain, compared with real time;
-//! the allocation error test on one core; and the experiments of the papers on all cores.
+//! Duration of whole commands. Three are measured: a simulation with a driver domain (compared with
+//! real time), the allocation error test on one core, and the experiments of the papers on all
+//! cores.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

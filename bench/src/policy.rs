@@ -25,7 +25,7 @@ const A_WHILE: Span = Span::from_us(1);
 /// nanoseconds per pair of block and wake.
 const ORIGINALS: &str = include_str!("../data/originals.csv");
 
-/// A policy with the kind of shares of its vCPUs, as one case of the benchmark.
+/// A case of the benchmark: a policy, and the kind of shares that its vCPUs have.
 struct PolicyCase {
     name: String,
     spec: &'static Spec,

@@ -1,5 +1,5 @@
-//! Comparison of the policies round robin and EDF of `python/examples`, which are written in
-//! Python, with built-in policies that make equal schedules.
+//! Comparison of policies written in Python with built-in policies that make equal schedules. The
+//! Python policies are round robin and EDF in `python/examples`.
 //!
 //! Each call of `pick` is one decision. Decisions are counted in a run that is not timed. The
 //! Python form and the built-in form of a policy run in turn, so that disturbances affect both
@@ -15,8 +15,8 @@ use crate::report::{spread, table};
 /// Promised number of decisions per second of CPU time.
 const PROMISED: f64 = 200_000.0;
 
-/// Number of decisions in one run of a policy, and the CPU time of the run in both forms, in
-/// seconds.
+/// One run of a policy: the number of decisions, and the CPU times in seconds of its Python form
+/// and of its built-in form.
 struct PythonRun {
     policy: String,
     decisions: f64,

@@ -23,8 +23,8 @@ pub fn attack(minutes: &str) -> Result<ExitCode> {
     step::check_by_python("attack.py", step::positive(minutes)? * 60)
 }
 
-/// Gives `count` mutated traces, recordings, scenarios, hook texts and ledgers to the program, and
-/// checks that the program refuses each of them in time and without a panic. Needs root.
+/// Gives `count` mutated inputs to the program: traces, recordings, scenarios, hook texts and
+/// ledgers. Checks that the program refuses each input in time and without a panic. Needs root.
 ///
 /// # Errors
 /// If `count` is not a whole number above zero, or Python cannot be started.

@@ -58,8 +58,9 @@ pub fn run() -> Result<String> {
     ))
 }
 
-/// Sweeps `count` scenarios on a Dask cluster of this machine, and compares the CPU time of Python
-/// and Dask and the memory of the scheduler with their limits. Needs the wheel of [`run`].
+/// Sweeps `count` scenarios on a Dask cluster of this machine. Compares two values with their
+/// limits: the CPU time of Python and Dask, and the memory of the scheduler. Needs the wheel of
+/// [`run`].
 ///
 /// # Errors
 ///

@@ -18,7 +18,8 @@ const ROUNDS: &str = "SLACKLINE_SOAK_ROUNDS";
 /// Environment variable with the path of the program that a test uses.
 const PROGRAM: &str = "SLACKLINE_TEST_PROGRAM";
 
-/// Kills every process of a live session in turn, for `minutes` minutes.
+/// Kills the owner of a live session and its keeper in turn, again and again, for `minutes`
+/// minutes.
 ///
 /// # Errors
 ///

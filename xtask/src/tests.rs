@@ -71,8 +71,8 @@ impl TestPart<'_> {
         // on request.
         command.arg("--show-output").args(options).stdin(Stdio::null());
         let mut child = command.stdout(input.try_clone()?).stderr(input).spawn()?;
-        // The command holds the other end of the pipe. It is dropped, because the pipe would
-        // otherwise never end.
+        // The command holds the other end of the pipe. The command is dropped, because the pipe
+        // would otherwise never end.
         drop(command);
         for line in BufReader::new(output).split(b'\n') {
             hear(String::from_utf8_lossy(&line?).into_owned());

@@ -128,8 +128,8 @@ pub fn lower_words() -> Result<bool> {
 /// Returns the text files of the repository, including files that are not committed yet.
 fn sources() -> Result<Vec<Source>> {
     let mut git = Command::new("git");
-    // In a container, another user may own the folder. Without this option, git would then refuse
-    // it.
+    // In a container, another user may own the repository. Without this option, git would then
+    // refuse to read it.
     git.args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others"]);
     let listing =
         step::output(git.arg("--exclude-standard")).context("tidy needs the repository")?;

@@ -1,8 +1,7 @@
 //! ALERT, the allocation error test, in a short form [Cherkasova 2007 §5]. A process that always
 //! computes is limited to a share, and its CPU time is sampled every second. Another process uses 6
-//! % of the CPU, like a driver domain. Slackline and the kernel's own limits are measured in turn
-//! for every share, so that a disturbance of a minute affects Slackline and all of the kernel's
-//! limits.
+//! % of the CPU, like a driver domain. For every share, Slackline and the kernel's own limits are
+//! measured one after another. So a disturbance that lasts a minute affects all of them.
 
 use anyhow::Result;
 use slackline_linux::cgroup::Version;

@@ -1,5 +1,5 @@
-//! A subject is several busy threads or processes that are scheduled as a whole. Its share should
-//! be as exact as the share of a single thread.
+//! Errors of subjects. A subject is several busy threads or processes that share one reservation.
+//! The share of a subject should be as exact as the share of a single thread.
 
 use std::process::{Command, Stdio};
 

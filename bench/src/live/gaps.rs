@@ -24,8 +24,8 @@ const BEGINS: Duration = Duration::from_millis(2_500);
 struct GapsResults {
     mean: f64,
     p99: f64,
-    /// Largest deviation of a guest's CPU time from a fifth of the total CPU time, in millionths of
-    /// that fifth.
+    /// Largest deviation of a guest's CPU time from the equal share (a fifth of the total), in
+    /// millionths of the equal share.
     apart: f64,
 }
 

@@ -15,8 +15,8 @@ use crate::report::{median, table};
 
 /// Numbers of processes that share 80 % of the managed CPU.
 const SIZES: [u64; 4] = [10, 100, 400, 1000];
-/// Periods of the reservations in milliseconds. For each period, a number of processes is left out
-/// if the slices are too short or the dispatch overhead does not fit on the CPU.
+/// Periods of the reservations in milliseconds. A number of processes is left out for a period if
+/// its slices would be too short, or if the dispatch overhead does not fit on the CPU.
 const PERIODS: [u64; 2] = [100, 25];
 /// Minimum length of a slice, in multiples of the duration of a dispatcher pass. With a shorter
 /// slice, most of the CPU time would be overhead.

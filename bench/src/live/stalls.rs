@@ -1,7 +1,7 @@
-//! Stalls of the test machine, found in the trace of a run, and the missing parts of slices that
-//! the stalls explain. All vCPUs of the run are always runnable. There are two kinds of stalls: a
-//! late timer in a period with an incomplete slice, and time that was taken from a vCPU while it
-//! ran.
+//! Stalls of the test machine that explain why slices of a run are incomplete. The stalls are found
+//! in the trace of the run. All vCPUs of the run are always runnable. There are two kinds of
+//! stalls: a late timer in a period with an incomplete slice, and time that was taken from a vCPU
+//! while it ran.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,6 +1,6 @@
-//! The culprits that `why` names. While known programs take the CPU from a VM, the waiting time
-//! that is charged to each is compared with the CPU time that it used, or with the time of the
-//! stops.
+//! The culprits that `why` names. While a known program takes the CPU from a VM, `why` charges
+//! waiting time to that program. The benchmark compares this time with the CPU time that the
+//! program used. If signals stop the VM, it compares the charged time with the length of the stops.
 //!
 //! The VM never blocks, so it waits whenever another thread runs on its CPU.
 

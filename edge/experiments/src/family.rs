@@ -70,7 +70,7 @@ pub struct Family {
     pub period: Length,
     /// Mean time until a reserved part changes to another value. `None` if it never changes.
     pub jumps: Option<Length>,
-    /// Shares of a CPU, of which one is drawn for each change of a reservation.
+    /// Possible reserved parts of a CPU after a change. One part is drawn for each change.
     #[serde(default)]
     pub jumps_to: AtLeastOne<Part>,
     /// Fraction of guests that are sleepers: a sleeper alternates between computing and sleeping.

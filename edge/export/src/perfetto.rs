@@ -272,10 +272,10 @@ impl<W: Write> Perfetto<W> {
         self.state_of(cpu).open = next;
     }
 
-    /// Writes the kept wake-ups of a CPU up to the time `at`. A wake-up at exactly `at` is written
-    /// before a switch at that time, because it may have caused the switch. The wake-up of the
-    /// thread `leaving` is an exception. That thread blocks in the switch, so its wake-up is
-    /// written after the switch.
+    /// Writes the kept wake-ups of a CPU up to the time `at`. A wake-up at exactly `at` may have
+    /// caused a switch at that time, so it is written before the switch. The wake-up of the thread
+    /// `leaving` is an exception. That thread blocks in the switch, so its wake-up is written after
+    /// the switch.
     fn wakings(&mut self, cpu: CpuId, at: Time, leaving: Option<ThreadKey>) {
         let comes_first = |&mut (woke, thread): &mut (Time, ThreadKey)| {
             woke < at || woke == at && leaving != Some(thread)

@@ -31,7 +31,7 @@ pub enum ImportError {
         /// Length of the file.
         length: u64,
     },
-    /// The lists of ids of several events are in the same part of the file.
+    /// The id lists of several events overlap in the file.
     #[error("{place}: the lists of event ids overlap, and no recorder writes such a file")]
     Overlap {
         /// Position in the file.

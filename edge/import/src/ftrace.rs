@@ -134,8 +134,8 @@ struct LineThread<'a> {
     priority: i32,
 }
 
-/// Splits the text of a switch into the part about the thread that leaves the CPU and the part
-/// about the thread that gets it.
+/// Splits the text of a switch into two parts: about the thread that leaves the CPU, and about the
+/// thread that gets the CPU.
 fn halves(tail: &str) -> Option<(&str, &str)> {
     tail.split_once(" ==> ").or_else(|| {
         // `trace-cmd report -R` writes no arrow.

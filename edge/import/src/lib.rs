@@ -6,8 +6,8 @@
 //! are recognised by the names of threads. If no thread has a known name, the busiest processes
 //! count as VMs. Every assumption is a note in the header of the trace.
 //!
-//! `perf.data` is read here and not by the crate `linux-perf-data`. That crate reserves memory for
-//! counts that it reads from the file, so a damaged count would end the program.
+//! `perf.data` is read here and not by the crate `linux-perf-data`. That crate reserves as much
+//! memory as counts in the file state, so a damaged count would end the program.
 
 #![forbid(unsafe_code)]
 

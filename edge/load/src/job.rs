@@ -130,8 +130,8 @@ impl NoteReader {
     }
 }
 
-/// Opens another file descriptor for the file that `fd` refers to, to report jobs on it. The flags
-/// of the new descriptor, such as non-blocking, do not affect users of the old one.
+/// Opens the file of the descriptor `fd` again, to report jobs on the new descriptor. The flags of
+/// the new descriptor, such as non-blocking, do not affect users of the old one.
 ///
 /// # Errors
 /// If `fd` is not open, or if its file cannot be opened for writing, as with a socket.

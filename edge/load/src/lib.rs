@@ -1,9 +1,9 @@
 //! The workload programs of a scenario, as real processes.
 //!
 //! A load process does on a real CPU what a vCPU's program does in a simulation. A computing step
-//! ends when the calling thread has used its CPU time, even if it is preempted for a long time. A
-//! sleeping step sleeps. The release times are fixed when the program begins. A program that is
-//! late does all released jobs one after another and skips none. All times are on
+//! ends when the calling thread has used the CPU time of the step, even if the thread is preempted
+//! for a long time. A sleeping step sleeps. The release times are fixed when the program begins. A
+//! program that is late does all released jobs one after another and skips none. All times are on
 //! `CLOCK_MONOTONIC`.
 //!
 //! Finished jobs are reported through a pipe. The pipe never delays the work: if its reader is too

@@ -28,8 +28,8 @@ pub struct SystemParameters {
     pub tasks: Vec<Task>,
     /// Seed of all random draws.
     pub seed: u64,
-    /// Domain (VM) of the tasks. The random draws of a task depend on the domain, on the seed and on
-    /// the number of the task.
+    /// Domain (VM) of the tasks. The random draws of a task depend on the domain, the seed and the
+    /// number of the task.
     pub domain: DomId,
     /// Maximum number of connections that wait to be accepted.
     pub connections: usize,

@@ -209,8 +209,8 @@ pub struct RunList<W: Write> {
     out: W,
     vcpu: VcpuId,
     used: Span,
-    /// CPU time used before the vCPU last blocked, and the time at which it blocked. `None` if the
-    /// vCPU has not blocked.
+    /// CPU time that the vCPU used between its last wake and the last block, and the time of that
+    /// block. `None` if the vCPU has not blocked.
     slept: Option<(Span, Time)>,
     woke: Option<Time>,
     outcome: io::Result<()>,

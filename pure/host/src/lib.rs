@@ -102,9 +102,9 @@ impl Host {
         self.policy.account(vcpu)
     }
 
-    /// Returns the longest slice in every `period` that the policy would admit for one more vCPU
-    /// with the affinity `allowed`, at the time of the last report. `None` if the policy reserves
-    /// no slices, or admits every vCPU.
+    /// Returns the longest slice in every `period` that the policy would admit for one more vCPU at
+    /// the time of the last report. `allowed` is the affinity of that vCPU. `None` if the policy
+    /// reserves no slices, or admits every vCPU.
     #[must_use]
     pub fn room(&self, period: Span, allowed: CpuSet) -> Option<Span> {
         self.policy.available_slice(&self.moment, period, allowed)

@@ -126,8 +126,9 @@ impl CacheModel {
         self.prices[vcpu.domain().number() as usize]
     }
 
-    /// Returns the cost of filling the cache for a vCPU that is dispatched on a CPU other than the
-    /// CPU on which it ran last.
+    /// Returns the cost of filling the cache for a vCPU that starts on `cpu` and ran last on
+    /// another CPU, `home` (`None` if it never ran). `cache` is the refill time of its whole
+    /// working set.
     fn refill_elsewhere(
         &self,
         vcpu: VcpuId,

@@ -258,8 +258,8 @@ impl Cpus {
     }
 
     /// Takes the time of an interrupt or of a timer tick from a CPU. The running vCPU pays for this
-    /// time. On an idle CPU, the time of a tick passes while no vCPU runs, and a vCPU that starts
-    /// before its end pays for the rest. An interrupt of an idle CPU is free, because the cost of
+    /// time. On an idle CPU, a tick passes while no vCPU runs. A vCPU that starts before the tick
+    /// is over pays for the rest. An interrupt of an idle CPU is free, because the cost of
     /// dispatching the woken vCPU includes the interrupt.
     pub(crate) fn steal(
         &mut self,

@@ -124,8 +124,7 @@ struct Sim<'a> {
     /// Next time at which steering can change parameters. `NEVER` without steering.
     next_steering: Time,
     steering_interval: Span,
-    /// Time of the scenario's next action, of the next steering or of the end of the run, whichever
-    /// comes first.
+    /// Earliest of three times: the scenario's next action, the next steering, the end of the run.
     next_stop: Time,
     outcome: SimResults,
     /// True if scheduling passes take time.

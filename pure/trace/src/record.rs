@@ -114,9 +114,9 @@ pub enum Record {
         /// CPU time that the same work would have taken at full speed.
         work: Span,
     },
-    /// A live host kept a runnable vCPU from running, since the vCPU had a hard limit and its
-    /// budget was exhausted, or since the vCPU had escaped its limit. In the second case the vCPU
-    /// is also paused, and this record comes before the record of its wake.
+    /// A live host kept a runnable vCPU from running. Either the vCPU had a hard limit and its
+    /// budget was exhausted, or the vCPU had escaped its limit. In the second case the vCPU is also
+    /// paused, and this record comes before the record of its wake.
     Stopped {
         /// vCPU that was stopped.
         vcpu: VcpuId,

@@ -55,10 +55,10 @@ class Policy:
     ) -> int | tuple[int, int | None] | tuple[int, int | None, bool] | None:
         """Choose the vCPU to run on a CPU from now on.
 
-        `eligible` has the runnable vCPUs that may run on this CPU, `current` is the vCPU that
-        occupies the CPU, or None. Return None for an idle CPU, a vCPU, or a tuple: the vCPU, the
-        limit of its timeslice in nanoseconds or None, and True for reserved time or False for
-        slack.
+        `eligible` has the runnable vCPUs that may run on this CPU. `current` is the vCPU that
+        occupies the CPU, or None. Return a vCPU, or None to leave the CPU idle. Or return a tuple:
+        the vCPU, the limit of its timeslice in nanoseconds (or None), and optionally True for
+        reserved time or False for slack.
         """
         raise NotImplementedError("a policy must define `pick`")
 

@@ -224,7 +224,10 @@ class Service:
     def history(
         self, name: str, *, since: str | None = None, by: Literal["hour", "day"] | None = None
     ) -> Rows:
-        """Return the CPU time that a reservation received, by hour or day."""
+        """Return the CPU time that a reservation received, oldest first, by hour or day.
+
+        `since` is a duration before now, such as "7d" (default: one day). `by` defaults to "hour".
+        """
         given = {"since": since, "by": by}
         query = urlencode({key: value for key, value in given.items() if value is not None})
         return _list(self._ask("GET", f"/v1/history/{quote(name, safe='')}?{query}"))
@@ -253,7 +256,7 @@ class Service:
         remove: Sequence[str] | None = None,
         policy: str | None = None,
     ) -> Json:
-        """Predict how the VMs would have run in the last seconds with other parameters.
+        """Predict how the VMs would have run in the last seconds (`since`) with other parameters.
 
         >>> service.whatif(set={"web": {"slice": "3ms"}})
         """

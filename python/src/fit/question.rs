@@ -250,7 +250,8 @@ pub(super) fn refused(refusal: FitRefusal) -> PyErr {
     error::hinted(raised, hint.as_deref())
 }
 
-/// Returns the exception for a trace that cannot be saved. `why` says why there is no run to save.
+/// Returns the exception for a trace that cannot be saved. `why` is the reason why there is no run
+/// to save.
 pub(super) fn no_trace(path: &str, why: &str) -> PyErr {
     let message = format!("cannot write {path}: {why}");
     error::hinted(NotAdmitted::new_err(message), Some("use a smaller `step`"))

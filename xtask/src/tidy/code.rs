@@ -53,7 +53,8 @@ impl Code {
         let mut found = Vec::new();
         let mut since = None;
         for (number, line) in self.lines() {
-            // rustfmt indents the last line of an item like its first line.
+            // The end of the module is found by its indentation: rustfmt indents the last line of
+            // an item like the first line.
             if line.starts_with("#[cfg(test)]") {
                 since = Some(number);
             } else if let Some(start) = since

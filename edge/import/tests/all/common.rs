@@ -9,7 +9,7 @@ use slackline_units::Span;
 /// third process on one CPU. Paths, the name of the host, and names of other processes were
 /// removed.
 pub(crate) const PERF: &[u8] = include_bytes!("../fixtures/perf.data");
-/// The file `trace` of tracefs, for a part of the time of [`PERF`].
+/// The file `trace` of tracefs, recorded during a part of [`PERF`].
 pub(crate) const TRACEFS: &[u8] = include_bytes!("../fixtures/tracefs.txt");
 /// Output of `trace-cmd report -t` for the events of [`TRACEFS`].
 pub(crate) const TRACE_CMD: &[u8] = include_bytes!("../fixtures/trace-cmd.txt");

@@ -6,7 +6,7 @@ use slackline_import::{BEGINS, ImportError, Kind, read};
 
 use crate::common::{PERF, TRACE_CMD, TRACEFS, import};
 
-/// Reads a damaged recording of this kind with all its records, and returns their number.
+/// Reads a damaged recording of this kind, and returns the number of its records.
 fn survives(kind: Kind, bytes: &[u8]) -> Result<u64, ImportError> {
     let import = read(kind, bytes, &[]).inspect_err(|error| {
         assert!(!error.to_string().is_empty() && !error.hint().is_empty());

@@ -280,7 +280,7 @@ fn load_process_ends_when_its_parent_process_ends() {
             starter.wait().unwrap();
             let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
             let mut ends = [PollFd::new(&load, PollFlags::IN)];
-            // If the end of the parent did not end it, the process would run for a minute.
+            // If the end of the parent did not end this process, it would run for a minute.
             assert_eq!(poll(&mut ends, Some(&patience)), Ok(1));
         }
     }

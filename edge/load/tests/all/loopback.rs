@@ -1,4 +1,4 @@
-//! Tests of work that needs devices and of its clients, over the real loopback and with a real
+//! Tests of tasks that need devices, and of their clients, over the real loopback and with a real
 //! disk.
 //!
 //! The assertions hold on any test machine, even if it is busy: every request is answered or lost,

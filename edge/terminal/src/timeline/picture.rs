@@ -163,8 +163,8 @@ fn step(steps: &[char], part: Span, whole: Span) -> char {
     steps[index]
 }
 
-/// Returns the line that marks the ends of a vCPU's periods, and those periods in which the vCPU
-/// received less than its slice.
+/// Returns the line that marks the ends of a vCPU's periods. It also marks each period in which the
+/// vCPU received less than its slice.
 fn periods(timeline: &Timeline, row: &Row, alphabet: &Alphabet) -> Line {
     let window = &timeline.window;
     let mut line = vec![(' ', Hue::Faint); window.columns()];
@@ -177,8 +177,8 @@ fn periods(timeline: &Timeline, row: &Row, alphabet: &Alphabet) -> Line {
     }
     let is_over = |end| timeline.ended.is_none_or(|ended| end <= ended) && end <= window.end();
     for period in row.periods.iter().filter(|period| is_over(period.end) && period.is_short()) {
-        // A period ends where the next one begins. The last one in the window has no successor
-        // there.
+        // The mark is in the column in which the next period begins. If the period ends with the
+        // window, the mark is in the last column.
         let column = window.column_of(period.end).unwrap_or(window.columns() - 1);
         line[column] = (alphabet.short, Hue::Short);
     }

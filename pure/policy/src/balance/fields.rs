@@ -30,7 +30,7 @@ pub(crate) const CLOSE: Field = Field::choice(
 pub(crate) const LEAST_DIFFERENCE: Field = Field::choice(
     "least-difference",
     &["1/8", "0", "1/16", "1/4", "1/2"],
-    "two CPUs swap only if their slack per weight differs by more than this part of the ideal value",
+    "two CPUs swap if their slack per weight differs by more than this part of the ideal value",
 );
 pub(crate) const BALANCER_SLICE: Field = Field::span_within(
     "balancer-slice",

@@ -381,8 +381,8 @@ impl<'a, D: Copy> System<'a, D> {
     /// Returns the work item for the next task of a vCPU. If no task is ready, returns the item for
     /// a search that finds no work. `None` if that search costs nothing, or if the vCPU has just
     /// made such a search (`has_idled`). The cost of a search is `idle` plus the system's own cost.
-    /// A task is chosen only if more than `left` tasks are ready (or if `left` is zero), because
-    /// other vCPUs take the last `left` tasks.
+    /// A task is chosen only if more than `left` tasks are ready, because other vCPUs take the last
+    /// `left` tasks.
     #[inline]
     fn choose(&mut self, has_idled: HasIdled, idle: Span, left: usize) -> Option<Item<D>> {
         if (left == 0 || self.ready.len() > left)

@@ -215,8 +215,8 @@ fn idle(trace: &[Record], cpus: usize) -> Vec<(usize, Time, Time)> {
     idle
 }
 
-/// Returns slot, CPU, start and end of each time in which a vCPU without a cap waited while a CPU
-/// within its affinity was idle.
+/// Returns slot, CPU, start and end of each interval in which a vCPU without a cap waited although
+/// a CPU of its affinity was idle.
 fn idle_waits(trace: &[Record], doms: &[Dom], cpus: usize) -> Vec<(usize, usize, Time, Time)> {
     let slots: Vec<&Dom> =
         doms.iter().flat_map(|dom| std::iter::repeat_n(dom, dom.vcpus)).collect();

@@ -112,9 +112,9 @@ proptest! {
 
     /// A timeslice overruns by at most `LATENESS`, the maximum lateness of a timer. After any
     /// number of periods, a vCPU has received at least its slices, because only half of a CPU is
-    /// reserved. It has received at most `LATENESS` more for each period of the run. In a single
-    /// period, a vCPU lacks at most the measurement tolerance `UNTOLD`. Slices shorter than 12
-    /// times `LATENESS` are exempt from this last check.
+    /// reserved. It has exceeded its slices by at most `LATENESS` per period of the run. In a
+    /// single period, a vCPU lacks at most the measurement tolerance `UNTOLD`. Slices shorter than
+    /// 12 times `LATENESS` are exempt from this last check.
     #[test]
     fn edf_late_timers_never_shorten_a_slice(tasks in set(6, 500_000)) {
         let host = Host { lateness: LATENESS, length: 2_000_000_000, ..EXACT };

@@ -104,8 +104,7 @@ proptest! {
         }
     }
 
-    /// If the number of vCPUs that are allowed to use slack (extra time) is at least the number of
-    /// CPUs, no CPU is ever idle.
+    /// No CPU is ever idle if at least as many vCPUs may use slack (extra time) as there are CPUs.
     #[test]
     fn gedf_leaves_no_cpu_idle_if_enough_vcpus_use_slack(
         parts in prop::collection::vec(set(4, 500_000), 2..=3),

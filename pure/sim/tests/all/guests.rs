@@ -274,8 +274,8 @@ fn guest_reports_running_tasks_per_vcpu_and_waiting_tasks_globally() {
     assert_eq!(told, expected);
 }
 
-/// A guest that lies reports its true tasks and a task that does not exist, which always wants the
-/// CPU or waits for I/O.
+/// A guest that lies reports its true tasks and one task that does not exist. That task always
+/// wants the CPU, or always waits for I/O.
 #[test]
 fn guest_configured_to_lie_reports_a_nonexistent_task() {
     let told = |tells: &str| {

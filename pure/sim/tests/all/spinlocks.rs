@@ -4,7 +4,7 @@ use slackline_scenario::Scenario;
 use slackline_trace::Record;
 use slackline_units::{Span, Time};
 
-/// Ends of the rounds of a vCPU, and the end and CPU time of each of its spins.
+/// Times at which the rounds of a vCPU ended. Also the end and the CPU time of each of its spins.
 #[derive(Default)]
 struct VcpuSpins {
     rounds: Vec<Time>,

@@ -1,5 +1,5 @@
-//! A policy that records the events and hints that it receives in a run, and the vCPUs that the
-//! wrapped policy lets run ahead of others.
+//! A policy that wraps another policy. It records the events and hints of a run, and the vCPUs that
+//! the wrapped policy lets run ahead of others.
 
 #![allow(dead_code)] // Not every test uses all of it.
 

@@ -13,7 +13,8 @@ pub(super) const PLACE: Field = Field::choice(
     &["spread", "pack", "split"],
     "CPU of a new vCPU: the one with most capacity left, the first that fits, or several",
 );
-pub(super) const QUANTUM: Field = Field::positive_span("quantum", "10ms", "length of a timeslice in slack");
+pub(super) const QUANTUM: Field =
+    Field::positive_span("quantum", "10ms", "length of a timeslice in slack");
 
 pub(super) const SLICE: Field =
     Field::required_span("slice", "CPU time of each vCPU in every period");

@@ -11,9 +11,9 @@ use slackline_units::VcpuId;
 use super::{ItemKind, Seat, System, Systems, Vcpu};
 
 impl<D: Copy> Systems<'_, D> {
-    /// Returns the number of other vCPUs of a system that were called (woken) for a ready task,
-    /// have a CPU, and have not looked for the task yet. `runs` returns true if a vCPU runs on a
-    /// CPU.
+    /// Counts the other vCPUs of a system that were called (woken) for a ready task and can still
+    /// take it: they have a CPU and have not looked for the task yet. `runs` returns true if a vCPU
+    /// runs on a CPU.
     #[inline]
     pub(crate) fn called(&self, seat: Seat, runs: impl Fn(VcpuId) -> bool) -> usize {
         let vcpus = &self.systems[usize::from(seat.system)].vcpus;
