@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maximum_over_experiment_is_unknown_if_any_point_is_unknown() {
+    fn experiment_maximum_is_none_if_any_point_has_no_value() {
         let of = |median| Some(OverSeeds { median, lowest: median - 1.0, highest: 9.0 });
         assert_eq!(largest(&[of(2.0), of(5.0), of(3.0)]), of(5.0));
         assert_eq!(largest(&[of(2.0), None]), None);
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn range_within_tolerance_ends_before_first_large_or_unknown_error() {
+    fn range_within_tolerance_ends_before_first_excessive_or_missing_error() {
         let places = [(10.0, Some(0.0)), (20.0, Some(0.9)), (30.0, Some(4.0)), (40.0, Some(0.0))];
         assert_eq!(reach(&places, 1.0), Some(20.0));
         assert_eq!(reach(&places, 5.0), Some(40.0));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn mean_of_several_points_omits_unknown_points() {
+    fn mean_over_experiment_omits_points_without_value() {
         let stat = |median| Some(OverSeeds { median, lowest: median - 1.0, highest: median + 1.0 });
         let mean = mean(&[stat(1.0), None, stat(4.0)]).expect("two are known");
         assert_eq!((mean.median, mean.lowest, mean.highest), (2.5, 0.0, 5.0));

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relative_error_above_25_percent_excludes_the_verdict_reproduced() {
+    fn result_more_than_25_percent_off_is_not_called_reproduced() {
         for tolerance in [Tolerance::Factor(1.75), Tolerance::Percent(60.0)] {
             assert!(tolerance.holds(150.0, 100.0, 0.0) && tolerance.is_too_far(150.0, 100.0, 0.0));
             assert!(!tolerance.is_too_far(124.0, 100.0, 0.0));

@@ -73,7 +73,7 @@ mod unit {
     }
 
     #[test]
-    fn long_run_fails_if_no_test_runs_or_one_is_skipped() {
+    fn long_run_fails_without_tests_or_with_a_skipped_test() {
         let passed = "\\ntest result: ok. 1 passed; 0 failed; 0 ignored\\n";
         assert_eq!(printing(passed, 0).expect("a test passes"), ExitCode::SUCCESS);
         assert_eq!(printing(passed, 101).expect("a test fails"), ExitCode::FAILURE);
@@ -88,7 +88,7 @@ mod unit {
     }
 
     #[test]
-    fn long_run_passes_each_line_of_output_to_its_caller() {
+    fn caller_of_long_run_receives_each_line_of_output() {
         let mut lines = Vec::new();
         let mut shell = Command::new("sh");
         shell.args(["-c", "printf 'a\nb\ntest result: ok. 1 passed; 0 failed\n'"]);

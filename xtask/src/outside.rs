@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn xtask_observe_attack_and_mutate_refuse_invalid_number_before_building() {
+    fn xtask_subcommands_refuse_invalid_number_before_building() {
         for number in ["0", "-1", "many", ""] {
             assert!(observe(number).is_err(), "{number}");
             assert!(attack(number).is_err(), "{number}");

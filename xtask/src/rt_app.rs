@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn xtask_rt_app_refuses_invalid_seconds_before_it_builds() {
+    fn xtask_rt_app_refuses_invalid_seconds_before_building() {
         for seconds in ["4", "-1", "many", ""] {
             assert!(run(seconds).is_err(), "{seconds}");
         }

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn xtask_soak_refuses_invalid_options_before_it_builds() {
+    fn xtask_soak_refuses_invalid_options_before_building() {
         for options in [&["--minutes", "0"][..], &["--kills", "many"], &["--hours", "1"], &["1"]] {
             assert!(service(options).is_err(), "{options:?}");
         }

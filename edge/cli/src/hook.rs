@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_name_gets_libvirt_suffix_if_another_user_has_it() {
+    fn reservation_name_taken_by_another_user_gets_libvirt_suffix() {
         let wanted = ReservationParameters {
             binding: Some("libvirt:web".into()),
             ..ReservationParameters::default()

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn merge_manifest_shifts_traces_by_difference_of_wall_clocks() {
+    fn merged_traces_are_shifted_by_difference_of_their_wall_clocks() {
         let secs = Span::from_secs;
         let delays = delays(&traces(), &[Some(secs(107)), Some(secs(100))]).unwrap();
         assert_eq!(delays, [secs(7), Span::ZERO]);

@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn command_without_access_to_saved_recording_hints_at_root() {
+    fn recording_without_read_permission_causes_hint_to_run_as_root() {
         let (file, denied) = (Path::new("saved-7.trace"), io::ErrorKind::PermissionDenied);
         let hint = |kind: io::ErrorKind| Problem::of_recording(file, kind.into()).hint();
         assert!(hint(denied).is_some_and(|hint| hint.contains("as root")));

@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn csv_heading_of_axis_differs_from_all_other_headings() {
+    fn csv_heading_of_scenario_axis_is_prefixed_if_already_used() {
         let headings = |axes: &[&str]| axis_headings(axes, &["cpus", "policy", "seed"]);
         assert_eq!(headings(&["slice", "cpus", "seed"]), ["slice", "axis_cpus", "axis_seed"]);
         assert_eq!(headings(&["axis_cpus", "cpus"]), ["axis_cpus", "axis_axis_cpus"]);

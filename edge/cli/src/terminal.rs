@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_output_to_terminal_may_begin_with_a_cursor_sequence() {
+    fn redraw_sequence_is_kept_only_at_start_of_terminal_output() {
         let redrawn = "\r\x1b[Kweb\x1b[2J\u{61c}\n";
         let shown = |is_terminal| cleaned(redrawn, (REDRAW, is_terminal), Paint::Plain);
         assert_eq!(shown(true), "\r\x1b[Kweb\u{fffd}[2J\u{fffd}\n");

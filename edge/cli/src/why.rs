@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn why_text_states_the_time_in_which_a_vcpu_was_recorded() {
+    fn why_text_gives_wait_as_percent_of_recorded_vcpu_time() {
         let shown = |length_ns: Option<u64>| {
             let culprit = CulpritTime {
                 kind: "process".into(),

@@ -491,7 +491,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_text_is_shortened_between_two_characters() {
+    fn long_text_is_truncated_at_a_character_boundary() {
         assert_eq!(shortened("größe", 7), "größe");
         assert_eq!(shortened("größe!", 7), "grö...");
         assert_eq!(shortened("größe!", 6), "gr...");

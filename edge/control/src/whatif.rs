@@ -360,7 +360,7 @@ mod tests {
         assert!(many.check().is_err());
     }
     #[test]
-    fn prediction_uses_shorter_period_by_which_long_period_is_enforced() {
+    fn whatif_prediction_divides_long_periods_as_the_daemon_does() {
         let terms_of = |name: &str| {
             let (slice, period, phase) = match name {
                 "long" => (300, 1_000, None),
@@ -413,7 +413,7 @@ mod tests {
     /// The reservation has a slice of 300 ms in each second. The daemon enforces it, and records
     /// it, as a slice of 30 ms in each 100 ms.
     #[test]
-    fn new_period_below_unchanged_slice_is_predicted_with_whole_slice() {
+    fn period_shorter_than_slice_is_predicted_with_undivided_slice() {
         let each = Reservation::new(Span::from_ms(300), Span::from_secs(1)).unwrap();
         let terms = Terms::new(each, true, 1).unwrap();
         let slice_under = |policy: Option<&str>, period: &str| {

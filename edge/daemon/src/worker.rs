@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatif_worker_answers_each_question_from_the_recording_it_loaded() {
+    fn whatif_worker_loads_recording_once_and_answers_each_question() {
         let question = WorkerQuestion { asked: WhatIf::default(), own: None };
         let question = frame(&serde_json::to_vec(&question).unwrap());
         let input = [frame(b"recording"), question.clone(), question].concat();

@@ -117,7 +117,7 @@ fn check_witnesses(seed: u64) -> CaseResult {
 }
 
 #[test]
-fn shorter_slice_than_fitted_fails_for_95_percent_of_sets() {
+fn slice_below_fitted_slice_fails_for_95_percent_of_sets() {
     let sets = std::env::var(SETS).ok().map_or(FEW_SETS, |text| text.parse().expect("a number"));
     let results: Vec<CaseResult> = (0..sets).into_par_iter().map(check_witnesses).collect();
     let both = results.iter().filter(|result| result.has_both).count() as u64;

@@ -184,7 +184,7 @@ fn perfetto_file_can_be_decoded_by_the_official_python_package() {
 }
 
 #[test]
-fn perfetto_file_shows_vcpus_of_one_slot_on_separate_tracks() {
+fn perfetto_file_shows_successive_vcpus_of_one_slot_separately() {
     let late = VcpuId::new(0, DomId::new(9), 0);
     let mut file = Vec::new();
     let mut perfetto = begun(&mut file);
@@ -200,7 +200,7 @@ fn perfetto_file_shows_vcpus_of_one_slot_on_separate_tracks() {
 }
 
 #[test]
-fn perfetto_file_shows_block_of_zero_length_before_its_wake() {
+fn perfetto_file_places_zero_length_block_before_wake_event() {
     let trace = Trace::decode(&encode(&records())[..]).expect("a trace");
     let bundles = trace.packet.iter().filter_map(|packet| packet.ftrace_events.as_ref());
     let events = bundles.filter(|bundle| bundle.cpu == 0).flat_map(|bundle| &bundle.event);

@@ -81,7 +81,7 @@ mod tests {
     use slackline_linux::thread::Stat;
 
     #[test]
-    fn wait_for_ending_keepers_ignores_keepers_of_living_schedulers() {
+    fn keeper_of_living_scheduler_does_not_count_as_ending() {
         let directory = tempfile::tempdir().unwrap();
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let id = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();

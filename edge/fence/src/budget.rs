@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn too_small_real_time_budget_is_reported_as_cut() {
+    fn real_time_budget_below_sum_of_needs_is_reported() {
         let root = groups(&[("vcpu", 300_000)]);
         let (leaf, tids) = (root.path().join("vcpu"), [1, 2].map(|tid| Tid::new(tid).unwrap()));
         let mut budgets = Budgets::new(root.path().join("budgets"));

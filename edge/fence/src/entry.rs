@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_limit_without_time_in_older_journal_lasts_ten_minutes() {
+    fn limit_without_retention_time_in_journal_is_kept_ten_minutes() {
         let line = entry(Scheduling::Idle, HoldMethod::Nothing).to_line() + " kept";
         let read = Entry::from_line(&line).unwrap();
         assert_eq!(read.kept, Some(Duration::from_mins(10)));

@@ -410,7 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thread_with_priority_above_all_vcpus_counts_as_escape() {
+    fn thread_with_top_priority_or_changed_affinity_counts_as_escaped() {
         let drift = |class| {
             let class = SchedulingOf { class, reset_on_fork: false };
             Drift { class: Some(class), cpus: None }.is_escape()

@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn new_keeper_uses_old_journal_until_it_knows_all_threads() {
+    fn new_keeper_uses_old_journal_until_all_threads_are_reported() {
         for (told_all, stopped_after) in [(false, false), (true, true)] {
             let directory = tempfile::tempdir().unwrap();
             let owner = ourselves().unwrap();
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn keeper_process_that_receives_a_malformed_message_refuses_it() {
+    fn keeper_process_refuses_malformed_messages() {
         let mut keeper = Keeper::default();
         let lines = ["all", "no", "free 7"].into_iter();
         assert_eq!(keeper.hear(lines), [UNWRITTEN, WHAT, UNWRITTEN].concat());
@@ -629,7 +629,7 @@ mod tests {
 
     /// The kernel enforces the limits of two threads. The owner dies while one of them is stopped.
     #[test]
-    fn keeper_resumes_stopped_thread_immediately_although_its_limit_is_kept() {
+    fn keeper_resumes_stopped_thread_immediately_despite_retention_time() {
         let directory = tempfile::tempdir().unwrap();
         let owner = ourselves().unwrap();
         let hour = Duration::from_hours(1);
@@ -652,7 +652,7 @@ mod tests {
     /// systemd starts a service again only when its keeper has ended, so this keeper does not wait
     /// until the time of the kept thread has passed.
     #[test]
-    fn keeper_of_systemd_service_ends_without_restoring_kept_threads() {
+    fn keeper_of_systemd_service_ends_with_kernel_limits_in_force() {
         let directory = tempfile::tempdir().unwrap();
         let owner = ourselves().unwrap();
         let (sleeper, entry) = limited_sleeper(Duration::from_hours(1));

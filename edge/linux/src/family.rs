@@ -90,7 +90,7 @@ mod tests {
     /// The program is a shell that ignores SIGTERM and starts processes until it is killed. All of
     /// these processes have the same standard output. When that is closed, all of them have ended.
     #[test]
-    fn killing_a_program_also_kills_all_processes_that_it_started() {
+    fn killing_a_program_also_kills_all_its_child_processes() {
         let mut shell = Command::new("sh");
         shell.args(["-c", "trap '' TERM; while :; do sleep 1000 & echo; done"]);
         let mut shell = shell.stdout(Stdio::piped()).spawn().unwrap();

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_of_cpu_is_reported_only_if_owner_is_foreign() {
+    fn cpu_owner_is_reported_only_if_owned_by_another_process() {
         let folder = tempfile::tempdir().unwrap();
         let cpu = CpuId::new(1);
         let owner = || OwnedCpu::owner_in(folder.path(), cpu);

@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_process_are_readable_until_its_end_is_noted() {
+    fn procfs_files_of_zombie_process_are_readable_until_reaped() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let tid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
         assert!(thread_exists(tid));

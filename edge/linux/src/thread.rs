@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn new_or_ended_thread_is_told_from_a_thread_that_has_run() {
+    fn threads_that_have_not_run_or_have_ended_are_recognised() {
         assert!(has_run("183040 5210 1\n") && !has_run("0 0 0\n") && !has_run(""));
         let own = Tid::new(i32::try_from(process::id()).unwrap()).unwrap();
         assert!(!starts_or_ends(own, own));
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn no_thread_counts_as_new_if_kernel_counts_no_run_intervals() {
+    fn thread_never_counts_as_new_without_schedstat_counts() {
         let (counted, zeros) = ("183040 5210 1\n", "0 0 0\n");
         let is_new = |schedstat, own: &str| is_new(schedstat, || own.to_owned());
         assert!(is_new(zeros, counted) && !is_new(counted, counted));

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_server_repays_nothing_while_ordinary_threads_receive_7_percent() {
+    fn fair_server_adds_nothing_if_ordinary_threads_receive_7_percent() {
         let us = Span::from_us;
         let left = worst_second(us(900), us(29));
         assert_eq!(left, Span::from_ms(71));

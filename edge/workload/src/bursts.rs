@@ -159,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_burst_model_gives_exactly_the_work_of_every_interval(
+        fn burst_model_jobs_add_up_to_work_of_each_interval(
             model in prop::sample::select(MODELS.to_vec()),
             uses in prop::collection::vec(0_u64..=1_000_000, 1..6),
             interval in 1_u64..3_000, burst in 1_u64..500, vm in 0_u64..50, seed: u64,
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn burst_model_named_even_gives_busy_interval_equally_spaced_jobs() {
+    fn even_burst_model_spaces_jobs_equally_within_each_busy_interval() {
         let (interval, burst) = (Span::from_ms(25), Span::from_ms(10));
         let mut bursts = Bursts::new(BurstModel::Even, (interval, burst), (0, 1));
         let mut jobs = Vec::new();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn burst_model_named_even_starts_vm_jobs_at_different_times() {
+    fn even_burst_model_starts_jobs_of_vms_at_different_times() {
         let first = |vm| {
             let spans = (Span::from_secs(1), Span::from_ms(100));
             let mut jobs = Vec::new();

@@ -236,7 +236,7 @@ fn each_comparison_of_several_points_gets_the_expected_verdict() {
 }
 
 #[test]
-fn points_omitted_by_quick_experiment_get_verdict_not_attempted() {
+fn comparison_with_point_omitted_by_quick_run_is_not_attempted() {
     let folder = folder();
     let experiment = sweep(folder.path()).quick();
     let machine = Simulated::default();

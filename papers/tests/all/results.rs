@@ -162,7 +162,7 @@ fn simulation_reproduces_kim_2008_results_if_preempted_vcpus_keep_timeslices() {
 /// longest wait is at least 60 seconds. With the bound that Slackline adds, the least urgent guest
 /// receives its share for every set of start times.
 #[test]
-fn policy_gaps_starves_guest_only_under_rule_of_kim_2008() {
+fn stored_results_show_starvation_only_under_rule_of_kim_2008() {
     let paper = read("kim-2008");
     for (name, by_paper) in [("starvation", "gaps/"), ("liars", "pass/"), ("liars", "turn/")] {
         let mut experiments = paper.experiments().expect("good experiments").into_iter();
@@ -193,7 +193,7 @@ fn policy_gaps_starves_guest_only_under_rule_of_kim_2008() {
 /// computer has a lower maximum utilisation than the faster computers. In the simulation, all
 /// computers have an equal maximum utilisation.
 #[test]
-fn published_resolution_of_vsched_is_explained_by_timers_of_computers() {
+fn simulated_timers_explain_the_resolution_published_for_vsched() {
     let paper = read("lin-2005");
     let verdicts = |name| rows(&paper, name).iter().map(|row| row.verdict).collect::<Vec<_>>();
     let found = verdicts("fig-9-resolution");

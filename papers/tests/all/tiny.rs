@@ -71,7 +71,7 @@ fn judged_after(changes: &[(&str, (&str, &str))]) -> Vec<VerdictGroup> {
 }
 
 #[test]
-fn agreement_of_zero_with_zero_gets_verdict_nothing_to_compare() {
+fn comparison_of_only_zero_values_counts_as_nothing_to_compare() {
     // A group without a comparison has no verdict.
     let at_zero = "metric = \"misses of a\"";
     let judged = judged_with("fig-1.toml", "metric = \"delivered of a\"", at_zero);
@@ -85,7 +85,7 @@ fn agreement_of_zero_with_zero_gets_verdict_nothing_to_compare() {
 }
 
 #[test]
-fn inaccurate_number_within_wide_tolerance_gets_verdict_same_shape() {
+fn number_within_wide_tolerance_but_inaccurate_counts_as_same_shape() {
     // Our value is 20, so 10 is half of it. The other values are equal in both files.
     for (printed, wanted) in [("10", Verdict::SameShape), ("17", Verdict::Reproduced)] {
         let published = (PUBLISHED_FIFTH, &*PUBLISHED_FIFTH.replace("10", printed));
@@ -98,7 +98,7 @@ fn inaccurate_number_within_wide_tolerance_gets_verdict_same_shape() {
 }
 
 #[test]
-fn gain_above_twice_the_published_gain_gets_verdict_differs() {
+fn gain_beyond_factor_two_of_published_gain_counts_as_differing() {
     // Half is 150 % more than a fifth.
     for (printed, wanted) in [("80", Verdict::SameShape), ("70", Verdict::Differs)] {
         let judged = judged_with("published.toml", "\"150\"", &format!("\"{printed}\""));
@@ -367,7 +367,7 @@ fn faulty_paper_file_is_refused_with_message_position_and_hint() {
 }
 
 #[test]
-fn calibration_uses_only_rows_that_are_declared_for_calibration() {
+fn calibration_with_row_not_declared_for_calibration_is_refused() {
     let (_keep, folder) = copy();
     let text = "experiment = \"fig-1\"\n\n[[row]]\npublished = \"fig-1.half\"\nmeasure = \"cpu\"\n\
                 at = \"half/10ms\"\n\n[[cost]]\nname = \"switch\"\npaths = [\"host.switch\"]\n";

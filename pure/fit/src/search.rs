@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn one_vm_above_maximum_vm_count_causes_a_deadline_miss() {
+    fn reservation_small_enough_for_one_more_vm_misses_a_deadline() {
         let tasks = set(TaskScheduler::Edf, &[(1000, 10_000, 10_000)]);
         let reserve = CpuShare::from_ppm(50_000);
         let fit = most_vms(&tasks, reserve, Span::from_us(1)).unwrap();
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn most_vms_are_found_with_a_period_outside_the_usual_ones() {
+    fn search_over_all_periods_fits_more_vms_than_usual_periods() {
         let tasks = set(TaskScheduler::Edf, &[(650, 6_000, 6_000)]);
         let (reserve, us) = (CpuShare::from_ppm(50_000), Span::from_us(1));
         let most = most_vms(&tasks, reserve, us).unwrap();

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn instant_at_which_vcpu_reaches_cpu_time_is_interpolated_linearly() {
+    fn instant_of_given_cpu_time_is_interpolated_within_run_interval() {
         assert_eq!(stretch(10, 20, 10).when(Span::from_ns(3)), Time::from_ns(13));
         assert_eq!(stretch(10, 20, 4).when(Span::from_ns(1)), Time::from_ns(13), "12.5");
         assert_eq!(stretch(10, 20, 4).when(Span::from_ns(4)), Time::from_ns(20));

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn last_thousand_reservations_are_kept_for_administrators() {
+    fn last_1000_reservation_slots_are_available_only_to_administrators() {
         assert_eq!(check_count(false, 8_000, 1_000), Ok(()));
         assert_eq!(check_count(false, 9_000, 1), Err(Refusal::Full { most: 9_000 }));
         assert_eq!(check_count(false, 9_500, 0), Ok(()), "a list without new reservations");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpus_of_absent_vms_count_for_their_owner_and_in_total() {
+    fn reserved_vcpus_are_limited_per_owner_and_over_all_owners() {
         let vcpus = |count| terms(1, 1_000, count);
         let mut rows = vec![row(OWNER, vcpus(500)); 4];
         let allows = |rows: &[Row], (owner, is_administrator), before, new| {

@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_ended_reservations_in_history_is_limited_for_each_hour() {
+    fn number_of_ended_reservations_in_history_is_limited_per_hour() {
         let mut history = History::default();
         let end = |history: &mut History, number: usize, at: Clocks| {
             let name = name(&format!("a{number}"));

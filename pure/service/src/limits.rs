@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn long_apply_request_counts_as_several_changes_up_to_burst() {
+    fn long_apply_request_uses_at_most_one_rate_limit_burst() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         let mut applies =
             |at, number| limits.count(at, Principal::User(1), (Verb::Apply, number)).is_ok();

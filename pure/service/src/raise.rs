@@ -201,7 +201,7 @@ mod tests {
 
     /// One principal raises the share. Another principal removes the end time and the hard limit.
     #[test]
-    fn restored_share_stops_counting_although_another_user_removed_end_time() {
+    fn restored_share_frees_user_budget_although_others_removed_end_time() {
         let mut raises = Raises::default();
         raises.note(BY, &row(terms(1, Some(2), true)), terms(5, Some(2), true));
         assert!(raises.has(BY, &row(terms(5, None, false))));

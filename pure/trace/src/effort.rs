@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_with_run_interval_of_centuries_is_refused_as_implausible() {
+    fn trace_record_with_duration_above_one_year_is_refused() {
         let is_plausible = |used| {
             let mut effort = effort(Span::from_ms(10));
             effort.record(&ran(Time::START, used));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn each_new_domain_name_of_vcpu_counts_against_effort_limit() {
+    fn trace_with_too_many_domain_names_per_vcpu_is_refused() {
         let named = |names: u64| {
             let (vcpu, at, mut effort) = (vcpu(), Time::START, Effort::default());
             for name in 0..1_000 {
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn sum_of_durations_over_four_centuries_is_refused_as_implausible() {
+    fn trace_with_durations_above_400_years_in_total_is_refused() {
         let (vcpu, cpu, at) = (vcpu(), CpuId::new(0), Time::START);
         let (idle, to) = (LONGEST, at.after(LONGEST));
         let elsewhere = |used| Record::Elsewhere { vcpu, from: at, to: at, used };
@@ -449,7 +449,7 @@ mod tests {
         assert!(effort.check().is_err());
     }
     #[test]
-    fn effort_of_a_window_counts_only_time_in_the_window() {
+    fn work_limit_of_trace_window_counts_only_time_in_window() {
         let second = |number: u64| Time::START.after(Span::from_secs(number));
         let check = |period, from: Time, end: Time| {
             let mut effort = Effort::of_window(1, from, end);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn data_points_of_a_trace_are_limited_by_its_entries() {
+    fn trace_with_too_many_data_points_per_entry_is_refused() {
         let needs = |domains: u64, seconds: u64, records: u64| {
             let mut effort = Effort::with_cpus(1);
             let (vcpu, at) = (vcpu(), Time::START);

@@ -326,7 +326,7 @@ impl Read for Interrupted<'_> {
 }
 
 #[test]
-fn trace_read_byte_by_byte_has_the_same_entries_and_errors() {
+fn trace_read_bytewise_has_the_same_entries_and_errors() {
     let file = written(&entries());
     let is_same = |bytes: &[u8]| {
         let input = Interrupted { bytes, is_ready: false };
@@ -492,7 +492,7 @@ fn recording_with_a_changed_byte_before_a_checkpoint_is_refused() {
 
 /// A policy that replays an event adds its periods to the time of the event.
 #[test]
-fn event_with_a_time_of_centuries_is_refused_as_damaged() {
+fn event_over_100_years_after_trace_start_is_refused() {
     let reported = |ns| Entry::Exchange(Exchange::Reported { now: at(ns), fact: Fact::Settled });
     let century = 100 * 31_536_000_000_000_000;
     assert!(read(&written(&[reported(century)])).is_ok());

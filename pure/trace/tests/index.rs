@@ -244,7 +244,7 @@ fn host_thread(number: u32, at: Time) -> Entry {
 }
 
 #[test]
-fn trace_window_after_block_with_host_threads_is_readable() {
+fn trace_window_is_readable_if_earlier_block_declares_host_threads() {
     let mut all = entries();
     let last = all.pop().expect("the trace has an end");
     all.insert(3, host_thread(0, at(0)));

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_is_left_out_if_a_vcpu_rejoined_or_is_missing() {
+    fn whatif_model_omits_vm_with_a_rejoined_or_missing_vcpu() {
         let why = |vcpus: &[VcpuDemand]| left_out(&demand(vcpus)).get("web").copied();
         assert_eq!(why(&[stay((1, 1), 0, None), stay((5, 0), 0, None)]), None);
         let again = [stay((0, 0), 0, Some(5)), stay((1, 1), 0, None), stay((2, 0), 7, None)];
@@ -197,13 +197,13 @@ mod tests {
 
     /// The daemon reserves CPU time for a thread under `deadline` on further CPUs too.
     #[test]
-    fn reservations_without_threads_for_deadline_vm_are_no_vm() {
+    fn capacity_kept_for_sched_deadline_is_not_treated_as_vm() {
         let kept_free = VcpuDemand { domain: "deadline".into(), ..stay((0, 1), 0, None) };
         assert!(left_out(&demand(&[kept_free])).is_empty());
     }
 
     #[test]
-    fn stays_that_overlap_belong_to_different_vcpus_of_the_model() {
+    fn recorded_vcpus_present_at_overlapping_times_get_separate_model_vcpus() {
         let vcpus = [
             stay((3, 0), 8, None),
             stay((0, 0), 0, Some(5)),

@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn task_results_keep_the_input_order_in_any_order_of_execution() {
+    fn task_results_keep_input_order_in_any_execution_order() {
         for run_both in [in_sequence as RunBoth, in_reverse] {
             for count in 0..7 {
                 let inputs: Vec<u32> = (0..count).collect();

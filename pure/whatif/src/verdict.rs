@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn whatif_gate_compares_nearest_ends_of_p99_wait_intervals() {
+    fn whatif_compares_nearest_bounds_of_p99_wait_confidence_intervals() {
         let us = Span::from_us;
         let with = |recorded, simulated| {
             let mut row = row(200_000, us(300));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn share_of_vcpu_that_uses_slack_may_differ_by_one_point() {
+    fn whatif_allows_share_error_of_one_percentage_point_with_slack() {
         let us = Span::from_us(300);
         let slack =
             |share_ppm, wait| GateRow { tolerance: Tolerance::Slack, ..row(share_ppm, wait) };
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn share_on_live_host_may_differ_by_chance_up_to_one_point() {
+    fn live_share_may_differ_by_at_most_one_percentage_point() {
         let us = Span::from_us(300);
         let live = |share_ppm, chance_ppm| GateRow { chance_ppm, ..row(share_ppm, us) };
         assert!(live(203_000, 2_000).passes() && !live(203_001, 2_000).passes());
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn missed_periods_are_counted_only_if_shares_and_waits_agree() {
+    fn whatif_counts_missed_periods_only_if_simulation_is_close_enough() {
         let close = row(203_900, Span::from_us(790));
         assert!(close.repeats_periods() && !close.passes());
         assert!(!row(204_100, Span::from_us(300)).repeats_periods());

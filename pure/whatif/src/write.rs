@@ -409,7 +409,7 @@ mod tests {
     /// The recording lasts 1,000 ns, and the last of the four jobs becomes ready at 1,050 ns. The
     /// copied vCPU begins with the second job.
     #[test]
-    fn copied_jobs_stay_sorted_if_last_is_ready_after_recording_ends() {
+    fn copied_jobs_stay_sorted_if_last_job_arrives_after_recording() {
         let mut jobs: Vec<Job> = [0, 300, 600, 1_050].map(|ready| (ready, Some(10))).to_vec();
         rotate(&mut jobs, Form::Open, Span::from_ns(1_000));
         let ready: Vec<u64> = jobs.iter().map(|job| job.0).collect();

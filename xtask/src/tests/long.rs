@@ -55,7 +55,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn long_tests_are_left_out_of_their_own_live_program_only() {
+    fn long_test_is_skipped_only_in_the_listed_live_program() {
         let long = parse("# Long.\n\nslackline a::b 5s\nslackline-live c 7s\n").unwrap();
         let program = |package: &str, target: &str| Test {
             package: package.into(),
@@ -84,7 +84,7 @@ mod unit {
     }
 
     #[test]
-    fn line_without_time_is_an_error_of_the_list() {
+    fn line_without_duration_in_long_test_list_is_refused() {
         let error = parse("slackline a::b\n").unwrap_err().to_string();
         assert!(error.contains("`slackline a::b`"), "{error}");
     }

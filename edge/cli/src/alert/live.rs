@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alert_command_refuses_to_test_weight_or_auto_as_limiter() {
+    fn alert_command_refuses_weight_auto_and_unknown_names_as_limiters() {
         let says = |name| no_way(name).to_string();
         assert_eq!(says("weight"), "cannot test `weight` as a limiter: a weight limits nothing");
         assert!(says("auto").starts_with("cannot test `auto` as a limiter: "));

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_reports_no_typical_error_sign_if_counts_are_similar() {
+    fn typical_error_sign_requires_clearly_different_sign_counts() {
         assert_eq!(typical(7_802, 7_771), "neither");
         assert_eq!(typical(1_000, 800), "under");
         assert_eq!(typical(0, 9), "over");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_command_compares_only_results_of_paper_policies_with_paper() {
+    fn alert_results_of_policies_absent_from_paper_are_not_compared() {
         let other = of("credit:rules=exact", "credit", &[0, 0]);
         assert!(compare(Form::One, &[other]).is_empty());
     }

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hint_about_missing_ledger_is_to_start_a_daemon_or_name_a_folder() {
+    fn hint_about_inaccessible_ledger_matches_the_kind_of_error() {
         let hint = |kind: ErrorKind| {
             let (path, source) = ("/nowhere/ledger.db".into(), kind.into());
             of_ledger(&LedgerError::Files { path, source }).hint().expect("a hint")

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_cpus_of_hold_are_the_last_free_cpus() {
+    fn hold_command_uses_the_last_free_cpus_by_default() {
         let of = |needed: usize, taken: &[usize]| {
             let all = [0, 1, 2, 5].map(CpuId::new);
             let cpus = last_free(&all, needed, |cpu| taken.contains(&cpu.index()));

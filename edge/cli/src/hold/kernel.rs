@@ -419,7 +419,7 @@ mod tests {
     /// A quota of one CPU limits two vCPUs that request 60 % each, but does not limit a single such
     /// vCPU.
     #[test]
-    fn hold_notes_foreign_quota_below_demand_of_all_vcpus_together() {
+    fn hold_command_reports_foreign_quota_below_total_vcpu_demand() {
         let each = Reservation::new(Span::from_ms(60), Span::from_ms(100)).expect("valid");
         let demand = Demand::Time(each, Bound::AtMost);
         let group = Path::new("/sys/fs/cgroup/vm");
@@ -429,7 +429,7 @@ mod tests {
         assert!(said.contains("only 100000 us in every 100000 us"), "{said}");
     }
     #[test]
-    fn auto_chooses_dispatcher_while_another_slackline_schedules_cpus() {
+    fn auto_enforcement_uses_dispatcher_instead_of_deadline_beside_another_slackline() {
         let other = MechanismError::OtherScheduler { cpu: CpuId::new(1), by: Some(77) };
         let choice = |enforcement| Choice { enforcement, why: "smaller error".into() };
         for enforcement in Enforcement::ALL {

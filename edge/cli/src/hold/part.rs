@@ -193,7 +193,7 @@ mod tests {
 
     /// The session pauses a target that has escaped too often.
     #[test]
-    fn time_paused_because_of_escapes_counts_as_stopped_time() {
+    fn paused_vcpu_time_counts_as_stopped_time() {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let times = times_of([
             Record::Woke { at: at(0), vcpu },

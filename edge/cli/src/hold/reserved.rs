@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_of_reserved_target_names_reservation_and_commands() {
+    fn refusal_to_hold_reserved_target_suggests_change_and_release_commands() {
         let problem = refusal("process 8", "web", "3ms in every 10ms");
         let says = "cannot hold process 8: the daemon already reserves 3ms in every 10ms for it, \
                     as `web`";

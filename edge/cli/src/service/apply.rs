@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pattern_star_matches_any_text_and_question_mark_one_character() {
+    fn star_and_question_mark_are_wildcards_in_name_patterns() {
         let is = |pattern: &str, name: &str| matches(pattern.as_bytes(), name.as_bytes());
         assert!(is("web-*", "web-1") && is("web-*", "web-") && !is("web-*", "web"));
         assert!(is("*", "db") && is("*-a-*", "x-a-b-a-c") && !is("*a", "ab"));

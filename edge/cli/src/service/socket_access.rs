@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warning_about_user_without_group_has_command_that_adds_it() {
+    fn warning_about_user_outside_groups_includes_command_to_add_user() {
         let expected = "warning: uid 1001 (bob) cannot connect to the daemon: the user is in \
                         neither of the groups slackline and slackline-admin\nhint:  run `sudo \
                         usermod --append --groups slackline bob`; the user must then log in \

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn single_column_is_shown_without_csv_too() {
+    fn single_selected_column_can_be_shown_as_a_text_table() {
         let text = table().shown(&View { csv: false, columns: vec!["state".to_owned()] });
         let text = text.expect("the column exists");
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn chosen_column_is_shown_even_if_it_is_blank() {
+    fn selected_column_is_shown_even_if_blank() {
         let with = |cell: Cell| {
             let cells = vec![cell.clone(), cell];
             let groups = vec![vec![Plain { heading: "missed %", cells, is_chosen: false }]];

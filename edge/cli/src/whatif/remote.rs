@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn question_to_daemon_contains_each_change_of_the_options() {
+    fn whatif_request_to_daemon_contains_every_command_line_option() {
         let options = "whatif --since 30s --policy credit --add db2 --like db --remove x \
                        --cpus 0-1 --set db.slice=2ms --set db.period=9ms --move web --to-cpu 1";
         let Command { args } = Command::parse_from(options.split_whitespace());

@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_of_daemon_contains_last_change_of_a_vm() {
+    fn daemon_answer_with_cause_and_last_vm_change_is_parsed() {
         let recording = json!({
             "title": "t", "machine": "live", "policy": "edf", "cpus": 1, "length_ns": 10
         });

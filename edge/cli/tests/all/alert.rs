@@ -62,7 +62,7 @@ fn allocation_error_in_ten_seconds_is_at_most_one_timeslice() {
 /// second without a timeslice, and +200 % in a second with a timeslice. In a second with two
 /// timeslices, of which Dom0 cuts one short, the error is at most +500 %.
 #[test]
-fn credit_delivers_whole_timeslices_unless_its_key_park_is_budget() {
+fn credit_policy_delivers_whole_timeslices_unless_park_equals_budget() {
     let errors = |case: &str| {
         let test = ["alert", "--seeds", "1", "--length", "3min", "--targets", "1", "--json"];
         let whole = json(&Place::new().run(&[&test[..], &["--policy", case]].concat()).good());
@@ -131,7 +131,7 @@ fn ablate_option_of_alert_adds_cases_that_change_one_rule() {
 }
 
 #[test]
-fn smp_option_of_alert_limits_three_vms_to_66_percent() {
+fn alert_with_smp_limits_three_vms_to_66_percent_each() {
     let arguments = ["alert", "--smp", "--seeds", "1", "--length", "10s", "--json"];
     let whole = json(&Place::new().run(&arguments).good());
     let row = &whole["cases"][0]["targets"][0];

@@ -217,7 +217,7 @@ fn hides(request: &Request) -> Outcome {
 }
 
 #[test]
-fn toml_list_and_name_patterns_leave_hidden_reservations_out() {
+fn toml_list_and_name_patterns_omit_reservations_of_other_owners() {
     let Some(daemon) = Daemon::new(hides) else { return };
     let text = daemon.run(&["list", "--toml"]).good();
     assert!(text.contains("\n# Reservations of other owners, left out: 2.\n"), "{text}");
@@ -318,7 +318,7 @@ fn now() -> u64 {
 }
 
 #[test]
-fn log_command_fetches_pages_until_it_has_the_requested_events() {
+fn log_command_fetches_enough_pages_for_the_requested_events() {
     let Some(daemon) = Daemon::new(logs) else { return };
     let lines = |args: &[&str]| daemon.run(args).good().lines().count() - 1;
     assert_eq!(lines(&["log", "--csv"]), 20);

@@ -177,7 +177,7 @@ fn check_command_reports_size_and_admission_of_a_scenario() {
 }
 
 #[test]
-fn claim_that_expects_refusal_holds_only_if_admission_refuses_scenario() {
+fn claim_expecting_refusal_passes_only_if_admission_refuses_scenario() {
     let text = GOOD.replace("slice = \"3ms\"", "slice = \"8ms\"");
     let claims = text.find("[[claim]]").unwrap();
     let text = format!("{}[[claim]]\nthat = \"refused\"\n", &text[..claims]);
@@ -495,7 +495,7 @@ fn unwritable_output_causes_error_and_no_panic() {
 }
 
 #[test]
-fn output_has_no_colours_if_it_is_not_a_terminal() {
+fn output_has_no_colours_if_stdout_is_not_a_terminal() {
     let place = traced();
     for arguments in [
         &["sim", "it.toml"][..],

@@ -122,7 +122,7 @@ fn fit_command_gives_reservation_that_keeps_the_given_maximum_delay() {
 }
 
 #[test]
-fn most_vms_option_of_fit_beats_period_of_10_ms() {
+fn most_vms_option_packs_more_vms_than_fixed_period() {
     let place = place(TASKS);
     let most = json(&place, &["--most-vms"]);
     let long = json(&place, &["--period", "10ms"]);

@@ -47,7 +47,7 @@ fn reservation_name_with_capitals_causes_a_hint_in_lower_case() {
 }
 
 #[test]
-fn option_exact_cannot_be_combined_with_option_at_least() {
+fn exact_and_at_least_options_are_mutually_exclusive() {
     let Some(daemon) = Daemon::new(fine) else { return };
     for (option, exact) in [("--exact", true), ("--at-least", false)] {
         daemon.run(&["reserve", "web", "--slice", "2ms", option]).good();

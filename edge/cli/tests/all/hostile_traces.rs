@@ -101,7 +101,7 @@ const TABLES: [&[&str]; 4] = [
 ];
 
 #[test]
-fn trace_with_times_after_centuries_is_refused_quickly() {
+fn trace_that_covers_an_impossibly_long_time_is_refused_quickly() {
     let web = named(vcpu(0), "web.0", "web");
     let joined = Entry::Record(Record::Joined { at: at(0), vcpu: vcpu(0) });
     let woke = Entry::Record(Record::Woke { at: at(0), vcpu: vcpu(0) });
@@ -183,14 +183,14 @@ fn traces_with_1000_small_vms_are_compared_quickly() {
 }
 
 #[test]
-fn replay_refuses_trace_with_an_event_after_centuries() {
+fn replay_command_refuses_trace_with_events_centuries_apart() {
     let reported = |now| Entry::Exchange(Exchange::Reported { now, fact: Fact::Settled });
     let place = place(1, &[reported(at(0)), reported(Time::NEVER)]);
     run(&place, &["replay", "t"]).refused(2).says("the trace is damaged after 1 entries");
 }
 
 #[test]
-fn vcpu_in_highest_slot_of_a_trace_needs_little_memory() {
+fn trace_with_highest_possible_vcpu_slot_number_needs_little_memory() {
     let high = VcpuId::new((1 << 24) - 1, DomId::new(0), 0);
     let joined = Entry::Record(Record::Joined { at: at(0), vcpu: high });
     let place = place(1, &[named(high, "web.0", "web"), joined, ran(high, 0, 1_000_000)]);
@@ -211,7 +211,7 @@ fn trace_with_300000_pending_reservations_is_read_quickly() {
 }
 
 #[test]
-fn vcpu_name_of_64_kib_is_shortened_in_tables_and_lists() {
+fn overlong_vcpu_name_is_shortened_in_tables_and_lists() {
     let web = vcpu(0);
     let joined = Entry::Record(Record::Joined { at: at(0), vcpu: web });
     let mut entries = vec![named(web, &"x".repeat(65_536), &"y".repeat(65_536)), joined];

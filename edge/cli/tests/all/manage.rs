@@ -137,7 +137,7 @@ fn replay_by_manage_command_refuses_rounds_with_impossible_numbers() {
 }
 
 #[test]
-fn manage_replay_reports_decision_that_differs_because_of_gigantic_predictions() {
+fn manage_replay_with_largest_possible_predictions_reports_differing_decision() {
     let place = Place::with("");
     let (header, mut round) = saved_rounds();
     let most = u64::MAX;

@@ -42,7 +42,7 @@ fn merged_archive_contains_perfetto_trace_per_host_and_a_manifest() {
 
 /// The library that writes archives prints a message of its own if it sees the error.
 #[test]
-fn merge_onto_full_device_reports_only_its_own_error() {
+fn merge_command_on_full_device_prints_no_archive_library_message() {
     let place = Place::with_traces(SCENARIO);
     let ran = place.run(&["merge", "/dev/full", "web1=a.trace", "web2=b.trace"]);
     assert_ne!(ran.code, Some(0), "{}", ran.err);

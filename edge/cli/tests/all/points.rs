@@ -49,7 +49,7 @@ fn sim_command_prints_row_for_each_point_of_scenario_axes() {
 
 /// The metrics of a point equal the metrics of a scenario without axes that has the same values.
 #[test]
-fn run_at_axis_point_equals_plain_run_with_same_values() {
+fn scenario_axis_point_gives_same_metrics_as_scenario_without_axes() {
     let spins = GOOD.replacen(
         "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }",
         "{ kind = \"spin\" }",
@@ -93,7 +93,7 @@ fn compare_command_runs_policies_and_seeds_at_every_axis_point() {
 
 /// The CSV files of `sim`, `compare` and `sweep` have own columns of these names.
 #[test]
-fn csv_columns_of_axes_named_like_other_columns_are_distinct() {
+fn csv_columns_of_scenario_axes_are_distinct_from_other_columns() {
     let named = grid().replacen("name = \"period\"", "name = \"seed\"", 1);
     let place =
         Place::with(&named.replacen("name = \"silver\"\n[[axis", "name = \"cpus\"\n[[axis", 1));
@@ -114,7 +114,7 @@ fn csv_columns_of_axes_named_like_other_columns_are_distinct() {
 }
 
 #[test]
-fn failed_claim_at_axis_point_names_line_and_point() {
+fn failed_claim_at_scenario_axis_point_states_line_and_point() {
     let wrong = grid().replacen("within 2% of promised", "above 70%", 1);
     let place = Place::with(&wrong);
     let ran = place.run(&["sim", "it.toml"]).ended_with(1);
@@ -125,7 +125,7 @@ fn failed_claim_at_axis_point_names_line_and_point() {
 }
 
 #[test]
-fn scenario_error_at_axis_point_names_line_and_point() {
+fn error_at_scenario_axis_point_states_line_and_point() {
     let place = Place::new();
     let grid = grid();
     let place_of = |name: &str| {
@@ -181,7 +181,7 @@ fn scenario_error_at_axis_point_names_line_and_point() {
 /// `check` tests the admission of all points. It prints the result of each point, and a refusal has
 /// the position of the refused point in the file.
 #[test]
-fn check_command_tests_admission_at_every_point_of_the_axes() {
+fn check_command_tests_admission_at_every_scenario_axis_point() {
     let place = Place::with(&grid());
     let out = place.run(&["check", "it.toml"]).good();
     assert!(out.starts_with("two hogs, over period / silver: 4 points\n"), "{out}");

@@ -328,7 +328,7 @@ fn commands_without_running_daemon_fail_with_hint_to_start_daemon() {
 }
 
 #[test]
-fn watch_command_prints_reservations_each_second_until_it_is_stopped() {
+fn watch_command_prints_reservations_each_second_until_stopped() {
     let Some(daemon) = Daemon::new(fine) else { return };
     let mut watch = daemon.command(&["watch", "web", "--json"]);
     let mut watch = watch.stdout(Stdio::piped()).spawn().expect("the program can be started");

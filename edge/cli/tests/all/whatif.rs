@@ -108,7 +108,7 @@ fn plan_saved_by_whatif_lists_reservations_with_predictions() {
 }
 
 #[test]
-fn vcpu_of_an_added_vm_has_a_number_in_plan() {
+fn saved_plan_contains_vcpu_number_of_added_vm() {
     let place = traced();
     let edits = ["whatif", "it.trace", "--remove", "db", "--add", "db2", "--like", "db"];
     place.run(&[&edits[..], &["--policy", "edf", "--save", "plan.toml"]].concat()).good();
@@ -118,7 +118,7 @@ fn vcpu_of_an_added_vm_has_a_number_in_plan() {
 }
 
 #[test]
-fn plan_saved_by_whatif_has_parameters_at_end_of_recording() {
+fn plan_saved_by_whatif_uses_parameters_from_end_of_recording() {
     let change = "[[change]]\nat = \"2500ms\"\ndomain = \"web\"\nshare.sedf = { slice = \"2ms\", \
                   period = \"10ms\" }\n";
     let place = Place::with(&format!("{SCENARIO}{change}"));
@@ -283,7 +283,7 @@ fn with_edits<'a>(more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn whatif_command_without_right_to_record_shows_prediction_of_daemon() {
+fn whatif_command_without_recording_permission_shows_prediction_from_daemon() {
     let Some(daemon) = Daemon::new(predicts) else { return };
     let place = traced();
     let by_hand = |options: &[&str]| place.run(&[&["whatif", "it.trace"], options].concat()).good();
@@ -470,7 +470,7 @@ fn halved(trace: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn refused_prediction_names_last_change_and_time_to_ask_again() {
+fn refused_prediction_states_last_vm_change_and_retry_time() {
     let change = |domain: &str| {
         format!(
             "[[change]]\nat = \"3s\"\ndomain = \"{domain}\"\nshare.sedf = {{ slice = \"3ms\", \
@@ -504,7 +504,7 @@ fn refused_prediction_names_last_change_and_time_to_ask_again() {
 }
 
 #[test]
-fn refused_tenant_sees_only_own_vm_if_kernel_enforced_all_vms() {
+fn refusal_to_model_kernel_enforced_vms_names_only_tenant_vm() {
     let place = traced();
     let trace = altered(&place.read("it.trace"), |entry| {
         if let Entry::Record(Record::Promised { by, .. }) = entry {
@@ -522,7 +522,7 @@ fn refused_tenant_sees_only_own_vm_if_kernel_enforced_all_vms() {
 }
 
 #[test]
-fn tenant_sees_no_numbers_of_foreign_vm_that_simulation_refuses() {
+fn tenant_sees_no_details_if_admission_refuses_a_foreign_vm() {
     let place = traced();
     let trace = altered(&place.read("it.trace"), |entry| {
         if let Entry::Exchange(Exchange::Reported { fact: Fact::Joined(vcpu, terms), .. }) = entry
@@ -539,7 +539,7 @@ fn tenant_sees_no_numbers_of_foreign_vm_that_simulation_refuses() {
 }
 
 #[test]
-fn whatif_worker_hides_admission_of_other_vms_from_tenant() {
+fn whatif_worker_hides_names_of_foreign_vms_that_admission_refuses() {
     let change = "[[change]]\nat = \"3s\"\ndomain = \"batch\"\nshare.sedf = { slice = \"3ms\", \
                   period = \"10ms\", extra = false }\n";
     let place = Place::with(&format!("{SCENARIO}{change}"));

@@ -65,7 +65,7 @@ fn task_sets_from_eva_and_uunifast_are_simulated_and_fitted() {
 }
 
 #[test]
-fn scenario_imported_from_several_files_has_axis_of_burst_models() {
+fn scenario_imported_with_two_burst_models_is_swept_over_both() {
     let place = place();
     fs::copy(place.path("planetlab.txt"), place.path("second.txt")).expect("a copy");
     let told = place.run(&[

@@ -64,7 +64,7 @@ fn port() -> u16 {
 /// sooner with the policy `gaps` than with `credit`. Other load on the host can delay the client,
 /// so the test allows three tries.
 #[test]
-fn busy_guest_with_agent_answers_sooner_under_gaps_than_credit() {
+fn guest_with_agent_responds_sooner_under_policy_gaps_than_credit() {
     let Some(live) = live::begin() else { return };
     let mut tries = Vec::new();
     for _ in 0..3 {
@@ -263,7 +263,7 @@ fn agent_frame_flood_takes_no_cpu_time_from_vms() {
 /// An agent sends invalid bytes, which are dropped and end its claim at once. Valid frames after
 /// them count again.
 #[test]
-fn invalid_agent_bytes_end_its_urgency_claim() {
+fn agent_that_sends_invalid_bytes_loses_its_urgency_claim() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         sleep(500);

@@ -178,7 +178,7 @@ pub(crate) fn used_despite_class_changes(victim: &Victim, length: Duration) -> S
 /// The kernel lets every thread leave the deadline class. After that, the thread is unlimited until
 /// the next check by `hold`. A thread that leaves the class repeatedly is stopped for a second.
 #[test]
-fn hold_by_sched_deadline_limits_thread_that_leaves_its_class() {
+fn hold_by_sched_deadline_limits_thread_that_leaves_sched_deadline() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let way = ["--vcpus", "--slice", "2ms", "--period", "10ms", "--enforce", "deadline", "--json"];

@@ -222,7 +222,7 @@ fn auto_enforcement_chooses_a_possible_mechanism_and_logs_the_reason() {
 /// A deadline thread runs before all threads of the dispatcher. So a deadline reservation with a
 /// long slice is refused, although the sum of all shares is small.
 #[test]
-fn long_sched_deadline_slice_is_refused_beside_short_dispatcher_period() {
+fn sched_deadline_slice_longer_than_dispatcher_period_is_refused() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = start(&live, &[]);

@@ -72,7 +72,7 @@ fn simulation_that_fills_disk_prints_error_and_leaves_no_file() {
 
 /// Manual pages and results of papers are several files. Each is complete or absent.
 #[test]
-fn command_with_several_outputs_leaves_no_partial_file_on_full_disk() {
+fn several_outputs_on_full_disk_leave_no_partial_file() {
     let place = Place::new();
     place.run(&["man", "--to", "."]).ended_with(0);
     let Some(disk) = FullDisk::mount(&place) else { return };

@@ -74,7 +74,7 @@ fn history_counts_time_without_a_running_daemon_as_unknown() {
 }
 
 #[test]
-fn history_of_new_reservation_is_unknown_if_daemon_is_killed() {
+fn history_counts_unsaved_time_before_daemon_kill_as_unknown() {
     let Some(live) = live::begin() else { return };
     let name = format!("new-{}", std::process::id());
     let machine = Machine::start(&name);

@@ -128,7 +128,7 @@ impl Drop for Holding<'_> {
 }
 
 #[test]
-fn hold_command_limits_a_process_and_restores_it_when_interrupted() {
+fn hold_command_limits_process_and_restores_scheduling_when_interrupted() {
     let Some(live) = live::begin() else { return };
     for signal in [Signal::INT, Signal::TERM] {
         let victim = Victim::start();

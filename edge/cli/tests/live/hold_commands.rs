@@ -122,7 +122,7 @@ fn hold_command_returns_exit_code_of_immediately_ending_program() {
 /// A VM monitor with a wrong option ends immediately. `hold` returns its exit code, and no error
 /// about missing vCPU threads.
 #[test]
-fn hold_of_vcpus_returns_exit_code_of_immediately_ending_program() {
+fn hold_with_vcpus_returns_exit_code_of_immediately_ending_program() {
     let Some(live) = live::begin() else { return };
     for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143)] {
         let hold = ["hold", "--vcpus", "--cpu", "20%", "--", "sh", "-c", script];

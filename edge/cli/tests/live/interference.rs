@@ -138,7 +138,7 @@ fn mechanism_trial_is_refused_while_a_daemon_schedules_cpus() {
 }
 
 #[test]
-fn available_slice_beside_deadline_reservation_is_exact_to_one_microsecond() {
+fn reported_available_slice_is_admitted_but_not_one_microsecond_more() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = start(&live, &[]);

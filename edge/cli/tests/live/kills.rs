@@ -238,7 +238,7 @@ fn threads_are_restored_if_load_process_of_run_is_killed() {
 /// The program under test runs on a simulated kernel without pidfds.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn threads_are_restored_after_any_process_is_killed_without_pidfds() {
+fn threads_are_restored_after_kills_on_kernel_without_pidfds() {
     for (whom, seed) in [(Whom::Runner, 8), (Whom::Keeper, 9), (Whom::Both, 10), (Whom::Load, 11)] {
         kill_at_every_part(Kernel::Linux44, whom, seed);
     }

@@ -38,7 +38,7 @@ fn start<'a>(live: &'a Live, web: &Victim, db: &Victim) -> Daemon<'a> {
 }
 
 #[test]
-fn plan_with_failed_canary_is_undone_and_undo_restores_slices() {
+fn failed_canary_reverts_plan_and_undo_command_restores_slices() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     let daemon = start(&live, &web, &db);

@@ -130,7 +130,7 @@ impl Drop for StatusFile {
 }
 
 #[test]
-fn libvirt_domain_is_listed_as_suspended_while_its_guest_is_paused() {
+fn reservation_is_listed_as_suspended_while_libvirt_guest_is_paused() {
     let Some(live) = live::begin() else { return };
     let name = format!("paused{}", std::process::id());
     let uuid = format!("0f9c27ab-0000-4000-8000-{:012}", std::process::id());

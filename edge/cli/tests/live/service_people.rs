@@ -229,7 +229,7 @@ fn operator_may_reserve_only_for_vms_of_that_operator() {
 }
 
 #[test]
-fn second_daemon_with_same_cpu_ledger_or_socket_is_refused() {
+fn second_daemon_cannot_share_cpus_or_ledger_or_socket() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let cpu = live.cpu();

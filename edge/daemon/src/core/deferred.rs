@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn deferred_apply_requests_come_last_and_are_one_per_principal() {
+    fn deferred_apply_requests_run_last_and_are_limited_per_user() {
         let mut deferred = DeferredRequests::default();
         let mut keep = |ticket, user, request| {
             let kept = deferred.keep(asked(ticket, user, request), None);
@@ -110,7 +110,7 @@ mod tests {
     /// request changes. Then the VM of the request must be looked up before the request is
     /// executed.
     #[test]
-    fn deferred_request_gets_vm_lookup_if_its_reservation_was_released() {
+    fn deferred_request_needs_vm_lookup_if_reservation_was_released_meanwhile() {
         for (looked, needs_lookup, is_ready) in
             [(false, false, true), (false, true, false), (true, true, true)]
         {

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_with_many_incidents_does_not_displace_incidents_of_other_vms() {
+    fn many_incidents_of_one_vm_displace_no_incidents_of_others() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut incidents = Incidents::open(folder.path(), 0).expect("a folder for the test");
         let mut save_of = |name: &str, at_s: u64, bytes: u64| {

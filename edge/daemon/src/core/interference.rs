@@ -297,7 +297,7 @@ mod tests {
 
     /// In any window of 1 ms, a deadline thread can take 0.6 ms.
     #[test]
-    fn short_period_lacks_capacity_if_deadline_thread_overloads_any_cpu() {
+    fn overload_of_one_cpu_leaves_no_capacity_for_short_periods() {
         let cpus = [CpuId::new(0), CpuId::new(1)];
         let (ms, us) = (Span::from_ms, Span::from_us);
         let rooms = |second_ppm, period| {

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sched_deadline_vcpu_keeps_former_cpu_and_is_reserved_everywhere() {
+    fn sched_deadline_reservation_covers_former_cpu_and_all_other_cpus() {
         let each = Reservation::new(Span::from_ms(2), Span::from_ms(10)).expect("valid");
         let terms = Terms::new(each, true, 3).expect("valid terms");
         let requests = requests((DomId::new(7), "web", &terms), (&[1, 0], 2));

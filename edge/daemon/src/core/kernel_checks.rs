@@ -166,7 +166,7 @@ mod tests {
 
     /// Thread 499 is suspect, because it has left its class lately.
     #[test]
-    fn each_round_checks_suspect_and_longest_unchecked_deadline_threads() {
+    fn check_round_includes_suspects_and_longest_unchecked_deadline_threads() {
         let mut checked = [Time::START; 500];
         for round in 1..=25 {
             let now = Time::START.after(EnforcedWatch::INTERVAL * round);

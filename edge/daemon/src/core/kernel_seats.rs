@@ -394,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn former_cpu_of_vcpu_is_found_by_largest_share_reduction() {
+    fn former_cpu_of_vcpu_is_cpu_with_largest_share_decrease() {
         let ppm = |all: [u32; 3]| all.map(CpuShare::from_ppm);
         assert_eq!(most_reduced(&ppm([500, 700, 0]), &ppm([500, 200, 0])), 1);
         assert_eq!(most_reduced(&ppm([500, 700, 400]), &ppm([400, 700, 200])), 2);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn deadline_thread_with_long_period_gets_part_of_slice_each_second() {
+    fn long_period_and_slice_are_divided_for_sched_deadline() {
         let each = |slice, period| {
             Reservation::new(Span::from_ms(slice), Span::from_ms(period)).expect("less than all")
         };

@@ -300,7 +300,7 @@ mod tests {
     /// The vCPU is runnable for 10 ms. Then it is stopped for 30 ms, because a process has escaped
     /// from its process tree. Then it is runnable for 20 ms.
     #[test]
-    fn history_counts_no_cpu_time_as_due_during_escape_stop() {
+    fn forced_stop_of_vcpu_does_not_count_as_runnable_time() {
         let vcpu = VcpuId::new(0, DOMAIN, 0);
         let records = [
             Record::Joined { at: at(0), vcpu },
@@ -317,7 +317,7 @@ mod tests {
     /// The vCPU has 8 % of a CPU for 200 ms, of which it is blocked for 50 ms. Then it has 4 % for
     /// 200 ms.
     #[test]
-    fn reserved_and_due_time_count_each_reservation_while_in_force() {
+    fn reserved_and_due_time_follow_changes_of_the_reservation() {
         let vcpu = VcpuId::new(0, DOMAIN, 0);
         let promised = |from, slice| {
             let each = Reservation::new(Span::from_ms(slice), Span::from_ms(100));

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn timeline_divides_a_run_interval_among_the_columns_it_covers() {
+    fn timeline_divides_run_interval_among_all_covered_columns() {
         let mut keeper = keeper();
         ran(&mut keeper, 1, (15, 45));
         ran(&mut keeper, 2, (45, 50));

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn tenant_does_not_see_which_reservation_already_has_its_vm() {
+    fn reason_shown_to_tenant_omits_name_of_foreign_reservation() {
         let shown =
             |reason: Reason| without_others(web(&reason.to_string()), Some(&reason)).why.unwrap();
         assert_eq!(shown(Reason::Taken("db".parse().unwrap())), "the VM has another reservation");
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_tenant_does_not_see_if_another_user_has_the_vm() {
+    fn tenant_sees_same_reason_for_absent_and_foreign_vm() {
         let binding = || "qemu:db".parse().unwrap();
         let foreign = Reason::Foreign { binding: binding(), user: 5001, meant: 5002 };
         for reason in [Reason::Absent(binding()), foreign] {
@@ -350,7 +350,7 @@ mod tests {
     /// The requests set only the slice, so the present period of the reservation is needed. The
     /// slice does not fit into that period.
     #[test]
-    fn tenant_cannot_find_out_period_of_foreign_reservation_by_change() {
+    fn change_request_does_not_reveal_period_of_foreign_reservation() {
         let people = crate::people::People { operators: Some(990), administrators: None };
         let access = Access::new(people, Vec::new(), true);
         let refused = |owner: Option<Principal>| {

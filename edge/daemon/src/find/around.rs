@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn search_in_background_reports_only_owner_of_foreign_vms() {
+    fn vm_search_reveals_only_the_owner_of_foreign_vms() {
         let name = format!("foreign-{}", std::process::id());
         let mut all = [qemu(&name), qemu(&name)];
         let binding = Binding::new(BindingKind::Qemu, &name).unwrap();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn process_without_vcpu_threads_yet_is_starting_and_not_absent() {
+    fn vm_process_without_vcpu_threads_is_reported_as_starting() {
         let mut child = qemu(&format!("starting-{}", std::process::id()));
         let binding = Binding::new(BindingKind::Pid, &child.id().to_string()).unwrap();
         let found = Around::look([&binding]).find(&binding, Some(0));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn one_scan_of_all_processes_serves_any_number_of_look_ups() {
+    fn two_thousand_vm_lookups_need_only_one_process_scan() {
         let name = format!("around-{}", std::process::id());
         let mut all = [qemu(&name), qemu(&format!("{name}-b")), qemu(&format!("{name}-b"))];
         let binding = |name: &str| Binding::new(BindingKind::Qemu, name).unwrap();

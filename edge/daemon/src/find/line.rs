@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table_of_qemu_options_without_a_value_is_sorted() {
+    fn table_of_valueless_qemu_options_is_sorted() {
         assert!(QEMU_FLAGS.is_sorted());
     }
 

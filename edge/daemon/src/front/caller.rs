@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn front_leaves_access_requests_of_local_users_to_the_core() {
+    fn front_process_refuses_access_requests_only_from_remote_callers() {
         let (owner, role, until) = (Owner::User(5001), Role::Operator, Instant::now());
         let who = CallerIdentity::User { uid: 5001, gids: vec![990] };
         let local = Caller { who, owner, role, until, session: None };

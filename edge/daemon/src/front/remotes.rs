@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn new_address_takes_slot_of_principal_with_more_than_four_connections() {
+    fn new_address_displaces_connection_of_user_with_over_four_connections() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for nth in 0..32 {
             let (number, _) = remotes.connect(address(nth / 4), begin, false).unwrap();
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn unidentified_connection_loses_its_slot_to_another_known_address() {
+    fn unauthenticated_connection_loses_its_slot_to_previously_authenticated_address() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for last in 0..9 {
             let (number, _) = remotes.connect(address(last), begin, false).unwrap();

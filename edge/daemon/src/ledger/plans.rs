@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn ledger_returns_plan_in_any_stage_as_it_was_written() {
+    fn ledger_returns_stored_plan_unchanged_in_every_stage() {
         let connection = Connection::open_in_memory().unwrap();
         assert_eq!(load(&connection).unwrap(), []);
         create(&connection).unwrap();

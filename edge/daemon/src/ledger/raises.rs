@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_record_of_reservation_increase_counts_fully_or_is_dropped() {
+    fn damaged_reservation_increase_record_loses_former_parameters_or_is_dropped() {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch(&MIGRATIONS.concat()).unwrap();
         let insert = |values: &str| {

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn event_caused_by_service_counts_for_owner_of_its_reservation() {
+    fn service_event_is_counted_for_owner_of_affected_reservation() {
         let connection = tables();
         event(&connection, "uid 7", None);
         assert_eq!(open(&connection).unwrap(), 1);

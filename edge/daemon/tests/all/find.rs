@@ -153,7 +153,7 @@ fn wait_for(ending: &Ending) {
 }
 
 #[test]
-fn vm_has_same_identity_if_found_by_name_uuid_or_pid() {
+fn vm_found_by_name_uuid_or_pid_has_same_identity() {
     let name = unique("web");
     let uuid = format!("0f9c27aa-0000-4000-8000-{:012x}", std::process::id());
     let words = ["-name", &format!("guest={name},debug-threads=on"), "-uuid", &uuid];
@@ -362,7 +362,7 @@ impl Drop for Group {
 }
 
 #[test]
-fn cgroup_counts_as_one_vm_while_it_contains_processes() {
+fn cgroup_counts_as_one_vm_only_while_nonempty() {
     let Some(group) = Group::make("slackline-test-find") else { return };
     let by_path = group.binding();
     assert!(matches!(find(&by_path), Err(Absent::Empty { .. })));
@@ -422,7 +422,7 @@ fn systemd_units_and_containers_are_found_by_their_cgroups() {
 /// The cgroup of the unit contains 1,001 other cgroups. At the end, it is removed before the
 /// cgroup that contains it.
 #[test]
-fn unit_with_1001_child_cgroups_is_found_without_reading_them() {
+fn unit_with_1001_child_cgroups_is_found_but_not_read() {
     let Some(above) = Group::make("slackline-test-nested") else { return };
     let unit = above.0.join(unique("slackline-test-nested") + ".service");
     fs::create_dir(&unit).unwrap();

@@ -230,7 +230,7 @@ fn user_with_many_events_displaces_no_events_of_other_users() {
 /// The principal is an administrator as a member of a group. A grant that gave the principal a
 /// lower role is revoked.
 #[test]
-fn events_of_administrator_by_group_survive_revocation_of_grant() {
+fn events_of_group_administrator_survive_revocation_of_lower_grant() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open_keeping(folder.path(), Keep { rows: 100, ..Keep::USUAL }).ledger;
     ledger.note_administrator(Principal::User(9));

@@ -86,7 +86,7 @@ fn hourly_history_survives_restart_and_is_replaced_by_newer_rows() {
 }
 
 #[test]
-fn hour_without_history_row_is_unknown_if_reservation_existed() {
+fn hour_of_reservation_without_history_row_counts_as_unknown() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     let day = this_hour() / 24 * 24 - 48;

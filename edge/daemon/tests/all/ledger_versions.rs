@@ -173,7 +173,7 @@ fn of_version_10(folder: &Path) {
 }
 
 #[test]
-fn version_10_ledger_is_backed_up_and_migrated_with_increases() {
+fn version_10_ledger_migration_keeps_backup_and_recorded_reservation_increases() {
     let folder = tempfile::tempdir().unwrap();
     of_version_10(folder.path());
     assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);

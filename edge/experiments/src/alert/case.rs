@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_alert_case_are_passed_to_policy_or_share() {
+    fn alert_case_settings_become_policy_or_share_parameters() {
         let case = Case::read("edf:quantum=5ms", &["period=20ms".into()]).unwrap();
         let text = case.scenario(trial(Form::One));
         assert!(text.contains("name = \"edf\", quantum = \"5ms\", reserve = \"0cpu\""), "{text}");

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn slice_search_of_copies_names_the_vm_and_all_copies() {
+    fn slice_search_treats_all_copies_of_a_vm_together() {
         let text = TEXT.replace("name = 'web'", "name = 'web'\ncopies = 3");
         let text = text.replace("misses of web", "misses of web-0");
         let scenario = Scenario::read(&text).unwrap();
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn claim_on_misses_of_fitted_vm_alone_gives_a_warning() {
+    fn claim_on_misses_without_claim_on_late_jobs_causes_warning() {
         let of = |text: &str| {
             let scenario = Scenario::read(text).unwrap();
             SearchedVm::of(&scenario, Some("web"), None).unwrap().warning(&scenario)

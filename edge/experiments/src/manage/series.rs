@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn series_with_full_first_round_is_admitted_under_each_policy() {
+    fn series_starting_at_full_demand_is_admitted_under_each_policy() {
         for text in ["web,db\n50,40\n10,10\n", "web\n90\n10\n", "a,b\n99,99\n1,1\n"] {
             let series = Series::read(text).expect("the text is valid");
             for policy in ["edf", "sedf", "credit"] {

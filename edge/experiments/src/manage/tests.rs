@@ -103,7 +103,7 @@ fn scenario_without_a_managed_vm_is_refused() {
 }
 
 #[test]
-fn vm_with_closed_work_is_refused_by_name() {
+fn manager_refuses_vm_with_spin_or_interactive_workload() {
     let text = |work: &str| {
         format!(
             "title = 't'\nlength = '4s'\npolicy = {{ name = 'edf' }}\n[[domain]]\nname = 'web'\n\

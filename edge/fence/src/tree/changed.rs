@@ -262,7 +262,7 @@ mod tests {
 
     /// A dispatcher may have chosen a thread before the thread left the tree and was restored.
     #[test]
-    fn restored_thread_that_left_process_tree_gets_no_orders() {
+    fn thread_that_left_process_tree_gets_no_real_time_priority() {
         let held = SleepingTree::start();
         held.tree.let_leave(held.tid);
         held.tree.put_first(held.tid, Timeslice::Whole).unwrap();

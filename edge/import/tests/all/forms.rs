@@ -44,7 +44,7 @@ fn all_ftrace_text_formats_give_equal_cpu_and_waiting_times() {
 }
 
 #[test]
-fn lost_events_in_ftrace_text_are_recorded_with_their_number() {
+fn number_of_lost_events_in_ftrace_text_is_recorded() {
     for line in ["CPU:0 [LOST 42 EVENTS]\n", "CPU:0 [42 EVENTS DROPPED]\n"] {
         let lines: Vec<&str> = TRACEFS.lines().collect();
         let text = format!("{}\n{line}{}\n", lines[..3].join("\n"), lines[3..].join("\n"));

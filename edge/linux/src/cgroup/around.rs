@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn set_user_id_program_counts_as_its_real_user() {
+    fn setuid_process_is_attributed_to_its_real_uid() {
         let status = "Name:\tpasswd\nUid:\t1000\t0\t0\t0\nGid:\t100\t100\t100\t100\n\
                       Groups:\t4 24\n";
         let found = Credentials::parse(status);

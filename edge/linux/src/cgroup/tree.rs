@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn cell_for_removed_cgroup_is_below_root_of_the_hierarchy() {
+    fn confinement_cgroup_for_removed_cgroup_is_below_hierarchy_root() {
         let folder = tempfile::tempdir().unwrap();
         let upper = folder.path().join("a");
         fs::create_dir(&upper).unwrap();
@@ -513,7 +513,7 @@ mod tests {
     /// The test uses ordinary folders in place of cgroups. The former cgroup's list of members is a
     /// folder here, so writing to the list fails, as if the cgroup accepted no processes.
     #[test]
-    fn process_returns_to_new_child_if_former_cgroup_enables_controllers() {
+    fn process_returns_to_child_of_former_cgroup_with_enabled_controllers() {
         let folder = tempfile::tempdir().unwrap();
         let (cell, origin) = (folder.path().join("cell"), folder.path().join("origin"));
         let below = origin.join(RETURNED);

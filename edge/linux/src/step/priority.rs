@@ -483,7 +483,7 @@ mod tests {
     /// The test changes the class of a thread of a child process. It uses only classes that need no
     /// privileges.
     #[test]
-    fn dispatcher_keeps_respected_class_change_by_another_program() {
+    fn scheduling_class_set_by_another_program_is_kept_if_respected() {
         use rustix::process::{Pid, setpriority_process};
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let pid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();

@@ -399,7 +399,7 @@ mod tests {
     /// A full socket accepts only the first bytes of a frame, and later another whole frame. Only
     /// the whole frame counts.
     #[test]
-    fn truncated_agent_frame_is_dropped_and_next_frame_counts() {
+    fn truncated_agent_frame_is_dropped_without_losing_next_frame() {
         for cut in 1..FRAME {
             let mut hearing = Hearing::new(1);
             let stream = [&bytes(299, urgent())[..cut], &bytes(300, urgent())].concat();

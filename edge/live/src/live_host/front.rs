@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn newly_woken_threads_are_dispatched_before_one_thread_per_cpu() {
+    fn newly_woken_threads_with_little_cpu_time_are_dispatched_first() {
         let mut runnable = busy(&[ms(3), ms(1), ms(2), ms(4), ms(1)]);
         runnable[1].has_run = false;
         runnable[3].has_run = false;

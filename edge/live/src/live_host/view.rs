@@ -187,7 +187,7 @@ mod tests {
 
     /// Thread 100 of a process tree ends. A later thread with its id starts thread 101.
     #[test]
-    fn later_thread_with_id_of_ended_tree_thread_adds_no_threads() {
+    fn reused_thread_id_of_ended_thread_adds_no_child_threads() {
         let cpu = CpuId::new(0);
         let events = FedEvents::default();
         let view = CpuView::new(Some(cpu), cpu, Box::new(events.clone()));

@@ -180,7 +180,7 @@ mod tests {
     /// `SCHED_DEADLINE`. Its domain name must stay, because predictions recognise such a
     /// reservation by it. The second name is of a VM that is itself called `deadline`.
     #[test]
-    fn anonymised_reservation_for_deadline_thread_is_no_vm() {
+    fn anonymised_deadline_thread_reservation_differs_from_vm_named_deadline() {
         let own = BTreeSet::from(["deadline".to_owned()]);
         let mut anonymised = Anonymiser::new(Vec::<Entry>::new()).keeping(&own);
         let at = Time::START;

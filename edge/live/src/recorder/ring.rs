@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn recording_from_ring_is_equal_with_any_stored_states() {
+    fn recording_from_ring_does_not_depend_on_stored_state_interval() {
         let ring = |state_interval: usize, most_bytes: usize| {
             let ring = FlightRing::new(&header(), most_bytes, Span::from_secs(60));
             let mut ring = FlightRing { state_interval, ..ring };
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn recording_for_a_model_has_only_exchanges_that_affect_demand() {
+    fn recording_for_model_omits_policy_exchanges_without_effect_on_demand() {
         let mut ring = FlightRing::new(&header(), usize::MAX, Span::from_secs(60));
         let (cpu, now, alarm) = (CpuId::new(0), at(1), Some(at(5)));
         let reported = |fact| Entry::Exchange(Exchange::Reported { now, fact });

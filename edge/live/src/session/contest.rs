@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn duration_of_stops_in_cell_doubles_up_to_sixteen_seconds() {
+    fn stop_duration_of_escaping_target_doubles_up_to_16_seconds() {
         let (mut changes, mut now) = (Changes::default(), Time::START + Span::from_secs(120));
         for factor in [1, 2, 4, 8, 16, 16] {
             let length = changes.next_stop(now);

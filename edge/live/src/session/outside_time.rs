@@ -97,7 +97,7 @@ mod tests {
 
     /// In this test, thread 7 ran for 20 ms in the cgroup and has ended.
     #[test]
-    fn cpu_time_outside_cgroup_is_limited_to_threads_that_left() {
+    fn cpu_time_outside_cgroup_never_exceeds_time_of_departed_threads() {
         let before = times(0, &[(1, 0), (2, 0)]);
         let now = times(40, &[(1, 20), (2, 15)]);
         assert_eq!(now.outside(&before, &[tid(2)]), Span::ZERO);

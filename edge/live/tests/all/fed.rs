@@ -475,7 +475,7 @@ fn thawed_threads_that_have_not_run_yet_are_dispatched_first() {
 /// The kernel has kept a vCPU from running for a while. The vCPU catches up as a real-time thread.
 /// As an ordinary thread it would have to wait for real-time threads of other programs.
 #[test]
-fn vcpu_receives_missed_budget_later_at_real_time_priority() {
+fn vcpu_catches_up_missed_budget_at_real_time_priority() {
     let mut host = host(1);
     host.join(vcpu(0), &share("3ms", "10ms"), true).unwrap();
     host.note(CPUS[0], us(1), vcpu(0), ThreadEventKind::Woke);

@@ -226,7 +226,7 @@ fn are_in_phase(begins: [Span; 2]) {
 }
 
 #[test]
-fn vcpus_with_equal_phase_start_periods_together_whenever_they_join() {
+fn vcpus_with_equal_phase_have_simultaneous_periods_whenever_joined() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let clock = WallClock::default();

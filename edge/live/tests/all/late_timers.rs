@@ -202,7 +202,7 @@ fn slices_are_complete_while_slack_covers_the_varying_timer_lateness() {
 /// its share by at most two overruns. An overrun is CPU time used after the end of a slice, here at
 /// most 80 us.
 #[test]
-fn cpu_time_differs_from_share_by_at_most_two_repaid_overruns() {
+fn repaid_overruns_keep_cpu_time_within_two_overruns_of_share() {
     let until = Time::START + Span::from_secs(4);
     for timers in [CHEAP, COSTLY, UNSTEADY] {
         for (slice, period) in [(100_u64, 10_000), (900, 2_000), (4_000, 10_000)] {
@@ -248,7 +248,7 @@ const HALTED: Timers =
 /// A vCPU is sometimes stopped very late. As long as there is slack, it still receives a complete
 /// slice in every period.
 #[test]
-fn slices_after_very_late_stop_are_complete_while_slack_remains() {
+fn vcpu_receives_complete_slices_despite_occasional_very_late_stops() {
     for (slice, period) in [(3_000, 10_000), (900, 10_000)] {
         let until = Time::START + Span::from_secs(20);
         let mut kernel = Kernel::new(HALTED, &[(slice, period)]).unwrap();

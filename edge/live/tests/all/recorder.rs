@@ -193,7 +193,7 @@ fn recorder_rereads_thread_names_while_the_threads_run() {
 }
 
 #[test]
-fn recorder_omits_unmanaged_cpus_but_keeps_wakes_recorded_on_them() {
+fn recorder_omits_run_intervals_but_keeps_wakes_of_unmanaged_cpus() {
     let entries = records(&[event(10, 5, 1, IN), event(20, 0, 1, ThreadEventKind::Woke)], 60);
     assert_eq!(on_cpu(&entries), []);
     assert!(has(&entries, Record::Woke { at: of_trace(20), vcpu: WEB }));
@@ -224,7 +224,7 @@ fn wake_to_unmanaged_cpu_starts_no_wait_of_session_vcpu() {
 }
 
 #[test]
-fn open_run_interval_is_recorded_up_to_a_split() {
+fn open_run_interval_is_divided_when_recording_is_split() {
     let cpus = [(CpuId::new(3), CpuId::new(0))];
     let mut assembler = Assembler::new(ORIGIN, cpus, (WakeMark::Wakeup, Numbered));
     let mut entries: Vec<Entry> = Vec::new();

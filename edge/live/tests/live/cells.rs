@@ -27,7 +27,7 @@ fn is_in_cell(pid: Tid) -> bool {
 }
 
 #[test]
-fn process_with_two_held_threads_is_moved_back_from_cell() {
+fn process_with_two_scheduled_threads_returns_from_confinement_cgroup() {
     let Some(_alone) = begin() else { return };
     let target = Target::threaded();
     let pid = target.pid();
@@ -61,7 +61,7 @@ fn process_with_two_held_threads_is_moved_back_from_cell() {
 /// Another process of the target's user moves the target again and again, so the session stops the
 /// target in a cell, a frozen cgroup of root.
 #[test]
-fn processes_of_a_process_tree_include_processes_in_its_cell() {
+fn process_list_of_tree_includes_processes_in_confinement_cgroup() {
     let Some(_alone) = begin() else { return };
     let Some((group, adversary)) = delegated_spinner() else { return };
     let mut open = Open::holding(JoinTarget::Tree(adversary.pid()), true);
@@ -106,7 +106,7 @@ fn process_tree_that_cannot_be_moved_back_stays_within_limit() {
 /// version 2. The child moves itself out of the cgroup with the quota again and again. So Slackline
 /// stops both in a cell, a frozen cgroup of root, and later moves them back.
 #[test]
-fn processes_under_quota_return_from_cell_to_own_cgroups() {
+fn processes_under_quota_return_from_confinement_to_former_cgroups() {
     let Some(_alone) = begin() else { return };
     let Some(group) = Delegated::make_with_cpu() else { return };
     let adversary = Adversary::start(&format!("let-move {}", group.0.join("b").display()));

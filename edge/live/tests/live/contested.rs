@@ -318,7 +318,7 @@ fn libvirt_vcpu_stays_contested_if_root_changes_its_class_again() {
 
 /// Root pins a libvirt VM that is scheduled as a whole, as `virsh vcpupin` does.
 #[test]
-fn affinity_change_by_root_to_whole_libvirt_vm_is_kept() {
+fn affinity_that_root_sets_for_whole_libvirt_vm_is_kept() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let other = online_cpus().unwrap().without(&scheduled());

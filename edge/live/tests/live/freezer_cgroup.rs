@@ -59,7 +59,7 @@ fn thread_with_removed_freezer_cgroup_keeps_its_hard_limit() {
 /// Most of the stops come while the thread is frozen. Then no event shows the stop, and the time of
 /// the stop must not count as waiting time.
 #[test]
-fn thread_stopped_by_sigstop_has_no_backlog_when_it_continues() {
+fn thread_continued_after_sigstop_receives_no_extra_cpu_time() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let thread = ThreadRef::open(target.pid(), target.pid()).unwrap();

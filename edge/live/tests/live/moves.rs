@@ -200,7 +200,7 @@ fn process_tree_moved_by_root_is_contested_until_moved_back() {
 /// Root moves the process to another cgroup and ends it there. The member ends only when its last
 /// process has ended.
 #[test]
-fn process_tree_moved_by_root_ends_with_its_last_process() {
+fn process_tree_moved_by_root_remains_until_last_process_ends() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
@@ -249,7 +249,7 @@ fn process_moving_itself_out_of_its_tree_stays_within_limit() {
 }
 
 #[test]
-fn tree_with_first_process_that_stops_itself_stays_within_limit() {
+fn process_tree_stays_within_limit_after_first_process_stops_itself() {
     let Some(_alone) = begin() else { return };
     let target = Target::of_shell("sleep 1; (while :; do :; done) & kill -STOP $$; wait");
     let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
@@ -330,7 +330,7 @@ fn target_frozen_by_its_own_user_is_not_contested() {
 }
 
 #[test]
-fn target_leaving_its_cpus_by_own_cpuset_stays_within_limit() {
+fn target_leaving_managed_cpus_by_own_cpuset_stays_within_limit() {
     let Some(_alone) = begin() else { return };
     let Some(pinned) = Pinned::make() else { return };
     let adversary = Adversary::start("spin");
@@ -352,7 +352,7 @@ fn target_leaving_its_cpus_by_own_cpuset_stays_within_limit() {
 }
 
 #[test]
-fn thread_moved_out_of_its_freezer_soon_after_joining_stays_limited() {
+fn thread_moved_out_of_freezer_after_joining_stays_within_limit() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let thread = ThreadRef::open(target.pid(), target.pid()).unwrap();
@@ -444,7 +444,7 @@ fn delegated_cgroup_thawed_by_its_user_stays_within_limit() {
 }
 
 #[test]
-fn released_process_tree_returns_from_cell_to_former_cgroup() {
+fn released_process_tree_returns_from_confinement_to_former_cgroup() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let state = tempfile::tempdir().unwrap();

@@ -23,7 +23,7 @@ fn set_class(tid: Tid, class: Scheduling) -> std::io::Result<()> {
 /// A thread takes the priority of the dispatchers. The dispatcher of its CPU cannot preempt it,
 /// since both have the same priority.
 #[test]
-fn thread_with_top_priority_during_slack_is_demoted_in_time() {
+fn thread_taking_dispatcher_priority_during_slack_is_demoted() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let thread = ThreadRef::open(target.pid(), target.pid()).unwrap();

@@ -96,7 +96,7 @@ fn process_tree_keeps_limit_after_root_moves_child_to_cpuset() {
 /// A process tree runs on two CPUs. Root moves one of its processes to a cpuset with only one of
 /// these CPUs.
 #[test]
-fn process_tree_receives_its_time_if_child_has_smaller_cpuset() {
+fn process_tree_receives_reserved_time_if_child_has_smaller_cpuset() {
     let Some(_alone) = begin() else { return };
     let Some(pinned) = Pinned::make() else { return };
     pinned.set(&scheduled());

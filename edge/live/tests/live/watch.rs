@@ -253,7 +253,7 @@ fn pipe() -> (OwnedFd, OwnedFd) {
 /// The start of a process is reported before the process runs, and its exit before the process is
 /// switched out for the last time.
 #[test]
-fn fork_event_precedes_child_run_and_exit_precedes_last_switch() {
+fn child_events_come_in_order_fork_run_exit_switch_out() {
     let Some(mut watch) = watch() else { return };
     let cpu = some_cpu();
     let (tell, told) = channel();
@@ -306,7 +306,7 @@ fn each_sleep_of_thread_is_reported_as_block_or_preemption() {
 }
 
 #[test]
-fn wake_from_the_same_cpu_is_recorded_and_notified_once() {
+fn waker_on_same_cpu_causes_one_wake_event_and_notification() {
     let Some(mut watch) = watch() else { return };
     let cpu = some_cpu();
     let (from, to) = pipe();
@@ -482,7 +482,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn process_that_is_stopped_is_reported_blocked_until_it_continues() {
+fn process_stopped_by_signal_is_reported_blocked_until_sigcont() {
     let Some(mut watch) = watch() else { return };
     let mut command = Command::new("sh");
     command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());

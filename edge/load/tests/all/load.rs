@@ -119,7 +119,7 @@ fn load_jobs_with_past_release_times_run_without_pause() {
 
 /// Each burst begins at an instant of the clock that comes after the end of the previous burst.
 #[test]
-fn bursts_of_clock_load_begin_at_instants_of_the_clock() {
+fn clock_driven_load_bursts_begin_at_whole_periods_plus_offset() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     let (period, offset, compute) = (Span::from_ms(4), Span::from_ms(1), Span::from_ms(1));
     let burst = [Step::Instant { period, offset }, Step::Compute(Draw::Fixed(compute)), Step::Done];

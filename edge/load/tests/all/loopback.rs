@@ -124,7 +124,7 @@ const WEB: &str = "work = { kind = \"web-server\", each = \"uniform 20us 60us\",
                    response = \"100KiB\", processes = 2 }";
 
 #[test]
-fn web_load_answers_all_requests_that_its_clients_have_counted() {
+fn web_load_answers_every_client_request_completely() {
     let server = Server::start(serving(WEB, SystemClients::default()));
     let clients = [(httperf(2000, LONG), 60), (closed(4, Span::ZERO), 80)];
     for (kind, number) in clients {

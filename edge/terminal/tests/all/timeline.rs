@@ -214,7 +214,7 @@ fn csv_list_of_vcpu_has_run_and_block_times() {
 }
 
 #[test]
-fn csv_list_of_vcpu_counts_wake_without_running_as_blocked() {
+fn vcpu_csv_list_merges_blocks_separated_by_wake_without_run() {
     let mut text = Vec::new();
     let mut list =
         RunList::new(&mut text, &header(Knowledge::ALL), &names(), "web").expect("web exists");

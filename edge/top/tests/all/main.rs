@@ -118,7 +118,7 @@ fn keys_pressed_in_top_screen_sort_and_filter_its_rows() {
 }
 
 #[test]
-fn top_screen_shows_the_sort_column_even_if_it_is_blank() {
+fn top_screen_shows_the_sort_column_even_if_blank() {
     let mut snapshot = snapshot();
     snapshot.rows.iter_mut().for_each(|row| row.ready_ppm = None);
     let mut view = View::default();

@@ -29,7 +29,7 @@ fn rt_app_threads_become_vms_with_their_work_and_reservation() {
 }
 
 #[test]
-fn rt_app_threads_on_several_cpus_are_noted_as_unbalanced() {
+fn rt_app_conversion_states_that_multi_cpu_threads_never_migrate() {
     let assumes = |cpus: &str| {
         let text = format!(
             "{{ \"tasks\": {{ \"a\": {{ \"policy\": \"SCHED_DEADLINE\", \"dl-runtime\": 1000, \
@@ -45,7 +45,7 @@ fn rt_app_threads_on_several_cpus_are_noted_as_unbalanced() {
 }
 
 #[test]
-fn rt_app_runtime_is_noted_as_assumed_cpu_time() {
+fn rt_app_conversion_states_assumption_that_runtime_equals_cpu_time() {
     let assumes = |task: &str| {
         let text = format!("{{ \"tasks\": {{ \"a\": {task} }} }}");
         let written = one(Kind::RtApp, "a.json", text.as_bytes()).expect("the thread is valid");
@@ -57,7 +57,7 @@ fn rt_app_runtime_is_noted_as_assumed_cpu_time() {
 }
 
 #[test]
-fn unsupported_rt_app_events_are_refused_by_name() {
+fn unsupported_rt_app_content_is_refused_with_the_reason() {
     let refused_with = |task: &str, why: &str| {
         let text = format!("{{ \"tasks\": {{ \"a\": {task} }} }}");
         refused(Kind::RtApp, text.as_bytes(), &format!("file: task `a`: {why}"));

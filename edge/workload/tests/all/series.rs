@@ -87,7 +87,7 @@ fn scenario_with_inlined_jobs_needs_no_other_file() {
 }
 
 #[test]
-fn experiment_axis_of_series_has_a_point_per_burst_model() {
+fn experiment_converted_from_series_has_variant_per_burst_model() {
     let bursts = vec![BurstModel::Even, BurstModel::Random, BurstModel::Block];
     let options = Options { bursts, part: Some((1, 2)), ..Options::default() };
     let file = SourceFile { name: "vm.txt", bytes: PLANETLAB };

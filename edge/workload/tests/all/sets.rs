@@ -14,7 +14,7 @@ fn eva(text: &str, options: &Options) -> Result<String, WorkloadError> {
 }
 
 #[test]
-fn tasks_of_eva_become_vms_that_reserve_their_execution_time() {
+fn eva_tasks_become_vms_with_wcet_and_deadline_as_reservation() {
     let text = eva(EVA, &Options::default()).unwrap();
     for part in [
         "title  = \"taskset_U0.6_N03_000\"",

@@ -113,7 +113,7 @@ fn woken_vcpu_that_runs_is_not_offered_to_another_cpu() {
 }
 
 #[test]
-fn vcpu_no_longer_barred_causes_rescheduling_only_if_waiting() {
+fn vcpu_allowed_to_run_again_causes_rescheduling_only_if_waiting() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 1));
     story.answers().ask = CpuSet::NONE;
@@ -237,7 +237,7 @@ fn host_lists_the_next_reserved_vcpus_in_dispatch_order() {
 /// Under Xen's rules, CPU 1 looks for work only once per slice. So the waiting vCPU is offered to
 /// CPU 2.
 #[test]
-fn cpu_idle_after_hardware_refusal_takes_a_waiting_vcpu() {
+fn idle_cpu_takes_another_vcpu_after_hardware_refused_the_first() {
     let mut story = Story::under("credit", &[("rules", "xen-3.0.3")], 3);
     (0..4).for_each(|slot| story.join(slot, &[]));
     story.hardware.refuses = true;

@@ -115,7 +115,7 @@ fn new_timeslice_limit_does_not_split_current_run_interval() {
 }
 
 #[test]
-fn order_to_run_is_repeated_only_if_timeslice_end_changes() {
+fn hardware_gets_new_run_command_only_if_timeslice_end_changes() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     story.wants(CPU0, run(0, 6));
@@ -136,7 +136,7 @@ fn order_to_run_is_repeated_only_if_timeslice_end_changes() {
 /// The timer of the limit expires 6 ms early, and the policy picks the rest of the timeslice. The
 /// hardware has no timer for that rest. After a yield the timer is still set.
 #[test]
-fn order_to_run_is_repeated_after_limit_timer_expired_early() {
+fn hardware_gets_run_command_again_after_limit_timer_expired_early() {
     for (fact, orders) in [(Fact::LimitReached(CPU0), 2), (Fact::Yielded(CPU0), 1)] {
         let mut story = one_runs();
         story.wants(CPU0, run(0, 6));
@@ -235,7 +235,7 @@ fn cpu_time_of_vcpu_outside_timeslices_is_recorded_as_slack() {
 }
 
 #[test]
-fn cpu_time_reported_after_a_block_is_slack_without_overrun() {
+fn cpu_time_reported_after_block_counts_as_slack_not_overrun() {
     let mut story = one_runs();
     story.wants(CPU0, Pick::Idle);
     story.step_at(at(4), Fact::Blocked(vcpu(0)));

@@ -54,7 +54,7 @@ fn cpu_time_outside_vcpus_is_classified_for_each_second() {
 
 /// Missing kernel accounting of a second yields `None` and not zero.
 #[test]
-fn use_of_cpu_outside_vcpus_is_unknown_without_kernel_accounting() {
+fn cpu_use_outside_vcpus_is_missing_without_kernel_accounting() {
     let script = Script::new(&["a"]).ran(0, 0, 500 * MS).with(books(50 * MS, 50 * MS, [0; 3]));
     let script = script.with(books(50 * MS, 1_100 * MS, [420 * MS, 0, 0]));
     let cpus = seconds(script, 2_000 * MS);

@@ -59,7 +59,7 @@ fn deadlines_of_reservation_with_phase_move_when_clock_is_set() {
 /// these periods. With the default rule the period from 100 to 200 ms is judged, in which the vCPU
 /// lacks 4 ms.
 #[test]
-fn period_that_begins_at_wake_is_judged_at_its_own_end() {
+fn period_beginning_at_wake_is_judged_at_its_own_end() {
     let judge = |parameters: &str| {
         let mut script = Script::new(&["a"]).promised(0, 0, 20_000, 100_000).woke(0, 50_000);
         script.header.parameters = parameters.into();
@@ -86,7 +86,7 @@ fn deadline_miss_lasts_until_the_missing_cpu_time_is_received() {
 }
 
 #[test]
-fn missing_cpu_time_is_made_up_evenly_over_run_interval() {
+fn tardiness_assumes_cpu_time_is_spread_evenly_over_run_interval() {
     // The vCPU lacks half a millisecond. In the next run interval it gets the CPU half of the time,
     // so it has made up the shortfall after 1 ms.
     let script = awake().ran(0, 0, 1_500).used(0, 0, (11_000, 19_000, 4_000), (0, true));
@@ -274,7 +274,7 @@ fn vcpu_that_rejoins_has_no_deduction_for_its_earlier_overrun() {
 }
 
 #[test]
-fn late_recorded_cpu_time_counts_in_the_period_of_recording() {
+fn cpu_time_recorded_in_later_period_counts_in_that_period() {
     // The CPU time from before the block is recorded only when the vCPU has woken again, which is
     // in the third period.
     let script = awake().ran(0, 0, 1_000).blocked(0, 5_000).woke(0, 20_000);

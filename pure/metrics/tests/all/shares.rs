@@ -59,7 +59,7 @@ fn excess_cpu_time_is_share_error_only_under_hard_limit() {
 }
 
 #[test]
-fn share_error_counts_only_excess_time_in_seconds_with_block() {
+fn share_error_excludes_shortfall_in_seconds_in_which_vcpu_blocks() {
     // In the first second the vCPU blocks and receives less than it reserved. In the second one it
     // receives exactly its reservation.
     let sleeps = |script: Script| {
@@ -197,7 +197,7 @@ fn vcpu_stopped_time_is_neither_waiting_nor_blocked_time() {
 /// A live host pauses a vCPU that has escaped its limit. At the end of the pause, the host records
 /// the same time as a stop.
 #[test]
-fn stop_of_escaped_vcpu_is_neither_waiting_nor_blocked_time() {
+fn pause_after_escape_from_limit_is_neither_waiting_nor_blocked() {
     let [from, to] = [1_000, 4_000].map(|at| Time::START + us(at));
     let script = Script::new(&["a"]).machine("live").woke(0, 0).ran(0, 0, 1_000);
     let script = script.with(Record::Paused { at: from, vcpu: vcpu(0) });
@@ -366,7 +366,7 @@ fn program_time_plus_overhead_plus_idle_time_equals_measured_time() {
 }
 
 #[test]
-fn vcpu_work_is_unknown_without_overhead_records_per_vcpu() {
+fn vcpu_work_metric_is_missing_without_overhead_records_per_vcpu() {
     let script = Script::new(&["a"]).woke(0, 0).ran(0, 0, 40).knows_overhead_in_all();
     let run = script.ended(100);
     assert_eq!(
@@ -399,7 +399,7 @@ fn cpu_time_outside_vcpus_counts_as_foreign_stolen_or_unused() {
 }
 
 #[test]
-fn kernel_accounting_across_warm_up_end_counts_in_proportion() {
+fn kernel_accounting_interval_across_warm_up_end_counts_proportionally() {
     // Half of the first 100 ms is after the warm-up. So half of the idle time in these 100 ms
     // counts.
     let script = Script::new(&["a"]).warmup(50_000).with(books(0, 0, 0, 0, 0));

@@ -38,7 +38,7 @@ fn viewing_metrics_during_run_does_not_change_final_result() {
 /// A simulated host records the CPU time lost because other CPUs slowed a CPU. A live host cannot
 /// measure this time, so it is unknown and not zero.
 #[test]
-fn time_lost_to_slowed_cpus_is_unknown_on_live_hosts() {
+fn time_lost_to_slowed_cpus_is_missing_on_live_hosts() {
     for (machine, slowed) in [("sim", Some(us(6))), ("live", None)] {
         let header = Header { machine: machine.into(), ..header() };
         let slower = Record::Slowed { vcpu: vcpu(0), from: at(0), to: at(10), work: us(4) };
@@ -178,7 +178,7 @@ fn moving_window_metrics_equal_metrics_measured_from_window_start() {
 }
 
 #[test]
-fn metrics_of_changed_domain_count_only_from_the_change_on() {
+fn metrics_of_changed_domain_start_at_the_time_of_change() {
     let changed = vcpu(1).domain();
     let mut compared = 0;
     for seed in 0..20 {

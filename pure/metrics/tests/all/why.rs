@@ -183,7 +183,7 @@ fn why_command_counts_throttling_by_sched_deadline_as_exhausted_budget() {
 
 /// The daemon schedules CPU 5 of the host, which is CPU 0 of the trace.
 #[test]
-fn why_command_shows_host_number_of_cpu_with_lost_events() {
+fn why_command_reports_lost_events_under_the_host_cpu_number() {
     let (cpu, from, to) = (CpuId::new(0), at(10), at(20));
     let note = Note { name: "cpus".into(), text: "5".into() };
     let lost = Entry::Record(Record::Lost { cpu, from, to, events: 3 });
@@ -216,7 +216,7 @@ fn why_command_compares_recorded_and_kernel_times_over_equal_intervals() {
 }
 
 #[test]
-fn waits_outside_the_stay_of_a_vcpu_are_not_counted() {
+fn waits_before_vcpu_joins_or_after_vcpu_leaves_are_ignored() {
     let blame = blame(&[
         woke(WEB_THREAD, 0),
         Entry::Record(Record::Joined { at: at(2_000), vcpu: WEB }),
@@ -232,7 +232,7 @@ fn waits_outside_the_stay_of_a_vcpu_are_not_counted() {
 
 /// A flight recorder has the records of vCPUs earlier than the run intervals of threads.
 #[test]
-fn time_after_the_end_of_a_recording_is_no_wait() {
+fn time_after_recording_end_does_not_count_as_waiting() {
     let (from, to) = (at(3_500), at(4_000));
     let blame = blame(&[
         woke(WEB_THREAD, 0),
@@ -245,7 +245,7 @@ fn time_after_the_end_of_a_recording_is_no_wait() {
 }
 
 #[test]
-fn stop_recorded_before_the_thread_counts_as_exhausted_budget() {
+fn stop_recorded_before_host_thread_record_counts_as_exhausted_budget() {
     let all = prelude();
     let (threads, names): (Vec<&Entry>, Vec<&Entry>) =
         all.iter().partition(|entry| matches!(entry, Entry::HostThread(_)));

@@ -285,7 +285,7 @@ mod tests {
     proptest! {
         /// Three vCPUs have shares in subsets of three CPUs, and some shares are removed again.
         #[test]
-        fn every_cpu_set_counts_only_largest_share_of_each_vcpu(
+        fn cpu_set_load_counts_only_largest_share_of_each_vcpu(
             shares in prop::collection::vec((0..3_u16, 1..8_u8, 1..=10_u64, any::<bool>()), 0..9),
             asked in 1..8_u8,
         ) {
@@ -360,7 +360,7 @@ mod tests {
     /// row are 496 sets, and the set of all CPUs is one more. The next pair would have 32 more
     /// unions.
     #[test]
-    fn share_with_too_many_affinity_unions_must_fit_one_cpu() {
+    fn affinity_exceeding_the_union_limit_is_narrowed_to_one_cpu() {
         let mut books = SetBooks::new(&Topology::flat(64), CpuShare::ONE);
         let mut sizes = Vec::new();
         for number in 0..40_u16 {

@@ -97,13 +97,13 @@ mod tests {
 
     /// Hole 4 of [balancer] (see the head of `balance`): vCPUs may migrate to a CPU without vCPUs.
     #[test]
-    fn cpu_without_vcpus_is_grouped_with_cpu_of_vcpus_allowed_on_it() {
+    fn empty_cpu_joins_group_of_vcpus_allowed_to_migrate_there() {
         assert_eq!(grouped(&[&[0, 2], &[], &[], &[1, 3]]), [vec![0, 2], vec![1, 3]]);
     }
 
     /// Compares the groups with transitive closure on random hosts.
     #[test]
-    fn balancer_groups_equal_connected_components_of_vcpu_affinities() {
+    fn cpu_groups_of_balancer_are_connected_components_of_vcpu_affinities() {
         use proptest::prelude::*;
         let reach = prop::collection::vec(prop::collection::vec(0..24_usize, 0..3), 24);
         proptest!(|(reach in reach)| {

@@ -82,7 +82,7 @@ fn replaying(recording: &str) -> Result<Scenario, ScenarioError> {
 }
 
 #[test]
-fn recording_without_runs_is_accepted_if_some_block_takes_time() {
+fn recording_with_zero_run_times_needs_a_nonzero_block_time() {
     assert!(replaying("0,100000000\n").is_ok());
     let error = replaying("0,0\n").unwrap_err();
     assert!(error.to_string().ends_with("all run and block times in it are zero"), "{error}");
@@ -129,7 +129,7 @@ fn scenario_with_100_000_nested_brackets_is_refused() {
 }
 
 #[test]
-fn unknown_policy_from_the_caller_is_an_error_without_position() {
+fn unknown_policy_passed_by_caller_gives_error_without_line_number() {
     let scenario = Scenario::read(GOOD).unwrap();
     let error = scenario.with_policy("robin").unwrap_err();
     assert_eq!(error.to_string(), "no policy is called `robin`");

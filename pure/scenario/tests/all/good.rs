@@ -318,7 +318,7 @@ fn recording_file_becomes_a_program_of_runs_and_blocks() {
 }
 
 #[test]
-fn scenario_live_targets_are_parsed_with_threads_agent_and_relay() {
+fn live_target_agent_and_relay_of_scenario_domain_are_parsed() {
     let scenario = full();
     let argv = ["qemu-system-x86_64", "-nographic"].map(str::to_owned).to_vec();
     let command = LiveTarget::Command { argv, threads: Threads::Vcpus };
@@ -533,7 +533,7 @@ fn scenario_with_a_million_vcpus_is_accepted() {
 }
 
 #[test]
-fn scenario_has_at_most_65536_copies_of_all_domains() {
+fn scenario_with_over_65536_domain_copies_in_total_is_refused() {
     let text = |first: usize, second: usize| {
         format!(
             "title = \"many\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\

@@ -64,7 +64,7 @@ fn cpu_share_is_divided_equally_among_vcpus_and_rounded_up() {
 /// A total share for all vCPUs together lets the vCPUs borrow unused budget, and a slice for each
 /// vCPU does not. Parameters that a change does not name stay as they are.
 #[test]
-fn vcpus_borrow_budget_under_total_share_but_not_under_slices() {
+fn vcpus_borrow_budget_only_if_vm_reserves_a_total_share() {
     let together = Amount::Together { share: CpuShare::from_ppm(600_000), period: None };
     let three = together.terms(true, 3).unwrap();
     assert_eq!(three.to_string(), "2ms/10ms exact for 3 vCPUs by use");
@@ -160,7 +160,7 @@ fn reservation_with_long_period_is_enforced_in_short_parts() {
 /// The test has five reservations of 17.9 % of a CPU each. If their periods begin together and all
 /// of them use their slices, the CPU runs without a break until all these slices are used.
 #[test]
-fn five_reservations_that_start_together_occupy_cpu_below_one_second() {
+fn five_reservations_starting_together_keep_cpu_busy_under_one_second() {
     let terms = [(107_400, 600), (125_300, 700), (143_200, 800), (161_100, 900), (179_000, 1_000)];
     let terms = terms.map(|(slice_us, period_ms)| {
         Terms::new(each(slice_us, period_ms * 1_000), true, 1).unwrap()

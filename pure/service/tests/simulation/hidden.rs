@@ -72,7 +72,7 @@ fn tenant_gets_same_refusal_for_foreign_and_unknown_reservation_name() {
 }
 
 #[test]
-fn tenant_that_reserves_under_foreign_name_learns_only_that_it_is_taken() {
+fn tenant_reserving_under_foreign_name_learns_only_that_name_exists() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, tenant(ALICE), reserve("a", ms(1, 10), None)).expect("its own VM");
     let new = || reserve("a", ms(2, 10), None);

@@ -30,7 +30,7 @@ fn shown(run: &Run) -> (State, Option<Reason>) {
 }
 
 #[test]
-fn waiting_reservation_shows_the_result_of_the_latest_look_up() {
+fn waiting_reservation_shows_the_result_of_latest_vm_lookup() {
     let mut run = reserved(false);
     let absent = (State::Waiting, Some(Reason::Absent(binding("qemu:a"))));
     assert_eq!(shown(&run), absent);

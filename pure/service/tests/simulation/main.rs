@@ -236,7 +236,7 @@ fn reservation_of_a_suspended_guest_is_listed_as_suspended() {
 
 /// Events that follow the incident are logged too.
 #[test]
-fn incident_of_vm_is_logged_and_leaves_its_revision_unchanged() {
+fn incident_is_logged_without_changing_reservation_or_host_revision() {
     let mut run = Run::new(1, None, false);
     run.model.kernel.start("a", 0, 1);
     run.ask(requests::ROOT, requests::reserve("a", "qemu:a", 2, None), None).expect("all holds");

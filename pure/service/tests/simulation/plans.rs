@@ -173,7 +173,7 @@ fn canary_request_based_on_outdated_host_revision_is_refused() {
 /// A client that got no answer may send its list again. The first application of the list has
 /// changed the host's revision, but the repeated list changes nothing and is accepted.
 #[test]
-fn outdated_apply_request_is_refused_unless_it_changes_nothing() {
+fn outdated_apply_request_is_refused_if_any_reservation_would_change() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
     let asked = run.service.revision();

@@ -210,7 +210,7 @@ fn apply_request_that_waited_in_vain_is_refused_and_undone() {
 /// The model world prefers the mechanism `deadline` in each odd millisecond. The kernel refuses
 /// that mechanism after the wait.
 #[test]
-fn automatic_choice_becomes_dispatcher_if_sched_deadline_is_finally_refused() {
+fn waiting_request_uses_dispatcher_if_kernel_refuses_sched_deadline() {
     let mut waited = 0;
     for us in (0..20_000).step_by(500) {
         let mut run = running(&[("a", 6), ("b", 2)]);

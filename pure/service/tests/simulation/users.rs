@@ -251,7 +251,7 @@ pub(crate) fn rebind(name: &str, to: &str) -> Request {
 }
 
 #[test]
-fn operator_cannot_give_reservation_of_root_to_vm_of_operator() {
+fn operator_cannot_rebind_reservation_of_root_to_own_vm() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(100_000));
     ask(&mut run, ROOT, reserve("big", ms(60, 100), Some(0))).expect("root may");
@@ -438,7 +438,7 @@ fn lengthen(name: &str, until: Option<Option<WallTime>>, exact: Option<bool>) ->
 }
 
 #[test]
-fn removing_end_or_hard_limit_needs_budget_for_whole_reservation() {
+fn removing_end_time_or_limit_needs_budget_for_whole_reservation() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(100_000));
     let hour = |hours: u64| {
@@ -469,7 +469,7 @@ fn removing_end_or_hard_limit_needs_budget_for_whole_reservation() {
 }
 
 #[test]
-fn later_end_or_dropped_limit_counts_against_operator_until_reverted() {
+fn removed_end_time_or_limit_counts_against_operator_until_restored() {
     let mut run = Run::new(1, None, false);
     let end = run.model.now.after(run.model.wall_ahead);
     let hour = Some(WallTime::from_ns(end.ns() + 3_600_000_000_000));

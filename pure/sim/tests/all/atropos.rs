@@ -73,7 +73,7 @@ proptest! {
     /// deducted from later slices. So after any number of periods, a vCPU without extra time has
     /// received at most `LATENESS` more than its slices.
     #[test]
-    fn total_overrun_under_atropos_never_exceeds_one_timer_lateness(tasks in set(6, 500_000)) {
+    fn total_overrun_under_atropos_never_exceeds_lateness_of_one_timer(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let always = |task: Task| Task { is_exact: true, sleeps: Vec::new(), ..task };

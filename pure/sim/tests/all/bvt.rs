@@ -214,7 +214,7 @@ proptest! {
     /// Bound of the BVT papers: the CPU times charged are proportional to the weights, to within
     /// the context switch allowance plus one minimum charging unit.
     #[test]
-    fn bvt_rounding_up_error_is_at_most_one_charging_unit(
+    fn bvt_round_up_error_never_exceeds_allowance_plus_charging_unit(
         tasks in hogs(6), allowance in allowance(), unit in 1_000..2_000_000_u64,
     ) {
         let parameters =

@@ -511,7 +511,7 @@ fn xen_credit_cap_errors_equal_the_errors_recorded_on_xen() {
 /// Under the rules without Xen's flaws, a hog receives its cap in every period. The CPU time of a
 /// second differs by at most the cap of one period.
 #[test]
-fn credit_with_rules_exact_delivers_the_cap_in_each_second() {
+fn exact_rules_of_credit_deliver_the_cap_in_each_second() {
     for cap in [1, 2, 5, 10, 50, 90] {
         for second in usage("exact", cap, 3_333).seconds {
             let part = cap * 10_000 * PERIOD / SECOND;

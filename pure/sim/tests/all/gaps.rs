@@ -204,7 +204,7 @@ fn less(this: Span, than: Span) -> i64 {
 /// transfers on the wire, two runs of the driver domain and one run of the guest. Each run includes
 /// its dispatch cost.
 #[test]
-fn response_time_under_gaps_is_sum_of_all_path_costs() {
+fn server_response_time_is_sum_of_transfer_and_run_times() {
     for policy in [CREDIT, PAPER, "name = 'gaps'"] {
         let scenario = SetUp { policy, guests: 1, length: "9s", driver: "", ..B }.scenario();
         let all = responses(&run(&scenario), 0, Time::START + WARM);

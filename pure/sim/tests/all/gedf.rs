@@ -126,7 +126,7 @@ proptest! {
     /// than its budgets. It lacks at most two budgets plus `LATENESS`, because a budget can be
     /// tardy.
     #[test]
-    fn total_overrun_under_gedf_never_exceeds_one_timer_lateness(
+    fn total_overrun_under_gedf_never_exceeds_lateness_of_one_timer(
         parts in prop::collection::vec(set(3, 500_000), 1..=3),
     ) {
         const LATENESS: u64 = 10_000;

@@ -299,10 +299,10 @@ fn guest_configured_to_lie_reports_a_nonexistent_task() {
     assert_eq!(told("false"), [""; 0]);
 }
 
-/// The guest first runs when the driver has found no work, which takes 35 us. Then it goes on as in
-/// `ping_response_time_is_the_sum_of_all_path_costs` of `io.rs`. The packet arrives at 100.72 us.
-/// The driver is dispatched (35 us), takes the packet (10 us) and blocks. The guest is dispatched
-/// (30 us) and receives the packet (15 us), and its task computes for 100 us.
+/// The guest first runs when the driver has found no work, which takes 35 us. Then the times are
+/// those of `ping_response_time_is_sum_of_transfer_and_processing_times` of `io.rs`. The packet
+/// arrives at 100.72 us. The driver is dispatched (35 us), takes the packet (10 us) and blocks. The
+/// guest is dispatched (30 us) and receives the packet (15 us), and its task computes for 100 us.
 #[test]
 fn driver_domain_reports_pending_io_and_guest_reports_woken_task() {
     let (hints, _) = hints(scenario(

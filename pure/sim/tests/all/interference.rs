@@ -53,7 +53,7 @@ fn vcpu_that_wakes_waits_until_the_scheduling_pass_has_ended() {
 }
 
 #[test]
-fn wake_pass_length_of_vm_overrides_the_host_setting() {
+fn wake_pass_setting_of_vm_overrides_the_host_setting() {
     let domain = |name: &str, joins: &str, pass: &str| {
         format!(
             "[[domain]]\nname = '{name}'\njoins = '{joins}'\n{pass}\
@@ -69,7 +69,7 @@ fn wake_pass_length_of_vm_overrides_the_host_setting() {
 }
 
 #[test]
-fn stop_lateness_of_a_vm_delays_only_its_own_stops() {
+fn stop_lateness_setting_prolongs_timeslices_of_that_vm_only() {
     let late = "[[domain]]\nname = 'a'\nwork = { kind = 'spin' }\nstop_lateness = '100us'\n\
                 share.edf = { slice = '2ms', period = '10ms', exact = true }\n";
     let other = "[[domain]]\nname = 'b'\nwork = { kind = 'spin' }\n\

@@ -79,7 +79,7 @@ const FREE: &str = "[driver]\ndomain = 'dom0'\n[[domain]]\nname = 'dom0'\n";
 /// answer on (10). The answer takes 0.72 us and 100 us again. The interrupt meets an idle CPU and
 /// is free.
 #[test]
-fn ping_response_time_is_the_sum_of_all_path_costs() {
+fn ping_response_time_is_sum_of_transfer_and_processing_times() {
     let records = run(&scenario(
         "100ms",
         &format!(

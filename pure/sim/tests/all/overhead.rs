@@ -37,7 +37,7 @@ fn two_batches(rest: &str) -> String {
 /// the CPU has worked for 80 s: 80 s / 0.98 = 81.632 s. The last tick before that time is number
 /// 8,163, at 81.63 s.
 #[test]
-fn tick_at_the_end_of_a_timeslice_costs_cpu_time_under_credit() {
+fn tick_at_timeslice_end_costs_cpu_time_under_credit() {
     for rules in ["", ", rules = 'xen-3.0.3'", ", rules = 'xen-3.0.4'"] {
         let host = "[host]\ntick_cost = '200us'\n";
         let policy = format!("name = 'credit'{rules}");

@@ -84,7 +84,7 @@ fn vcpu_spins_until_timeslice_end_if_spinlock_holder_is_preempted() {
 
 /// If the holder of a spin lock leaves the host, the vCPU that waits gets the lock.
 #[test]
-fn spinlock_is_released_if_the_vcpu_that_holds_it_leaves() {
+fn spinlock_is_released_if_the_holding_vcpu_leaves() {
     let more = "[[domain.vcpu]]\nnumber = 0\ncpus = [0]\n[[domain.vcpu]]\nnumber = 1\ncpus = [1]\n";
     let guest = |leaves: &str| {
         guest(2, 2, "compute = '50us', hold = '500us'", &format!("leaves = '{leaves}'\n{more}"))

@@ -181,7 +181,7 @@ proptest! {
     /// or slice is shortened by the overrun. So under `sedf` without slack, each vCPU has received
     /// at most its slices and `LATENESS`, the maximum lateness of a timer.
     #[test]
-    fn total_overrun_of_split_vcpus_never_exceeds_one_timer_lateness(
+    fn total_split_vcpu_overrun_never_exceeds_lateness_of_one_timer(
         periods in prop::collection::vec(5_000_000..50_000_000_u64, 3..=5),
     ) {
         const LATENESS: u64 = 10_000;

@@ -35,7 +35,7 @@ fn stretches(records: &[Record], slot: usize) -> Vec<(usize, Time, Time, RanEnd)
 /// Three of four vCPUs start on CPU 1. Under policies that bind vCPUs to CPUs they stay on CPU 1.
 /// Under the other policies a vCPU that waits can first run on another CPU, but each vCPU runs.
 #[test]
-fn vcpu_starts_on_its_configured_cpu_if_policies_bind_vcpus() {
+fn vcpu_stays_on_configured_start_cpu_if_policy_binds_vcpus() {
     for spec in ALL.iter().chain(SIMULATED_ONLY) {
         let share = match spec.name {
             "edf" | "atropos" => "{ slice = '2ms', period = '10ms' }",
@@ -136,7 +136,7 @@ fn vcpu_that_yields_passes_the_cpu_to_a_waiting_vcpu() {
 /// Bursts begin 1 ms after each multiple of 10 ms. A burst that lasts until the next of these times
 /// or longer skips the burst that is due then.
 #[test]
-fn clock_driven_burst_of_whole_period_skips_the_next_burst() {
+fn burst_lasting_until_next_start_time_skips_burst_due_then() {
     for (compute, starts) in
         [("4ms", [1, 11, 21, 31]), ("10ms", [1, 21, 41, 61]), ("12ms", [1, 21, 41, 61])]
     {

@@ -74,7 +74,7 @@ fn migration_cost_is_set_by_the_narrowest_shared_topology_level() {
 /// A topology level without a configured migration cost has the cost of the next wider level, or
 /// else the cost of the next narrower level.
 #[test]
-fn topology_level_without_migration_cost_takes_wider_or_narrower_cost() {
+fn migration_cost_of_level_defaults_to_wider_then_narrower_level() {
     let some = "migrate = { cache = '5us' }";
     assert_eq!([1, 2, 4].map(|cpu| cost_of_moving(some, cpu, "0us")), [5, 5, 5]);
     let some = "migrate = { core = '1us', host = '80us' }";
@@ -273,7 +273,7 @@ fn woken_sibling_vcpu_runs_the_task_without_delay() {
 /// us. The driver passes each answer on in 1 us. An answer takes 0.72 us on the wire, and then 100
 /// or 200 us.
 #[test]
-fn task_on_second_vcpu_wakes_blocked_first_vcpu_to_answer() {
+fn task_on_second_vcpu_wakes_first_vcpu_to_send_answer() {
     let records = records("2ms", "cpus = 3", TWO_PINGS);
     let done = |record: &Record| match *record {
         Record::Job { done, .. } => Some((done - Time::START).ns()),

@@ -53,7 +53,7 @@ fn mostly_asleep() -> Task {
 /// the vCPU, which is alone on its CPU, runs each burst of 5 ms in one interval. Without this
 /// parameter, it is throttled in some bursts.
 #[test]
-fn mostly_blocked_vcpu_is_not_throttled_if_wakes_begin_periods() {
+fn mostly_blocked_vcpu_is_not_throttled_with_unblocking_new_period() {
     let host = Host { length: 60_000_000_000, ..EXACT };
     let whole = Span::from_ms(5);
     for rules in [EDF, ATROPOS] {
@@ -120,7 +120,7 @@ proptest! {
     /// three parts: a slice at the end of a period, then a part of the next slice and a block, and
     /// then the whole slice of the period that begins when the vCPU wakes.
     #[test]
-    fn vcpu_with_hard_limit_gains_less_than_two_slices_by_waking(tasks in set(4, 800_000)) {
+    fn hard_limited_vcpu_gains_less_than_two_slices_by_waking(tasks in set(4, 800_000)) {
         for rules in [EDF, ATROPOS] {
             let trace = run(&EXACT, &rules, &tasks);
             for (slot, task) in tasks.iter().enumerate().filter(|(_, task)| task.is_exact) {

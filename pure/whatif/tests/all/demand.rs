@@ -56,7 +56,7 @@ work = { kind = "periodic", period = "20ms", work = "1ms" }
 "#;
 
 #[test]
-fn demand_needs_only_the_exchanges_that_affect_demand() {
+fn demand_is_unchanged_if_trace_omits_irrelevant_policy_exchanges() {
     let scenario = scenario(&format!("{ALONE}{CHANGED}"));
     let header = trace_header(&scenario);
     let mut entries = entries(&scenario);
@@ -252,7 +252,7 @@ fn wake_latency_excludes_wait_for_end_of_another_vcpu_timeslice() {
 }
 
 #[test]
-fn timeslice_with_early_timer_expiry_counts_as_one_late_stop() {
+fn early_timer_expiries_within_a_slice_add_no_overrun_sample() {
     let vcpu = VcpuId::new(0, DomId::new(0), 0);
     let us = |us| Time::START + Span::from_us(us);
     let reservation = Reservation::new(Span::from_ms(2), Span::from_ms(10)).ok();

@@ -24,7 +24,7 @@ fn set(name: &str, field: &str, value: &str) -> Edit {
 }
 
 #[test]
-fn whatif_adds_and_removes_vms_before_it_changes_parameters() {
+fn whatif_adds_and_removes_vms_before_changing_parameters() {
     let add = Edit::Add { name: "db2".into(), like: "db".into() };
     let text = edited(&[set("db2", "slice", "1ms"), Edit::Remove("web".into()), add]).unwrap();
     let vms: Vec<&str> = text.split("[[domain]]").skip(1).collect();
@@ -55,7 +55,7 @@ fn whatif_keeps_a_hard_limit_if_the_policy_is_changed() {
 }
 
 #[test]
-fn whatif_adds_cpus_to_the_host_before_it_moves_vms() {
+fn whatif_adds_cpus_to_the_host_before_moving_vms() {
     let to = Edit::Move { name: "web".into(), cpu: 2 };
     let text = edited(&[to, Edit::Cpus(vec![0, 1, 2])]).unwrap();
     assert!(text.contains("cpus = 3") && text.contains("cpus = [2]"), "{text}");
@@ -63,7 +63,7 @@ fn whatif_adds_cpus_to_the_host_before_it_moves_vms() {
 
 /// The daemon schedules CPUs 2 and 5 of the host, which are CPUs 0 and 1 of the trace.
 #[test]
-fn whatif_edits_use_the_cpu_numbers_of_the_recorded_host() {
+fn cpu_numbers_in_whatif_edits_are_those_of_recorded_host() {
     let scenario = scenario(&format!("{THREE}[host]\ncpus = 2\n"));
     let note = Note { name: "cpus".into(), text: "2,5".into() };
     let mut all = entries(&scenario);
@@ -103,7 +103,7 @@ fn impossible_edits_in_whatif_are_refused_with_the_reason() {
 }
 
 #[test]
-fn parameters_of_a_vm_are_checked_when_all_are_set() {
+fn whatif_checks_vm_parameters_only_after_applying_all_edits() {
     let fair = "title = \"t\"\nlength = \"1s\"\npolicy = { name = \"credit\" }\n[[domain]]\n\
                 name = \"web\"\nwork = { kind = \"spin\" }\n";
     let edf = |sets: &[Edit]| {
@@ -117,7 +117,7 @@ fn parameters_of_a_vm_are_checked_when_all_are_set() {
 }
 
 #[test]
-fn contradictory_edits_in_whatif_are_refused_by_name() {
+fn refusal_of_contradictory_whatif_edits_names_the_vm() {
     let twice = edited(&[set("web", "slice", "2ms"), set("web", "slice", "1ms")]).unwrap_err();
     assert_eq!(twice.to_string(), "cannot set `web.slice` twice");
     let removed = edited(&[Edit::Remove("db".into()), set("db", "slice", "1ms")]).unwrap_err();

@@ -104,7 +104,7 @@ fn renumber(entry: &mut Entry, from: VcpuId, to: VcpuId) {
 /// The service runs its own front process under a reservation. A new front process replaces one
 /// that has ended.
 #[test]
-fn whatif_shows_no_results_for_the_front_process_of_daemon() {
+fn whatif_omits_the_front_end_process_of_the_daemon() {
     let scenario = scenario(THREE);
     let db = scenario.domains[1].vcpus[0];
     let front = VcpuId::new(u32::try_from(db.slot()).expect("three"), DomId::OF_SERVICE, 0);
@@ -223,14 +223,14 @@ fn lacking_from(split: Span, text: &str) -> Gate {
 }
 
 #[test]
-fn whatif_refusal_is_unexplained_if_vm_always_lacks_cpu_time() {
+fn refusal_states_no_cause_if_vm_always_lacks_cpu_time() {
     let gate = lacking_from(Span::ZERO, THREE);
     assert!(!gate.passes());
     assert_eq!(gate.cause, Some(Cause::Unexplained));
 }
 
 #[test]
-fn refused_recording_names_the_last_change_of_a_vm() {
+fn refusal_of_recording_names_the_last_change_of_a_vm() {
     let change = |at: &str, domain: &str, slice: &str| {
         format!(
             "[[change]]\nat = \"{at}\"\ndomain = \"{domain}\"\nshare.sedf = {{ slice = \
@@ -266,7 +266,7 @@ fn whatif_refuses_a_recording_with_different_shares_in_its_halves() {
 /// A vCPU without a hard limit receives different shares in the two halves of the recording. The
 /// gate refuses the recording, but names another cause.
 #[test]
-fn different_shares_in_halves_are_a_cause_only_with_hard_limit() {
+fn unequal_recording_halves_explain_refusal_only_under_hard_limit() {
     let gate = lacking_from(scenario(THREE).length / 2, THREE);
     assert!(!gate.passes());
     assert!(!matches!(gate.cause, None | Some(Cause::HalvesDiffer(_))), "{:?}", gate.cause);
@@ -278,7 +278,7 @@ const LATE: &str = "title = \"late\"\nlength = \"2s\"\npolicy = { name = \"edf\"
     share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n";
 
 #[test]
-fn live_recording_gives_model_the_stop_lateness_of_each_vm() {
+fn scenario_written_from_live_recording_contains_vm_stop_lateness() {
     let recording = recorded_live(LATE);
     let model = Model::new(&recording).expect("the trace has a model");
     let written = model.written(&recording.demand, Form::Open, "it").expect("valid parameters");
@@ -287,7 +287,7 @@ fn live_recording_gives_model_the_stop_lateness_of_each_vm() {
 }
 
 #[test]
-fn gate_allows_for_a_slice_and_each_late_stop_of_a_live_host() {
+fn share_tolerance_on_live_host_includes_slice_and_late_stops() {
     let chance = |recording: &Recording| {
         let model = Model::new(recording).expect("the trace has a model");
         let gate = gate(recording, &model).expect("its own reservation is admitted");

@@ -97,7 +97,7 @@ const APART: &str = "title = \"apart\"\nlength = \"4s\"\npolicy = { name = \"edf
     share.edf = { slice = \"1ms\", period = \"100ms\" }\n";
 
 #[test]
-fn prediction_for_live_host_contains_waits_of_other_phases() {
+fn prediction_for_live_host_covers_waits_at_other_period_phases() {
     let waits = |recording: &Recording| {
         let forecast = predict(recording, &[set("slice", "3900us")]);
         row(&forecast, "web").interval(|it| it.wait_p99).expect("it wakes often")
@@ -109,7 +109,7 @@ fn prediction_for_live_host_contains_waits_of_other_phases() {
 }
 
 #[test]
-fn other_phases_are_left_out_for_long_periods_and_several_cpus() {
+fn whatif_assumes_recorded_phases_for_long_periods_or_several_cpus() {
     let simulations = |recording: &Recording, period: &str| {
         let edits = [set("slice", "3900us"), set("period", period)];
         let mut model = Model::new(recording).expect("a simulated trace has a model");
@@ -126,7 +126,7 @@ fn other_phases_are_left_out_for_long_periods_and_several_cpus() {
 }
 
 #[test]
-fn vm_that_came_during_the_recording_counts_as_changed() {
+fn vm_that_joined_during_the_recording_counts_as_changed() {
     let is_changed = |joins: &str| -> Vec<bool> {
         let recording = recorded(&APART.replace("8ms", joins));
         let model = Model::new(&recording).expect("a simulated trace has a model");
@@ -149,7 +149,7 @@ const CLOSED: &str = "kind = \"interactive\", compute = \"2ms\", sleep = \"5ms\"
 const OVERLOADED: &str = "kind = \"periodic\", period = \"20ms\", work = \"3ms\"";
 
 #[test]
-fn closed_form_repeats_jobs_of_a_vm_that_gets_faster() {
+fn closed_loop_model_repeats_jobs_of_vm_that_gets_faster() {
     let (before, after) = (recorded(&starved(CLOSED, "1ms")), recorded(&starved(CLOSED, "3ms")));
     let forecast = predict(&before, &[set("slice", "3ms")]);
     let (_, closed) = row(&forecast, "batch").interval(|it| Some(it.share_ppm)).expect("a share");
@@ -165,7 +165,7 @@ fn closed_form_repeats_jobs_of_a_vm_that_gets_faster() {
 }
 
 #[test]
-fn vm_without_blocks_and_with_larger_limit_has_unknown_demand() {
+fn whatif_reports_backlog_if_limit_of_never_blocking_vm_rises() {
     let backlogs = |work: &str, slice: &str| {
         let recording = recorded(&starved(work, "1ms"));
         let edits = [set("slice", slice)];

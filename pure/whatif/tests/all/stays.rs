@@ -55,7 +55,7 @@ fn set(name: &str, value: &str) -> Edit {
 }
 
 #[test]
-fn whatif_predicts_other_vms_if_one_vm_left_and_rejoined() {
+fn whatif_omits_vm_that_rejoined_and_predicts_the_others() {
     let recording = renamed(AGAIN, &[("db-again", "db")]);
     let mut model = Model::new(&recording).expect("two VMs joined once");
     let db = LeftOutVm { name: "db".into(), why: LeftOutReason::Rejoined };

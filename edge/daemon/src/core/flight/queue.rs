@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_names_reach_flight_recorder_although_its_queue_was_full() {
+    fn vcpu_names_reach_flight_recorder_despite_full_queue() {
         let (mut queue, receiver) = queue(1);
         ["a", "b", "c"].into_iter().for_each(|name| send(&mut queue, name));
         assert_eq!(next(&receiver), (vec![named("a")], false));

@@ -84,7 +84,7 @@ fn cpu_time_beside_busy_sibling_thread_counts_less_for_balancer() {
 /// run, and half of it in the other runs. Two runs after the vCPU had the CPU alone, the average by
 /// samples is back to half of the CPU. The average by runs is still 7 % of the CPU higher.
 #[test]
-fn balancer_average_per_run_adapts_later_than_average_per_sample() {
+fn balancer_average_over_runs_adapts_more_slowly_than_over_samples() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);

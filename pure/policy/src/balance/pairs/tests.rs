@@ -163,7 +163,7 @@ fn balancer_swaps_the_vcpus_that_a_hand_computation_selects() {
 /// Cases S1 and S8 of [balancer] with the rule `thrift`. Cases S13 and S14 with the rule
 /// `improves`, under which more weight than w_ideal may migrate.
 #[test]
-fn balancer_swap_rules_thrift_and_improves_select_hand_computed_vcpus() {
+fn balancer_swaps_hand_computed_vcpus_under_rules_improves_and_thrift() {
     let found = |id, rules| {
         let case = CASES.iter().find(|case| case.id == id).unwrap();
         moves(&pair(case.times, case.hot, case.idle), &rules)

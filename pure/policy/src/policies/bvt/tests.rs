@@ -121,7 +121,7 @@ fn xen_bvt_warp_limit_does_not_end_the_current_timeslice() {
 }
 
 #[test]
-fn bvt_field_round_up_charges_short_run_as_whole_unit() {
+fn bvt_charges_short_run_as_one_unit_with_round_up() {
     picture(
         "bvt allowance=1ms unit=4ms round_up=off",
         "
@@ -267,7 +267,7 @@ fn bvt_lone_vcpu_is_charged_every_ten_allowances_under_xen() {
 /// which take 10 ms, and then runs for the allowance of 5 ms. With the fault `unit_slip`, catching
 /// up takes only 100 ns.
 #[test]
-fn bvt_unit_slip_fault_shortens_timeslice_by_10_ms() {
+fn bvt_fault_unit_slip_counts_charging_units_as_nanoseconds() {
     let slipped = charges("bvt rules=xen-2.0", 2);
     assert_eq!(slipped, [('B', 5_000_000, 50), ('A', 5_000_100, 51)]);
     let right = charges("bvt rules=xen-2.0 unit_slip=off", 2);

@@ -97,7 +97,7 @@ fn credit_boost_field_decides_if_boost_lasts_a_tick_length() {
 
 /// Credit reference 7.8: 7 % of 30 credits is rounded up to three credits, which is 10 %.
 #[test]
-fn credit_field_credits_set_to_ten_rounds_small_cap_up() {
+fn credit_rounds_small_cap_up_if_credits_field_is_ten() {
     picture(
         "credit rules=xen-2006-10-30 credits=ten tick=1ms slice=3ms",
         "
@@ -145,7 +145,7 @@ fn credit_park_field_decides_when_vcpu_at_the_cap_stops() {
 /// Credit reference 15 item 14: three vCPUs on two CPUs receive 66 % each, and two of them have a
 /// cap of 80 %. With `over-cap=debt` these two are parked for being in debt, and a CPU idles.
 #[test]
-fn over_cap_field_set_to_debt_parks_vcpus_below_cap() {
+fn credit_parks_vcpus_below_cap_if_over_cap_is_debt() {
     picture(
         "credit rules=xen-3.0.4 over-cap=debt tick=1ms slice=3ms",
         "
@@ -520,7 +520,7 @@ fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
 /// The host refuses to run the chosen vCPU. The vCPU that replaces it gets a whole timeslice, and
 /// keeps the CPU when the refused vCPU may run again.
 #[test]
-fn credit_vcpu_replacing_a_barred_vcpu_gets_a_whole_timeslice() {
+fn credit_vcpu_replacing_one_refused_by_host_gets_whole_timeslice() {
     for (version, turn) in [("exact", 10), ("xen-3.0.4", 30)] {
         let (mut policy, mut at, ids) = awake(version, 2);
         let turn = Span::from_ms(turn);

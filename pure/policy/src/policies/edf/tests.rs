@@ -141,7 +141,7 @@ fn vcpu_that_exhausts_its_budget_borrows_within_the_same_period() {
 
 /// Other VMs, and vCPUs of the same VM with `spread = "even"`, lend nothing.
 #[test]
-fn vcpu_borrows_only_from_siblings_with_spread_set_to_use() {
+fn vcpu_borrows_only_from_siblings_with_parameter_spread_use() {
     picture(
         "edf",
         "
@@ -208,7 +208,7 @@ fn edf_admission_places_vcpus_on_the_least_reserved_cpus() {
 /// A timer is 5 ms late, and `b` receives 1 of its 4 ms by its deadline. vCPU `b` gets the missing
 /// 3 ms from slack only, without precedence over budgets.
 #[test]
-fn edf_budget_missed_by_deadline_is_made_up_from_slack() {
+fn edf_budget_missing_at_deadline_is_made_up_from_slack() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
         let given = terms.iter().map(|&(name, value)| (name, RawValue::Text(value)));
         Values::read(fields, given).unwrap()

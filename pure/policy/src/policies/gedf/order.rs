@@ -154,7 +154,7 @@ mod tests {
     proptest! {
         /// Compares the orders with a search of all CPUs and vCPUs under random events.
         #[test]
-        fn gedf_first_waiting_and_last_running_vcpu_equal_exhaustive_search(
+        fn gedf_finds_same_first_and_last_vcpu_as_exhaustive_search(
             steps in prop::collection::vec((0..6, 0..CPUS, 0..8_u32, 0..3_u64), 1..200),
             allowed in 1..8_usize,
         ) {

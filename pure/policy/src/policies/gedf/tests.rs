@@ -217,7 +217,7 @@ fn gedf_does_not_overflow_if_events_are_a_century_apart() {
 
 /// The host bars a vCPU from the CPU that it ran on. The vCPU waits, and another CPU takes it.
 #[test]
-fn gedf_vcpu_barred_from_one_cpu_runs_on_another_cpu() {
+fn gedf_vcpu_removed_from_one_cpu_is_picked_for_another() {
     let cpus = [0, 1].map(CpuId::new);
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
@@ -334,7 +334,7 @@ fn gedf_affinity_change_keeps_old_cpus_reserved_until_zero_lag() {
 /// All capacity is reserved. While the old CPU of a vCPU stays reserved, the other vCPUs may still
 /// change their reservations within the shares that they have reserved.
 #[test]
-fn gedf_admits_reductions_while_share_of_moved_vcpu_is_held() {
+fn gedf_admits_reductions_while_moved_vcpu_still_reserves_old_cpu() {
     let (mut policy, mut at) = one_vcpu_ahead_on_cpu_0(&share("10ms", "10ms"));
     at.allow(vcpu(0), cpus(&[0, 1]));
     policy.adjust(&at, vcpu(0), &share("5ms", "10ms")).unwrap();

@@ -228,7 +228,7 @@ fn xen_sedf_first_period_begins_one_slice_after_wake() {
 /// even if slack is divided by weight only and compensates no loss. From then on `a` receives
 /// slack, since it has the larger share.
 #[test]
-fn sedf_wake_under_extra_support_ends_a_slack_quantum_early() {
+fn sedf_wake_ends_slack_quantum_early_with_unblocking_extra_support() {
     picture(
         "sedf rules=thesis first-period=at-once quantum=4ms slack=weighted",
         "
@@ -372,7 +372,7 @@ fn sedf_compensation_field_limits_lost_budget_repaid_from_slack() {
 /// Depending on the rule of compensation, a loss that slack cannot compensate within the period is
 /// dropped at the end of the period or carried over.
 #[test]
-fn sedf_compensation_value_in_period_drops_loss_at_period_end() {
+fn sedf_drops_loss_at_period_end_with_compensation_in_period() {
     picture(
         "sedf unblocking=proportional compensation=in-period",
         "

@@ -391,7 +391,7 @@ mod tests {
 
     /// For slack, a work-conserving slice of half a CPU counts as half of `FULL_WEIGHT`.
     #[test]
-    fn sedf_half_cpu_slice_has_half_of_full_slack_weight() {
+    fn sedf_50_percent_slice_has_half_of_full_slack_weight() {
         let half = Reservation::new(Span::from_ms(5), Span::from_ms(10)).unwrap();
         let half = SedfParameters { extra: true, ..SedfParameters::of(half) };
         let slack = |extra_weight| SedfParameters {

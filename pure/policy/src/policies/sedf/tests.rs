@@ -174,7 +174,7 @@ fn sedf_hard_limited_vcpu_overrun_is_deducted_under_xen_rules() {
 /// wait, three periods of the best-effort vCPU end. Depending on the field `catch-up`, one
 /// scheduling pass skips all three periods, or each pass skips one of them.
 #[test]
-fn sedf_best_effort_vcpu_skips_past_periods_together_or_singly() {
+fn sedf_catch_up_field_decides_how_many_periods_are_skipped() {
     for (rules, passes) in [("thesis", 2), ("xen-3.0.2", 0)] {
         let mut script = Script::new(&format!("rules={rules} first-period=at-once"));
         let hog = script.join(0, "slice=350ms period=350ms extra=false").unwrap();

@@ -137,7 +137,7 @@ impl Outcome {
 /// On ten random hosts with eight CPUs and always runnable vCPUs, errors and migrations stay within
 /// the bounds of our reference on balancers (not in this repository). Each host runs for a minute.
 #[test]
-fn repaired_and_planned_balancers_are_fair_with_few_migrations() {
+fn balancer_kinds_repaired_and_planned_are_fair_with_few_migrations() {
     let none = ten_hosts("none");
     assert!(mean(&none.mean) > 200, "without a balancer the hosts are unfair");
     let [thesis, repaired, planned] = ["thesis", "repaired", "planned"].map(ten_hosts);

@@ -215,7 +215,7 @@ mod tests {
     /// The boost allowance is the CPU time for which a VM may precede others by urgency claims. Of
     /// five VMs, the four that stayed are granted a new allowance.
     #[test]
-    fn gaps_grants_departed_vm_no_boost_allowance() {
+    fn departed_vm_gets_no_boost_allowance_under_policy_gaps() {
         let (mut claims, vcpus) = five();
         claims.leave(vcpus[3]);
         assert_eq!(claims.renew(1, PERIOD), [0, 1, 2, 4]);

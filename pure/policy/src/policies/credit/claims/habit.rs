@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn unprompted_requests_are_no_answers_and_unanswered_io_counts_as_late() {
+    fn response_history_ignores_unprompted_requests_and_penalises_unanswered_io() {
         let mut habit = ResponseHistory::UNKNOWN;
         // The VM sends requests although no I/O item has arrived.
         (1..50).for_each(|asked| habit.hear(habit.ran, (0, 0), asked));

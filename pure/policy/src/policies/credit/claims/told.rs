@@ -166,7 +166,7 @@ mod tests {
     /// Table of the reference on GAPS, section 7.2. Of the blocked tasks, the last column counts
     /// only those that the driver VM names.
     #[test]
-    fn urgency_claims_equal_the_table_of_the_gaps_reference() {
+    fn urgency_claims_under_policy_gaps_equal_the_reference_table() {
         let some = |claims: [u8; 4]| claims.map(Some);
         let (b, none): (&[u16], &[u16]) = (&[B], &[]);
         assert_eq!(claims(&[(A, 10)], &[(B, 5)], (b, b), 1), some([10, 5, 5, 5]));

@@ -191,7 +191,7 @@ mod tests {
 
     /// A third vCPU joins without a cap, which lifts the cap of the whole VM.
     #[test]
-    fn idle_cpu_is_rescheduled_if_uncapped_newcomer_ends_vm_cap() {
+    fn uncapped_newcomer_lifts_vm_cap_and_reschedules_idle_cpu() {
         let (mut policy, mut at, waits, _) = exhausted();
         at.join(of_vm(2));
         policy.admit(&at, of_vm(2), &share(None)).unwrap();

@@ -139,7 +139,7 @@ mod tests {
     /// A change to a larger bucket does not raise the amount spent, and a change to a smaller
     /// bucket does not lower that amount.
     #[test]
-    fn edf_change_of_parameters_keeps_the_spent_overrun_forgiveness() {
+    fn edf_change_of_parameters_keeps_amount_of_forgiveness_already_spent() {
         let [long, short] =
             [Span::from_ms(8), Span::from_us(40)].map(|slice| share(slice, Span::from_ms(100)));
         let mut leniency = Leniency::full(short, at_ms(0));

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn sedf_balancer_call_waits_until_the_service_vcpu_has_run() {
+    fn sedf_balancer_call_waits_until_a_balancer_vcpu_has_run() {
         let mut host = Host::new("balancer=repaired");
         let payer = host.join(0, 1, &share("slice=100us period=50ms balances=true")).unwrap();
         let other = host.join(1, 1, &share("slice=1ms period=50ms")).unwrap();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn sedf_timer_calls_balancer_if_no_service_vcpu_exists() {
+    fn sedf_timer_calls_balancer_if_no_balancer_vcpu_exists() {
         let paying = "slice=100us period=50ms balances=true";
         for leaves in [true, false] {
             let mut host = Host::new("balancer=repaired");

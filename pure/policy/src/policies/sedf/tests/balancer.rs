@@ -12,7 +12,7 @@ use crate::{Moment, Pick, Policy, TimesliceEnd, Topology};
 /// A slice of half a CPU counts as much as an extra-weight of 64. So both vCPUs get equal slack,
 /// and for a balancer their weights sum to 128. [balancer §5.1, N10]
 #[test]
-fn sedf_half_cpu_slice_counts_as_extra_weight_64() {
+fn sedf_50_percent_slice_counts_as_extra_weight_64() {
     let shares = ["slice=10ms period=20ms", "extra-weight=64"];
     let mut script = Script::new("");
     let vcpus = [0, 1].map(|slot| script.join(slot, shares[slot as usize]).unwrap());

@@ -115,7 +115,7 @@ fn sedf_split_vcpu_migrates_to_second_cpu_after_first_subtask() {
 /// The host keeps the vCPU from running in its first subtask. At the deadline of that subtask the
 /// vCPU continues on the second CPU with all of its remaining budget.
 #[test]
-fn sedf_barred_subtask_continues_on_second_cpu_at_deadline() {
+fn sedf_split_vcpu_kept_from_running_migrates_at_subtask_deadline() {
     let (mut host, [.., split]) = Host::of_three();
     let [first, second] = [0, 1].map(CpuId::new);
     host.at.set_barred(split, true);
