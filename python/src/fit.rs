@@ -5,7 +5,6 @@ mod question;
 mod simulated;
 
 pub(crate) use answer::{
-    Fit, FitPeriod, FitProof, FitReservation, FitTrace, ProofPoint, TaskResponse,
-    TriedPeriods,
+    Fit, FitPeriod, FitProof, FitReservation, FitTrace, ProofPoint, TaskResponse, TriedPeriods,
 };
 pub(crate) use question::fit;

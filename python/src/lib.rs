@@ -31,8 +31,8 @@ mod _slackline {
     use crate::columns::Table;
     #[pymodule_export]
     use crate::fit::{
-        Fit, FitPeriod, FitProof, FitReservation, FitTrace, ProofPoint, TaskResponse,
-        TriedPeriods, fit,
+        Fit, FitPeriod, FitProof, FitReservation, FitTrace, ProofPoint, TaskResponse, TriedPeriods,
+        fit,
     };
     #[pymodule_export]
     use crate::recording::{replay, whatif};

@@ -117,9 +117,11 @@ def test_reservation_for_a_delay_never_waits_longer_than_the_delay(tmp_path: Pat
     assert events > 0 and decisions > 0
     with pytest.raises(TypeError, match="both `share` and `delay`"):
         slackline.fit(delay="15ms")
+    with pytest.raises(TypeError, match="cannot use `step` with `delay`"):
+        slackline.fit(share="20%", delay="15ms", step="1us")
     with pytest.raises(slackline.SlacklineError, match="the reservation would be below 1us"):
         slackline.fit(share="20%", delay="1us")
-    with pytest.raises(slackline.SlacklineError, match="is more than 3599.999999999s"):
+    with pytest.raises(slackline.SlacklineError, match="is not below one hour"):
         slackline.fit(share="20%", delay="100000d")
     with pytest.raises(slackline.SlacklineError, match="is never without CPU time"):
         slackline.fit(share="100%", delay="15ms")
@@ -140,9 +142,21 @@ def test_fit_of_a_scenario_has_seeds_and_a_run_that_breaks_a_claim() -> None:
     assert raised.value.hint == "use one of: web, batch"
     with pytest.raises(slackline.SlacklineError, match="that a run could break"):
         slackline.fit(slackline.Scenario(HOST), vm="web")
+    with pytest.raises(slackline.SlacklineError, match="cannot use `reserve` with a scenario"):
+        slackline.fit(scenario, vm="web", reserve="10%")
     tight = slackline.Scenario((HOST + CLAIM).replace("uniform 1ms 4ms", "15ms"))
     with pytest.raises(slackline.NotAdmitted, match="with the largest slice that admission"):
         slackline.fit(tight, vm="web", seeds=2)
+
+
+def test_fit_of_a_scenario_has_larger_failing_slice_and_hint() -> None:
+    bound = '[[claim]]\nthat = "promised of web"\nis = "at most 30%"\n'
+    answer = slackline.fit(slackline.Scenario(HOST + CLAIM + bound), vm="web", seeds=5, step="500us")
+    assert answer.larger is not None and answer.hint is None
+    assert answer.larger.reservation.slice_ns > answer.reservation.slice_ns
+    assert "promised of web is at most 30" in str(answer.larger.claim)
+    blind = slackline.Scenario((HOST + CLAIM).replace("jobs late of web", "misses of web"))
+    assert "`jobs late of web`" in str(slackline.fit(blind, vm="web", seeds=5, step="500us").hint)
 
 
 def test_fit_of_a_recording_delivers_the_recorded_cpu_time(tmp_path: Path) -> None:
@@ -172,10 +186,19 @@ def test_fit_of_a_recording_delivers_the_recorded_cpu_time(tmp_path: Path) -> No
 
 def test_refusal_of_a_small_share_names_the_smallest_share() -> None:
     set_ = slackline.TaskSet(tasks())
-    with pytest.raises(slackline.NotAdmitted, match="at least 20.60 % of a CPU, not 20.00 %") as raised:
+    with pytest.raises(slackline.NotAdmitted, match="period that was tried, down to 1us") as raised:
         slackline.fit(set_, share="20%")
-    assert raised.value.hint == "use a larger `share`"
+    assert raised.value.hint == "use a larger `share`: with a period of 100us, 20.60 % suffices"
     assert "more than twice" in str(slackline.fit(set_, period="25ms", reserve="0%").hint)
+
+
+def test_search_for_most_vms_describes_the_tried_periods() -> None:
+    answer = slackline.fit(slackline.TaskSet(tasks()), most_vms=True)
+    tried = answer.tried_periods
+    assert tried is not None and tried.count > 0 and tried.is_most
+    assert 1_000_000 <= tried.shortest_ns <= answer.reservation.period_ns <= tried.longest_ns
+    assert (tried.step_ns, tried.shortest_slice_ns) == (1_000, 50_000) and answer.hint is None
+    assert slackline.fit(slackline.TaskSet(tasks())).tried_periods is None
 
 
 def test_task_set_is_made_from_a_list_of_dictionaries() -> None:

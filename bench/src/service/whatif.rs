@@ -2,14 +2,15 @@
 //! takes, and the deadline misses that predictions cause.
 
 use std::collections::BTreeMap;
-use std::thread::sleep;
+use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use slackline_control::client::{Client, ClientError};
 use slackline_control::{FieldValue, SetParameters, WhatIf};
 use slackline_units::Span;
 
+use super::change::Tls;
 use super::daemon::{Processes, ServiceSetting, allowed, wanted};
 use super::within;
 use crate::report::{Row, median};
@@ -34,26 +35,37 @@ const PREDICTIONS_LIMIT: Duration = Duration::from_secs(50);
 /// reason if a prediction takes longer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
+/// Number of users that ask for predictions at the same time, and the time for which they ask.
+const ASKERS: usize = 10;
+const TOGETHER: Duration = Duration::from_secs(30);
+
 /// Length of the recording for a prediction, plus a margin.
 const FILL: Duration = Duration::from_secs(12);
 
 /// Measures predictions, each for a changed slice of one VM. Each prediction uses a new recording.
 pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
-    let daemon = setting.daemon(&[setting.last_cpu()], &[])?;
+    let tls = Tls::new(setting)?;
+    let daemon = setting.daemon(&[setting.last_cpu()], &tls.words)?;
     let mut client = daemon.client()?.within(ANSWER_LIMIT);
     let spinners = Processes::that_spin(VCPUS)?;
     for (nth, pid) in spinners.pids().enumerate() {
         let terms = wanted(pid, SLICE, PERIOD);
         allowed(|| client.reserve(&name(nth), &terms))?;
     }
+    let askers = (0..ASKERS)
+        .map(|nth| {
+            Ok(tls.client(&mut client, setting, &format!("asker{nth}"))?.within(ANSWER_LIMIT))
+        })
+        .collect::<Result<Vec<Client>>>()?;
     sleep(FILL);
     let before = missed(&mut client)?;
     sleep(FILL);
     let quiet = missed(&mut client)?;
     let (took, refused) = predict(&mut client)?;
-    let busy = missed(&mut client)?;
-    let percent = |(deadlines, missed): (u64, u64)| missed as f64 / deadlines.max(1) as f64 * 1e2;
-    let (quiet, busy) = (between(before, quiet), between(quiet, busy));
+    let one = missed(&mut client)?;
+    let (answered, refused_to_ten) = predict_together(askers)?;
+    let ten = missed(&mut client)?;
+    let quiet_part = between(before, quiet);
     Ok(vec![
         within(
             format!(
@@ -63,22 +75,66 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
             "p99 100 ms",
             100.0,
         ),
-        Row {
-            what: "deadlines missed while one user asks for predictions without a pause".into(),
-            got: format!(
-                "{:.3} % ({} of {} deadlines) before, {:.3} % ({} of {} deadlines) with \
-                 predictions",
-                percent(quiet),
-                quiet.1,
-                quiet.0,
-                percent(busy),
-                busy.1,
-                busy.0
+        few_more_misses("while one user asks for predictions", quiet_part, between(quiet, one)),
+        few_more_misses(
+            &format!(
+                "while {ASKERS} users ask for predictions without a pause ({answered} answered, \
+                 {refused_to_ten} refused)"
             ),
-            promised: "at most 0.1 points more than before",
-            holds: Some(percent(busy) <= percent(quiet) + 0.1),
-        },
+            quiet_part,
+            between(one, ten),
+        ),
     ])
+}
+
+/// Returns a row about the deadlines that were missed `during` predictions. `quiet` and `busy` are
+/// numbers of deadlines and of misses, without and with predictions.
+fn few_more_misses(during: &str, quiet: (u64, u64), busy: (u64, u64)) -> Row {
+    let percent = |(deadlines, missed): (u64, u64)| missed as f64 / deadlines.max(1) as f64 * 1e2;
+    Row {
+        what: format!("deadlines missed {during}"),
+        got: format!(
+            "{:.3} % ({} of {} deadlines) before, {:.3} % ({} of {} deadlines) with predictions",
+            percent(quiet),
+            quiet.1,
+            quiet.0,
+            percent(busy),
+            busy.1,
+            busy.0
+        ),
+        promised: "at most 0.1 points more than before",
+        holds: Some(percent(busy) <= percent(quiet) + 0.1),
+    }
+}
+
+/// Lets all clients ask for predictions at the same time, for [`TOGETHER`]. Returns the numbers of
+/// answered and of refused predictions.
+fn predict_together(clients: Vec<Client>) -> Result<(usize, usize)> {
+    let askers: Vec<JoinHandle<Result<(usize, usize)>>> = clients
+        .into_iter()
+        .enumerate()
+        .map(|(nth, mut client)| {
+            spawn(move || {
+                let (mut answered, mut refused) = (0, 0);
+                let begin = Instant::now();
+                while begin.elapsed() < TOGETHER {
+                    match client.whatif(&question(nth + answered + refused)) {
+                        Ok(_) => answered += 1,
+                        Err(ClientError::Refused(_)) => refused += 1,
+                        Err(error) => return Err(error).context("a prediction has no answer"),
+                    }
+                }
+                Ok((answered, refused))
+            })
+        })
+        .collect();
+    let mut sum = (0, 0);
+    for asker in askers {
+        let (answered, refused) = asker.join().expect("an asking thread does not panic")?;
+        sum = (sum.0 + answered, sum.1 + refused);
+    }
+    ensure!(sum.0 > 0, "none of {} predictions was answered", sum.1);
+    Ok(sum)
 }
 
 /// Requests all predictions. Returns the time in milliseconds that each answered prediction took,

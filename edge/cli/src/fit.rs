@@ -135,7 +135,7 @@ fn refused(refusal: FitRefusal) -> Problem {
     }
 }
 
-/// Prints the hint of an answer whose period is long for its tasks. Other answers have no hint.
+/// Prints the hint of an answer, if there is one.
 fn tell_hint(answer: &FitAnswer) {
     if let Some(hint) = answer.hint() {
         terminal::tell(&format!("hint:  {hint}\n"));

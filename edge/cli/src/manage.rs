@@ -183,9 +183,7 @@ fn as_text(args: &Manage, compared: &RuleComparison, shown: &ManagedRun) -> Stri
         let _ = writeln!(text, "{seconds:>6} s  {says}");
     }
     if shown.decisions.is_empty() {
-        let (_, score) =
-            scores.iter().find(|(rule, _)| rule.name() == args.rule).expect("every rule was run");
-        let _ = match score.changes {
+        let _ = match score(shown, args.round).changes {
             0 => writeln!(text, "The rule `{}` changed nothing.", args.rule),
             _ => writeln!(text, "The rule `{}` gives no reasons for its changes.", args.rule),
         };

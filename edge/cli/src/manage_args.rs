@@ -139,7 +139,9 @@ impl Mode {
 
 /// Parses the largest deviation of a job: a percentage, or a number from 0 to 1.
 fn noise(text: &str) -> Result<CpuShare, String> {
-    let has_unit = text.trim_end().ends_with('%');
+    let text = text.trim_end();
+    let text = text.strip_suffix("cpu").unwrap_or(text);
+    let has_unit = text.ends_with('%');
     let whole = if has_unit { text.to_owned() } else { format!("{text}cpu") };
     let noise = whole.parse::<CpuShare>().map_err(|why| format!("{why}; write it as `10%`"))?;
     match noise > CpuShare::ONE && !has_unit {

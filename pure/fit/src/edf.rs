@@ -40,7 +40,7 @@ pub struct DemandShortfall {
 }
 
 /// Tests a task set under EDF. The utilisation of the set must be below the share of the
-/// reservation.
+/// reservation. An earlier deadline than the one in the error may be missed too.
 pub(crate) fn prove(tasks: &TaskSet, supply: &PeriodicSupply) -> Result<Proof, Refutation> {
     if let Some(short) = shortfall_among_first(tasks, supply, FIRST_DEADLINES) {
         return Err(Refutation::Shortfall(short));
@@ -52,10 +52,8 @@ pub(crate) fn prove(tasks: &TaskSet, supply: &PeriodicSupply) -> Result<Proof, R
         let demand = tasks.demand_in(until);
         let from = supply.time_for(demand);
         if from > until {
-            // An earlier deadline may be missed too, and the first one is reported.
-            let short = DemandShortfall { within: until, demand, supply: supply.least_in(until) };
-            let short = first_shortfall(tasks, supply).unwrap_or(short);
-            return Err(Refutation::Shortfall(short));
+            let supply = supply.least_in(until);
+            return Err(Refutation::Shortfall(DemandShortfall { within: until, demand, supply }));
         }
         if points.len() == MOST_POINTS {
             return Err(Refutation::Undecided { limit: busy });

@@ -67,25 +67,36 @@ pub enum Refutation {
 /// Tests whether a task set meets its deadlines in a reservation.
 ///
 /// # Errors
-/// If no proof was found. The error names the missed deadline, except for
+/// If no proof was found. The error names the first missed deadline, except for
 /// [`Refutation::Undecided`].
 pub fn prove(tasks: &TaskSet, reservation: Reservation) -> Result<Proof, Refutation> {
+    check(tasks, reservation).map_err(|refutation| {
+        let supply = PeriodicSupply::of(reservation);
+        let first = match (tasks.scheduler(), refutation) {
+            (TaskScheduler::Edf, Refutation::Overload | Refutation::Shortfall(_)) => {
+                edf::first_shortfall(tasks, &supply).map(Refutation::Shortfall)
+            }
+            (TaskScheduler::Fixed, Refutation::Overload) => fixed::prove(tasks, &supply).err(),
+            _ => None,
+        };
+        first.unwrap_or(refutation)
+    })
+}
+
+/// Tests whether a task set meets its deadlines in a reservation. This takes much less time than
+/// [`prove`] if the reservation does not suffice.
+///
+/// # Errors
+/// If no proof was found. A deadline in the error is not always the first that is missed, and
+/// [`Refutation::Overload`] names no deadline.
+pub(crate) fn check(tasks: &TaskSet, reservation: Reservation) -> Result<Proof, Refutation> {
     let supply = PeriodicSupply::of(reservation);
     if tasks.fills(reservation) && reservation.slice() < reservation.period() {
-        return Err(first_miss(tasks, &supply).unwrap_or(Refutation::Overload));
+        return Err(Refutation::Overload);
     }
     match tasks.scheduler() {
         TaskScheduler::Edf => edf::prove(tasks, &supply),
         TaskScheduler::Fixed => fixed::prove(tasks, &supply).map(Proof::Responses),
-    }
-}
-
-/// Returns the first deadline that a task set misses in the worst phase of a reservation. `None` if
-/// no missed deadline was found.
-fn first_miss(tasks: &TaskSet, supply: &PeriodicSupply) -> Option<Refutation> {
-    match tasks.scheduler() {
-        TaskScheduler::Edf => edf::first_shortfall(tasks, supply).map(Refutation::Shortfall),
-        TaskScheduler::Fixed => fixed::prove(tasks, supply).err(),
     }
 }
 

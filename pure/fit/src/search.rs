@@ -6,10 +6,13 @@ use thiserror::Error;
 
 use crate::edf::DemandShortfall;
 use crate::tasks::LONGEST;
-use crate::{PeriodicSupply, PeriodicTask, Proof, Refutation, TaskScheduler, TaskSet, prove};
+use crate::{
+    PeriodicSupply, PeriodicTask, Proof, Refutation, TaskScheduler, TaskSet, check, prove,
+};
 
-/// Number of periods above which the search for the largest period takes longer steps. A search
-/// then takes less than a second.
+/// Number of periods above which the search for the largest period takes longer steps. If the share
+/// barely exceeds the utilisation, a search takes up to 1.5 s for 8 tasks and 45 s for 200 tasks
+/// (measured without optimisation).
 const MOST_PERIODS: u64 = 20_000;
 
 /// Maximum number of periods that are tried between two longer steps.
@@ -18,12 +21,9 @@ const FINE_PERIODS: usize = 20_000;
 /// Maximum number of intervals that are tested before a proof is searched for.
 const MOST_SHORTFALLS: usize = 32;
 
-/// Period with which [`least_share`] computes the smallest share. With shorter periods the
-/// dispatcher would cost more CPU time than the reservation saves.
+/// Period with which [`least_share`] computes the smallest share. Only simulated policies accept so
+/// short a period. With a longer period, such as a daemon accepts, the tasks need a larger share.
 pub const SHORT_PERIOD: Span = Span::from_us(100);
-
-/// Shortest period that [`most_vms`] tries. No policy has shorter periods.
-const SHORTEST_PERIOD: Span = Span::from_us(10);
 
 /// Number of periods that [`most_vms`] tries between a period and half of that period.
 const PERIODS_PER_OCTAVE: u64 = 32;
@@ -51,7 +51,25 @@ pub enum Goal {
     Vms {
         /// Part of the CPU that is never reserved.
         reserve: CpuShare,
+        /// Limits of the reservations that the search tries first.
+        limits: ReservationLimits,
     },
+}
+
+/// Limits of the reservations that the search for the largest number of VMs tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReservationLimits {
+    /// Shortest period.
+    pub period: Span,
+    /// Shortest slice. The rest of the period is at least as long. Less than the shortest period.
+    pub slice: Span,
+}
+
+impl ReservationLimits {
+    /// Limits for simulated policies, which accept every reservation. With periods below 10 us,
+    /// context switches would take most of the CPU time.
+    pub const SIMULATED: ReservationLimits =
+        ReservationLimits { period: Span::from_us(10), slice: Span::ZERO };
 }
 
 /// Reservation with which all jobs meet their deadlines, and the reservation one step below, which
@@ -79,6 +97,10 @@ pub struct TriedPeriods {
     pub shortest: Span,
     /// Longest of the tried periods.
     pub longest: Span,
+    /// Step of the tried slices. It is at most the period.
+    pub step: Span,
+    /// Shortest slice that was tried. Zero if each slice was allowed.
+    pub shortest_slice: Span,
     /// True if the utilisation of the tasks excludes one more VM, whatever the period.
     pub is_most: bool,
 }
@@ -114,7 +136,7 @@ pub fn find(tasks: &TaskSet, goal: Goal, step: Span) -> Result<Fit, NoFit> {
     match goal {
         Goal::Slice { period } => smallest_slice(tasks, period, step),
         Goal::Period { share } => largest_period(tasks, share, step),
-        Goal::Vms { reserve } => most_vms(tasks, reserve, step),
+        Goal::Vms { reserve, limits } => most_vms(tasks, reserve, step, limits),
     }
 }
 
@@ -129,21 +151,24 @@ pub fn usual_periods(tasks: &TaskSet) -> Vec<Span> {
 }
 
 /// Returns the periods that [`most_vms`] tries, longest first. They range from twice the shortest
-/// period of the tasks down to 10 us. Each is 1.5 to 3.2 % shorter than the one before it, as far
+/// period of the tasks down to `least`. Each is 1.5 to 3.2 % shorter than the one before it, as far
 /// as whole microseconds permit. A part of the shortest period, such as a seventh, is tried too.
-fn periods_of_most_vms(tasks: &TaskSet) -> Vec<Span> {
+fn periods_of_most_vms(tasks: &TaskSet, least: Span) -> Vec<Span> {
     let us = Span::from_us(1);
     let shortest = tasks.shortest_period();
     let mut periods = Vec::new();
     let mut octave = shortest * 2;
-    while octave >= SHORTEST_PERIOD {
+    while octave >= least {
         periods.extend((0..PERIODS_PER_OCTAVE).map(|part| {
             Span::from_us(octave * (2 * PERIODS_PER_OCTAVE - part) / (us * 2 * PERIODS_PER_OCTAVE))
         }));
         octave = octave / 2u64;
     }
     periods.extend((1..=PERIODS_PER_OCTAVE).map(|part| Span::from_us(shortest / part / us)));
-    periods.retain(|&period| period >= SHORTEST_PERIOD);
+    periods.retain(|&period| period >= least);
+    if periods.is_empty() {
+        periods.push(least);
+    }
     periods.sort_unstable_by(|one, other| other.cmp(one));
     periods.dedup();
     periods
@@ -152,17 +177,23 @@ fn periods_of_most_vms(tasks: &TaskSet) -> Vec<Span> {
 /// Returns the reservation with which the largest number of equal VMs fits on one CPU. If several
 /// of the [tried periods](TriedPeriods) fit the same number of VMs, the longest is chosen, because
 /// it has the fewest context switches. The reservation below the answer ([`Fit::below`]) has the
-/// same period, and an equal share of the CPU for one more VM.
+/// same period, and an equal share of the CPU for one more VM. If no reservation within `limits`
+/// suffices, the search is repeated with [`ReservationLimits::SIMULATED`].
 ///
 /// # Errors
 /// If no reservation fits, or if the step is not valid.
-pub fn most_vms(tasks: &TaskSet, reserve: CpuShare, step: Span) -> Result<Fit, NoFit> {
+pub fn most_vms(
+    tasks: &TaskSet,
+    reserve: CpuShare,
+    step: Span,
+    limits: ReservationLimits,
+) -> Result<Fit, NoFit> {
     if step.is_zero() {
         return Err(NoFit::Step { step, period: tasks.shortest_period() });
     }
     let mut best: Option<(u64, Fit)> = None;
     let (mut count, mut shortest, mut is_most) = (0, LONGEST, false);
-    let periods = periods_of_most_vms(tasks);
+    let periods = periods_of_most_vms(tasks, limits.period);
     for &period in &periods {
         let vms = best.as_ref().map_or(0, |(vms, _)| *vms) + 1;
         if part_of_cpu(reserve, vms, LONGEST).is_none_or(|part| tasks.fills(part)) {
@@ -171,24 +202,45 @@ pub fn most_vms(tasks: &TaskSet, reserve: CpuShare, step: Span) -> Result<Fit, N
         }
         (count, shortest) = (count + 1, period);
         // One more VM than before needs a slice of this length, so most periods need one proof.
-        let step = step.min(period);
-        let slice = part_of_cpu(reserve, vms, period).map_or(Span::ZERO, |part| part.slice());
-        let slice = step * (slice / step);
-        if Reservation::new(slice, period).is_ok_and(|part| prove(tasks, part).is_ok()) {
-            let fit = smallest_slice(tasks, period, step)?;
+        let part = part_of_cpu(reserve, vms, period).map_or(Span::ZERO, |part| part.slice());
+        if let Some(fit) = smallest_slice_up_to(tasks, (part, period), step.min(period), limits) {
             best = Some((vms_per_cpu(fit.reservation, reserve), fit));
         }
     }
-    let Some((vms, mut fit)) = best else {
-        let period = Span::from_us(tasks.shortest_period() / Span::from_us(2));
-        let period = period.max(SHORTEST_PERIOD);
-        return smallest_slice(tasks, period, step.min(period));
+    let mut fit = match best {
+        Some((_, fit)) => fit,
+        None if limits != ReservationLimits::SIMULATED => {
+            return most_vms(tasks, reserve, step, ReservationLimits::SIMULATED);
+        }
+        None => {
+            let period = Span::from_us(tasks.shortest_period() / Span::from_us(2));
+            let period = period.max(limits.period);
+            smallest_slice(tasks, period, step.min(period))?
+        }
     };
-    let longest = periods.first().copied().unwrap_or(LONGEST);
-    fit.tried = Some(TriedPeriods { count, shortest, longest, is_most });
+    let (longest, shortest_slice) = (periods[0], limits.slice);
+    fit.tried = Some(TriedPeriods { count, shortest, longest, step, shortest_slice, is_most });
+    let vms = vms_per_cpu(fit.reservation, reserve);
     fit.below = part_of_cpu(reserve, vms + 1, fit.reservation.period())
         .and_then(|part| Some((part, prove(tasks, part).err()?)));
     Ok(fit)
+}
+
+/// Returns the smallest slice within the limits with which all jobs meet their deadlines. `None` if
+/// the largest slice within the limits of at most `most` does not suffice.
+fn smallest_slice_up_to(
+    tasks: &TaskSet,
+    (most, period): (Span, Span),
+    step: Span,
+    limits: ReservationLimits,
+) -> Option<Fit> {
+    let high = most.min(period - limits.slice) / step;
+    let least = limits.slice.ns().div_ceil(step.ns()).max(1);
+    if high < least {
+        return None;
+    }
+    let proof = check(tasks, Reservation::new(step * high, period).ok()?).ok()?;
+    Some(halve(tasks, (step, period), (least - 1, high), proof))
 }
 
 /// Returns the reservation with a period that each of `vms` equal VMs can have on one CPU. The
@@ -208,24 +260,35 @@ pub fn smallest_slice(tasks: &TaskSet, period: Span, step: Span) -> Result<Fit, 
     if step.is_zero() || step > period {
         return Err(NoFit::Step { step, period });
     }
-    let of = |slice: Span| {
-        Reservation::new(slice.min(period), period).expect("a slice within the period")
+    let whole = Reservation::new(period, period).expect("a period is not zero");
+    let proof = prove(tasks, whole).map_err(NoFit::WholeCpu)?;
+    Ok(halve(tasks, (step, period), (0, period.ns().div_ceil(step.ns())), proof))
+}
+
+/// Returns the smallest slice with a proof, in steps from above `low` to `high`. `proof` is the
+/// proof of `high`. Each round halves the range.
+fn halve(
+    tasks: &TaskSet,
+    (step, period): (Span, Span),
+    (mut low, mut high): (u64, u64),
+    mut proof: Proof,
+) -> Fit {
+    let of = |steps: u64| {
+        Reservation::new((step * steps).min(period), period).expect("a slice within the period")
     };
-    // Invariant: the slice `step * low` has no proof, and the slice `step * high` has one.
-    let (mut low, mut high) = (0, period.ns().div_ceil(step.ns()));
-    let mut proof = prove(tasks, of(period)).map_err(NoFit::WholeCpu)?;
-    let mut below = None;
+    let mut refuted = None;
     while high - low > 1 {
         let middle = low + (high - low) / 2;
-        match prove(tasks, of(step * middle)) {
+        match check(tasks, of(middle)) {
             Ok(found) => (high, proof) = (middle, found),
-            Err(refutation) => {
-                below = Some((of(step * middle), refutation));
+            Err(_) => {
                 low = middle;
+                refuted = Some(of(middle));
             }
         }
     }
-    Ok(Fit { reservation: of(step * high), proof, below, tried: None })
+    let below = refuted.and_then(|below| Some((below, prove(tasks, below).err()?)));
+    Fit { reservation: of(high), proof, below, tried: None }
 }
 
 /// Returns the largest period with which a share suffices. The period is a multiple of `step`. With
@@ -241,6 +304,11 @@ pub fn largest_period(tasks: &TaskSet, share: CpuShare, step: Span) -> Result<Fi
     if step.is_zero() || (step > longest && !longest.is_zero()) {
         return Err(NoFit::Step { step, period: longest });
     }
+    // A slice is rounded down, so no period has a larger share.
+    let none = NoFit::Share { shortest: step };
+    if share < CpuShare::ONE && reservation_of(share, LONGEST).is_none_or(|all| tasks.fills(all)) {
+        return Err(none);
+    }
     let steps = longest / step;
     let stride = steps.div_ceil(MOST_PERIODS).max(1);
     let mut misses = KnownShortfalls { tasks, known: Vec::new() };
@@ -249,7 +317,7 @@ pub fn largest_period(tasks: &TaskSet, share: CpuShare, step: Span) -> Result<Fi
     let rough = (1..=steps / stride).rev().map(|strides| strides * stride);
     let mut rough = rough.chain((1..stride).rev().take(FINE_PERIODS));
     let found = rough.find_map(|steps| Some((steps, proof_of(steps)?)));
-    let (low, proof) = found.ok_or(NoFit::Share { shortest: step })?;
+    let (low, proof) = found.ok_or(none)?;
     let mut fine = (low + 1..low + stride).rev().filter(|&above| above <= steps).take(FINE_PERIODS);
     let above = fine.find_map(|steps| Some((steps, proof_of(steps)?)));
     let (steps, proof) = above.unwrap_or((low, proof));
@@ -273,7 +341,7 @@ impl KnownShortfalls<'_> {
         if self.known.iter().any(|short| short.demand > supply.least_in(short.within)) {
             return None;
         }
-        match prove(self.tasks, reservation) {
+        match check(self.tasks, reservation) {
             Ok(proof) => return Some(proof),
             Err(Refutation::Shortfall(short)) if self.known.len() < MOST_SHORTFALLS => {
                 self.known.push(short);
@@ -451,7 +519,8 @@ mod tests {
     fn reservation_small_enough_for_one_more_vm_misses_a_deadline() {
         let tasks = set(TaskScheduler::Edf, &[(1000, 10_000, 10_000)]);
         let reserve = CpuShare::from_ppm(50_000);
-        let fit = most_vms(&tasks, reserve, Span::from_us(1)).unwrap();
+        let simulated = ReservationLimits::SIMULATED;
+        let fit = most_vms(&tasks, reserve, Span::from_us(1), simulated).unwrap();
         let vms = vms_per_cpu(fit.reservation, reserve);
         assert_eq!((vms, fit.reservation.to_string()), (9, "50us/478us".into()));
         // Ten VMs with a utilisation of 10 % do not fit into 95 % of a CPU.
@@ -465,7 +534,8 @@ mod tests {
     fn search_over_all_periods_fits_more_vms_than_usual_periods() {
         let tasks = set(TaskScheduler::Edf, &[(650, 6_000, 6_000)]);
         let (reserve, us) = (CpuShare::from_ppm(50_000), Span::from_us(1));
-        let most = most_vms(&tasks, reserve, us).unwrap();
+        let simulated = ReservationLimits::SIMULATED;
+        let most = most_vms(&tasks, reserve, us, simulated).unwrap();
         let usual = usual_periods(&tasks).into_iter().map(|period| {
             vms_per_cpu(smallest_slice(&tasks, period, us).unwrap().reservation, reserve)
         });
@@ -473,12 +543,51 @@ mod tests {
         assert_eq!(vms_per_cpu(most.reservation, reserve), 8);
         assert!(most.proof.is_valid(&tasks, most.reservation));
         // The step limits the shortest period, so a long step leaves room for fewer VMs.
-        let rough = most_vms(&tasks, reserve, Span::from_us(200)).unwrap();
+        let rough = most_vms(&tasks, reserve, Span::from_us(200), simulated).unwrap();
         let tried = rough.tried.unwrap();
         assert!(!tried.is_most && tried.count == 315, "{tried:?}");
-        assert_eq!(tried.shortest, SHORTEST_PERIOD);
+        assert_eq!(tried.shortest, simulated.period);
         assert_eq!(tried.longest, Span::from_ms(12));
         assert!(vms_per_cpu(rough.reservation, reserve) < 8, "{}", rough.reservation);
+        let tasks = set(TaskScheduler::Edf, &[(1, 4, 4)]);
+        let tried = most_vms(&tasks, reserve, us, simulated).unwrap().tried.unwrap();
+        assert_eq!((tried.count, tried.shortest), (1, simulated.period));
+    }
+
+    #[test]
+    fn most_vms_have_a_reservation_within_limits_if_one_suffices() {
+        let (reserve, us) = (CpuShare::from_ppm(50_000), Span::from_us(1));
+        let limits = ReservationLimits { period: Span::from_ms(1), slice: Span::from_us(50) };
+        let most = |work, period, limits| {
+            let tasks = set(TaskScheduler::Edf, &[(work, period, period)]);
+            most_vms(&tasks, reserve, us, limits).unwrap()
+        };
+        let reservation = most(1000, 10_000, limits).reservation;
+        assert!(reservation.period() >= limits.period && reservation.slice() >= limits.slice);
+        assert_eq!(vms_per_cpu(reservation, reserve), 8);
+        let small = most(45, 6_000, limits);
+        assert_eq!(small.reservation.slice(), limits.slice);
+        // No period of at least 1 ms suffices.
+        let short = most(150, 200, limits);
+        assert_eq!(short.tried, most(150, 200, ReservationLimits::SIMULATED).tried);
+        // A CPU that is reserved completely must leave the rest of the period.
+        let tasks = set(TaskScheduler::Edf, &[(8_900, 10_000, 10_000)]);
+        let whole = most_vms(&tasks, CpuShare::NONE, us, limits).unwrap().reservation;
+        assert!(whole.period() - whole.slice() >= limits.slice, "{whole}");
+    }
+
+    #[test]
+    fn share_equal_to_utilisation_is_refused_without_scanning_deadlines() {
+        let us = Span::from_us;
+        let tasks = [20_100, 30_300, 40_700, 50_900, 60_100, 70_100, 80_900, 90_700];
+        let tasks = tasks.map(|period| (period * 75 / 1000, period, period));
+        let tasks = set(TaskScheduler::Edf, &tasks);
+        let none = Err(NoFit::Share { shortest: us(1) });
+        let share = CpuShare::from_ppm(u32::try_from(tasks.utilisation_ppm()).unwrap());
+        assert_eq!(largest_period(&tasks, share, us(1)), none);
+        let overloaded = reservation_of(share, us(100)).unwrap();
+        assert_eq!(check(&tasks, overloaded), Err(Refutation::Overload));
+        assert!(prove(&tasks, overloaded).unwrap_err() != Refutation::Overload);
     }
 
     #[test]

@@ -114,6 +114,10 @@ pub(crate) struct TriedPeriods {
     shortest_ns: u64,
     /// Longest of the tried periods.
     longest_ns: u64,
+    /// Step of the tried slices. It is at most the period.
+    step_ns: u64,
+    /// Shortest slice that was tried. 0 if each slice was allowed.
+    shortest_slice_ns: u64,
     /// True if the utilisation of the tasks excludes one more VM, whatever the period.
     is_most: bool,
 }
@@ -133,6 +137,9 @@ pub(crate) struct Fit {
     /// Run in which a slightly smaller reservation misses a deadline or breaks a claim. None if no
     /// such run is known.
     pub(crate) trace: Option<FitTrace>,
+    /// Run in which the largest slice that admission accepts breaks a claim. None if no claim
+    /// limits the slice from above, and for a task set.
+    pub(crate) larger: Option<FitTrace>,
     /// Advice in one line, for example that the period is long. None if there is no advice.
     pub(crate) hint: Option<String>,
     /// Tasks of a task set. Empty for a scenario.
@@ -199,6 +206,7 @@ impl Fit {
             witnesses: witnesses.into_iter().flatten().map(str::to_owned).collect(),
             proof: Some(proof(answer)),
             trace,
+            larger: None,
             hint: answer.hint(),
             tasks: rows(&answer.tasks),
             scheduler: Some(answer.tasks.set.scheduler().name().to_owned()),
@@ -208,6 +216,8 @@ impl Fit {
                 count: tried.count,
                 shortest_ns: tried.shortest.ns(),
                 longest_ns: tried.longest.ns(),
+                step_ns: tried.step.ns(),
+                shortest_slice_ns: tried.shortest_slice.ns(),
                 is_most: tried.is_most,
             }),
             periods: answer.periods.iter().map(period).collect(),

@@ -24,6 +24,9 @@ use crate::value::{share, span};
 /// First bytes of a trace.
 const TRACE: &[u8] = b"slackline-trace-";
 
+/// Default of the argument `reserve`.
+const RESERVE: CpuShare = CpuShare::from_ppm(50_000);
+
 /// Smallest valid value of the argument `share`.
 const LEAST: CpuShare = CpuShare::from_ppm(1);
 
@@ -42,7 +45,7 @@ pub(crate) struct FitArguments {
     pub(crate) delay: Option<Span>,
     pub(crate) most_vms: bool,
     pub(crate) step: Option<Span>,
-    pub(crate) reserve: CpuShare,
+    pub(crate) reserve: Option<CpuShare>,
     pub(crate) vm: Option<String>,
     pub(crate) seeds: Option<u64>,
     pub(crate) claims: Option<Vec<(String, String)>>,
@@ -68,14 +71,15 @@ pub(crate) struct FitArguments {
 ///   the VM receives 99 % of the CPU time that it receives in a simulation of the unchanged
 ///   recording. One seed is used, since recorded work is not random.
 ///
-/// `step` is the precision of the slice, or of the period if `share` asks for a period. The default
-/// is 1 us, or 1 % of the period for a scenario. `reserve` is the part of a CPU that is never
-/// reserved. `save` is the path to which the trace is written.
+/// `step` is the step of the slice, or with `share` the step of the period. The default is 1 us, or
+/// 1 % of the period for a scenario. `reserve` is the part of a CPU that is never reserved, by
+/// default "5%". A scenario states this part in its policy. `save` is the path to which the trace
+/// is written.
 ///
 /// Raises NotAdmitted if no reservation suffices, and SlacklineError for wrong arguments.
 #[pyfunction]
 #[pyo3(signature = (
-    source=None, *, period=None, share=None, delay=None, most_vms=false, step=None, reserve="5%",
+    source=None, *, period=None, share=None, delay=None, most_vms=false, step=None, reserve=None,
     vm=None, seeds=None, claims=None, save=None
 ))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments.
@@ -87,7 +91,7 @@ pub(crate) fn fit(
     delay: Option<&str>,
     most_vms: bool,
     step: Option<&str>,
-    reserve: &str,
+    reserve: Option<&str>,
     vm: Option<String>,
     seeds: Option<u64>,
     claims: Option<Vec<(String, String)>>,
@@ -100,7 +104,7 @@ pub(crate) fn fit(
         delay: optional("delay", delay)?,
         most_vms,
         step: optional("step", step)?,
-        reserve: parse_reserve(reserve)?,
+        reserve: reserve.map(parse_reserve).transpose()?,
         vm,
         seeds,
         claims,
@@ -151,6 +155,9 @@ impl FitArguments {
         if has_source && self.delay.is_some() {
             return Err(combined("delay", "a source", "a delay needs only `share`"));
         }
+        if self.delay.is_some() && self.step.is_some() {
+            return Err(combined("step", "`delay`", "the period is computed without steps"));
+        }
         if !has_source && (self.delay.is_none() || self.share.is_none()) {
             let message = "name a task set, a scenario or a recording, or both `share` and `delay`";
             return Err(PyTypeError::new_err(message));
@@ -179,12 +186,17 @@ impl FitArguments {
         }
     }
 
+    /// Returns the part of a CPU that is never reserved.
+    fn reserve(&self) -> CpuShare {
+        self.reserve.unwrap_or(RESERVE)
+    }
+
     fn of_delay(&self, py: Python<'_>) -> PyResult<Fit> {
         self.check_tasks("a delay")?;
         let (Some(share), Some(delay)) = (self.share, self.delay) else {
             return Err(PyTypeError::new_err("name both `share` and `delay`"));
         };
-        let reserve = self.reserve;
+        let reserve = self.reserve();
         let answer = interruptible(py, |_| answer_delay(share, delay, reserve))?;
         self.finish(py, answer, "the share")
     }
@@ -196,7 +208,7 @@ impl FitArguments {
             Some(share) => AskedReservation::Period { share },
             None => AskedReservation::Slice { period: self.period },
         };
-        let question = FitQuestion::about(&tasks.inner, asked, self.step, self.reserve);
+        let question = FitQuestion::about(&tasks.inner, asked, self.step, self.reserve());
         let tasks = tasks.inner.clone();
         let answer = interruptible(py, |_| answer(tasks, question))?;
         self.finish(py, answer, what)
@@ -223,7 +235,7 @@ impl FitArguments {
         what: &str,
     ) -> PyResult<Fit> {
         let answer = answer.map_err(|error| {
-            match error.refusal(what, (self.share, self.reserve), argument) {
+            match error.refusal(what, (self.share, self.reserve()), argument) {
                 Some(refusal) => refused(refusal),
                 None => SlacklineError::new_err(error.to_string()),
             }

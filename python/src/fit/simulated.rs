@@ -37,14 +37,10 @@ pub(super) fn fit(
     question: &SimulatedQuestion<'_>,
 ) -> PyResult<Fit> {
     let what = question.what;
-    let given = [
-        ("share", arguments.share.is_some()),
-        ("most_vms", arguments.most_vms),
-        ("claims", arguments.claims.is_some()),
-    ];
-    if let Some((name, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
-        let message = format!("cannot use `{name}` with a scenario: its claims are tested");
-        return Err(error::of_value(message, "use `period`, or write claims into the scenario"));
+    check_arguments(arguments, "a scenario")?;
+    if arguments.claims.is_some() {
+        let message = "cannot use `claims` with a scenario: its own claims are tested".to_owned();
+        return Err(error::of_value(message, "write the claims into the scenario"));
     }
     search_vm(py, scenario, arguments, question).map_err(|failed| match failed {
         SearchFailure::Raised(raised) => raised,
@@ -54,8 +50,25 @@ pub(super) fn fit(
     })
 }
 
+/// Refuses arguments that are possible only with a task set.
+fn check_arguments(arguments: &FitArguments, what: &str) -> PyResult<()> {
+    let given = [
+        ("share", arguments.share.is_some(), "use `period`"),
+        ("most_vms", arguments.most_vms, "use `period`"),
+        ("reserve", arguments.reserve.is_some(), "write the key `reserve` into the policy"),
+    ];
+    match given.into_iter().find(|(_, is_given, _)| *is_given) {
+        None => Ok(()),
+        Some((name, _, hint)) => {
+            let message = format!("cannot use `{name}` with {what}: its claims are tested");
+            Err(error::of_value(message, hint))
+        }
+    }
+}
+
 /// Finds the smallest slice of a VM of a recording.
 pub(super) fn of_recording(py: Python<'_>, path: &str, arguments: &FitArguments) -> PyResult<Fit> {
+    check_arguments(arguments, "a recording")?;
     let bad = |why: &dyn ToString| recording::failed(path, why);
     let written = py.detach(|| {
         let recording = recording::read(path)?;
@@ -141,10 +154,11 @@ fn search_vm(
         (None, SearchError::Run(failed)) => error::of_run(py, &failed.1),
         (None, _) => SlacklineError::new_err("the search was stopped"),
     })?;
-    let trace = match &found.below {
-        None => None,
-        Some((slice, failed)) => Some(trace(py, scenario, &vm, (*slice, failed))?),
+    let run = |failing: &Option<(Span, FailedSeed)>| {
+        let failing = failing.as_ref();
+        failing.map(|(slice, failed)| trace(py, scenario, &vm, (*slice, failed))).transpose()
     };
+    let (larger, trace) = (run(&found.above)?, run(&found.below)?);
     if let Some(path) = &arguments.save {
         let Some(trace) = &trace else {
             let why = "every tested slice keeps all claims, so no run breaks a claim";
@@ -152,7 +166,9 @@ fn search_vm(
         };
         py.detach(|| save(path, &trace.scenario))?;
     }
-    Ok(of_search(&inner.title, &vm, (&range, &found), trace))
+    let hint = vm.warning(inner, &found);
+    let fit = of_search(&inner.title, &vm, (&range, &found), trace);
+    Ok(Fit { larger, hint, ..fit })
 }
 
 fn of_claim(bad: &claims::BadClaim) -> PyErr {
@@ -177,6 +193,7 @@ fn of_search(
         witnesses: witnesses.into_iter().flatten().map(str::to_owned).collect(),
         proof: None,
         trace,
+        larger: None,
         hint: None,
         tasks: Vec::new(),
         scheduler: None,

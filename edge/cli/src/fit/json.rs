@@ -27,6 +27,8 @@ pub(super) fn answer(answer: &FitAnswer) -> Value {
             "count": tried.count,
             "shortest_ns": tried.shortest.ns(),
             "longest_ns": tried.longest.ns(),
+            "step_ns": tried.step.ns(),
+            "shortest_slice_ns": tried.shortest_slice.ns(),
             "is_most": tried.is_most,
         })),
         "witnesses": witnesses,
@@ -34,6 +36,7 @@ pub(super) fn answer(answer: &FitAnswer) -> Value {
         "simulated_jobs": answer.check.jobs,
         "trace": answer.miss.as_ref().map(miss),
         "periods": answer.periods.iter().map(period).collect::<Vec<Value>>(),
+        "hint": answer.hint(),
     })
 }
 

@@ -42,10 +42,13 @@ pub(super) fn answer(args: &FitArgs, answer: &FitAnswer) -> String {
     text += &fit.tried.map_or(String::new(), |tried| tried_line(tried, answer));
     text += &proof_line(&fit.proof, answer);
     text += &miss_line(args, answer);
+    text.push('\n');
+    if answer.is_reservable() {
+        let _ = writeln!(text, "  slackline reserve NAME --slice {slice} --period {period}");
+    }
     let _ = write!(
         text,
-        "\n  slackline reserve NAME --slice {slice} --period {period}\n\
-         \x20 share.edf = {{ slice = \"{slice}\", period = \"{period}\", exact = true }}\n"
+        "  share.edf = {{ slice = \"{slice}\", period = \"{period}\", exact = true }}\n"
     );
     text += &proof(args, answer);
     text + &periods(answer)
@@ -60,12 +63,21 @@ fn vms_on_a_cpu(vms: u64) -> String {
 
 /// Returns the line about the periods with which --most-vms searched for more VMs.
 fn tried_line(tried: TriedPeriods, answer: &FitAnswer) -> String {
-    let TriedPeriods { count, shortest, longest, is_most } = tried;
+    let TriedPeriods { count, shortest, longest, step, shortest_slice, is_most } = tried;
     let (more, used) = (answer.vms + 1, percent(answer.tasks.set.utilisation_ppm()));
     let s = if count == 1 { "" } else { "s" };
     let end = match is_most {
         true => format!("the tasks use {used} %, so no period has capacity for {more} VMs"),
-        false => format!("none of them has capacity for {more} VMs"),
+        false => {
+            let least = match shortest_slice.is_zero() {
+                true => String::new(),
+                false => format!(" of at least {shortest_slice}"),
+            };
+            format!(
+                "none has capacity for {more} VMs\n{:15}with slices{least} in steps of {step}",
+                ""
+            )
+        }
     };
     format!("  periods      {count} period{s} tried, from {longest} to {shortest}: {end}\n")
 }
@@ -97,8 +109,11 @@ fn proof_line(proof: &Proof, answer: &FitAnswer) -> String {
 
 fn miss_line(args: &FitArgs, answer: &FitAnswer) -> String {
     let Some(miss) = &answer.miss else {
-        return "  trace        none: no slightly smaller reservation is known to miss a deadline\n"
-            .into();
+        let why = match (answer.fit.tried, answer.fit.below) {
+            (Some(_), None) => "a slice that was not tried has capacity for more VMs",
+            _ => "no slightly smaller reservation is known to miss a deadline",
+        };
+        return format!("  trace        none: {why}\n");
     };
     let DeadlineMiss { task, released, deadline, done } = &miss.miss;
     let at = |time: Time| time.since(Time::START);

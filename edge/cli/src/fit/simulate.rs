@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 use slackline_experiments::SimulateError;
-use slackline_experiments::fit::simulated::{SearchError, SimulatedFit, SliceRange, search};
+use slackline_experiments::fit::simulated::{
+    FailedSeed, SearchError, SimulatedFit, SliceRange, search,
+};
 use slackline_experiments::fit::{SearchedVm, SearchedVmError, USUAL_SEEDS};
 use slackline_experiments::grid::GridProgress;
 use slackline_experiments::header::of_simulation;
@@ -49,7 +51,7 @@ pub(super) fn fit(args: &FitArgs, file: &Path, places: &Places) -> Result<(), Pr
     if args.reserve.is_some() {
         return Err(bad(
             "cannot use --reserve with a scenario: its policy states the part".into(),
-            "write policy = { name = \"edf\", reserve = \"10%\" } in the scenario",
+            "write the key reserve = \"10%\" into `policy` of the scenario",
         ));
     }
     let scenario = grid::scenario(file, None, places)?;
@@ -72,11 +74,12 @@ pub(super) fn fit(args: &FitArgs, file: &Path, places: &Places) -> Result<(), Pr
         return Err(Problem::NotAdmitted { message, hint });
     }
     vm.keep_failed(args, &found)?;
+    let hint = vm.vm.warning(&scenario, &found);
     if args.json {
-        return terminal::print(&format!("{:#}\n", vm.as_json(&range, &found)));
+        return terminal::print(&format!("{:#}\n", vm.as_json(&range, &found, hint)));
     }
     terminal::say(&vm.shown(args, &range, &found, &scenario.title))?;
-    if let Some(hint) = vm.vm.warning(&scenario) {
+    if let Some(hint) = hint {
         terminal::tell(&format!("hint:  {hint}\n"));
     }
     Ok(())
@@ -184,9 +187,14 @@ impl FileVm<'_> {
         )
     }
 
-    fn as_json(&self, range: &SliceRange, found: &SimulatedFit) -> Value {
+    fn as_json(&self, range: &SliceRange, found: &SimulatedFit, hint: Option<String>) -> Value {
         let has_trace = found.below.is_some();
         let witnesses = if has_trace { json!(["seeds", "trace"]) } else { json!(["seeds"]) };
+        let run = |failing: &Option<(Span, FailedSeed)>| {
+            failing.as_ref().map(|(slice, failed)| {
+                json!({ "slice_ns": slice.ns(), "seed": failed.seed, "claim": failed.claim })
+            })
+        };
         json!({
             "vm": self.vm.name(),
             "policy": self.vm.policy(),
@@ -198,11 +206,9 @@ impl FileVm<'_> {
             "failing_seeds_at_most": found.failing_at_most,
             "confidence": 0.95,
             "runs": found.runs,
-            "trace": found.below.as_ref().map(|(slice, failed)| json!({
-                "slice_ns": slice.ns(),
-                "seed": failed.seed,
-                "claim": failed.claim,
-            })),
+            "trace": run(&found.below),
+            "larger": run(&found.above),
+            "hint": hint,
         })
     }
 }

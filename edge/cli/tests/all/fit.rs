@@ -134,6 +134,35 @@ fn most_vms_option_packs_more_vms_than_fixed_period() {
 }
 
 #[test]
+fn most_vms_option_of_fit_prefers_reservations_that_a_daemon_accepts() {
+    let place = place("[[task]]\nwork = '45us'\nperiod = '6ms'\n");
+    let ran = place.run(&["fit", "tasks.toml", "--most-vms"]).ended_with(0);
+    let ran = ran.shows("slackline reserve NAME --slice 50us --period ");
+    ran.shows("\n               with slices of at least 50us in steps of 1us\n")
+        .shows("trace        none: a slice that was not tried has capacity for more VMs");
+    let answer = json(&place, &["--most-vms"]);
+    assert_eq!(answer["tried_periods"]["shortest_slice_ns"], 50_000);
+    assert!(answer["tried_periods"]["shortest_ns"].as_u64() >= Some(1_000_000), "{answer}");
+    place.write("tasks.toml", b"[[task]]\nwork = '150us'\nperiod = '200us'\n");
+    let ran = place.run(&["fit", "tasks.toml", "--most-vms"]).ended_with(0);
+    assert!(!ran.out.contains("slackline reserve"), "{}", ran.out);
+    ran.says("the daemon and `hold` refuse periods below 1ms, slices below 50us, and slices that");
+    let answer = json(&place, &["--most-vms"]);
+    assert!(answer["hint"].as_str().is_some_and(|hint| hint.contains("leave less than 50us")));
+}
+
+#[test]
+fn hint_of_fit_refusal_names_options_that_the_question_allows() {
+    let place = place("[[task]]\nwork = '427us'\nperiod = '5ms'\n");
+    let coarse = place.run(&["fit", "tasks.toml", "--share", "9%", "--step", "1ms"]).ended_with(4);
+    coarse.says("hint:  use a shorter --step\n");
+    let large = place.run(&["fit", "tasks.toml", "--share", "97%"]).ended_with(4);
+    large.says("hint:  use a smaller --share, or a smaller --reserve\n");
+    let large = place.run(&["fit", "--share", "97%", "--delay", "1ms"]).ended_with(4);
+    large.says("hint:  use a smaller --share, or a smaller --reserve\n");
+}
+
+#[test]
 fn invalid_task_set_or_fit_option_is_refused_with_reason() {
     let place = place(&TASKS.replace("'12ms'", "'21ms'"));
     let ran = place.run(&["fit", "tasks.toml"]).refused(2);
@@ -173,6 +202,23 @@ fn fit_of_scenario_searches_over_seeds_and_states_confidence() {
     assert_eq!(answer["witnesses"], serde_json::json!(["seeds", "trace"]));
     let slice = answer["reservation"]["slice_ns"].as_u64().unwrap();
     assert_eq!(slice - answer["trace"]["slice_ns"].as_u64().unwrap(), 500_000);
+    assert!(answer["larger"].is_null() && answer["hint"].is_null(), "{answer}");
+}
+
+#[test]
+fn json_of_scenario_fit_has_larger_failing_slice_and_hint() {
+    let json = |text: &str| {
+        let fit = ["fit", "it.toml", "--vm", "web", "--seeds", "5", "--step", "500us", "--json"];
+        let text = Place::with(text).run(&fit).good();
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let bounded = format!("{HOST}[[claim]]\nthat = 'promised of web'\nis = 'at most 30%'\n");
+    let answer = json(&bounded);
+    assert_eq!(answer["larger"]["slice_ns"], 6_500_000);
+    let claim = answer["larger"]["claim"].as_str().unwrap();
+    assert!(claim.starts_with("promised of web is at most 30"), "{claim}");
+    let answer = json(&HOST.replace("jobs late of web", "misses of web"));
+    assert!(answer["hint"].as_str().is_some_and(|hint| hint.contains("`jobs late of web`")));
 }
 
 #[test]
@@ -183,7 +229,8 @@ fn fit_of_scenario_without_selected_vm_or_claims_is_refused() {
     let with_share = ["fit", "it.toml", "--vm", "web", "--share", "30%"];
     place.run(&with_share).refused(2).says("cannot use --share with a scenario");
     let reserve = ["fit", "it.toml", "--vm", "web", "--reserve", "50%"];
-    place.run(&reserve).refused(2).says("cannot use --reserve with a scenario");
+    let ran = place.run(&reserve).refused(2).says("cannot use --reserve with a scenario");
+    ran.says("hint:  write the key reserve = \"10%\" into `policy` of the scenario\n");
     let impossible = HOST.replace("at least 29%", "at least 99%");
     place.write("it.toml", impossible.as_bytes());
     let ran = place.run(&["fit", "it.toml", "--vm", "web", "--seeds", "2"]).ended_with(4);

@@ -57,7 +57,9 @@ fn manage_command_refuses_impossible_demand_and_goals_for_unknown_vm() {
     let told = place.run(&["manage", "bad.csv"]).ended_with(2).err;
     assert!(told.contains("line 1") && told.contains("two VMs called `web`"), "{told}");
     place.run(&["manage", "it.csv", "--noise", "10"]).ended_with(2).says("write it as `10%`");
+    place.run(&["manage", "it.csv", "--noise", "10cpu"]).ended_with(2).says("write it as `10%`");
     place.run(&["manage", "it.csv", "--round", "1s", "--noise", "0%"]).good();
+    place.run(&["manage", "it.csv", "--round", "1s", "--noise", "0.1cpu"]).good();
 }
 
 /// Returns the header and one round of a file of `--save`. In that round a VM missed 90 of 100

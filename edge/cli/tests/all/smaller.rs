@@ -42,7 +42,7 @@ fn show_command_refuses_window_with_output_of_whole_trace() {
     for window in [["--from", "100ms"], ["--for", "100ms"]] {
         for more in [&["--table"][..], &["--runs", "silver"], &["--xenmon"], &["--json"]] {
             let ran = place.run(&[&["show", "it.trace"], &window[..], more].concat());
-            ran.refused(2).says(window[0]);
+            ran.ended_with(2).says(window[0]);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Answers about the reservation of a task set: the reservation, a proof, and a run in which a
 //! smaller reservation misses a deadline.
 
-use slackline_fit::search::{self, Fit, Goal, NoFit};
+use slackline_fit::search::{self, Fit, Goal, NoFit, ReservationLimits};
 use slackline_service::Terms;
 use slackline_units::{CpuShare, Reservation, Span};
 use thiserror::Error;
@@ -38,7 +38,8 @@ pub enum AskedReservation {
         /// Share of a CPU.
         share: CpuShare,
     },
-    /// The period with which the largest number of identical VMs fits on a CPU.
+    /// The period with which the largest number of identical VMs fits on a CPU. Reservations that a
+    /// daemon accepts are preferred.
     MostVms,
 }
 
@@ -59,7 +60,10 @@ impl FitQuestion {
     ) -> FitQuestion {
         let half = Span::from_us(tasks.set.shortest_period() / 2 / Span::from_us(1));
         let goal = match asked {
-            AskedReservation::MostVms => Goal::Vms { reserve },
+            AskedReservation::MostVms => Goal::Vms {
+                reserve,
+                limits: ReservationLimits { period: Terms::SHORTEST, slice: Terms::LEAST },
+            },
             AskedReservation::Period { share } => Goal::Period { share },
             AskedReservation::Slice { period } => {
                 Goal::Slice { period: period.unwrap_or(half.max(STEP)) }
@@ -117,6 +121,8 @@ pub enum FitError {
     OverCapacity {
         /// Smallest reservation that was found.
         reservation: Reservation,
+        /// Goal of the search.
+        goal: Goal,
         /// Smallest share of a CPU with which the tasks meet their deadlines in a reservation with
         /// the period [`search::SHORT_PERIOD`]. `None` if a whole CPU does not suffice, or if the
         /// question is a share with a delay.
@@ -192,20 +198,8 @@ impl FitError {
                 let (why, hint) = no_fit(error, *least, share, &option);
                 refused(why, Some(hint))
             }
-            FitError::OverCapacity { reservation, least } => {
-                let hint = least.map(|least| match least <= capacity {
-                    true => format!(
-                        "use a shorter {period}; {share} can suffice",
-                        period = option("period"),
-                        share = percent(least)
-                    ),
-                    false => format!(
-                        "use a smaller {reserve}; with a period of {short}, {share} suffices",
-                        short = search::SHORT_PERIOD,
-                        reserve = option("reserve"),
-                        share = percent(least)
-                    ),
-                });
+            FitError::OverCapacity { reservation, goal, least } => {
+                let hint = Some(over_capacity_hint(*goal, (*least, capacity), option));
                 let (needs, capacity) = (percent(reservation.share()), percent(capacity));
                 let why = format!(
                     "{reservation} is {needs} of a CPU, and at most {capacity} can be reserved"
@@ -213,6 +207,31 @@ impl FitError {
                 refused(why, hint)
             }
         })
+    }
+}
+
+/// Returns the hint if admission refuses the reservation on every CPU. `least` is the smallest
+/// share that suffices with a short period.
+fn over_capacity_hint(
+    goal: Goal,
+    (least, capacity): (Option<CpuShare>, CpuShare),
+    option: impl Fn(&str) -> String,
+) -> String {
+    let reserve = option("reserve");
+    if let Some(least) = least.filter(|&least| least > capacity) {
+        let (short, share) = (search::SHORT_PERIOD, percent(least));
+        return format!("use a smaller {reserve}; with a period of {short}, {share} suffices");
+    }
+    match (goal, least) {
+        (Goal::Slice { .. }, Some(least)) => {
+            format!("use a shorter {}; {} can suffice", option("period"), percent(least))
+        }
+        (Goal::Slice { .. } | Goal::Vms { .. }, _) => {
+            format!("use a shorter {}, or a smaller {reserve}", option("step"))
+        }
+        (Goal::Period { .. }, _) => {
+            format!("use a smaller {}, or a smaller {reserve}", option("share"))
+        }
     }
 }
 
@@ -239,19 +258,25 @@ impl FitError {
 }
 
 impl FitAnswer {
-    /// Returns a hint if the reservation is too short for a daemon, or if its period is long for
-    /// its tasks. `None` if neither is the case.
+    /// Returns true if a daemon accepts the reservation, as far as its slice and period are
+    /// concerned.
+    #[must_use]
+    pub fn is_reservable(&self) -> bool {
+        Terms::new(self.fit.reservation, true, 1).is_ok()
+    }
+
+    /// Returns a hint if no daemon accepts the reservation, or if its period is long for its tasks.
+    /// `None` if neither is the case.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
-        let reservation = self.fit.reservation;
-        let (slice, period) = (reservation.slice(), reservation.period());
+        let period = self.fit.reservation.period();
         let shortest = self.tasks.set.shortest_period();
-        if period < Terms::SHORTEST || slice < Terms::LEAST {
+        if !self.is_reservable() {
             return Some(format!(
-                "the daemon and `hold` refuse periods below {} and slices below {}; simulated \
-                 policies accept them",
+                "the daemon and `hold` refuse periods below {}, slices below {least}, and slices \
+                 that leave less than {least} of the period; simulated policies accept them",
                 Terms::SHORTEST,
-                Terms::LEAST
+                least = Terms::LEAST
             ));
         }
         (!self.periods.is_empty() && period > shortest * 2).then(|| {
@@ -286,14 +311,14 @@ fn no_fit(
         ),
         _ => error.to_string(),
     };
-    let short = search::SHORT_PERIOD;
     let hint = match share.is_some_and(|share| share < least) {
         true => format!(
-            "use a larger {}: with a period of {short}, {} suffices",
+            "use a larger {}: with a period of {}, {} suffices",
             option("share"),
+            search::SHORT_PERIOD,
             percent(least)
         ),
-        false => format!("set {} to {short}", option("period")),
+        false => format!("use a shorter {}", option("step")),
     };
     (why, hint)
 }
@@ -325,7 +350,8 @@ pub fn answer(tasks: NamedTasks, question: FitQuestion) -> Result<FitAnswer, Fit
         .map_err(|error| FitError::NoFit { error, least: least() })?;
     let vms = search::vms_per_cpu(fit.reservation, reserve);
     if vms == 0 {
-        return Err(FitError::OverCapacity { reservation: fit.reservation, least: least() });
+        let (reservation, least) = (fit.reservation, least());
+        return Err(FitError::OverCapacity { reservation, goal, least });
     }
     let row = |period: Span| {
         let found = search::smallest_slice(&tasks.set, period, step.min(period)).ok();
@@ -362,7 +388,8 @@ pub fn answer_delay(
     let tasks = NamedTasks { title, names: vec!["probe".into()], set };
     let vms = search::vms_per_cpu(fit.reservation, reserve);
     if vms == 0 {
-        return Err(FitError::OverCapacity { reservation: fit.reservation, least: None });
+        let (reservation, goal) = (fit.reservation, Goal::Period { share });
+        return Err(FitError::OverCapacity { reservation, goal, least: None });
     }
     witnessed(tasks, fit, (vms, Vec::new()))
 }

@@ -1,12 +1,12 @@
 //! A VM of a scenario, for a search for its smallest slice by simulation.
 
-use slackline_scenario::{ClaimHosts, Scenario};
+use slackline_scenario::{Claim, ClaimHosts, Scenario};
 use slackline_units::Span;
 use thiserror::Error;
 use toml::{Table, Value};
 
 use super::FitRefusal;
-use super::simulated::{SearchError, SliceRange};
+use super::simulated::{SearchError, SimulatedFit, SliceRange};
 use crate::claims::expects_refusal;
 
 /// Default number of seeds with which each slice is tested.
@@ -152,25 +152,33 @@ impl SearchedVm {
         }
     }
 
-    /// Returns a warning if the claims about the VM do not show whether its jobs are late. `None`
-    /// if there is no such claim, or if another claim shows it.
+    /// Returns a warning if every slice that was tried passes, and the only claims about the VM do
+    /// not show whether its jobs are late. `None` otherwise.
     #[must_use]
-    pub fn warning(&self, scenario: &Scenario) -> Option<String> {
-        let is_own = |of: &str| match self.copies {
-            None => of == self.name,
-            Some(_) => of == self.name || number_after(of, &self.name).is_some(),
+    pub fn warning(&self, scenario: &Scenario, found: &SimulatedFit) -> Option<String> {
+        if found.below.is_some() {
+            return None;
+        }
+        let own = || scenario.claims.iter().filter(|claim| self.is_about(claim));
+        if own().any(|claim| claim.metric != "misses" && claim.metric != "promised") {
+            return None;
+        }
+        let blind = own().find(|claim| claim.metric == "misses")?;
+        let name = blind.of.as_ref().unwrap_or(&self.name);
+        Some(format!(
+            "`misses of {name}` counts periods in which the reservation was not delivered, not \
+             late jobs; a claim on `jobs late of {name}` shows whether the slice suffices"
+        ))
+    }
+
+    /// Returns true if a claim is about the VM: its copies, its vCPUs, its tasks or the whole run.
+    fn is_about(&self, claim: &Claim) -> bool {
+        let Some(of) = &claim.of else { return true };
+        let is_vm = |name: &str| {
+            name == self.name || self.copies.is_some_and(|all| is_copy(name, &self.name, all))
         };
-        let own = || scenario.claims.iter().filter(|it| it.of.as_deref().is_some_and(is_own));
-        let shows_jobs = |metric: &str| metric != "misses" && metric != "promised";
-        let is_blind =
-            own().any(|it| it.metric == "misses") && !own().any(|it| shows_jobs(&it.metric));
-        let name = &self.name;
-        is_blind.then(|| {
-            format!(
-                "`misses of {name}` counts periods in which the reservation was not delivered, not \
-                 late jobs; a claim on `jobs late of {name}` shows whether the slice suffices"
-            )
-        })
+        let vm = of.split_once('/').map_or(of.as_str(), |(vm, _)| vm);
+        is_vm(vm) || vm.rsplit_once('.').is_some_and(|(vm, _)| is_vm(vm))
     }
 
     /// Returns the name of the VM.
@@ -272,15 +280,27 @@ impl SearchedVm {
                 "use a shorter period, or reserve less for the other VMs; if a claim limits the \
                  slice from above, drop it, because `fit` does not try every slice",
             ),
+            SearchError::Fresh { slice, failed } => (
+                format!(
+                    "cannot fit `{name}`: with {slice} in {}, the largest slice that passes with \
+                     the seeds of the search, a claim fails with the fresh seed {}: {}",
+                    range.period, failed.seed, failed.claim
+                ),
+                "weaken this claim, use a shorter period, or reserve less for the other VMs",
+            ),
             SearchError::Scenario(_) | SearchError::Run(_) | SearchError::Stopped => return None,
         };
         Some(FitRefusal { message, hint: Some(hint.into()), is_bad_question: false })
     }
 }
 
-/// Returns the number in the name `base-NUMBER` of a copy.
-fn number_after(name: &str, base: &str) -> Option<i64> {
-    name.strip_prefix(base)?.strip_prefix('-')?.parse().ok()
+/// Returns true if `name` is the name `base-NUMBER` of one of the copies.
+fn is_copy(name: &str, base: &str, copies: i64) -> bool {
+    let number = name.strip_prefix(base).and_then(|rest| rest.strip_prefix('-'));
+    number.is_some_and(|text| {
+        let number = text.parse().ok().filter(|number| (0..copies).contains(number));
+        number.is_some_and(|number| number.to_string() == text)
+    })
 }
 
 /// Returns the name of the VM of which `name` is a copy, among the tables `[[domain]]`.
@@ -288,7 +308,7 @@ fn copy_of(name: &str, domains: &[Value]) -> Option<String> {
     domains.iter().find_map(|domain| {
         let base = domain.get("name")?.as_str()?;
         let copies = domain.get("copies")?.as_integer()?;
-        (0..copies).contains(&number_after(name, base)?).then(|| base.to_owned())
+        is_copy(name, base, copies).then(|| base.to_owned())
     })
 }
 
@@ -300,6 +320,7 @@ fn share_of<'a>(table: &'a Table, domain: usize, policy: &str) -> Option<&'a Tab
 
 #[cfg(test)]
 mod tests {
+    use super::super::simulated::FailedSeed;
     use super::*;
 
     const TEXT: &str = "title = 't'\nlength = '2s'\npolicy = { name = 'edf' }\n\
@@ -340,14 +361,37 @@ mod tests {
 
     #[test]
     fn claim_on_misses_without_claim_on_late_jobs_causes_warning() {
-        let of = |text: &str| {
-            let scenario = Scenario::read(text).unwrap();
-            SearchedVm::of(&scenario, Some("web"), None).unwrap().warning(&scenario)
+        let mut found = SimulatedFit {
+            slice: Span::from_us(100),
+            fresh_from: 61,
+            rounds: 1,
+            failing_at_most: 0.05,
+            below: None,
+            above: None,
+            runs: 120,
         };
-        assert!(of(TEXT).is_some_and(|hint| hint.contains("`jobs late of web`")));
-        let late = "[[claim]]\nthat = 'jobs late of web'\nis = 'at most 0'\n";
-        assert_eq!(of(&format!("{TEXT}{late}")), None);
-        assert_eq!(of(&TEXT.replace("misses of web", "misses of db")), None);
+        let of = |text: &str, found: &SimulatedFit| {
+            let scenario = Scenario::read(text).unwrap();
+            SearchedVm::of(&scenario, Some("web"), None).unwrap().warning(&scenario, found)
+        };
+        assert!(of(TEXT, &found).is_some_and(|hint| hint.contains("`jobs late of web`")));
+        for late in ["jobs late of web", "jobs late", "jobs of web/0"] {
+            let claim = format!("[[claim]]\nthat = '{late}'\nis = 'at most 0'\n");
+            assert_eq!(of(&format!("{TEXT}{claim}"), &found), None, "{late}");
+        }
+        assert_eq!(of(&TEXT.replace("misses of web", "misses of db"), &found), None);
+        let copies = TEXT.replace("name = 'web'", "name = 'web'\ncopies = 3");
+        let copy = |name: &str| of(&copies.replace("misses of web", name), &found);
+        assert!(copy("misses of web-2").is_some_and(|hint| hint.contains("`jobs late of web-2`")));
+        for other in ["web-3", "web-10", "web--1", "web-02"] {
+            let text = copies.replace("'db'", &format!("'{other}'"));
+            let text = text.replace("misses of web", &format!("misses of {other}"));
+            assert_eq!(of(&text, &found), None, "{other}");
+        }
+        // A claim that a smaller slice breaks decides.
+        let failed = FailedSeed { seed: 1, claim: "misses of web is at most 0".into() };
+        found.below = Some((Span::from_us(50), failed));
+        assert_eq!(of(TEXT, &found), None);
     }
 
     #[test]

@@ -110,12 +110,24 @@ fn manager_refuses_vm_with_spin_or_interactive_workload() {
              work = {{ {work} }}\nshare.edf = {{ slice = '3ms', period = '10ms' }}\n"
         )
     };
-    for work in ["kind = 'spin'", "kind = 'interactive', compute = '2ms', sleep = '8ms'"] {
-        let scenario = Scenario::read(&text(work)).expect("the scenario is valid");
+    let with_task = |work: &str| {
+        let task = "kernel = { quantum = '1ms' }\n[[domain.task]]\nwork = { WORK }\n\
+                    [domain.share]\nedf = { slice = '3ms', period = '10ms' }\n";
+        let text = text("");
+        let (head, _) = text.split_once("work").expect("a VM has work");
+        head.to_owned() + &task.replace("WORK", work)
+    };
+    let interactive = "kind = 'interactive', compute = '2ms', sleep = '8ms'";
+    let endless = "kind = 'replay', list = ['1ms']";
+    let closed = ["kind = 'spin'", interactive, endless];
+    for text in closed.map(text).into_iter().chain(closed.map(with_task)) {
+        let scenario = Scenario::read(&text).expect("the scenario is valid");
         let error = plan().run(&scenario, RuleKind::Manager).expect_err("the work is closed");
         assert!(error.to_string().starts_with("cannot manage `web`: its work "), "{error}");
     }
-    let open = text("kind = 'periodic', period = '10ms', work = '2ms'");
-    let scenario = Scenario::read(&open).expect("the scenario is valid");
-    assert!(plan().run(&scenario, RuleKind::Manager).is_ok());
+    let open = "kind = 'periodic', period = '10ms', work = '2ms'";
+    for text in [text(open), with_task(open)] {
+        let scenario = Scenario::read(&text).expect("the scenario is valid");
+        assert!(plan().run(&scenario, RuleKind::Manager).is_ok());
+    }
 }

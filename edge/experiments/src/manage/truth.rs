@@ -3,7 +3,8 @@
 use slackline_demand::{Collector, DemandCounts, Job};
 use slackline_manager::quantile;
 use slackline_policy::{Topology, Values};
-use slackline_scenario::{Program, Scenario, Step};
+use slackline_scenario::io::{ClientKind, DeviceStep};
+use slackline_scenario::{Domain, Program, Scenario, Step};
 use slackline_sim::Steering;
 use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{CpuShare, Span, Time, VcpuId};
@@ -60,7 +61,7 @@ impl Truth {
                 others += if is_reserved { u64::from(share.ppm()) } else { 0 };
                 continue;
             };
-            if let Some(step) = closed_step(domain.program_of(vcpu)) {
+            if let Some(step) = closed_work(scenario, domain, vcpu) {
                 return Err(ManageError::Closed { name: domain.name.clone(), step });
             }
             let (name, needs) = (domain.name.clone(), Vec::new());
@@ -172,11 +173,29 @@ impl Steering for Alone {
     }
 }
 
+/// Returns a description of the work of a VM by which the release of a job depends on the end of an
+/// earlier job. `None` if there is no such work.
+fn closed_work(scenario: &Scenario, domain: &Domain, vcpu: VcpuId) -> Option<&'static str> {
+    let Some(system) = &domain.system else { return closed_step(domain.program_of(vcpu)) };
+    let mut clients = scenario.io.iter().flat_map(|io| &io.clients);
+    let waits = clients.any(|client| {
+        scenario.domains[client.to].id == domain.id
+            && !matches!(client.kind, ClientKind::Open { .. } | ClientKind::Pings { .. })
+    });
+    let mut tasks = system.tasks.iter();
+    let step = tasks.find_map(|task| closed_step(&task.program));
+    step.or(waits.then_some("answers a client that waits for answers"))
+}
+
 /// Returns a description of the first step of a program by which the release of a job depends on
 /// the end of an earlier job. `None` if there is no such step.
 fn closed_step(program: &Program) -> Option<&'static str> {
     let of = |step: &Step| match step {
-        Step::Compute(_) | Step::Release { .. } | Step::Done | Step::Device(_) => None,
+        Step::Compute(_) | Step::Release { .. } | Step::Done => None,
+        Step::Device(DeviceStep::Accept | DeviceStep::Answer { .. }) => None,
+        Step::Device(DeviceStep::Read { .. }) => Some("waits for a disk"),
+        Step::Device(DeviceStep::Ask { .. }) => Some("waits for a server"),
+        Step::Device(DeviceStep::Send { .. }) => Some("waits for the window of a stream"),
         Step::ComputeForever => Some("computes forever"),
         Step::ComputeUntil { .. } => Some("computes until an instant"),
         Step::Sleep(_) => Some("sleeps after a job"),
@@ -186,7 +205,11 @@ fn closed_step(program: &Program) -> Option<&'static str> {
         Step::Lock | Step::Unlock => Some("waits for a lock"),
     };
     let recorded = program.recording.as_ref().map(|_| "blocks after a job");
-    program.steps.iter().find_map(of).or(recorded)
+    let is_open =
+        |step: &Step| matches!(step, Step::Release { .. } | Step::Device(DeviceStep::Accept));
+    let is_endless = program.repeat && !program.steps.iter().any(is_open);
+    let endless = is_endless.then_some("computes forever");
+    program.steps.iter().find_map(of).or(recorded).or(endless)
 }
 
 fn index(number: u64) -> usize {
