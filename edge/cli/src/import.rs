@@ -45,7 +45,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), Problem> {
 /// Converts one recording to a trace, and prints its VMs and assumptions.
 fn recording(args: &ImportArgs, kind: Kind, files: &[PathBuf], name: &Path) -> Result<(), Problem> {
     let [file] = files else {
-        let message = format!("cannot convert {} recordings together", files.len());
+        let message = format!("cannot convert {} recordings in one command", files.len());
         return Err(Problem::BadOption { message, hint: Some("convert one at a time".into()) });
     };
     if let Some(option) = args.workload.given() {

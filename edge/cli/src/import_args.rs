@@ -199,7 +199,7 @@ pub(crate) enum ImportKind {
 }
 
 impl ImportKind {
-    /// Returns the kind of the recording. If the file is a workload, `None`.
+    /// Returns the kind of the recording. `None` if the file is a workload.
     pub(crate) fn recording(self) -> Option<Kind> {
         match self {
             ImportKind::Perf => Some(Kind::Perf),
@@ -208,7 +208,7 @@ impl ImportKind {
         }
     }
 
-    /// Returns the kind of the workload. If the file is a recording, `None`.
+    /// Returns the kind of the workload. `None` if the file is a recording.
     pub(crate) fn workload(self) -> Option<WorkloadKind> {
         match self {
             ImportKind::Perf | ImportKind::TraceCmd => None,

@@ -137,7 +137,7 @@ impl RecordingSource {
         file
     }
 
-    /// Returns the reservations of the recorded host. If the recording is a file, `None`.
+    /// Returns the reservations of the recorded host. `None` if the recording is a file.
     fn host(&self) -> Option<&HostReservations> {
         match self {
             RecordingSource::File(_) => None,

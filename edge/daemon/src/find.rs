@@ -52,8 +52,9 @@ pub struct Machine {
     pub kind: Kind,
     /// Name given by the owner, escaped by [`shown()`]. Empty if the machine has no name.
     pub name: String,
-    /// Binding by which the machine can be found later. The binding contains the machine's most
-    /// lasting name.
+    /// Binding by which the daemon can find the machine again. The binding contains the name of the
+    /// machine or, if no binding can contain the name, its UUID. Without both it contains the
+    /// process id.
     pub binding: Binding,
     /// UUID of a VM in lower case. `None` if the command line of the VM contains no UUID.
     pub uuid: Option<String>,

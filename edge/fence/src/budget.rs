@@ -558,8 +558,10 @@ mod tests {
         assert_eq!(budgets.before.into_keys().collect::<Vec<_>>(), [of("machine")]);
     }
 
+    /// A reservation of 2 ms in 10 ms needs 200 ms in each second, plus 2 ms for one slice and 10
+    /// ms as the margin. The result is at most 950 ms.
     #[test]
-    fn real_time_budget_is_share_plus_slice_plus_margin() {
+    fn cgroup_real_time_budget_adds_slice_and_margin_to_share() {
         let of = |slice, period| Reservation::new(Span::from_ms(slice), Span::from_ms(period)).ok();
         assert_eq!(needed(of(2, 10), 1_000_000, 950_000), 212_000);
         assert_eq!(needed(of(9, 10), 1_000_000, 950_000), 919_000);

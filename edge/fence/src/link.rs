@@ -60,7 +60,7 @@ impl KeeperCommand {
 #[derive(Debug, Error)]
 pub enum KeeperError {
     /// The keeper could not be started.
-    #[error("cannot start the keeper {program}")]
+    #[error("cannot start {program}, the helper process that restores threads")]
     NotStarted {
         /// Path of the program.
         program: PathBuf,

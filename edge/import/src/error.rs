@@ -83,10 +83,9 @@ pub enum ImportError {
         /// Name of the missing field.
         missing: &'static str,
     },
-    /// The recording does not show to which event a sample belongs.
-    #[error(
-        "the recording has {events} events, and a sample of event number {event} has no event id"
-    )]
+    /// The event to which a sample belongs cannot be determined: the samples have no event id, or
+    /// have it at different positions.
+    #[error("event {event} of {events} has samples without an event id at a known position")]
     Ambiguous {
         /// Number of the event, from 1.
         event: usize,

@@ -420,7 +420,7 @@ impl Place {
 }
 
 impl CgroupError {
-    /// Returns one line of advice for the user about this error. If there is no advice, `None`.
+    /// Returns one line of advice for the user about this error. `None` if there is no advice.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
@@ -503,7 +503,7 @@ fn group_of_process(
 }
 
 /// Returns the nearest cgroup, from `origin` upwards, below which Slackline can make a cgroup with
-/// the controller. If there is no such cgroup, `None`.
+/// the controller. `None` if there is no such cgroup.
 ///
 /// In version 2 the controller `cpu` is available only below a cgroup that enables it for its
 /// children. Such a cgroup has no processes of its own. The one exception is the root.

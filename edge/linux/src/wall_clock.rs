@@ -77,7 +77,7 @@ impl WallClock {
 
 impl Offset {
     /// Returns the step by which the wall clock was set between the measurement `before` and this
-    /// measurement. If the two offsets differ by at most the sum of their errors, `None`.
+    /// measurement. `None` if the two offsets differ by at most the sum of their errors.
     #[must_use]
     pub fn step_since(self, before: Offset) -> Option<ClockStep> {
         let is_ahead = self.ahead > before.ahead;

@@ -43,7 +43,7 @@ pub(crate) struct FairServerDebt {
     owed: Span,
     /// Time of the run up to which the debt has been computed.
     known: Time,
-    /// Time since `known` in which vCPUs had the CPU as real-time threads.
+    /// Part of the time since `known` in which real-time vCPUs occupied the CPU.
     raised: Span,
 }
 
@@ -59,8 +59,8 @@ impl FairServerDebt {
         self.percent = ordinary.div_ceil(10_000) + MARGIN_PERCENT;
     }
 
-    /// Adds `raised`, a time in which a vCPU had the CPU as a real-time thread. This includes time
-    /// that a hypervisor below the host stole, so that no thread received it.
+    /// Records that a real-time vCPU occupied the CPU for the time `raised`. This includes time
+    /// that a hypervisor below the host stole meanwhile.
     pub(crate) fn had(&mut self, raised: Span) {
         self.raised += raised;
     }
@@ -75,7 +75,7 @@ impl FairServerDebt {
         self.known = now;
     }
 
-    /// Returns the debt to ordinary threads. If the debt is zero, `None`.
+    /// Returns the debt to ordinary threads. `None` if the debt is zero.
     pub(crate) fn owed(&self) -> Option<Span> {
         Some(self.owed).filter(|owed| !owed.is_zero())
     }

@@ -300,8 +300,8 @@ impl FedHost {
         self.host.costs(cpu, look);
     }
 
-    /// Makes one dispatcher pass over a CPU. Returns the time by which the next pass is needed. If
-    /// no further pass is needed, `None`.
+    /// Makes one dispatcher pass over a CPU. Returns the time by which the next pass is needed.
+    /// `None` if no further pass is needed.
     ///
     /// # Errors
     /// If policy and host violated their contract, which is a bug.

@@ -174,7 +174,7 @@ pub(crate) struct LiveHost {
     /// Longest sleep of a dispatcher, in nanoseconds.
     nap: AtomicU64,
     is_polled: bool,
-    /// Reason why scheduling events of threads cannot be observed. If they can be observed, `None`.
+    /// Reason why scheduling events of threads cannot be observed. `None` if they can be observed.
     unwatched: Option<WatchError>,
 }
 
@@ -244,8 +244,8 @@ impl LiveHost {
         self.decider.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the reason why scheduling events of threads cannot be observed. If they can be
-    /// observed, `None`.
+    /// Returns the reason why scheduling events of threads cannot be observed. `None` if they can
+    /// be observed.
     pub(crate) fn unwatched(&self) -> Option<&WatchError> {
         self.unwatched.as_ref()
     }
@@ -364,8 +364,8 @@ impl LiveHost {
         self.decider().is_over = true;
     }
 
-    /// Makes one dispatcher pass over a CPU. Returns the time by which the next pass is needed. If
-    /// no further pass is needed or the run is over, `None`.
+    /// Makes one dispatcher pass over a CPU. Returns the time by which the next pass is needed.
+    /// `None` if no further pass is needed or the run is over.
     ///
     /// The kernel does not notify the dispatcher when a real-time thread wakes. If a blocked vCPU
     /// wakes during the pass that demotes it, only an unread event shows the wake-up. So if the
@@ -445,7 +445,7 @@ impl LiveHost {
         decider.pcpus.all.iter_mut().for_each(|pcpu| pcpu.fair_server.limit(limit));
     }
 
-    /// Returns the time from now until `at`, a time of the run. If `at` has passed, zero.
+    /// Returns the time from now until `at`, a time of the run. Zero if `at` has passed.
     pub(crate) fn until(&self, at: Time) -> Span {
         at.since(self.now())
     }

@@ -169,8 +169,8 @@ impl Sampler {
     }
 
     /// Reads the perf clock of a single-threaded process. The clock advances only while the thread
-    /// is on a CPU, so two equal readings mean that the thread is off the CPU. If there is no such
-    /// clock, `None`.
+    /// is on a CPU, so two equal readings mean that the thread is off the CPU. `None` if there is
+    /// no such clock.
     fn on_cpu(&self) -> io::Result<Option<Span>> {
         match &self.clocks {
             Clocks::One(_, Some(clock)) => clock.read().map(Some),
@@ -246,8 +246,8 @@ fn processes(group: &Path) -> Vec<Tid> {
     text.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new).collect()
 }
 
-/// Returns the CPU time of a cgroup as the kernel counts it. If the kernel does not count the CPU
-/// time of this cgroup, `None`.
+/// Returns the CPU time of a cgroup as the kernel counts it. `None` if the kernel does not count
+/// the CPU time of this cgroup.
 fn usage(group: &Path) -> Option<Span> {
     if let Ok(text) = fs::read_to_string(group.join("cpu.stat"))
         && let Some(us) = text.lines().find_map(|line| line.strip_prefix("usage_usec "))

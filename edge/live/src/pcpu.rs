@@ -95,7 +95,7 @@ impl Pcpus {
 
     /// Returns the part of the current run interval on a CPU, up to `now`, that was not reported
     /// yet. The length of this part comes from the times of context switches, and its CPU time from
-    /// the kernel's count. If no vCPU runs on the CPU, or the whole interval was reported, `None`.
+    /// the kernel's count. `None` if no vCPU runs on the CPU, or the whole interval was reported.
     ///
     /// The kernel charges the time of a context switch to the next thread, but records the switch
     /// only when it is done. So if the counted CPU time exceeds the length, the interval is

@@ -81,8 +81,8 @@ fn with_places(real: &[CpuId], numbers: &[usize], cpu: usize) -> CpuSet {
     (0..real.len()).filter(is_in).map(CpuId::new).collect()
 }
 
-/// Returns the CPUs (kernel numbers) that are in the same group as `cpu` at the level `level`. If
-/// the kernel does not report the level, `None`.
+/// Returns the CPUs (kernel numbers) that are in the same group as `cpu` at the level `level`.
+/// `None` if the kernel does not report the level.
 fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
     let number = cpu.index();
     let either = |new: &str, old: &str| {
@@ -102,8 +102,8 @@ fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> O
     }
 }
 
-/// Returns the CPUs that share the last-level cache of a CPU. Instruction caches are ignored. If
-/// the kernel does not report caches, `None`.
+/// Returns the CPUs that share the last-level cache of a CPU. Instruction caches are ignored.
+/// `None` if the kernel does not report caches.
 fn last_level_cache(cpu: usize, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
     let file = |index, name| read(&format!("cpu/cpu{cpu}/cache/index{index}/{name}"));
     let level = |index| file(index, "level").and_then(|text| text.trim().parse::<u32>().ok());

@@ -178,7 +178,7 @@ impl WatchedThread {
     }
 
     /// Returns the CPU time that the thread, or its whole tree, has used since the last call. `now`
-    /// is the monotonic time. If the thread has exited, zero.
+    /// is the monotonic time. Zero if the thread has exited.
     pub(crate) fn more(&self, now: Time) -> Result<Span, Unreadable> {
         let mut counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(used) = counted.clock.read(self.tid)? else { return Ok(Span::ZERO) };

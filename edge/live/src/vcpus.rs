@@ -195,7 +195,7 @@ pub enum FindError {
 }
 
 impl FindError {
-    /// Returns one line of advice for the user. If there is no advice for this error, `None`.
+    /// Returns one line of advice for the user. `None` if there is no advice for this error.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {

@@ -246,8 +246,9 @@ impl<'a> Vcpu<'a> {
         done
     }
 
-    /// Reports both tasks. `serves` is true if the server is runnable. `woken` is true if the
-    /// server's last wake was by I/O.
+    /// Reports the guest's two tasks to the host: the server, and a task that is always runnable.
+    /// `serves` is true if the server is runnable. `woken` is true if I/O caused the server's last
+    /// wake-up. A guest that lies always reports the server as runnable.
     fn say(&mut self, serves: bool, woken: bool) {
         let serves = u8::from(serves || self.guest.lies);
         let class = |urgency, runnable, woken| {

@@ -81,8 +81,8 @@ impl LimitInterface {
         }
     }
 
-    /// Returns the mechanism of the kernel that enforces the limit. If Slackline or a program
-    /// enforces the limit, `None`.
+    /// Returns the mechanism of the kernel that enforces the limit. `None` if Slackline or a
+    /// program enforces the limit.
     fn of_kernel(&self) -> Option<&'static dyn KernelMechanism> {
         match self {
             LimitInterface::Deadline => kernel_mechanism(Enforcement::Deadline),

@@ -313,7 +313,7 @@ impl ManagedProcesses {
     }
 
     /// Returns an error if a program of these vCPUs ended before its threads could be scheduled.
-    /// The error has the exit code or signal. If all programs run, `None`.
+    /// The error has the exit code or signal. `None` if all programs run.
     pub(crate) fn explain(&mut self, vcpus: &[VcpuId]) -> Option<ProcessError> {
         let mut processes = self.processes.iter_mut();
         let is_theirs = |vcpu: &VcpuId| vcpus.contains(vcpu);
@@ -487,7 +487,7 @@ impl Process {
     }
 
     /// Returns the exit status of a process that this run started. Waits up to [`REAPED_WITHIN`]
-    /// for the process to end. If the process still runs after that time, `None`.
+    /// for the process to end. `None` if the process still runs after that time.
     fn reap(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + REAPED_WITHIN;
         loop {
@@ -547,7 +547,7 @@ impl Process {
         Tid::new(self.pid()).ok_or_else(none)
     }
 
-    /// Returns the process id. If the target is a cgroup, zero.
+    /// Returns the process id. Zero if the target is a cgroup.
     fn pid(&self) -> i32 {
         match self.target {
             Target::Process(pid) => pid,

@@ -28,8 +28,8 @@ impl JobPipe {
         JobPipe { pipe, reader: NoteReader::default(), early: Vec::new() }
     }
 
-    /// Waits until the load process reports that it is ready. If the process closes the pipe before
-    /// that, or takes too long, `None`.
+    /// Waits until the load process reports that it is ready. `None` if the process closes the pipe
+    /// before that, or takes too long.
     pub(crate) fn ready(&mut self) -> Option<Ports> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
@@ -70,7 +70,7 @@ impl JobPipe {
 }
 
 /// Returns the trace record for a note. `origin` is the start of the run. The note is about `vcpu`,
-/// or comes from a client that connects to `vcpu`. If the note has no record in the trace, `None`.
+/// or comes from a client that connects to `vcpu`. `None` if the note has no record in the trace.
 pub(crate) fn record(
     note: Note,
     (vcpu, client): (VcpuId, Option<ClientId>),

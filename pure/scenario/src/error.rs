@@ -567,7 +567,7 @@ pub enum ErrorKind {
         amount: String,
     },
     /// A test states percentage points for an amount that is not a percentage.
-    #[error("`{written}`: `points` need a percentage")]
+    #[error("`{written}`: `within N points of` needs a percentage such as `20%`")]
     PointsOfNoPercentage {
         /// Key and value as written in the scenario file.
         written: String,

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn user_budget_counts_exactly_the_reservations_of_the_user() {
+    fn user_limits_count_exactly_the_reservations_of_the_user() {
         let budget = Budget { cpu: Some(CpuShare::from_ppm(1_500_000)), machines: Some(3) };
         let rows = [
             row(OWNER, terms(3, 10, 2)),
@@ -179,7 +179,7 @@ mod tests {
         let Err(refusal) = allows(terms(6, 10, 1)) else { panic!("1.53 CPUs must be refused") };
         assert_eq!(
             refusal.to_string(),
-            "cannot reserve: uid 1000 would have 1.533334cpu in total, more than the budget of \
+            "cannot reserve: uid 1000 would have 1.533334cpu in total, more than the limit of \
              1.5cpu"
         );
         // The new terms replace the old terms in the sum, and are not added to them.
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn user_above_a_lowered_budget_can_only_reduce_reservations() {
+    fn user_above_a_lowered_limit_can_only_reduce_reservations() {
         let budget = Budget { cpu: Some(CpuShare::from_ppm(100_000)), machines: Some(1) };
         let before = Some(terms(5, 10, 1));
         let change = |new| budget.allows(OWNER, std::iter::empty(), (before, new));
@@ -246,7 +246,7 @@ mod tests {
         let Err(refusal) = budget.allows(OWNER, rows.iter(), (None, terms(1, 100, 1))) else {
             panic!("a second reservation must be refused");
         };
-        let says = "cannot reserve: uid 1000 would have 2 reservations, more than the budget of 1";
+        let says = "cannot reserve: uid 1000 would have 2 reservations, more than the limit of 1";
         assert_eq!(refusal.to_string(), says);
     }
 }

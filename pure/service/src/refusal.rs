@@ -228,7 +228,7 @@ pub enum Refusal {
         terms: Terms,
     },
     /// The reservations of the owner would exceed the CPU limit of the owner's budget.
-    #[error("cannot reserve: {owner} would have {asked} in total, more than the budget of {most}")]
+    #[error("cannot reserve: {owner} would have {asked} in total, more than the limit of {most}")]
     OverBudgetCpu {
         /// Owner whose budget would be exceeded.
         owner: Principal,
@@ -239,7 +239,7 @@ pub enum Refusal {
     },
     /// The owner would have more reservations than its budget allows.
     #[error(
-        "cannot reserve: {owner} would have {asked} reservations, more than the budget of {most}"
+        "cannot reserve: {owner} would have {asked} reservations, more than the limit of {most}"
     )]
     OverBudgetMachines {
         /// Owner whose budget would be exceeded.
@@ -407,7 +407,7 @@ impl Refusal {
             }
             Refusal::OverBudgetCpu { owner, .. } | Refusal::OverBudgetMachines { owner, .. } => {
                 Some(format!(
-                    "release a reservation of {owner}, or ask an administrator to raise the budget"
+                    "release a reservation of {owner}, or ask an administrator to raise the limit"
                 ))
             }
             Refusal::LongRun { terms } => Some(same_share(terms)),

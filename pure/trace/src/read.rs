@@ -53,7 +53,7 @@ pub enum ReadError {
         /// Number of entries in the trace.
         entries: u64,
     },
-    /// An entry refers to a slot for which no vCPU was named before.
+    /// An entry refers to a vCPU by a slot that no earlier entry has given to a vCPU.
     #[error("entry {entry} of the trace names vCPU slot {slot}, but no vCPU has that slot")]
     UnknownVcpu {
         /// Number of the entry, counted from zero.
@@ -103,7 +103,8 @@ struct State {
     entries: u64,
     /// Number of CPUs in the header.
     cpus: usize,
-    /// vCPU that was last named for each slot.
+    /// vCPU that has each slot at present. A slot is the number by which entries refer to a vCPU.
+    /// An entry with a name gives a slot to a vCPU.
     vcpus: BTreeMap<u64, VcpuId>,
     /// Number of host threads read so far. Host threads are numbered in order of appearance.
     host_threads: u32,

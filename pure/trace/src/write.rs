@@ -17,9 +17,10 @@
 //! A number is a variable-length integer with seven bits per byte, least significant bits first. A
 //! text is its length and its bytes. A text in an entry has at most 65,536 bytes. Times are
 //! differences to the time of the previous entry, or to another time of the same entry, as signed
-//! numbers in zigzag form. A vCPU is written as its slot, which means the vCPU that was last named
-//! for the slot. So a record takes about ten bytes, and an exchange between hardware and host about
-//! seven bytes.
+//! numbers in zigzag form. A vCPU is written as its slot: the number of its row in the tables of
+//! vCPUs. An entry with a name gives a slot to a vCPU, until a later name gives the slot to another
+//! vCPU. So a record takes about ten bytes, and an exchange between hardware and host about seven
+//! bytes.
 
 mod index;
 

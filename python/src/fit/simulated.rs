@@ -40,7 +40,8 @@ pub(super) fn fit(
     check_arguments(arguments, "a scenario")?;
     if arguments.claims.is_some() {
         let message = "cannot use `claims` with a scenario: its own claims are tested".to_owned();
-        return Err(error::of_value(message, "write the claims into the scenario"));
+        let hint = "write each claim into the scenario as a `[[claim]]` table";
+        return Err(error::of_value(message, hint));
     }
     search_vm(py, scenario, arguments, question).map_err(|failed| match failed {
         SearchFailure::Raised(raised) => raised,
@@ -161,7 +162,7 @@ fn search_vm(
     let (larger, trace) = (run(&found.above)?, run(&found.below)?);
     if let Some(path) = &arguments.save {
         let Some(trace) = &trace else {
-            let why = "every tested slice keeps all claims, so no run breaks a claim";
+            let why = "all claims hold for every tested slice, so there is no failed run";
             return Err(no_trace(path, why).into());
         };
         py.detach(|| save(path, &trace.scenario))?;

@@ -67,7 +67,7 @@ pub(super) fn fit(args: &FitArgs, file: &Path, places: &Places) -> Result<(), Pr
         && found.below.is_none()
     {
         let message = format!(
-            "cannot save {}: every tested slice keeps all claims, so no run breaks a claim",
+            "cannot save {}: all claims hold for every tested slice, so there is no failed run",
             name.display()
         );
         let hint = Some("use a smaller --step".into());

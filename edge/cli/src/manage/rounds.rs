@@ -143,8 +143,8 @@ pub(super) fn replay(path: &Path) -> Result<(), Problem> {
     if differences == 0 { Ok(()) } else { Err(Problem::ReplayDiffers) }
 }
 
-/// Returns the explanation of a decision in one line without control characters, since a file may
-/// have any text.
+/// Returns the explanation of a decision as one line, with control characters replaced. The file
+/// comes from the user, so the explanation may be any text.
 fn text_of(decision: Option<&SavedDecision>) -> String {
     decision.map_or("no change".into(), |decision| terminal::printable(&decision.says, &[]))
 }

@@ -77,7 +77,8 @@ struct Member {
 
 type Answer = Result<(Reservation, String), ClientError>;
 
-/// A gang, with the latest answer of each member's host.
+/// State of the command `gang`: the gang (reservations on several hosts whose periods begin
+/// together), and the latest answer of each member's host.
 struct Calls<'a> {
     file: GangFile,
     trust: &'a Trust,

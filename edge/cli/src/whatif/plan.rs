@@ -27,7 +27,7 @@ const FIELDS: [&str; 7] = ["slice", "budget", "period", "exact", "extra", "phase
 /// Data from which a plan is made, except the prediction.
 pub(super) struct PlanSource<'a> {
     pub(super) edits: &'a [Edit],
-    /// Reservations of the recorded host. If the recording is a file, `None`.
+    /// Reservations of the recorded host. `None` if the recording is a file.
     pub(super) host: Option<&'a HostReservations>,
 }
 

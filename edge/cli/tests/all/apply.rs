@@ -217,7 +217,7 @@ fn hides(request: &Request) -> Outcome {
 }
 
 #[test]
-fn toml_list_and_name_patterns_omit_reservations_of_other_owners() {
+fn toml_output_and_name_patterns_omit_reservations_with_hidden_names() {
     let Some(daemon) = Daemon::new(hides) else { return };
     let text = daemon.run(&["list", "--toml"]).good();
     assert!(text.contains("\n# Reservations of other owners, left out: 2.\n"), "{text}");

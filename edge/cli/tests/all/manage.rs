@@ -139,7 +139,7 @@ fn replay_by_manage_command_refuses_rounds_with_impossible_numbers() {
 }
 
 #[test]
-fn manage_replay_with_largest_possible_predictions_reports_differing_decision() {
+fn manage_replay_survives_maximal_predictions_and_replaces_control_characters() {
     let place = Place::with("");
     let (header, mut round) = saved_rounds();
     let most = u64::MAX;

@@ -277,7 +277,7 @@ fn predicts(request: &Request) -> Outcome {
     }
 }
 
-/// Returns options that predict a change, after the options in `more`.
+/// Returns the options in `more` and an option that changes a VM, so that `whatif` predicts.
 fn with_edits<'a>(more: &[&'a str]) -> Vec<&'a str> {
     [more, &["--set", "batch.slice=1ms"]].concat()
 }

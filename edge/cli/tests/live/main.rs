@@ -37,8 +37,8 @@ mod unit;
 mod whatif;
 mod why;
 
-/// Runs as the victim, which is the process that a test schedules, if a test has started this
-/// program as the victim. Returns at once in other processes.
+/// Entry point of the *victims*: child processes that tests start from this program and then
+/// schedule. Does nothing if the test harness runs it as a test.
 #[test]
 fn entry_point_of_helper_scheduled_process() {
     common::live::play_victim();

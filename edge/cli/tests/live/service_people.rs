@@ -88,7 +88,7 @@ fn waiting_reservation_ignores_same_named_vm_of_another_user() {
 /// The test uses a client on another host, from the creation of its token to the token's
 /// revocation.
 #[test]
-fn remote_client_keeps_role_and_budget_until_token_is_revoked() {
+fn remote_client_keeps_role_and_limits_until_token_is_revoked() {
     let Some(live) = live::begin() else { return };
     let path = |name: &str| live.place.path(name);
     let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -137,7 +137,7 @@ fn remote_client_keeps_role_and_budget_until_token_is_revoked() {
     remote(&reserve, "token").ended_with(0);
     assert_eq!(daemon.one("web")["owner"], "@alice");
     let over = remote("change web --slice 2ms", "token");
-    over.refused(4).says("@alice would have 0.2cpu in total, more than the budget of 0.15cpu");
+    over.refused(4).says("@alice would have 0.2cpu in total, more than the limit of 0.15cpu");
     remote("access list", "token").refused(5).says("`access` is not permitted for role operator");
     let root = local("access add carol --role administrator").good();
     fs::write(path("root"), &root).unwrap();
@@ -193,25 +193,25 @@ fn operator_may_reserve_only_for_vms_of_that_operator() {
         .ended_with(0);
     assert_eq!(daemon.one("web")["owner"], json!(format!("uid {OPERATOR}")));
     ask("release web").ended_with(0);
-    // An administrator may extend the operator's permissions, within a budget.
+    // An administrator may extend the operator's permissions, within limits.
     let admin = |words: &str| daemon.run(&format!("access {words}"));
     ask("access list").refused(5);
     admin("add 65534 --role operator --cpu 15% --machines 2 --users 0").ended_with(0);
     let theirs = format!("qemu:{}", name("theirs"));
     ask(&format!("reserve web --slice 1ms --period 10ms --for {theirs}")).ended_with(0);
     let over = ask("reserve db --slice 1ms --period 10ms --vcpus 1 --for qemu:later");
-    over.refused(4).says("uid 65534 would have 0.2cpu in total, more than the budget of 0.15cpu");
+    over.refused(4).says("uid 65534 would have 0.2cpu in total, more than the limit of 0.15cpu");
     ask("change web --slice 2ms").refused(4).says("uid 65534 would have 0.2cpu");
     ask("reserve db --slice 50us --period 10ms --vcpus 1 --for qemu:later").ended_with(0);
     let over = ask("reserve third --slice 50us --period 10ms --vcpus 1 --for qemu:third");
-    over.refused(4).says("would have 3 reservations, more than the budget of 2");
+    over.refused(4).says("would have 3 reservations, more than the limit of 2");
     // Grants survive the daemon, as reservations do.
     daemon.kill();
     let Some(daemon) = Daemon::start_with_groups(&live, &groups) else { return };
     let admin = |words: &str| daemon.run(&format!("access {words}"));
     assert!(admin("list").ended_with(0).out.contains("uid 65534"));
-    // The budget and the users of the grant are still in force.
-    ask("change web --slice 2ms").refused(4).says("more than the budget of 0.15cpu");
+    // The limits and the users of the grant are still in force.
+    ask("change web --slice 2ms").refused(4).says("more than the limit of 0.15cpu");
     ask("reserve third --slice 50us --period 10ms --vcpus 1 --for qemu:third --user 1")
         .refused(5)
         .says("the VM belongs to uid 1");

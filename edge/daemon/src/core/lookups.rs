@@ -408,10 +408,10 @@ mod tests {
         assert!(lookups.next_list().is_none() && lookups.is_listing);
     }
 
-    /// Look-ups occupy all threads that serve callers other than administrators, so at first no new
-    /// list can be made.
+    /// Look-ups occupy all threads that serve callers other than administrators, so the scan for a
+    /// new list must wait. Meanwhile the request does not get the old list of five seconds ago.
     #[test]
-    fn waiting_vm_list_request_is_not_answered_with_old_list() {
+    fn vm_list_request_waits_for_free_thread_if_list_is_stale() {
         let mut lookups = Lookups::start().unwrap();
         lookups.list(now(0), &asked(1000, 0, Role::Viewer)).unwrap();
         assert_eq!(done(&mut lookups, now(0), 1), [Ticket(0)]);

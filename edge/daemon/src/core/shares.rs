@@ -80,7 +80,7 @@ mod tests {
 
     /// 50 ms in each 101 ms is enforced as 25 ms in each 50.5 ms.
     #[test]
-    fn change_that_shortens_period_enforced_by_dispatcher_needs_capacity_check() {
+    fn dispatcher_change_to_shorter_enforced_period_needs_capacity_check() {
         let before = terms(50_000, 100);
         for less in [terms(50_000, 100), terms(40_000, 100), terms(50_000, 200)] {
             assert!(needs_no_more(less, before), "{less}");
@@ -93,7 +93,7 @@ mod tests {
     /// A slice of 2 ms in each second is enforced as 1 ms in each 500 ms. A slice of 1.9 ms in each
     /// second is enforced without division.
     #[test]
-    fn change_that_lengthens_slice_enforced_by_kernel_needs_capacity_check() {
+    fn deadline_change_to_longer_enforced_slice_needs_capacity_check() {
         let by_kernel = |slice_us| {
             let by_kernel = terms(slice_us, 1_000).enforced_by(Enforcement::Deadline);
             by_kernel.expect("a hard limit with a short period")

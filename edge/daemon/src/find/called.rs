@@ -28,8 +28,9 @@ pub(super) fn is_called((kind, name, uuid): (Kind, &str, Option<&str>), binding:
 }
 
 impl MachineIdentity {
-    /// Returns the binding by which the machine can be found later. If the machine has no lasting
-    /// name, or its name does not fit in a binding, the binding contains the process id.
+    /// Returns the binding by which the daemon can find the VM again. The binding contains the name
+    /// of the VM or, if no binding can contain the name, its UUID. Without both it contains the
+    /// process id. Returns `None` if no binding can contain the process id.
     pub(super) fn binding(&self, pid: Tid) -> Option<Binding> {
         let kind = match self.kind {
             Kind::Libvirt => Some(BindingKind::Libvirt),

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn known_address_takes_slot_of_principal_with_several_connections() {
+    fn newcomer_from_authenticated_address_displaces_connection_of_busy_principal() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         let (friend, _) = remotes.connect(address(200), begin, false).unwrap();
         assert!(let_in(&mut remotes, friend, begin, 100));

@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeline_message_encodes_columns_as_arrays_without_known_vcpu_names() {
+    fn timeline_message_has_flat_columns_and_null_for_missing_names() {
         let ran = vec![(0, 1, 500), (1, 0, 1_000)];
         let timeline = Timeline {
             first: 7,

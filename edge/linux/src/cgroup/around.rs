@@ -139,7 +139,7 @@ impl Membership {
     }
 
     /// Searches this cgroup and the cgroups above it, from below, and returns the first cgroup that
-    /// another program has frozen. If there is none, `None`.
+    /// another program has frozen. `None` if no such cgroup is frozen.
     ///
     /// Slackline freezes some cgroups itself: the cgroups that it made, and `tree`, the cgroup of a
     /// scheduled process tree. The search skips these cgroups, because the code that freezes them
@@ -185,15 +185,16 @@ impl Membership {
 
 impl Surroundings {
     /// Searches the thread's cgroups and the cgroups above them, and returns the first cgroup that
-    /// another program has frozen. If there is none, `None`. Cgroups that Slackline freezes itself
-    /// are skipped: the cgroups that it made, and `tree`, the cgroup of a scheduled process tree.
+    /// another program has frozen. `None` if no such cgroup is frozen. Cgroups that Slackline
+    /// freezes itself are skipped: the cgroups that it made, and `tree`, the cgroup of a scheduled
+    /// process tree.
     #[must_use]
     pub fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         self.groups.iter().find_map(|membership| membership.frozen(tree))
     }
 
     /// Returns the former and the present cgroup in the first hierarchy in which the thread's
-    /// cgroup differs from `before`. If it differs in no hierarchy, `None`.
+    /// cgroup differs from `before`. `None` if it differs in no hierarchy.
     #[must_use]
     pub fn moved<'a>(
         &'a self,
@@ -259,7 +260,7 @@ impl Surroundings {
     }
 
     /// Returns the first limit of CPU time that applies to the thread now and did not apply in
-    /// `before`. If there is no such limit, `None`.
+    /// `before`. `None` if there is no such limit.
     #[must_use]
     pub fn limited(&self, before: &Surroundings) -> Option<&(PathBuf, String)> {
         self.quotas.iter().find(|quota| !before.quotas.contains(quota))

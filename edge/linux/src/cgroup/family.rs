@@ -32,8 +32,8 @@ pub fn descendants(root: Tid) -> Result<Vec<Tid>, CgroupError> {
 }
 
 /// Finds descendants in the kernel's lists of the children of each thread. Reads only the files of
-/// the process and its descendants. If the kernel has no such lists, or no two consecutive readings
-/// are equal, `None`.
+/// the process and its descendants. `None` if the kernel has no such lists, or no two consecutive
+/// readings are equal.
 ///
 /// The kernel may omit a child from a list if another child in the list ends during the reading.
 /// Then the next reading differs.

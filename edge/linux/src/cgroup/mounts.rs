@@ -26,8 +26,8 @@ impl Mount {
         folder.strip_prefix(&self.point).is_ok_and(|below| !below.as_os_str().is_empty())
     }
 
-    /// Returns the folder of a cgroup, given its path as the kernel names it. If the cgroup is not
-    /// visible below this mount, `None`.
+    /// Returns the folder of a cgroup, given its path as the kernel names it. `None` if the cgroup
+    /// is not visible below this mount.
     pub(super) fn place(&self, group: &Path) -> Option<PathBuf> {
         // The kernel writes `/..` for a cgroup outside of this process's cgroup namespace.
         if group.components().any(|part| part == std::path::Component::ParentDir) {
@@ -65,7 +65,7 @@ fn mount(line: &[u8], controller: Controller) -> Option<Mount> {
 }
 
 /// Parses the cgroup of a thread from the text of its `cgroup` file, whose lines have the form
-/// `number:controllers:group`. If no line is for this version and controller, `None`.
+/// `number:controllers:group`. `None` if no line is for this version and controller.
 pub(super) fn group_of(text: &[u8], version: Version, controller: Controller) -> Option<PathBuf> {
     let wanted = controller.name().as_bytes();
     text.split(|&byte| byte == b'\n').find_map(|line| {

@@ -26,8 +26,8 @@ use crate::thread::ThreadRef;
 pub struct TreePlace {
     /// Folder of the tree's cgroup.
     pub group: PathBuf,
-    /// Folder of the cgroup in which the processes were before, and to which they return. If
-    /// `group` is an existing cgroup that Slackline did not make, `None`.
+    /// Folder of the cgroup in which the processes were before, and to which they return. `None` if
+    /// `group` is an existing cgroup that Slackline did not make.
     pub origin: Option<PathBuf>,
 }
 
@@ -137,8 +137,8 @@ impl TreePlace {
     }
 
     /// Chooses the folder of a cell: a cgroup directly below the root cgroup, in which processes
-    /// are stopped. Only the user root can move processes out of it. Creates nothing yet. If
-    /// neither `origin` nor any folder above it is a cgroup, `None`.
+    /// are stopped. Only the user root can move processes out of it. Creates nothing yet. `None` if
+    /// neither `origin` nor any folder above it is a cgroup.
     ///
     /// `origin` is the cgroup to which the processes return. It may already have been removed. The
     /// name of the folder contains the id and the start time of the thread `first`.

@@ -425,8 +425,8 @@ impl Pin {
         self.original
     }
 
-    /// Returns the CPUs to which the last order restricts the thread. If no order is in effect,
-    /// `None`.
+    /// Returns the CPUs to which the last order restricts the thread. `None` if no order is in
+    /// effect.
     #[must_use]
     pub fn ordered(&self) -> Option<CpuSet> {
         self.is_ordered.then_some(self.now)

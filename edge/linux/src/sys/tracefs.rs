@@ -78,7 +78,7 @@ fn look_up<const FIELDS: usize>(
 }
 
 /// Parses a line like `field:pid_t pid; offset:24; size:4; signed:1;` and returns the offset of the
-/// field. If the line is about another field, `None`.
+/// field. `None` if the line is about another field.
 fn offset_of(line: &str, field: &str) -> Option<usize> {
     let mut parts = line.trim().strip_prefix("field:")?.split(';').map(str::trim);
     let declared = parts.next()?.split_ascii_whitespace().last()?;

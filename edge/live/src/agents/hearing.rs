@@ -129,8 +129,8 @@ impl Hearing {
         Hearing { rest, vcpus, last, bad, claims, paid, counts: Counts::default() }
     }
 
-    /// Returns the earliest time at which more bytes of this agent may be read. If bytes may be
-    /// read now, `None`.
+    /// Returns the earliest time at which more bytes of this agent may be read. `None` if bytes may
+    /// be read now.
     pub(super) fn not_before(&self, now: Time) -> Option<Time> {
         let ahead = self.paid.since(now);
         (ahead > SAVED).then(|| now + (ahead - SAVED))

@@ -99,10 +99,10 @@ impl LiveHost {
     /// audit is needed because events miss threads that were moved into the tree, and threads whose
     /// ids are outside the event filter.
     ///
-    /// Returns the differences between the tree and the orders. If no thread of the tree exists any
-    /// more, `None`. If the tree has been idle since the last audit, no differences are returned.
-    /// The threads in the field `left` run in another cgroup. They count as threads of the vCPU
-    /// until the caller calls [`forget`](LiveHost::forget).
+    /// Returns the differences between the tree and the orders. `None` if no thread of the tree
+    /// exists any more. If the tree has been idle since the last audit, no differences are
+    /// returned. The threads in the field `left` run in another cgroup. They count as threads of
+    /// the vCPU until the caller calls [`forget`](LiveHost::forget).
     pub(crate) fn audit(
         &self,
         vcpu: VcpuId,
@@ -165,8 +165,8 @@ impl LiveHost {
     }
 
     /// Returns a thread that serves as the template for threads that an audit finds in a tree. It
-    /// is needed if no thread of the tree is known because all known threads have left the tree. If
-    /// the vCPU is not present, `None`.
+    /// is needed if no thread of the tree is known because all known threads have left the tree.
+    /// `None` if the vCPU is not present.
     fn stand_in(
         &self,
         vcpu: VcpuId,

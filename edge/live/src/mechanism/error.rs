@@ -96,7 +96,10 @@ pub enum MechanismError {
     },
     /// The mechanism needs a cgroup for a single vCPU thread. Slackline cannot make such a cgroup
     /// in version 2.
-    #[error("cannot limit single vCPU threads by `{mechanism}` in cgroups of {version}")]
+    #[error(
+        "cannot limit single vCPU threads by `{mechanism}`: that needs cgroups of version 1, and \
+         this host has only {version}"
+    )]
     NoThreads {
         /// Mechanism of the request.
         mechanism: Enforcement,

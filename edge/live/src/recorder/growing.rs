@@ -40,8 +40,8 @@ impl GrowingVms {
 
     /// Returns the growing VM to which a new thread belongs, as id and name, and the number of the
     /// thread's vCPU. `parent` is the process that started the thread, and `process` is the
-    /// thread's own process. If the thread belongs to no growing VM, or the VM has used all vCPU
-    /// numbers, `None`.
+    /// thread's own process. `None` if the thread belongs to no growing VM, or the VM has used all
+    /// vCPU numbers.
     pub(super) fn next(
         &mut self,
         parent: Option<Tid>,

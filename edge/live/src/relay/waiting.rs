@@ -77,8 +77,8 @@ impl Waiting {
     }
 
     /// Returns the time when a report may be due even if no data arrives. At that time pending data
-    /// expires, or the rate limit permits a report that was delayed. If no report can be due,
-    /// `None`.
+    /// expires, or the rate limit permits a report that was delayed. `None` if no report can be
+    /// due.
     pub(super) fn due(&self) -> Option<Time> {
         let is_late = (self.items, self.asked) != self.told;
         let late = is_late.then(|| self.paid - SAVED.min(self.paid - Time::START));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_started_outside_cgroup_counts_with_all_its_cpu_time() {
+    fn all_cpu_time_of_thread_started_outside_cgroup_is_counted() {
         let (before, now) = (times(10, &[(1, 10)]), times(12, &[(1, 12), (3, 30)]));
         assert_eq!(now.outside(&before, &[tid(3)]), Span::from_ms(30));
     }

@@ -28,8 +28,8 @@ pub fn find_qmp_socket(pid: i32) -> Result<Option<PathBuf>, FindError> {
 }
 
 impl Process {
-    /// Returns the QMP socket on the command line of this process. If there is no such socket,
-    /// `None`.
+    /// Returns the QMP socket on the command line of this process. `None` if there is no such
+    /// socket.
     pub(super) fn qmp_socket(&self) -> Result<Option<PathBuf>, FindError> {
         let line = self.command_line().map_err(|source| self.unreadable("cmdline", source))?;
         let mut words: Vec<&[u8]> = line.split(|&byte| byte == 0).collect();

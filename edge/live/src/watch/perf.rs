@@ -426,7 +426,7 @@ const SWITCH_OUT_READY: u16 = 1 << 14;
 /// record.
 const LARGEST: usize = 64 + 40;
 
-/// Parses a context switch. If the thread is the idle task, `None`.
+/// Parses a context switch. `None` if the thread is the idle task.
 fn switched(record: &Record, cpu: CpuId) -> Option<Event> {
     // { other process, other thread }, { process, thread }, time
     let tid = Tid::new(i32::try_from(record.half(12)?).ok()?)?;
@@ -438,7 +438,7 @@ fn switched(record: &Record, cpu: CpuId) -> Option<Event> {
     Some(Event { at: Time::from_ns(record.words[2]), tid, cpu, what })
 }
 
-/// Parses the start or exit of a thread. If the record has an impossible thread id, `None`.
+/// Parses the start or exit of a thread. `None` if the record has an impossible thread id.
 fn began_or_ends(record: &Record, cpu: CpuId) -> Option<Event> {
     // { process, its parent }, { thread, thread that started it }, time
     let tid = |at| Tid::new(i32::try_from(record.half(at)?).ok()?);

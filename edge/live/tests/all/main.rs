@@ -13,13 +13,15 @@ mod virtual_time;
 mod wakes;
 mod wide_trees;
 
-/// Runs as the keeper process of a session, if a test has started this program as a keeper.
+/// Entry point of the keeper process that a test starts from this program. Does nothing if the test
+/// harness runs it as a test.
 #[test]
 fn entry_point_of_helper_keeper() {
     common::play_keeper();
 }
 
-/// Runs as a process to be scheduled, if a test has started this program as such a process.
+/// Entry point of the child processes that tests start from this program and then schedule. Does
+/// nothing if the test harness runs it as a test.
 #[test]
 fn entry_point_of_helper_scheduled_thread() {
     common::play_target();

@@ -40,8 +40,9 @@ const NICE: i32 = 5;
 
 // Roles of child processes.
 
-/// Runs as a target process with two threads, if a test has started this program in that role. The
-/// second thread never blocks and prints its id.
+/// Entry point of a target process with two threads, which a test starts from this program. The
+/// second thread never blocks and prints its id. Does nothing if the test harness runs it as a
+/// test.
 #[test]
 fn entry_point_of_helper_scheduled_thread() {
     if plays("scheduled_thread") {

@@ -1,9 +1,9 @@
 //! Search for a placement of a reservation, whole or split, for all policies that may split.
 //!
-//! On a CPU without split vCPUs the policy decides whether a whole reservation fits. On strict CPUs
-//! (see `split`) the demand test decides. A reservation that fits on no CPU as a whole is split. If
-//! a changed reservation does not fit at once, the search tests whether the new slice fits from the
-//! vCPU's next period on.
+//! A CPU is *strict* if it has a split vCPU, or had one since it was last quiescent. On a strict
+//! CPU the demand test decides whether a whole reservation fits. On other CPUs the policy decides.
+//! A reservation that fits on no CPU as a whole is split. If a changed reservation does not fit at
+//! once, the search tests whether the new slice fits from the vCPU's next period on.
 
 use alloc::vec::Vec;
 

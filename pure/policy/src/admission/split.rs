@@ -10,7 +10,8 @@
 //! are at most as many splits as CPUs minus one. Whole vCPUs never migrate. A split vCPU migrates
 //! only between subtasks.
 //!
-//! A CPU with a split vCPU is *strict*: every reservation on it is admitted by the demand test.
+//! A CPU is *strict* if it has a split vCPU, or had one since it was last quiescent. On a strict
+//! CPU every reservation is admitted by the demand test.
 //!
 //! The longest subtask that a CPU can take does not depend on the slice, and each shorter subtask
 //! fits too. So the longest slice that can be admitted is known exactly.

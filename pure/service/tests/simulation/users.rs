@@ -137,7 +137,7 @@ fn refusal_for_tenant_never_names_reservations_of_other_owners() {
 }
 
 #[test]
-fn increased_reservation_counts_against_budgets_of_owner_and_caller() {
+fn increased_reservation_counts_against_limits_of_owner_and_caller() {
     let mut run = Run::new(1, None, false);
     let budget = Budget { cpu: Some(CpuShare::from_ppm(100_000)), machines: None };
     run.service.set_budgets([(ALICE, budget)].into());
@@ -221,7 +221,7 @@ fn is_over(asked: &Result<(), Refusal>) -> bool {
 }
 
 #[test]
-fn increase_counts_against_operator_budget_across_restarts_until_undone() {
+fn increase_counts_against_operator_limits_across_restarts_until_undone() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(100_000));
     for name in ["a", "b", "c"] {
@@ -437,8 +437,10 @@ fn lengthen(name: &str, until: Option<Option<WallTime>>, exact: Option<bool>) ->
     request
 }
 
+/// An operator changes a reservation of another owner. The operator's CPU limit must cover the
+/// whole reservation if the operator postpones or removes its end, or drops its hard limit.
 #[test]
-fn removing_end_time_or_limit_needs_budget_for_whole_reservation() {
+fn postponing_end_or_dropping_hard_limit_counts_whole_reservation() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(100_000));
     let hour = |hours: u64| {
@@ -500,7 +502,7 @@ fn removed_end_time_or_limit_counts_against_operator_until_restored() {
 
 /// Without the ledger, a change that takes no CPU time from others stays in force.
 #[test]
-fn hard_limit_removal_counts_against_budget_if_ledger_write_fails() {
+fn hard_limit_removal_counts_against_operator_if_ledger_write_fails() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(650_000));
     ask(&mut run, ROOT, reserve("a", ms(60, 100), Some(5002))).expect("root may");
@@ -515,7 +517,7 @@ fn hard_limit_removal_counts_against_budget_if_ledger_write_fails() {
 }
 
 #[test]
-fn refused_apply_request_does_not_count_against_operator_budget() {
+fn refused_apply_request_does_not_count_against_operator_limits() {
     let mut run = Run::new(1, None, false);
     run.service.set_budgets(budget_of_alice(100_000));
     ask(&mut run, tenant(BOB), reserve("a", ms(1, 100), None)).expect("its own VM");

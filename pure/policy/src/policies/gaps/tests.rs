@@ -115,7 +115,7 @@ fn least_urgent_vcpu_can_starve_under_paper_rules_of_gaps() {
 /// With the same four vCPUs as `starving`, each receives a quarter of the CPU. The vCPU with the
 /// least urgent claim never waits for 400 ms.
 #[test]
-fn no_vcpu_starves_under_bounded_rules_of_gaps() {
+fn every_vcpu_gets_its_share_under_gaps_with_bounded_boosts() {
     let wide = "gaps boost-cap=100% boost-depth=1s";
     for policy in ["gaps", "gaps base=xen-3.0.4", "gaps base=xen-3.0.4 among=under", wide] {
         let all = dispatches(policy, &starving(), Span::from_secs(60));

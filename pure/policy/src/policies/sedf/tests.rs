@@ -386,9 +386,9 @@ fn sedf_departing_weighted_vcpus_cause_no_deadline_miss() {
     assert_eq!(script.shows(slice, "deadline"), "in 300ms", "the slice was delivered");
 }
 
-/// A vCPU with a weight has used its slice, 50 of 100 ms, when a newcomer with nearly all of the
-/// weight arrives. The newcomer gets nothing in this period, since a third vCPU has 67.5 of 150 ms
-/// reserved and has received none of it yet.
+/// vCPU A has a weight, and has used its slice of 50 ms in 100 ms when vCPU C joins with nearly all
+/// of the weight. vCPU B reserves 67.5 ms in 150 ms and has received none of it yet. So C gets only
+/// 1 ns as its slice in this period.
 #[test]
 fn sedf_newcomer_with_weight_receives_slice_from_next_period() {
     let mut script = Script::new("");
@@ -408,10 +408,10 @@ fn sedf_newcomer_with_weight_receives_slice_from_next_period() {
     assert_eq!(script.shows(second, "slice"), "49.998474ms");
 }
 
-/// A vCPU reserves half of the CPU and uses its budget of 50 ms in the first 50 ms of its period.
-/// Another vCPU blocks at 60 ms. Had it run, it would have used its last 10 ms of budget by 70 ms.
-/// If the first vCPU leaves before that, its share stays reserved. At 70 ms the CPU is quiescent,
-/// and the share is free at once.
+/// vCPU A reserves half of the CPU and uses its budget of 50 ms in the first 50 ms of its period.
+/// vCPU B blocks at 60 ms with 10 ms of budget left. If B wakes before 70 ms, it still has some of
+/// this budget. So if A leaves at 69 ms, the share of A stays reserved. From 70 ms on B has no
+/// budget left, and the CPU is quiescent. If A leaves then, its share is free at once.
 #[test]
 fn sedf_departed_vcpu_share_stays_reserved_until_cpu_is_quiescent() {
     for (leaves, has_room) in [(69, false), (70, true)] {
@@ -507,7 +507,7 @@ fn sedf_departed_weighted_vcpu_frees_its_slice_on_quiescent_cpu() {
 }
 
 /// A vCPU with a weight has all of the CPU and has used a part of it when a reservation arrives.
-/// Its slice shrinks at once to what the reservation leaves.
+/// The slice of the vCPU with the weight shrinks at once to the time that the reservation leaves.
 #[test]
 fn sedf_weighted_vcpu_slice_shrinks_when_a_reservation_is_admitted() {
     let mut script = Script::new("");

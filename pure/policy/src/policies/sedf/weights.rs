@@ -1,13 +1,17 @@
-//! Slices by weight under exact admission. A vCPU with a weight gets, as its slice, a part of the
-//! time that fixed slices leave. The slice is set at the start of a period and stays fixed until
-//! the end of the period, even if weights change meanwhile.
+//! Slices by weight under exact admission. The time that fixed slices leave on a CPU is divided
+//! among the vCPUs with a weight, in proportion to their weights. The slice of such a vCPU is set
+//! when its period begins, and stays fixed until the period ends, even if weights change meanwhile.
+//! Slices shrink at once only if a reservation needs the capacity. Xen recomputes all slices at
+//! every change. [Xen 3.0, §6.9]
 //!
-//! If a slice grew at once when another vCPU leaves, the excess of that vCPU over the fluid rate
-//! would be given out twice. If a newcomer received its part at once, the excess of the vCPUs whose
-//! slices must shrink would be given out twice. So an old slice stays taken until its period ends.
-//! A slice that was given up stays taken until its zero-lag time (`zero_lag`). No vCPU gets
-//! more than is free. Slices shrink at once only where a reservation needs the capacity. Xen
-//! recomputes all slices at every change. [Xen 3.0, §6.9]
+//! Slices that grew at once would promise more CPU time than there is:
+//!
+//! - A vCPU that leaves may have used more CPU time than the fluid rate gives it so far. This
+//!   excess would be given out a second time if another slice grew at once. So a slice that was
+//!   given up stays taken until its zero-lag time (`zero_lag`).
+//! - When a vCPU joins, the slices of other vCPUs must shrink, but these vCPUs may already have
+//!   used more than their new slices. So an old slice stays taken until its period ends, and the
+//!   newcomer gets only time that is free.
 
 use alloc::vec::Vec;
 
