@@ -46,9 +46,9 @@ pub(super) fn answer(args: &FitArgs, answer: &FitAnswer) -> String {
     if answer.is_reservable() {
         let _ = writeln!(text, "  slackline reserve NAME --slice {slice} --period {period}");
     }
-    let _ = write!(
+    let _ = writeln!(
         text,
-        "  share.edf = {{ slice = \"{slice}\", period = \"{period}\", exact = true }}\n"
+        "  share.edf = {{ slice = \"{slice}\", period = \"{period}\", exact = true }}"
     );
     text += &proof(args, answer);
     text + &periods(answer)

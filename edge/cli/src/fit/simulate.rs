@@ -76,7 +76,7 @@ pub(super) fn fit(args: &FitArgs, file: &Path, places: &Places) -> Result<(), Pr
     vm.keep_failed(args, &found)?;
     let hint = vm.vm.warning(&scenario, &found);
     if args.json {
-        return terminal::print(&format!("{:#}\n", vm.as_json(&range, &found, hint)));
+        return terminal::print(&format!("{:#}\n", vm.as_json(&range, &found, hint.as_deref())));
     }
     terminal::say(&vm.shown(args, &range, &found, &scenario.title))?;
     if let Some(hint) = hint {
@@ -187,7 +187,7 @@ impl FileVm<'_> {
         )
     }
 
-    fn as_json(&self, range: &SliceRange, found: &SimulatedFit, hint: Option<String>) -> Value {
+    fn as_json(&self, range: &SliceRange, found: &SimulatedFit, hint: Option<&str>) -> Value {
         let has_trace = found.below.is_some();
         let witnesses = if has_trace { json!(["seeds", "trace"]) } else { json!(["seeds"]) };
         let run = |failing: &Option<(Span, FailedSeed)>| {
