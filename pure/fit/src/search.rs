@@ -59,7 +59,7 @@ pub enum Goal {
 /// Limits of the reservations that the search for the largest number of VMs tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReservationLimits {
-    /// Shortest period.
+    /// Shortest period of a reservation.
     pub period: Span,
     /// Shortest slice. The rest of the period is at least as long. Less than the shortest period.
     pub slice: Span,

@@ -83,8 +83,7 @@ pub enum SearchError<E> {
         /// Number of smaller slices that were tried.
         smaller: usize,
     },
-    /// Some slices pass with the seeds of the search, but with fresh seeds a claim fails with each
-    /// of them.
+    /// With fresh seeds, a claim fails with each slice that passes with the seeds of the search.
     Fresh {
         /// Largest slice that passes with the seeds of the search.
         slice: Span,
@@ -120,14 +119,7 @@ pub fn search<E>(
         let seeds: Vec<u64> = (from..from.saturating_add(range.seeds)).collect();
         runs += range.seeds;
         let one = |scenario: &Scenario, seed| passes_with(scenario, seed);
-        match grid::run(&[scenario], &seeds, watch, one) {
-            Ok(_) => Ok(Ok(())),
-            Err(GridError::Run { error: SeedError::Failed(failed), .. }) => Ok(Err(failed)),
-            Err(GridError::Run { error: SeedError::Run(failed), .. }) => {
-                Err(SearchError::Run(failed))
-            }
-            Err(GridError::Stopped(_)) => Err(SearchError::Stopped),
-        }
+        verdict(grid::run(&[scenario], &seeds, watch, one))
     };
     let (mut low, mut high, mut below) = (0, admitted, None);
     let (mut most, mut above) = (admitted, None);
@@ -179,6 +171,18 @@ pub fn search<E>(
         high += 1;
     }
     unreachable!("the largest slice passes or fails")
+}
+
+/// Converts the result of the runs with a slice. A claim that fails is not an error of the search.
+fn verdict<T, E>(
+    ran: Result<T, GridError<SeedError>>,
+) -> Result<Result<(), FailedSeed>, SearchError<E>> {
+    match ran {
+        Ok(_) => Ok(Ok(())),
+        Err(GridError::Run { error: SeedError::Failed(failed), .. }) => Ok(Err(failed)),
+        Err(GridError::Run { error: SeedError::Run(failed), .. }) => Err(SearchError::Run(failed)),
+        Err(GridError::Stopped(_)) => Err(SearchError::Stopped),
+    }
 }
 
 /// Returns the largest slice, in steps, that admission accepts.
