@@ -39,12 +39,11 @@ Rules:
 - Overrun: CPU time used past the end of a slice is debt. Overrun that recurs in
   every period is deducted from the next slice. Other overrun is paid from
   slack, or from later slices if there is no slack. An `exact` vCPU gets no
-  slack. Instead it is forgiven a quarter of its slice per period, but at least
-  50us and at most 250us. Unused amounts of up to 40 periods add up. Its other
-  overrun is deducted from later slices, which can be short. Its debt is at most
-  10 slices, or its share of 1s if that is more. With overrun = \"repay\" all
-  debt of any vCPU is deducted from later slices: the share is exact over time,
-  but slices may be short.
+  slack, but is forgiven a quarter of its slice (50us to 250us) per period.
+  Unused amounts of up to 40 periods add up. Further debt shortens later slices.
+  It is at most 10 slices, or the share of 1s if that is more. With overrun =
+  \"repay\" all debt of any vCPU is deducted from later slices: the share is
+  exact over time, but slices may be short.
 - Changing parameters takes effect at once and starts a new period. A change
   yields no extra CPU time: usage beyond slice x elapsed / period is deducted
   from the next slices. A vCPU that leaves and rejoins gains nothing either.
