@@ -19,8 +19,8 @@ const ROUNDS: usize = 5;
 const LENGTH: Duration = Duration::from_secs(10);
 const WARM_UP: Duration = Duration::from_secs(3);
 
-/// Number of programs that cause context switches. Each wakes up 10,000 times a second, if it has
-/// the CPU at those times. A wake causes two switches.
+/// Number of programs that cause context switches. Each wakes up every 165 us, if it has the CPU at
+/// those times. A wake causes two switches, so there are at most 24,200 switches a second.
 const WAKING: usize = 2;
 
 /// Number of context switches per second for which the target holds.
@@ -82,7 +82,7 @@ fn measure(setting: &ServiceSetting, is_recorded: bool) -> Result<DaemonUse> {
     allowed(|| client.reserve("vm", &terms))?;
     let (cpu, program) =
         (setting.last_cpu().to_string(), setting.slackline().display().to_string());
-    let words = ["-c", &cpu, &program, "load", "clock", "--period", "100us", "--compute", "5us"];
+    let words = ["-c", &cpu, &program, "load", "clock", "--period", "165us", "--compute", "5us"];
     let waking = Processes::of(WAKING, Path::new("taskset"), &words)?;
     sleep(WARM_UP);
     let count = || waking.pids().map(switches).sum::<Result<u64>>();

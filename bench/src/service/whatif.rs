@@ -35,8 +35,9 @@ const PREDICTIONS_LIMIT: Duration = Duration::from_secs(50);
 /// reason if a prediction takes longer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
-/// Number of users that ask for predictions at the same time, and the time for which they ask.
-const ASKERS: usize = 10;
+/// Number of users that ask for predictions at the same time, and the time for which they ask. The
+/// daemon accepts no more connections of one address here.
+const ASKERS: usize = 4;
 const TOGETHER: Duration = Duration::from_secs(30);
 
 /// Length of the recording for a prediction, plus a margin.
@@ -52,18 +53,13 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
         let terms = wanted(pid, SLICE, PERIOD);
         allowed(|| client.reserve(&name(nth), &terms))?;
     }
-    let askers = (0..ASKERS)
-        .map(|nth| {
-            Ok(tls.client(&mut client, setting, &format!("asker{nth}"))?.within(ANSWER_LIMIT))
-        })
-        .collect::<Result<Vec<Client>>>()?;
     sleep(FILL);
     let before = missed(&mut client)?;
     sleep(FILL);
     let quiet = missed(&mut client)?;
     let (took, refused) = predict(&mut client)?;
     let one = missed(&mut client)?;
-    let (answered, refused_to_ten) = predict_together(askers)?;
+    let (answered, refused_to_ten) = predict_together(askers(&tls, &mut client, setting)?)?;
     let ten = missed(&mut client)?;
     let quiet_part = between(before, quiet);
     Ok(vec![
@@ -105,6 +101,19 @@ fn few_more_misses(during: &str, quiet: (u64, u64), busy: (u64, u64)) -> Row {
         promised: "at most 0.1 points more than before",
         holds: Some(percent(busy) <= percent(quiet) + 0.1),
     }
+}
+
+/// Connects as many users as ask at the same time. Each client sends a request at once, because the
+/// daemon soon closes connections that have not authenticated.
+fn askers(tls: &Tls, here: &mut Client, setting: &ServiceSetting) -> Result<Vec<Client>> {
+    let mut clients = Vec::new();
+    for nth in 0..ASKERS {
+        sleep(Duration::from_secs(1));
+        let mut client = tls.client(here, setting, &format!("asker{nth}"))?.within(ANSWER_LIMIT);
+        allowed(|| client.host())?;
+        clients.push(client);
+    }
+    Ok(clients)
 }
 
 /// Lets all clients ask for predictions at the same time, for [`TOGETHER`]. Returns the numbers of
