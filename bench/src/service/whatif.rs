@@ -35,8 +35,8 @@ const PREDICTIONS_LIMIT: Duration = Duration::from_secs(50);
 /// reason if a prediction takes longer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
-/// Number of users that ask for predictions at the same time, and the time for which they ask. The
-/// daemon accepts no more connections of one address here.
+/// Number of users that ask for predictions at the same time, and the time for which they ask. They
+/// use TLS, and the daemon accepts at most four connections from one address.
 const ASKERS: usize = 4;
 const TOGETHER: Duration = Duration::from_secs(30);
 
