@@ -176,8 +176,8 @@ pub(crate) fn used_despite_class_changes(victim: &Victim, length: Duration) -> S
 }
 
 /// The kernel lets every thread leave the deadline class. After that, the thread is unlimited until
-/// the next check by `hold`. A thread that leaves the class repeatedly is stopped for a second. On a
-/// busy test machine a check can be late, so one of three runs must stay within the limit.
+/// the next check by `hold`. A thread that leaves the class repeatedly is stopped for a second. On
+/// a busy test machine a check can be late, so one of three runs must stay within the limit.
 #[test]
 fn hold_by_sched_deadline_limits_thread_that_leaves_sched_deadline() {
     let Some(live) = live::begin() else { return };
