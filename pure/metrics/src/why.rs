@@ -15,9 +15,14 @@
 //!    dispatcher should have resumed the vCPU. Throttling by `SCHED_DEADLINE` is exhausted too.
 //! 4. Another signal stopped the thread: paused.
 //! 5. A timer was late, and the CPU was idle or ran a vCPU: late timer.
-//! 6. A thread was on the CPU: its VM, process or kernel thread, or the dispatcher.
-//! 7. No thread was on the CPU: a context switch or the CPU leaving idle if the time was short,
-//!    otherwise unexplained.
+//! 6. A thread was on the CPU, or the kernel was switching to it: its VM, process or kernel thread,
+//!    or the dispatcher.
+//! 7. No thread was on the CPU: the switch to the waiting thread or the CPU leaving idle if the
+//!    time was short, otherwise unexplained.
+//!
+//! A context switch belongs to the thread to which the kernel switches, because the kernel counts
+//! it as CPU time of that thread. A thread that runs often and briefly takes much of its CPU time
+//! for switches.
 //!
 //! Stolen time is known as a sum per CPU and second. It is divided among the threads in proportion
 //! to the time that each of them had the CPU.
@@ -39,7 +44,6 @@ use slackline_units::{CpuId, Enforcement, Span, Time, VcpuId};
 
 pub use answer::{Answer, Blame, Check, Gap};
 pub use culprit::Culprit;
-use holder::Holder;
 use intervals::Intervals;
 use target::{KernelAccount, Target, Wait, WaitState};
 use windows::Windows;
@@ -279,25 +283,27 @@ impl CulpritFinder {
     /// Splits an interval on a CPU into parts, each with the thread that had the CPU.
     fn parts(&self, cpu: CpuId, (since, to): (Time, Time)) -> Vec<Wait> {
         let (mut at, mut parts) = (since, Vec::new());
-        let mut add = |from: Time, to: Time, by| {
+        let mut add = |from: Time, to: Time, by, switch_to| {
             if to > from {
-                parts.push(Wait { cpu, from, to, by, since });
+                parts.push(Wait { cpu, from, to, by, switch_to, since });
             }
         };
+        let nothing = VecDeque::new();
+        let all = self.cpus.get(&cpu).map_or(&nothing, |cpu| &cpu.latest);
         // While one thread waits for long, the intervals of all CPUs since its wait began are kept.
         // Those that end before the wait examined here are skipped.
-        let latest = self.cpus.get(&cpu).map(|cpu| &cpu.latest);
-        let latest =
-            latest.map(|all| all.range(all.partition_point(|&(_, end, _)| end <= since)..));
-        for &(start, end, by) in latest.into_iter().flatten().take_while(|&&(at, ..)| at < to) {
+        let first = all.partition_point(|&(_, end, _)| end <= since);
+        let mut left = first.checked_sub(1).map(|before| all[before].1);
+        for &(start, end, by) in all.range(first..).take_while(|&&(at, ..)| at < to) {
             let (start, end) = (start.max(at), end.min(to));
             if end > start {
-                add(at, start, None);
-                add(start, end, Some(by));
-                at = end;
+                let is_switch = left == Some(at) && start - at <= SWITCH;
+                add(at, start, None, is_switch.then_some(by));
+                add(start, end, Some(by), None);
+                (at, left) = (end, Some(end));
             }
         }
-        add(at, to, None);
+        add(at, to, None, None);
         parts
     }
 
@@ -447,54 +453,6 @@ impl CulpritFinder {
             } else {
                 add(Culprit::Exhausted, (from, to));
             }
-        });
-    }
-
-    fn by_thread(
-        &self,
-        target: &Target,
-        (wait, late): (&Wait, &Intervals),
-        (from, to): (Time, Time),
-        add: &mut impl FnMut(Culprit, (Time, Time)),
-    ) {
-        let thread = wait.by.and_then(|by| self.threads.get(&by));
-        let culprit = match thread {
-            None => None,
-            Some(thread) => match self.named(target, thread) {
-                Holder::Vcpu(vm, Some(vcpu)) if self.of_deadline.contains(&vcpu) => {
-                    Some(Culprit::OtherVm { vm, beyond: false })
-                }
-                Holder::Vcpu(vm, vcpu) => {
-                    let nothing = Intervals::default();
-                    let reserved = vcpu.and_then(|vcpu| self.reserved.get(&vcpu));
-                    let reserved = reserved.unwrap_or(&nothing);
-                    return late.cut((from, to), |from, to, is_late| {
-                        if is_late {
-                            return add(Culprit::LateTimer, (from, to));
-                        }
-                        reserved.cut((from, to), |from, to, is_reserved| {
-                            let (vm, beyond) = (vm.clone(), !is_reserved);
-                            add(Culprit::OtherVm { vm, beyond }, (from, to));
-                        });
-                    });
-                }
-                Holder::Other(culprit) => Some(culprit),
-            },
-        };
-        if let Some(culprit) = culprit {
-            return add(culprit, (from, to));
-        }
-        late.cut((from, to), |from, to, is_late| {
-            let culprit = if is_late {
-                Culprit::LateTimer
-            } else if wait.to - wait.from <= SWITCH {
-                Culprit::Kernel { name: "context switch".into() }
-            } else if wait.from == wait.since && wait.to - wait.from <= LEAVING_IDLE {
-                Culprit::Kernel { name: "CPU leaving idle".into() }
-            } else {
-                Culprit::Unexplained
-            };
-            add(culprit, (from, to));
         });
     }
 }

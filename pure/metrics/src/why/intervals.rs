@@ -48,6 +48,12 @@ impl Intervals {
         }
     }
 
+    /// Returns true if `at` is inside the set. `settle` must have been called before.
+    pub(super) fn contains(&self, at: Time) -> bool {
+        let first = self.0.partition_point(|&(_, end)| end <= at);
+        self.0.get(first).is_some_and(|&(start, _)| start <= at)
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (Time, Time)> + '_ {
         self.0.iter().copied()
     }
@@ -83,5 +89,6 @@ mod tests {
         let mut parts = Vec::new();
         set.cut((at(12), at(14)), |from, to, is_in| parts.push((from.ns(), to.ns(), is_in)));
         assert_eq!(parts, [(12, 14, true)]);
+        assert_eq!([9, 10, 30, 31].map(|ns| set.contains(at(ns))), [false, true, true, false]);
     }
 }

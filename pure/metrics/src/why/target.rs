@@ -51,6 +51,9 @@ pub(super) struct Wait {
     pub(super) from: Time,
     pub(super) to: Time,
     pub(super) by: Option<HostThreadId>,
+    /// Thread to which the kernel switched in this part. `None` if a thread had the CPU, if the
+    /// part is too long for a context switch, or if the kernel switched to the waiting thread.
+    pub(super) switch_to: Option<HostThreadId>,
     /// Start of the whole wait to which this part belongs.
     pub(super) since: Time,
 }

@@ -136,6 +136,35 @@ fn why_command_blames_wait_on_each_thread_occupying_the_cpu() {
     assert_eq!((blame.ran, blame.waited), (us(1_299), us(1_201)));
 }
 
+/// The CPU was idle when the vCPU woke, and again before `kworker`. So no thread left the CPU in a
+/// switch to the first `hog` or to `kworker`.
+#[test]
+fn context_switch_is_charged_to_the_thread_that_runs_next() {
+    use OffCpu::{Blocked, Ready};
+    let blame = blame(&[
+        woke(WEB_THREAD, 100),
+        on_cpu(HOG, 105..200, Ready),
+        on_cpu(WEB_THREAD, 200..1_000, Ready),
+        on_cpu(HOG, 1_002..1_020, Blocked),
+        on_cpu(DISPATCHER, 1_023..1_030, Blocked),
+        on_cpu(DB_THREAD, 1_034..1_100, Ready),
+        ran(DB, 1_034..1_100, us(0), true),
+        on_cpu(WORKER, 1_150..1_210, Blocked),
+        on_cpu(WEB_THREAD, 1_216..2_000, Blocked),
+        ended(2_000),
+    ]);
+    let kernel = |name: &str| Culprit::Kernel { name: name.into() };
+    let expected = [
+        (hog(), us(95 + 2 + 18)),
+        (db(false), us(4 + 66)),
+        (kernel("kworker"), us(60)),
+        (Culprit::Unexplained, us(50)),
+        (kernel("context switch"), us(5 + 6)),
+        (Culprit::Dispatcher, us(3 + 7)),
+    ];
+    assert_eq!(blame.culprits, expected);
+}
+
 /// The kernel reports no throttling. A thread under `SCHED_DEADLINE` waits only for threads of its
 /// class, for the kernel, or because it is throttled.
 #[test]
@@ -174,10 +203,11 @@ fn why_command_counts_throttling_by_sched_deadline_as_exhausted_budget() {
     let counted = Entry::Record(Record::Elsewhere { vcpu: WEB, from, to: at(9_000), used });
     let of_daemon = [by(&[WEB, DB]), vec![counted]].concat();
     assert!(ask("web", &of_daemon).vcpus.is_empty(), "the waits are unknown");
-    // A thread under another mechanism is not throttled by the kernel.
+    // A thread under another mechanism is not throttled by the kernel. It waits for `hog` from the
+    // start of the switch to `hog`.
     let other = blame(&by(&[DB]));
     assert_eq!(other.of(|it| *it == Culprit::Exhausted), Span::ZERO);
-    assert_eq!(other.of(|it| *it == hog()), us(2_999));
+    assert_eq!(other.of(|it| *it == hog()), us(3_000));
     assert_eq!(other.of(|it| *it == db(false)), us(2_000));
 }
 
