@@ -40,6 +40,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 const ASKERS: usize = 4;
 const TOGETHER: Duration = Duration::from_secs(30);
 
+/// Time for which a slider moves. The daemon keeps a loaded recording for 10 s.
+const DRAG: Duration = Duration::from_secs(8);
+
 /// Length of the recording for a prediction, plus a margin.
 const FILL: Duration = Duration::from_secs(12);
 
@@ -58,6 +61,7 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     sleep(FILL);
     let quiet = missed(&mut client)?;
     let (took, refused) = predict(&mut client)?;
+    let (previews, refused_previews) = drag(&mut client)?;
     let one = missed(&mut client)?;
     let (answered, refused_to_ten) = predict_together(askers(&tls, &mut client, setting)?)?;
     let ten = missed(&mut client)?;
@@ -68,6 +72,16 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
                 "time of a prediction from 10 s of {VCPUS} vCPUs; {refused} of {TIMES} were refused"
             ),
             &took,
+            "p99 100 ms",
+            100.0,
+        ),
+        within(
+            format!(
+                "time of a prediction from a recording that is already loaded, as while a slider of \
+                 the page moves; {} predictions, and {refused_previews} were refused",
+                previews.len()
+            ),
+            &previews,
             "p99 100 ms",
             100.0,
         ),
@@ -144,6 +158,26 @@ fn predict_together(clients: Vec<Client>) -> Result<(usize, usize)> {
     }
     ensure!(sum.0 > 0, "none of {} predictions was answered", sum.1);
     Ok(sum)
+}
+
+/// Requests predictions without a pause, as the page does while a user moves a slider. Like the
+/// page, makes the daemon load its recording first. Returns the time in milliseconds that each
+/// answered prediction took, and the number of refused predictions.
+fn drag(client: &mut Client) -> Result<(Vec<f64>, usize)> {
+    allowed(|| client.whatif(&WhatIf::default())).context("the daemon cannot load a recording")?;
+    let begin = Instant::now();
+    let (mut took, mut refused) = (Vec::new(), 0);
+    while begin.elapsed() < DRAG {
+        let sent = Instant::now();
+        let asked = WhatIf { fresh: false, ..question(took.len() + refused) };
+        match client.whatif(&asked) {
+            Ok(_) => took.push(sent.elapsed().as_secs_f64() * 1e3),
+            Err(ClientError::Refused(_)) => refused += 1,
+            Err(error) => return Err(error).context("a prediction has no answer"),
+        }
+    }
+    ensure!(!took.is_empty(), "all {refused} predictions from the loaded recording were refused");
+    Ok((took, refused))
 }
 
 /// Requests all predictions. Returns the time in milliseconds that each answered prediction took,

@@ -294,7 +294,7 @@ pub struct WhatIfAnswer {
     /// Revision of the host when the recording ended: the number of the event that last changed a
     /// reservation.
     pub revision: u64,
-    /// Time since the end of the recording, in nanoseconds. The daemon keeps a recording for 5 s
+    /// Time since the end of the recording, in nanoseconds. The daemon keeps a recording for 10 s
     /// for further questions of the caller. If a reservation changes or a question asks for a fresh
     /// recording, the daemon drops it earlier.
     pub age_ns: u64,

@@ -13,6 +13,9 @@ const PERIODS = [1, 2, 5, 10, 20, 30, 50, 100, 200, 500, 1000];
 /** Length of the recording from which a preview predicts. */
 const SINCE = "10s";
 
+/** Time for which the service keeps a recording that it has loaded for this page, in milliseconds. */
+const KEPT = 10_000;
+
 /** Pause after a refusal for too many requests, in milliseconds. */
 const PAUSE = 300;
 
@@ -36,6 +39,8 @@ export class Steer {
     this.isAsking = false;
     this.isStale = false;
     this.isApplying = false;
+    /** Time at which the service was last asked to load a recording. */
+    this.preparedAt = -KEPT;
     /** Largest share that admission accepts, in thousandths of a vCPU. @type {number|null} */
     this.largest = null;
     this.limit = "";
@@ -52,6 +57,7 @@ export class Steer {
 
   /** @param {HTMLInputElement} slider */
   listen(slider) {
+    for (const event of ["pointerenter", "focus"]) slider.addEventListener(event, () => void this.prepare());
     slider.addEventListener("pointerdown", () => { this.isByPointer = true; });
     slider.addEventListener("keydown", () => { this.isByPointer = false; });
     slider.addEventListener("input", () => this.moved());
@@ -73,6 +79,7 @@ export class Steer {
     this.idle();
     void this.culprits();
     void this.room();
+    void this.prepare();
   }
 
   /** Updates the numbers of the VM. Sliders that the user has moved stay in place. @param {Vm} vm */
@@ -147,6 +154,21 @@ export class Steer {
     this.stop();
     this.drawWords();
     void this.preview();
+  }
+
+  /**
+   * Makes the service load and check the last seconds, which takes longer than a prediction. So the
+   * first preview appears soon after a slider begins to move.
+   */
+  async prepare() {
+    const isPrepared = performance.now() - this.preparedAt < KEPT;
+    if (isPrepared || this.isAsking || this.base || !this.hasWhatif || !this.page.mayChange()) return;
+    this.preparedAt = performance.now();
+    this.isAsking = true;
+    // The preview shows why no prediction is possible.
+    await ask("POST", "/v1/whatif", { since: SINCE }).catch(() => null);
+    this.isAsking = false;
+    if (this.base) void this.preview();
   }
 
   /** Requests a preview of the sliders' position. At most one request is in flight at a time. */
@@ -287,6 +309,8 @@ export class Steer {
       const changed = await this.change(base, wanted.slice, wanted.period, base.revision);
       const share = words.rounded(wanted.share / 10);
       this.base = null;
+      // The service drops a recording that was made before a change.
+      this.preparedAt = -KEPT;
       this.page.say(
         `${base.name} now has ${share} % of a CPU for each vCPU, ${words.span(wanted.slice)} in every ${words.span(wanted.period)}.`,
         () => this.undo(base, changed.revision),

@@ -120,8 +120,9 @@ struct CpuRow {
     /// Start, end and thread of recent run intervals of other programs, in the order of their ends.
     ran: VecDeque<(Time, Time, HostThreadId)>,
     /// Recent intervals in which a vCPU with budget left waited. They are kept for comparison with
-    /// the run intervals in `ran`, since the trace can record either of them first.
-    waits: Vec<(Time, Time)>,
+    /// the run intervals in `ran`, since the trace can record either of them first. They are in the
+    /// order of their ends.
+    waits: VecDeque<(Time, Time)>,
     /// Thread that ran last on this CPU if it was preempted, with the time of the preemption.
     lost: Option<(HostThreadId, Time)>,
     /// End of the last reserved run interval on this CPU that ended without a preemption.
@@ -208,8 +209,8 @@ impl ThreadCollector {
             }
             return;
         }
-        let above = state.waits.iter().map(|&(since, until)| to.min(until).since(from.max(since)));
-        row.above += above.sum();
+        let waits = state.waits.iter().rev().take_while(|&&(_, until)| until > from);
+        row.above += waits.map(|&(since, until)| to.min(until).since(from.max(since))).sum();
         while state.ran.pop_front_if(|&mut (_, ends, _)| ends.after(GONE) <= to).is_some() {}
         state.ran.push_back((from, to, thread));
         if let Some(open) = row.open.filter(|open| open.cpu != cpu) {
@@ -253,13 +254,14 @@ impl ThreadCollector {
         let cut = state.cut.take().filter(|&(other, _)| is_due && other == vcpu);
         state.cut = (is_due && end == RanEnd::Preempted).then_some((vcpu, to));
         let Some((_, since)) = cut.filter(|&(_, since)| since < from) else { return };
-        for &(begins, ends, thread) in &state.ran {
+        let ran_meanwhile = state.ran.iter().rev().take_while(|&&(_, ends, _)| ends > since);
+        for &(begins, ends, thread) in ran_meanwhile {
             if let Some(row) = self.threads.get_mut(&thread) {
                 row.above += ends.min(from).since(begins.max(since));
             }
         }
-        state.waits.push((since, from));
-        state.waits.retain(|&(_, ends)| ends.after(GONE) > from);
+        while state.waits.pop_front_if(|&mut (_, ends)| ends.after(GONE) <= from).is_some() {}
+        state.waits.push_back((since, from));
     }
 
     /// Ends the unfinished jobs of a CPU that was idle, since their threads did not wait for this

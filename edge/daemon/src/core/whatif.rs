@@ -39,7 +39,7 @@ const MOST_IDLE: usize = 10;
 
 /// Time for which a worker keeps its recording for further questions. It starts when the recording
 /// is taken.
-const KEPT: Duration = Duration::from_secs(5);
+const KEPT: Duration = Duration::from_secs(10);
 
 /// Time for which the daemon waits for its workers to end, when the daemon itself ends.
 const ENDING: Duration = Duration::from_millis(300);
