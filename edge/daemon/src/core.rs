@@ -307,7 +307,7 @@ impl Core {
         self.host.scheduler.name_mechanisms(&mut records);
         let shrunk = self.host.scheduler.look_at_kernel(&mut records, &mut seen);
         if let Some(flight) = &mut self.host.flight {
-            flight.hand_over(&records, self.host.scheduler.threads());
+            flight.hand_over(&records, self.host.scheduler.changed_threads());
         }
         self.host.tally.take(&mut records, seen.now);
         if seen.keeper_replaced {

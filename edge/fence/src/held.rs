@@ -157,6 +157,17 @@ impl HeldThread {
         Ok(Drift::of(class, cpus))
     }
 
+    /// Returns true if class, priority and affinity of the thread are as ordered. This check is
+    /// faster than [`differs`](HeldThread::differs), because it does not check that the thread
+    /// still exists. Returns false if only the slower check can decide.
+    #[must_use]
+    pub fn is_as_ordered(&self) -> bool {
+        let is_it = |orders: MutexGuard<'_, ThreadOrders>| {
+            orders.priority.is_as_ordered() && orders.pin.is_as_ordered()
+        };
+        self.orders().is_ok_and(is_it)
+    }
+
     /// Applies the present orders again, after another program has changed the thread. If the
     /// affinity cannot be set, the thread gets its original scheduling and the error is returned.
     ///

@@ -533,10 +533,7 @@ fn check_depth(group: &Path) -> Result<(), CgroupError> {
 /// Returns the folder of a cgroup and the folders of the cgroups above it, up to the root of the
 /// mount. If a cgroup is nested too deeply, only the outermost [`DEEPEST`] folders are returned.
 fn upward(group: &Path) -> impl Iterator<Item = &Path> {
-    let all: Vec<&Path> = group.ancestors().collect();
-    let skipped = all.len().saturating_sub(DEEPEST + 1);
-    let folders = all.into_iter().skip(skipped);
-    folders.take_while(|folder| folder.join("cgroup.procs").exists())
+    around::folders_upward(group).take_while(|folder| folder.join("cgroup.procs").exists())
 }
 
 fn is_ours(group: &Path) -> bool {

@@ -309,10 +309,11 @@ fn no_attr() -> libc::sched_attr {
 /// would drop it.
 pub fn get_affinity(tid: Tid) -> io::Result<CpuSet> {
     let kernel = thread::sched_getaffinity(Some(tid.pid()))?;
-    if (CpuId::LIMIT..thread::CpuSet::MAX_CPU).any(|cpu| kernel.is_set(cpu)) {
-        return Err(io::ErrorKind::Unsupported.into());
-    }
-    Ok((0..CpuId::LIMIT).filter(|&cpu| kernel.is_set(cpu)).map(CpuId::new).collect())
+    let count = kernel.count() as usize;
+    // Most sets contain few CPUs, so the search ends early.
+    let cpus = (0..CpuId::LIMIT).filter(|&cpu| kernel.is_set(cpu)).take(count).map(CpuId::new);
+    let cpus: CpuSet = cpus.collect();
+    if cpus.len() == count { Ok(cpus) } else { Err(io::ErrorKind::Unsupported.into()) }
 }
 
 /// Restricts a thread to these CPUs. When the call returns, the thread has left all other CPUs.

@@ -6,6 +6,7 @@
 //! process ends. A later thread with the same id has a different start time. So a program without
 //! these descriptors, such as one that was started after a crash, can still tell the threads apart.
 
+mod ends;
 mod fd;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use thiserror::Error;
 use crate::sys::{Tid, boot_time, clock_tick, monotonic, process_of, read_of_thread};
 use slackline_units::Time;
 
+pub use ends::{ReportedEnd, ThreadEnds};
 pub use fd::TaskFd;
 pub use fd::is_missing;
 

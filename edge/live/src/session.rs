@@ -175,6 +175,9 @@ pub struct Session {
     /// Mounts of the cgroup hierarchies, and the time when they were read. `None` before the first
     /// use.
     hierarchies: Option<(Time, Arc<Hierarchies>)>,
+    /// Result of the last call of [`members_with_threads`](Session::members_with_threads), with the
+    /// revision of the members at that time. `None` before the first call.
+    with_threads: Option<(u64, Arc<[JoinId]>)>,
     /// Time of the next check of members' threads for changes that the session did not make.
     next_audit: Time,
     /// Time of the next reading of the kernel's limit of real-time threads.
@@ -244,6 +247,7 @@ impl Session {
             tap,
             wall_clock,
             hierarchies: None,
+            with_threads: None,
             next_audit: Time::START,
             next_limit: Time::START,
             _urgent: urgent,
@@ -292,6 +296,24 @@ impl Session {
             let (vcpu, is_of_tree) = (id.vcpu(), row.tree.is_some());
             row.threads.iter().map(move |it| SessionThread { vcpu, tid: it.tid(), is_of_tree })
         })
+    }
+
+    /// Returns a number that grows each time the result of [`threads`](Session::threads) changes.
+    #[must_use]
+    pub fn threads_revision(&self) -> u64 {
+        self.members.revision()
+    }
+
+    /// Returns the members that have joined and are not [reservations without
+    /// threads](Row::is_nobody). The members are searched again only after a change, because there
+    /// can be thousands of reservations without threads.
+    fn members_with_threads(&mut self) -> Arc<[JoinId]> {
+        let revision = self.members.revision();
+        if self.with_threads.as_ref().is_none_or(|(of, _)| *of != revision) {
+            let there = self.members.iter().filter(|(_, row)| row.has_joined && !row.is_nobody());
+            self.with_threads = Some((revision, there.map(|(id, _)| id).collect()));
+        }
+        self.with_threads.as_ref().map_or_else(|| Arc::from([]), |(_, ids)| Arc::clone(ids))
     }
 
     /// Returns true if scheduling has ended because of an error.

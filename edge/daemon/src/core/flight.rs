@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use slackline_control::link::Answer;
 use slackline_control::{Incident, Kind, Prediction, Problem, Recording};
-use slackline_linux::sys::online_cpus;
+use slackline_linux::sys::{monotonic, online_cpus};
 use slackline_live::recorder::assembler::Assembler;
 use slackline_live::recorder::host::{follow, notes};
 use slackline_live::recorder::identity::Procfs;
@@ -51,6 +51,10 @@ const RING_LENGTH: Span = Span::from_secs(60);
 /// Length of time covered by one piece of the ring. The ring drops whole pieces.
 const PIECE: Span = Span::from_ms(250);
 
+/// Maximum length of a piece that has fewer events than vCPUs. Each piece begins with the names of
+/// all vCPUs, so shorter pieces would consist mostly of names.
+const QUIET_PIECE: Span = Span::from_secs(1);
+
 /// Age from which the order of events is final: no CPU reports an earlier event any more.
 /// Dispatchers read events at least every 20 ms.
 const SETTLED: Span = Span::from_ms(60);
@@ -58,8 +62,16 @@ const SETTLED: Span = Span::from_ms(60);
 /// Length of time that a recording covers before and after a missed deadline.
 const AROUND: Span = Span::from_secs(1);
 
-/// Interval at which the recorder thread checks for missed deadlines.
+/// Minimum interval at which the recorder thread checks for missed deadlines.
 const LOOK: Span = Span::from_ms(500);
+
+/// Minimum interval between two such checks, as a multiple of the time that the last check took.
+/// With hundreds of vCPUs a check takes milliseconds.
+const RARELY: u64 = 1_000;
+
+/// Maximum duration of a check that counts for the interval until the next check. So this interval
+/// is at most 2 s.
+const LONGEST_LOOK: Span = Span::from_ms(2);
 
 /// Minimum interval between two incidents of one VM.
 const PAUSE: Span = Span::from_secs(60);
@@ -151,8 +163,9 @@ impl Flight {
     }
 
     /// Passes the events that the session has recorded to the recorder thread.
-    /// `threads` are the threads of all vCPUs.
-    pub(super) fn hand_over(&mut self, entries: &[Entry], threads: Vec<SessionThread>) {
+    /// `threads` are the threads of all vCPUs, or `None` if they have not changed since the last
+    /// call.
+    pub(super) fn hand_over(&mut self, entries: &[Entry], threads: Option<Vec<SessionThread>>) {
         let mut events = Vec::new();
         let losses = self.tap.take(&mut events);
         self.queue.send(entries, (events, losses), threads);
@@ -220,6 +233,8 @@ struct FlightThread {
     meter: Meter,
     missed: BTreeMap<VcpuId, u64>,
     looked: Time,
+    /// Duration of the last check for missed deadlines.
+    look_took: Span,
     open: Vec<OpenIncident>,
     last: BTreeMap<String, Time>,
     incidents: Incidents,
@@ -263,6 +278,7 @@ impl FlightThread {
             settled: origin,
             missed: BTreeMap::new(),
             looked: Time::START,
+            look_took: Span::ZERO,
             open: Vec::new(),
             last: BTreeMap::new(),
             incidents,
@@ -350,7 +366,8 @@ impl FlightThread {
         self.offline.look(recorded, self.settled, || online_cpus().ok(), &mut self.piece);
         self.draw(drawn, self.settled);
         let now = Time::START + self.settled.since(self.origin);
-        if now.since(self.piece_from) >= PIECE {
+        let is_quiet = self.piece.len() < self.names.len();
+        if now.since(self.piece_from) >= if is_quiet { QUIET_PIECE } else { PIECE } {
             self.end_piece();
         }
         self.look_for_misses(now);
@@ -428,9 +445,10 @@ impl FlightThread {
     }
 
     fn look_for_misses(&mut self, now: Time) {
-        if now.since(self.looked) < LOOK {
+        if now.since(self.looked) < LOOK.max(self.look_took * RARELY) {
             return;
         }
+        let began = monotonic();
         let from = Time::START + self.looked.since(Time::START + AROUND);
         self.looked = now;
         self.incidents.tidy(wall_ns());
@@ -465,6 +483,7 @@ impl FlightThread {
             }
         }
         self.last.retain(|_, last| now.since(*last) < PAUSE);
+        self.look_took = monotonic().since(began).min(LONGEST_LOOK);
     }
 
     fn save_ended(&mut self, now: Time) -> Vec<FlightReply> {

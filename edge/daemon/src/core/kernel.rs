@@ -8,7 +8,7 @@
 
 use slackline_control::{RequestedMechanism, ReservationParameters, link};
 use slackline_linux::sys::ThreadClock;
-use slackline_linux::thread::ThreadRef;
+use slackline_linux::thread::{ReportedEnd, ThreadEnds, ThreadRef};
 use slackline_live::mechanism::KernelEnforcement;
 use slackline_live::session::{EnforcedWatch, JoinId, Request, RequestedId};
 use slackline_service::{Seats, Terms, WorldError};
@@ -37,9 +37,9 @@ pub(super) struct SeatedThread {
     pub(super) thread: ThreadRef,
     pub(super) enforced: KernelEnforcement,
     pub(super) watch: EnforcedWatch,
-    /// Time of the last check whether other programs, or the thread itself, have changed the
-    /// thread.
-    pub(super) checked: Time,
+    /// Membership in the set of threads whose exits the kernel reports. `None` if the kernel cannot
+    /// report the exit of this thread, so that each check must ask for it.
+    pub(super) end: Option<ReportedEnd>,
     /// True if a round of checks has read the thread's clock. Before that, CPU times are not
     /// recorded, because the session may not have recorded the join of the vCPU yet.
     pub(super) is_recorded: bool,
@@ -47,16 +47,77 @@ pub(super) struct SeatedThread {
     /// CPU time of the thread at the time `at`, when its clock was last read.
     pub(super) used: Span,
     pub(super) at: Time,
+    /// True if the thread used CPU time between the last two readings of its clock.
+    pub(super) has_run: bool,
 }
 
-/// Times of the next checks of the threads whose reservations the kernel enforces.
-#[derive(Debug, Default)]
+/// Checks of one thread whose reservation the kernel enforces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlaceChecks {
+    /// Domain and number of the thread's place (reserved vCPU).
+    pub(super) place: (DomId, usize),
+    /// Time of the last check whether other programs, or the thread itself, have changed the
+    /// thread.
+    pub(super) checked: Time,
+    /// Time of the last check of the thread's cgroups. `None` if they are to be checked as soon as
+    /// possible.
+    pub(super) looked: Option<Time>,
+    /// True if each round must check the thread, because it has left its class lately or was
+    /// resumed by a request.
+    pub(super) is_suspect: bool,
+}
+
+/// Schedule of the checks of all threads whose reservations the kernel enforces.
+#[derive(Debug)]
 pub(super) struct KernelChecks {
+    /// Threads to be checked, in the order in which they got their places. The times are not stored
+    /// with the threads, because each round reads the times of hundreds of threads.
+    pub(super) places: Vec<PlaceChecks>,
+    /// Number of changes of the threads in `places`.
+    pub(super) revision: u64,
+    /// Threads whose exits the kernel reports. `None` if the kernel cannot report exits.
+    pub(super) ends: Option<ThreadEnds>,
+    /// Time of the next attempt to give vCPUs the places that they have lost. `None` if no vCPU has
+    /// lost its place.
+    pub(super) next_seating: Option<Time>,
     /// Time of the next round, which checks some of the threads.
     pub(super) next_round: Time,
     /// Earliest time at which a client's request for metrics makes the daemon read the clocks of
     /// all threads again.
     pub(super) next_reading: Time,
+}
+
+impl KernelChecks {
+    pub(super) fn new() -> KernelChecks {
+        KernelChecks {
+            places: Vec::new(),
+            revision: 0,
+            ends: ThreadEnds::new().ok(),
+            next_seating: None,
+            next_round: Time::START,
+            next_reading: Time::START,
+        }
+    }
+
+    /// Begins the checks of the thread that got a place (reserved vCPU) at the time `now`.
+    pub(super) fn add(&mut self, place: (DomId, usize), seated: &SeatedThread, now: Time) {
+        self.remove(place);
+        let watch = &seated.watch;
+        let (looked, is_suspect) = (watch.last_cgroup_check(), watch.is_suspect(now));
+        self.places.push(PlaceChecks { place, checked: now, looked, is_suspect });
+    }
+
+    /// Ends the checks of the thread in a place (reserved vCPU).
+    pub(super) fn remove(&mut self, place: (DomId, usize)) {
+        self.places.retain(|checks| checks.place != place);
+        self.revision += 1;
+    }
+
+    /// Makes the next round check all threads of a domain.
+    pub(super) fn suspect(&mut self, domain: DomId) {
+        let of_domain = self.places.iter_mut().filter(|checks| checks.place.0 == domain);
+        of_domain.for_each(|checks| checks.is_suspect = true);
+    }
 }
 
 impl KernelDomain {

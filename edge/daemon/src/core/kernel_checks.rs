@@ -3,13 +3,16 @@
 //! that other programs or the threads themselves have made.
 //!
 //! Requests wait during a round of checks, and the checks must cost little CPU time on a host with
-//! hundreds of such threads. So a round checks only some threads, in turn.
+//! hundreds of such threads. So a round checks only some threads, in turn. The end of a thread is
+//! noticed in the next round nevertheless, because the kernel reports it.
 
 use std::collections::BTreeSet;
 
-use slackline_live::session::{EnforcedChange, EnforcedWatch, SessionEvents};
+use slackline_linux::cgroup::Hierarchies;
+use slackline_linux::thread::ThreadEnds;
+use slackline_live::session::{DueChecks, EnforcedChange, EnforcedWatch, SessionEvents};
 use slackline_trace::{Entry, Record};
-use slackline_units::{Span, Time, VcpuId};
+use slackline_units::{DomId, Span, Time, VcpuId};
 
 use super::host::Host;
 use super::kernel::SeatedThread;
@@ -21,7 +24,11 @@ const CHECKED_AT_ONCE: usize = 64;
 
 /// Time after which a round checks the cgroups of no further thread. The one exception is the
 /// thread whose last check is longest ago: its cgroups are checked in any case.
-const AROUND_TIME: Span = Span::from_us(100);
+const AROUND_TIME: Span = Span::from_us(50);
+
+/// Interval between readings of the clock of a thread that used no CPU time in the last interval.
+/// Clients see exact CPU times nevertheless, because a request for metrics reads all clocks.
+const IDLE_READING: Span = Span::from_secs(1);
 
 impl SeatedThread {
     /// Reads the CPU time of the thread. Returns a record of the CPU time since the last reading.
@@ -29,8 +36,19 @@ impl SeatedThread {
     fn read_clock(&mut self, vcpu: VcpuId, now: Time) -> Option<Entry> {
         let all = self.clock.read().ok()?;
         let (from, used) = (self.at, all.left_after(self.used));
-        (self.used, self.at) = (all, now);
+        (self.used, self.at, self.has_run) = (all, now, !used.is_zero());
         Some(Entry::Record(Record::Elsewhere { vcpu, from, to: now, used }))
+    }
+
+    /// Returns true if a round of checks must read the clock of the thread. Threads that have not
+    /// run lately are read less often.
+    fn is_clock_due(&self, now: Time) -> bool {
+        !self.is_recorded || self.has_run || now.since(self.at) >= IDLE_READING
+    }
+
+    /// Returns true if the thread has ended and the kernel does not report that.
+    fn has_ended_unreported(&self) -> bool {
+        self.end.is_none() && self.thread.is_gone().unwrap_or(false)
     }
 }
 
@@ -53,59 +71,94 @@ impl Scheduler {
         // The clock is read again, because threads that were seated just now are metered from a
         // time after the start of this round.
         let now = self.session.now();
-        let checked =
-            due(self.seated_threads().map(|one| (one.checked, one.watch.is_suspect(now))));
-        let around = EnforcedWatch::due(self.seated_threads().map(|one| &one.watch), now);
+        let ended = self.reported_ends();
+        let mut shrunk = self.vacate_ended(ended);
+        let places = self.kernel_checks.places.iter();
+        let checked = due(places.clone().map(|one| (one.checked, one.is_suspect)));
+        let around = DueChecks::new(places.map(|one| one.looked), now);
+        let indexes: BTreeSet<usize> = checked.iter().copied().chain(around.indexes()).collect();
         let hierarchies = if around.is_empty() { None } else { self.session.hierarchies() };
-        let (mut index, mut time_left) = (0.., AROUND_TIME);
-        let (mut shrunk, mut ended) = (Vec::new(), Vec::new());
-        for (&domain, known) in &mut self.domains {
-            let Some(kernel) = &mut known.kernel else { continue };
-            for (number, seated) in kernel.seated.iter_mut().enumerate() {
-                let Some(seated) = seated else { continue };
-                let Some(index) = index.next() else { continue };
-                let is_around = around.includes(index, !time_left.is_zero());
-                if !is_around && !checked.contains(&index) {
-                    continue;
-                }
-                seated.checked = now;
-                if seated.thread.is_gone().unwrap_or(false) {
-                    ended.push((domain, number));
-                    let has_ended = false;
-                    let shrunk_to = |identity| ShrunkDomain { domain, identity, has_ended };
-                    shrunk.extend(known.identity.map(shrunk_to));
-                    continue;
-                }
-                let Some(id) = known.places[number].id else { continue };
-                let Some(record) = seated.read_clock(id.vcpu(), now) else { continue };
-                records.push(record);
-                seated.is_recorded = true;
-                let began = self.session.now();
-                let hierarchies = hierarchies.as_deref().filter(|_| is_around);
-                for change in self.session.look_at_enforced(&mut seated.watch, hierarchies) {
-                    match change {
-                        EnforcedChange::Meddled(finding) => seen.meddled.push((id, finding)),
-                        EnforcedChange::Contested(finding) => seen.contested.push((id, finding)),
-                        EnforcedChange::Settled => seen.settled.push(id),
-                    }
-                }
-                if is_around {
-                    time_left = time_left.left_after(self.session.now().since(began));
-                }
+        let (mut time_left, mut ended) = (AROUND_TIME, Vec::new());
+        for index in indexes {
+            let is_around = around.includes(index, !time_left.is_zero());
+            if !is_around && !checked.contains(&index) {
+                continue;
+            }
+            let began = self.session.now();
+            let hierarchies = hierarchies.as_deref().filter(|_| is_around);
+            ended.extend(self.check_place((index, now), hierarchies, (records, seen)));
+            if is_around {
+                time_left = time_left.left_after(self.session.now().since(began));
             }
         }
-        for (domain, number) in ended {
-            self.vacate_kernel(domain, number);
-        }
-        shrunk.dedup_by_key(|one: &mut ShrunkDomain| one.domain);
+        shrunk.extend(self.vacate_ended(ended));
         shrunk
     }
 
-    /// Returns the threads whose reservations the kernel enforces, in the order in which rounds
-    /// check them.
-    fn seated_threads(&self) -> impl Iterator<Item = &SeatedThread> {
-        let kernels = self.domains.values().filter_map(|known| known.kernel.as_ref());
-        kernels.flat_map(|kernel| kernel.seated.iter().flatten())
+    /// Returns the places (reserved vCPUs) of the threads whose exit the kernel has reported.
+    fn reported_ends(&self) -> Vec<(DomId, usize)> {
+        let checks = &self.kernel_checks;
+        let exited = checks.ends.as_ref().map(ThreadEnds::exited).unwrap_or_default();
+        if exited.is_empty() {
+            return Vec::new();
+        }
+        let places = checks.places.iter().map(|one| one.place);
+        let has_exited = |(domain, number): &(DomId, usize)| {
+            let kernel = self.domains.get(domain).and_then(|known| known.kernel.as_ref());
+            let seated = kernel.and_then(|kernel| kernel.seated.get(*number)?.as_ref());
+            seated.is_some_and(|seated| exited.contains(&seated.thread.tid()))
+        };
+        places.filter(has_exited).collect()
+    }
+
+    /// Removes ended threads from their places (reserved vCPUs). Returns the domains of these
+    /// threads.
+    fn vacate_ended(&mut self, ended: Vec<(DomId, usize)>) -> Vec<ShrunkDomain> {
+        let mut shrunk: Vec<ShrunkDomain> = Vec::new();
+        for (domain, number) in ended {
+            let identity = self.domains.get(&domain).and_then(|known| known.identity);
+            if let Some(identity) = identity
+                && shrunk.iter().all(|one| one.domain != domain)
+            {
+                shrunk.push(ShrunkDomain { domain, identity, has_ended: false });
+            }
+            self.vacate_kernel(domain, number);
+        }
+        shrunk
+    }
+
+    /// Checks the thread with this index among the deadline threads. If `hierarchies` is `Some`,
+    /// also checks the cgroups of the thread. Returns the place of the thread if the thread has
+    /// ended.
+    fn check_place(
+        &mut self,
+        (index, now): (usize, Time),
+        hierarchies: Option<&Hierarchies>,
+        (records, seen): (&mut Vec<Entry>, &mut SessionEvents),
+    ) -> Option<(DomId, usize)> {
+        let checks = &mut self.kernel_checks.places[index];
+        checks.checked = now;
+        let (domain, number) = checks.place;
+        let known = self.domains.get_mut(&domain)?;
+        let seated = known.kernel.as_mut()?.seated.get_mut(number)?.as_mut()?;
+        if seated.has_ended_unreported() {
+            return Some(checks.place);
+        }
+        let id = known.places.get(number)?.id?;
+        if seated.is_clock_due(now) {
+            records.push(seated.read_clock(id.vcpu(), now)?);
+            seated.is_recorded = true;
+        }
+        for change in self.session.look_at_enforced(&mut seated.watch, hierarchies) {
+            match change {
+                EnforcedChange::Meddled(finding) => seen.meddled.push((id, finding)),
+                EnforcedChange::Contested(finding) => seen.contested.push((id, finding)),
+                EnforcedChange::Settled => seen.settled.push(id),
+            }
+        }
+        checks.looked = seated.watch.last_cgroup_check();
+        checks.is_suspect = seated.watch.is_suspect(now);
+        None
     }
 
     /// Reads the CPU time of all deadline threads of the daemon. Returns records of the CPU time
@@ -141,7 +194,7 @@ impl Host {
             return;
         }
         if let Some(flight) = &mut self.flight {
-            flight.hand_over(&records, self.scheduler.threads());
+            flight.hand_over(&records, self.scheduler.changed_threads());
         }
         let now = self.scheduler.session.now();
         self.tally.take(&mut records, now);
@@ -155,8 +208,10 @@ impl Host {
 fn due(threads: impl Iterator<Item = (Time, bool)>) -> BTreeSet<usize> {
     let threads = threads.enumerate().map(|(index, (checked, is_it))| (is_it, checked, index));
     let (suspect, mut others): (Vec<_>, Vec<_>) = threads.partition(|(is_suspect, ..)| *is_suspect);
-    others.sort_unstable();
-    others.truncate(CHECKED_AT_ONCE);
+    if others.len() > CHECKED_AT_ONCE {
+        others.select_nth_unstable(CHECKED_AT_ONCE);
+        others.truncate(CHECKED_AT_ONCE);
+    }
     suspect.into_iter().chain(others).map(|(.., index)| index).collect()
 }
 

@@ -87,6 +87,7 @@ impl Scheduler {
             if let Some(known) = self.domains.get_mut(&domain)
                 && let Some(kernel) = &mut known.kernel
             {
+                self.kernel_checks.add((domain, number), &seated, seated.at);
                 kernel.seated[number] = Some(seated);
                 known.places[number].vcpu = vcpu;
             }
@@ -139,8 +140,20 @@ impl Scheduler {
             Ok((clock, used)) => {
                 let watch = self.session.watch_enforced(target, &thread, each);
                 let at = self.session.now();
-                let (checked, is_recorded) = (at, false);
-                Ok(SeatedThread { thread, enforced, watch, checked, is_recorded, clock, used, at })
+                let end = self.kernel_checks.ends.as_ref();
+                let end = end.and_then(|ends| ends.add(&thread).ok());
+                let (is_recorded, has_run) = (false, false);
+                Ok(SeatedThread {
+                    thread,
+                    enforced,
+                    watch,
+                    end,
+                    is_recorded,
+                    clock,
+                    used,
+                    at,
+                    has_run,
+                })
             }
             Err(_) => {
                 let _ = self.session.end_enforced(&enforced);
@@ -155,6 +168,7 @@ impl Scheduler {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         let Some(kernel) = &mut known.kernel else { return };
         if let Some(seated) = kernel.seated.get_mut(number).and_then(Option::take) {
+            self.kernel_checks.remove((domain, number));
             // If the thread cannot be restored now, the session tries again when it closes.
             let _ = self.session.end_enforced(&seated.enforced);
         }
@@ -199,6 +213,8 @@ impl Scheduler {
         for seated in seated {
             result = result.and(self.session.resume_enforced(&mut seated.watch));
         }
+        // The next round reports that the threads are no longer contested.
+        self.kernel_checks.suspect(domain);
         result
     }
 
@@ -319,19 +335,27 @@ impl Scheduler {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         known.identity = seats.as_ref().map(|seats| seats.identity);
         if let Some(kernel) = &mut known.kernel {
-            kernel.lost = seats.map(|seats| (seats, self.session.now() + SEAT_AGAIN));
+            let at = self.session.now() + SEAT_AGAIN;
+            kernel.lost = seats.map(|seats| (seats, at));
+            let next = self.kernel_checks.next_seating;
+            self.kernel_checks.next_seating = Some(next.map_or(at, |next| next.min(at)));
         }
     }
 
     /// Tries to give vCPUs the places that they have lost, because the kernel refused their
     /// threads. Does nothing for vCPUs whose next attempt is not due.
     pub(super) fn seat_lost(&mut self, now: Time) {
-        let mut due = Vec::new();
-        for (&domain, known) in &mut self.domains {
-            let lost = known.kernel.as_mut().map(|kernel| &mut kernel.lost);
-            let lost = lost.and_then(|lost| lost.take_if(|(_, at)| *at <= now));
-            due.extend(lost.map(|(seats, _)| (domain, seats)));
+        if self.kernel_checks.next_seating.is_none_or(|next| now < next) {
+            return;
         }
+        let (mut due, mut next) = (Vec::new(), None);
+        for (&domain, known) in &mut self.domains {
+            let Some(lost) = known.kernel.as_mut().map(|kernel| &mut kernel.lost) else { continue };
+            let seats = lost.take_if(|(_, at)| *at <= now);
+            due.extend(seats.map(|(seats, _)| (domain, seats)));
+            next = next.into_iter().chain(lost.as_ref().map(|(_, at)| *at)).min();
+        }
+        self.kernel_checks.next_seating = next;
         for (domain, seats) in due {
             if matches!(self.seat_by_kernel(domain, &seats), Err(WorldError::Host { .. })) {
                 self.remember_lost(domain, Some(seats));
@@ -353,9 +377,18 @@ impl Scheduler {
         }
     }
 
+    /// Returns the threads of all vCPUs, as [`threads`](Scheduler::threads) does, if they may have
+    /// changed since the last call. Otherwise `None`.
+    pub(super) fn changed_threads(&mut self) -> Option<Vec<SessionThread>> {
+        let revisions = Some((self.session.threads_revision(), self.kernel_checks.revision));
+        let is_changed = self.told_threads != revisions;
+        self.told_threads = revisions;
+        is_changed.then(|| self.threads())
+    }
+
     /// Returns the threads of all vCPUs, including those for which the kernel enforces a
     /// reservation.
-    pub(super) fn threads(&self) -> Vec<SessionThread> {
+    fn threads(&self) -> Vec<SessionThread> {
         let of_kernel = self.domains.values().flat_map(|known| {
             let seated = known.kernel.iter().flat_map(|kernel| &kernel.seated);
             seated.zip(&known.places).filter_map(|(seated, place)| {

@@ -42,8 +42,11 @@ pub(super) struct Scheduler {
     pub(super) is_kept: bool,
     /// Deadline threads of all programs, as they were last read from procfs.
     pub(super) deadline_threads: Vec<DeadlineThread>,
-    /// Times of the next checks of the threads whose reservations the kernel enforces.
+    /// Schedule of the checks of the threads whose reservations the kernel enforces.
     pub(super) kernel_checks: KernelChecks,
+    /// Revisions of the session's threads and of the kernel's threads at the last report of
+    /// [`changed_threads`](Scheduler::changed_threads). `None` before the first report.
+    pub(super) told_threads: Option<(u64, u64)>,
     /// CPUs on which the places of a domain were until now, while the enforcement of its
     /// reservation moves from the dispatcher to the kernel. CPUs are given by their numbers in the
     /// session.
@@ -94,7 +97,8 @@ impl Scheduler {
             front: None,
             is_kept: keeper.keep_for.is_some(),
             deadline_threads: deadline_threads_not_kept(keeper),
-            kernel_checks: KernelChecks::default(),
+            kernel_checks: KernelChecks::new(),
+            told_threads: None,
             former_cpus: BTreeMap::new(),
         }
     }

@@ -1,10 +1,11 @@
 //! Cgroups that a thread is in, limits of CPU time of these cgroups, and freezes by other programs.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{CgroupError, Controller, Version, is_ours, mounts, read, upward, write};
+use super::{CgroupError, Controller, DEEPEST, Version, is_ours, mounts, read, upward, write};
 use super::{Step, move_to};
 use crate::sys::{Tid, read_of_thread};
 use crate::thread::starts_or_ends;
@@ -150,14 +151,15 @@ impl Membership {
             return None;
         }
         let (file, frozen) = match self.version {
-            Version::V2 => ("cgroup.freeze", "1"),
-            Version::V1 => ("freezer.self_freezing", "1"),
+            Version::V2 => ("cgroup.freeze", b"1"),
+            Version::V1 => ("freezer.self_freezing", b"1"),
         };
         let is_frozen = |folder: &&Path| {
-            fs::read_to_string(folder.join(file)).is_ok_and(|text| text.trim() == frozen)
+            read_short(&folder.join(file)).is_ok_and(|text| text.trim_ascii() == frozen)
         };
+        // Folders above the hierarchy have no such file.
         let mut others =
-            upward(&self.group).filter(|folder| !is_ours(folder) && Some(*folder) != tree);
+            folders_upward(&self.group).filter(|folder| !is_ours(folder) && Some(*folder) != tree);
         others.find(is_frozen).map(Path::to_path_buf)
     }
 
@@ -336,6 +338,22 @@ pub fn may_write(credentials: &Credentials, file: &Path) -> bool {
             let is_in_group = credentials.groups.contains(&data.gid());
             is_owner && mode & 0o200 != 0 || is_in_group && mode & 0o020 != 0 || mode & 0o002 != 0
         })
+}
+
+/// Returns the folder of a cgroup and the folders above it, from below. The last ones are above the
+/// mount point of the hierarchy.
+pub(super) fn folders_upward(group: &Path) -> impl Iterator<Item = &Path> {
+    let all: Vec<&Path> = group.ancestors().collect();
+    let skipped = all.len().saturating_sub(DEEPEST + 1);
+    all.into_iter().skip(skipped)
+}
+
+/// Reads the first 16 bytes of a file of the kernel. This needs fewer system calls than reading a
+/// file of unknown length.
+fn read_short(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = [0; 16];
+    let length = File::open(path)?.read(&mut text)?;
+    Ok(text[..length].to_vec())
 }
 
 #[cfg(test)]

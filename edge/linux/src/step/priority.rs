@@ -180,6 +180,15 @@ impl Priority {
         Ok(Some(SchedulingOf { class: Scheduling::Other { nice }, ..self.original }))
     }
 
+    /// Returns true if the scheduling of the thread is as last ordered. This check is faster than
+    /// [`differs`](Priority::differs), because it does not check that the thread still exists.
+    /// Returns false if only the slower check can decide.
+    #[must_use]
+    pub fn is_as_ordered(&self) -> bool {
+        let is_as_now = || get_scheduling(self.thread.tid()).is_ok_and(|found| found == self.now);
+        self.is_ordered && self.respected_nice.is_none() && is_as_now()
+    }
+
     /// Restores the original scheduling of the thread, unless another program has changed the
     /// scheduling since the last order. If another program has set a nice value, the thread gets
     /// that nice value. Accepts the result as the new original scheduling, as
@@ -388,6 +397,14 @@ impl Pin {
         Ok(Some(self.read()?).filter(|found| *found != self.now))
     }
 
+    /// Returns true if the affinity of the thread is as last ordered, or if no order is in effect.
+    /// This check is faster than [`differs`](Pin::differs), because it does not check that the
+    /// thread still exists.
+    #[must_use]
+    pub fn is_as_ordered(&self) -> bool {
+        !self.is_ordered || get_affinity(self.thread.tid()).is_ok_and(|found| found == self.now)
+    }
+
     /// Applies the last order to the thread again, after another program has changed its affinity.
     /// Does nothing if no order is in effect.
     ///
@@ -512,6 +529,25 @@ mod tests {
         assert_ne!(class(), Scheduling::Idle);
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn fast_check_notices_class_set_by_another_program() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let pid = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();
+        let original = get_scheduling(pid).unwrap();
+        let mut priority = Priority::new(ThreadRef::open(pid, pid).unwrap(), original);
+        // Without an order, any program may set the class, so only the slow check can decide.
+        assert!(!priority.is_as_ordered());
+        priority.defer().unwrap();
+        assert!(priority.is_as_ordered());
+        let foreign = Scheduling::Batch { nice: 3 };
+        set_scheduling(pid, &SchedulingOf { class: foreign, reset_on_fork: true }).unwrap();
+        assert!(!priority.is_as_ordered());
+        assert_eq!(priority.differs().unwrap().unwrap().class, foreign);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!priority.is_as_ordered());
     }
 
     /// The original class in this test has a slice longer than its period, which the kernel

@@ -1,7 +1,7 @@
 //! The decider reports each event of a vCPU to the host (run states and policy), one at a time. It
 //! collects the resulting orders for the kernel.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use slackline_host::policy::Entitlement;
@@ -31,6 +31,9 @@ pub(super) struct Decider {
     pub(super) pcpus: Pcpus,
     /// vCPUs of the live host, by slot. `None` for a free slot.
     pub(super) vcpus: Vec<Option<Vcpu>>,
+    /// Slots of the vCPUs that may use several CPUs simultaneously. Each pass reads these vCPUs, and
+    /// a search among hundreds of vCPUs would take most of the time of a pass.
+    pub(super) wide: BTreeSet<usize>,
     pub(super) in_line: Vec<NextInLine>,
     /// vCPUs whose class may have to change, although they are neither chosen nor next in line on a
     /// CPU.
@@ -172,6 +175,7 @@ impl Decider {
             host,
             pcpus: Pcpus::new(real),
             vcpus: Vec::new(),
+            wide: BTreeSet::new(),
             in_line: Vec::with_capacity(64),
             touched: Vec::new(),
             unbound: Vec::new(),
@@ -225,6 +229,9 @@ impl Decider {
         self.pcpus.unreported[id.slot()] = Span::ZERO;
         self.touched.push(id);
         let is_awake = vcpu.threads.values().any(|known| known.is_awake);
+        if vcpu.wide.is_some() {
+            self.wide.insert(id.slot());
+        }
         self.vcpus[id.slot()] = Some(vcpu);
         if is_awake {
             self.step(self.now, &[], Fact::Woke(id))?;
@@ -255,6 +262,7 @@ impl Decider {
     /// Removes a vCPU and returns its state. `None` if the vCPU is not present.
     pub(super) fn leave(&mut self, vcpu: VcpuId) -> Result<Option<Vcpu>, LiveHostError> {
         self.note_let_go(vcpu);
+        self.wide.remove(&vcpu.slot());
         let left = self.vcpus.get_mut(vcpu.slot()).and_then(Option::take);
         if left.is_some() {
             self.pcpus.refused.retain(|&(refused, ..)| refused != vcpu);

@@ -69,8 +69,7 @@ impl Decider {
     /// with `cpu`. Only vCPUs that are pinned to `cpu` or to no CPU are included.
     fn cpus_beside(&self, cpu: CpuId) -> CpuSet {
         let mut cpus = CpuSet::NONE;
-        for vcpu in self.vcpus.iter().flatten() {
-            // Few vCPUs use several CPUs, and the home of a vCPU is behind a pointer.
+        for vcpu in self.wide.iter().filter_map(|&slot| self.vcpus[slot].as_ref()) {
             let Some(wide) = &vcpu.wide else { continue };
             if vcpu.home.get().is_none_or(|home| home == cpu) {
                 cpus.add(wide);

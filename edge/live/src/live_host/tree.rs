@@ -417,7 +417,8 @@ impl Decider {
     /// run on `cpu` since its last pass. Each such vCPU is charged here if `cpu` is its [`Home`],
     /// or if it has no home yet. `now` is the monotonic time.
     pub(super) fn count_wide(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
-        for vcpu in self.vcpus.iter().flatten().filter(|it| it.wide.is_some() && !it.is_left) {
+        let wide = self.wide.iter().filter_map(|&slot| self.vcpus[slot].as_ref());
+        for vcpu in wide.filter(|vcpu| !vcpu.is_left) {
             if vcpu.home.get().is_some_and(|home| home != cpu) {
                 continue;
             }

@@ -15,14 +15,21 @@ pub struct DueChecks {
 
 impl DueChecks {
     /// Chooses the threads whose next check is due, longest unchecked first, but at most
-    /// [`AROUND_AT_ONCE`]. `looked` has the time of the last check of each thread, or `None` if the
+    /// 16 threads. `looked` has the time of the last check of each thread, or `None` if the
     /// thread was never checked.
-    pub(super) fn new(looked: impl Iterator<Item = Option<Time>>, now: Time) -> DueChecks {
+    #[must_use]
+    pub fn new(looked: impl Iterator<Item = Option<Time>>, now: Time) -> DueChecks {
         let is_due = |looked: Time| now.since(looked) >= AROUND_INTERVAL;
         let due = looked.enumerate().filter(|(_, looked)| looked.is_none_or(is_due));
         let mut due: Vec<(usize, Option<Time>)> = due.collect();
-        due.sort_by_key(|(_, looked)| *looked);
-        let indexes = due.into_iter().take(AROUND_AT_ONCE).map(|(index, _)| index).collect();
+        let order = |&(index, looked): &(usize, Option<Time>)| (looked, index);
+        if due.len() > AROUND_AT_ONCE {
+            // Only the few chosen threads are sorted, because there can be hundreds of others.
+            due.select_nth_unstable_by_key(AROUND_AT_ONCE, order);
+            due.truncate(AROUND_AT_ONCE);
+        }
+        due.sort_unstable_by_key(order);
+        let indexes = due.into_iter().map(|(index, _)| index).collect();
         DueChecks { indexes }
     }
 
@@ -30,6 +37,11 @@ impl DueChecks {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.indexes.is_empty()
+    }
+
+    /// Returns the indexes of the threads, with the longest unchecked thread first.
+    pub fn indexes(&self) -> impl Iterator<Item = usize> {
+        self.indexes.iter().copied()
     }
 
     /// Returns true if the round of checks includes the thread with this index. `has_time` is false

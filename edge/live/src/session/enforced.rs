@@ -128,6 +128,13 @@ impl EnforcedWatch {
         self.changes.found.is_some() || self.changes.stopped_until.is_some()
     }
 
+    /// Returns the time of the last check of the thread's cgroups. `None` if the cgroups are to be
+    /// checked as soon as possible.
+    #[must_use]
+    pub fn last_cgroup_check(&self) -> Option<Time> {
+        self.changes.looked
+    }
+
     /// Returns true if the thread must be checked in each [`INTERVAL`](EnforcedWatch::INTERVAL).
     /// That is so if it has lately left its class or cgroup, is stopped for that, or was resumed by
     /// a request.
@@ -336,7 +343,12 @@ impl EnforcedWatch {
     /// Checks the class of a deadline thread, and undoes or respects a change.
     fn look_at_class(&mut self, fence: &mut Fence, now: Time) -> Option<EnforcedChange> {
         let tid = self.thread.tid();
-        let held = fence.thread(tid).filter(|_| self.reserved.is_some())?.clone();
+        let held = fence.thread(tid).filter(|_| self.reserved.is_some())?;
+        // Almost always nothing has changed, so the fast check comes first.
+        if held.is_as_ordered() {
+            return None;
+        }
+        let held = held.clone();
         let drift = held.differs().ok()??;
         let Some(class) = drift.class.map(|is| is.class) else {
             // Only the thread's affinity has changed. That is no escape, because the class enforces

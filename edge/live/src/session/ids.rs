@@ -40,6 +40,8 @@ pub(super) struct Table<T> {
     free: BTreeSet<usize>,
     /// Number of joins so far.
     joins: u64,
+    /// Number of removed rows, and of calls of [`note_change`](Table::note_change).
+    revision: u64,
     /// Number at which the search for the number of a new VM (domain) begins.
     next_domain: u32,
 }
@@ -51,7 +53,7 @@ const DOMAINS: u32 = 1 << 23;
 impl<T> Table<T> {
     pub(super) fn new() -> Table<T> {
         let (called, free) = (BTreeSet::new(), BTreeSet::new());
-        Table { rows: Vec::new(), called, free, joins: 0, next_domain: 0 }
+        Table { rows: Vec::new(), called, free, joins: 0, revision: 0, next_domain: 0 }
     }
 
     /// Returns a number for a new domain (VM). No VM of a present member has that number.
@@ -104,9 +106,20 @@ impl<T> Table<T> {
 
     pub(super) fn remove(&mut self, id: JoinId) -> Option<T> {
         self.get(id)?;
+        self.note_change();
         self.called.remove(&(id.vcpu.domain(), id.vcpu.number(), id.vcpu.slot()));
         self.free.insert(id.vcpu.slot());
         self.rows[id.vcpu.slot()].take().map(|(_, row)| row)
+    }
+
+    /// Returns a number that grows each time a row is removed or a change is noted.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Notes a change on which the results of computations over all rows depend.
+    pub(super) fn note_change(&mut self) {
+        self.revision += 1;
     }
 
     /// Returns the rows of a VM in order of vCPU number.

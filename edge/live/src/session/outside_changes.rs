@@ -56,9 +56,8 @@ impl Session {
             return Ok(());
         }
         self.next_audit = now + LOOK_INTERVAL;
-        let there = self.members.iter().filter(|(_, row)| row.has_joined && !row.is_nobody());
-        let ids: Vec<JoinId> = there.map(|(id, _)| id).collect();
-        for &id in &ids {
+        let ids = self.members_with_threads();
+        for &id in &*ids {
             // If a tree is moved from its cell to another cgroup than its own, the audit stops the
             // tree again.
             self.end_stop(id, now)?;

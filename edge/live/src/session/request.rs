@@ -267,6 +267,7 @@ impl Session {
             row.changes.begin(now, first);
             self.endings.add(id, row);
         }
+        self.members.note_change();
     }
 
     /// Restores the threads of a prepared group that will not join.

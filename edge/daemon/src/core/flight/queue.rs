@@ -68,7 +68,8 @@ type QueryClass = (Principal, bool);
 /// Sending end of the flight recorder's queue, which the daemon's main thread has.
 pub(super) struct FlightQueue {
     orders: SyncSender<FlightOrder>,
-    threads: Vec<SessionThread>,
+    /// Threads of all vCPUs, if they have changed since the last message.
+    threads: Option<Vec<SessionThread>>,
     /// Session entries, such as names of vCPUs, that did not fit in the recorder's queue. They are
     /// sent with the next message.
     kept: Vec<Entry>,
@@ -80,29 +81,31 @@ pub(super) struct FlightQueue {
 
 impl FlightQueue {
     pub(super) fn new(orders: SyncSender<FlightOrder>) -> FlightQueue {
-        let (threads, kept, asked) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let (threads, kept, asked) = (None, Vec::new(), BTreeMap::new());
         FlightQueue { orders, threads, kept, has_gap: false, asked }
     }
 
     /// Sends the recorder what has happened since the last call: the scheduling session's `entries`
     /// and the CPUs' events. If the queue is full, the events of the CPUs are dropped, and the
-    /// entries of the session are sent with the next call.
+    /// entries of the session are sent with the next call. `threads` are the threads of all vCPUs,
+    /// or `None` if they have not changed since the last call.
     pub(super) fn send(
         &mut self,
         entries: &[Entry],
         (events, losses): (Vec<Event>, Vec<Loss>),
-        threads: Vec<SessionThread>,
+        threads: Option<Vec<SessionThread>>,
     ) {
-        let changed = (threads != self.threads).then(|| threads.clone());
+        let threads = threads.or(self.threads.take());
         let has_gap = std::mem::take(&mut self.has_gap);
         let mut all = std::mem::take(&mut self.kept);
         all.extend_from_slice(entries);
         let (entries, at) = (all, monotonic());
-        let seen = Batch { entries, events, losses, threads: changed, at, has_gap };
+        let seen = Batch { entries, events, losses, threads, at, has_gap };
         match self.orders.try_send(FlightOrder::Batch(Box::new(seen))) {
-            Ok(()) => self.threads = threads,
+            Ok(()) => {}
             Err(TrySendError::Full(FlightOrder::Batch(seen))) => {
                 self.has_gap = true;
+                self.threads = seen.threads;
                 self.kept = seen.entries;
                 self.kept.truncate(MOST_KEPT);
             }
@@ -228,7 +231,7 @@ mod tests {
     }
 
     fn send(queue: &mut FlightQueue, name: &str) {
-        queue.send(&[named(name)], (Vec::new(), Vec::new()), Vec::new());
+        queue.send(&[named(name)], (Vec::new(), Vec::new()), None);
     }
 
     fn next(receiver: &Receiver<FlightOrder>) -> (Vec<Entry>, bool) {
